@@ -1,0 +1,48 @@
+/** Status codes shared by gRPC and ttRPC (google.rpc.Code). */
+export const StatusCode = {
+  OK: 0,
+  CANCELLED: 1,
+  UNKNOWN: 2,
+  INVALID_ARGUMENT: 3,
+  DEADLINE_EXCEEDED: 4,
+  NOT_FOUND: 5,
+  ALREADY_EXISTS: 6,
+  PERMISSION_DENIED: 7,
+  RESOURCE_EXHAUSTED: 8,
+  FAILED_PRECONDITION: 9,
+  ABORTED: 10,
+  OUT_OF_RANGE: 11,
+  UNIMPLEMENTED: 12,
+  INTERNAL: 13,
+  UNAVAILABLE: 14,
+} as const
+
+export type StatusCodeName = keyof typeof StatusCode
+
+/**
+ * The one error class of the agent: a status code, a sentence that names what failed (with the id or
+ * path), and the cause. A kernel error also carries its `errno` name, such as `ENOENT`.
+ */
+export class AgentError extends Error {
+  readonly code: StatusCodeName
+  readonly errno: string | undefined
+
+  constructor(code: StatusCodeName, message: string, options: { cause?: unknown; errno?: string } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause })
+    this.name = 'AgentError'
+    this.code = code
+    this.errno = options.errno
+  }
+}
+
+/** The message of anything that was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
+/** The errno name (`ENOENT`, `EBUSY`, …) of an {@link AgentError} or a Node system error, if it has one. */
+export function errnoOf(error: unknown): string | undefined {
+  if (error instanceof AgentError) return error.errno
+  if (error instanceof Error && 'code' in error && typeof error.code === 'string') return error.code
+  return undefined
+}

@@ -1,0 +1,206 @@
+/**
+ * Everything the agent asks of the kernel. `src/os` implements it for Linux; a fake implements it in unit tests.
+ * Failures are `AgentError`s of code INTERNAL with the errno name in `errno` and a sentence `<call> <path>: <ERRNO>`.
+ */
+export interface Os {
+  readonly clock: Clock
+  readonly files: Files
+  readonly mounts: Mounts
+  readonly tools: Tools
+  readonly streams: Streams
+  readonly consoles: Consoles
+  readonly exits: Exits
+  readonly system: System
+}
+
+export interface Clock {
+  /** CLOCK_BOOTTIME in nanoseconds: the clock of exit records. */
+  boottimeNs(): bigint
+  /** Milliseconds of a monotonic clock, for measuring. */
+  monotonicMs(): number
+  sleep(ms: number, signal?: AbortSignal): Promise<void>
+}
+
+export type FileKind = 'file' | 'directory' | 'symlink' | 'block' | 'character' | 'fifo' | 'socket'
+
+export interface FileStatus {
+  readonly kind: FileKind
+  /** Permission bits including setuid, setgid and sticky (07777). */
+  readonly mode: number
+  readonly uid: number
+  readonly gid: number
+  readonly device: bigint
+  readonly inode: bigint
+  readonly sizeBytes: bigint
+  /** Major and minor of a device node, 0 otherwise. */
+  readonly major: number
+  readonly minor: number
+}
+
+/** Files on disk, /proc and /sys. Never used on pipes, ptys or fifos: those are `Streams`. */
+export interface Files {
+  readText(path: string): Promise<string>
+  /** Creates or truncates. `mode` applies to a new file only. */
+  write(path: string, data: string | Uint8Array, options?: { readonly mode?: number }): Promise<void>
+  /** mkdir -p; existing directories are kept as they are. */
+  makeDirectories(path: string, mode?: number): Promise<void>
+  /** mkdir of one directory: EEXIST when it is there. */
+  makeDirectory(path: string, mode?: number): Promise<void>
+  removeFile(path: string): Promise<void>
+  /** rmdir: the directory must be empty. */
+  removeDirectory(path: string): Promise<void>
+  /** rm -r that never crosses to another device and never follows a symbolic link. A missing path is fine. */
+  removeTree(path: string): Promise<void>
+  /** undefined when there is nothing at `path`. Does not follow a last symbolic link. */
+  lstat(path: string): Promise<FileStatus | undefined>
+  /** undefined when there is nothing at `path`. Follows symbolic links. */
+  stat(path: string): Promise<FileStatus | undefined>
+  /** Names in a directory; [] when it does not exist. */
+  list(path: string): Promise<readonly string[]>
+  readLink(path: string): Promise<string>
+  symlink(target: string, path: string): Promise<void>
+  rename(from: string, to: string): Promise<void>
+  chmod(path: string, mode: number): Promise<void>
+  chown(path: string, uid: number, gid: number): Promise<void>
+}
+
+export interface MountEntry {
+  readonly id: number
+  readonly parentId: number
+  readonly mountPoint: string
+  readonly type: string
+  readonly source: string
+  readonly options: string
+  readonly major: number
+  readonly minor: number
+}
+
+export interface Mounts {
+  /** mount(2). `flags` are names of the MS_ constants without the prefix, lower case: `nosuid`, `bind`, `rec`, … */
+  mount(request: {
+    readonly source: string
+    readonly target: string
+    readonly type: string
+    readonly flags: readonly MountFlag[]
+    readonly data: string
+  }): Promise<void>
+  /** umount2(2), never following a symbolic link. */
+  unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
+  /** /proc/self/mountinfo in its order. */
+  list(): Promise<readonly MountEntry[]>
+}
+
+export type MountFlag =
+  | 'ro'
+  | 'nosuid'
+  | 'nodev'
+  | 'noexec'
+  | 'synchronous'
+  | 'remount'
+  | 'mandlock'
+  | 'dirsync'
+  | 'noatime'
+  | 'nodiratime'
+  | 'bind'
+  | 'move'
+  | 'rec'
+  | 'silent'
+  | 'unbindable'
+  | 'private'
+  | 'slave'
+  | 'shared'
+  | 'relatime'
+  | 'i_version'
+  | 'strictatime'
+  | 'lazytime'
+
+export interface ToolResult {
+  /** 128 + signal when a signal ended it. */
+  readonly exitCode: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/**
+ * Short-lived helper programs (runc, modprobe, mkfs …). They run with oom_score_adj 0 and the default
+ * RLIMIT_NOFILE, in an environment of PATH alone unless `env` says more.
+ */
+export interface Tools {
+  /** Runs to the end. Rejects only when it cannot be started, times out (it is killed) or `signal` fires (it is killed). */
+  run(
+    argv: readonly [string, ...string[]],
+    options?: {
+      readonly stdin?: string | Uint8Array
+      /** fds that become 0, 1 and 2 of the program instead of /dev/null and captured pipes. They stay open here. */
+      readonly stdio?: readonly [Fd | undefined, Fd | undefined, Fd | undefined]
+      readonly cwd?: string
+      readonly env?: Readonly<Record<string, string>>
+      readonly timeoutMs?: number
+      readonly signal?: AbortSignal
+      /** Per stream; more is dropped and noted. Default 64 KiB. */
+      readonly maxOutputBytes?: number
+    },
+  ): Promise<ToolResult>
+}
+
+/** An open file descriptor of this process; whoever opened it closes it. */
+export type Fd = number
+
+/** Pipes, ptys and fifos: readiness on the loop, then one non-blocking system call. */
+export interface Streams {
+  /** pipe2(O_CLOEXEC); `sizeBytes` > 0 sets F_SETPIPE_SZ. `ours` is the non-blocking end, `theirs` the blocking one for a child. */
+  pipe(
+    direction: 'child-writes' | 'child-reads',
+    sizeBytes?: number,
+  ): { readonly ours: Fd; readonly theirs: Fd }
+  close(fd: Fd): void
+  /** Resolves when a read would not block (data, EOF or error). */
+  readable(fd: Fd, signal?: AbortSignal): Promise<void>
+  /** Resolves when a write would not block. */
+  writable(fd: Fd, signal?: AbortSignal): Promise<void>
+  /** One read(2): the bytes, empty at EOF (EIO of a pty is EOF too), undefined when it would block. */
+  tryRead(fd: Fd, maxBytes: number): Buffer | undefined
+  /** One write(2): how many bytes, 0 when it would block. Throws EPIPE when no reader is left. */
+  tryWrite(fd: Fd, data: Uint8Array): number
+  setWindowSize(fd: Fd, rows: number, columns: number): void
+}
+
+/** The receiving side of an OCI runtime's `--console-socket`. */
+export interface Consoles {
+  /** Listens at `path`. `master` resolves with the pty master the runtime sends (non-blocking). */
+  listen(path: string): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
+}
+
+export interface ExitRecord {
+  readonly pid: number
+  /** Exit code, or 128 + signal. */
+  readonly exitCode: number
+  readonly signal: number | undefined
+  /** CLOCK_BOOTTIME when it was reaped. */
+  readonly reapedAtNs: bigint
+  readonly userTimeUs: bigint
+  readonly systemTimeUs: bigint
+  readonly maxRssKib: bigint
+}
+
+/** Exits of processes that are not our children, as reported by vminit. */
+export interface Exits {
+  /** undefined when usable, else the sentence that container calls answer with (not run below vminit …). */
+  readonly unavailable: string | undefined
+  /** Begins to listen: take it before the program that starts the process is started. */
+  watch(): ExitWatch
+}
+
+export interface ExitWatch {
+  /** The exit of `pid`, if reaped after this watch began; may be called before or after it happened. */
+  exitOf(pid: number): Promise<ExitRecord>
+  /** Frees the watch. A pending `exitOf` stays valid. Call it as soon as the pid was claimed or none will be. */
+  close(): void
+}
+
+export interface System {
+  /** kill(2); 0 probes. Throws ESRCH when there is no such process. */
+  signal(pid: number, signal: number): void
+  readonly pid: number
+  readonly architecture: string
+}

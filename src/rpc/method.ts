@@ -1,0 +1,27 @@
+import type { StatusCodeName } from '../base/errors.ts'
+
+/** What a framing tells about one call. */
+export interface IncomingCall {
+  /** Time left when the call arrived, in milliseconds; undefined means no limit. */
+  readonly timeoutMs: number | undefined
+  /** Aborted (with an `AgentError`) when the client hung up, cancelled, or the connection broke. */
+  readonly hangup: AbortSignal
+  /** Names the connection in logs, such as `vsock 2:1234` or `unix`. */
+  readonly peer: string
+  /** `ttrpc` or `grpc`. */
+  readonly framing: 'ttrpc' | 'grpc'
+}
+
+/** What a framing sends back. `payload` is the encoded response message. */
+export type Outcome =
+  | { readonly ok: true; readonly payload: Uint8Array; readonly delivered?: (written: boolean) => void }
+  | { readonly ok: false; readonly code: StatusCodeName; readonly message: string }
+
+/**
+ * One unary method below the framings: encoded request in, outcome out; never rejects. The framing calls
+ * `delivered(true)` once the reply was handed whole to a live connection, `delivered(false)` when it never will be.
+ */
+export type Method = (payload: Uint8Array, call: IncomingCall) => Promise<Outcome>
+
+/** Full method name, such as `grpc.AgentService/CreateContainer`, to what serves it. */
+export type MethodTable = ReadonlyMap<string, Method>
