@@ -1,0 +1,140 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { LogFields, Logger } from '../../base/log.ts'
+import { deadlineExceeded, raceSignal } from '../../base/signals.ts'
+import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
+import type { Entry, Gate, MessageType } from './entry.ts'
+import { statusOf } from './status.ts'
+
+/** What every call is wrapped with. */
+export interface WrapperDependencies {
+  readonly log: Logger
+  readonly gate: Gate
+  /** Milliseconds of a monotonic clock. */
+  readonly nowMs: () => number
+}
+
+/** A typed entry as a method below the framings: decode, deadline, cancellation, boot gate, status, one log line. */
+export function wrap<Request, Response>(
+  name: string,
+  types: { readonly request: MessageType<Request>; readonly response: MessageType<Response> },
+  entry: Entry<Request, Response>,
+  dependencies: WrapperDependencies,
+): Method {
+  return async (payload, incoming) => {
+    const startedMs = dependencies.nowMs()
+    const limits = limitsOf(incoming)
+    const deliveries: ((written: boolean) => void)[] = []
+    let ids: LogFields = {}
+    let outcome: Outcome
+    try {
+      const request = decode(types.request, payload)
+      ids = idsOf(request)
+      const work = begin(request, entry, limits.signal, dependencies.gate, deliveries)
+      const response = await answerOf(work, name, entry, limits.signal, dependencies.log)
+      const encoded = types.response.encode(response).finish()
+      outcome = {
+        ok: true,
+        payload: encoded,
+        delivered: (written) => {
+          for (const callback of deliveries) callback(written)
+        },
+      }
+    } catch (error) {
+      outcome = { ok: false, ...statusOf(error) }
+    } finally {
+      limits.release()
+    }
+    logCall(name, incoming, ids, dependencies.nowMs() - startedMs, entry, outcome, dependencies.log)
+    return outcome
+  }
+}
+
+/** The call's work, from the boot gate on. */
+async function begin<Request, Response>(
+  request: Request,
+  entry: Entry<Request, Response>,
+  signal: AbortSignal,
+  gate: Gate,
+  deliveries: ((written: boolean) => void)[],
+): Promise<Response> {
+  signal.throwIfAborted()
+  if (entry.gate === 'wait') await gate.wait(signal)
+  return entry.handle(request, {
+    signal: entry.onHangup === 'cancel' ? signal : new AbortController().signal,
+    onDelivered: (callback) => void deliveries.push(callback),
+  })
+}
+
+/** What the caller is told: of cancelled work once it has undone itself, of finishing work at the deadline. */
+async function answerOf<Response>(
+  work: Promise<Response>,
+  name: string,
+  entry: Entry<never, unknown>,
+  signal: AbortSignal,
+  log: Logger,
+): Promise<Response> {
+  try {
+    return entry.onHangup === 'cancel' ? await work : await raceSignal(work, signal)
+  } catch (error) {
+    if (!signal.aborted) throw error
+    if (entry.onHangup === 'finish') {
+      work.catch((late) => log.warn('rpc failed after its caller left', { rpc: name, error: messageOf(late) }))
+    }
+    throw signal.reason
+  }
+}
+
+function decode<Request>(type: MessageType<Request>, payload: Uint8Array): Request {
+  try {
+    return type.decode(payload)
+  } catch (error) {
+    throw new AgentError('UNKNOWN', `the request cannot be decoded: ${messageOf(error)}`)
+  }
+}
+
+/** One signal out of the hang-up and the deadline. */
+function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; readonly release: () => void } {
+  if (incoming.timeoutMs === undefined) return { signal: incoming.hangup, release: () => {} }
+  const controller = new AbortController()
+  const onHangup = () => controller.abort(incoming.hangup.reason)
+  if (incoming.hangup.aborted) onHangup()
+  incoming.hangup.addEventListener('abort', onHangup, { once: true })
+  // Node fires a longer timer at once; 2^31-1 ms are 24 days.
+  const timeoutMs = Math.min(incoming.timeoutMs, 2 ** 31 - 1)
+  const timer = setTimeout(() => controller.abort(deadlineExceeded()), timeoutMs)
+  return {
+    signal: controller.signal,
+    release: () => {
+      clearTimeout(timer)
+      incoming.hangup.removeEventListener('abort', onHangup)
+    },
+  }
+}
+
+/** The ids that a log line may carry: never environment, arguments or data. */
+function idsOf(request: unknown): LogFields {
+  if (typeof request !== 'object' || request === null) return {}
+  return {
+    containerId: 'containerId' in request ? textOf(request.containerId) : undefined,
+    execId: 'execId' in request ? textOf(request.execId) : undefined,
+    sandboxId: 'sandboxId' in request ? textOf(request.sandboxId) : undefined,
+  }
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value.slice(0, 128) : undefined
+}
+
+function logCall(
+  name: string,
+  incoming: IncomingCall,
+  ids: LogFields,
+  ms: number,
+  entry: Entry<never, unknown>,
+  outcome: Outcome,
+  log: Logger,
+): void {
+  const fields = { rpc: name, ...ids, ms: ms.toFixed(1), peer: incoming.peer, framing: incoming.framing }
+  if (outcome.ok) log.log(entry.logLevel, 'rpc', { ...fields, code: 'OK' })
+  else log.log(entry.logLevel, 'rpc', { ...fields, code: outcome.code, error: outcome.message })
+}

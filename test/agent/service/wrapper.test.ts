@@ -1,0 +1,137 @@
+import { describe, expect, it } from 'vitest'
+import { type Entry, type MessageType } from '../../../src/agent/service/entry.ts'
+import { wrap } from '../../../src/agent/service/wrapper.ts'
+import { AgentError } from '../../../src/base/errors.ts'
+import { jsonLogger } from '../../../src/base/log.ts'
+import { cancelled } from '../../../src/base/signals.ts'
+import type { IncomingCall } from '../../../src/rpc/method.ts'
+
+type Message = { readonly containerId: string; readonly env?: readonly string[] }
+
+const json: MessageType<Message> = {
+  encode: (message) => ({ finish: () => Buffer.from(JSON.stringify(message)) }),
+  decode: (payload) => JSON.parse(Buffer.from(payload).toString()) as Message,
+}
+
+function callOf(options: Partial<IncomingCall> = {}): IncomingCall {
+  return { timeoutMs: undefined, hangup: new AbortController().signal, peer: 'test', framing: 'ttrpc', ...options }
+}
+
+function wrapped(entry: Partial<Entry<Message, Message>> & Pick<Entry<Message, Message>, 'handle'>, gate = openGate) {
+  const lines: Record<string, string>[] = []
+  const log = jsonLogger({ sink: (line) => lines.push(JSON.parse(line)), level: 'trace', version: '0', pid: 1 })
+  const full: Entry<Message, Message> = { onHangup: 'cancel', gate: 'wait', logLevel: 'info', ...entry }
+  const method = wrap('grpc.AgentService/Test', { request: json, response: json }, full, { log, gate, nowMs: () => 0 })
+  return { method, lines }
+}
+
+const openGate = { wait: async () => {} }
+const closedGate = {
+  wait: (signal: AbortSignal) =>
+    new Promise<void>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+}
+const request = Buffer.from(JSON.stringify({ containerId: 'c1', env: ['SECRET=1'] }))
+
+describe('the call wrapper', () => {
+  it('answers with the encoded response and writes one line with ids and outcome, never the environment', async () => {
+    const { method, lines } = wrapped({ handle: async (message) => ({ containerId: message.containerId }) })
+    const outcome = await method(request, callOf())
+    expect(outcome).toMatchObject({ ok: true })
+    expect(outcome.ok && Buffer.from(outcome.payload).toString()).toBe('{"containerId":"c1"}')
+    expect(lines).toHaveLength(1)
+    expect(lines[0]).toMatchObject({ rpc: 'grpc.AgentService/Test', containerId: 'c1', code: 'OK', level: 'INFO' })
+    expect(JSON.stringify(lines)).not.toContain('SECRET')
+  })
+
+  it('answers UNKNOWN to a payload that cannot be decoded', async () => {
+    const { method } = wrapped({ handle: async (message) => message })
+    expect(await method(Buffer.from('{'), callOf())).toMatchObject({ ok: false, code: 'UNKNOWN' })
+  })
+
+  it('turns an error and its causes into a status', async () => {
+    const { method } = wrapped({
+      handle: async () => {
+        throw new AgentError('NOT_FOUND', 'Process not found: invalid exec id', { cause: new Error('gone') })
+      },
+    })
+    const expected = { ok: false, code: 'NOT_FOUND', message: 'Process not found: invalid exec id: gone' }
+    expect(await method(request, callOf())).toEqual(expected)
+  })
+
+  it('answers INTERNAL to what is not an AgentError', async () => {
+    const { method } = wrapped({ handle: () => Promise.reject(new TypeError('x is undefined')) })
+    expect(await method(request, callOf())).toEqual({ ok: false, code: 'INTERNAL', message: 'x is undefined' })
+  })
+
+  it('waits for the boot gate no longer than the deadline', async () => {
+    const { method } = wrapped({ handle: async (message) => message }, closedGate)
+    const outcome = await method(request, callOf({ timeoutMs: 5 }))
+    expect(outcome).toEqual({ ok: false, code: 'DEADLINE_EXCEEDED', message: 'timeout' })
+  })
+
+  it('answers calls with an open gate while the agent boots', async () => {
+    const { method } = wrapped({ handle: async (message) => message, gate: 'open' }, closedGate)
+    expect(await method(request, callOf())).toMatchObject({ ok: true })
+  })
+
+  it('aborts cancellable work on a hang-up and answers only after it has undone itself', async () => {
+    const hangup = new AbortController()
+    const undone = Promise.withResolvers<void>()
+    const started = Promise.withResolvers<void>()
+    let answered = false
+    const { method } = wrapped({
+      handle: async (_, call) => {
+        started.resolve()
+        await new Promise((resolve) => call.signal.addEventListener('abort', resolve))
+        await undone.promise
+        throw new Error('anything')
+      },
+    })
+    const outcome = method(request, callOf({ hangup: hangup.signal })).finally(() => (answered = true))
+    await started.promise
+    hangup.abort(cancelled())
+    await Promise.resolve()
+    expect(answered).toBe(false)
+    undone.resolve()
+    expect(await outcome).toMatchObject({ ok: false, code: 'CANCELLED' })
+  })
+
+  it('lets finishing work run to its end when the deadline passes', async () => {
+    const release = Promise.withResolvers<void>()
+    const finished = Promise.withResolvers<boolean>()
+    const { method } = wrapped({
+      onHangup: 'finish',
+      handle: async (message, call) => {
+        await release.promise
+        finished.resolve(call.signal.aborted)
+        return message
+      },
+    })
+    expect(await method(request, callOf({ timeoutMs: 5 }))).toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    release.resolve()
+    expect(await finished.promise).toBe(false)
+  })
+
+  it('logs what finishing work failed with after its caller left', async () => {
+    const release = Promise.withResolvers<never>()
+    const { method, lines } = wrapped({ onHangup: 'finish', handle: () => release.promise })
+    await method(request, callOf({ timeoutMs: 5 }))
+    release.reject(new Error('too late'))
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(lines.at(-1)).toMatchObject({ level: 'WARN', error: 'too late' })
+  })
+
+  it('tells the handler whether its reply was delivered', async () => {
+    const seen: boolean[] = []
+    const { method } = wrapped({
+      handle: async (message, call) => {
+        call.onDelivered((written) => seen.push(written))
+        return message
+      },
+    })
+    const outcome = await method(request, callOf())
+    expect(seen).toEqual([])
+    if (outcome.ok) outcome.delivered?.(true)
+    expect(seen).toEqual([true])
+  })
+})
