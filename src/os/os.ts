@@ -1,3 +1,5 @@
+import type { AgentError } from '../base/errors.ts'
+
 /**
  * Everything the agent asks of the kernel. `src/os` implements it for Linux; a fake implements it in unit tests.
  * Failures are `AgentError`s of code INTERNAL with the errno name in `errno` and a sentence `<call> <path>: <ERRNO>`.
@@ -11,6 +13,8 @@ export interface Os {
   readonly consoles: Consoles
   readonly exits: Exits
   readonly system: System
+  readonly network: Network
+  readonly uevents: Uevents
 }
 
 export interface Clock {
@@ -201,6 +205,32 @@ export interface ExitWatch {
 export interface System {
   /** kill(2); 0 probes. Throws ESRCH when there is no such process. */
   signal(pid: number, signal: number): void
+  /** setrlimit(RLIMIT_NOFILE) of this process, soft and hard alike; EPERM above `/proc/sys/fs/nr_open`. */
+  setOpenFileLimit(limit: number): void
+  /** umask(2) of this process. */
+  setUmask(mask: number): void
   readonly pid: number
+  /** Node's name for it: `x64`, `arm64`, … */
   readonly architecture: string
+}
+
+/** Network interfaces of this network namespace. */
+export interface Network {
+  /** SIOCSIFFLAGS with IFF_UP; ENODEV when there is no such interface. */
+  setInterfaceUp(name: string): void
+}
+
+/** The kernel's events about devices that come and go (netlink KOBJECT_UEVENT, group 1). */
+export interface Uevents {
+  /**
+   * Listens from now on: every event sent after the return is handed over, in its order and as the kernel wrote it.
+   * Datagrams of other senders than the kernel are dropped. Whoever listens closes.
+   */
+  listen(listener: UeventListener): { close(): void }
+}
+
+export interface UeventListener {
+  event(datagram: Buffer): void
+  /** Receiving failed: with ENOBUFS events were lost and listening goes on; with anything else it has ended. */
+  error(error: AgentError): void
 }
