@@ -1,0 +1,60 @@
+import type { Logger } from '../../base/log.ts'
+import type { Device, SharedMount, Storage } from '../../gen/agent.ts'
+import type { Os } from '../../os/os.ts'
+
+/** Everything the sandbox and its containers are built from. */
+export interface SandboxDependencies {
+  readonly os: Os
+  readonly log: Logger
+  readonly config: SandboxConfig
+  readonly storage: StorageHandlers
+  /** Called once DestroySandbox has torn everything down, before its answer is sent. Must not throw. */
+  readonly onDestroyed: () => void
+  /** Left out, a request that names devices or shared mounts is answered UNIMPLEMENTED. */
+  readonly devices?: DeviceHandlers
+}
+
+/** The settings of the sandbox; all paths are absolute. */
+export interface SandboxConfig {
+  readonly runtime: RuntimeChoice
+  /** F_SETPIPE_SZ of stdio pipes; 0 keeps the kernel's size. */
+  readonly containerPipeSizeBytes: number
+  /** Bundles and shared folders, `/run/kata-containers` in a guest. CreateSandbox empties it. */
+  readonly sharedRoot: string
+  /** Where the sandbox's namespaces are pinned, `/run/sandbox-ns` in a guest. */
+  readonly sandboxNamespaceDir: string
+  /** A folder of our own for the runtime's state and scratch files; its sockets need it to be a short path. */
+  readonly runtimeRoot: string
+  /** True when the agent is in charge of the guest's boot. */
+  readonly initMode: boolean
+  /** True when this agent took over after another one died. */
+  readonly restarted: boolean
+}
+
+/** Which OCI runtime program makes the containers. */
+export interface RuntimeChoice {
+  readonly kind: 'runc' | 'crun'
+  /** Absolute path of the program. */
+  readonly binary: string
+}
+
+/** What the sandbox asks of the storage drivers (behaviour spec, section E). */
+export interface StorageHandlers {
+  /** All or nothing: when one fails, or `signal` fires, those before it are released again. */
+  attach(storages: readonly Storage[], containerId: string, signal: AbortSignal): Promise<AttachedStorages>
+  /** Gives up one reference to each. */
+  release(attached: AttachedStorages): Promise<void>
+}
+
+/** The storages of one container, or of the sandbox. */
+export interface AttachedStorages {
+  readonly mountPoints: readonly string[]
+}
+
+/** What the sandbox asks of the device handlers; they refuse what they do not know. */
+export interface DeviceHandlers {
+  /** Waits for the devices. Throws UNIMPLEMENTED for a kind there is no handler for. */
+  attach(devices: readonly Device[], containerId: string, signal: AbortSignal): Promise<void>
+  /** Clones mounts of other containers into a new one. */
+  shareMounts(mounts: readonly SharedMount[], containerId: string, signal: AbortSignal): Promise<void>
+}
