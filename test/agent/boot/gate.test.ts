@@ -1,0 +1,46 @@
+import { describe, expect, it } from 'vitest'
+import { BootGate } from '../../../src/agent/boot/gate.ts'
+import { deadlineExceeded } from '../../../src/base/signals.ts'
+
+const forEver = new AbortController().signal
+
+describe('BootGate', () => {
+  it('lets calls that wait go ahead when it opens', async () => {
+    const gate = new BootGate()
+    const passed = gate.wait(forEver)
+    gate.open()
+    await expect(passed).resolves.toBeUndefined()
+  })
+
+  it('lets calls that come later pass at once', async () => {
+    const gate = new BootGate()
+    gate.open()
+    await expect(gate.wait(forEver)).resolves.toBeUndefined()
+  })
+
+  it('gives up waiting at the deadline of the call', async () => {
+    const call = new AbortController()
+    const passed = new BootGate().wait(call.signal)
+    call.abort(deadlineExceeded())
+    await expect(passed).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+  })
+
+  it('answers every call with the reason of a failed boot', async () => {
+    const gate = new BootGate()
+    const early = gate.wait(forEver)
+    gate.fail('mount /run: EBUSY')
+    for (const wait of [early, gate.wait(forEver)]) {
+      await expect(wait).rejects.toMatchObject({
+        code: 'INTERNAL',
+        message: 'the agent did not boot: mount /run: EBUSY',
+      })
+    }
+  })
+
+  it('keeps the first outcome', async () => {
+    const gate = new BootGate()
+    gate.open()
+    gate.fail('too late')
+    await expect(gate.wait(forEver)).resolves.toBeUndefined()
+  })
+})
