@@ -12,6 +12,7 @@ export interface Os {
   readonly streams: Streams
   readonly consoles: Consoles
   readonly exits: Exits
+  readonly supervisor: Supervisor
   readonly system: System
   readonly network: Network
   readonly uevents: Uevents
@@ -74,6 +75,7 @@ export interface MountEntry {
   readonly mountPoint: string
   readonly type: string
   readonly source: string
+  /** The mount's own options (`rw,nosuid,relatime`), not those of its file system. */
   readonly options: string
   readonly major: number
   readonly minor: number
@@ -157,7 +159,10 @@ export interface Streams {
     direction: 'child-writes' | 'child-reads',
     sizeBytes?: number,
   ): { readonly ours: Fd; readonly theirs: Fd }
+  /** Waits that are pending on `fd` are rejected with EBADF. */
   close(fd: Fd): void
+  /** Another descriptor (O_CLOEXEC) of the same open file. */
+  duplicate(fd: Fd): Fd
   /** Resolves when a read would not block (data, EOF or error). */
   readable(fd: Fd, signal?: AbortSignal): Promise<void>
   /** Resolves when a write would not block. */
@@ -167,6 +172,19 @@ export interface Streams {
   /** One write(2): how many bytes, 0 when it would block. Throws EPIPE when no reader is left. */
   tryWrite(fd: Fd, data: Uint8Array): number
   setWindowSize(fd: Fd, rows: number, columns: number): void
+  /**
+   * Moves bytes from `source` to `target` on a native thread until EOF, an error or `signal`, with no JavaScript in
+   * between and no buffering but the kernel's. Takes both over and closes them at the end, so that EOF is a full
+   * close; throws, and takes nothing, when it cannot begin. The promise never rejects.
+   */
+  relay(source: Fd, target: Fd, signal?: AbortSignal): Promise<RelayResult>
+}
+
+/** How a relay ended. */
+export interface RelayResult {
+  readonly bytes: bigint
+  /** undefined after EOF; `EPIPE` or `ECONNRESET` when the reader went away; `ECANCELED` when it was stopped. */
+  readonly errno: string | undefined
 }
 
 /** The receiving side of an OCI runtime's `--console-socket`. */
@@ -196,12 +214,26 @@ export interface Exits {
 }
 
 export interface ExitWatch {
-  /** The exit of `pid`, if reaped after this watch began; may be called before or after it happened. */
+  /**
+   * The exit of `pid`, if reaped after this watch began; may be called before or after it happened. When vminit
+   * had to drop the record, the exit code is 255. Rejects when the watch is closed or vminit is gone.
+   */
   exitOf(pid: number): Promise<ExitRecord>
   /** Frees the watch. A pending `exitOf` stays valid. Call it as soon as the pid was claimed or none will be. */
   close(): void
 }
 
+/** What vminit, which started this agent, asks of it and does for it. */
+export interface Supervisor {
+  /** Resolves when the agent shall stop in good order: with a signal's number, or 0 when vminit is gone. */
+  readonly shutdownRequested: Promise<number>
+  /** Powers the virtual machine off, or ends the wrapper with 0 when it is no virtual machine. */
+  powerOff(): Promise<void>
+  /** Ends the wrapper with `status`; in a virtual machine it powers off. */
+  exitWith(status: number): Promise<void>
+}
+
+/** The agent's own process and the machine it runs on. */
 export interface System {
   /** kill(2); 0 probes. Throws ESRCH when there is no such process. */
   signal(pid: number, signal: number): void
@@ -209,10 +241,16 @@ export interface System {
   setOpenFileLimit(limit: number): void
   /** umask(2) of this process. */
   setUmask(mask: number): void
+  /** sethostname(2). */
+  setHostname(name: string): void
+  /** Calls `handler` instead of the signal's default action. Returns how to stop that. */
+  onSignal(signal: HandledSignal, handler: () => void): () => void
   readonly pid: number
   /** Node's name for it: `x64`, `arm64`, … */
   readonly architecture: string
 }
+
+export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGUSR1' | 'SIGUSR2'
 
 /** Network interfaces of this network namespace. */
 export interface Network {

@@ -1,0 +1,23 @@
+import { performance } from 'node:perf_hooks'
+import { raceSignal } from '../base/signals.ts'
+import type { Native } from './native.ts'
+import type { Clock } from './os.ts'
+
+/** The clocks of this machine. */
+export function linuxClock(native: Native): Clock {
+  return {
+    boottimeNs: () => native.boottimeNs(),
+    monotonicMs: () => performance.now(),
+    sleep,
+  }
+}
+
+async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  const slept = Promise.withResolvers<void>()
+  const timer = setTimeout(slept.resolve, ms)
+  try {
+    await (signal === undefined ? slept.promise : raceSignal(slept.promise, signal))
+  } finally {
+    clearTimeout(timer)
+  }
+}

@@ -1,0 +1,113 @@
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { AgentError } from '../base/errors.ts'
+import { fromNodeError } from './errors.ts'
+import type { Fd } from './os.ts'
+
+/**
+ * The addon (native/addon): system calls, readiness of descriptors, and the relay thread. It has no policy.
+ * A number below zero is -errno; every descriptor it makes is O_CLOEXEC.
+ */
+export interface Native {
+  /** pipe2(2): the reading and the writing end, both blocking. */
+  pipe(): readonly [Fd, Fd] | number
+  /** F_SETPIPE_SZ: the size it has now. */
+  setPipeSize(fd: Fd, sizeBytes: number): number
+  setNonBlocking(fd: Fd, nonBlocking: boolean): number
+  duplicate(fd: Fd): Fd
+  /** One read(2) of at most 64 KiB; empty at EOF. */
+  read(fd: Fd, maxBytes: number): Buffer | number
+  /** One write(2). */
+  write(fd: Fd, data: Uint8Array): number
+  /** close(2); -EBUSY while the descriptor is watched. */
+  close(fd: Fd): number
+
+  /** AF_UNIX stream pair, blocking. */
+  socketPair(): readonly [Fd, Fd] | number
+  /** A non-blocking listening AF_VSOCK socket; cid 4294967295 is any. */
+  vsockListen(cid: number, port: number, backlog: number): Fd
+  /** A non-blocking AF_VSOCK socket on its way: when it is writable, `socketError` tells whether it arrived. */
+  vsockConnect(cid: number, port: number): Fd
+  vsockPeer(fd: Fd): { readonly cid: number; readonly port: number } | number
+  /** SO_ERROR: 0 or -errno. */
+  socketError(fd: Fd): number
+  /** A non-blocking listening AF_UNIX stream socket at a path. */
+  unixListen(path: string, backlog: number): Fd
+  /** accept4(2): a non-blocking socket. */
+  accept(fd: Fd): Fd
+  /** A non-blocking NETLINK_KOBJECT_UEVENT socket in the kernel's group, with a receive buffer of this size. */
+  ueventListen(receiveBufferBytes: number): Fd
+  /** recvmsg(2): the next datagram that the kernel itself sent, or undefined for one that somebody else sent. */
+  ueventReceive(fd: Fd): Buffer | undefined | number
+  /** recvmsg(2): the one descriptor of an SCM_RIGHTS message; -ENODATA when there was none. */
+  receiveFd(fd: Fd): Fd
+
+  /** mount(2) on a thread of libuv's pool, for it may wait for a disk. */
+  mount(source: string, target: string, type: string, flags: number, data: string): Promise<number>
+  /** umount2(2), on a thread likewise. */
+  unmount(target: string, flags: number): Promise<number>
+
+  /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). */
+  openAt2(directory: Fd, path: string, options: OpenHow): Fd
+  /** mknod(2); `mode` includes the file type. */
+  makeNode(path: string, mode: number, major: number, minor: number): number
+
+  /** CLOCK_BOOTTIME. */
+  boottimeNs(): bigint
+  /** setrlimit(RLIMIT_NOFILE). */
+  setFileLimit(soft: number, hard: number): number
+  setHostname(name: string): number
+  /** SIOCSIFFLAGS with IFF_UP. */
+  setInterfaceUp(name: string): number
+  /** TIOCSWINSZ. */
+  setWindowSize(fd: Fd, rows: number, columns: number): number
+
+  /**
+   * Calls back once, when the descriptor is ready (also for EOF, error and hang-up), then forgets the watch.
+   * A descriptor may be watched any number of times. Gives the watch's number.
+   */
+  watchFd(fd: Fd, direction: 'read' | 'write', ready: () => void): number
+  /** Forgets a watch, whose callback is then never called; 0, or -ENOENT when it is over. */
+  cancelWatch(fd: Fd, watch: number): number
+
+  /** Begins to relay and owns both descriptors from then on; calls back once, when it is over. Gives the relay's number. */
+  relayStart(source: Fd, target: Fd, ended: (bytes: bigint, errno: number) => void): number
+  /** Ends a relay with ECANCELED; nothing happens when it is over already. */
+  relayStop(relay: number): void
+}
+
+/** struct open_how of openat2(2). */
+export interface OpenHow {
+  readonly flags: number
+  readonly mode: number
+  readonly resolve: number
+}
+
+const ADDON = 'addon.node'
+
+/**
+ * The folder with the agent's siblings (addon.node, vminit, …): the one of the running file, as in the guest, or else
+ * `build/agent` of the source tree that the file is in.
+ */
+export function findAgentFolder(runningFile: string): string {
+  const own = dirname(runningFile)
+  if (existsSync(join(own, ADDON))) return own
+  for (let folder = own; folder !== dirname(folder); folder = dirname(folder)) {
+    const built = join(folder, 'build', 'agent')
+    if (existsSync(join(built, ADDON))) return built
+  }
+  throw new AgentError('FAILED_PRECONDITION', `no ${ADDON} beside ${runningFile} nor in a build/agent above it`)
+}
+
+/** Loads addon.node of the agent's folder. */
+export function loadNative(agentFolder: string): Native {
+  const path = join(agentFolder, ADDON)
+  const holder: { exports: unknown } = { exports: {} }
+  try {
+    process.dlopen(holder, path)
+  } catch (error) {
+    throw fromNodeError('load', path, error)
+  }
+  // The addon is built from this project's own sources, and a test calls every function named in Native.
+  return holder.exports as Native
+}
