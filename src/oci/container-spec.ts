@@ -1,0 +1,72 @@
+import { AgentError } from '../base/errors.ts'
+import type { Linux, LinuxDevice, Spec } from '../gen/oci.ts'
+import { cgroupsPath } from './cgroups-path.ts'
+import { withBindOption } from './mounts.ts'
+import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
+import { withNofile } from './rlimits.ts'
+import { type SplitSysctls, splitSysctls } from './sysctls.ts'
+
+/** What the guest decides about a container. */
+export interface GuestChoices {
+  readonly containerId: string
+  /** The container's root in the guest, which replaces Root.Path. */
+  readonly rootfs: string
+  readonly namespaces: SharedNamespaces
+  /** Modes of device nodes in the guest by path, for devices that came without one. */
+  readonly deviceModes: ReadonlyMap<string, number>
+}
+
+/** A spec ready for the runtime. */
+export interface ContainerSpec {
+  readonly spec: Spec & { readonly Linux: Linux }
+  readonly guestSysctls: SplitSysctls['guest']
+}
+
+/**
+ * The host's spec as this guest runs it (behaviour spec, sections D.2 to D.6). Throws INTERNAL when it has no
+ * process, root or linux part.
+ */
+export function containerSpec(requested: Spec | undefined, guest: GuestChoices): ContainerSpec {
+  const { spec, process, root, linux } = completeSpec(requested)
+  const namespaces = containerNamespaces(linux.Namespaces, guest.namespaces)
+  const sysctls = splitSysctls(
+    linux.Sysctl,
+    namespaces.some(({ Type }) => Type === 'network'),
+  )
+  // The sandbox's uts namespace has its name already; a runtime may set one only in a namespace it made.
+  const joinsUts = namespaces.some(({ Type, Path }) => Type === 'uts' && Path !== '')
+  return {
+    spec: {
+      ...spec,
+      Hostname: joinsUts ? '' : spec.Hostname,
+      Root: { ...root, Path: guest.rootfs },
+      Process: { ...process, Rlimits: withNofile(process.Rlimits) },
+      Mounts: spec.Mounts.map(withBindOption),
+      Linux: {
+        ...linux,
+        Namespaces: namespaces,
+        Sysctl: { ...sysctls.container },
+        CgroupsPath: cgroupsPath(linux.CgroupsPath, guest.containerId),
+        Devices: linux.Devices.map((device) => withMode(device, guest.deviceModes)),
+      },
+    },
+    guestSysctls: sysctls.guest,
+  }
+}
+
+/** The parts of a spec without which there is no container. Throws INTERNAL for the first that is missing. */
+export function completeSpec(spec: Spec | undefined) {
+  if (spec === undefined) throw missing('the request has no OCI spec')
+  if (spec.Linux === undefined) throw new AgentError('INTERNAL', 'Spec does not contain linux field')
+  if (spec.Root === undefined) throw missing('the OCI spec has no root')
+  if (spec.Process === undefined) throw missing('the OCI spec has no process')
+  return { spec, process: spec.Process, root: spec.Root, linux: spec.Linux }
+}
+
+function missing(what: string): AgentError {
+  return new AgentError('INTERNAL', `EINVAL: Invalid argument: ${what}`)
+}
+
+function withMode(device: LinuxDevice, modes: ReadonlyMap<string, number>): LinuxDevice {
+  return device.FileMode === 0 ? { ...device, FileMode: modes.get(device.Path) ?? 0 } : device
+}

@@ -1,0 +1,22 @@
+import { AgentError } from '../base/errors.ts'
+import type { Process } from '../gen/oci.ts'
+import { withNofile } from './rlimits.ts'
+
+/**
+ * A process to add to a container (behaviour spec, section C.4): without capabilities of its own it gets those of
+ * the container's first process; RLIMIT_NOFILE likewise. Throws INTERNAL when there are none to inherit.
+ */
+export function execProcess(requested: Process, first: Process): Process {
+  const capabilities = requested.Capabilities ?? first.Capabilities
+  if (capabilities === undefined) {
+    throw new AgentError(
+      'INTERNAL',
+      'the process names no capabilities and the container has none to inherit',
+    )
+  }
+  return {
+    ...requested,
+    Capabilities: capabilities,
+    Rlimits: withNofile(requested.Rlimits, first.Rlimits),
+  }
+}

@@ -1,0 +1,58 @@
+import { AgentError } from '../base/errors.ts'
+import type { LinuxNamespace } from '../gen/oci.ts'
+
+/** What a container joins instead of getting its own. */
+export interface SharedNamespaces {
+  /** The sandbox's ipc and uts namespaces; undefined gives the container its own. */
+  readonly ipc: string | undefined
+  readonly uts: string | undefined
+  /** The pid namespace to join; undefined makes a new one. */
+  readonly pid: string | undefined
+  /** True where cgroup v2 is used: the container then also gets a cgroup namespace. */
+  readonly cgroup: boolean
+}
+
+/**
+ * The namespaces a container is created with (behaviour spec, section D.3): the sandbox's ipc and uts in place of
+ * whatever path the host sent, always exactly one pid entry, everything else as it came. Each kind stands once,
+ * for the runtime refuses a kind that is named twice; of two entries the first counts.
+ */
+export function containerNamespaces(
+  requested: readonly LinuxNamespace[],
+  shared: SharedNamespaces,
+): LinuxNamespace[] {
+  const byKind = new Map<string, LinuxNamespace>()
+  for (const namespace of requested) {
+    if (!byKind.has(namespace.Type)) byKind.set(namespace.Type, replaced(namespace, shared))
+  }
+  byKind.set('pid', { Type: 'pid', Path: shared.pid ?? '' })
+  if (shared.cgroup && !byKind.has('cgroup')) byKind.set('cgroup', { Type: 'cgroup', Path: '' })
+  return [...byKind.values()]
+}
+
+function replaced(namespace: LinuxNamespace, shared: SharedNamespaces): LinuxNamespace {
+  switch (namespace.Type) {
+    case 'ipc':
+      return { Type: 'ipc', Path: shared.ipc ?? '' }
+    case 'uts':
+      return { Type: 'uts', Path: shared.uts ?? '' }
+    default:
+      return namespace
+  }
+}
+
+/**
+ * The pid namespace a new container joins: the shared one when it asks for it, else (undefined) a new one. Only
+ * the first container of a sandbox may ask for it before there is one.
+ */
+export function pidNamespaceToJoin(options: {
+  readonly wanted: boolean
+  readonly recorded: string | undefined
+  readonly isFirst: boolean
+}): string | undefined {
+  if (!options.wanted) return undefined
+  if (options.recorded === undefined && !options.isFirst) {
+    throw new AgentError('INTERNAL', 'Sandbox does not have sandbox_pidns')
+  }
+  return options.recorded
+}
