@@ -1,0 +1,172 @@
+import type { Duplex } from 'node:stream'
+import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
+import { deadlineExceeded } from '../../base/signals.ts'
+import { LONGEST_TIMER_MS, startTimer } from '../timer.ts'
+import {
+  FRAME_HEADER_BYTES,
+  type FrameHeader,
+  FrameReader,
+  FrameType,
+  MAX_FRAME_PAYLOAD_BYTES,
+} from './frame.ts'
+import { decodeResponse, encodeRequestFrame, type TtrpcResponse, timeoutNanoOf } from './messages.ts'
+
+export interface CallOptions {
+  /** How long the call may take; told to the server, and enforced here as well. None by default. */
+  readonly timeoutMs?: number | undefined
+  /** Ends this call alone: it rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** The client's side of one ttRPC connection. */
+export interface TtrpcClient {
+  /**
+   * Calls `service`/`method` with an encoded request; resolves with the encoded response. Rejects with an
+   * `AgentError` of the code the server answered, or UNAVAILABLE `ttrpc: closed` when the connection ended.
+   */
+  call(service: string, method: string, payload: Uint8Array, options?: CallOptions): Promise<Uint8Array>
+  /** Closes the connection; calls in progress are rejected. */
+  close(): void
+  /** Resolves when the connection has ended, from whichever side. */
+  readonly closed: Promise<void>
+}
+
+/** Speaks ttRPC on a connected socket, which it owns from now on. */
+export function ttrpcClient(socket: Duplex): TtrpcClient {
+  return new ClientConnection(socket)
+}
+
+interface PendingCall {
+  readonly resolve: (payload: Uint8Array) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** The largest odd number in a u32; the ids begin again after it. */
+const LAST_STREAM_ID = 0xffffffff
+
+class ClientConnection implements TtrpcClient {
+  readonly closed: Promise<void>
+  readonly #socket: Duplex
+  readonly #pending = new Map<number, PendingCall>()
+  #nextStreamId = 1
+  #loss: AgentError | undefined
+
+  constructor(socket: Duplex) {
+    this.#socket = socket
+    const reader = new FrameReader({
+      onFrame: (header, payload) => this.#onFrame(header, payload),
+      onOversizedFrame: ({ streamId, payloadBytes }) =>
+        this.#settle(streamId)?.reject(tooLarge('response', payloadBytes)),
+    })
+    const closed = Promise.withResolvers<void>()
+    this.closed = closed.promise
+    socket.on('data', (chunk: Buffer) => reader.push(chunk))
+    socket.on('error', (error) => this.#lose(error))
+    socket.on('end', () => this.#lose())
+    socket.on('close', () => {
+      this.#lose()
+      closed.resolve()
+    })
+  }
+
+  async call(
+    service: string,
+    method: string,
+    payload: Uint8Array,
+    options: CallOptions = {},
+  ): Promise<Uint8Array> {
+    options.signal?.throwIfAborted()
+    if (this.#loss !== undefined) throw this.#loss
+    const streamId = this.#takeStreamId()
+    const frame = encodeRequestFrame(streamId, {
+      service,
+      method,
+      payload,
+      timeoutNano: timeoutNanoOf(options.timeoutMs),
+    })
+    const frameBytes = frame.length - FRAME_HEADER_BYTES
+    if (frameBytes > MAX_FRAME_PAYLOAD_BYTES) throw tooLarge('request', frameBytes)
+    const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()
+    this.#pending.set(streamId, { resolve, reject })
+    const giveUp = (reason: unknown) => this.#settle(streamId)?.reject(reason)
+    const stopWatching = watch(options, giveUp)
+    this.#socket.write(frame)
+    try {
+      return await promise
+    } finally {
+      stopWatching()
+    }
+  }
+
+  close(): void {
+    this.#lose()
+  }
+
+  #onFrame(header: FrameHeader, bytes: Uint8Array): void {
+    const call = header.type === FrameType.response ? this.#settle(header.streamId) : undefined
+    // The reply to a call that was given up, or what a unary call has no use for.
+    if (call === undefined) return
+    try {
+      const response = decodeResponse(bytes)
+      if (response.code === StatusCode.OK) call.resolve(response.payload)
+      else call.reject(new AgentError(codeOf(response), response.message))
+    } catch (error) {
+      call.reject(
+        new AgentError('INTERNAL', `undecodable ttRPC response: ${messageOf(error)}`, { cause: error }),
+      )
+    }
+  }
+
+  #takeStreamId(): number {
+    while (this.#pending.has(this.#nextStreamId)) this.#advanceStreamId()
+    const streamId = this.#nextStreamId
+    this.#advanceStreamId()
+    return streamId
+  }
+
+  #advanceStreamId(): void {
+    this.#nextStreamId = this.#nextStreamId === LAST_STREAM_ID ? 1 : this.#nextStreamId + 2
+  }
+
+  #settle(streamId: number): PendingCall | undefined {
+    const call = this.#pending.get(streamId)
+    this.#pending.delete(streamId)
+    return call
+  }
+
+  #lose(cause?: Error): void {
+    if (this.#loss !== undefined) return
+    this.#loss = new AgentError('UNAVAILABLE', 'ttrpc: closed', { cause })
+    for (const streamId of [...this.#pending.keys()]) this.#settle(streamId)?.reject(this.#loss)
+    this.#socket.destroy()
+  }
+}
+
+/** Calls `giveUp` when the time is over or the signal fires; returns what stops that. */
+function watch(options: CallOptions, giveUp: (reason: unknown) => void): () => void {
+  const { signal, timeoutMs } = options
+  const onAbort = () => giveUp(signal?.reason)
+  signal?.addEventListener('abort', onAbort, { once: true })
+  const stopTimer =
+    timeoutMs === undefined || timeoutMs > LONGEST_TIMER_MS
+      ? undefined
+      : startTimer(Math.max(timeoutMs, 0), () => giveUp(deadlineExceeded()))
+  return () => {
+    signal?.removeEventListener('abort', onAbort)
+    stopTimer?.()
+  }
+}
+
+function codeOf({ code }: TtrpcResponse): StatusCodeName {
+  const known = STATUS_NAMES.find((name) => StatusCode[name] === code)
+  return known ?? 'UNKNOWN'
+}
+
+const STATUS_NAMES = Object.keys(StatusCode) as readonly StatusCodeName[]
+
+function tooLarge(what: 'request' | 'response', bytes: number): AgentError {
+  return new AgentError(
+    'RESOURCE_EXHAUSTED',
+    `${what} of ${bytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`,
+  )
+}

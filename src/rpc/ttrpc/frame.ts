@@ -1,0 +1,123 @@
+/** Bytes of a frame header: length (u32), stream id (u32), type (u8), flags (u8); big endian (behaviour spec, B.2). */
+export const FRAME_HEADER_BYTES = 10
+
+/** The largest payload of a frame, both ways. */
+export const MAX_FRAME_PAYLOAD_BYTES = 4 * 1024 * 1024
+
+/** Message types as on the wire. */
+export const FrameType = { request: 1, response: 2, data: 3 } as const
+
+/** Frame flags as on the wire; only data frames carry them here. */
+export const FrameFlag = { remoteClosed: 1, remoteOpen: 2, noData: 4 } as const
+
+export interface FrameHeader {
+  readonly payloadBytes: number
+  readonly streamId: number
+  /** One of {@link FrameType}, or whatever a confused peer sent. */
+  readonly type: number
+  readonly flags: number
+}
+
+/** What a {@link FrameReader} found. Called during `push`, in the order of the wire. */
+export interface FrameEvents {
+  /** A whole frame. `payload` may be a view of what was pushed. */
+  onFrame(header: FrameHeader, payload: Uint8Array): void
+  /** A frame larger than {@link MAX_FRAME_PAYLOAD_BYTES} has gone by; its payload was dropped as it came. */
+  onOversizedFrame(header: FrameHeader): void
+}
+
+/** A buffer for a frame of `payloadBytes` with its header filled in; the payload belongs after it. */
+export function allocateFrame(header: FrameHeader): Buffer {
+  const frame = Buffer.allocUnsafe(FRAME_HEADER_BYTES + header.payloadBytes)
+  frame.writeUInt32BE(header.payloadBytes, 0)
+  frame.writeUInt32BE(header.streamId, 4)
+  frame[8] = header.type
+  frame[9] = header.flags
+  return frame
+}
+
+/** Cuts a byte stream into frames. It holds one incomplete frame at most, and of that only what has arrived. */
+export class FrameReader {
+  readonly #events: FrameEvents
+  readonly #headerBytes = Buffer.allocUnsafe(FRAME_HEADER_BYTES)
+  #headerLength = 0
+  #headers = 0
+  #header: FrameHeader | undefined
+  #payload = Buffer.alloc(0)
+  #payloadLength = 0
+
+  constructor(events: FrameEvents) {
+    this.#events = events
+  }
+
+  /** The running number of the header that the bytes so far end inside of, if they do. */
+  get incompleteHeader(): number | undefined {
+    return this.#headerLength > 0 ? this.#headers : undefined
+  }
+
+  push(chunk: Buffer): void {
+    let offset = 0
+    while (offset < chunk.length) {
+      offset = this.#header === undefined ? this.#readHeader(chunk, offset) : this.#readPayload(chunk, offset)
+    }
+  }
+
+  #readHeader(chunk: Buffer, offset: number): number {
+    if (this.#headerLength === 0 && chunk.length - offset >= FRAME_HEADER_BYTES) {
+      this.#beginFrame(parseHeader(chunk, offset))
+      return offset + FRAME_HEADER_BYTES
+    }
+    const copied = chunk.copy(this.#headerBytes, this.#headerLength, offset)
+    this.#headerLength += copied
+    if (this.#headerLength === FRAME_HEADER_BYTES) {
+      this.#headerLength = 0
+      this.#beginFrame(parseHeader(this.#headerBytes, 0))
+    }
+    return offset + copied
+  }
+
+  #beginFrame(header: FrameHeader): void {
+    this.#headers += 1
+    this.#payloadLength = 0
+    if (header.payloadBytes === 0) this.#events.onFrame(header, new Uint8Array(0))
+    else this.#header = header
+  }
+
+  #readPayload(chunk: Buffer, offset: number): number {
+    const header = this.#header
+    if (header === undefined) return offset
+    const taken = Math.min(chunk.length - offset, header.payloadBytes - this.#payloadLength)
+    const oversized = header.payloadBytes > MAX_FRAME_PAYLOAD_BYTES
+    const isWhole = taken === header.payloadBytes
+    if (!oversized && !isWhole) this.#keep(chunk.subarray(offset, offset + taken), header.payloadBytes)
+    this.#payloadLength += taken
+    if (this.#payloadLength === header.payloadBytes) {
+      const payload = isWhole ? chunk.subarray(offset, offset + taken) : this.#payload
+      this.#header = undefined
+      this.#payload = Buffer.alloc(0)
+      if (oversized) this.#events.onOversizedFrame(header)
+      else this.#events.onFrame(header, payload)
+    }
+    return offset + taken
+  }
+
+  /** Grows by doubling: memory follows what the peer has sent, not the length it claims. */
+  #keep(part: Buffer, payloadBytes: number): void {
+    const needed = this.#payloadLength + part.length
+    if (needed > this.#payload.length) {
+      const grown = Buffer.allocUnsafeSlow(Math.min(payloadBytes, Math.max(needed, 2 * this.#payload.length)))
+      this.#payload.copy(grown, 0, 0, this.#payloadLength)
+      this.#payload = grown
+    }
+    part.copy(this.#payload, this.#payloadLength)
+  }
+}
+
+function parseHeader(bytes: Buffer, offset: number): FrameHeader {
+  return {
+    payloadBytes: bytes.readUInt32BE(offset),
+    streamId: bytes.readUInt32BE(offset + 4),
+    type: bytes.readUInt8(offset + 8),
+    flags: bytes.readUInt8(offset + 9),
+  }
+}

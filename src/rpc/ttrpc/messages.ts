@@ -1,0 +1,156 @@
+import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
+import { LONGEST_TIMER_MS } from '../timer.ts'
+import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
+
+// The messages ttRPC itself adds around a call (behaviour spec, B.2). Unknown fields, and the metadata of a request
+// (field 5), are skipped.
+
+/** The request message: which method, its encoded argument, and how long it may take. */
+export interface TtrpcRequest {
+  readonly service: string
+  readonly method: string
+  readonly payload: Uint8Array
+  /** 0 means no limit. */
+  readonly timeoutNano: bigint
+}
+
+/** The response message: the encoded result if `code` is 0, else a numeric status code and what went wrong. */
+export interface TtrpcResponse {
+  readonly code: number
+  readonly message: string
+  readonly payload: Uint8Array
+}
+
+const NO_BYTES = new Uint8Array(0)
+
+/** Throws when the bytes are no protobuf message. */
+export function decodeRequest(bytes: Uint8Array): TtrpcRequest {
+  const reader = new BinaryReader(bytes)
+  let service = ''
+  let method = ''
+  let payload: Uint8Array = NO_BYTES
+  let timeoutNano = 0n
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag()
+    if (field === 1 && type === WireType.LengthDelimited) service = reader.string()
+    else if (field === 2 && type === WireType.LengthDelimited) method = reader.string()
+    else if (field === 3 && type === WireType.LengthDelimited) payload = reader.bytes()
+    else if (field === 4 && type === WireType.Varint) timeoutNano = BigInt(reader.int64())
+    else reader.skip(type, field)
+  }
+  return { service, method, payload, timeoutNano }
+}
+
+/** The whole frame of a request. */
+export function encodeRequestFrame(streamId: number, request: TtrpcRequest): Buffer {
+  const writer = new BinaryWriter()
+  writer.tag(1, WireType.LengthDelimited).string(request.service)
+  writer.tag(2, WireType.LengthDelimited).string(request.method)
+  if (request.payload.length > 0) writer.tag(3, WireType.LengthDelimited).bytes(request.payload)
+  if (request.timeoutNano !== 0n) writer.tag(4, WireType.Varint).int64(request.timeoutNano)
+  return frameOf(streamId, FrameType.request, writer.finish())
+}
+
+/** Throws when the bytes are no protobuf message. A response without a status is a success. */
+export function decodeResponse(bytes: Uint8Array): TtrpcResponse {
+  const reader = new BinaryReader(bytes)
+  let status = { code: 0, message: '' }
+  let payload: Uint8Array = NO_BYTES
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag()
+    if (field === 1 && type === WireType.LengthDelimited) status = decodeStatus(reader.bytes())
+    else if (field === 2 && type === WireType.LengthDelimited) payload = reader.bytes()
+    else reader.skip(type, field)
+  }
+  return { ...status, payload }
+}
+
+/** The whole frame of a successful response; its status of code 0 is sent, as other servers do. */
+export function encodeResponseFrame(streamId: number, payload: Uint8Array): Buffer {
+  const lengthBytes = payload.length === 0 ? 0 : 1 + varintBytes(payload.length)
+  const frame = allocateFrame({
+    payloadBytes: EMPTY_STATUS.length + lengthBytes + payload.length,
+    streamId,
+    type: FrameType.response,
+    flags: 0,
+  })
+  frame.set(EMPTY_STATUS, FRAME_HEADER_BYTES)
+  if (payload.length === 0) return frame
+  frame[FRAME_HEADER_BYTES + EMPTY_STATUS.length] = PAYLOAD_TAG
+  writeVarint(frame, FRAME_HEADER_BYTES + EMPTY_STATUS.length + 1, payload.length)
+  frame.set(payload, frame.length - payload.length)
+  return frame
+}
+
+/** How large the frame payload of a successful response is. */
+export function responseBytes(payload: Uint8Array): number {
+  return EMPTY_STATUS.length + 1 + varintBytes(payload.length) + payload.length
+}
+
+/** The whole frame of an error response. */
+export function encodeErrorFrame(streamId: number, status: { code: number; message: string }): Buffer {
+  const writer = new BinaryWriter()
+  writer.tag(1, WireType.LengthDelimited).fork()
+  writer.tag(1, WireType.Varint).int32(status.code)
+  writer.tag(2, WireType.LengthDelimited).string(status.message)
+  writer.join()
+  return frameOf(streamId, FrameType.response, writer.finish())
+}
+
+/**
+ * Milliseconds of a `timeout_nano`: undefined for 0 (no limit) and for more than a timer can hold; rounded up; 0 for a
+ * negative one, which is what a client sends whose deadline is already over.
+ */
+export function timeoutMsOf(timeoutNano: bigint): number | undefined {
+  if (timeoutNano === 0n) return undefined
+  if (timeoutNano < 0n) return 0
+  const timeoutMs = Math.ceil(Number(timeoutNano) / 1e6)
+  return timeoutMs > LONGEST_TIMER_MS ? undefined : timeoutMs
+}
+
+/** The `timeout_nano` of a time limit in milliseconds; a limit of 0 or less is already over and stays so on the wire. */
+export function timeoutNanoOf(timeoutMs: number | undefined): bigint {
+  if (timeoutMs === undefined || timeoutMs > LONGEST_TIMER_MS) return 0n
+  return timeoutMs > 0 ? BigInt(Math.ceil(timeoutMs * 1e6)) : -1n
+}
+
+/** A `Response.status` of code 0 and no message: field 1, length 0. */
+const EMPTY_STATUS = Uint8Array.of(0x0a, 0x00)
+
+/** Field 2 of the response message, length-delimited. */
+const PAYLOAD_TAG = 0x12
+
+function decodeStatus(bytes: Uint8Array): { code: number; message: string } {
+  const reader = new BinaryReader(bytes)
+  let code = 0
+  let message = ''
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag()
+    if (field === 1 && type === WireType.Varint) code = reader.int32()
+    else if (field === 2 && type === WireType.LengthDelimited) message = reader.string()
+    else reader.skip(type, field)
+  }
+  return { code, message }
+}
+
+function frameOf(streamId: number, type: number, payload: Uint8Array): Buffer {
+  const frame = allocateFrame({ payloadBytes: payload.length, streamId, type, flags: 0 })
+  frame.set(payload, FRAME_HEADER_BYTES)
+  return frame
+}
+
+function varintBytes(value: number): number {
+  let bytes = 1
+  for (let rest = value; rest > 0x7f; rest = Math.floor(rest / 128)) bytes += 1
+  return bytes
+}
+
+function writeVarint(target: Uint8Array, offset: number, value: number): void {
+  let rest = value
+  let position = offset
+  for (; rest > 0x7f; rest = Math.floor(rest / 128)) {
+    target[position] = (rest % 128) | 0x80
+    position += 1
+  }
+  target[position] = rest
+}

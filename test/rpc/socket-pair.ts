@@ -1,0 +1,33 @@
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { connect, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+/** Two ends of one unix socket connection. */
+export interface SocketPair {
+  readonly server: Socket
+  readonly client: Socket
+  close(): void
+}
+
+/** Connects two real unix sockets. */
+export async function socketPair(): Promise<SocketPair> {
+  const directory = await mkdtemp(join(tmpdir(), 'socket-pair-'))
+  const path = join(directory, 'socket')
+  const listener = createServer()
+  listener.listen(path)
+  await once(listener, 'listening')
+  const client = connect(path)
+  const [[server]] = await Promise.all([once(listener, 'connection'), once(client, 'connect')])
+  listener.close()
+  await rm(directory, { recursive: true })
+  return {
+    server,
+    client,
+    close: () => {
+      server.destroy()
+      client.destroy()
+    },
+  }
+}

@@ -1,0 +1,130 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { CheckRequest, HealthCheckResponse, HealthDefinition } from '../../../src/gen/health.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
+import { startTimer } from '../../../src/rpc/timer.ts'
+import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { encodeErrorFrame } from '../../../src/rpc/ttrpc/messages.ts'
+import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
+import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../fake-methods.ts'
+import { type SocketPair, socketPair } from '../socket-pair.ts'
+
+const text = (bytes: Uint8Array) => Buffer.from(bytes).toString()
+
+describe('ttrpcClient', () => {
+  let sockets: SocketPair
+  let client: TtrpcClient
+  let held: HeldMethod
+
+  beforeEach(async () => {
+    sockets = await socketPair()
+    held = heldMethod()
+    new TtrpcServerConnection(sockets.server, {
+      methods: tableOf({
+        'test.Echo/Echo': echo,
+        'test.Echo/Held': held.method,
+        'test.Echo/Fail': async () => ({ ok: false, code: 'NOT_FOUND', message: 'no such thing: x' }),
+        'grpc.Health/Check': async (payload) => {
+          expect(CheckRequest.decode(payload)).toEqual({ service: 'x' })
+          return { ok: true, payload: HealthCheckResponse.encode({ status: 1 }).finish() }
+        },
+      }),
+      peer: 'test',
+      startTimer,
+      firstBytes: Buffer.alloc(0),
+    }).start()
+    client = ttrpcClient(sockets.client)
+  })
+
+  afterEach(() => sockets.close())
+
+  it('resolves with the response', async () => {
+    expect(text(await client.call('test.Echo', 'Echo', Buffer.from('hello')))).toBe('hello')
+    expect(await client.call('test.Echo', 'Echo', new Uint8Array(0))).toHaveLength(0)
+  })
+
+  it('rejects with the code and text of the status', async () => {
+    await expect(client.call('test.Echo', 'Fail', Buffer.alloc(0))).rejects.toMatchObject({
+      name: 'AgentError',
+      code: 'NOT_FOUND',
+      message: 'no such thing: x',
+    })
+  })
+
+  it('runs calls side by side and takes answers in any order', async () => {
+    const calls = ['a', 'b', 'c'].map((name) => client.call('test.Echo', 'Held', Buffer.from(name)))
+    const [a, b, c] = [await held.next(), await held.next(), await held.next()]
+    expect(text(await client.call('test.Echo', 'Echo', Buffer.from('now')))).toBe('now')
+    for (const call of [c, a, b]) call.answer({ ok: true, payload: call.payload })
+    expect((await Promise.all(calls)).map(text)).toEqual(['a', 'b', 'c'])
+  })
+
+  it('gives up alone when its signal fires, and drops the late answer', async () => {
+    const abort = new AbortController()
+    const given = client.call('test.Echo', 'Held', Buffer.alloc(0), { signal: abort.signal })
+    const call = await held.next()
+    abort.abort(new Error('enough'))
+    await expect(given).rejects.toThrow('enough')
+    call.answer({ ok: true, payload: Buffer.from('late') })
+    expect(text(await client.call('test.Echo', 'Echo', Buffer.from('next')))).toBe('next')
+  })
+
+  it('refuses a call whose signal has fired already', async () => {
+    const signal = AbortSignal.abort(new Error('over'))
+    await expect(client.call('test.Echo', 'Echo', Buffer.alloc(0), { signal })).rejects.toThrow('over')
+  })
+
+  it('tells the server the time limit and enforces it here', async () => {
+    const call = client.call('test.Echo', 'Held', Buffer.alloc(0), { timeoutMs: 20 })
+    expect((await held.next()).call.timeoutMs).toBe(20)
+    await expect(call).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED', message: 'timeout' })
+  })
+
+  it('rejects everything with UNAVAILABLE when the server closes', async () => {
+    const calls = [1, 2].map(() => client.call('test.Echo', 'Held', Buffer.alloc(0)))
+    await held.next()
+    sockets.server.destroy()
+    for (const call of calls) {
+      await expect(call).rejects.toMatchObject({ code: 'UNAVAILABLE', message: 'ttrpc: closed' })
+    }
+    await client.closed
+    await expect(client.call('test.Echo', 'Echo', Buffer.alloc(0))).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+    })
+  })
+
+  it('hangs up on the server when closed', async () => {
+    const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
+    const { hangup } = (await held.next()).call
+    client.close()
+    await expect(call).rejects.toMatchObject({ code: 'UNAVAILABLE', message: 'ttrpc: closed' })
+    expect(await aborted(hangup)).toMatchObject({ code: 'CANCELLED' })
+    await client.closed
+  })
+
+  it('refuses a request that is too large without sending it', async () => {
+    await expect(client.call('test.Echo', 'Echo', Buffer.alloc(4 * 1024 * 1024))).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+    })
+    expect(text(await client.call('test.Echo', 'Echo', Buffer.from('next')))).toBe('next')
+  })
+
+  it('rejects with INTERNAL when the response is no message', async () => {
+    const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
+    await held.next()
+    sockets.server.write(Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0xff))
+    await expect(call).rejects.toMatchObject({ code: 'INTERNAL' })
+  })
+
+  it('takes a status code it does not know for UNKNOWN', async () => {
+    const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
+    await held.next()
+    sockets.server.write(encodeErrorFrame(1, { code: 77, message: 'odd' }))
+    await expect(call).rejects.toMatchObject({ code: 'UNKNOWN', message: 'odd' })
+  })
+
+  it('offers the methods of a generated definition', async () => {
+    const health = clientFor(HealthDefinition, client)
+    expect((await health.check({ service: 'x' })).status).toBe(1)
+    await expect(health.version({})).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
+  })
+})
