@@ -78,7 +78,9 @@ async function answerOf<Response>(
   } catch (error) {
     if (!signal.aborted) throw error
     if (entry.onHangup === 'finish') {
-      work.catch((late) => log.warn('rpc failed after its caller left', { rpc: name, error: messageOf(late) }))
+      work.catch((late) =>
+        log.warn('rpc failed after its caller left', { rpc: name, error: messageOf(late) }),
+      )
     }
     throw signal.reason
   }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { type Entry, type MessageType } from '../../../src/agent/service/entry.ts'
+import type { Entry, Gate, MessageType } from '../../../src/agent/service/entry.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
@@ -14,18 +14,36 @@ const json: MessageType<Message> = {
 }
 
 function callOf(options: Partial<IncomingCall> = {}): IncomingCall {
-  return { timeoutMs: undefined, hangup: new AbortController().signal, peer: 'test', framing: 'ttrpc', ...options }
+  return {
+    timeoutMs: undefined,
+    hangup: new AbortController().signal,
+    peer: 'test',
+    framing: 'ttrpc',
+    ...options,
+  }
 }
 
-function wrapped(entry: Partial<Entry<Message, Message>> & Pick<Entry<Message, Message>, 'handle'>, gate = openGate) {
+function wrapped(
+  entry: Partial<Entry<Message, Message>> & Pick<Entry<Message, Message>, 'handle'>,
+  gate = openGate,
+) {
   const lines: Record<string, string>[] = []
-  const log = jsonLogger({ sink: (line) => lines.push(JSON.parse(line)), level: 'trace', version: '0', pid: 1 })
+  const log = jsonLogger({
+    sink: (line) => lines.push(JSON.parse(line)),
+    level: 'trace',
+    version: '0',
+    pid: 1,
+  })
   const full: Entry<Message, Message> = { onHangup: 'cancel', gate: 'wait', logLevel: 'info', ...entry }
-  const method = wrap('grpc.AgentService/Test', { request: json, response: json }, full, { log, gate, nowMs: () => 0 })
+  const method = wrap('grpc.AgentService/Test', { request: json, response: json }, full, {
+    log,
+    gate,
+    nowMs: () => 0,
+  })
   return { method, lines }
 }
 
-const openGate = { wait: async () => {} }
+const openGate: Gate = { wait: async () => {} }
 const closedGate = {
   wait: (signal: AbortSignal) =>
     new Promise<void>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
@@ -39,7 +57,12 @@ describe('the call wrapper', () => {
     expect(outcome).toMatchObject({ ok: true })
     expect(outcome.ok && Buffer.from(outcome.payload).toString()).toBe('{"containerId":"c1"}')
     expect(lines).toHaveLength(1)
-    expect(lines[0]).toMatchObject({ rpc: 'grpc.AgentService/Test', containerId: 'c1', code: 'OK', level: 'INFO' })
+    expect(lines[0]).toMatchObject({
+      rpc: 'grpc.AgentService/Test',
+      containerId: 'c1',
+      code: 'OK',
+      level: 'INFO',
+    })
     expect(JSON.stringify(lines)).not.toContain('SECRET')
   })
 
@@ -60,7 +83,11 @@ describe('the call wrapper', () => {
 
   it('answers INTERNAL to what is not an AgentError', async () => {
     const { method } = wrapped({ handle: () => Promise.reject(new TypeError('x is undefined')) })
-    expect(await method(request, callOf())).toEqual({ ok: false, code: 'INTERNAL', message: 'x is undefined' })
+    expect(await method(request, callOf())).toEqual({
+      ok: false,
+      code: 'INTERNAL',
+      message: 'x is undefined',
+    })
   })
 
   it('waits for the boot gate no longer than the deadline', async () => {

@@ -1,0 +1,87 @@
+import type { AgentServiceDefinition } from '../../gen/agent.ts'
+import { Empty } from '../../gen/google/protobuf/empty.ts'
+import type { GuestHandlers } from '../../handlers/guest/details.ts'
+import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
+import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
+
+/** What the calls of `grpc.AgentService` end up in. */
+export interface ServiceHandlers {
+  readonly sandbox: SandboxHandlers
+  readonly guest: GuestHandlers
+}
+
+/**
+ * `grpc.AgentService`, one entry for each of its RPCs. A hang-up cancels reads and waits, and makes creations undo
+ * themselves; what starts, signals, updates or removes runs to its end.
+ */
+export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof AgentServiceDefinition> {
+  const { sandbox, guest } = handlers
+  return {
+    createSandbox: cancellable(empty(sandbox.createSandbox)),
+    destroySandbox: finishing(empty(sandbox.destroySandbox)),
+
+    createContainer: cancellable(empty(sandbox.createContainer)),
+    startContainer: finishing(empty(sandbox.startContainer)),
+    removeContainer: finishing(empty(sandbox.removeContainer)),
+    execProcess: cancellable(empty(sandbox.execProcess)),
+    signalProcess: finishing(empty(sandbox.signalProcess)),
+    waitProcess: cancellable(async (request, call) => {
+      const exit = await sandbox.waitProcess(request, call.signal)
+      call.onDelivered((written) => {
+        if (written) exit.forget()
+      })
+      return { status: exit.status }
+    }),
+
+    writeStdin: streaming(async (request, call) => ({ len: await sandbox.writeStdin(request, call.signal) })),
+    readStdout: streaming(async (request, call) => ({
+      data: await sandbox.readStdout(request, call.signal),
+    })),
+    readStderr: streaming(async (request, call) => ({
+      data: await sandbox.readStderr(request, call.signal),
+    })),
+    closeStdin: finishing(empty(sandbox.closeStdin)),
+    ttyWinResize: finishing(empty(sandbox.ttyWinResize)),
+
+    getGuestDetails: cancellable(guest.details),
+
+    updateContainer: unimplemented('UpdateContainer'),
+    updateEphemeralMounts: unimplemented('UpdateEphemeralMounts'),
+    statsContainer: unimplemented('StatsContainer'),
+    pauseContainer: unimplemented('PauseContainer'),
+    resumeContainer: unimplemented('ResumeContainer'),
+    removeStaleVirtiofsShareMounts: unimplemented('RemoveStaleVirtiofsShareMounts'),
+    getDiagnosticData: unimplemented('GetDiagnosticData'),
+    getOOMEvent: unimplemented('GetOOMEvent'),
+    updateInterface: unimplemented('UpdateInterface'),
+    updateRoutes: unimplemented('UpdateRoutes'),
+    listInterfaces: unimplemented('ListInterfaces'),
+    listRoutes: unimplemented('ListRoutes'),
+    addARPNeighbors: unimplemented('AddARPNeighbors'),
+    getIPTables: unimplemented('GetIPTables'),
+    setIPTables: unimplemented('SetIPTables'),
+    getMetrics: unimplemented('GetMetrics'),
+    memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
+    memAgentCompactSet: unimplemented('MemAgentCompactSet'),
+    onlineCPUMem: unimplemented('OnlineCPUMem'),
+    reseedRandomDev: unimplemented('ReseedRandomDev'),
+    memHotplugByProbe: unimplemented('MemHotplugByProbe'),
+    setGuestDateTime: unimplemented('SetGuestDateTime'),
+    copyFile: unimplemented('CopyFile'),
+    addSwap: unimplemented('AddSwap'),
+    addSwapPath: unimplemented('AddSwapPath'),
+    getVolumeStats: unimplemented('GetVolumeStats'),
+    resizeVolume: unimplemented('ResizeVolume'),
+    setPolicy: unimplemented('SetPolicy'),
+  }
+}
+
+/** A handler without a result as a call that answers `google.protobuf.Empty`. */
+function empty<Request>(
+  handle: (request: Request, signal: AbortSignal) => Promise<void>,
+): (request: Request, call: { readonly signal: AbortSignal }) => Promise<Empty> {
+  return async (request, call) => {
+    await handle(request, call.signal)
+    return Empty.create()
+  }
+}

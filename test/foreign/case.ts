@@ -1,0 +1,33 @@
+import { writeFileSync } from 'node:fs'
+
+/** What a foreign client is to do: a container to create and what it must print and exit with. */
+export interface ForeignCase {
+  readonly container: string
+  readonly output: string
+  readonly status: number
+  /** The container's root: a folder the agent sees, or a storage that brings it. */
+  readonly rootPath: string
+  readonly storages?: readonly Readonly<Record<string, string>>[]
+}
+
+/** Writes the case as the clients read it: field names of the proto files, so that both JSON mappings agree. */
+export function writeCase(path: string, wanted: ForeignCase): void {
+  const request = {
+    container_id: wanted.container,
+    storages: wanted.storages ?? [],
+    OCI: {
+      Version: '1.0.2',
+      Process: {
+        User: { UID: 0, GID: 0 },
+        Args: ['/bin/sh', '-c', `printf '${wanted.output.replaceAll('\n', '\\n')}'; exit ${wanted.status}`],
+        Env: ['PATH=/bin:/usr/bin:/sbin'],
+        Cwd: '/',
+      },
+      Root: { Path: wanted.rootPath, Readonly: true },
+      Mounts: [{ destination: '/proc', source: 'proc', type: 'proc' }],
+      Linux: { Namespaces: [{ Type: 'mount' }, { Type: 'ipc' }, { Type: 'uts' }] },
+    },
+  }
+  const text = { Container: wanted.container, Request: request, Output: wanted.output, Status: wanted.status }
+  writeFileSync(path, JSON.stringify(text))
+}

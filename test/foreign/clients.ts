@@ -1,0 +1,73 @@
+import { execFile } from 'node:child_process'
+import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { cached, projectRoot } from '../../scripts/cache.ts'
+
+const run = promisify(execFile)
+const here = join(projectRoot, 'test/foreign')
+const protoFolder = join(projectRoot, 'proto')
+/** Debian's golang-github-gogo-protobuf-dev: Go packages, and the proto files of google.protobuf. */
+const GO_PACKAGES = '/usr/share/gocode'
+const GOOGLE_PROTOS = `${GO_PACKAGES}/src/github.com/gogo/protobuf/protobuf`
+const GO_IMPORTS = [
+  ...['agent', 'health', 'csi', 'oci'].map((name) => `M${name}.proto=agent/grpc`),
+  'Mtypes.proto=agent/types',
+  'Mgoogle/protobuf/empty.proto=github.com/gogo/protobuf/types',
+].join(',')
+
+/** Programs that know the API only by its proto files, on other people's libraries. */
+export interface ForeignClients {
+  /** containerd's ttRPC library for Go with gogo's messages; resolves with its stdout. */
+  readonly go: (socket: string, caseFile: string) => Promise<string>
+  /** grpcio for Python with protoc's messages; resolves with its stdout. */
+  readonly python: (socket: string, caseFile: string) => Promise<string>
+}
+
+/** Generates the messages and compiles the Go client, with Debian's tools alone. */
+export async function foreignClients(): Promise<ForeignClients> {
+  const folder = await cached('foreign-clients', { files: [protoFolder, here] }, build)
+  const python = join(folder, 'python')
+  return {
+    go: async (socket, caseFile) => (await run(join(folder, 'drive'), [socket, caseFile])).stdout,
+    python: async (socket, caseFile) => {
+      const env = { PATH: '/usr/bin:/bin', PYTHONPATH: python, PYTHONDONTWRITEBYTECODE: '1' }
+      return (await run('/usr/bin/python3', [join(here, 'python/drive.py'), socket, caseFile], { env }))
+        .stdout
+    },
+  }
+}
+
+async function build(folder: string): Promise<void> {
+  const protos = join(folder, 'proto')
+  const go = join(folder, 'go/src/agent')
+  for (const path of [protos, join(folder, 'python'), join(go, 'grpc'), join(go, 'types')]) {
+    mkdirSync(path, { recursive: true })
+  }
+  const names = readdirSync(protoFolder).filter((name) => name.endsWith('.proto'))
+  for (const name of names) {
+    // gogo's generator predates proto3 `optional`; presence makes no difference on the wire.
+    const text = readFileSync(join(protoFolder, name), 'utf8').replaceAll(/^ {2}optional /gm, '  ')
+    writeFileSync(join(protos, name), text)
+  }
+  await run('protoc', [
+    `-I${protoFolder}`,
+    `-I${GOOGLE_PROTOS}`,
+    `--python_out=${join(folder, 'python')}`,
+    ...names,
+  ])
+  // gogo puts one Go package out per run, into the folder it is given.
+  const gogo = (target: string, files: readonly string[]) =>
+    run('protoc', [`-I${protos}`, `-I${GOOGLE_PROTOS}`, `--gogo_out=${GO_IMPORTS}:${target}`, ...files])
+  await gogo(join(go, 'grpc'), ['agent.proto', 'health.proto', 'csi.proto', 'oci.proto'])
+  await gogo(join(go, 'types'), ['types.proto'])
+  await run('/usr/bin/go', ['build', '-o', join(folder, 'drive.new'), join(here, 'go/drive/main.go')], {
+    env: {
+      PATH: '/usr/bin:/bin',
+      GO111MODULE: 'off',
+      GOPATH: `${join(folder, 'go')}:${GO_PACKAGES}`,
+      GOCACHE: join(folder, 'go/cache'),
+    },
+  })
+  renameSync(join(folder, 'drive.new'), join(folder, 'drive'))
+}
