@@ -1,0 +1,76 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buildAgent } from '../scripts/build-agent.ts'
+import { benchEnvironment, median, report } from './figure.ts'
+
+/** Agent start → listening, and idle memory, against the same Node binary doing nothing. */
+const ROUNDS = 15
+
+const agent = await buildAgent()
+const node = join(agent, 'node')
+const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+try {
+  await measure()
+} finally {
+  rmSync(folder, { recursive: true, force: true })
+}
+
+async function measure(): Promise<void> {
+  const starts: number[] = []
+  const bareStarts: number[] = []
+  const memory: number[] = []
+  const bareMemory: number[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    bareStarts.push(await bareStartMs())
+    const socket = join(folder, `agent-${round}.sock`)
+    const begin = performance.now()
+    const process = start([join(agent, 'agent.cjs'), '--server-addr', `unix://${socket}`])
+    await listening(socket)
+    starts.push(performance.now() - begin)
+    memory.push(await idleMemoryMib(process))
+    bareMemory.push(await idleMemoryMib(start(['-e', 'setInterval(()=>{},1e9)'])))
+  }
+  const startFigure = { value: median(starts), floor: median(bareStarts), limit: 1.8 }
+  report({ figure: 'agent start to listening', unit: 'ms', ...startFigure })
+  const memoryFigure = { value: median(memory), floor: median(bareMemory), limit: 1.25 }
+  report({ figure: 'agent idle memory (RSS)', unit: 'MiB', ...memoryFigure })
+}
+
+function start(args: readonly string[]): ChildProcess {
+  return spawn(node, args, { env: benchEnvironment(), stdio: 'ignore' })
+}
+
+async function bareStartMs(): Promise<number> {
+  const begin = performance.now()
+  await ended(start(['-e', '0']))
+  return performance.now() - begin
+}
+
+/** Resolves when a connection is accepted. */
+async function listening(path: string): Promise<void> {
+  for (;;) {
+    const connected = await new Promise<boolean>((resolve) => {
+      const socket = connect(path)
+      socket.once('connect', () => resolve(true)).once('error', () => resolve(false))
+      socket.once('connect', () => socket.destroy())
+    })
+    if (connected) return
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
+/** The resident memory once nothing is going on any more; ends the process. */
+async function idleMemoryMib(process: ChildProcess): Promise<number> {
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  const status = readFileSync(`/proc/${process.pid}/status`, 'utf8')
+  process.kill('SIGKILL')
+  await ended(process)
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024
+}
+
+function ended(process: ChildProcess): Promise<void> {
+  return new Promise((resolve) => process.once('exit', () => resolve()))
+}

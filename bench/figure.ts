@@ -1,0 +1,34 @@
+/** One measured figure: a median, and what it is held against, measured in the same run. */
+export interface Figure {
+  readonly figure: string
+  readonly value: number
+  readonly unit: 'ms' | 'us' | 'MiB' | 'MB/s'
+  /** The same measure of the bare thing. */
+  readonly floor: number
+  /** The greatest ratio of value to floor that is wanted. */
+  readonly limit: number
+}
+
+/** Prints a figure as one JSON line. A missed limit is told, never asserted. */
+export function report(figure: Figure): void {
+  const ratio = figure.value / figure.floor
+  const line = { ...figure, value: round(figure.value), floor: round(figure.floor), ratio: round(ratio) }
+  process.stdout.write(`${JSON.stringify({ ...line, met: ratio <= figure.limit })}\n`)
+}
+
+/** The median of some measurements. */
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  const middle = sorted[Math.floor(sorted.length / 2)]
+  if (middle === undefined) throw new Error('no measurements')
+  return middle
+}
+
+/** The environment of measured programs: extra CA certificates alone cost Node 30 ms at start. */
+export function benchEnvironment(): Record<string, string> {
+  return { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }
+}
+
+function round(value: number): number {
+  return Number(value.toPrecision(4))
+}
