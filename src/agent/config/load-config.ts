@@ -1,0 +1,50 @@
+import type { AgentArguments } from './arguments.ts'
+import { commandLineSettings, configFileOf } from './command-line.ts'
+import { configFileSettings } from './config-file.ts'
+import { environmentSettings } from './environment.ts'
+import { parseValue, readSettings } from './read-settings.ts'
+import { type AgentConfig, SETTINGS } from './settings.ts'
+
+/** Where settings come from. */
+export interface ConfigSources {
+  readonly files: { readText(path: string): Promise<string> }
+  readonly arguments: Pick<AgentArguments, 'configFile' | 'serverAddress'>
+  readonly environment: Readonly<Record<string, string | undefined>>
+}
+
+/**
+ * What the agent runs with (spec A.5 to A.7). The file of `--config`, or else the kernel command line, sets first and
+ * the environment overrides it; a file named by `agent.config_file` stands alone; `--server-addr` beats all.
+ * Throws when a file cannot be read, and INVALID_ARGUMENT naming the source when a value is malformed.
+ */
+export async function loadConfig(sources: ConfigSources): Promise<AgentConfig> {
+  return { ...defaultConfig(), ...(await configured(sources)), ...argumentSettings(sources) }
+}
+
+/** What every setting is when nothing is said. */
+export function defaultConfig(): AgentConfig {
+  // Every setting has a default, so none is missing.
+  return readSettings((setting) => setting.default) as AgentConfig
+}
+
+async function configured({
+  files,
+  environment,
+  arguments: given,
+}: ConfigSources): Promise<Partial<AgentConfig>> {
+  const fromFile = async (path: string) => configFileSettings(path, await files.readText(path))
+  if (given.configFile !== undefined) {
+    return { ...(await fromFile(given.configFile)), ...environmentSettings(environment) }
+  }
+  const commandLine = await files.readText('/proc/cmdline')
+  const file = configFileOf(commandLine)
+  if (file !== undefined) return fromFile(file)
+  return { ...commandLineSettings(commandLine), ...environmentSettings(environment) }
+}
+
+function argumentSettings({ arguments: given }: ConfigSources): Partial<AgentConfig> {
+  const address = given.serverAddress
+  if (address === undefined) return {}
+  const read = parseValue(`--server-addr ${address}`, () => SETTINGS.serverAddress.type.fromText(address))
+  return read === undefined ? {} : { serverAddress: read }
+}

@@ -1,0 +1,192 @@
+import { AgentError } from '../../base/errors.ts'
+import type { LogLevel } from '../../base/log.ts'
+
+/**
+ * How one kind of value is read. A reader returns `undefined` when the text or value says nothing (the setting
+ * keeps what it had) and throws INVALID_ARGUMENT with the reason alone when it is malformed; the caller names
+ * the setting and the value.
+ */
+export interface SettingType<T> {
+  /** What a user writes, for the documentation. */
+  readonly name: string
+  /** Kernel command line and environment. `text` is undefined for a bare word without `=`. */
+  readonly fromText: (text: string | undefined) => T | undefined
+  /** One value of a TOML file. */
+  readonly fromToml: (value: unknown) => T | undefined
+  /** The value as a user would write it. */
+  show(value: T): string
+}
+
+/** Node's timers take at most 2^31-1 ms (24 days); a longer time-out waits as long as that. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1
+
+const LEVELS: Readonly<Record<string, LogLevel>> = {
+  fatal: 'critical',
+  panic: 'critical',
+  critical: 'critical',
+  error: 'error',
+  warn: 'warn',
+  warning: 'warn',
+  info: 'info',
+  debug: 'debug',
+  trace: 'trace',
+}
+
+/** A log level (spec A.5). */
+export const logLevel: SettingType<LogLevel> = textual('level', (text) => {
+  const level = Object.hasOwn(LEVELS, text) ? LEVELS[text] : undefined
+  if (level === undefined) throw malformed(`the level is one of ${Object.keys(LEVELS).join(', ')}`)
+  return level
+})
+
+/** Any text, the empty one included. */
+export const text: SettingType<string> = textual('text', (value) => value)
+
+/** A text that must not be empty. */
+export const nonEmptyText: SettingType<string> = textual('text', (value) => {
+  if (value === '') throw malformed('a value is missing')
+  return value
+})
+
+/** One of a few words. */
+export function oneOf<const Words extends readonly [string, ...string[]]>(
+  ...words: Words
+): SettingType<Words[number]> {
+  return textual(words.map((word) => `\`${word}\``).join(' / '), (value) => {
+    const found = words.find((word) => word === value)
+    if (found === undefined) throw malformed(`the value is one of ${words.join(', ')}`)
+    return found
+  })
+}
+
+/** The word `all`; anything else is ignored (spec A.5, `cgroup_no_v1`). */
+export const onlyAll: SettingType<'' | 'all'> = {
+  name: '`all`',
+  fromText: (value) => (value === 'all' ? 'all' : undefined),
+  fromToml: (value) => (value === 'all' ? 'all' : undefined),
+  show: (value) => value,
+}
+
+/** An OCI runtime: one of the two names, or an absolute path. */
+export const runtimeName: SettingType<string> = textual('`runc`, `crun` or a path', (value) => {
+  if (value === 'runc' || value === 'crun' || value.startsWith('/')) return value
+  throw malformed('the runtime is runc, crun or an absolute path')
+})
+
+/** Set by its bare word alone; `word=anything` is not it (spec A.5). */
+export const bareFlag: SettingType<boolean> = {
+  name: 'bare word',
+  fromText: (value) => (value === undefined ? true : undefined),
+  fromToml: booleanFromToml,
+  show: String,
+}
+
+/** `true`, `false` or an integer; anything else is false (spec A.5). */
+export const boolean: SettingType<boolean> = {
+  name: 'boolean',
+  fromText: (value) => (value === undefined ? undefined : isTrue(value)),
+  fromToml: booleanFromToml,
+  show: String,
+}
+
+/** A {@link boolean} whose bare word means true. */
+export const flag: SettingType<boolean> = {
+  name: 'bare word or boolean',
+  fromText: (value) => (value === undefined ? true : isTrue(value)),
+  fromToml: booleanFromToml,
+  show: String,
+}
+
+/**
+ * A boolean that only a plain no (`false` or 0) turns off: a spelling we do not know, such as systemd's `yes`, must
+ * not choose the legacy hierarchy.
+ */
+export const unlessDenied: SettingType<boolean> = {
+  name: 'boolean',
+  fromText: (value) => (value === undefined ? undefined : !/^(false|0+)$/.test(value)),
+  fromToml: booleanFromToml,
+  show: String,
+}
+
+/** Whole seconds, kept as milliseconds; zero is ignored. In TOML a table `{secs, nanos}` (spec A.6). */
+export const seconds: SettingType<number> = {
+  name: 'seconds',
+  fromText: (value) => {
+    if (value === undefined) return undefined
+    if (!/^\d+$/.test(value)) throw malformed('the time-out is a whole number of seconds')
+    return timeoutOrNothing(Number(value) * 1000)
+  },
+  fromToml: (value) => {
+    const { secs, nanos = 0 } = isTable(value) ? value : {}
+    if (!isWholeNumber(secs) || !isWholeNumber(nanos)) {
+      throw malformed('the time-out is a table { secs = N, nanos = N }')
+    }
+    return timeoutOrNothing(secs * 1000 + nanos / 1e6)
+  },
+  show: (value) => String(value / 1000),
+}
+
+/** A vsock port; zero and less are ignored (spec A.5). */
+export const port: SettingType<number> = numeric('port', (value) => {
+  if (value > 0xff_ff_ff_ff) throw malformed('the port is at most 4294967295')
+  return value > 0 ? value : undefined
+})
+
+/** An integer that is zero or more; what is beyond 2^53-1 counts as that. */
+export const count: SettingType<number> = numeric('number ≥ 0', (value) => {
+  if (value < 0) throw malformed('the number must not be negative')
+  return Math.min(value, Number.MAX_SAFE_INTEGER)
+})
+
+function malformed(reason: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', reason)
+}
+
+function textual<T extends string>(name: string, read: (text: string) => T): SettingType<T> {
+  return {
+    name,
+    fromText: (value) => (value === undefined ? undefined : read(value)),
+    fromToml: (value) => {
+      if (typeof value !== 'string') throw malformed('the value is a string')
+      return read(value)
+    },
+    show: (value) => value,
+  }
+}
+
+function numeric(name: string, check: (value: number) => number | undefined): SettingType<number> {
+  return {
+    name,
+    fromText: (value) => {
+      if (value === undefined) return undefined
+      if (!/^[+-]?\d+$/.test(value)) throw malformed('not a number')
+      return check(Number(value))
+    },
+    fromToml: (value) => {
+      if (typeof value !== 'number' || !Number.isInteger(value)) throw malformed('not a number')
+      return check(value)
+    },
+    show: String,
+  }
+}
+
+function booleanFromToml(value: unknown): boolean {
+  if (typeof value !== 'boolean') throw malformed('the value is true or false')
+  return value
+}
+
+function isTrue(text: string): boolean {
+  return text === 'true' || (/^\d+$/.test(text) && !/^0+$/.test(text))
+}
+
+function timeoutOrNothing(ms: number): number | undefined {
+  return ms === 0 ? undefined : Math.min(Math.ceil(ms), LONGEST_TIMER_MS)
+}
+
+function isTable(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function isWholeNumber(value: unknown): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
+}

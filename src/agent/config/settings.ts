@@ -1,0 +1,296 @@
+import {
+  bareFlag,
+  boolean,
+  count,
+  flag,
+  logLevel,
+  nonEmptyText,
+  oneOf,
+  onlyAll,
+  port,
+  runtimeName,
+  type SettingType,
+  seconds,
+  text,
+  unlessDenied,
+} from './setting-types.ts'
+
+/** One setting: its name in each source it may come from, how it is read, what it is without any. */
+export interface Setting<T> {
+  /** Key on the kernel command line. */
+  readonly commandLine?: string
+  /** Key in a TOML file. */
+  readonly toml?: string
+  /** Name of an environment variable. */
+  readonly environment?: string
+  readonly type: SettingType<T>
+  readonly default: NoInfer<T>
+  readonly doc: string
+  /** Key that must stand earlier on the kernel command line for this one to count. */
+  readonly after?: string
+}
+
+const MEM_AGENT = 'agent.mem_agent_enable'
+
+/** Every setting of the agent (spec A.5 to A.7, and our own). docs/configuration.md shows this table. */
+export const SETTINGS = {
+  serverAddress: setting({
+    commandLine: 'agent.server_addr',
+    toml: 'server_addr',
+    environment: 'KATA_AGENT_SERVER_ADDR',
+    type: nonEmptyText,
+    default: 'vsock://-1:1024',
+    doc: 'Where the API is served: `vsock://CID:PORT` (CID -1: any), `unix://PATH`, `unix://@ABSTRACT`, `tcp://HOST:PORT`.',
+  }),
+  vsockAllowLoopback: setting({
+    commandLine: 'agent.vsock_allow_loopback',
+    toml: 'vsock_allow_loopback',
+    type: flag,
+    default: false,
+    doc: 'For tests: processes of the guest itself (CID 1) may use the API.',
+  }),
+  runtime: setting({
+    commandLine: 'agent.runtime',
+    toml: 'runtime',
+    type: runtimeName,
+    default: 'runc',
+    doc: 'The OCI runtime that makes containers: one of the two names or the absolute path of a binary.',
+  }),
+  logLevel: setting({
+    commandLine: 'agent.log',
+    toml: 'log_level',
+    environment: 'KATA_AGENT_LOG_LEVEL',
+    type: logLevel,
+    default: 'info',
+    doc: 'The least level that is logged: fatal, panic, critical, error, warn, warning, info, debug, trace.',
+  }),
+  logPort: setting({
+    commandLine: 'agent.log_vport',
+    toml: 'log_vport',
+    type: port,
+    default: 0,
+    doc: 'Vsock port that the log is read from; 0: the log goes to the console.',
+  }),
+  tracing: setting({
+    commandLine: 'agent.trace',
+    toml: 'tracing',
+    environment: 'KATA_AGENT_TRACING',
+    type: flag,
+    default: false,
+    doc: 'Export of trace spans.',
+  }),
+  devMode: setting({
+    commandLine: 'agent.devmode',
+    toml: 'dev_mode',
+    type: bareFlag,
+    default: false,
+    doc: 'Help for developers, such as core dumps of containers.',
+  }),
+  debugConsole: setting({
+    commandLine: 'agent.debug_console',
+    toml: 'debug_console',
+    type: bareFlag,
+    default: false,
+    doc: 'A shell for debugging the guest.',
+  }),
+  debugConsolePort: setting({
+    commandLine: 'agent.debug_console_vport',
+    toml: 'debug_console_vport',
+    type: port,
+    default: 0,
+    doc: 'Vsock port of the debug console; 0: /dev/console.',
+  }),
+  hotplugTimeoutMs: setting({
+    commandLine: 'agent.hotplug_timeout',
+    toml: 'hotplug_timeout',
+    type: seconds,
+    default: 3000,
+    doc: 'How long a device is waited for.',
+  }),
+  containerPipeSizeBytes: setting({
+    commandLine: 'agent.container_pipe_size',
+    toml: 'container_pipe_size',
+    type: count,
+    default: 0,
+    doc: 'Size in bytes of the pipes of a container’s stdio; 0: the kernel’s own (64 KiB).',
+  }),
+  passfdListenerPort: setting({
+    commandLine: 'agent.passfd_listener_port',
+    toml: 'passfd_listener_port',
+    type: port,
+    default: 0,
+    doc: 'Vsock port on which the host hands over streams of stdio; 0: off.',
+  }),
+  unifiedCgroupHierarchy: setting({
+    commandLine: 'systemd.unified_cgroup_hierarchy',
+    toml: 'unified_cgroup_hierarchy',
+    type: unlessDenied,
+    default: true,
+    doc: 'Cgroup v2; `0` or `false` asks for v1, which is used if the kernel still has it.',
+  }),
+  cgroupNoV1: setting({
+    commandLine: 'cgroup_no_v1',
+    type: onlyAll,
+    default: '',
+    doc: 'The kernel has been told to leave out cgroup v1: v2 is used whatever else is said.',
+  }),
+  policyFile: setting({
+    toml: 'policy_file',
+    environment: 'KATA_AGENT_POLICY_FILE',
+    type: text,
+    default: '',
+    doc: 'File with the policy that requests are held against.',
+  }),
+  imagePullTimeoutMs: setting({
+    commandLine: 'agent.image_pull_timeout',
+    toml: 'image_pull_timeout',
+    type: seconds,
+    default: 1_200_000,
+    doc: 'How long an image may take to be pulled in the guest.',
+  }),
+  cdiTimeoutMs: setting({
+    commandLine: 'agent.cdi_timeout',
+    toml: 'cdi_timeout',
+    type: seconds,
+    default: 100_000,
+    doc: 'How long CDI specifications of asked-for devices are waited for.',
+  }),
+  visibleCdiDevices: setting({
+    commandLine: 'agent.visible_cdi_devices',
+    toml: 'visible_cdi_devices',
+    type: boolean,
+    default: false,
+    doc: 'A container’s environment variable VISIBLE_CDI_DEVICES may ask for devices.',
+  }),
+  cdhApiTimeoutMs: setting({
+    commandLine: 'agent.cdh_api_timeout',
+    toml: 'cdh_api_timeout',
+    type: seconds,
+    default: 50_000,
+    doc: 'How long a call to the confidential data hub may take.',
+  }),
+  launchProcessTimeoutMs: setting({
+    commandLine: 'agent.launch_process_timeout',
+    toml: 'launch_process_timeout',
+    type: seconds,
+    default: 6000,
+    doc: 'How long a guest component may take to start.',
+  }),
+  httpsProxy: setting({
+    commandLine: 'agent.https_proxy',
+    toml: 'https_proxy',
+    type: text,
+    default: '',
+    doc: 'Proxy that guest components use.',
+  }),
+  noProxy: setting({
+    commandLine: 'agent.no_proxy',
+    toml: 'no_proxy',
+    type: text,
+    default: '',
+    doc: 'Hosts that guest components reach without the proxy.',
+  }),
+  guestComponentsRestApi: setting({
+    commandLine: 'agent.guest_components_rest_api',
+    toml: 'guest_components_rest_api',
+    type: oneOf('all', 'attestation', 'resource'),
+    default: 'resource',
+    doc: 'What the guest components’ REST server offers.',
+  }),
+  guestComponentsProcs: setting({
+    commandLine: 'agent.guest_components_procs',
+    toml: 'guest_components_procs',
+    type: oneOf('none', 'attestation-agent', 'confidential-data-hub', 'api-server-rest'),
+    default: 'api-server-rest',
+    doc: 'The last guest component that is started; each needs the ones before it.',
+  }),
+  secureStorageIntegrity: setting({
+    commandLine: 'agent.secure_storage_integrity',
+    toml: 'secure_storage_integrity',
+    type: boolean,
+    default: true,
+    doc: 'Encrypted storage is protected against changes too.',
+  }),
+  memAgentEnable: setting({
+    commandLine: MEM_AGENT,
+    toml: 'mem_agent_enable',
+    type: flag,
+    default: false,
+    doc: 'Reclaim and compaction of memory. On the kernel command line it stands before the other `mem_agent` keys.',
+  }),
+  memAgentMemcgDisable: memAgent('memcg_disable', boolean, false, 'No reclaim.'),
+  memAgentMemcgSwap: memAgent('memcg_swap', boolean, false, 'Reclaim may swap.'),
+  memAgentMemcgSwappinessMax: memAgent('memcg_swappiness_max', count, 50, 'Most swappiness.'),
+  memAgentMemcgPeriodSecs: memAgent('memcg_period_secs', count, 600, 'Seconds between two reclaims.'),
+  memAgentMemcgPeriodPsiPercentLimit: memAgent(
+    'memcg_period_psi_percent_limit',
+    count,
+    1,
+    'Memory pressure (%) above which a period is left out.',
+  ),
+  memAgentMemcgEvictionPsiPercentLimit: memAgent(
+    'memcg_eviction_psi_percent_limit',
+    count,
+    1,
+    'Memory pressure (%) above which eviction stops.',
+  ),
+  memAgentMemcgEvictionRunAgingCountMin: memAgent(
+    'memcg_eviction_run_aging_count_min',
+    count,
+    3,
+    'Agings before the first eviction.',
+  ),
+  memAgentCompactDisable: memAgent('compact_disable', boolean, false, 'No compaction.'),
+  memAgentCompactPeriodSecs: memAgent('compact_period_secs', count, 600, 'Seconds between two compactions.'),
+  memAgentCompactPeriodPsiPercentLimit: memAgent(
+    'compact_period_psi_percent_limit',
+    count,
+    1,
+    'Memory pressure (%) above which a period is left out.',
+  ),
+  memAgentCompactPsiPercentLimit: memAgent(
+    'compact_psi_percent_limit',
+    count,
+    5,
+    'Memory pressure (%) above which compaction stops.',
+  ),
+  memAgentCompactSecMax: memAgent('compact_sec_max', count, 300, 'Most seconds of one compaction.'),
+  memAgentCompactOrder: memAgent('compact_order', count, 9, 'Order of the pages that are wanted.'),
+  memAgentCompactThreshold: memAgent('compact_threshold', count, 1024, 'Free pages that are enough.'),
+  memAgentCompactForceTimes: memAgent(
+    'compact_force_times',
+    count,
+    Number.MAX_SAFE_INTEGER,
+    'Periods after which a compaction is forced.',
+  ),
+} as const
+
+type ValueOf<Row> = Row extends Setting<infer T> ? T : never
+
+/** What the agent runs with: a value for every setting. */
+export type AgentConfig = { readonly [Key in keyof typeof SETTINGS]: ValueOf<(typeof SETTINGS)[Key]> }
+
+/** Name of one setting. */
+export type SettingKey = keyof typeof SETTINGS
+
+/** The names of all settings, in the order of the table. */
+export const SETTING_KEYS: readonly SettingKey[] = Object.keys(SETTINGS).filter(isSettingKey)
+
+function isSettingKey(name: string): name is SettingKey {
+  return Object.hasOwn(SETTINGS, name)
+}
+
+function setting<T>(row: Setting<T>): Setting<T> {
+  return row
+}
+
+function memAgent<T>(name: string, type: SettingType<T>, fallback: T, doc: string): Setting<T> {
+  return {
+    commandLine: `agent.mem_agent_${name}`,
+    toml: `mem_agent_${name}`,
+    type,
+    default: fallback,
+    doc,
+    after: MEM_AGENT,
+  }
+}

@@ -1,0 +1,47 @@
+import { describe, expect, it } from 'vitest'
+import { parseArguments } from '../../../src/agent/config/arguments.ts'
+
+describe('parseArguments', () => {
+  it('needs none', () => {
+    expect(parseArguments([])).toEqual({
+      channel: undefined,
+      init: false,
+      configFile: undefined,
+      serverAddress: undefined,
+      version: false,
+    })
+  })
+
+  it('reads what vminit gives in a guest', () => {
+    expect(parseArguments(['--channel', '3', '--restarts', '2', '--init'])).toMatchObject({
+      channel: { fd: 3, restarts: 2 },
+      init: true,
+    })
+  })
+
+  it.each([[['--config', '/etc/agent.toml']], [['-c', '/etc/agent.toml']]])(
+    'takes the configuration file from %j',
+    (argv) => {
+      expect(parseArguments(argv).configFile).toBe('/etc/agent.toml')
+    },
+  )
+
+  it.each([[['--version']], [['-v']]])('knows that %j asks for the version', (argv) => {
+    expect(parseArguments(argv).version).toBe(true)
+  })
+
+  it('takes the address to serve at', () => {
+    expect(parseArguments(['--server-addr', 'unix:///run/a']).serverAddress).toBe('unix:///run/a')
+  })
+
+  it.each([
+    [['--verbose'], 'unknown argument --verbose'],
+    [['toString'], 'unknown argument toString'],
+    [['--config'], '--config needs a value'],
+    [['-c', ''], '-c needs a value'],
+    [['--channel', 'three'], '--channel three: not a whole number'],
+    [['--restarts', '-1'], '--restarts -1: not a whole number'],
+  ])('refuses %j', (argv, message) => {
+    expect(() => parseArguments(argv)).toThrow(message)
+  })
+})

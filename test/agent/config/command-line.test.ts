@@ -1,0 +1,134 @@
+import { describe, expect, it } from 'vitest'
+import { commandLineSettings, configFileOf } from '../../../src/agent/config/command-line.ts'
+
+describe('commandLineSettings', () => {
+  it('finds settings between other words, however they are separated', () => {
+    expect(commandLineSettings('ro quiet\tagent.log=debug  agent.log_vport=1025\n')).toEqual({
+      logLevel: 'debug',
+      logPort: 1025,
+    })
+  })
+
+  it.each([
+    ['agent.logs=debug', 'a longer key'],
+    ['xagent.log=debug', 'a key that only ends alike'],
+    ['agent.future=1', 'an unknown key'],
+    ['agent.log', 'a bare word where a value belongs'],
+    ['', 'nothing at all'],
+  ])('ignores %j: %s', (commandLine) => {
+    expect(commandLineSettings(commandLine)).toEqual({})
+  })
+
+  it('lets the last of two win', () => {
+    expect(commandLineSettings('agent.log=debug agent.log=trace').logLevel).toBe('trace')
+  })
+
+  it('keeps an equals sign that belongs to a value', () => {
+    expect(commandLineSettings('agent.https_proxy=http://p/?a=b').httpsProxy).toBe('http://p/?a=b')
+  })
+
+  it.each([
+    ['fatal', 'critical'],
+    ['panic', 'critical'],
+    ['critical', 'critical'],
+    ['error', 'error'],
+    ['warn', 'warn'],
+    ['warning', 'warn'],
+    ['info', 'info'],
+    ['debug', 'debug'],
+    ['trace', 'trace'],
+  ])('knows the level %s', (word, level) => {
+    expect(commandLineSettings(`agent.log=${word}`).logLevel).toBe(level)
+  })
+
+  it.each(['agent.debug_console', 'agent.devmode'])('takes %s as a bare word only', (key) => {
+    expect(Object.values(commandLineSettings(key))).toEqual([true])
+    expect(commandLineSettings(`${key}=1`)).toEqual({})
+  })
+
+  it.each([
+    ['agent.trace', true],
+    ['agent.trace=true', true],
+    ['agent.trace=2', true],
+    ['agent.trace=false', false],
+    ['agent.trace=0', false],
+    ['agent.trace=00', false],
+    ['agent.trace=yes', false],
+    ['agent.trace=', false],
+    ['agent.trace=true=true', false],
+  ])('reads the boolean %s as %s', (token, value) => {
+    expect(commandLineSettings(token).tracing).toBe(value)
+  })
+
+  it.each([
+    ['systemd.unified_cgroup_hierarchy=0', false],
+    ['systemd.unified_cgroup_hierarchy=false', false],
+    ['systemd.unified_cgroup_hierarchy=1', true],
+    ['systemd.unified_cgroup_hierarchy=yes', true],
+  ])('asks for cgroup v1 only by a plain no: %s', (token, unified) => {
+    expect(commandLineSettings(token).unifiedCgroupHierarchy).toBe(unified)
+  })
+
+  it('accepts only the value all for cgroup_no_v1', () => {
+    expect(commandLineSettings('cgroup_no_v1=all').cgroupNoV1).toBe('all')
+    expect(commandLineSettings('cgroup_no_v1=memory')).toEqual({})
+  })
+
+  it('reads time-outs in seconds and ignores zero', () => {
+    expect(commandLineSettings('agent.hotplug_timeout=10').hotplugTimeoutMs).toBe(10_000)
+    expect(commandLineSettings('agent.hotplug_timeout=0')).toEqual({})
+    expect(commandLineSettings('agent.hotplug_timeout=10 agent.hotplug_timeout=0').hotplugTimeoutMs).toBe(
+      10_000,
+    )
+  })
+
+  it('never asks a timer for more than it can wait', () => {
+    expect(commandLineSettings('agent.cdi_timeout=99999999999').cdiTimeoutMs).toBe(2 ** 31 - 1)
+  })
+
+  it('ignores ports that are not above zero', () => {
+    expect(commandLineSettings('agent.log_vport=0 agent.debug_console_vport=-1')).toEqual({})
+  })
+
+  it('reads mem_agent keys only after mem_agent_enable', () => {
+    const before = 'agent.mem_agent_compact_disable=1 agent.mem_agent_enable agent.mem_agent_memcg_swap=1'
+    expect(commandLineSettings(before)).toEqual({ memAgentEnable: true, memAgentMemcgSwap: true })
+    expect(commandLineSettings('agent.mem_agent_memcg_swap=1')).toEqual({})
+  })
+
+  it.each([
+    ['agent.log=loud', 'the level is one of'],
+    ['agent.log=constructor', 'the level is one of'],
+    ['agent.log=', 'the level is one of'],
+    ['agent.hotplug_timeout=3s', 'a whole number of seconds'],
+    ['agent.hotplug_timeout=-1', 'a whole number of seconds'],
+    ['agent.hotplug_timeout=1=2', 'a whole number of seconds'],
+    ['agent.hotplug_timeout=', 'a whole number of seconds'],
+    ['agent.log_vport=abc', 'not a number'],
+    ['agent.log_vport=4294967296', 'the port is at most 4294967295'],
+    ['agent.container_pipe_size=-1', 'must not be negative'],
+    ['agent.container_pipe_size=1.5', 'not a number'],
+    ['agent.server_addr=', 'a value is missing'],
+    ['agent.runtime=docker', 'the runtime is runc, crun or an absolute path'],
+    ['agent.guest_components_procs=most', 'the value is one of none, attestation-agent'],
+  ])('refuses %s and names key, value and reason', (token, reason) => {
+    const read = () => commandLineSettings(`quiet ${token} ro`)
+    expect(read).toThrow(`${token}: `)
+    expect(read).toThrow(reason)
+    expect(read).toThrow(expect.objectContaining({ code: 'INVALID_ARGUMENT' }))
+  })
+
+  it.each(['runc', 'crun', '/opt/bin/youki'])('takes the runtime %s', (runtime) => {
+    expect(commandLineSettings(`agent.runtime=${runtime}`).runtime).toBe(runtime)
+  })
+})
+
+describe('configFileOf', () => {
+  it('gives the first file that is named', () => {
+    expect(configFileOf('agent.config_file=/etc/a.toml agent.config_file=/etc/b.toml')).toBe('/etc/a.toml')
+  })
+
+  it('is undefined when none is', () => {
+    expect(configFileOf('agent.config_file agent.config_files=/x')).toBeUndefined()
+  })
+})

@@ -1,0 +1,90 @@
+import { describe, expect, it } from 'vitest'
+import { defaultConfig, loadConfig } from '../../../src/agent/config/load-config.ts'
+
+describe('loadConfig', () => {
+  it('uses the defaults when nothing is said', async () => {
+    const config = await load({ commandLine: 'ro quiet' })
+    expect(config).toEqual(defaultConfig())
+    expect(config).toMatchObject({
+      serverAddress: 'vsock://-1:1024',
+      logLevel: 'info',
+      hotplugTimeoutMs: 3000,
+      runtime: 'runc',
+      unifiedCgroupHierarchy: true,
+      vsockAllowLoopback: false,
+    })
+  })
+
+  it('lets the environment override the kernel command line', async () => {
+    const config = await load({
+      commandLine: 'agent.log=debug agent.hotplug_timeout=9',
+      environment: { KATA_AGENT_LOG_LEVEL: 'trace', KATA_AGENT_TRACING: '1' },
+    })
+    expect(config).toMatchObject({ logLevel: 'trace', hotplugTimeoutMs: 9000, tracing: true })
+  })
+
+  it('reads --config instead of the kernel command line, and the environment over it', async () => {
+    const config = await load({
+      commandLine: 'agent.hotplug_timeout=9 agent.config_file=/missing',
+      files: { '/etc/agent.toml': 'log_level = "debug"\nserver_addr = "tcp://0.0.0.0:1"' },
+      environment: { KATA_AGENT_SERVER_ADDR: 'unix:///run/agent' },
+      configFile: '/etc/agent.toml',
+    })
+    expect(config).toMatchObject({
+      logLevel: 'debug',
+      hotplugTimeoutMs: 3000,
+      serverAddress: 'unix:///run/agent',
+    })
+  })
+
+  it('takes a file named on the kernel command line alone', async () => {
+    const config = await load({
+      commandLine: 'agent.log=debug agent.hotplug_timeout=bad agent.config_file=/etc/agent.toml',
+      files: { '/etc/agent.toml': 'hotplug_timeout = { secs = 7 }' },
+      environment: { KATA_AGENT_LOG_LEVEL: 'trace' },
+    })
+    expect(config).toMatchObject({ logLevel: 'info', hotplugTimeoutMs: 7000 })
+  })
+
+  it('puts --server-addr above everything', async () => {
+    const config = await load({
+      commandLine: 'agent.server_addr=vsock://-1:1',
+      environment: { KATA_AGENT_SERVER_ADDR: 'unix:///run/agent' },
+      serverAddress: 'unix://@mine',
+    })
+    expect(config.serverAddress).toBe('unix://@mine')
+  })
+
+  it('names the variable that is malformed', async () => {
+    const loading = load({ commandLine: '', environment: { KATA_AGENT_LOG_LEVEL: 'loud' } })
+    await expect(loading).rejects.toThrow(/^KATA_AGENT_LOG_LEVEL=loud: the level is one of/)
+  })
+
+  it('fails when the file is missing', async () => {
+    await expect(load({ commandLine: '', configFile: '/missing' })).rejects.toThrow('/missing')
+  })
+})
+
+function load(given: {
+  readonly commandLine: string
+  readonly files?: Readonly<Record<string, string>>
+  readonly environment?: Readonly<Record<string, string>>
+  readonly configFile?: string
+  readonly serverAddress?: string
+}) {
+  const files: Readonly<Record<string, string>> = {
+    ...given.files,
+    '/proc/cmdline': `${given.commandLine}\n`,
+  }
+  return loadConfig({
+    files: {
+      readText: async (path) => {
+        const content = files[path]
+        if (content === undefined) throw new Error(`open ${path}: ENOENT`)
+        return content
+      },
+    },
+    arguments: { configFile: given.configFile, serverAddress: given.serverAddress },
+    environment: given.environment ?? {},
+  })
+}
