@@ -1,0 +1,89 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { projectRoot } from './cache.ts'
+import { type Import, importsOf } from './layers/imports.ts'
+import { LAYERS, LAZY_FOLDER, LAZY_FOR, type Layer, PURE_NODE_MODULES } from './layers/table.ts'
+
+/** All forbidden imports below `src` of the project at `root`, one sentence each. */
+export function forbiddenImports(root: string): readonly string[] {
+  return filesBelow(join(root, 'src')).flatMap((name) => {
+    const path = join('src', name)
+    return forbiddenImportsOf(path, readFileSync(join(root, path), 'utf8'))
+  })
+}
+
+/** The forbidden imports of one file, given by its path from the project's top and its text. */
+export function forbiddenImportsOf(path: string, source: string): readonly string[] {
+  const layer = layerOf(path)
+  if (layer === undefined) return [`${path}: is in no layer of scripts/layers/table.ts`]
+  return importsOf(source).flatMap((found) => {
+    const reason = reasonAgainst(path, layer, found)
+    return reason === undefined ? [] : [`${path}:${found.line}: ${reason}`]
+  })
+}
+
+function filesBelow(folder: string): readonly string[] {
+  if (!existsSync(folder)) return []
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.(ts|mjs)$/.test(name))
+    .sort()
+}
+
+/** The layer with the longest folder, with the `*` of its folder filled in. */
+function layerOf(path: string): Layer | undefined {
+  return LAYERS.map((layer) => ({ ...layer, folder: concreteFolder(layer.folder, path) }))
+    .filter((layer) => isWithin(path, layer.folder))
+    .reduce<Layer | undefined>(
+      (best, layer) => (best === undefined || layer.folder.length >= best.folder.length ? layer : best),
+      undefined,
+    )
+}
+
+function concreteFolder(folder: string, path: string): string {
+  if (!folder.endsWith('/*') || !isWithin(path, folder.slice(0, -2))) return folder
+  return path.split('/').slice(0, folder.split('/').length).join('/')
+}
+
+function isWithin(path: string, folder: string): boolean {
+  return path === folder || path.startsWith(`${folder}/`)
+}
+
+function reasonAgainst(path: string, layer: Layer, found: Import): string | undefined {
+  const { specifier, kind } = found
+  if (specifier.startsWith('.')) {
+    return reasonAgainstFile(path, layer, normalize(join(dirname(path), specifier)), kind)
+  }
+  if (specifier.startsWith('node:')) {
+    const allowed = layer.node === 'all' || [...PURE_NODE_MODULES, ...(layer.node ?? [])].includes(specifier)
+    return allowed || kind === 'type' ? undefined : `${layer.folder} may not load ${specifier}`
+  }
+  const name = packageName(specifier)
+  if (layer.node === 'all' || layer.packages?.includes(name)) return undefined
+  return `${layer.folder} may not import the package ${name}`
+}
+
+function reasonAgainstFile(
+  path: string,
+  layer: Layer,
+  target: string,
+  kind: Import['kind'],
+): string | undefined {
+  const mustBeLazy = LAZY_FOR.some((folder) => isWithin(path, folder)) && !isWithin(path, LAZY_FOLDER)
+  if (mustBeLazy && isWithin(target, LAZY_FOLDER) && kind === 'value') {
+    return `${target} must be loaded by import(): it would load the gRPC stack at start-up`
+  }
+  // A layer within the own one (src/agent/boot for src/agent) is a part of it.
+  const own = isWithin(target, layer.folder)
+  if (own || layer.imports.some((folder) => isWithin(target, folder))) return undefined
+  return `${layer.folder} may not import ${target}`
+}
+
+function packageName(specifier: string): string {
+  return specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/')
+}
+
+if (import.meta.main) {
+  const sentences = forbiddenImports(projectRoot)
+  for (const sentence of sentences) console.error(sentence)
+  process.exitCode = sentences.length > 0 ? 1 : 0
+}

@@ -1,0 +1,34 @@
+/** One import of a module. */
+export interface Import {
+  readonly specifier: string
+  /** Counted from 1. */
+  readonly line: number
+  /** `type` leaves nothing at run time; `lazy` is an `import()`. */
+  readonly kind: 'value' | 'type' | 'lazy'
+}
+
+/** `import … from`, `export … from` and `import '…'` as the formatter writes them: at the start of a line. */
+const STATIC = /^(?:import|export)\s+(?<type>type\s)?(?:[\w\s{},*$]*?\sfrom\s+)?'(?<specifier>[^'\n]+)'/gm
+const DYNAMIC = /\bimport\(\s*'(?<specifier>[^'\n]+)'/g
+
+/** The imports of a formatted TypeScript file, static ones first. */
+export function importsOf(source: string): readonly Import[] {
+  const statics = matches(source, STATIC, (groups) => (groups.type === undefined ? 'value' : 'type'))
+  const dynamics = matches(source, DYNAMIC, () => 'lazy')
+  return [...statics, ...dynamics]
+}
+
+function matches(
+  source: string,
+  pattern: RegExp,
+  kindOf: (groups: Record<string, string | undefined>) => Import['kind'],
+): readonly Import[] {
+  return [...source.matchAll(pattern)].map((match) => {
+    const groups: Record<string, string | undefined> = match.groups ?? {}
+    return {
+      specifier: groups.specifier ?? '',
+      line: source.slice(0, match.index).split('\n').length,
+      kind: kindOf(groups),
+    }
+  })
+}

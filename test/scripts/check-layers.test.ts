@@ -1,0 +1,82 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { forbiddenImports, forbiddenImportsOf } from '../../scripts/check-layers.ts'
+
+describe('forbiddenImportsOf', () => {
+  it('allows the arrows of the table', () => {
+    const source = "import { log } from '../../base/log.ts'\nimport { Os } from '../../os/os.ts'\n"
+    expect(forbiddenImportsOf('src/handlers/container/stats.ts', source)).toEqual([])
+  })
+
+  it('refuses an arrow that points back, with its place', () => {
+    const source = "\nimport { a } from './a.ts'\nimport {\n  b,\n} from '../handlers/sandbox/b.ts'\n"
+    expect(forbiddenImportsOf('src/os/files.ts', source)).toEqual([
+      'src/os/files.ts:3: src/os may not import src/handlers/sandbox/b.ts',
+    ])
+  })
+
+  it('refuses a handler that imports its sibling', () => {
+    expect(forbiddenImportsOf('src/handlers/storage/blk.ts', "import '../container/registry.ts'\n")).toEqual([
+      'src/handlers/storage/blk.ts:1: src/handlers/storage may not import src/handlers/container/registry.ts',
+    ])
+  })
+
+  it('lets the sandbox import the other handlers', () => {
+    const source = "import { registry } from '../container/registry.ts'\n"
+    expect(forbiddenImportsOf('src/handlers/sandbox/create.ts', source)).toEqual([])
+  })
+
+  it.each(['src/agent/service/table.ts', 'src/handlers/guest/details.ts', 'src/oci/rlimits.ts'])(
+    'keeps %s away from the kernel',
+    (path) => {
+      expect(forbiddenImportsOf(path, "import { readFile } from 'node:fs/promises'\n")).toHaveLength(1)
+      expect(forbiddenImportsOf(path, "const { spawn } = await import('node:child_process')\n")).toHaveLength(
+        1,
+      )
+      expect(forbiddenImportsOf(path, "import type { Socket } from 'node:net'\n")).toEqual([])
+      expect(forbiddenImportsOf(path, "import { join } from 'node:path'\n")).toEqual([])
+    },
+  )
+
+  it('refuses a package that is not named for the folder', () => {
+    expect(forbiddenImportsOf('src/base/log.ts', "import { parse } from 'smol-toml'\n")).toHaveLength(1)
+    expect(forbiddenImportsOf('src/agent/config/file.ts', "import { parse } from 'smol-toml'\n")).toEqual([])
+  })
+
+  it('wants the gRPC stack loaded lazily by the agent', () => {
+    const path = 'src/agent/transport/accept.ts'
+    expect(forbiddenImportsOf(path, "import { serve } from '../../rpc/grpc/server.ts'\n")).toHaveLength(1)
+    expect(forbiddenImportsOf(path, "import type { Serve } from '../../rpc/grpc/server.ts'\n")).toEqual([])
+    expect(forbiddenImportsOf(path, "load(() => import('../../rpc/grpc/server.ts'))\n")).toEqual([])
+  })
+
+  it('sees what a file exports from elsewhere', () => {
+    expect(forbiddenImportsOf('src/base/all.ts', "export * from '../gen/agent.ts'\n")).toHaveLength(1)
+  })
+
+  it('refuses a folder that the table does not know', () => {
+    expect(forbiddenImportsOf('src/misc/things.ts', '')).toEqual([
+      'src/misc/things.ts: is in no layer of scripts/layers/table.ts',
+    ])
+  })
+})
+
+describe('forbiddenImports', () => {
+  it('finds a seeded violation in a tree of files', () => {
+    const root = mkdtempSync(join(tmpdir(), 'layers-'))
+    try {
+      write(root, 'src/os/os.ts', "import { log } from '../base/log.ts'\n")
+      write(root, 'src/base/log.ts', "import { clock } from '../os/clock.ts'\n")
+      expect(forbiddenImports(root)).toEqual(['src/base/log.ts:1: src/base may not import src/os/clock.ts'])
+    } finally {
+      rmSync(root, { recursive: true })
+    }
+  })
+})
+
+function write(root: string, path: string, text: string): void {
+  mkdirSync(dirname(join(root, path)), { recursive: true })
+  writeFileSync(join(root, path), text)
+}
