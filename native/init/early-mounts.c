@@ -1,0 +1,54 @@
+#define _GNU_SOURCE
+#include "early-mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "message.h"
+#include "power-off.h"
+
+static const struct early_mount {
+  const char *type;
+  const char *target;
+  unsigned long flags;
+  bool needed;
+} early_mounts[] = {
+    {"proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, true},
+    {"sysfs", "/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, true},
+    /* A root that brings device nodes of its own can do without devtmpfs. */
+    {"devtmpfs", "/dev", MS_NOSUID, false},
+};
+
+#define EARLY_MOUNTS (sizeof early_mounts / sizeof early_mounts[0])
+
+void mount_early(void) {
+  for (const struct early_mount *each = early_mounts; each < early_mounts + EARLY_MOUNTS; each++) {
+    mkdir(each->target, 0755); /* An initramfs may lack it; on a read-only root the mount below tells. */
+    if (mount(each->type, each->target, each->type, each->flags, NULL) == 0) continue;
+    if (errno == EBUSY) continue; /* the same file system is there: the kernel or an earlier init mounted it */
+    if (each->needed) boot_failed("mount %s: %s", each->target, strerror(errno));
+    say("mount %s: %s", each->target, strerror(errno));
+  }
+}
+
+void unmount_early(void) {
+  for (size_t i = EARLY_MOUNTS; i-- > 0;) umount2(early_mounts[i].target, MNT_DETACH);
+}
+
+void open_console(void) {
+  /* O_NOCTTY: the console is to be the agent's controlling terminal, not vminit's. */
+  int console = open("/dev/console", O_RDWR | O_NOCTTY | O_CLOEXEC);
+  int input = console >= 0 ? console : open("/dev/null", O_RDWR | O_CLOEXEC);
+  int log = console >= 0 ? console : open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+  dup2(input, STDIN_FILENO);
+  dup2(input, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  if (input > STDERR_FILENO) close(input);
+  if (log > STDERR_FILENO && log != input) close(log);
+  if (console < 0) say("there is no /dev/console: messages go to the kernel's log");
+}
