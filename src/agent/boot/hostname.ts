@@ -1,0 +1,26 @@
+import { messageOf } from '../../base/errors.ts'
+import type { Files } from '../../os/os.ts'
+import type { BootContext, StepOutcome } from './step.ts'
+
+const DEFAULT_HOSTNAME = 'localhost'
+
+/** Names the guest as /etc/hostname says (spec A.8). A guest without its name still works: failures are logged. */
+export async function setHostname({ os, log }: BootContext): Promise<StepOutcome> {
+  try {
+    const wanted = await wantedHostname(os.files)
+    const current = (await os.files.readText('/proc/sys/kernel/hostname')).trim()
+    if (current === wanted) return 'already'
+    os.system.setHostname(wanted)
+    return 'done'
+  } catch (error) {
+    log.warn('hostname not set', { error: messageOf(error) })
+    return 'already'
+  }
+}
+
+/** The first word of /etc/hostname. */
+async function wantedHostname(files: Files): Promise<string> {
+  if ((await files.stat('/etc/hostname')) === undefined) return DEFAULT_HOSTNAME
+  const [first = ''] = (await files.readText('/etc/hostname')).trim().split(/\s+/)
+  return first === '' ? DEFAULT_HOSTNAME : first
+}

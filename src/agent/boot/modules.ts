@@ -1,0 +1,41 @@
+import { messageOf } from '../../base/errors.ts'
+import type { BootContext, StepOutcome } from './step.ts'
+
+/** Drivers of devices that the host adds later: no udev is there to load them then. */
+const HOTPLUG_DRIVERS: readonly string[] = ['virtio_blk', 'virtio_net']
+
+/** Loads the drivers of what the host may plug in. */
+export async function loadDeviceDrivers(context: BootContext): Promise<StepOutcome> {
+  return loadModules(context, [...(await virtioBuses(context)), ...HOTPLUG_DRIVERS])
+}
+
+/** The drivers of the buses that virtio devices of this machine sit on. */
+export async function virtioBuses({ os }: BootContext): Promise<readonly string[]> {
+  const pci = await os.files.list('/sys/bus/pci/devices')
+  const platform = await os.files.list('/sys/bus/platform/devices')
+  return [
+    ...(pci.length > 0 ? ['virtio_pci'] : []),
+    // LNRO0005 is virtio-mmio's ACPI id, virtio-mmio.N what the kernel command line declares.
+    ...(platform.some((name) => /^(LNRO0005|virtio-mmio)/.test(name)) ? ['virtio_mmio'] : []),
+  ]
+}
+
+/**
+ * Loads the kernel modules that are not there yet, all by one modprobe. A module that cannot be loaded is logged only:
+ * it may be built in under another name, and what needs it reports its own failure.
+ */
+export async function loadModules(context: BootContext, names: readonly string[]): Promise<StepOutcome> {
+  const { os, log } = context
+  const loaded = await Promise.all(names.map((name) => os.files.stat(`/sys/module/${name}`)))
+  const missing = names.filter((_, index) => loaded[index] === undefined)
+  if (missing.length === 0) return 'already'
+  try {
+    const result = await os.tools.run(['/sbin/modprobe', '-a', ...missing])
+    if (result.exitCode !== 0) {
+      log.warn('kernel modules not loaded', { modules: missing.join(' '), stderr: result.stderr.trim() })
+    }
+  } catch (error) {
+    log.warn('kernel modules not loaded', { modules: missing.join(' '), error: messageOf(error) })
+  }
+  return 'done'
+}

@@ -1,0 +1,64 @@
+import { AgentError } from '../../base/errors.ts'
+import type { MountFlag } from '../../os/os.ts'
+import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
+
+/** A file system and where it belongs. */
+export interface GuestMount {
+  readonly source: string
+  readonly target: string
+  readonly type: string
+  readonly flags: readonly MountFlag[]
+  readonly data: string
+}
+
+/** Mounted by vminit before the agent, which could not even start without them. */
+const EXPECTED: readonly { readonly target: string; readonly type: string }[] = [
+  { target: '/proc', type: 'proc' },
+  { target: '/sys', type: 'sysfs' },
+  { target: '/dev', type: 'devtmpfs' },
+]
+
+/** Spec A.3, and /tmp: the root file system may be read-only. */
+const MOUNTS: readonly GuestMount[] = [
+  tmpfs('/dev/shm', 'mode=1777'),
+  {
+    source: 'devpts',
+    target: '/dev/pts',
+    type: 'devpts',
+    flags: ['nosuid', 'noexec'],
+    // gid 5 is tty on every distribution that has the group.
+    data: 'gid=5,mode=620,ptmxmode=666',
+  },
+  tmpfs('/run', 'mode=755'),
+  tmpfs('/tmp', 'mode=1777'),
+]
+
+/** Checks what vminit mounted and mounts the rest. */
+export async function mountGuestFileSystems(context: BootContext): Promise<StepOutcome> {
+  for (const { target, type } of EXPECTED) {
+    if (!(await isMounted(context, target, type))) {
+      throw new AgentError('INTERNAL', `no ${type} is mounted at ${target}, which vminit should have done`)
+    }
+  }
+  const outcomes: StepOutcome[] = []
+  for (const mount of MOUNTS) outcomes.push(await ensureMounted(context, mount))
+  return outcomeOf(outcomes)
+}
+
+/** Mounts unless that type is mounted there already; creates the mount point. */
+export async function ensureMounted(context: BootContext, mount: GuestMount): Promise<StepOutcome> {
+  if (await isMounted(context, mount.target, mount.type)) return 'already'
+  await context.os.files.makeDirectories(mount.target, 0o755)
+  await context.os.mounts.mount(mount)
+  return 'done'
+}
+
+/** Whether the topmost mount at `target` is of this type. */
+export async function isMounted(context: BootContext, target: string, type: string): Promise<boolean> {
+  const mounts = await context.os.mounts.list()
+  return mounts.findLast(({ mountPoint }) => mountPoint === target)?.type === type
+}
+
+function tmpfs(target: string, data: string): GuestMount {
+  return { source: 'tmpfs', target, type: 'tmpfs', flags: ['nosuid', 'nodev'], data }
+}

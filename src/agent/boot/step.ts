@@ -1,0 +1,29 @@
+import type { Logger } from '../../base/log.ts'
+import type { Os } from '../../os/os.ts'
+import type { AgentConfig } from '../config/settings.ts'
+
+/** What boot steps work with. */
+export interface BootContext {
+  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools'>
+  readonly config: AgentConfig
+  readonly log: Logger
+  /** The environment of this process; a step may set a variable. */
+  readonly environment: Record<string, string | undefined>
+}
+
+/** `done`: the step changed something; `already`: it found everything as it should be. */
+export type StepOutcome = 'done' | 'already'
+
+/**
+ * One thing to do at boot. It looks before it acts: after a restart of the agent everything is checked again, and
+ * only what is missing is done.
+ */
+export interface BootStep {
+  readonly name: string
+  readonly run: (context: BootContext) => Promise<StepOutcome>
+}
+
+/** `done` when any part did something. */
+export function outcomeOf(parts: readonly StepOutcome[]): StepOutcome {
+  return parts.includes('done') ? 'done' : 'already'
+}

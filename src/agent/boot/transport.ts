@@ -1,0 +1,26 @@
+import { loadModules, virtioBuses } from './modules.ts'
+import type { BootContext, BootStep, StepOutcome } from './step.ts'
+import { runSteps } from './run-steps.ts'
+
+/**
+ * What must be there before the API's socket can be opened, and nothing more: the rest of the boot goes on behind the
+ * open socket. Does nothing unless the agent is in charge of the boot.
+ */
+export async function prepareTransport(context: BootContext, init: boolean): Promise<void> {
+  if (init) await runSteps(context, transportSteps(context.config.serverAddress))
+}
+
+function transportSteps(serverAddress: string): readonly BootStep[] {
+  if (!serverAddress.startsWith('vsock:')) return []
+  return [{ name: 'vsock modules', run: loadVsock }]
+}
+
+async function loadVsock(context: BootContext): Promise<StepOutcome> {
+  const loopback = context.config.vsockAllowLoopback ? ['vsock_loopback'] : []
+  return loadModules(context, [
+    ...(await virtioBuses(context)),
+    'vsock',
+    'vmw_vsock_virtio_transport',
+    ...loopback,
+  ])
+}
