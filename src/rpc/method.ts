@@ -25,3 +25,8 @@ export type Method = (payload: Uint8Array, call: IncomingCall) => Promise<Outcom
 
 /** Full method name, such as `grpc.AgentService/CreateContainer`, to what serves it. */
 export type MethodTable = ReadonlyMap<string, Method>
+
+/** Full names of the services that a table has methods of, such as `grpc.AgentService`. */
+export function serviceNames(methods: MethodTable): ReadonlySet<string> {
+  return new Set([...methods.keys()].map((name) => name.slice(0, name.lastIndexOf('/'))))
+}

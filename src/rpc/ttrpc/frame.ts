@@ -1,8 +1,10 @@
+import { MAX_MESSAGE_BYTES } from '../connection.ts'
+
 /** Bytes of a frame header: length (u32), stream id (u32), type (u8), flags (u8); big endian (behaviour spec, B.2). */
 export const FRAME_HEADER_BYTES = 10
 
 /** The largest payload of a frame, both ways. */
-export const MAX_FRAME_PAYLOAD_BYTES = 4 * 1024 * 1024
+export const MAX_FRAME_PAYLOAD_BYTES = MAX_MESSAGE_BYTES
 
 /** Message types as on the wire. */
 export const FrameType = { request: 1, response: 2, data: 3 } as const

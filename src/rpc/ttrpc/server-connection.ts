@@ -1,7 +1,8 @@
 import type { Duplex } from 'node:stream'
 import { type AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
 import { cancelled } from '../../base/signals.ts'
-import type { Method, MethodTable, Outcome } from '../method.ts'
+import { MAX_OPEN_CALLS, type ServedConnection } from '../connection.ts'
+import { type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { FrameFlag, type FrameHeader, FrameReader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
 import {
@@ -22,9 +23,9 @@ export interface ConnectionLimits {
   readonly headerMs: number
 }
 
-/** Generous: a host polls three streams a process, and copies files in pieces of a megabyte, one after the other. */
+/** Generous: a host copies files in pieces of a megabyte, one after the other. */
 export const DEFAULT_LIMITS: ConnectionLimits = {
-  openCalls: 1024,
+  openCalls: MAX_OPEN_CALLS,
   openRequestBytes: 32 * 1024 * 1024,
   headerMs: 10_000,
 }
@@ -51,7 +52,7 @@ const MAX_ERROR_CHARACTERS = 16 * 1024
  * Serves ttRPC on one accepted socket until either side closes it. Calls run side by side and are answered as they
  * finish. While the peer does not read its replies, nothing more is read from it.
  */
-export class TtrpcServerConnection {
+export class TtrpcServerConnection implements ServedConnection {
   readonly #socket: Duplex
   readonly #options: ServerConnectionOptions
   readonly #limits: ConnectionLimits
@@ -67,7 +68,7 @@ export class TtrpcServerConnection {
     this.#socket = socket
     this.#options = options
     this.#limits = options.limits ?? DEFAULT_LIMITS
-    this.#services = new Set([...options.methods.keys()].map(serviceOf))
+    this.#services = serviceNames(options.methods)
     this.#reader = new FrameReader({
       onFrame: (header, payload) => this.#onFrame(header, payload),
       onOversizedFrame: (header) =>
@@ -237,8 +238,4 @@ export class TtrpcServerConnection {
     this.#stopHeaderTimer?.()
     this.#socket.end()
   }
-}
-
-function serviceOf(fullName: string): string {
-  return fullName.slice(0, fullName.lastIndexOf('/'))
 }

@@ -1,0 +1,95 @@
+import type { Server, ServerDuplexStream } from '@grpc/grpc-js'
+import { messageOf, StatusCode } from '../../base/errors.ts'
+import { HealthDefinition } from '../../gen/grpc/health/v1/health.ts'
+import {
+  ServerReflectionDefinition,
+  ServerReflectionRequest,
+  ServerReflectionResponse,
+} from '../../gen/grpc/reflection/v1/reflection.ts'
+import { type MethodTable, serviceNames } from '../method.ts'
+import type { DescriptorIndex } from './descriptor-index.ts'
+
+/** Reads the encoded `google.protobuf.FileDescriptorSet` of everything served. */
+export type ReadDescriptors = () => Promise<Uint8Array>
+
+/** Clients in the field ask for either version; only the package differs. */
+const SERVICE_NAMES = [ServerReflectionDefinition.fullName, 'grpc.reflection.v1alpha.ServerReflection']
+
+type ReflectionCall = ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>
+type Answer = Pick<
+  ServerReflectionResponse,
+  'fileDescriptorResponse' | 'allExtensionNumbersResponse' | 'listServicesResponse' | 'errorResponse'
+>
+
+/** Serves server reflection. The descriptors are read at the first question of a connection. */
+export function registerReflection(server: Server, methods: MethodTable, read: ReadDescriptors): void {
+  const services = [...serviceNames(methods), HealthDefinition.fullName, ServerReflectionDefinition.fullName]
+  let index: Promise<DescriptorIndex> | undefined
+  const handler = (call: ReflectionCall) => {
+    index ??= loadIndex(read)
+    answerAll(call, services, index).catch((error) =>
+      call.emit('error', { code: StatusCode.INTERNAL, details: `server reflection: ${messageOf(error)}` }),
+    )
+  }
+  for (const name of SERVICE_NAMES) {
+    server.register(
+      `/${name}/${ServerReflectionDefinition.methods.serverReflectionInfo.name}`,
+      handler,
+      (response: ServerReflectionResponse) => Buffer.from(ServerReflectionResponse.encode(response).finish()),
+      (bytes) => ServerReflectionRequest.decode(bytes),
+      'bidi',
+    )
+  }
+}
+
+async function loadIndex(read: ReadDescriptors): Promise<DescriptorIndex> {
+  const { indexDescriptors } = await import('./descriptor-index.ts')
+  return indexDescriptors(await read())
+}
+
+async function answerAll(
+  call: ReflectionCall,
+  services: readonly string[],
+  index: Promise<DescriptorIndex>,
+): Promise<void> {
+  const loaded = await index
+  for await (const question of call) {
+    const request: ServerReflectionRequest = question
+    call.write({ validHost: request.host, originalRequest: request, ...answerOf(request, services, loaded) })
+  }
+  call.end()
+}
+
+function answerOf(
+  request: ServerReflectionRequest,
+  services: readonly string[],
+  index: DescriptorIndex,
+): Answer {
+  if (request.listServices !== undefined) {
+    return { listServicesResponse: { service: services.map((name) => ({ name })) } }
+  }
+  if (request.fileByFilename !== undefined)
+    return filesOr(index.byName(request.fileByFilename), request.fileByFilename)
+  const symbol = request.fileContainingSymbol
+  if (symbol !== undefined) return filesOr(index.bySymbol(symbol), symbol)
+  // The agent's messages have no extensions: proto3 knows them only as custom options, and there are none.
+  const extended = request.allExtensionNumbersOfType
+  if (extended !== undefined && index.bySymbol(extended) !== undefined) {
+    return { allExtensionNumbersResponse: { baseTypeName: extended, extensionNumber: [] } }
+  }
+  if (extended !== undefined) return notFound(extended)
+  const extension = request.fileContainingExtension
+  if (extension !== undefined)
+    return notFound(`${extension.containingType} extension ${extension.extensionNumber}`)
+  return { errorResponse: { errorCode: StatusCode.INVALID_ARGUMENT, errorMessage: 'nothing is asked for' } }
+}
+
+function filesOr(files: readonly Uint8Array[] | undefined, name: string): Answer {
+  return files === undefined
+    ? notFound(name)
+    : { fileDescriptorResponse: { fileDescriptorProto: [...files] } }
+}
+
+function notFound(name: string): Answer {
+  return { errorResponse: { errorCode: StatusCode.NOT_FOUND, errorMessage: `not found: ${name}` } }
+}

@@ -1,0 +1,83 @@
+import type { Server, ServerWritableStream } from '@grpc/grpc-js'
+import { messageOf, StatusCode } from '../../base/errors.ts'
+import { cancelled, deadlineExceeded } from '../../base/signals.ts'
+import type { Method, Outcome } from '../method.ts'
+import { LONGEST_TIMER_MS } from '../timer.ts'
+
+/** Serves one method, whose messages stay encoded. */
+export function serveUnary(server: Server, name: string, method: Method, peer: string): void {
+  // Registered as server-streaming, which on the wire is the same for one response: only a streaming handler
+  // learns whether its message was written.
+  server.register(
+    `/${name}`,
+    (call: UnaryCall) => serveCall(call, method, peer),
+    asBuffer,
+    same,
+    'serverStream',
+  )
+}
+
+type UnaryCall = ServerWritableStream<Buffer, Uint8Array>
+
+function serveCall(call: UnaryCall, method: Method, peer: string): void {
+  const deadlineMs = Number(call.getDeadline())
+  const hangup = new AbortController()
+  let answered: Outcome | undefined
+  let written = false
+  const answer = (outcome: Outcome) => {
+    if (call.cancelled) {
+      tellDelivery(outcome, false)
+      return
+    }
+    answered = outcome
+    if (outcome.ok) {
+      call.write(outcome.payload, (error?: Error | null) => {
+        written = error === undefined || error === null
+      })
+      call.end()
+    } else {
+      call.emit('error', { code: StatusCode[outcome.code], details: detailsOf(outcome.message) })
+    }
+  }
+  // grpc-js says 'cancelled' once for every call: when its status has been sent, or when it never will be.
+  call.once('cancelled', () => {
+    if (answered !== undefined) tellDelivery(answered, written)
+    else hangup.abort(Date.now() >= deadlineMs ? deadlineExceeded() : cancelled())
+  })
+  const timeoutMs = timeoutMsOf(deadlineMs)
+  method(call.request, { timeoutMs, hangup: hangup.signal, peer, framing: 'grpc' }).then(
+    answer,
+    // Methods do not reject; one that does must not take the agent with it.
+    (error) => answer({ ok: false, code: 'INTERNAL', message: messageOf(error) }),
+  )
+}
+
+function tellDelivery(outcome: Outcome, delivered: boolean): void {
+  if (outcome.ok) outcome.delivered?.(delivered)
+}
+
+/** `deadlineMs` is a time of day, or Infinity. */
+function timeoutMsOf(deadlineMs: number): number | undefined {
+  const timeoutMs = Math.max(0, deadlineMs - Date.now())
+  return timeoutMs > LONGEST_TIMER_MS ? undefined : timeoutMs
+}
+
+/** Clients refuse headers of more than 8 KiB in all. */
+const MAX_DETAILS_BYTES = 6 * 1024
+
+/** An error text that fits a header, where grpc-js sends it percent-encoded. */
+function detailsOf(message: string): string {
+  let details = message.slice(0, MAX_DETAILS_BYTES).toWellFormed()
+  while (encodeURI(details).length > MAX_DETAILS_BYTES) {
+    details = details.slice(0, Math.floor(details.length / 2)).toWellFormed()
+  }
+  return details
+}
+
+function asBuffer(payload: Uint8Array): Buffer {
+  return Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength)
+}
+
+function same(payload: Buffer): Buffer {
+  return payload
+}
