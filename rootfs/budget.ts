@@ -1,0 +1,16 @@
+import { statSync } from 'node:fs'
+
+/** The largest size of each image, in bytes; growth beyond it is a decision, not an accident. */
+const BUDGETS = {
+  'stage-one initrd': 3 * 2 ** 20,
+  'all-in-one initrd': 60 * 2 ** 20,
+  'root disk': 176 * 2 ** 20,
+} as const
+
+/** Throws when the file at `path` is larger than its budget. */
+export function checkBudget(kind: keyof typeof BUDGETS, path: string): void {
+  const { size } = statSync(path)
+  const budget = BUDGETS[kind]
+  if (size > budget)
+    throw new Error(`the ${kind} has ${size} bytes, its budget (rootfs/budget.ts) is ${budget}`)
+}

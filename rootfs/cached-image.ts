@@ -1,0 +1,42 @@
+import { createHash } from 'node:crypto'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join, relative } from 'node:path'
+import { buildRoot, cached } from '../scripts/cache.ts'
+import type { Content, TreeEntry } from './tree.ts'
+
+/** The code that turns a tree into bytes: a change of it makes other images. */
+const RECIPE = readdirSync(import.meta.dirname).filter((name) => name.endsWith('.ts'))
+
+/** The file NAME made of `tree` by `write`, or the one made before of the same tree. */
+export async function cachedImage(
+  name: string,
+  tree: readonly TreeEntry[],
+  write: (path: string) => Promise<void>,
+): Promise<string> {
+  const files = RECIPE.map((file) => join(import.meta.dirname, file))
+  const folder = await cached(name, { files, values: [treeHash(tree)] }, (target) =>
+    write(join(target, name)),
+  )
+  return join(folder, name)
+}
+
+/** A hash that changes with any entry of `tree`. */
+function treeHash(tree: readonly TreeEntry[]): string {
+  const hash = createHash('sha256')
+  for (const entry of tree) {
+    const { content, ...rest } = { content: undefined, ...entry }
+    hash.update(`${JSON.stringify(rest)}\0${content === undefined ? '' : contentHash(content)}\0`)
+  }
+  return hash.digest('hex')
+}
+
+/** Files of the build cache never change, and their folders' names say what they are made from. */
+function contentHash(content: Content): string {
+  if ('source' in content) {
+    const cacheName = relative(join(buildRoot, 'cache'), content.source)
+    if (!cacheName.startsWith('..')) return cacheName
+  }
+  return createHash('sha256')
+    .update('source' in content ? readFileSync(content.source) : content.bytes)
+    .digest('hex')
+}

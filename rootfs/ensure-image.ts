@@ -1,0 +1,101 @@
+import { copyFileSync, realpathSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { agentTree, nodeTree } from './agent-files.ts'
+import { buildAgent } from './stand-in-agent.ts'
+import { checkBudget } from './budget.ts'
+import { appendInitrd, writeCompressedCpio } from './compressed-cpio.ts'
+import { writeCpio } from './cpio.ts'
+import { writeErofs } from './file-systems.ts'
+import { allInOneExtras, stageOneTree } from './initrd.ts'
+import { ensureKernel, type Kernel } from './kernel.ts'
+import type { KernelSuite } from './packages.ts'
+import { cachedImage } from './cached-image.ts'
+import type { TreeEntry } from './tree.ts'
+import { treeOfFolder } from './folder.ts'
+import { userlandTree } from './userland.ts'
+
+export { ensureContainerRoot } from './container-root.ts'
+
+/** How a guest finds its root: a read-only disk behind a small initrd, or an initrd that is the root. */
+export type ImageForm = 'disk' | 'initrd'
+
+/** What a microVM boots from. All paths are of finished files that are never changed again. */
+export interface GuestImage {
+  /** As `uname -r` prints it. */
+  readonly kernelVersion: string
+  /** The bzImage. */
+  readonly kernel: string
+  readonly initrd: string
+  /** The disk to attach as /dev/vda and to name in `root=` and `rootfstype=`; absent in the initrd form. */
+  readonly root: { readonly path: string; readonly type: 'erofs' | 'ext4' } | undefined
+}
+
+type Progress = (line: string) => void
+
+/** Which image is wanted; `progress` gets a line for every step that takes time. */
+export interface ImageOptions {
+  readonly form?: ImageForm
+  readonly kernel?: KernelSuite
+  readonly progress: Progress
+}
+
+/** Builds the guest image, or finds it built. Needs the network only when the lock changed. */
+export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
+  const { form = 'disk', kernel: suite = 'bookworm', progress } = options
+  const kernel = await ensureKernel(suite, progress)
+  const agentFolder = realpathSync(await buildAgent())
+  const agent = agentTree(agentFolder)
+  const base = await baseTree(kernel, progress)
+  const image = { kernelVersion: kernel.version, kernel: kernel.image }
+  if (form === 'initrd') return { ...image, initrd: await allInOne(base, agent, progress), root: undefined }
+  const root = await rootDisk([...base, ...agent], progress)
+  return {
+    ...image,
+    initrd: await stageOne(stageOneTree(kernel, join(agentFolder, 'vminit'))),
+    root: { path: root, type: 'erofs' },
+  }
+}
+
+/** All of the guest's root but the agent, which changes far more often. */
+async function baseTree(kernel: Kernel, progress: Progress): Promise<readonly TreeEntry[]> {
+  return [
+    ...(await userlandTree(progress)),
+    ...(await nodeTree(progress)),
+    ...treeOfFolder(kernel.modules, `usr/lib/modules/${kernel.version}`),
+  ]
+}
+
+function rootDisk(tree: readonly TreeEntry[], progress: Progress): Promise<string> {
+  return cachedImage('root.erofs', tree, async (path) => {
+    progress('making the root disk')
+    await writeErofs(path, tree)
+    checkBudget('root disk', path)
+  })
+}
+
+function stageOne(tree: readonly TreeEntry[]): Promise<string> {
+  return cachedImage('stage-one.cpio', tree, async (path) => {
+    writeCpio(path, tree)
+    checkBudget('stage-one initrd', path)
+  })
+}
+
+/** The base and the agent are separate archives, one after the other: only the small one follows every change. */
+async function allInOne(
+  base: readonly TreeEntry[],
+  agent: readonly TreeEntry[],
+  progress: Progress,
+): Promise<string> {
+  const whole = [...base, ...allInOneExtras()]
+  const baseArchive = await cachedImage('base.cpio.zst', whole, async (path) => {
+    progress('compressing the base of the all-in-one initrd (once, about a minute)')
+    await writeCompressedCpio(path, whole)
+  })
+  return cachedImage('all-in-one.cpio.zst', [...whole, ...agent], async (path) => {
+    await writeCompressedCpio(`${path}.agent`, agent)
+    copyFileSync(baseArchive, path)
+    appendInitrd(path, `${path}.agent`)
+    rmSync(`${path}.agent`)
+    checkBudget('all-in-one initrd', path)
+  })
+}

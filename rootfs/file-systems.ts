@@ -1,0 +1,73 @@
+import { mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { tool } from '../scripts/apt/tool.ts'
+import { writeFolder } from './folder.ts'
+import { completeTree, contentOf, type TreeEntry } from './tree.ts'
+
+/** Fixed, so that the same tree gives the same image. */
+const UUID = '6d766167-656e-4000-8000-726f6f746673'
+
+const MEBIBYTE = 2 ** 20
+
+/** Writes `entries` to `path` as an uncompressed erofs image (docs/boot.md says why uncompressed). */
+export async function writeErofs(path: string, entries: readonly TreeEntry[]): Promise<void> {
+  await withFolder(entries, async (folder) => {
+    await tool('mkfs.erofs', ['--quiet', '-T0', `-U${UUID}`, '--all-root', path, folder], {
+      debianPackage: 'erofs-utils',
+    })
+  })
+}
+
+/** How large an ext4 image is beyond its content, and how it is called. */
+export interface Ext4Options {
+  readonly freeBytes: number
+  readonly label: string
+}
+
+/** Writes `entries` to `path` as an ext4 image. */
+export async function writeExt4(
+  path: string,
+  entries: readonly TreeEntry[],
+  { freeBytes, label }: Ext4Options,
+): Promise<void> {
+  await withFolder(entries, async (folder) => {
+    const size = Math.ceil((contentBytes(entries) * 1.1 + freeBytes) / MEBIBYTE) * MEBIBYTE
+    writeFileSync(path, '')
+    truncateSync(path, size)
+    // lazy_*_init=0: nothing is left for the kernel to write at the first mount.
+    const extended = `hash_seed=${UUID},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0`
+    const options = ['-q', '-F', '-t', 'ext4', '-m', '0', '-L', label, '-U', UUID, '-E', extended]
+    const run = { debianPackage: 'e2fsprogs', env: { E2FSPROGS_FAKE_TIME: '1' } }
+    await tool('mke2fs', [...options, '-d', folder, path], run)
+    // mke2fs copies each file's change time, which nobody can set on a file: it is set in the image.
+    const commands = join(folder, 'debugfs-commands')
+    const paths = ['', ...completeTree(entries).map((entry) => entry.path)]
+    writeFileSync(commands, paths.map((name) => `set_inode_field "/${name}" ctime @0\n`).join(''))
+    await tool('debugfs', ['-w', '-f', commands, path], run)
+  })
+}
+
+async function withFolder(
+  entries: readonly TreeEntry[],
+  use: (folder: string) => Promise<void>,
+): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'microvm-tree-'))
+  try {
+    writeFolder(folder, entries)
+    await use(folder)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** The size of all files together. */
+export function contentBytes(entries: readonly TreeEntry[]): number {
+  return entries.reduce((sum, entry) => {
+    if (entry.kind !== 'file') return sum
+    return (
+      sum +
+      ('source' in entry.content ? statSync(entry.content.source).size : contentOf(entry.content).length)
+    )
+  }, 0)
+}

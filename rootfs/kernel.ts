@@ -1,0 +1,92 @@
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { extractPackage } from '../scripts/apt.ts'
+import { tool } from '../scripts/apt/tool.ts'
+import { cached } from '../scripts/cache.ts'
+import { loadOrder, parseModuleList, readModuleIndex } from './module-list.ts'
+import { fetchLocked, kernelMetapackage, type KernelSuite, packageHashes } from './packages.ts'
+
+/** A kernel and those of its modules that the guest carries. */
+export interface Kernel {
+  /** As `uname -r` prints it. */
+  readonly version: string
+  /** The bzImage. */
+  readonly image: string
+  /** A folder to be /lib/modules/VERSION: uncompressed modules and depmod's files. */
+  readonly modules: string
+}
+
+const moduleListFile = join(import.meta.dirname, 'modules')
+
+/** Fetches and unpacks the cloud kernel of `suite`, without installing it. */
+export async function ensureKernel(suite: KernelSuite, progress: (line: string) => void): Promise<Kernel> {
+  const [metapackage] = await fetchLocked(suite, [kernelMetapackage], progress)
+  if (metapackage === undefined) throw new Error(`Debian ${suite} has no ${kernelMetapackage}`)
+  const packages = await fetchLocked(suite, [await kernelPackageOf(metapackage.path)], progress)
+  const inputs = {
+    files: [
+      moduleListFile,
+      ...['kernel.ts', 'module-list.ts'].map((name) => join(import.meta.dirname, name)),
+    ],
+    values: packageHashes(packages),
+  }
+  const folder = await cached(`kernel-${suite}`, inputs, async (target) => {
+    progress(`unpacking the kernel of Debian ${suite}`)
+    for (const { path } of packages) await unpackKernel(path, target)
+  })
+  const version = readdirSync(join(folder, 'lib/modules'))[0]
+  if (version === undefined) throw new Error(`${folder} holds no kernel modules: remove it and try again`)
+  return { version, image: join(folder, 'bzImage'), modules: join(folder, 'lib/modules', version) }
+}
+
+/** The name of the kernel package that the metapackage at `path` depends on. */
+export async function kernelPackageOf(path: string): Promise<string> {
+  const depends = await tool('dpkg-deb', ['--field', path, 'Depends'], { debianPackage: 'dpkg' })
+  const name = depends.match(/linux-image-[^ ,]+/)?.[0]
+  if (name === undefined) throw new Error(`${path} depends on no kernel: ${depends.trim()}`)
+  return name
+}
+
+async function unpackKernel(deb: string, target: string): Promise<void> {
+  const temporary = mkdtempSync(join(tmpdir(), 'microvm-kernel-'))
+  try {
+    await extractPackage(deb, temporary)
+    // Modules lie below /lib in bookworm's packages and below /usr/lib since trixie's.
+    const root = existsSync(join(temporary, 'lib')) ? temporary : join(temporary, 'usr')
+    const version = readdirSync(join(root, 'lib/modules'))[0]
+    if (version === undefined) throw new Error(`${deb} holds no kernel modules`)
+    await selectModules(root, target, version)
+    copyFileSync(join(temporary, 'boot', `vmlinuz-${version}`), join(target, 'bzImage'))
+  } finally {
+    rmSync(temporary, { recursive: true, force: true })
+  }
+}
+
+/** Copies the listed modules and what they need from `from`/lib/modules to `to`, uncompressed and indexed. */
+async function selectModules(from: string, to: string, version: string): Promise<void> {
+  const depmod = (root: string) => tool('depmod', ['-b', root, version], { debianPackage: 'kmod' })
+  await depmod(from)
+  const source = join(from, 'lib/modules', version)
+  const target = join(to, 'lib/modules', version)
+  const wanted = parseModuleList(readFileSync(moduleListFile, 'utf8'))
+  const files = loadOrder(readModuleIndex(source), wanted)
+  for (const file of files) {
+    mkdirSync(dirname(join(target, file)), { recursive: true })
+    renameSync(join(source, file), join(target, file))
+  }
+  for (const name of ['modules.builtin', 'modules.builtin.modinfo', 'modules.order'])
+    copyFileSync(join(source, name), join(target, name))
+  const compressed = files.filter((file) => file.endsWith('.xz')).map((file) => join(target, file))
+  if (compressed.length > 0) await tool('xz', ['--decompress', ...compressed], { debianPackage: 'xz-utils' })
+  await depmod(to)
+}

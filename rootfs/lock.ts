@@ -1,0 +1,39 @@
+import { writeFileSync } from 'node:fs'
+import { candidates, fetchPackages } from '../scripts/apt.ts'
+import { kernelPackageOf } from './kernel.ts'
+import {
+  containerPackages,
+  kernelMetapackage,
+  type KernelSuite,
+  type LockedPackage,
+  lockFile,
+  userlandPackages,
+} from './packages.ts'
+
+/** `node rootfs/lock.ts`: locks the newest versions that the mirror has of every package of the guest. */
+async function main(): Promise<void> {
+  const progress = (line: string) => process.stderr.write(`${line}\n`)
+  const lock = {
+    bookworm: await lockSuite('bookworm', [...userlandPackages, ...containerPackages], progress),
+    trixie: await lockSuite('trixie', [], progress),
+  }
+  writeFileSync(lockFile, `${JSON.stringify(lock, undefined, 2)}\n`)
+}
+
+async function lockSuite(
+  suite: KernelSuite,
+  names: readonly string[],
+  progress: (line: string) => void,
+): Promise<Record<string, LockedPackage>> {
+  const newest = await candidates({ suite, packages: [kernelMetapackage, ...names], progress })
+  const requests = newest.map(({ name, version }) => `${name}=${version}`)
+  const [metapackage, ...others] = await fetchPackages({ suite, packages: requests, progress })
+  if (metapackage === undefined) throw new Error(`Debian ${suite} has no ${kernelMetapackage}`)
+  const kernel = await fetchPackages({ suite, packages: [await kernelPackageOf(metapackage.path)], progress })
+  const entries = [metapackage, ...kernel, ...others].map(
+    ({ name, version, sha256 }) => [name, { version, sha256 }] as const,
+  )
+  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+await main()

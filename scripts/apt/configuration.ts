@@ -1,0 +1,117 @@
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { buildRoot } from '../cache.ts'
+import { tool } from './tool.ts'
+
+/** The Debian releases that packages can be fetched from. */
+export type Suite = 'bookworm' | 'trixie' | 'sid'
+
+/** An apt that knows one suite and shares nothing with the machine's own. */
+export interface AptWorld {
+  readonly suite: Suite
+  readonly folder: string
+  /** Downloaded packages, by the file names that apt gives them. */
+  readonly archives: string
+  /** Runs apt-get or apt-cache in this world, one at a time among all processes. */
+  run(command: 'apt-get' | 'apt-cache', args: readonly string[], cwd?: string): Promise<string>
+}
+
+const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
+
+/** The folder of a suite's apt; it exists only once {@link openAptWorld} made it. */
+export function aptFolder(suite: Suite): string {
+  return join(buildRoot, 'apt', suite)
+}
+
+/**
+ * Writes apt's configuration for `suite`: the machine's mirror and proxy settings, its own lists, cache and
+ * (empty) dpkg status. Signatures are checked with Debian's archive keyring. Throws when the machine has no
+ * Debian mirror or no keyring.
+ */
+export async function openAptWorld(suite: Suite): Promise<AptWorld> {
+  if (!existsSync(KEYRING)) throw new Error(`${KEYRING} is missing: apt-get install debian-archive-keyring`)
+  const folder = aptFolder(suite)
+  const archives = join(folder, 'archives')
+  for (const name of [
+    'lists/partial',
+    'cache/archives/partial',
+    'etc/preferences.d',
+    'etc/parts',
+    'archives',
+  ])
+    mkdirSync(join(folder, name), { recursive: true })
+  const configuration = join(folder, 'apt.conf')
+  writeFileSync(join(folder, 'status'), '')
+  writeFileSync(join(folder, 'etc/sources.list'), await sourcesOf(suite))
+  writeFileSync(configuration, `${ownSettings(folder)}\n${await transportSettings()}\n`)
+  const env = { APT_CONFIG: configuration }
+  return {
+    suite,
+    folder,
+    archives,
+    run: (command, args, cwd) =>
+      tool('flock', [join(folder, 'lock'), command, ...args], {
+        env,
+        debianPackage: 'util-linux apt',
+        ...(cwd === undefined ? {} : { cwd }),
+      }),
+  }
+}
+
+/** Everything that would reach the machine's state or run its hooks points into `folder`. */
+function ownSettings(folder: string): string {
+  const settings = {
+    'Dir::State': folder,
+    'Dir::State::lists': join(folder, 'lists'),
+    'Dir::State::status': join(folder, 'status'),
+    'Dir::Cache': join(folder, 'cache'),
+    'Dir::Etc': join(folder, 'etc'),
+    'Dir::Etc::parts': join(folder, 'etc/parts'),
+    'APT::Architecture': 'amd64',
+    'APT::Architectures': 'amd64',
+    // The _apt user may not write below a private home folder.
+    'APT::Sandbox::User': 'root',
+    'Acquire::Languages': 'none',
+    'Acquire::Retries': '3',
+  }
+  return Object.entries(settings)
+    .map(([key, value]) => `${key} "${value}";`)
+    .join('\n')
+}
+
+/** The machine's proxies and certificates: without them its mirror may be out of reach. */
+async function transportSettings(): Promise<string> {
+  const all = await tool('apt-config', ['dump'], { debianPackage: 'apt' })
+  return all
+    .split('\n')
+    .filter((line) => /^Acquire::https?::.*"[^"]+";$/.test(line))
+    .join('\n')
+}
+
+async function sourcesOf(suite: Suite): Promise<string> {
+  const format = '$(REPO_URI) $(RELEASE) $(COMPONENT)'
+  const targets = await tool('apt-get', ['indextargets', '--format', format, 'Created-By: Packages'], {
+    debianPackage: 'apt',
+  })
+  return sourcesList(targets, suite)
+}
+
+/**
+ * The sources.list of `suite` on the mirrors of `targets` (one `URI RELEASE COMPONENT` a line, as apt-get
+ * indextargets prints them): the main archive, and its security archive where the suite has one.
+ */
+export function sourcesList(targets: string, suite: Suite): string {
+  const mirrors = targets
+    .split('\n')
+    .map((line) => line.split(' '))
+    .filter((fields) => fields[2] === 'main')
+  const find = (release: RegExp) => mirrors.find((fields) => release.test(fields[1] ?? ''))?.[0]
+  const archive = find(/^(bookworm|trixie|forky|sid|stable|testing|unstable)$/)
+  if (archive === undefined)
+    throw new Error('apt has no Debian archive (bookworm or later, main): add one to /etc/apt/sources.list')
+  const line = (uri: string, release: string) =>
+    `deb [arch=amd64 signed-by=${KEYRING}] ${uri} ${release} main\n`
+  if (suite === 'sid') return line(archive, suite)
+  const security = find(/-security$/)
+  return line(archive, suite) + (security === undefined ? '' : line(security, `${suite}-security`))
+}
