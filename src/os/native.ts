@@ -96,7 +96,10 @@ export function findAgentFolder(runningFile: string): string {
     const built = join(folder, 'build', 'agent')
     if (existsSync(join(built, ADDON))) return built
   }
-  throw new AgentError('FAILED_PRECONDITION', `no ${ADDON} beside ${runningFile} nor in a build/agent above it`)
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `no ${ADDON} beside ${runningFile} nor in a build/agent above it`,
+  )
 }
 
 /** Loads addon.node of the agent's folder. */

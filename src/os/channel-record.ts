@@ -1,0 +1,64 @@
+/** Size of every message between vminit and the agent, in both directions. */
+export const RECORD_BYTES = 64
+
+const VERSION = 1
+
+/** What a record is about; vminit's own list is in native/init. */
+export const RecordKind = {
+  EXIT: 1,
+  OVERFLOW: 2,
+  SHUTDOWN: 3,
+  POWER_OFF: 16,
+  EXIT_WITH: 17,
+} as const
+
+/**
+ * One message as it is on the wire, little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns,
+ * u64 utime_us, u64 stime_us, u64 maxrss_kib, u64 sequence, u64 reserved`.
+ */
+export interface ChannelRecord {
+  readonly kind: number
+  readonly pid: number
+  /** EXIT: the wait status as the kernel gave it. SHUTDOWN: a signal. EXIT_WITH: an exit status. */
+  readonly status: number
+  readonly boottimeNs: bigint
+  readonly userTimeUs: bigint
+  readonly systemTimeUs: bigint
+  readonly maxRssKib: bigint
+  /** EXIT: a running number. OVERFLOW: how many records were lost. */
+  readonly sequence: bigint
+}
+
+/** A command of the agent to vminit. */
+export function encodeCommand(kind: number, status: number): Buffer {
+  const record = Buffer.alloc(RECORD_BYTES)
+  record.writeUInt32LE(VERSION, 0)
+  record.writeUInt32LE(kind, 4)
+  record.writeInt32LE(status, 12)
+  return record
+}
+
+/** Reads the record at the start of `bytes`; undefined for a version this agent does not know. */
+export function decodeRecord(bytes: Buffer): ChannelRecord | undefined {
+  if (bytes.readUInt32LE(0) !== VERSION) return undefined
+  return {
+    kind: bytes.readUInt32LE(4),
+    pid: bytes.readInt32LE(8),
+    status: bytes.readInt32LE(12),
+    boottimeNs: bytes.readBigUInt64LE(16),
+    userTimeUs: bytes.readBigUInt64LE(24),
+    systemTimeUs: bytes.readBigUInt64LE(32),
+    maxRssKib: bytes.readBigUInt64LE(40),
+    sequence: bytes.readBigUInt64LE(48),
+  }
+}
+
+/** The two things a wait status of an ended process says (wait(2)): its code, or the signal that ended it. */
+export function decodeWaitStatus(status: number): {
+  readonly exitCode: number
+  readonly signal: number | undefined
+} {
+  const signal = status & 0x7f
+  if (signal !== 0) return { exitCode: 128 + signal, signal }
+  return { exitCode: (status >> 8) & 0xff, signal: undefined }
+}

@@ -1,0 +1,49 @@
+import * as fs from 'node:fs/promises'
+import { errnoOf } from '../base/errors.ts'
+import { fromNodeError } from './errors.ts'
+import { fileStatus } from './file-status.ts'
+import type { Native } from './native.ts'
+import type { Files } from './os.ts'
+import { removeTree } from './remove-tree.ts'
+
+/** Files through node:fs, whose thread pool is right for them. */
+export function linuxFiles(native: Native): Files {
+  return {
+    readText: (path) => fs.readFile(path, 'utf8').catch(failed('read', path)),
+    write: (path, data, { mode = 0o666 } = {}) =>
+      fs.writeFile(path, data, { mode }).catch(failed('write', path)),
+    async makeDirectories(path, mode = 0o777) {
+      await fs.mkdir(path, { recursive: true, mode }).catch(failed('mkdir', path))
+    },
+    makeDirectory: (path, mode = 0o777) => fs.mkdir(path, { mode }).catch(failed('mkdir', path)),
+    removeFile: (path) => fs.unlink(path).catch(failed('unlink', path)),
+    removeDirectory: (path) => fs.rmdir(path).catch(failed('rmdir', path)),
+    removeTree: (path) => removeTree(native, path),
+    lstat: (path) =>
+      fs
+        .lstat(path, { bigint: true })
+        .then(fileStatus)
+        .catch(unless('ENOENT', undefined, failed('lstat', path))),
+    stat: (path) =>
+      fs
+        .stat(path, { bigint: true })
+        .then(fileStatus)
+        .catch(unless('ENOENT', undefined, failed('stat', path))),
+    list: (path) => fs.readdir(path).catch(unless('ENOENT', [], failed('list', path))),
+    readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
+    symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
+    rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),
+    chmod: (path, mode) => fs.chmod(path, mode).catch(failed('chmod', path)),
+    chown: (path, uid, gid) => fs.chown(path, uid, gid).catch(failed('chown', path)),
+  }
+}
+
+function failed(call: string, subject: string): (error: unknown) => never {
+  return (error) => {
+    throw fromNodeError(call, subject, error)
+  }
+}
+
+function unless<T>(errno: string, value: T, otherwise: (error: unknown) => never): (error: unknown) => T {
+  return (error) => (errnoOf(error) === errno ? value : otherwise(error))
+}

@@ -1,0 +1,46 @@
+import { join } from 'node:path'
+import type { Logger } from '../base/log.ts'
+import { linuxClock } from './clock.ts'
+import { linuxConsoles } from './consoles.ts'
+import { linuxFiles } from './files.ts'
+import { linuxMounts } from './mounts.ts'
+import { loadNative } from './native.ts'
+import type { Fd, Os } from './os.ts'
+import { linuxSockets, type Sockets } from './sockets.ts'
+import { linuxStreams } from './streams.ts'
+import { linuxNetwork, linuxSystem } from './system.ts'
+import { linuxTools } from './tools.ts'
+import { linuxUevents } from './uevents.ts'
+import { connectVminit } from './vminit.ts'
+
+/** Linux, with the sockets that only the transport needs. */
+export interface LinuxOs extends Os {
+  readonly sockets: Sockets
+}
+
+/**
+ * Everything of src/os put together. `agentFolder` holds addon.node and vminit (see `findAgentFolder`); `channel` is
+ * the socket to vminit, if the agent was started with one.
+ */
+export function linuxOs(options: {
+  readonly agentFolder: string
+  readonly channel: Fd | undefined
+  readonly log: Logger
+}): LinuxOs {
+  const native = loadNative(options.agentFolder)
+  const clock = linuxClock(native)
+  const streams = linuxStreams(native)
+  return {
+    clock,
+    files: linuxFiles(native),
+    mounts: linuxMounts(native),
+    tools: linuxTools(join(options.agentFolder, 'vminit')),
+    streams,
+    consoles: linuxConsoles(native, streams),
+    ...connectVminit({ channel: options.channel, native, streams, clock, log: options.log }),
+    system: linuxSystem(native),
+    network: linuxNetwork(native),
+    uevents: linuxUevents(native, streams),
+    sockets: linuxSockets(native, streams),
+  }
+}
