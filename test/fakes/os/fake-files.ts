@@ -1,0 +1,195 @@
+import { dirname, join } from 'node:path/posix'
+import { kernelError } from '../../../src/os/errors.ts'
+import type { FileKind, FileStatus, Files } from '../../../src/os/os.ts'
+import type { FakeMounts } from './fake-mounts.ts'
+
+interface Node {
+  readonly kind: FileKind
+  mode: number
+  uid: number
+  gid: number
+  data: Buffer
+  readonly target: string
+  readonly inode: bigint
+  readonly major: number
+  readonly minor: number
+}
+
+/** A tree of files in memory, by absolute path. Links are followed wherever the kernel would. */
+export class FakeFiles implements Files {
+  readonly #nodes = new Map<string, Node>()
+  readonly #mounts: FakeMounts
+  #lastInode = 1n
+
+  constructor(mounts: FakeMounts) {
+    this.#mounts = mounts
+    this.#nodes.set('/', this.#node('directory', 0o755))
+  }
+
+  /** Puts a device node, fifo or socket there, with the directories above it. */
+  async makeSpecial(
+    path: string,
+    special: { readonly kind: FileKind; readonly major?: number; readonly minor?: number },
+  ): Promise<void> {
+    await this.makeDirectories(dirname(path))
+    this.#nodes.set(path, {
+      ...this.#node(special.kind, 0o600),
+      major: special.major ?? 0,
+      minor: special.minor ?? 0,
+    })
+  }
+
+  /** Writes a file, with the directories above it. */
+  async put(path: string, data: string): Promise<void> {
+    await this.makeDirectories(dirname(path))
+    await this.write(path, data)
+  }
+
+  async readText(path: string): Promise<string> {
+    const node = this.#existing('read', path)
+    if (node.kind === 'directory') throw kernelError('read', path, 'EISDIR')
+    return node.data.toString('utf8')
+  }
+
+  async write(path: string, data: string | Uint8Array, { mode = 0o644 } = {}): Promise<void> {
+    const place = this.#follow(path)
+    const node = this.#nodes.get(place) ?? this.#create('write', place, this.#node('file', mode))
+    if (node.kind === 'directory') throw kernelError('write', path, 'EISDIR')
+    node.data = Buffer.from(data)
+  }
+
+  async makeDirectories(path: string, mode = 0o777): Promise<void> {
+    const place = this.#follow(path)
+    const kind = this.#nodes.get(place)?.kind
+    if (kind === 'directory') return
+    if (kind !== undefined) throw kernelError('mkdir', path, 'EEXIST')
+    await this.makeDirectories(dirname(place), mode)
+    this.#create('mkdir', place, this.#node('directory', mode))
+  }
+
+  async makeDirectory(path: string, mode = 0o777): Promise<void> {
+    this.#create('mkdir', this.#place(path), this.#node('directory', mode))
+  }
+
+  async removeFile(path: string): Promise<void> {
+    const place = this.#removable('unlink', path)
+    if (this.#nodes.get(place)?.kind === 'directory') throw kernelError('unlink', path, 'EISDIR')
+    this.#nodes.delete(place)
+  }
+
+  async removeDirectory(path: string): Promise<void> {
+    const place = this.#removable('rmdir', path)
+    if (this.#nodes.get(place)?.kind !== 'directory') throw kernelError('rmdir', path, 'ENOTDIR')
+    if (this.#below(place).length > 0) throw kernelError('rmdir', path, 'ENOTEMPTY')
+    this.#nodes.delete(place)
+  }
+
+  async removeTree(path: string): Promise<void> {
+    const place = this.#place(path)
+    const doomed = [...this.#below(place), place].filter((each) => this.#nodes.has(each))
+    const mounted = doomed.find((each) => this.#mounts.isMountPoint(each))
+    if (mounted !== undefined) throw kernelError('remove', mounted, 'EXDEV')
+    for (const each of doomed) this.#nodes.delete(each)
+  }
+
+  async lstat(path: string): Promise<FileStatus | undefined> {
+    return status(this.#nodes.get(this.#place(path)))
+  }
+
+  async stat(path: string): Promise<FileStatus | undefined> {
+    return status(this.#nodes.get(this.#follow(path)))
+  }
+
+  async list(path: string): Promise<readonly string[]> {
+    const place = this.#follow(path)
+    const node = this.#nodes.get(place)
+    if (node !== undefined && node.kind !== 'directory') throw kernelError('list', path, 'ENOTDIR')
+    const children = this.#below(place).filter((each) => dirname(each) === place)
+    return children.map((each) => each.slice(each.lastIndexOf('/') + 1)).sort()
+  }
+
+  async readLink(path: string): Promise<string> {
+    const node = this.#nodes.get(this.#place(path))
+    if (node === undefined) throw kernelError('readlink', path, 'ENOENT')
+    if (node.kind !== 'symlink') throw kernelError('readlink', path, 'EINVAL')
+    return node.target
+  }
+
+  async symlink(target: string, path: string): Promise<void> {
+    this.#create('symlink', this.#place(path), { ...this.#node('symlink', 0o777), target })
+  }
+
+  async rename(from: string, to: string): Promise<void> {
+    const [source, target] = [this.#removable('rename', from), this.#place(to)]
+    for (const each of [...this.#below(source), source]) {
+      const node = this.#nodes.get(each)
+      this.#nodes.delete(each)
+      if (node !== undefined) this.#nodes.set(target + each.slice(source.length), node)
+    }
+  }
+
+  async chmod(path: string, mode: number): Promise<void> {
+    this.#existing('chmod', path).mode = mode & 0o7777
+  }
+
+  async chown(path: string, uid: number, gid: number): Promise<void> {
+    Object.assign(this.#existing('chown', path), { uid, gid })
+  }
+
+  #node(kind: FileKind, mode: number): Node {
+    this.#lastInode += 1n
+    const inode = this.#lastInode
+    return { kind, mode, uid: 0, gid: 0, data: Buffer.alloc(0), target: '', inode, major: 0, minor: 0 }
+  }
+
+  #create(call: string, place: string, node: Node): Node {
+    if (this.#nodes.has(place)) throw kernelError(call, place, 'EEXIST')
+    const parent = this.#nodes.get(dirname(place))
+    if (parent === undefined) throw kernelError(call, place, 'ENOENT')
+    if (parent.kind !== 'directory') throw kernelError(call, place, 'ENOTDIR')
+    this.#nodes.set(place, node)
+    return node
+  }
+
+  #existing(call: string, path: string): Node {
+    const node = this.#nodes.get(this.#follow(path))
+    if (node === undefined) throw kernelError(call, path, 'ENOENT')
+    return node
+  }
+
+  #removable(call: string, path: string): string {
+    const place = this.#place(path)
+    if (!this.#nodes.has(place)) throw kernelError(call, path, 'ENOENT')
+    if (this.#mounts.isMountPoint(place)) throw kernelError(call, path, 'EBUSY')
+    return place
+  }
+
+  /** Where `path` is when the links above its last component are followed. */
+  #place(path: string): string {
+    const normal = join('/', path).replace(/(?<=.)\/$/, '')
+    return normal === '/'
+      ? '/'
+      : join(this.#follow(dirname(normal)), normal.slice(normal.lastIndexOf('/') + 1))
+  }
+
+  #follow(path: string, depth = 0): string {
+    const place = this.#place(path)
+    const node = this.#nodes.get(place)
+    if (node?.kind !== 'symlink') return place
+    if (depth === 40) throw kernelError('resolve', path, 'ELOOP')
+    const target = node.target.startsWith('/') ? node.target : join(dirname(place), node.target)
+    return this.#follow(target, depth + 1)
+  }
+
+  /** Everything below a directory, the deepest first. */
+  #below(place: string): string[] {
+    const prefix = place === '/' ? '/' : `${place}/`
+    return [...this.#nodes.keys()].filter((each) => each !== place && each.startsWith(prefix)).reverse()
+  }
+}
+
+function status(node: Node | undefined): FileStatus | undefined {
+  if (node === undefined) return undefined
+  const { kind, mode, uid, gid, inode, major, minor } = node
+  return { kind, mode, uid, gid, inode, major, minor, device: 1n, sizeBytes: BigInt(node.data.length) }
+}

@@ -1,0 +1,69 @@
+import { kernelError } from '../../../src/os/errors.ts'
+import type { MountEntry, Mounts } from '../../../src/os/os.ts'
+
+type MountRequest = Parameters<Mounts['mount']>[0]
+
+/** A mount table. Mounts do not hide what is below them in {@link FakeFiles}. */
+export class FakeMounts implements Mounts {
+  readonly entries: MountEntry[] = []
+  /** Every mount(2) that succeeded, remounts and propagation changes included. */
+  readonly requests: MountRequest[] = []
+  /** Answers with the errno that the next calls for this target fail with. */
+  failWith: (call: 'mount' | 'unmount', target: string) => string | undefined = () => undefined
+  #lastId = 20
+
+  constructor() {
+    this.#push({ source: 'root', target: '/', type: 'ext4', flags: [], data: '' })
+  }
+
+  async mount(request: MountRequest): Promise<void> {
+    this.#failIfAsked('mount', request.target)
+    this.requests.push(request)
+    const changesOnly = request.flags.some((flag) => CHANGES.has(flag))
+    if (!changesOnly) this.#push(request)
+  }
+
+  async unmount(target: string): Promise<void> {
+    this.#failIfAsked('unmount', target)
+    const index = this.entries.findLastIndex(({ mountPoint }) => mountPoint === target)
+    const entry = this.entries[index]
+    if (entry === undefined) throw kernelError('unmount', target, 'EINVAL')
+    if (this.entries.some(({ parentId }) => parentId === entry.id))
+      throw kernelError('unmount', target, 'EBUSY')
+    this.entries.splice(index, 1)
+  }
+
+  async list(): Promise<readonly MountEntry[]> {
+    return [...this.entries]
+  }
+
+  isMountPoint(path: string): boolean {
+    return this.entries.some(({ mountPoint }) => mountPoint === path)
+  }
+
+  #failIfAsked(call: 'mount' | 'unmount', target: string): void {
+    const errno = this.failWith(call, target)
+    if (errno !== undefined) throw kernelError(call, target, errno)
+  }
+
+  #push({ source, target, type, flags }: MountRequest): void {
+    const parent = this.entries.findLast(({ mountPoint }) => isBelow(target, mountPoint))
+    this.#lastId += 1
+    this.entries.push({
+      id: this.#lastId,
+      parentId: parent?.id ?? 1,
+      mountPoint: target,
+      type: flags.includes('bind') ? (parent?.type ?? type) : type,
+      source,
+      options: [flags.includes('ro') ? 'ro' : 'rw', ...flags.filter((flag) => flag !== 'ro')].join(','),
+      major: 0,
+      minor: this.#lastId,
+    })
+  }
+}
+
+const CHANGES: ReadonlySet<string> = new Set(['remount', 'private', 'slave', 'shared', 'unbindable'])
+
+function isBelow(path: string, folder: string): boolean {
+  return path === folder || path.startsWith(folder === '/' ? '/' : `${folder}/`)
+}

@@ -1,0 +1,24 @@
+import type { Os } from '../../../src/os/os.ts'
+import { FakeClock } from './fake-clock.ts'
+import { FakeConsoles } from './fake-consoles.ts'
+import { FakeExits, FakeSupervisor } from './fake-exits.ts'
+import { FakeFiles } from './fake-files.ts'
+import { FakeMounts } from './fake-mounts.ts'
+import { FakeStreams } from './fake-streams.ts'
+import { FakeNetwork, FakeSystem, FakeUevents } from './fake-system.ts'
+import { FakeTools } from './fake-tools.ts'
+
+/** A machine in memory: it behaves as the kernel does, and shows the test what was done to it. */
+export class FakeOs implements Os {
+  readonly clock = new FakeClock()
+  readonly mounts = new FakeMounts()
+  readonly files = new FakeFiles(this.mounts)
+  readonly tools = new FakeTools()
+  readonly streams = new FakeStreams()
+  readonly consoles = new FakeConsoles(this.streams)
+  readonly exits = new FakeExits(this.clock)
+  readonly supervisor = new FakeSupervisor()
+  readonly system = new FakeSystem()
+  readonly network = new FakeNetwork()
+  readonly uevents = new FakeUevents()
+}

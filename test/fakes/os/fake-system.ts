@@ -1,0 +1,70 @@
+import { kernelError } from '../../../src/os/errors.ts'
+import type { HandledSignal, Network, System, UeventListener, Uevents } from '../../../src/os/os.ts'
+
+/** Processes that live as long as they are in {@link processes}. */
+export class FakeSystem implements System {
+  readonly pid = 2
+  readonly architecture = 'x64'
+  readonly processes = new Set<number>()
+  readonly signals: { readonly pid: number; readonly signal: number }[] = []
+  /** What a signal does to a process, if anything. */
+  onKill: (pid: number, signal: number) => void = () => {}
+  openFileLimit: number | undefined
+  umask: number | undefined
+  hostname: string | undefined
+  readonly #handlers = new Map<HandledSignal, Set<() => void>>()
+
+  signal(pid: number, signal: number): void {
+    if (!this.processes.has(pid)) throw kernelError('kill', `pid ${pid}`, 'ESRCH')
+    if (signal === 0) return
+    this.signals.push({ pid, signal })
+    this.onKill(pid, signal)
+  }
+
+  setOpenFileLimit(limit: number): void {
+    this.openFileLimit = limit
+  }
+
+  setUmask(mask: number): void {
+    this.umask = mask
+  }
+
+  setHostname(name: string): void {
+    this.hostname = name
+  }
+
+  onSignal(signal: HandledSignal, handler: () => void): () => void {
+    const handlers = this.#handlers.get(signal) ?? new Set()
+    this.#handlers.set(signal, handlers.add(handler))
+    return () => handlers.delete(handler)
+  }
+
+  /** The agent itself gets a signal. */
+  receive(signal: HandledSignal): void {
+    for (const handler of this.#handlers.get(signal) ?? []) handler()
+  }
+}
+
+/** Interfaces by name, and whether they are up. */
+export class FakeNetwork implements Network {
+  readonly interfaces = new Map<string, boolean>([['lo', false]])
+
+  setInterfaceUp(name: string): void {
+    if (!this.interfaces.has(name)) throw kernelError('bring up', name, 'ENODEV')
+    this.interfaces.set(name, true)
+  }
+}
+
+/** Uevents that the test sends to everybody who listens. */
+export class FakeUevents implements Uevents {
+  readonly listeners = new Set<UeventListener>()
+
+  listen(listener: UeventListener): { close(): void } {
+    this.listeners.add(listener)
+    return { close: () => this.listeners.delete(listener) }
+  }
+
+  send(datagram: string): void {
+    for (const listener of this.listeners) listener.event(Buffer.from(datagram))
+  }
+}

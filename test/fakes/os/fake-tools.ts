@@ -1,0 +1,26 @@
+import { AgentError } from '../../../src/base/errors.ts'
+import type { ToolResult, Tools } from '../../../src/os/os.ts'
+
+type Options = NonNullable<Parameters<Tools['run']>[1]>
+type Answer = Partial<ToolResult> | Promise<Partial<ToolResult>>
+
+/** Programs that do what the test says. A script answers a call, or leaves it to the next with undefined. */
+export class FakeTools implements Tools {
+  readonly calls: { readonly argv: readonly string[]; readonly options: Options }[] = []
+  readonly #scripts: ((argv: readonly string[], options: Options) => Answer | undefined)[] = []
+
+  /** The script added last is asked first. What it leaves out of its answer is 0 and ''. */
+  script(script: (argv: readonly string[], options: Options) => Answer | undefined): void {
+    this.#scripts.unshift(script)
+  }
+
+  async run(argv: readonly [string, ...string[]], options: Options = {}): Promise<ToolResult> {
+    options.signal?.throwIfAborted()
+    this.calls.push({ argv, options })
+    for (const script of this.#scripts) {
+      const answer = script(argv, options)
+      if (answer !== undefined) return { exitCode: 0, stdout: '', stderr: '', ...(await answer) }
+    }
+    throw new AgentError('INTERNAL', `start ${argv[0]}: no script of the test answers ${argv.join(' ')}`)
+  }
+}
