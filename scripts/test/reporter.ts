@@ -1,0 +1,85 @@
+import type { Reporter, SerializedError, TestCase, TestModule, TestSuite } from 'vitest/node'
+import { type Counts, NOTHING, type SkippedTest, sum } from './counts.ts'
+
+/** A reporter of vitest and what it has counted so far. */
+export interface CountingReporter {
+  readonly reporter: Reporter
+  counts(): Counts
+}
+
+/** Writes one line per test file and every failure in full, and counts what really ran. */
+export function countingReporter(write: (line: string) => void): CountingReporter {
+  let total = NOTHING
+  const add = (counts: Counts) => {
+    total = sum([total, counts])
+  }
+  const reporter: Reporter = {
+    onTestModuleEnd(module) {
+      const counts = countModule(module)
+      write(moduleLine(module, counts))
+      for (const failure of failuresOf(module)) write(failure)
+      add(counts)
+    },
+    onTestRunEnd(_modules, unhandledErrors, reason) {
+      for (const error of unhandledErrors) write(describeFailure('outside of any test', [error]))
+      add({ ...NOTHING, failed: unhandledErrors.length })
+      if (reason === 'interrupted') {
+        write('FAIL the run was interrupted')
+        add({ ...NOTHING, failed: 1 })
+      }
+    },
+  }
+  return { reporter, counts: () => total }
+}
+
+/** Tests, and besides them each file or suite that failed by itself, such as in a hook. */
+function countModule(module: TestModule): Counts {
+  const tests = [...module.children.allTests()]
+  const ended = (state: string) => tests.filter((test) => test.result().state === state)
+  return {
+    passed: ended('passed').length,
+    failed: ended('failed').length + brokenContainers(module).length,
+    // A test that is still pending now was kept from running by a failed hook.
+    skipped: [...ended('skipped'), ...ended('pending')].map(skippedTest),
+  }
+}
+
+function skippedTest(test: TestCase): SkippedTest {
+  const result = test.result()
+  const note = result.state === 'skipped' ? result.note : undefined
+  return { name: `${test.module.relativeModuleId} > ${test.fullName}`, reason: note ?? 'no reason given' }
+}
+
+function brokenContainers(module: TestModule): readonly (TestModule | TestSuite)[] {
+  return [module, ...module.children.allSuites()].filter((container) => container.errors().length > 0)
+}
+
+function moduleLine(module: TestModule, counts: Counts): string {
+  const seconds = (module.diagnostic().duration / 1000).toFixed(1)
+  const skipped = counts.skipped.length > 0 ? `, ${counts.skipped.length} skipped` : ''
+  const mark = counts.failed > 0 ? 'FAIL' : 'ok  '
+  return `${mark} ${module.relativeModuleId}: ${counts.passed} passed${skipped} (${seconds} s)`
+}
+
+function failuresOf(module: TestModule): readonly string[] {
+  const containers = brokenContainers(module).map((container) =>
+    describeFailure(container.type === 'suite' ? container.fullName : 'the file', container.errors()),
+  )
+  const tests = [...module.children.allTests()]
+    .filter((test) => test.result().state === 'failed')
+    .map((test) => describeFailure(test.fullName, test.result().errors ?? []))
+  return [...containers, ...tests]
+}
+
+function describeFailure(name: string, errors: readonly SerializedError[]): string {
+  return [`--- ${name}`, ...errors.map(describeError), '---'].join('\n')
+}
+
+/** The message, the difference between expected and found, and the frames that are not the test runner's. */
+function describeError(error: SerializedError): string {
+  const frames = (error.stack ?? '')
+    .split('\n')
+    .filter((line) => line.trimStart().startsWith('at ') && !line.includes('/node_modules/'))
+  const difference = error.diff === undefined ? [] : [String(error.diff)]
+  return [`${error.name ?? 'Error'}: ${error.message}`, ...difference, ...frames].join('\n')
+}

@@ -1,0 +1,35 @@
+import { fork } from 'node:child_process'
+import { join } from 'node:path'
+import { type Counts, oneEntry } from './counts.ts'
+
+/**
+ * Runs one project of vitest in a process of its own. A process that ends without having sent its counts is one failure.
+ */
+export function runVitest(run: {
+  /** The folder with the configuration of vitest. */
+  readonly root: string
+  readonly project: string
+  /** Parts of test files' paths; none means all files. */
+  readonly patterns: readonly string[]
+  /** Gets the output, in pieces of any size. */
+  readonly write: (text: string) => void
+}): Promise<Counts> {
+  const program = join(import.meta.dirname, 'run-group.ts')
+  const child = fork(program, [run.project, ...run.patterns], {
+    cwd: run.root,
+    env: { ...process.env, NO_COLOR: '1' },
+    silent: true,
+  })
+  for (const stream of [child.stdout, child.stderr]) stream?.setEncoding('utf8').on('data', run.write)
+  let counts: Counts | undefined
+  // The one sender is run-group.ts, and Counts is all it sends.
+  child.on('message', (message) => {
+    counts = message as Counts
+  })
+  return new Promise((resolve) => {
+    child.on('close', (code, signal) => {
+      if (counts === undefined) run.write(`FAIL the test process ended early (${signal ?? `exit ${code}`})\n`)
+      resolve(counts ?? oneEntry(false))
+    })
+  })
+}

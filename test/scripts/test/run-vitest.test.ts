@@ -1,0 +1,78 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { buildRoot } from '../../../scripts/cache.ts'
+import { runVitest } from '../../../scripts/test/run-vitest.ts'
+
+const CONFIG = `export default { test: { projects: [{ test: { name: 'seeded', include: ['*.test.ts'] } }] } }`
+
+describe('runVitest', () => {
+  let root = ''
+  let output = ''
+  beforeEach(() => {
+    output = ''
+    // Below the project, so that the seeded tests find vitest itself.
+    mkdirSync(buildRoot, { recursive: true })
+    root = mkdtempSync(join(buildRoot, 'seeded-'))
+    writeFileSync(join(root, 'vitest.config.ts'), CONFIG)
+  })
+  afterEach(() => {
+    rmSync(root, { recursive: true })
+  })
+
+  it('counts what passed, failed and was skipped with its reason', async () => {
+    seed('mixed', [
+      `it('passes', () => {})`,
+      `it('fails', () => expect(1).toBe(2))`,
+      `it('has no luck', ({ skip }) => skip('no KVM here'))`,
+    ])
+    expect(await run()).toEqual({
+      passed: 1,
+      failed: 1,
+      skipped: [{ name: 'mixed.test.ts > has no luck', reason: 'no KVM here' }],
+    })
+    expect(output).toContain('FAIL mixed.test.ts: 1 passed, 1 skipped')
+    expect(output).toContain('AssertionError: expected 1 to be 2')
+  })
+
+  it('counts a hook that fails, and names what it kept from running', async () => {
+    seed('hook', [`beforeAll(() => { throw new Error('no') })`, `it('waits', () => {})`])
+    const counts = await run()
+    expect(counts).toMatchObject({ passed: 0, failed: 1, skipped: [{ name: 'hook.test.ts > waits' }] })
+  })
+
+  it('counts a file that cannot be loaded', async () => {
+    seed('broken', [`import './missing.ts'`, `it('passes', () => {})`])
+    expect(await run()).toMatchObject({ passed: 0, failed: 1 })
+  })
+
+  it('counts an error outside of any test', async () => {
+    seed('loose', [`it('passes', async () => { Promise.reject(new Error('lost')) })`])
+    expect(await run()).toMatchObject({ passed: 1, failed: 1 })
+  })
+
+  it('counts a test process that dies as a failure', async () => {
+    seed('passes', [`it('passes', () => {})`])
+    writeFileSync(join(root, 'vitest.config.ts'), 'process.kill(process.pid, "SIGKILL")')
+    expect(await run()).toEqual({ passed: 0, failed: 1, skipped: [] })
+    expect(output).toContain('the test process ended early (SIGKILL)')
+  })
+
+  it('runs only the files that match a pattern', async () => {
+    seed('one', [`it('passes', () => {})`])
+    seed('two', [`it('passes', () => {})`])
+    expect(await run('two')).toMatchObject({ passed: 1, failed: 0 })
+  })
+
+  function seed(name: string, lines: readonly string[]): void {
+    const source = [`import { beforeAll, expect, it } from 'vitest'`, ...lines]
+    writeFileSync(join(root, `${name}.test.ts`), `${source.join('\n')}\n`)
+  }
+
+  function run(...patterns: readonly string[]) {
+    const write = (text: string) => {
+      output += text
+    }
+    return runVitest({ root, project: 'seeded', patterns, write })
+  }
+})
