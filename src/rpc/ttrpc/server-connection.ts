@@ -35,8 +35,6 @@ export interface ServerConnectionOptions {
   /** Names the connection in logs. */
   readonly peer: string
   readonly startTimer: StartTimer
-  /** What has been read from the socket already. */
-  readonly firstBytes: Buffer
   readonly limits?: ConnectionLimits
 }
 
@@ -80,14 +78,14 @@ export class TtrpcServerConnection implements ServedConnection {
     })
   }
 
-  /** Begins to serve. */
-  start(): void {
+  /** Begins to serve; `firstBytes` have been read from the socket already. */
+  start(firstBytes: Buffer): void {
     this.#socket.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#socket.on('end', () => this.#onGone())
     this.#socket.on('close', () => this.#onGone())
     // A socket error is followed by 'close', where it is dealt with.
     this.#socket.on('error', () => {})
-    if (this.#options.firstBytes.length > 0) this.#onData(this.#options.firstBytes)
+    if (firstBytes.length > 0) this.#onData(firstBytes)
     this.#socket.resume()
   }
 

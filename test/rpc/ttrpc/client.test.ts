@@ -30,8 +30,7 @@ describe('ttrpcClient', () => {
       }),
       peer: 'test',
       startTimer,
-      firstBytes: Buffer.alloc(0),
-    }).start()
+    }).start(Buffer.alloc(0))
     client = ttrpcClient(sockets.client)
   })
 

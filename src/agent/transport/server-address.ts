@@ -1,0 +1,60 @@
+import { AgentError } from '../../base/errors.ts'
+import { type ListenAddress, VSOCK_CID } from '../../os/sockets.ts'
+
+/** The bytes that fit into the `sun_path` of a unix address, less its end or beginning (unix(7)). */
+const MAX_UNIX_PATH_BYTES = 107
+
+const FORMS = 'vsock://CID:PORT (CID -1 is any), unix://PATH, unix://@ABSTRACT or tcp://HOST:PORT'
+
+/** Reads a `server_addr` (behaviour spec, B.1). Throws INVALID_ARGUMENT that says what is wrong with it. */
+export function parseServerAddress(text: string): ListenAddress {
+  const [scheme, rest] = splitScheme(text)
+  const wrong = (reason: string) =>
+    new AgentError('INVALID_ARGUMENT', `server address ${JSON.stringify(text)}: ${reason}`)
+  switch (scheme) {
+    case 'vsock':
+      return parseVsock(rest, wrong)
+    case 'unix':
+      return parseUnix(rest, wrong)
+    case 'tcp':
+      return parseTcp(rest, wrong)
+    default:
+      throw wrong(`use ${FORMS}`)
+  }
+}
+
+type Wrong = (reason: string) => AgentError
+
+function splitScheme(text: string): readonly [string, string] {
+  const end = text.indexOf('://')
+  return end < 0 ? ['', text] : [text.slice(0, end), text.slice(end + 3)]
+}
+
+function parseVsock(rest: string, wrong: Wrong): ListenAddress {
+  const match = /^(-1|\d{1,10}):(\d{1,10})$/.exec(rest)
+  if (match === null) throw wrong('after vsock:// there must be CID:PORT, two numbers (CID -1 is any)')
+  const cid = match[1] === '-1' ? VSOCK_CID.any : Number(match[1])
+  const port = Number(match[2])
+  if (cid > VSOCK_CID.any) throw wrong(`CID ${cid} is larger than 2^32-1`)
+  // 2^32-1 asks the kernel for any port, which no host could then find.
+  if (port >= 0xffffffff) throw wrong(`port ${port} is larger than 2^32-2`)
+  return { kind: 'vsock', cid, port }
+}
+
+function parseUnix(path: string, wrong: Wrong): ListenAddress {
+  if (path === '' || path === '@') throw wrong('after unix:// there must be a path or @NAME')
+  if (path.includes('\0')) throw wrong('a path has no NUL')
+  const bytes = Buffer.byteLength(path)
+  if (bytes > MAX_UNIX_PATH_BYTES)
+    throw wrong(`${bytes} bytes are more than the ${MAX_UNIX_PATH_BYTES} of a socket path`)
+  return { kind: 'unix', path }
+}
+
+function parseTcp(rest: string, wrong: Wrong): ListenAddress {
+  const match = /^(?:\[([0-9a-fA-F:.]+(?:%[^\]\s/]+)?)\]|([^\s:/[\]@]+)):(\d{1,5})$/.exec(rest)
+  const host = match?.[1] ?? match?.[2]
+  if (host === undefined) throw wrong('after tcp:// there must be HOST:PORT, an IPv6 address in brackets')
+  const port = Number(match?.[3])
+  if (port > 65535) throw wrong(`port ${port} is larger than 65535`)
+  return { kind: 'tcp', host, port }
+}

@@ -1,0 +1,147 @@
+import type { Socket } from 'node:net'
+import { messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { ListenAddress, Sockets } from '../../os/sockets.ts'
+import type { ServedConnection } from '../../rpc/connection.ts'
+import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
+import type { MethodTable } from '../../rpc/method.ts'
+import { type StartTimer, startTimer } from '../../rpc/timer.ts'
+import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
+import { admits } from './admission.ts'
+import { type Recognised, Unrecognised } from './unrecognised.ts'
+
+export interface TransportOptions {
+  readonly sockets: Sockets
+  readonly address: ListenAddress
+  readonly methods: MethodTable
+  /** Reads the descriptor set that server reflection answers from. */
+  readonly readDescriptors: ReadDescriptors
+  readonly log: Logger
+  /** Lets processes of this guest in over vsock, for tests. */
+  readonly allowLoopback?: boolean
+  /** For tests. */
+  readonly startTimer?: StartTimer
+}
+
+/** The agent's open socket and its connections. */
+export interface Transport {
+  /** The port listened on, also when address asked for any TCP port; undefined for unix sockets. */
+  readonly port: number | undefined
+  /**
+   * Takes no new connections and no new calls; connections close when their calls are answered, and after 5 s all
+   * the same. Resolves when none is left.
+   */
+  stop(): Promise<void>
+}
+
+/** Connections that have not said yet what they speak: a host's spare ones, or somebody who only holds them. */
+const MAX_UNRECOGNISED = 256
+/** For the preface of HTTP/2, or the first frame header of ttRPC. */
+const HEADER_MS = 10_000
+const STOP_MS = 5_000
+
+/** Listens at the address and serves both framings on every connection. */
+export async function startTransport(options: TransportOptions): Promise<Transport> {
+  const connections = new Connections(options)
+  const listener = await options.sockets.listen(options.address, (socket) => connections.accept(socket))
+  return {
+    port: listener.port,
+    stop: async () => {
+      await listener.close()
+      await connections.stop()
+    },
+  }
+}
+
+class Connections {
+  readonly #options: TransportOptions
+  readonly #startTimer: StartTimer
+  readonly #unrecognised: Unrecognised
+  /** Every accepted connection; without a value while its framing is unknown or being loaded. */
+  readonly #open = new Map<Socket, ServedConnection | undefined>()
+  #whenEmpty: (() => void) | undefined
+
+  constructor(options: TransportOptions) {
+    this.#options = options
+    this.#startTimer = options.startTimer ?? startTimer
+    this.#unrecognised = new Unrecognised({
+      limit: MAX_UNRECOGNISED,
+      headerMs: HEADER_MS,
+      startTimer: this.#startTimer,
+      recognised: (connection) => this.#serve(connection),
+    })
+  }
+
+  accept(socket: Socket): void {
+    // An error is followed by 'close', where it is dealt with.
+    socket.on('error', () => {})
+    const { sockets, address, allowLoopback, log } = this.#options
+    if (!admits(address.kind, sockets.peerOf(socket), allowLoopback ?? false)) {
+      log.debug('connection refused', { peer: this.#nameOf(socket) })
+      socket.destroy()
+      return
+    }
+    this.#open.set(socket, undefined)
+    socket.once('close', () => {
+      this.#open.delete(socket)
+      if (this.#open.size === 0) this.#whenEmpty?.()
+    })
+    this.#unrecognised.add(socket)
+  }
+
+  async stop(): Promise<void> {
+    this.#unrecognised.close()
+    for (const [socket, served] of this.#open) {
+      if (served === undefined) socket.destroy()
+      else served.drain()
+    }
+    if (this.#open.size === 0) return
+    const empty = Promise.withResolvers<void>()
+    this.#whenEmpty = empty.resolve
+    const stopTimer = this.#startTimer(STOP_MS, () => {
+      for (const socket of this.#open.keys()) socket.destroy()
+    })
+    await empty.promise
+    stopTimer()
+  }
+
+  #serve(connection: Recognised): void {
+    const { socket, framing } = connection
+    if (framing === 'ttrpc') {
+      this.#open.set(socket, this.#serveTtrpc(connection))
+      return
+    }
+    this.#serveGrpc(connection).catch((error) => {
+      this.#options.log.error('gRPC cannot be served', { error: messageOf(error) })
+      socket.destroy()
+    })
+  }
+
+  #serveTtrpc({ socket, firstBytes }: Recognised): ServedConnection {
+    const connection = new TtrpcServerConnection(socket, {
+      methods: this.#options.methods,
+      peer: this.#nameOf(socket),
+      startTimer: this.#startTimer,
+    })
+    connection.start(firstBytes)
+    return connection
+  }
+
+  async #serveGrpc({ socket, firstBytes }: Recognised): Promise<void> {
+    socket.pause()
+    // Loaded by the first caller that needs it: it is half of the agent's start-up time, and 10 MB.
+    const { serveGrpc } = await import('../../rpc/grpc/server.ts')
+    if (socket.destroyed) return
+    const { methods, readDescriptors } = this.#options
+    this.#open.set(
+      socket,
+      serveGrpc(socket, { methods, readDescriptors, peer: this.#nameOf(socket), firstBytes }),
+    )
+  }
+
+  #nameOf(socket: Socket): string {
+    const peer = this.#options.sockets.peerOf(socket)
+    if (peer !== undefined) return `vsock ${peer.cid}:${peer.port}`
+    return socket.remoteAddress === undefined ? 'unix' : `tcp ${socket.remoteAddress} ${socket.remotePort}`
+  }
+}

@@ -1,0 +1,77 @@
+import type { Socket } from 'node:net'
+import { type Sniffed, sniff } from '../../rpc/sniff.ts'
+import type { StartTimer } from '../../rpc/timer.ts'
+
+/** A connection whose first bytes tell its framing. */
+export interface Recognised {
+  readonly socket: Socket
+  readonly framing: Exclude<Sniffed, 'need-more' | 'invalid'>
+  /** All that has been read from it. */
+  readonly firstBytes: Buffer
+}
+
+export interface UnrecognisedOptions {
+  /** How many may wait at a time; then the oldest is closed. */
+  readonly limit: number
+  /** How long a connection that began to speak may take to say which framing it speaks. */
+  readonly headerMs: number
+  readonly startTimer: StartTimer
+  readonly recognised: (connection: Recognised) => void
+}
+
+/**
+ * Holds connections until their framing is known. One that has sent nothing stays, as a descriptor without a buffer;
+ * one that speaks neither framing, or stops within its first bytes, is closed.
+ */
+export class Unrecognised {
+  readonly #options: UnrecognisedOptions
+  /** The oldest first; the functions let go of a socket without closing it. */
+  readonly #waiting = new Map<Socket, () => void>()
+
+  constructor(options: UnrecognisedOptions) {
+    this.#options = options
+  }
+
+  /** Takes an accepted socket that nothing was read from. */
+  add(socket: Socket): void {
+    let bytes: Buffer = Buffer.alloc(0)
+    let stopTimer: (() => void) | undefined
+    const onData = (chunk: Buffer) => {
+      bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk])
+      const framing = sniff(bytes)
+      if (framing === 'need-more') {
+        stopTimer ??= this.#options.startTimer(this.#options.headerMs, close)
+      } else if (framing === 'invalid') {
+        close()
+      } else {
+        release()
+        this.#options.recognised({ socket, framing, firstBytes: bytes })
+      }
+    }
+    const close = () => {
+      release()
+      socket.destroy()
+    }
+    const release = () => {
+      stopTimer?.()
+      socket.off('data', onData).off('end', close).off('close', release)
+      this.#waiting.delete(socket)
+    }
+    socket.on('data', onData).on('end', close).on('close', release)
+    this.#waiting.set(socket, release)
+    if (this.#waiting.size > this.#options.limit) this.#closeOldest()
+  }
+
+  /** Closes all that wait. */
+  close(): void {
+    while (this.#waiting.size > 0) this.#closeOldest()
+  }
+
+  #closeOldest(): void {
+    for (const [socket, release] of this.#waiting) {
+      release()
+      socket.destroy()
+      return
+    }
+  }
+}

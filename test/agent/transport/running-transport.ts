@@ -1,0 +1,113 @@
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Client, credentials, type ServiceError } from '@grpc/grpc-js'
+import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { VsockAddress } from '../../../src/os/sockets.ts'
+import type { MethodTable } from '../../../src/rpc/method.ts'
+import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { type FakeTimer, fakeTimer } from '../../rpc/fake-timer.ts'
+import { nodeSockets } from './node-sockets.ts'
+
+/** A transport on a unix socket of its own, with a clock that stands still. */
+export interface RunningTransport {
+  readonly path: string
+  readonly transport: Transport
+  readonly timer: FakeTimer
+  /** The server's end of every connection accepted so far. */
+  readonly accepted: readonly Socket[]
+  /** A connected socket; closed at the end. */
+  dial(): Promise<Socket>
+  dialTtrpc(): Promise<TtrpcClient>
+  dialGrpc(): GrpcClient
+  close(): Promise<void>
+}
+
+/** Unary calls with encoded messages. */
+export interface GrpcClient {
+  readonly client: Client
+  call(
+    name: string,
+    payload: Uint8Array,
+    options?: { readonly deadline?: number; readonly signal?: AbortSignal },
+  ): Promise<Buffer>
+}
+
+export async function runTransport(
+  methods: MethodTable,
+  options: { readonly peer?: VsockAddress; readonly allowLoopback?: boolean } = {},
+): Promise<RunningTransport> {
+  const folder = await mkdtemp(join(tmpdir(), 'transport-'))
+  const path = join(folder, 'socket')
+  const timer = fakeTimer()
+  const sockets = nodeSockets(options)
+  const transport = await startTransport({
+    sockets:
+      options.peer === undefined
+        ? sockets
+        : { ...sockets, listen: (_, on) => sockets.listen({ kind: 'unix', path }, on) },
+    address:
+      options.peer === undefined ? { kind: 'unix', path } : { kind: 'vsock', cid: 0xffffffff, port: 1024 },
+    methods,
+    readDescriptors: () => readFile(new URL('../../../src/gen/descriptors.binpb', import.meta.url)),
+    log: silentLogger(),
+    allowLoopback: options.allowLoopback ?? false,
+    startTimer: timer.start,
+  })
+  const dialled: { destroy(): void }[] = []
+  const dial = async () => {
+    const socket = connect(path)
+    socket.on('error', () => {})
+    dialled.push(socket)
+    await once(socket, 'connect')
+    return socket
+  }
+  return {
+    path,
+    transport,
+    timer,
+    accepted: sockets.accepted,
+    dial,
+    dialTtrpc: async () => ttrpcClient(await dial()),
+    dialGrpc: () => {
+      const grpc = grpcClient(path)
+      dialled.push({ destroy: () => grpc.client.close() })
+      return grpc
+    },
+    close: async () => {
+      for (const client of dialled) client.destroy()
+      await transport.stop()
+      await rm(folder, { recursive: true })
+    },
+  }
+}
+
+function grpcClient(path: string): GrpcClient {
+  const unlimited = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 }
+  // A channel of its own, or else grpc-js shares connections between clients of one address.
+  const client = new Client(`unix:${path}`, credentials.createInsecure(), {
+    ...unlimited,
+    'grpc.use_local_subchannel_pool': 1,
+  })
+  return {
+    client,
+    call: (name, payload, { deadline, signal } = {}) =>
+      new Promise((resolve, reject) => {
+        const call = client.makeUnaryRequest(
+          `/${name}`,
+          (bytes: Uint8Array) => Buffer.from(bytes),
+          (bytes: Buffer) => bytes,
+          payload,
+          deadline === undefined ? {} : { deadline },
+          (error: ServiceError | null, response?: Buffer) => {
+            if (error === null && response !== undefined) resolve(response)
+            else reject(error)
+          },
+        )
+        signal?.addEventListener('abort', () => call.cancel())
+      }),
+  }
+}
