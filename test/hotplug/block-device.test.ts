@@ -1,0 +1,133 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { AgentError } from '../../src/base/errors.ts'
+import { cancelled } from '../../src/base/signals.ts'
+import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
+import { parsePciPath } from '../../src/hotplug/pci-path.ts'
+import { FakeOs } from '../fakes/os/fake-os.ts'
+
+const BRIDGE = '/sys/devices/pci0000:00/0000:00:02.0'
+const DEVICE = `${BRIDGE}/0000:01:03.0`
+const ADD_PCI = uevent('add', DEVICE, 'pci')
+const ADD_BLOCK = uevent('add', `${DEVICE}/virtio4/block/vdb`, 'block', 'vdb')
+
+describe('waitForPciBlockDevice', () => {
+  let os: FakeOs
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    await os.files.makeDirectories(`${BRIDGE}/pci_bus/0000:01`)
+  })
+
+  it('finds a disk that was there before', async () => {
+    await plug()
+    await expect(wait()).resolves.toBe('/dev/vdb')
+    expect(os.uevents.listeners.size).toBe(0)
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('finds a disk when its event comes', async () => {
+    const found = wait()
+    await listening()
+    await plug()
+    os.uevents.send(ADD_BLOCK)
+    await expect(found).resolves.toBe('/dev/vdb')
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it('finds a disk behind a bridge that is new as well', async () => {
+    await os.files.removeTree(BRIDGE)
+    const found = wait()
+    await listening()
+    await os.files.makeDirectories(`${BRIDGE}/pci_bus/0000:01`)
+    os.uevents.send(uevent('add', `${BRIDGE}/pci_bus/0000:01`, 'pci_bus'))
+    await plug()
+    os.uevents.send(ADD_BLOCK)
+    await expect(found).resolves.toBe('/dev/vdb')
+  })
+
+  it('waits on when sysfs has the disk but the node is not there, or still an older disk’s', async () => {
+    await plug({ node: false })
+    await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 8, minor: 0 })
+    const found = wait()
+    await listening()
+    await os.files.removeFile('/dev/vdb')
+    await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+    os.uevents.send(ADD_BLOCK)
+    await expect(found).resolves.toBe('/dev/vdb')
+  })
+
+  it('looks again when events were lost', async () => {
+    const found = wait()
+    await listening()
+    await plug()
+    for (const listener of os.uevents.listeners)
+      listener.error(new AgentError('INTERNAL', 'receive uevents: ENOBUFS'))
+    await expect(found).resolves.toBe('/dev/vdb')
+  })
+
+  it('says after its time what it waited for and what it saw', async () => {
+    const found = wait()
+    await listening()
+    os.uevents.send(ADD_PCI)
+    os.uevents.send(uevent('add', '/sys/devices/virtual/block/loop9', 'block', 'loop9'))
+    os.clock.advance(3000)
+    const failure = expect(found).rejects
+    await failure.toMatchObject({ code: 'INTERNAL' })
+    await failure.toThrow('Timeout after 3s waiting for uevent of a block device at PCI path 02/03')
+    await failure.toThrow(`no ${DEVICE}/virtio*/block/*`)
+    await failure.toThrow('2 uevents came, the last: add@/devices/pci0000:00')
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it('names the bridge that never came', async () => {
+    await os.files.removeTree(`${BRIDGE}/pci_bus`)
+    const found = wait()
+    await listening()
+    os.clock.advance(3000)
+    await expect(found).rejects.toThrow(`no bus behind the bridge ${BRIDGE}; meanwhile no uevent came`)
+  })
+
+  it('stops when its call is cancelled', async () => {
+    const call = new AbortController()
+    const found = wait(call.signal)
+    await listening()
+    call.abort(cancelled())
+    await expect(found).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(os.uevents.listeners.size).toBe(0)
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('lets two waits go on independently', async () => {
+    const call = new AbortController()
+    const first = wait(call.signal)
+    const second = wait()
+    await listening(2)
+    call.abort(cancelled())
+    await expect(first).rejects.toMatchObject({ code: 'CANCELLED' })
+    await plug()
+    os.uevents.send(ADD_BLOCK)
+    await expect(second).resolves.toBe('/dev/vdb')
+  })
+
+  function wait(signal = new AbortController().signal) {
+    const dependencies = { files: os.files, uevents: os.uevents, clock: os.clock, timeoutMs: 3000 }
+    return waitForPciBlockDevice(dependencies, parsePciPath('02/03'), signal)
+  }
+
+  async function listening(count = 1) {
+    await expect
+      .poll(() => [os.uevents.listeners.size, os.clock.sleeping], { interval: 1 })
+      .toEqual([count, count])
+  }
+
+  async function plug({ node = true } = {}) {
+    await os.files.put(`${DEVICE}/virtio4/block/vdb/dev`, '254:16\n')
+    if (node) await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+  }
+})
+
+function uevent(action: string, sysfsPath: string, subsystem: string, deviceName = '') {
+  const path = sysfsPath.replace(/^\/sys/, '')
+  const name = deviceName === '' ? '' : `DEVNAME=${deviceName}\0`
+  return `${action}@${path}\0ACTION=${action}\0DEVPATH=${path}\0SUBSYSTEM=${subsystem}\0${name}SEQNUM=1000\0`
+}

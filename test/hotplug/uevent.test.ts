@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest'
+import { parseUevent } from '../../src/hotplug/uevent.ts'
+
+/** As Linux 6.1 sent them. */
+const RECORDED = {
+  block:
+    'add@/devices/virtual/block/loop0\0ACTION=add\0DEVPATH=/devices/virtual/block/loop0\0SUBSYSTEM=block\0' +
+    'SYNTH_UUID=0\0MAJOR=7\0MINOR=0\0DEVNAME=loop0\0DEVTYPE=disk\0DISKSEQ=1\0SEQNUM=824\0',
+  net:
+    'add@/devices/virtual/net/lo\0ACTION=add\0DEVPATH=/devices/virtual/net/lo\0SUBSYSTEM=net\0SYNTH_UUID=0\0' +
+    'INTERFACE=lo\0IFINDEX=1\0SEQNUM=823\0',
+}
+
+const parse = (text: string) => parseUevent(Buffer.from(text))
+
+describe('parseUevent', () => {
+  it('reads the event of a disk', () => {
+    expect(parse(RECORDED.block)).toEqual({
+      action: 'add',
+      devicePath: '/devices/virtual/block/loop0',
+      subsystem: 'block',
+      deviceName: 'loop0',
+      interfaceName: '',
+    })
+  })
+
+  it('reads the event of a network interface', () => {
+    expect(parse(RECORDED.net)).toMatchObject({ subsystem: 'net', interfaceName: 'lo', deviceName: '' })
+  })
+
+  it('takes action and path from the first line when the keys are missing', () => {
+    expect(parse('remove@/devices/x\0SUBSYSTEM=block\0')).toMatchObject({
+      action: 'remove',
+      devicePath: '/devices/x',
+    })
+  })
+
+  it('keeps equals signs of a value', () => {
+    expect(parse('add@/x\0DEVNAME=a=b\0')?.deviceName).toBe('a=b')
+  })
+
+  it.each([
+    ['nothing', ''],
+    ['what udev sends to its own listeners', 'libudev\0\xfe\xed\xca\xfe'],
+    ['a line without action', '@/devices/x\0ACTION=add\0'],
+  ])('is undefined for %s', (_, text) => {
+    expect(parse(text)).toBeUndefined()
+  })
+
+  it('is undefined for what is no UTF-8', () => {
+    expect(parseUevent(Buffer.from([...Buffer.from('add@/devices/'), 0xff, 0]))).toBeUndefined()
+  })
+})
