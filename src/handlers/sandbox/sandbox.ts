@@ -13,7 +13,28 @@ import type {
   WaitProcessRequest,
   WriteStreamRequest,
 } from '../../gen/agent.ts'
+import { ociRuntime } from '../container/oci-runtime.ts'
+import { ContainerRegistry } from '../container/registry.ts'
+import type { SandboxContext } from './context.ts'
+import { createContainer } from './create-container.ts'
+import { createSandbox } from './create-sandbox.ts'
 import type { SandboxDependencies } from './dependencies.ts'
+import { destroySandbox } from './destroy-sandbox.ts'
+import { execProcess } from './exec-process.ts'
+import { clearPredecessor } from './predecessor.ts'
+import {
+  closeStdin,
+  type ProcessEnd,
+  readStderr,
+  readStdout,
+  ttyWinResize,
+  waitProcess,
+  writeStdin,
+} from './process-calls.ts'
+import { removeContainer } from './remove-container.ts'
+import { SandboxSlot } from './sandbox-slot.ts'
+import { signalProcess } from './signal-process.ts'
+import { startContainer } from './start-container.ts'
 
 /**
  * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.6, C.13 to
@@ -45,33 +66,57 @@ export interface SandboxHandlers {
   clearPredecessor(): Promise<void>
 }
 
-/** How a process ended. */
-export interface ProcessEnd {
-  /** Exit code, or 128 plus the signal. */
-  readonly status: number
-  /** Forgets the process and closes its streams. To be called once the answer was written to a live connection. */
-  forget(): void
-}
-
 /** Builds the calls around one sandbox, which does not exist yet. */
-export function createSandboxHandlers(_dependencies: SandboxDependencies): SandboxHandlers {
-  const later = async (): Promise<never> => {
-    throw new AgentError('UNIMPLEMENTED', 'the sandbox is not there yet')
+export function createSandboxHandlers(dependencies: SandboxDependencies): SandboxHandlers {
+  const { os, config } = dependencies
+  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot })
+  const context: SandboxContext = {
+    ...dependencies,
+    runtime,
+    slot: new SandboxSlot(config.restarted),
+    containers: new ContainerRegistry(),
+    clearPredecessor: onceIf(config.restarted, () => clearPredecessor({ ...dependencies, runtime })),
+  }
+  const onContainer = <Request, Answer>(call: ContainerCall<Request, Answer>) => {
+    return async (request: Request, signal: AbortSignal): Promise<Answer> => {
+      refuseWithoutContainers(context)
+      return call(context, request, signal)
+    }
   }
   return {
-    createSandbox: later,
-    destroySandbox: later,
-    createContainer: later,
-    startContainer: later,
-    removeContainer: later,
-    execProcess: later,
-    signalProcess: later,
-    waitProcess: later,
-    writeStdin: later,
-    readStdout: later,
-    readStderr: later,
-    closeStdin: later,
-    ttyWinResize: later,
-    clearPredecessor: async () => {},
+    createSandbox: (request, signal) => createSandbox(context, request, signal),
+    destroySandbox: (_request, signal) => destroySandbox(context, signal),
+    createContainer: onContainer(createContainer),
+    startContainer: onContainer(startContainer),
+    removeContainer: onContainer(removeContainer),
+    execProcess: onContainer(execProcess),
+    signalProcess: onContainer(signalProcess),
+    waitProcess: onContainer(waitProcess),
+    writeStdin: onContainer(writeStdin),
+    readStdout: onContainer(readStdout),
+    readStderr: onContainer(readStderr),
+    closeStdin: onContainer(closeStdin),
+    ttyWinResize: onContainer(ttyWinResize),
+    clearPredecessor: context.clearPredecessor,
+  }
+}
+
+type ContainerCall<Request, Answer> = (
+  context: SandboxContext,
+  request: Request,
+  signal: AbortSignal,
+) => Promise<Answer>
+
+/** Without vminit there are no exits; after a crash there are no containers that this agent knows. */
+function refuseWithoutContainers({ os, slot }: SandboxContext): void {
+  if (os.exits.unavailable !== undefined) throw new AgentError('FAILED_PRECONDITION', os.exits.unavailable)
+  slot.refuseLost()
+}
+
+function onceIf(isNeeded: boolean, work: () => Promise<void>): () => Promise<void> {
+  let done: Promise<void> | undefined
+  return async () => {
+    if (isNeeded) done ??= work()
+    await done
   }
 }

@@ -1,0 +1,119 @@
+import { errnoOf, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Os } from '../../os/os.ts'
+
+const ROOT = '/sys/fs/cgroup'
+const SIGKILL = 9
+
+/** A container's cgroup: the only sure list of its processes, however they forked and whatever namespaces they have. */
+export interface Cgroup {
+  /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
+  killAll(): Promise<void>
+  /** Removes it and all below it, after its processes are gone. Throws when one is left. */
+  remove(): Promise<void>
+}
+
+/** True when the machine uses cgroup v2 alone. */
+export async function usesCgroupV2(os: Os): Promise<boolean> {
+  return (await os.files.stat(`${ROOT}/cgroup.controllers`)) !== undefined
+}
+
+/** The cgroup at `path`, an absolute path below the root of each hierarchy. It need not exist yet. */
+export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgroup {
+  const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`
+  return {
+    killAll: async () => {
+      try {
+        await (isV2 ? killV2(os, inHierarchy(''), log) : killV1(os, inHierarchy('/freezer'), log))
+      } catch (error) {
+        log.warn('killing a cgroup failed', { path, error: messageOf(error) })
+      }
+    },
+    remove: async () => {
+      const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
+      for (const hierarchy of hierarchies) await removeBelow(os, inHierarchy(hierarchy))
+    },
+  }
+}
+
+/** One write kills them all, below it too; kernels before 5.14 lack it. */
+async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
+  if ((await os.files.stat(folder)) === undefined) return
+  const killFile = `${folder}/cgroup.kill`
+  if ((await os.files.stat(killFile)) !== undefined) return os.files.write(killFile, '1')
+  await killFrozen(os, folder, { file: 'cgroup.freeze', freeze: '1', thaw: '0' }, log)
+}
+
+async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
+  if ((await os.files.stat(folder)) === undefined) return
+  await killFrozen(os, folder, { file: 'freezer.state', freeze: 'FROZEN', thaw: 'THAWED' }, log)
+}
+
+/** Frozen processes cannot fork away while they are listed; they die when they are thawed. */
+async function killFrozen(
+  os: Os,
+  folder: string,
+  freezer: { readonly file: string; readonly freeze: string; readonly thaw: string },
+  log: Logger,
+): Promise<void> {
+  const set = async (value: string) => {
+    try {
+      await os.files.write(`${folder}/${freezer.file}`, value)
+    } catch (error) {
+      log.warn('freezer failed', { folder, value, error: messageOf(error) })
+    }
+  }
+  await set(freezer.freeze)
+  try {
+    await killListed(os, folder, log)
+  } finally {
+    await set(freezer.thaw)
+  }
+}
+
+/** Kills until a listing shows no new process: freezing takes effect a moment after it was asked for. */
+async function killListed(os: Os, folder: string, log: Logger): Promise<void> {
+  const killed = new Set<number>()
+  for (;;) {
+    const fresh = (await pidsBelow(os, folder)).filter((pid) => !killed.has(pid))
+    if (fresh.length === 0) return
+    for (const pid of fresh) {
+      killed.add(pid)
+      kill(os, pid, log)
+    }
+  }
+}
+
+function kill(os: Os, pid: number, log: Logger): void {
+  try {
+    os.system.signal(pid, SIGKILL)
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') log.warn('kill failed', { pid, error: messageOf(error) })
+  }
+}
+
+async function pidsBelow(os: Os, folder: string): Promise<number[]> {
+  const text = await os.files.readText(`${folder}/cgroup.procs`)
+  // A process of another pid namespace is listed as 0.
+  const pids = text
+    .split('\n')
+    .map(Number)
+    .filter((pid) => pid > 0)
+  for (const child of await foldersIn(os, folder)) pids.push(...(await pidsBelow(os, child)))
+  return pids
+}
+
+async function removeBelow(os: Os, folder: string): Promise<void> {
+  if ((await os.files.stat(folder)) === undefined) return
+  for (const child of await foldersIn(os, folder)) await removeBelow(os, child)
+  await os.files.removeDirectory(folder)
+}
+
+async function foldersIn(os: Os, folder: string): Promise<string[]> {
+  const folders: string[] = []
+  for (const name of await os.files.list(folder)) {
+    const path = `${folder}/${name}`
+    if ((await os.files.lstat(path))?.kind === 'directory') folders.push(path)
+  }
+  return folders
+}

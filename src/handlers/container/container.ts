@@ -1,0 +1,113 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Process } from '../../gen/oci.ts'
+import type { Cgroup } from './cgroup.ts'
+import type { ContainerProcess } from './process.ts'
+import type { ProcessTable } from './process-table.ts'
+
+/** What a container consists of once it was created. */
+export interface ContainerParts {
+  readonly init: ContainerProcess
+  /** What the first process was asked to be; what is added later inherits from it. */
+  readonly initSpec: Process
+  readonly processes: ProcessTable
+  readonly cgroup: Cgroup
+  /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */
+  readonly release: () => Promise<void>
+}
+
+/** Where a container is in its life. `settled` resolves when the transition is over, however it ended. */
+export type ContainerState =
+  | { readonly name: 'creating'; readonly settled: Promise<void> }
+  | { readonly name: 'created'; readonly parts: ContainerParts }
+  | { readonly name: 'starting'; readonly parts: ContainerParts; readonly settled: Promise<void> }
+  | { readonly name: 'running'; readonly parts: ContainerParts }
+  | { readonly name: 'stopped'; readonly parts: ContainerParts }
+  | { readonly name: 'removing'; readonly parts: ContainerParts; readonly settled: Promise<void> }
+  /** Its creation failed, or it was removed. */
+  | { readonly name: 'gone' }
+
+/**
+ * One container: its state and the only ways to change it. A transition is set before its work begins, so two calls
+ * can never both believe that the container is theirs; whoever needs its outcome waits for it.
+ */
+export class Container {
+  readonly id: string
+  #state: ContainerState
+  #endTransition: () => void
+
+  /** A container that is being created: {@link Container.created} or {@link Container.abandon} must follow. */
+  constructor(id: string) {
+    this.id = id
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#endTransition = resolve
+    this.#state = { name: 'creating', settled: promise }
+  }
+
+  get state(): ContainerState {
+    return this.#state
+  }
+
+  /** Resolves when the transition under way is over; undefined when there is none. Another one may follow. */
+  get transition(): Promise<void> | undefined {
+    return 'settled' in this.#state ? this.#state.settled : undefined
+  }
+
+  /** Creating succeeded. */
+  created(parts: ContainerParts): void {
+    this.#state = { name: parts.init.status === undefined ? 'created' : 'stopped', parts }
+    this.#endTransition()
+    const onEnd = () => this.#initEnded(parts)
+    parts.init.ended.then(onEnd, onEnd)
+  }
+
+  /** Creating failed, or removing succeeded: nobody will find this container any more. */
+  abandon(): void {
+    this.#state = { name: 'gone' }
+    this.#endTransition()
+  }
+
+  /** Begins a start. Throws INTERNAL unless the container is waiting to be started. */
+  beginStart(): ContainerParts {
+    if (this.#state.name !== 'created') {
+      throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`)
+    }
+    const { parts } = this.#state
+    this.#state = { name: 'starting', parts, settled: this.#newTransition() }
+    return parts
+  }
+
+  /** Ends a start. After a failed one the container waits as before, unless its process is gone. */
+  endStart(parts: ContainerParts, succeeded: boolean): void {
+    if (parts.init.status !== undefined) this.#state = { name: 'stopped', parts }
+    else this.#state = { name: succeeded ? 'running' : 'created', parts }
+    this.#endTransition()
+  }
+
+  /** Begins a removal. Throws INTERNAL while another transition is under way. */
+  beginRemove(): ContainerParts {
+    const state = this.#state
+    if ('settled' in state || state.name === 'gone') {
+      throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}`)
+    }
+    this.#state = { name: 'removing', parts: state.parts, settled: this.#newTransition() }
+    return state.parts
+  }
+
+  /** Ends a removal that failed; it may be tried again. */
+  removeFailed(parts: ContainerParts): void {
+    this.#state = { name: parts.init.status === undefined ? 'running' : 'stopped', parts }
+    this.#endTransition()
+  }
+
+  #newTransition(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#endTransition = resolve
+    return promise
+  }
+
+  #initEnded(parts: ContainerParts): void {
+    if (this.#state.name === 'created' || this.#state.name === 'running') {
+      this.#state = { name: 'stopped', parts }
+    }
+  }
+}

@@ -1,0 +1,164 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Fd, Os, ToolResult } from '../../os/os.ts'
+import { runtimeError } from './runtime-error.ts'
+import type { ChildPipes } from './stdio.ts'
+
+/** How to get at the OCI runtime program. */
+export interface RuntimeOptions {
+  readonly kind: 'runc' | 'crun'
+  /** Absolute path of the program. */
+  readonly binary: string
+  /** A folder of our own: `state` below it is the runtime's, `calls` holds what single calls need. */
+  readonly root: string
+}
+
+/** Where a new process's standard streams go: pipes, or a terminal that the runtime makes. */
+export type ProcessStreams = { readonly pipes: ChildPipes } | 'terminal'
+
+/** A process that the runtime has made. */
+export interface StartedProcess {
+  readonly pid: number
+  /** The pty's master, which the caller closes; undefined without a terminal. */
+  readonly master: Fd | undefined
+}
+
+/** The OCI runtime's command line, typed. Each throws INTERNAL with the runtime's own words when it fails. */
+export interface OciRuntime {
+  /** Makes a container whose first process waits to be started. `signal` kills the runtime in its tracks. */
+  create(
+    container: { readonly id: string; readonly bundle: string; readonly streams: ProcessStreams },
+    signal: AbortSignal,
+  ): Promise<StartedProcess>
+  start(containerId: string): Promise<void>
+  /** Adds a process; `process` is its JSON. `signal` kills the runtime in its tracks. */
+  exec(
+    process: { readonly containerId: string; readonly process: string; readonly streams: ProcessStreams },
+    signal: AbortSignal,
+  ): Promise<StartedProcess>
+  /** Deletes a container whose processes are gone. One that does not exist is fine. */
+  delete(containerId: string): Promise<void>
+  /** Takes away whatever a container that was made half, or by another agent, has left with the runtime. */
+  erase(containerId: string): Promise<void>
+  /** Ids of the containers the runtime knows. */
+  list(): Promise<readonly string[]>
+}
+
+/** A client of the runtime program. Creates nothing until it is used. */
+export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
+  const calls = new RuntimeCalls(os, options)
+  const stateRoot = `${options.root}/state`
+  return {
+    create: ({ id, bundle, streams }, signal) =>
+      calls.launch({ verb: 'create', id, streams, args: () => ['--bundle', bundle] }, signal),
+    start: (id) => calls.run('start', [id]),
+    exec: ({ containerId, process, streams }, signal) => {
+      const args = async (folder: string) => {
+        const file = `${folder}/process.json`
+        await os.files.write(file, process, { mode: 0o600 })
+        return ['--detach', '--process', file]
+      }
+      return calls.launch({ verb: 'exec', id: containerId, streams, args }, signal)
+    },
+    delete: async (id) => {
+      if ((await os.files.lstat(`${stateRoot}/${id}`)) !== undefined) await calls.run('delete', [id])
+    },
+    erase: async (id) => {
+      if ((await os.files.lstat(`${stateRoot}/${id}`)) === undefined) return
+      // A runtime killed in the middle leaves a folder it does not know as a container any more.
+      await calls.run('delete', ['--force', id]).catch(() => {})
+      await os.files.removeTree(`${stateRoot}/${id}`)
+    },
+    list: () => os.files.list(stateRoot),
+  }
+}
+
+interface Launch {
+  readonly verb: 'create' | 'exec'
+  readonly id: string
+  readonly streams: ProcessStreams
+  /** The verb's own arguments; `folder` is the call's. */
+  readonly args: (folder: string) => readonly string[] | Promise<readonly string[]>
+}
+
+/** Single runs of the runtime, each with a folder of its own for its log, pid file and console socket. */
+class RuntimeCalls {
+  readonly #os: Os
+  readonly #options: RuntimeOptions
+  #count = 0
+
+  constructor(os: Os, options: RuntimeOptions) {
+    this.#os = os
+    this.#options = options
+  }
+
+  async run(verb: string, args: readonly string[]): Promise<void> {
+    await this.#inFolder((folder) => this.#execute(folder, [verb, ...args], {}))
+  }
+
+  async launch(launch: Launch, signal: AbortSignal): Promise<StartedProcess> {
+    return this.#inFolder(async (folder) => {
+      const pidFile = `${folder}/pid`
+      const args = [launch.verb, ...(await launch.args(folder)), '--pid-file', pidFile]
+      if (launch.streams === 'terminal') return this.#launchOnTerminal(folder, args, launch.id, signal)
+      await this.#execute(folder, [...args, launch.id], { stdio: launch.streams.pipes, signal })
+      return { pid: await this.#pidIn(pidFile), master: undefined }
+    })
+  }
+
+  async #launchOnTerminal(
+    folder: string,
+    args: readonly string[],
+    id: string,
+    signal: AbortSignal,
+  ): Promise<StartedProcess> {
+    const socket = this.#os.consoles.listen(`${folder}/tty`)
+    const failed = new AbortController()
+    const master = socket.master(AbortSignal.any([signal, failed.signal]))
+    try {
+      await this.#execute(folder, [...args, '--console-socket', `${folder}/tty`, id], { signal })
+      return { pid: await this.#pidIn(`${folder}/pid`), master: await master }
+    } catch (error) {
+      failed.abort(error)
+      await master.then(
+        (fd) => this.#os.streams.close(fd),
+        () => {},
+      )
+      throw error
+    } finally {
+      await socket.close()
+    }
+  }
+
+  async #execute(
+    folder: string,
+    args: readonly string[],
+    options: { readonly stdio?: ChildPipes; readonly signal?: AbortSignal },
+  ): Promise<void> {
+    const { kind, binary, root } = this.#options
+    const log = `${folder}/log.json`
+    const cgroups = kind === 'crun' ? ['--cgroup-manager', 'cgroupfs'] : []
+    const general = ['--root', `${root}/state`, '--log', log, '--log-format', 'json', ...cgroups]
+    const result: ToolResult = await this.#os.tools.run([binary, ...general, ...args], options)
+    if (result.exitCode === 0) return
+    const text = await this.#os.files.readText(log).catch(() => '')
+    throw runtimeError(`${kind} ${args[0] ?? ''}`, result, text)
+  }
+
+  async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
+    const folder = `${this.#options.root}/calls/${this.#count++}`
+    await this.#os.files.removeTree(folder)
+    await this.#os.files.makeDirectories(folder, 0o700)
+    try {
+      return await work(folder)
+    } finally {
+      await this.#os.files.removeTree(folder)
+    }
+  }
+
+  async #pidIn(file: string): Promise<number> {
+    const text = await this.#os.files.readText(file)
+    const pid = Number(text.trim())
+    if (Number.isSafeInteger(pid) && pid > 0) return pid
+    throw new AgentError('INTERNAL', `${file}: not a pid: '${text}'`)
+  }
+}

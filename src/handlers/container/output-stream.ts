@@ -1,0 +1,112 @@
+import { AgentError } from '../../base/errors.ts'
+import { raceSignal } from '../../base/signals.ts'
+import type { Clock, Fd, Streams } from '../../os/os.ts'
+
+/** How long output is waited for after the end of its process: somebody else may keep the pipe open for ever. */
+const DRAIN_MS = 500
+
+/** What a pipe or pty holds unless it was made larger. */
+const DEFAULT_CAPACITY_BYTES = 65_536
+
+const NOTHING = new Uint8Array(0)
+
+/**
+ * Our end of a process's output (behaviour spec, section C.14). Any number of reads may be pending; each takes what
+ * one read(2) gives. After the process's end what is in the pipe is still delivered, then the stream has ended,
+ * whoever else holds the pipe. Owns its descriptor until {@link OutputStream.close}.
+ */
+export class OutputStream {
+  readonly #streams: Streams
+  readonly #clock: Clock
+  readonly #fd: Fd
+  readonly #capacityBytes: number
+  /** Aborted when no more output is waited for: what is there is the rest. */
+  readonly #final = new AbortController()
+  #processEnded = false
+  /** How much may still come once it is final. More than a pipe holds was written by others later. */
+  #restBytes: number
+  #ended = false
+  #closed = false
+  #released = false
+  #readers = 0
+  #ready: Promise<void> | undefined
+
+  /** `capacityBytes` is the pipe's size, 0 for the kernel's default. */
+  constructor(os: { readonly streams: Streams; readonly clock: Clock }, fd: Fd, capacityBytes: number) {
+    this.#streams = os.streams
+    this.#clock = os.clock
+    this.#fd = fd
+    this.#capacityBytes = Math.max(capacityBytes, DEFAULT_CAPACITY_BYTES)
+    this.#restBytes = this.#capacityBytes
+  }
+
+  get isClosed(): boolean {
+    return this.#closed
+  }
+
+  /**
+   * At most `maxBytes` of output as soon as there is any; empty at the end of the stream, and for `maxBytes` 0.
+   * Throws what `signal` is aborted with.
+   */
+  async read(maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {
+    if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader')
+    if (maxBytes === 0) return NOTHING
+    this.#readers++
+    try {
+      return await this.#next(Math.min(maxBytes, this.#capacityBytes), signal)
+    } finally {
+      this.#readers--
+      this.#releaseWhenUnused()
+    }
+  }
+
+  /** To be called when the process has ended: what is still written after half a second is not waited for. */
+  processEnded(): void {
+    if (this.#processEnded) return
+    this.#processEnded = true
+    const finish = () => this.#final.abort()
+    this.#clock.sleep(DRAIN_MS, this.#final.signal).then(finish, finish)
+  }
+
+  /** Ends the stream. Pending reads get what is in the pipe, or its end. */
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#final.abort()
+    this.#releaseWhenUnused()
+  }
+
+  async #next(maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {
+    for (;;) {
+      signal.throwIfAborted()
+      if (this.#ended) return NOTHING
+      const isFinal = this.#final.signal.aborted
+      const data = this.#streams.tryRead(this.#fd, maxBytes)
+      if (data === undefined && !isFinal) await raceSignal(this.#untilReady(), signal)
+      else if (data === undefined || data.length === 0) this.#ended = true
+      else return this.#counted(data, isFinal)
+    }
+  }
+
+  #counted(data: Uint8Array, isFinal: boolean): Uint8Array {
+    if (isFinal) this.#restBytes -= data.length
+    if (this.#restBytes <= 0) this.#ended = true
+    return data
+  }
+
+  /** One wait for all readers. Never rejects: the read that follows tells what was wrong. */
+  #untilReady(): Promise<void> {
+    const done = () => {
+      this.#ready = undefined
+    }
+    this.#ready ??= this.#streams.readable(this.#fd, this.#final.signal).then(done, done)
+    return this.#ready
+  }
+
+  #releaseWhenUnused(): void {
+    if (this.#closed && this.#readers === 0 && !this.#released) {
+      this.#released = true
+      this.#streams.close(this.#fd)
+    }
+  }
+}

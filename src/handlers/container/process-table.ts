@@ -1,0 +1,87 @@
+import { AgentError } from '../../base/errors.ts'
+import { raceSignal } from '../../base/signals.ts'
+import type { ContainerProcess } from './process.ts'
+
+type Entry =
+  | { readonly name: 'starting'; readonly settled: Promise<void> }
+  | { readonly name: 'known'; readonly process: ContainerProcess }
+
+/** A name in the table that is taken for a process about to start. Exactly one of the two must follow. */
+export interface Reservation {
+  publish(process: ContainerProcess): void
+  abandon(): void
+}
+
+/**
+ * The processes of one container that somebody may still ask about, by exec id. The first process is found under
+ * the empty id and under the container's own. Exec ids are free text.
+ */
+export class ProcessTable {
+  readonly #containerId: string
+  readonly #entries = new Map<string, Entry>()
+
+  constructor(containerId: string, init: ContainerProcess) {
+    this.#containerId = containerId
+    this.#entries.set('', { name: 'known', process: init })
+  }
+
+  /** Takes an id. Throws INTERNAL when it is in use. */
+  reserve(execId: string): Reservation {
+    const key = this.#key(execId)
+    if (this.#entries.has(key)) throw new AgentError('INTERNAL', `exec_id '${execId}' already exists`)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#entries.set(key, { name: 'starting', settled: promise })
+    return {
+      publish: (process) => {
+        this.#entries.set(key, { name: 'known', process })
+        resolve()
+      },
+      abandon: () => {
+        this.#entries.delete(key)
+        resolve()
+      },
+    }
+  }
+
+  /** The process as things stand. Throws NOT_FOUND for one that is not there, or not yet. */
+  find(execId: string): ContainerProcess {
+    const entry = this.#entries.get(this.#key(execId))
+    if (entry?.name !== 'known') throw this.#notFound(execId)
+    return entry.process
+  }
+
+  /** The process, once a start in progress is through. Throws NOT_FOUND, or what `signal` is aborted with. */
+  async found(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
+    const entry = this.#entries.get(this.#key(execId))
+    if (entry?.name === 'starting') await raceSignal(entry.settled, signal)
+    return this.find(execId)
+  }
+
+  /** Frees the id, if it still names this process. The caller closes its streams. */
+  forget(execId: string, process: ContainerProcess): void {
+    const key = this.#key(execId)
+    const entry = this.#entries.get(key)
+    if (entry?.name === 'known' && entry.process === process) this.#entries.delete(key)
+  }
+
+  /** All known processes. */
+  known(): ContainerProcess[] {
+    return [...this.#entries.values()].flatMap((entry) => (entry.name === 'known' ? [entry.process] : []))
+  }
+
+  /** Resolves when the starts in progress are through. */
+  async settled(): Promise<void> {
+    await Promise.all(
+      [...this.#entries.values()].flatMap((entry) => (entry.name === 'starting' ? [entry.settled] : [])),
+    )
+  }
+
+  #key(execId: string): string {
+    return execId === this.#containerId ? '' : execId
+  }
+
+  #notFound(execId: string): AgentError {
+    const what = this.#key(execId) === '' ? 'init process missing' : 'invalid exec id'
+    return new AgentError('NOT_FOUND', `Process not found: ${what}`)
+  }
+}

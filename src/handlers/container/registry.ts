@@ -1,0 +1,61 @@
+import { AgentError, type StatusCodeName } from '../../base/errors.ts'
+import { raceSignal } from '../../base/signals.ts'
+import { Container, type ContainerParts } from './container.ts'
+
+/** A container that was created, and its parts. */
+export interface Found {
+  readonly container: Container
+  readonly parts: ContainerParts
+}
+
+/** The containers of the sandbox by id, those being created included. */
+export class ContainerRegistry {
+  readonly #containers = new Map<string, Container>()
+
+  /** Takes an id for a container about to be created. Throws INTERNAL, touching nothing, when it is in use. */
+  add(id: string): Container {
+    const present = this.#containers.get(id)
+    if (present !== undefined) {
+      throw new AgentError(
+        'INTERNAL',
+        `container id '${id}' is in use by a container that is ${present.state.name}`,
+      )
+    }
+    const container = new Container(id)
+    this.#containers.set(id, container)
+    return container
+  }
+
+  /** Takes a container out, whose creation failed or which was removed, and wakes who waits for it. */
+  drop(container: Container): void {
+    this.#containers.delete(container.id)
+    container.abandon()
+  }
+
+  get(id: string): Container | undefined {
+    return this.#containers.get(id)
+  }
+
+  list(): Container[] {
+    return [...this.#containers.values()]
+  }
+
+  /** The container as things stand. Throws `code` `Invalid container id` for one that is not there, or not yet. */
+  find(id: string, code: StatusCodeName): Found {
+    const container = this.#containers.get(id)
+    if (container === undefined || !('parts' in container.state)) throw unknownContainer(code)
+    return { container, parts: container.state.parts }
+  }
+
+  /** The container, once its creation is through. Throws like `find`, or what `signal` is aborted with. */
+  async found(id: string, code: StatusCodeName, signal: AbortSignal): Promise<Found> {
+    const state = this.#containers.get(id)?.state
+    if (state?.name === 'creating') await raceSignal(state.settled, signal)
+    return this.find(id, code)
+  }
+}
+
+/** What is answered about a container that does not exist (behaviour spec, section B.5: the code differs by call). */
+export function unknownContainer(code: StatusCodeName): AgentError {
+  return new AgentError(code, 'Invalid container id')
+}

@@ -1,0 +1,13 @@
+import type { OciRuntime } from '../container/oci-runtime.ts'
+import type { ContainerRegistry } from '../container/registry.ts'
+import type { SandboxDependencies } from './dependencies.ts'
+import type { SandboxSlot } from './sandbox-slot.ts'
+
+/** What the calls of one agent share. */
+export interface SandboxContext extends SandboxDependencies {
+  readonly slot: SandboxSlot
+  readonly containers: ContainerRegistry
+  readonly runtime: OciRuntime
+  /** Resolves when nothing of a dead predecessor is left; never rejects. */
+  readonly clearPredecessor: () => Promise<void>
+}

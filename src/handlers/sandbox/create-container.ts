@@ -1,0 +1,133 @@
+import { UndoList } from '../../base/undo.ts'
+import type { CreateContainerRequest } from '../../gen/agent.ts'
+import type { Spec } from '../../gen/oci.ts'
+import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
+import { printJson } from '../../oci/json.ts'
+import { pidNamespaceToJoin } from '../../oci/namespaces.ts'
+import { runtimeConfig } from '../../oci/runtime-config.ts'
+import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
+import type { ContainerParts } from '../container/container.ts'
+import { checkContainerId } from '../container/container-id.ts'
+import type { ContainerProcess } from '../container/process.ts'
+import { ProcessTable } from '../container/process-table.ts'
+import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
+import type { SandboxContext } from './context.ts'
+import { setGuestSysctls } from './guest-sysctls.ts'
+import { launch } from './launch.ts'
+import { recordPidNamespace } from './namespaces.ts'
+import type { Sandbox } from './sandbox-slot.ts'
+import { noDeviceHandlers, refuseStdioPorts } from './unsupported.ts'
+
+/** One creation under way. */
+interface Creation {
+  readonly context: SandboxContext
+  readonly request: CreateContainerRequest
+  readonly signal: AbortSignal
+  readonly sandbox: Sandbox
+  /** True when the sandbox has no other container. */
+  readonly isFirst: boolean
+  readonly bundle: Bundle
+  /** What only a failed creation takes back. */
+  readonly undo: UndoList
+  /** What the container holds for all its life, and gives back at its removal. */
+  readonly held: UndoList
+}
+
+/**
+ * CreateContainer (behaviour spec, section C.1): the container exists afterwards, its first process waiting to be
+ * started. When a step fails, or the caller gives up, all steps before it are undone.
+ */
+export async function createContainer(
+  context: SandboxContext,
+  request: CreateContainerRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const id = request.containerId
+  checkContainerId(id)
+  refuseStdioPorts(request)
+  completeSpec(request.OCI)
+  const sandbox = context.slot.active()
+  const isFirst = context.containers.list().length === 0
+  const container = context.containers.add(id)
+  const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
+  const bundle = bundleOf(context.config.sharedRoot, id)
+  try {
+    const parts = await build({ context, request, signal, sandbox, isFirst, bundle, undo, held })
+    signal.throwIfAborted()
+    container.created(parts)
+  } catch (error) {
+    await undo.run()
+    await held.run()
+    context.containers.drop(container)
+    throw error
+  }
+}
+
+async function build(creation: Creation): Promise<ContainerParts> {
+  const { context, request, signal, bundle, undo, held } = creation
+  const { os, config } = context
+  const { process, root } = completeSpec(request.OCI)
+  const isV2 = await usesCgroupV2(os)
+  const devices = context.devices ?? noDeviceHandlers()
+  await makeBundle(os, bundle, held)
+  await devices.attach(request.devices, request.containerId, signal)
+  await attachStorages(creation)
+  const { spec, guestSysctls } = await specFor(creation, isV2)
+  await setGuestSysctls(os, guestSysctls, undo)
+  await mountRoot(os, bundle, root.Path, held)
+  await os.files.write(bundle.config, printJson(runtimeConfig(spec)), { mode: 0o600 })
+  const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)
+  const init = await createInRuntime(creation, cgroup, process.Terminal)
+  const { sandbox } = creation
+  await recordPidNamespace({ os, folder: config.sandboxNamespaceDir, sandbox, pid: init.pid, undo })
+  await devices.shareMounts(request.sharedMounts, request.containerId, signal)
+  const processes = new ProcessTable(request.containerId, init)
+  return { init, initSpec: process, processes, cgroup, release: () => held.run() }
+}
+
+async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
+  const attached = await context.storage.attach(request.storages, request.containerId, signal)
+  held.add('storages', () => context.storage.release(attached))
+}
+
+async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec> {
+  const { context, request, sandbox, isFirst, bundle } = creation
+  const wanted = request.sandboxPidns
+  const pid = pidNamespaceToJoin({ wanted, recorded: sandbox.pidNamespace, isFirst })
+  return containerSpec(request.OCI, {
+    containerId: request.containerId,
+    rootfs: bundle.rootfs,
+    namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
+    deviceModes: await deviceModes(context, request.OCI),
+  })
+}
+
+/** Modes of the guest's device nodes, for devices that the host sent without one. */
+async function deviceModes({ os }: SandboxContext, spec: Spec | undefined): Promise<Map<string, number>> {
+  const modes = new Map<string, number>()
+  for (const { Path, FileMode } of spec?.Linux?.Devices ?? []) {
+    const status = FileMode === 0 ? await os.files.stat(Path) : undefined
+    if (status !== undefined) modes.set(Path, status.mode)
+  }
+  return modes
+}
+
+/** Has the runtime make the container. */
+async function createInRuntime(
+  creation: Creation,
+  cgroup: Cgroup,
+  hasTerminal: boolean,
+): Promise<ContainerProcess> {
+  const { context, request, signal, bundle, undo } = creation
+  const { runtime } = context
+  const id = request.containerId
+  // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
+  undo.add('runtime', async () => {
+    await cgroup.killAll()
+    await runtime.erase(id)
+    await cgroup.remove()
+  })
+  return launch(context, hasTerminal, undo, (streams) =>
+    runtime.create({ id, bundle: bundle.folder, streams }, signal),
+  )
+}

@@ -1,0 +1,46 @@
+import { UndoList } from '../../base/undo.ts'
+import type { CreateSandboxRequest } from '../../gen/agent.ts'
+import type { SandboxContext } from './context.ts'
+import { emptyFolder } from './empty-folder.ts'
+import { loadKernelModules } from './kernel-modules.ts'
+import { pinNamespaces } from './namespaces.ts'
+import { setResolvConf } from './resolv-conf.ts'
+import type { Sandbox } from './sandbox-slot.ts'
+
+/** CreateSandbox (behaviour spec, section C.25). Refused, touching nothing, while a sandbox exists. */
+export async function createSandbox(
+  context: SandboxContext,
+  request: CreateSandboxRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const transition = context.slot.beginCreate()
+  const undo = new UndoList(context.log)
+  try {
+    await context.clearPredecessor()
+    const sandbox = await setUp(context, request, undo, signal)
+    signal.throwIfAborted()
+    transition.created(sandbox)
+  } catch (error) {
+    await undo.run()
+    transition.failed()
+    throw error
+  }
+}
+
+async function setUp(
+  context: SandboxContext,
+  request: CreateSandboxRequest,
+  undo: UndoList,
+  signal: AbortSignal,
+): Promise<Sandbox> {
+  const { os, config, storage, log } = context
+  if (request.guestHookPath !== '') log.warn('guest hooks are not supported', { path: request.guestHookPath })
+  await emptyFolder(os, config.sharedRoot)
+  await loadKernelModules(os, request.kernelModules, signal)
+  const folder = config.sandboxNamespaceDir
+  const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, undo, signal })
+  const attached = await storage.attach(request.storages, 'none', signal)
+  undo.add('storages', () => storage.release(attached))
+  await setResolvConf(os, config.sharedRoot, request.dns, undo)
+  return { id: request.sandboxId, namespaces, pidNamespace: undefined, setUp: undo }
+}

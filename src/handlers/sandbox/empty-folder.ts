@@ -1,0 +1,37 @@
+import type { MountEntry, Os } from '../../os/os.ts'
+
+/**
+ * Makes `root` an empty directory. All that is mounted at or below it is unmounted first, and what is mounted there
+ * keeps its content: nothing is deleted before the last mount is gone. Throws when a mount stays.
+ */
+export async function emptyFolder(os: Os, root: string): Promise<void> {
+  await unmountAll(os, root)
+  await os.files.removeTree(root)
+  await os.files.makeDirectories(root, 0o755)
+}
+
+/**
+ * Unmounts all that mountinfo shows at or below `root`, deepest first. What is hidden under another mount can only be
+ * unmounted after that one, so this goes on as long as a round makes progress. Throws the last failure.
+ */
+async function unmountAll(os: Os, root: string): Promise<void> {
+  for (;;) {
+    const mounts = (await os.mounts.list()).filter(({ mountPoint }) => isWithin(mountPoint, root))
+    if (mounts.length === 0) return
+    const failures: unknown[] = []
+    for (const { mountPoint } of deepestFirst(mounts)) {
+      await os.mounts.unmount(mountPoint).catch((error: unknown) => failures.push(error))
+    }
+    if (failures.length === mounts.length) throw failures[0]
+  }
+}
+
+function isWithin(path: string, root: string): boolean {
+  return path === root || path.startsWith(`${root}/`)
+}
+
+/** Of mounts at the same point the latest, which is on top, comes first. */
+function deepestFirst(mounts: readonly MountEntry[]): MountEntry[] {
+  const depth = ({ mountPoint }: MountEntry) => mountPoint.split('/').length
+  return mounts.toReversed().sort((a, b) => depth(b) - depth(a))
+}

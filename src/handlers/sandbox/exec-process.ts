@@ -1,0 +1,115 @@
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import { raceSignal } from '../../base/signals.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { ExecProcessRequest } from '../../gen/agent.ts'
+import type { Process } from '../../gen/oci.ts'
+import { execProcess as inheriting } from '../../oci/exec-process.ts'
+import { printJson } from '../../oci/json.ts'
+import { processConfig } from '../../oci/process-config.ts'
+import type { Clock } from '../../os/os.ts'
+import type { ContainerParts } from '../container/container.ts'
+import type { ContainerProcess } from '../container/process.ts'
+import { unknownContainer } from '../container/registry.ts'
+import type { SandboxContext } from './context.ts'
+import { launch } from './launch.ts'
+import { refuseStdioPorts } from './unsupported.ts'
+
+const SIGKILL = 9
+
+/**
+ * How long the runtime may go on after the caller gave up. Killed between starting the process and telling its pid,
+ * it would leave a process that nobody knows.
+ */
+const GRACE_MS = 2000
+
+/** ExecProcess (behaviour spec, section C.4): adds a process to a container and starts it at once. */
+export async function execProcess(
+  context: SandboxContext,
+  request: ExecProcessRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  if (request.process === undefined) {
+    throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
+  }
+  refuseStdioPorts(request)
+  const parts = await livingContainer(context, request.containerId, signal)
+  const process = inheriting(request.process, parts.initSpec)
+  const reservation = parts.processes.reserve(request.execId)
+  const undo = new UndoList(context.log)
+  undo.add('reservation', () => reservation.abandon())
+  try {
+    const started = await start(context, { containerId: request.containerId, process, undo, signal })
+    undo.add('process', () => end(context, started))
+    signal.throwIfAborted()
+    reservation.publish(started)
+  } catch (error) {
+    await undo.run()
+    throw error
+  }
+}
+
+/** The container, once it is created and no start is under way. A process can only be added to a living one. */
+async function livingContainer(
+  { containers }: SandboxContext,
+  id: string,
+  signal: AbortSignal,
+): Promise<ContainerParts> {
+  const { container } = await containers.found(id, 'INTERNAL', signal)
+  while (container.state.name === 'starting') await raceSignal(container.state.settled, signal)
+  const { state } = container
+  if (state.name === 'stopped') {
+    throw new AgentError('NOT_FOUND', 'Process not found: init process missing')
+  }
+  if (state.name !== 'created' && state.name !== 'running') throw unknownContainer('INTERNAL')
+  return state.parts
+}
+
+interface Addition {
+  readonly containerId: string
+  readonly process: Process
+  readonly undo: UndoList
+  readonly signal: AbortSignal
+}
+
+async function start(context: SandboxContext, addition: Addition): Promise<ContainerProcess> {
+  const { containerId, process, undo, signal } = addition
+  signal.throwIfAborted()
+  const grace = graceAfter(signal, context.os.clock)
+  try {
+    return await launch(context, process.Terminal, undo, (streams) => {
+      const json = printJson(processConfig(process))
+      return context.runtime.exec({ containerId, process: json, streams }, grace.signal)
+    })
+  } finally {
+    grace.stop()
+  }
+}
+
+async function end({ os }: SandboxContext, process: ContainerProcess): Promise<void> {
+  try {
+    if (process.status === undefined) os.system.signal(process.pid, SIGKILL)
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') throw error
+  }
+  await process.ended
+}
+
+/** A signal that fires a little after `signal`, until it is stopped. */
+function graceAfter(signal: AbortSignal, clock: Clock): { readonly signal: AbortSignal; stop(): void } {
+  const later = new AbortController()
+  const stopped = new AbortController()
+  const onAbort = () => {
+    clock.sleep(GRACE_MS, stopped.signal).then(
+      () => later.abort(signal.reason),
+      () => {},
+    )
+  }
+  signal.addEventListener('abort', onAbort, { once: true })
+  return {
+    signal: later.signal,
+    stop: () => {
+      signal.removeEventListener('abort', onAbort)
+      stopped.abort()
+    },
+  }
+}

@@ -1,0 +1,22 @@
+import { AgentError } from '../../base/errors.ts'
+import type { KernelModule } from '../../gen/agent.ts'
+import type { Os } from '../../os/os.ts'
+
+/** Loads the modules in their order. Throws INTERNAL at the first that cannot be loaded; those before stay. */
+export async function loadKernelModules(
+  os: Os,
+  modules: readonly KernelModule[],
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { name, parameters } of modules) {
+    // modprobe would take a name with a leading dash for an option.
+    if (name === '' || name.startsWith('-')) {
+      throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`)
+    }
+    const result = await os.tools.run(['/sbin/modprobe', '-v', name, ...parameters], { signal })
+    if (result.exitCode !== 0) {
+      const text = `load_kernel_module return code: ${result.exitCode} for ${name}: ${result.stderr.trim()}`
+      throw new AgentError('INTERNAL', text)
+    }
+  }
+}

@@ -1,0 +1,44 @@
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { SignalProcessRequest } from '../../gen/agent.ts'
+import type { Os } from '../../os/os.ts'
+import type { Found } from '../container/registry.ts'
+import { handlesSignal } from '../container/signal-rule.ts'
+import type { SandboxContext } from './context.ts'
+
+const SIGKILL = 9
+const SIGTERM = 15
+
+/** SignalProcess (behaviour spec, section C.5). Never waits for a transition: it must get through to a hanging one. */
+export async function signalProcess(context: SandboxContext, request: SignalProcessRequest): Promise<void> {
+  const { containerId, execId, signal } = request
+  if (signal > 64) throw new AgentError('INVALID_ARGUMENT', `there is no signal ${signal}`)
+  if (execId === '' && signal === SIGKILL) {
+    const { parts } = context.containers.find(containerId, 'INTERNAL')
+    return parts.cgroup.killAll()
+  }
+  const found = context.containers.find(containerId, 'INVALID_ARGUMENT')
+  const process = found.parts.processes.find(execId)
+  if (process.status !== undefined) return
+  const sent = process === found.parts.init ? await signalForInit(context.os, found, signal) : signal
+  send(context.os, process.pid, sent)
+}
+
+/**
+ * A SIGTERM that the container's first process would not notice becomes SIGKILL. One that still waits to be started
+ * is the runtime's own program, whose handlers say nothing.
+ */
+async function signalForInit(os: Os, { container, parts }: Found, signal: number): Promise<number> {
+  if (signal !== SIGTERM) return signal
+  if (container.state.name === 'created') return SIGKILL
+  const status = await os.files.readText(`/proc/${parts.init.pid}/status`).catch(() => undefined)
+  return handlesSignal(status, SIGTERM) ? SIGTERM : SIGKILL
+}
+
+/** A process that is gone has what it needed. */
+function send(os: Os, pid: number, signal: number): void {
+  try {
+    os.system.signal(pid, signal)
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') throw error
+  }
+}

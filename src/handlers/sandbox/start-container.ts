@@ -1,0 +1,19 @@
+import type { StartContainerRequest } from '../../gen/agent.ts'
+import type { SandboxContext } from './context.ts'
+
+/** StartContainer (behaviour spec, section C.2): lets the first process go on. Waits for a creation in progress. */
+export async function startContainer(
+  context: SandboxContext,
+  request: StartContainerRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  const { container } = await context.containers.found(request.containerId, 'INTERNAL', signal)
+  const parts = container.beginStart()
+  try {
+    await context.runtime.start(container.id)
+  } catch (error) {
+    container.endStart(parts, false)
+    throw error
+  }
+  container.endStart(parts, true)
+}
