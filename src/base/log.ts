@@ -37,7 +37,8 @@ const ORDER = Object.keys(LOG_LEVELS) as readonly LogLevel[]
  */
 export function jsonLogger(options: {
   readonly sink: LogSink
-  readonly level: LogLevel
+  /** The least level that is written, asked for each line. */
+  readonly level: () => LogLevel
   readonly version: string
   readonly pid: number
   readonly now?: () => Date
@@ -45,14 +46,14 @@ export function jsonLogger(options: {
   const now = options.now ?? (() => new Date())
   const base = { version: options.version, pid: String(options.pid), name: 'kata-agent', source: 'agent' }
   return loggerOf((level, message, fields) => {
-    if (ORDER.indexOf(level) < ORDER.indexOf(options.level)) return
+    if (ORDER.indexOf(level) < ORDER.indexOf(options.level())) return
     const line: Record<string, string> = {
       msg: message,
       level: LOG_LEVELS[level],
       ts: now().toISOString(),
+      subsystem: 'root',
       ...base,
     }
-    line.subsystem = 'root'
     for (const [key, value] of Object.entries(fields)) if (value !== undefined) line[key] = String(value)
     options.sink(`${JSON.stringify(line)}\n`)
   }, {})

@@ -10,6 +10,7 @@ import { removeTree } from './remove-tree.ts'
 export function linuxFiles(native: Native): Files {
   return {
     readText: (path) => fs.readFile(path, 'utf8').catch(failed('read', path)),
+    readBytes: (path) => fs.readFile(path).catch(failed('read', path)),
     write: (path, data, { mode = 0o666 } = {}) =>
       fs.writeFile(path, data, { mode }).catch(failed('write', path)),
     async makeDirectories(path, mode = 0o777) {

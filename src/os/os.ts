@@ -45,6 +45,7 @@ export interface FileStatus {
 /** Files on disk, /proc and /sys. Never used on pipes, ptys or fifos: those are `Streams`. */
 export interface Files {
   readText(path: string): Promise<string>
+  readBytes(path: string): Promise<Uint8Array>
   /** Creates or truncates. `mode` applies to a new file only. */
   write(path: string, data: string | Uint8Array, options?: { readonly mode?: number }): Promise<void>
   /** mkdir -p; existing directories are kept as they are. */

@@ -30,7 +30,7 @@ function wrapped(
   const lines: Record<string, string>[] = []
   const log = jsonLogger({
     sink: (line) => lines.push(JSON.parse(line)),
-    level: 'trace',
+    level: () => 'trace',
     version: '0',
     pid: 1,
   })

@@ -46,9 +46,13 @@ export class FakeFiles implements Files {
   }
 
   async readText(path: string): Promise<string> {
+    return Buffer.from(await this.readBytes(path)).toString('utf8')
+  }
+
+  async readBytes(path: string): Promise<Uint8Array> {
     const node = this.#existing('read', path)
     if (node.kind === 'directory') throw kernelError('read', path, 'EISDIR')
-    return node.data.toString('utf8')
+    return node.data
   }
 
   async write(path: string, data: string | Uint8Array, { mode = 0o644 } = {}): Promise<void> {

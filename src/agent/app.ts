@@ -1,0 +1,134 @@
+import { join } from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
+import { messageOf } from '../base/errors.ts'
+import { jsonLogger, type Logger } from '../base/log.ts'
+import { AgentServiceDefinition } from '../gen/agent.ts'
+import { HealthDefinition } from '../gen/health.ts'
+import { createGuestHandlers } from '../handlers/guest/details.ts'
+import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
+import { createStorageHandlers } from '../handlers/storage/storage.ts'
+import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
+import { findAgentFolder } from '../os/native.ts'
+import { standardOutput } from '../os/standard-output.ts'
+import type { MethodTable } from '../rpc/method.ts'
+import { boot } from './boot/boot.ts'
+import { BootGate } from './boot/gate.ts'
+import type { BootContext } from './boot/step.ts'
+import { prepareTransport } from './boot/transport.ts'
+import { type AgentArguments, parseArguments } from './config/arguments.ts'
+import { loadConfig } from './config/load-config.ts'
+import { runtimeChoice } from './runtime-choice.ts'
+import type { AgentConfig } from './config/settings.ts'
+import { healthEntries } from './service/health.ts'
+import { mergeTables, methodsOf } from './service/method-table.ts'
+import { agentEntries } from './service/table.ts'
+import { stopAgent, stopRequested } from './stop.ts'
+import { parseServerAddress } from './transport/server-address.ts'
+import { startTransport } from './transport/transport.ts'
+
+/** What the process was started with. */
+export interface AgentStart {
+  readonly arguments: readonly string[]
+  readonly environment: Record<string, string | undefined>
+  /** The running file; its folder holds the agent's siblings. */
+  readonly file: string
+}
+
+/** Everything the parts of the agent are built from. */
+interface Parts {
+  readonly given: AgentArguments
+  readonly config: AgentConfig
+  readonly os: LinuxOs
+  readonly log: Logger
+  readonly gate: BootGate
+}
+
+/**
+ * The composition root: builds the agent, opens its socket, boots, and serves until it is asked to stop. Resolves with
+ * the exit status. Throws INVALID_ARGUMENT for wrong arguments or configuration.
+ */
+export async function runAgent(start: AgentStart): Promise<number> {
+  const given = parseArguments(start.arguments)
+  const output = standardOutput()
+  if (given.version) {
+    output(`${packageJson.name} ${packageJson.version}\n`)
+    return 0
+  }
+  let level: AgentConfig['logLevel'] = 'info'
+  const log = jsonLogger({ sink: output, level: () => level, version: packageJson.version, pid: process.pid })
+  const agentFolder = findAgentFolder(start.file)
+  const os = linuxOs({ agentFolder, channel: given.channel?.fd, log })
+  const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
+  level = config.logLevel
+  const parts = { given, config, os, log, gate: new BootGate() }
+  return serve(parts, start, join(agentFolder, 'descriptors.binpb'))
+}
+
+async function serve(parts: Parts, start: AgentStart, descriptors: string): Promise<number> {
+  const { given, config, os, log, gate } = parts
+  const destroyed = Promise.withResolvers<void>()
+  const service = buildService(parts, destroyed.resolve)
+  const context: BootContext = { os, config, log, environment: start.environment }
+  await prepareTransport(context, given.init)
+  const transport = await startTransport({
+    sockets: os.sockets,
+    address: parseServerAddress(config.serverAddress),
+    methods: service.methods,
+    readDescriptors: () => os.files.readBytes(descriptors),
+    allowLoopback: config.vsockAllowLoopback,
+    log,
+  })
+  log.info('listening', { address: config.serverAddress, port: transport.port })
+  await bootBehindGate(context, given, gate)
+  await service.clearPredecessor()
+  const reason = await stopRequested(os, given, destroyed.promise)
+  return stopAgent({ os, log, given, transport, reason, destroySandbox: service.destroySandbox })
+}
+
+/** The boot's failure is not the agent's: it stays up and tells every caller. */
+async function bootBehindGate(context: BootContext, given: AgentArguments, gate: BootGate): Promise<void> {
+  try {
+    await boot(context, given.init)
+    gate.open()
+    context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })
+  } catch (error) {
+    context.log.critical('boot failed', { error: messageOf(error) })
+    gate.fail(messageOf(error), error)
+  }
+}
+
+interface Service {
+  readonly methods: MethodTable
+  readonly clearPredecessor: () => Promise<void>
+  readonly destroySandbox: () => Promise<void>
+}
+
+function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () => void): Service {
+  const runtime = runtimeChoice(config.runtime)
+  const storage = createStorageHandlers({ os, log, hotplugTimeoutMs: config.hotplugTimeoutMs })
+  const sandbox = createSandboxHandlers({
+    os,
+    log,
+    storage,
+    onDestroyed,
+    config: {
+      runtime,
+      containerPipeSizeBytes: config.containerPipeSizeBytes,
+      sharedRoot: '/run/kata-containers',
+      sandboxNamespaceDir: '/run/sandbox-ns',
+      runtimeRoot: '/run/microvm-agent',
+      initMode: given.init,
+      restarted: (given.channel?.restarts ?? 0) > 0,
+    },
+  })
+  const guest = createGuestHandlers({ os, runtime, initMode: given.init, version: packageJson.version })
+  const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
+  return {
+    methods: mergeTables(
+      methodsOf(HealthDefinition, healthEntries(packageJson.version), wrapper),
+      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest }), wrapper),
+    ),
+    clearPredecessor: sandbox.clearPredecessor,
+    destroySandbox: () => sandbox.destroySandbox({}, new AbortController().signal),
+  }
+}

@@ -1,0 +1,13 @@
+import { AgentError, messageOf } from '../base/errors.ts'
+import { runAgent } from './app.ts'
+import { USAGE } from './config/arguments.ts'
+
+runAgent({ arguments: process.argv.slice(2), environment: process.env, file: import.meta.filename }).then(
+  (status) => process.exit(status),
+  (error: unknown) => {
+    const misused = error instanceof AgentError && error.code === 'INVALID_ARGUMENT'
+    process.stderr.write(`agent: ${messageOf(error)}\n${misused ? `${USAGE}\n` : ''}`)
+    // 2 tells vminit that starting the same again is pointless.
+    process.exit(misused ? 2 : 1)
+  },
+)

@@ -1,0 +1,146 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { AgentServiceDefinition } from '../../src/gen/agent.ts'
+import { HealthDefinition } from '../../src/gen/health.ts'
+import { clientFor, type ServiceClient } from '../../src/rpc/client.ts'
+import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import { buildAgent } from '../../scripts/build-agent.ts'
+
+/** One ttRPC connection to an agent. */
+export interface AgentConnection {
+  readonly agent: ServiceClient<typeof AgentServiceDefinition>
+  readonly health: ServiceClient<typeof HealthDefinition>
+  readonly socket: Socket
+  close(): void
+}
+
+/** The real agent below the real vminit, as a process of this machine with a /run of its own. */
+export interface AgentProcess extends AgentConnection {
+  /** The unix socket it listens on. */
+  readonly path: string
+  readonly vminitPid: number
+  /** The log lines so far. */
+  readonly log: readonly Readonly<Record<string, string>>[]
+  agentPid(): number
+  /** A path of the agent's mount namespace, as seen from here. */
+  inside(path: string): string
+  connect(): Promise<AgentConnection>
+  /** Resolves with the first log line, past or coming, whose message is `message`. */
+  logged(message: string): Promise<Readonly<Record<string, string>>>
+  /** Ends everything it started. */
+  stop(): Promise<void>
+}
+
+/**
+ * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
+ * agent alone.
+ */
+export async function startAgent(
+  options: { readonly args?: readonly string[]; readonly withoutVminit?: boolean } = {},
+): Promise<AgentProcess> {
+  const built = await buildAgent()
+  const folder = mkdtempSync(join(tmpdir(), 'agent-'))
+  const path = join(folder, 'agent.sock')
+  const agent = [join(built, 'node'), join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
+  const supervised = options.withoutVminit ? [] : [join(built, 'vminit'), '--']
+  const child = spawn(
+    'unshare',
+    [
+      ...['--mount', '--propagation', 'private', 'sh', '-c', 'mount -t tmpfs tmpfs /run && exec "$@"', 'sh'],
+      ...[...supervised, ...agent, ...(options.args ?? [])],
+    ],
+    { stdio: ['ignore', 'pipe', 'inherit'], env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } },
+  )
+  const log = readLog(child)
+  const pid = child.pid
+  if (pid === undefined) throw new Error('unshare could not be started')
+  await log.logged('listening')
+  const connection = await open(path)
+  return {
+    ...connection,
+    path,
+    vminitPid: pid,
+    log: log.lines,
+    logged: log.logged,
+    agentPid: () => (options.withoutVminit ? pid : childOf(pid)),
+    inside: (inner) => `/proc/${pid}/root${inner}`,
+    connect: () => open(path),
+    stop: async () => {
+      connection.close()
+      await end(child)
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function open(path: string): Promise<AgentConnection> {
+  const socket = connect(path)
+  await new Promise<void>((resolve, reject) => socket.once('connect', resolve).once('error', reject))
+  const client = ttrpcClient(socket)
+  return {
+    agent: clientFor(AgentServiceDefinition, client),
+    health: clientFor(HealthDefinition, client),
+    socket,
+    close: () => client.close(),
+  }
+}
+
+function readLog(child: ChildProcess) {
+  const lines: Record<string, string>[] = []
+  const waiters: {
+    message: string
+    resolve: (line: Record<string, string>) => void
+    reject: (error: Error) => void
+  }[] = []
+  if (child.stdout === null) throw new Error('the agent has no stdout')
+  createInterface(child.stdout).on('line', (text) => {
+    const line: Record<string, string> = text.startsWith('{') ? JSON.parse(text) : { msg: text }
+    lines.push(line)
+    for (const waiter of waiters) if (waiter.message === line.msg) waiter.resolve(line)
+  })
+  child.once('exit', (code, signal) => {
+    for (const waiter of waiters)
+      waiter.reject(new Error(`the agent ended with ${code ?? signal}: ${JSON.stringify(lines)}`))
+  })
+  const logged = async (message: string) =>
+    lines.find((line) => line.msg === message) ??
+    (await new Promise<Record<string, string>>((resolve, reject) =>
+      waiters.push({ message, resolve, reject }),
+    ))
+  return { lines, logged }
+}
+
+/** The only direct child of vminit that is not an orphan: it was its first. */
+function childOf(pid: number): number {
+  const children = readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((name) => parentOf(Number(name)) === pid)
+    .map(Number)
+    .filter((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('agent.cjs'))
+  const [child] = children
+  if (child === undefined) throw new Error(`vminit ${pid} has no agent`)
+  return child
+}
+
+function parentOf(pid: number): number | undefined {
+  try {
+    return Number(
+      readFileSync(`/proc/${pid}/stat`, 'utf8')
+        .replace(/^.*\) \S /s, '')
+        .split(' ')[0],
+    )
+  } catch {
+    return undefined
+  }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const ended = new Promise((resolve) => child.once('exit', resolve))
+  child.kill('SIGTERM')
+  await ended
+}
