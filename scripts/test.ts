@@ -5,13 +5,14 @@ import { printCheck, runChecks } from './check.ts'
 import { type Counts, NOTHING, oneEntry, sum, summaryLine } from './test/counts.ts'
 import { type Group, readSelection, type Selection } from './test/groups.ts'
 import { runVitest } from './test/run-vitest.ts'
+import { testFiles } from './test/test-files.ts'
 
 /**
  * `npm test [-- [--group check|unit|host|vm]… [PATTERN]…]`: everything, or what is asked for. The last line is
  * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
  */
 async function main(): Promise<number> {
-  const selection = readSelection(process.argv.slice(2))
+  const selection = onlyWithFiles(readSelection(process.argv.slice(2)))
   const parts: Counts[] = []
   const minutes: string[] = []
   for (const group of selection.groups) {
@@ -25,6 +26,15 @@ async function main(): Promise<number> {
   for (const { name, reason } of total.skipped) console.log(`skipped: ${name}: ${reason}`)
   console.log(summaryLine(total))
   return total.failed > 0 ? 1 : 0
+}
+
+/** Leaves out the groups in which no file matches. */
+function onlyWithFiles(selection: Selection): Selection {
+  const { groups, patterns } = selection
+  if (patterns.length === 0) return selection
+  const chosen = groups.filter((group) => testFiles(projectRoot, group, patterns).length > 0)
+  if (chosen.length === 0) throw new Error(`no test file's path contains ${patterns.join(' or ')}`)
+  return { groups: chosen, patterns }
 }
 
 async function runGroup(group: Group, selection: Selection): Promise<Counts> {

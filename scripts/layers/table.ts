@@ -16,6 +16,7 @@ export const PURE_NODE_MODULES = [
   'node:crypto',
   'node:events',
   'node:path',
+  'node:path/posix',
   'node:perf_hooks',
   'node:stream',
   'node:util',
@@ -63,7 +64,16 @@ export const LAYERS: readonly Layer[] = [
   {
     // The composition root and the entry: they see everything below.
     folder: 'src/agent',
-    imports: ['src/rpc', 'src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
+    imports: [
+      'package.json',
+      'src/rpc',
+      'src/handlers',
+      'src/hotplug',
+      'src/oci',
+      'src/os',
+      'src/base',
+      'src/gen',
+    ],
   },
   {
     folder: 'src/microvm',
