@@ -1,0 +1,34 @@
+/** A Debian package the project uses as installed on this machine. */
+/** @typedef {{ name: string, why: string }} DebianPackage */
+
+/**
+ * Needed to build the agent and its guest image and to run a microVM.
+ * @type {readonly DebianPackage[]}
+ */
+export const RUN_PACKAGES = [
+  { name: 'qemu-system-x86', why: 'runs the microVM' },
+  { name: 'busybox-static', why: "the default container's root filesystem" },
+  { name: 'binutils', why: 'strips the pinned Node for the guest image' },
+  { name: 'gcc', why: 'builds vminit and the addon' },
+  { name: 'libc6-dev', why: 'builds vminit and the addon' },
+  { name: 'cpio', why: 'packs the initrd' },
+  { name: 'debian-archive-keyring', why: 'checks packages fetched for the guest' },
+  { name: 'e2fsprogs', why: 'packs container roots (mke2fs -d)' },
+  { name: 'erofs-utils', why: "packs the guest's root filesystem" },
+  { name: 'kmod', why: "computes the order of the guest's modules" },
+  { name: 'umoci', why: 'unpacks OCI image layouts' },
+  { name: 'xz-utils', why: 'unpacks kernel modules' },
+  { name: 'zstd', why: 'compresses the initrd and the distribution archive' },
+]
+
+/**
+ * Needed by `npm test` besides.
+ * @type {readonly DebianPackage[]}
+ */
+export const TEST_PACKAGES = [
+  { name: 'runc', why: 'container tests on the host' },
+  { name: 'crun', why: 'container tests on the host' },
+  { name: 'golang-go', why: 'a foreign ttRPC client' },
+  { name: 'golang-github-containerd-ttrpc-dev', why: 'a foreign ttRPC client' },
+  { name: 'python3-grpcio', why: 'a foreign gRPC client; also drives terminals' },
+]

@@ -1,0 +1,23 @@
+import { spawnSync } from 'node:child_process'
+
+/** Enough to see why something failed. */
+const SHOWN_LINES = 15
+
+/**
+ * Runs a program to its end, keeping its output to itself.
+ * @param {string} program
+ * @param {readonly string[]} args
+ * @param {{ env?: NodeJS.ProcessEnv, cwd?: string }} [options]
+ * @returns {{ ok: boolean, output: string }} the last lines it wrote
+ */
+export function quietly(program, args, options = {}) {
+  const result = spawnSync(program, args, {
+    ...options,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    encoding: 'utf8',
+    maxBuffer: 256 * 1024 * 1024,
+  })
+  if (result.error !== undefined) return { ok: false, output: `${program}: ${result.error.message}\n` }
+  const lines = `${result.stdout}${result.stderr}`.trimEnd().split('\n')
+  return { ok: result.status === 0, output: `${lines.slice(-SHOWN_LINES).join('\n')}\n` }
+}

@@ -1,0 +1,70 @@
+import { AgentError } from '../base/errors.ts'
+import type { Backend, Device, VmSpec } from './spec.ts'
+
+/** Which backends can be below which device. */
+const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonly Backend['kind'][]>> = {
+  disk: ['file'],
+  nic: ['user-network', 'tap'],
+  vsock: ['vhost-vsock', 'vhost-user'],
+  serial: ['console'],
+  'fw-cfg': ['content'],
+}
+
+/**
+ * Throws INVALID_ARGUMENT, naming the component, for a specification that no machine can be made from: a missing,
+ * unfitting, shared or unused backend, a PCI slot used twice, a device the machine type cannot have.
+ */
+export function checkSpec(spec: VmSpec): void {
+  const unused = new Map<string, Backend>(Object.entries(spec.backends))
+  const slots = new Map<number, string>()
+  for (const [key, device] of Object.entries(spec.devices)) {
+    if (device.kind === 'root-port') {
+      if (spec.board.machine !== 'q35') refuse(key, `machine ${spec.board.machine} has no root ports`)
+    } else {
+      checkBackend(key, device, unused)
+    }
+    if ('slot' in device && spec.board.machine !== 'microvm') checkSlot(key, device.slot, slots)
+    checkDevice(key, device)
+  }
+  for (const key of unused.keys()) refuse(key, 'no device uses this backend')
+  const { commandLine, memoryMib, cpus } = spec.board
+  if (/[\n\0]/.test(commandLine)) refuse('board', 'the kernel command line has a line break')
+  if (!(memoryMib > 0 && cpus > 0)) refuse('board', 'memory and CPUs have to be above 0')
+}
+
+function checkBackend(
+  key: string,
+  device: Exclude<Device, { kind: 'root-port' }>,
+  unused: Map<string, Backend>,
+): void {
+  const backend = unused.get(device.backend)
+  if (backend === undefined) refuse(key, `its backend ${device.backend} is missing or already used`)
+  if (!BACKENDS_OF[device.kind].includes(backend.kind)) {
+    refuse(key, `a ${device.kind} cannot have the ${backend.kind} backend ${device.backend}`)
+  }
+  unused.delete(device.backend)
+}
+
+function checkSlot(key: string, slot: number, slots: Map<number, string>): void {
+  // Slot 0 is the host bridge; the boards put their own bridge at 1 (pc) or 31 (q35).
+  if (!Number.isInteger(slot) || slot < 2 || slot > 30) refuse(key, `PCI slot ${slot} is not from 2 to 30`)
+  const other = slots.get(slot)
+  if (other !== undefined) refuse(key, `PCI slot ${slot} is already that of ${other}`)
+  slots.set(slot, key)
+}
+
+function checkDevice(key: string, device: Device): void {
+  if (device.kind === 'disk' && !/^[\w-]{1,20}$/.test(device.serial)) {
+    refuse(key, `serial ${device.serial} is not 1 to 20 letters, digits, _ or -`)
+  }
+  if (device.kind === 'nic' && !/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(device.mac)) {
+    refuse(key, `${device.mac} is not a MAC address in lower case`)
+  }
+  if (device.kind === 'vsock' && !(device.cid >= 3 && device.cid < 0xffff_ffff)) {
+    refuse(key, `context id ${device.cid} is not 3 or above`)
+  }
+}
+
+function refuse(key: string, reason: string): never {
+  throw new AgentError('INVALID_ARGUMENT', `VM specification, ${key}: ${reason}`)
+}

@@ -1,0 +1,35 @@
+import { closeSync, existsSync, openSync, statSync } from 'node:fs'
+import { UsageError } from './parse.mjs'
+
+/**
+ * Throws {@link UsageError} when a file that the command line names is missing, or when `-t` has no terminal
+ * to follow.
+ * @param {import('./parse.mjs').RunOptions} options
+ */
+export function checkFiles(options) {
+  if (options.image !== undefined) checkImage(options.image)
+  if (options.rootfs !== undefined && !existsSync(splitTag(options.rootfs).path)) {
+    throw new UsageError(`--rootfs ${options.rootfs}: no such file or directory`)
+  }
+}
+
+/**
+ * Splits `PATH:TAG`. A colon that is part of an existing path stays in the path.
+ * @param {string} text
+ * @returns {{ path: string, tag: string | undefined }}
+ */
+export function splitTag(text) {
+  const colon = text.lastIndexOf(':')
+  if (colon <= 0 || text.includes('/', colon) || existsSync(text)) return { path: text, tag: undefined }
+  return { path: text.slice(0, colon), tag: text.slice(colon + 1) }
+}
+
+/** @param {string} path */
+function checkImage(path) {
+  if (!existsSync(path)) throw new UsageError(`--image ${path}: no such file`)
+  const status = statSync(path)
+  if (!status.isFile() && !status.isBlockDevice()) {
+    throw new UsageError(`--image ${path}: give a raw disk image (a directory goes with --rootfs)`)
+  }
+  closeSync(openSync(path, 'r'))
+}

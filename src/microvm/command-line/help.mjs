@@ -1,0 +1,61 @@
+/** `./microvm --help`. Plain JavaScript: shown by whatever Node the machine has, before anything is set up. */
+export const MICROVM_HELP = `microvm: run a container in a microVM
+
+Usage:
+  ./microvm run [OPTIONS] [CMD [ARG…]]    run CMD in a container in a fresh microVM
+  ./microvm COMMAND --help                options of a command
+  ./microvm --help                        this text
+
+Examples:
+  ./microvm run                                  a short demonstration with timings
+  ./microvm run sh -c 'echo out; exit 7'         its streams and its exit status are yours
+  ./microvm run -it sh                           an interactive shell
+  tar c . | ./microvm run sh -c 'tar t | wc -l'  stdin is piped through
+  ./microvm run --rootfs ./image-layout          a root filesystem of your own
+
+Needs Debian 12 or newer on x86-64, root, and Node.js 20 or newer with npm. The first run installs what is missing
+(Debian packages, npm packages) and builds the guest image below build/; later runs use what is there.
+`
+
+/** `./microvm run --help`. */
+export const RUN_HELP = `Usage: ./microvm run [OPTIONS] [CMD [ARG…]]
+
+Boots a microVM, runs CMD in a container inside it, powers the microVM off and exits with CMD's status.
+stdout carries CMD's stdout and nothing else; progress, timings and the guest's console go to stderr.
+Without CMD the root filesystem's own command runs (--rootfs), or a short demonstration.
+
+stdin is passed on with its end when it is a pipe or a file; a terminal only with -i.
+
+The container:
+  -i, --interactive      pass a terminal's input on
+  -t, --tty              give CMD a terminal; with -i (-it) keys go to it raw and its size follows yours
+  --rootfs PATH          root filesystem: a directory, a tar archive (also compressed), or an OCI image layout
+                         (directory or tar; PATH:TAG chooses one of several images); default: busybox
+  -e, --env NAME=VALUE   add to the environment (repeatable)
+  -w, --workdir DIR      working directory
+  -u, --user UID[:GID]   numeric user and group
+
+The microVM:
+  --memory MIB           memory in MiB (default 512; 1024 with --form initrd; at least 128)
+  --cpus N               virtual CPUs (default 2, at most 64)
+  --machine TYPE         q35 (default), pc, or microvm (virtio-mmio, no PCI)
+  --kernel SUITE         Debian's kernel of bookworm (6.1, default) or trixie (6.12)
+  --form FORM            the guest's own root: disk (default) or initrd (all of it in memory)
+  --image FILE           the guest's own root from a raw ext4 or erofs image FILE instead (it stays unchanged)
+  --append TEXT          add to the kernel command line (repeatable)
+
+What is shown, on stderr:
+  --timings              a table of timings at the end (always shown by the demonstration)
+  --json                 the timings as one line of JSON instead
+  --verbose              progress and the guest's console as it is written
+  -h, --help             this text
+
+Exit status: that of CMD (128 + N when signal N ended it); 2 for a mistake in the command line or a machine that cannot
+run this; 125 when the microVM or the container could not be started; 128 + N when signal N ended the run itself.
+
+The first SIGINT, SIGTERM or SIGHUP goes to CMD (with -it, Ctrl-C reaches CMD as a key); the second ends the microVM.
+
+Environment:
+  MICROVM_ACCEL=kvm|tcg             hardware virtualisation or emulation (default: kvm when the CPU has it)
+  MICROVM_VSOCK=vhost|vhost-user|tcp  how the guest is reached (default: the first of them that works here)
+`

@@ -1,0 +1,35 @@
+import type { Readable } from 'node:stream'
+import { LineSplitter } from './qmp/message.ts'
+
+/** Enough for a kernel panic with its backtrace. */
+const KEPT_LINES = 60
+
+/** A guest's serial console: keeps the last lines, and hands on every line to who listens. */
+export class ConsoleTail {
+  readonly #lines: string[] = []
+  readonly #listeners = new Set<(line: string) => void>()
+
+  constructor(output: Readable) {
+    const splitter = new LineSplitter()
+    output.on('data', (chunk: Buffer) => {
+      for (const line of splitter.push(chunk)) this.#add(line)
+    })
+  }
+
+  /** The last lines, oldest first. */
+  get lines(): readonly string[] {
+    return [...this.#lines]
+  }
+
+  /** Calls `listener` with each line from now on; returns what ends that. */
+  onLine(listener: (line: string) => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  #add(line: string): void {
+    this.#lines.push(line)
+    if (this.#lines.length > KEPT_LINES) this.#lines.shift()
+    for (const listener of this.#listeners) listener(line)
+  }
+}

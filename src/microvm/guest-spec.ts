@@ -1,0 +1,89 @@
+import type { Backend, Device, Machine, VmSpec } from './spec.ts'
+import { type SpecKey, specKey } from './spec-key.ts'
+import type { GuestLink } from './vsock/guest-link.ts'
+
+/** What a guest that runs one container is made from. */
+export interface GuestParts {
+  readonly machine: Machine
+  readonly memoryMib: number
+  readonly cpus: number
+  /** Kernel, initrd, and the guest's own root disk unless the initrd is the root. */
+  readonly boot: {
+    readonly kernel: string
+    readonly initrd: string
+    readonly root: { readonly path: string; readonly type: string } | undefined
+  }
+  /** Image of the container's root filesystem; the guest may write, and nothing of it is kept. */
+  readonly containerRoot: string | undefined
+  readonly link: Pick<GuestLink, 'device' | 'backend' | 'commandLine'>
+  /** Added at the end of the kernel command line. */
+  readonly append: readonly string[]
+}
+
+/** PCI slots on the first bus, the same for every guest. */
+export const SLOTS = { root: 3, link: 4, containerRoot: 5 } as const
+
+const KEYS = {
+  console: specKey('console'),
+  consoleBackend: specKey('console-output'),
+  link: specKey('link'),
+  linkBackend: specKey('link-backend'),
+  root: specKey('root'),
+  rootBackend: specKey('root-file'),
+  containerRoot: specKey('container-root'),
+  containerRootBackend: specKey('container-root-file'),
+}
+
+/** The specification of a guest that runs one container. */
+export function guestSpec(parts: GuestParts): VmSpec {
+  const { boot, containerRoot, link } = parts
+  const devices: Record<SpecKey, Device> = {}
+  const backends: Record<SpecKey, Backend> = {}
+  const add = (key: SpecKey, device: Device, backendKey: SpecKey, backend: Backend) => {
+    devices[key] = device
+    backends[backendKey] = backend
+  }
+  add(KEYS.console, { kind: 'serial', backend: KEYS.consoleBackend }, KEYS.consoleBackend, {
+    kind: 'console',
+  })
+  add(KEYS.link, link.device(SLOTS.link, KEYS.linkBackend), KEYS.linkBackend, link.backend)
+  if (boot.root !== undefined) {
+    add(
+      KEYS.root,
+      { kind: 'disk', slot: SLOTS.root, serial: 'root', backend: KEYS.rootBackend },
+      KEYS.rootBackend,
+      { kind: 'file', path: boot.root.path, access: boot.root.type === 'erofs' ? 'read-only' : 'scratch' },
+    )
+  }
+  if (containerRoot !== undefined) {
+    add(
+      KEYS.containerRoot,
+      { kind: 'disk', slot: SLOTS.containerRoot, serial: 'container', backend: KEYS.containerRootBackend },
+      KEYS.containerRootBackend,
+      { kind: 'file', path: containerRoot, access: 'scratch' },
+    )
+  }
+  const { kernel, initrd } = boot
+  const { machine, memoryMib, cpus } = parts
+  return {
+    board: { machine, memoryMib, cpus, kernel, initrd, commandLine: commandLine(parts) },
+    devices,
+    backends,
+  }
+}
+
+/**
+ * How the agent finds the container's root disk: by its PCI path, or on machine `microvm`, which has no PCI, by its
+ * name, which is the last one given out.
+ */
+export function containerRootSource(parts: Pick<GuestParts, 'machine' | 'boot'>): string {
+  if (parts.machine !== 'microvm') return SLOTS.containerRoot.toString(16).padStart(2, '0')
+  return parts.boot.root === undefined ? '/dev/vda' : '/dev/vdb'
+}
+
+function commandLine({ boot, link, append }: GuestParts): string {
+  const root = boot.root === undefined ? [] : ['root=/dev/vda', `rootfstype=${boot.root.type}`, 'ro']
+  // A panic ends QEMU (-no-reboot) after its text, instead of hanging.
+  const words = ['console=ttyS0', 'quiet', 'panic=-1', ...root, ...link.commandLine, ...append]
+  return words.join(' ')
+}

@@ -1,0 +1,96 @@
+import { accessSync, constants, readFileSync } from 'node:fs'
+import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
+import { chooseAcceleration } from './acceleration.ts'
+import { connectAgent } from './connect-agent.ts'
+import { type GuestParts, guestSpec } from './guest-spec.ts'
+import { makePrivateFolder, removePrivateFolder } from './private-folder.ts'
+import { startVm, type Vm } from './vm.ts'
+import type { GuestLink } from './vsock/guest-link.ts'
+import { openLink } from './vsock/open-link.ts'
+
+/** The environment variables the runner looks at. */
+export interface RunnerEnvironment {
+  readonly MICROVM_ACCEL?: string | undefined
+  readonly MICROVM_VSOCK?: string | undefined
+}
+
+/** A booted guest whose agent answers. Whoever booted it calls `close`. */
+export interface Guest {
+  readonly vm: Vm
+  /** The connection the first health check was answered on. */
+  readonly connection: TtrpcClient
+  readonly link: GuestLink
+  /** Ends the guest at once, if it still runs, with everything that was started for it. Never throws. */
+  close(): Promise<void>
+}
+
+export interface BootOptions {
+  /** The machine; its link is chosen here. */
+  readonly parts: Omit<GuestParts, 'link'>
+  /** The run's private folder, from {@link makePrivateFolder}. */
+  readonly folder: string
+  readonly environment: RunnerEnvironment
+  readonly progress: (line: string) => void
+  /** Called as soon as QEMU runs. */
+  readonly started?: (vm: Vm) => void
+  readonly signal: AbortSignal
+}
+
+/**
+ * Boots a guest and waits until its agent answers. When that fails, everything that was started has been ended; the
+ * error is the signal's reason, or what became of QEMU.
+ */
+export async function bootGuest(options: BootOptions): Promise<Guest> {
+  const { environment, folder, parts, progress, signal } = options
+  const link = await openLink({ folder, override: environment.MICROVM_VSOCK, progress })
+  try {
+    const vm = await startVm(guestSpec({ ...parts, link }), accelerationHere(environment.MICROVM_ACCEL))
+    try {
+      options.started?.(vm)
+      const connection = await connectAgent(link, AbortSignal.any([signal, vm.gone]))
+      return { vm, connection, link, close: () => closeAll(vm, connection, link) }
+    } catch (error) {
+      await vm.kill()
+      throw error
+    }
+  } catch (error) {
+    await link.close()
+    throw error
+  }
+}
+
+/** Calls `use` with a private folder that is gone afterwards, also when the process exits in between. */
+export async function withPrivateFolder<T>(use: (folder: string) => Promise<T>): Promise<T> {
+  const folder = makePrivateFolder()
+  const remove = () => removePrivateFolder(folder)
+  process.once('exit', remove)
+  try {
+    return await use(folder)
+  } finally {
+    process.off('exit', remove)
+    remove()
+  }
+}
+
+async function closeAll(vm: Vm, connection: TtrpcClient, link: GuestLink): Promise<void> {
+  connection.close()
+  await vm.kill()
+  await link.close()
+}
+
+function accelerationHere(override: string | undefined): ReturnType<typeof chooseAcceleration> {
+  return chooseAcceleration({
+    cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
+    kvmUsable: isUsable('/dev/kvm'),
+    override,
+  })
+}
+
+function isUsable(path: string): boolean {
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK)
+    return true
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,160 @@
+import { AgentError } from '../base/errors.ts'
+import type { Acceleration } from './acceleration.ts'
+import { checkSpec } from './check-spec.ts'
+import type { Backend, Board, Device, DiskDevice, FileBackend, Machine, NicDevice, VmSpec } from './spec.ts'
+import { qemuId, type SpecKey, specKey } from './spec-key.ts'
+
+/** What QEMU needs to know of this run besides the specification. */
+export interface QemuHost {
+  readonly acceleration: Acceleration
+  /** The descriptor, open in QEMU, on which it speaks QMP: a connected socket. */
+  readonly qmpFd: number
+}
+
+/** QEMU's arguments for `spec`, without the program's own name. Throws INVALID_ARGUMENT as `checkSpec` does. */
+export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
+  checkSpec(spec)
+  const shared = Object.values(spec.backends).some((backend) => backend.kind === 'vhost-user')
+  return [
+    // Nothing but what is written here: no configuration file, no default devices, no screen, no reboot loop.
+    ...['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot'],
+    ...boardArguments(spec.board, host.acceleration, shared),
+    ...['-chardev', `socket,id=qmp,fd=${host.qmpFd}`, '-mon', 'qmp,mode=control'],
+    ...inPlugOrder(spec).flatMap(([key, device]) => deviceArguments(spec, key, device)),
+  ]
+}
+
+function boardArguments(board: Board, acceleration: Acceleration, shared: boolean): readonly string[] {
+  const memory = shared ? ',memory-backend=memory' : ''
+  return [
+    ...['-machine', `${MACHINES[board.machine]}${memory}`],
+    ...ACCELERATIONS[acceleration],
+    ...['-smp', String(board.cpus), '-m', `${board.memoryMib}M`],
+    // A vhost-user daemon reads and writes the guest's memory itself.
+    ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
+    ...['-kernel', board.kernel],
+    ...(board.initrd === undefined ? [] : ['-initrd', board.initrd]),
+    ...['-append', board.commandLine],
+  ]
+}
+
+const MACHINES: Readonly<Record<Machine, string>> = {
+  q35: 'q35,usb=off,graphics=off',
+  pc: 'pc,usb=off,graphics=off',
+  microvm: 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on',
+}
+
+const ACCELERATIONS: Readonly<Record<Acceleration, readonly string[]>> = {
+  kvm: ['-accel', 'kvm', '-cpu', 'host'],
+  tcg: ['-accel', 'tcg,thread=multi', '-cpu', 'max'],
+}
+
+/**
+ * Devices in the order QEMU is told of them. Machine `microvm` hands out its virtio-mmio places from the last to the
+ * first and Linux finds them from the first to the last, so its disks are told backwards.
+ */
+function inPlugOrder(spec: VmSpec): readonly (readonly [SpecKey, Device])[] {
+  const all = Object.entries(spec.devices).map(([key, device]) => [specKey(key), device] as const)
+  return spec.board.machine === 'microvm' ? all.reverse() : all
+}
+
+function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly string[] {
+  const id = qemuId(key)
+  const { machine } = spec.board
+  switch (device.kind) {
+    case 'disk':
+      return [
+        ...['-drive', driveOption(device.backend, fileBackend(spec, device))],
+        ...['-device', `${virtio(machine, 'virtio-blk', device.slot)},id=${id},${diskProperties(device)}`],
+      ]
+    case 'nic':
+      return [
+        ...['-netdev', netdevOption(device, spec.backends[device.backend])],
+        ...['-device', `${virtio(machine, 'virtio-net', device.slot)},id=${id},${nicProperties(device)}`],
+      ]
+    case 'vsock':
+      return vsockArguments(spec, id, device)
+    case 'serial':
+      return [
+        // `signal=off`: a Ctrl-C is the runner's to handle.
+        ...['-chardev', `stdio,id=${qemuId(device.backend)},signal=off`],
+        ...['-serial', `chardev:${qemuId(device.backend)}`],
+      ]
+    case 'fw-cfg':
+      return ['-fw_cfg', `name=${escaped(device.name)},file=${escaped(contentPath(spec, device.backend))}`]
+    case 'root-port': {
+      // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none.
+      const numbers = `chassis=${device.slot},slot=${device.slot}`
+      return [
+        '-device',
+        `pcie-root-port,id=${id},bus=pcie.0,addr=${hex(device.slot)},${numbers},io-reserve=0`,
+      ]
+    }
+    default:
+      return device satisfies never
+  }
+}
+
+function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsock' }): readonly string[] {
+  const backend = spec.backends[device.backend]
+  const { machine } = spec.board
+  if (backend?.kind === 'vhost-user') {
+    const chardev = qemuId(device.backend)
+    return [
+      ...['-chardev', `socket,id=${chardev},path=${escaped(backend.socket)}`],
+      ...['-device', `${virtio(machine, 'vhost-user-vsock', device.slot)},id=${id},chardev=${chardev}`],
+    ]
+  }
+  return ['-device', `${virtio(machine, 'vhost-vsock', device.slot)},id=${id},guest-cid=${device.cid}`]
+}
+
+/** `virtio-blk-pci,addr=…` on a PCI machine, `virtio-blk-device` on virtio-mmio. */
+function virtio(machine: Machine, model: string, slot: number): string {
+  return machine === 'microvm' ? `${model}-device` : `${model}-pci,addr=${hex(slot)}`
+}
+
+function diskProperties(device: DiskDevice): string {
+  return `drive=${qemuId(device.backend)},serial=${device.serial}`
+}
+
+function nicProperties(device: NicDevice): string {
+  return `netdev=${qemuId(device.backend)},mac=${device.mac}`
+}
+
+function driveOption(key: SpecKey, backend: FileBackend): string {
+  const access = { 'read-only': ',readonly=on', 'read-write': '', scratch: ',snapshot=on' }[backend.access]
+  // The image outlives no crash of this host, so there is no need to wait for its disk.
+  const cache = backend.access === 'scratch' ? ',cache=unsafe' : ''
+  return `if=none,id=${qemuId(key)},format=raw,file=${escaped(backend.path)}${access}${cache}`
+}
+
+function netdevOption(device: NicDevice, backend: Backend | undefined): string {
+  const id = qemuId(device.backend)
+  if (backend?.kind === 'tap') {
+    return `tap,id=${id},ifname=${escaped(backend.interfaceName)},script=no,downscript=no`
+  }
+  const forwards = backend?.kind === 'user-network' ? backend.forwards : []
+  const rules = forwards.map((rule) => `,hostfwd=tcp:127.0.0.1:${rule.hostPort}-:${rule.guestPort}`)
+  return `user,id=${id}${rules.join('')}`
+}
+
+function fileBackend(spec: VmSpec, device: DiskDevice): FileBackend {
+  const backend = spec.backends[device.backend]
+  if (backend?.kind === 'file') return backend
+  throw new AgentError('INTERNAL', `${device.backend} is no file: checkSpec has to run first`)
+}
+
+function contentPath(spec: VmSpec, key: SpecKey): string {
+  const backend = spec.backends[key]
+  if (backend?.kind === 'content') return backend.path
+  throw new AgentError('INTERNAL', `${key} has no content: checkSpec has to run first`)
+}
+
+/** In QEMU's option lists a comma ends a value unless it is doubled. */
+function escaped(value: string): string {
+  return value.replaceAll(',', ',,')
+}
+
+function hex(slot: number): string {
+  return `0x${slot.toString(16)}`
+}

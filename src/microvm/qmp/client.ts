@@ -1,0 +1,129 @@
+import type { Duplex } from 'node:stream'
+import { AgentError } from '../../base/errors.ts'
+import { raceSignal } from '../../base/signals.ts'
+import type { QmpCommandName, QmpCommands } from './commands.ts'
+import { encodeCommand, LineSplitter, parseMessage, type QmpEvent, type QmpMessage } from './message.ts'
+
+type Waiter = { readonly command: string; readonly done: PromiseWithResolvers<unknown> }
+type EventWaiter = {
+  readonly matches: (event: QmpEvent) => boolean
+  readonly done: PromiseWithResolvers<QmpEvent>
+}
+
+/**
+ * A QMP session on one connection. Commands can overlap; each answer finds its command by id. When the connection
+ * ends, everything that still waits rejects with UNAVAILABLE.
+ */
+export class QmpClient {
+  readonly #socket: Duplex
+  readonly #waiting = new Map<number, Waiter>()
+  readonly #eventWaiters = new Set<EventWaiter>()
+  readonly #greeting = Promise.withResolvers<string>()
+  #nextId = 1
+  #closed: AgentError | undefined
+
+  private constructor(socket: Duplex) {
+    this.#socket = socket
+    // Without a reader of its own, an unanswered greeting would be an unhandled rejection.
+    this.#greeting.promise.catch(() => {})
+    const lines = new LineSplitter()
+    socket.on('data', (chunk: Buffer) => {
+      for (const line of lines.push(chunk)) this.#receive(line)
+    })
+    socket.once('error', (error) => this.#end(`QMP: ${error.message}`))
+    socket.once('close', () => this.#end('QMP: the connection was closed'))
+  }
+
+  /** Waits for QEMU's greeting and leaves negotiation mode. The client owns `socket` from now on. */
+  static async open(socket: Duplex, signal: AbortSignal): Promise<QmpClient> {
+    const client = new QmpClient(socket)
+    try {
+      await raceSignal(client.#greeting.promise, signal)
+      await client.execute('qmp_capabilities', {}, signal)
+      return client
+    } catch (error) {
+      client.close()
+      throw error
+    }
+  }
+
+  /** Runs a command. Rejects with INTERNAL `<command>: <what QEMU says>`. */
+  async execute<N extends QmpCommandName>(
+    name: N,
+    args: QmpCommands[N]['args'],
+    signal: AbortSignal,
+  ): Promise<QmpCommands[N]['result']> {
+    if (this.#closed !== undefined) throw this.#closed
+    const id = this.#nextId++
+    const done = Promise.withResolvers<unknown>()
+    this.#waiting.set(id, { command: name, done })
+    this.#socket.write(encodeCommand(id, name, { ...args }))
+    try {
+      // QEMU's schema is what gives a command's answer its type: there is nothing of it to check at run time.
+      return (await raceSignal(done.promise, signal)) as QmpCommands[N]['result']
+    } finally {
+      this.#waiting.delete(id)
+    }
+  }
+
+  /**
+   * The next event that `matches`. Call it before the command that leads to the event, or it may be missed.
+   */
+  async event(matches: (event: QmpEvent) => boolean, signal: AbortSignal): Promise<QmpEvent> {
+    if (this.#closed !== undefined) throw this.#closed
+    const waiter = { matches, done: Promise.withResolvers<QmpEvent>() }
+    this.#eventWaiters.add(waiter)
+    try {
+      return await raceSignal(waiter.done.promise, signal)
+    } finally {
+      this.#eventWaiters.delete(waiter)
+    }
+  }
+
+  close(): void {
+    this.#end('QMP: the client was closed')
+    this.#socket.destroy()
+  }
+
+  #receive(line: string): void {
+    try {
+      this.#dispatch(parseMessage(line))
+    } catch (error) {
+      this.#end(error instanceof Error ? error.message : String(error))
+      this.#socket.destroy()
+    }
+  }
+
+  #dispatch(message: QmpMessage): void {
+    switch (message.kind) {
+      case 'greeting':
+        this.#greeting.resolve(message.version)
+        return
+      case 'event':
+        for (const waiter of this.#eventWaiters) {
+          if (waiter.matches(message.event)) waiter.done.resolve(message.event)
+        }
+        return
+      case 'return':
+        this.#waiting.get(message.id)?.done.resolve(message.value)
+        return
+      case 'error': {
+        if (message.id === undefined) throw new AgentError('INTERNAL', `QMP: ${message.text}`)
+        const waiter = this.#waiting.get(message.id)
+        waiter?.done.reject(new AgentError('INTERNAL', `${waiter.command}: ${message.text}`))
+        return
+      }
+      default:
+        message satisfies never
+    }
+  }
+
+  #end(reason: string): void {
+    if (this.#closed !== undefined) return
+    const error = new AgentError('UNAVAILABLE', reason)
+    this.#closed = error
+    this.#greeting.reject(error)
+    for (const waiter of this.#waiting.values()) waiter.done.reject(error)
+    for (const waiter of this.#eventWaiters) waiter.done.reject(error)
+  }
+}

@@ -1,0 +1,45 @@
+/** The QMP commands the runner uses: arguments and results, as in QEMU's QMP reference. */
+export interface QmpCommands {
+  /** Leaves negotiation mode; sent by the client itself. */
+  qmp_capabilities: { args: Record<never, never>; result: Record<never, never> }
+  /** Ends QEMU at once. */
+  quit: { args: Record<never, never>; result: Record<never, never> }
+  /** Presses the ACPI power button. */
+  system_powerdown: { args: Record<never, never>; result: Record<never, never> }
+  'query-status': {
+    args: Record<never, never>
+    result: { readonly status: string; readonly running: boolean }
+  }
+  /** Opens what a disk will read from. */
+  'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
+  'blockdev-del': { args: { readonly 'node-name': string }; result: Record<never, never> }
+  netdev_add: { args: NetdevOptions; result: Record<never, never> }
+  netdev_del: { args: { readonly id: string }; result: Record<never, never> }
+  /** Plugs a device in; `bus` is a root port of machine q35. Other properties are the driver's own. */
+  device_add: { args: DeviceOptions; result: Record<never, never> }
+  /** Asks the guest to give a device back; DEVICE_DELETED tells when it did. */
+  device_del: { args: { readonly id: string }; result: Record<never, never> }
+}
+
+export type QmpCommandName = keyof QmpCommands
+
+/** A raw file or block device as a block node. */
+export interface BlockdevOptions {
+  readonly driver: 'raw'
+  readonly 'node-name': string
+  readonly 'read-only'?: boolean
+  readonly file: { readonly driver: 'file' | 'host_device'; readonly filename: string }
+}
+
+/** QEMU's user network. */
+export interface NetdevOptions {
+  readonly type: 'user'
+  readonly id: string
+}
+
+export interface DeviceOptions {
+  readonly driver: string
+  readonly id: string
+  readonly bus?: string
+  readonly [property: string]: string | number | boolean | undefined
+}

@@ -1,0 +1,52 @@
+import type { DiskDevice, FileBackend } from '../spec.ts'
+import { qemuId, type SpecKey } from '../spec-key.ts'
+import type { QmpClient } from './client.ts'
+
+/** A disk to plug into a running machine. */
+export interface HotDisk {
+  readonly key: SpecKey
+  readonly device: DiskDevice
+  readonly backend: FileBackend & { readonly access: 'read-only' | 'read-write' }
+  /** The root port it goes into (machine `q35`), or undefined for the first bus (machine `pc`, at its `slot`). */
+  readonly rootPort: SpecKey | undefined
+}
+
+/** Plugs a disk in. The guest finds it at `<slot of the root port>/00`, or at its own slot. */
+export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSignal): Promise<void> {
+  const node = qemuId(disk.device.backend)
+  await qmp.execute(
+    'blockdev-add',
+    {
+      driver: 'raw',
+      'node-name': node,
+      'read-only': disk.backend.access === 'read-only',
+      file: { driver: 'file', filename: disk.backend.path },
+    },
+    signal,
+  )
+  const place =
+    disk.rootPort === undefined
+      ? { addr: `0x${disk.device.slot.toString(16)}` }
+      : { bus: qemuId(disk.rootPort), addr: '0x0' }
+  try {
+    await qmp.execute(
+      'device_add',
+      { driver: 'virtio-blk-pci', id: qemuId(disk.key), drive: node, serial: disk.device.serial, ...place },
+      signal,
+    )
+  } catch (error) {
+    await qmp.execute('blockdev-del', { 'node-name': node }, signal)
+    throw error
+  }
+}
+
+/** Takes a disk out again: asks the guest, waits until it has given it back, and closes the file. */
+export async function unplugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSignal): Promise<void> {
+  const id = qemuId(disk.key)
+  const gone = qmp.event((event) => event.name === 'DEVICE_DELETED' && event.data.device === id, signal)
+  // When device_del itself fails, that is the error to show; the wait ends with the connection or the signal.
+  gone.catch(() => {})
+  await qmp.execute('device_del', { id }, signal)
+  await gone
+  await qmp.execute('blockdev-del', { 'node-name': qemuId(disk.device.backend) }, signal)
+}

@@ -1,0 +1,77 @@
+import { AgentError } from '../../base/errors.ts'
+
+/** A message from QEMU (docs/interop/qmp-spec of QEMU): one JSON object a line. */
+export type QmpMessage =
+  | { readonly kind: 'greeting'; readonly version: string }
+  | { readonly kind: 'return'; readonly id: number; readonly value: unknown }
+  | {
+      readonly kind: 'error'
+      readonly id: number | undefined
+      readonly errorClass: string
+      readonly text: string
+    }
+  | { readonly kind: 'event'; readonly event: QmpEvent }
+
+/** Something that happened in the machine, such as SHUTDOWN or DEVICE_DELETED. */
+export interface QmpEvent {
+  readonly name: string
+  readonly data: Readonly<Record<string, unknown>>
+}
+
+/** A command as the bytes that go to QEMU. */
+export function encodeCommand(id: number, name: string, args: Readonly<Record<string, unknown>>): string {
+  return `${JSON.stringify({ execute: name, arguments: args, id })}\n`
+}
+
+/** One line from QEMU. Throws INTERNAL for what is not a QMP message. */
+export function parseMessage(line: string): QmpMessage {
+  const message = parseObject(line)
+  if (isObject(message.QMP)) return { kind: 'greeting', version: versionOf(message.QMP) }
+  if (typeof message.event === 'string') {
+    return { kind: 'event', event: { name: message.event, data: isObject(message.data) ? message.data : {} } }
+  }
+  if (isObject(message.error)) {
+    return {
+      kind: 'error',
+      id: typeof message.id === 'number' ? message.id : undefined,
+      errorClass: String(message.error.class),
+      text: String(message.error.desc),
+    }
+  }
+  if ('return' in message && typeof message.id === 'number') {
+    return { kind: 'return', id: message.id, value: message.return }
+  }
+  throw new AgentError('INTERNAL', `QMP: unknown message ${line.slice(0, 200)}`)
+}
+
+/** Takes bytes as they come and gives whole lines. */
+export class LineSplitter {
+  #rest = ''
+  readonly #decoder = new TextDecoder()
+
+  push(chunk: Uint8Array): readonly string[] {
+    const pieces = `${this.#rest}${this.#decoder.decode(chunk, { stream: true })}`.split('\n')
+    this.#rest = pieces.pop() ?? ''
+    return pieces.map((piece) => piece.replace(/\r$/, '')).filter((piece) => piece !== '')
+  }
+}
+
+function versionOf(greeting: Readonly<Record<string, unknown>>): string {
+  const version = isObject(greeting.version) ? greeting.version.qemu : undefined
+  return isObject(version) ? [version.major, version.minor, version.micro].join('.') : 'unknown'
+}
+
+function parseObject(line: string): Readonly<Record<string, unknown>> {
+  let value: unknown
+  try {
+    value = JSON.parse(line)
+  } catch (error) {
+    throw new AgentError('INTERNAL', `QMP: not JSON: ${line.slice(0, 200)}`, { cause: error })
+  }
+  if (isObject(value)) return value
+  throw new AgentError('INTERNAL', `QMP: not an object: ${line.slice(0, 200)}`)
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

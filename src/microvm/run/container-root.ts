@@ -1,0 +1,76 @@
+import { mkdirSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { tool } from '../../../scripts/apt/tool.ts'
+import { messageOf } from '../../base/errors.ts'
+import { splitTag } from '../command-line/check-files.mjs'
+import { UsageError } from '../command-line/parse.mjs'
+import { type ImageConfig, isOciLayout, unpackLayout } from './oci-layout.ts'
+
+/** A container's root filesystem as a folder, before it is packed. */
+export interface RootFolder {
+  readonly folder: string
+  /** What the image says of how it is run; undefined for a bare root filesystem. */
+  readonly config: ImageConfig | undefined
+}
+
+const MEBIBYTE = 1 << 20
+/** Room for what the container writes; the image is sparse. */
+const FREE_BYTES = 256 * MEBIBYTE
+const FREE_INODES = 16_384
+
+/**
+ * Makes `--rootfs` a folder: a directory as it is, a tar archive unpacked, an OCI image layout (directory or tar)
+ * unpacked by umoci. What is unpacked lands below `work`. Throws {@link UsageError} for what is none of these.
+ */
+export async function openRoot(rootfs: string, work: string): Promise<RootFolder> {
+  const { path, tag } = splitTag(rootfs)
+  const folder = statSync(path).isDirectory() ? resolve(path) : await unpackTar(path, work)
+  if (isOciLayout(folder)) {
+    const { root, config } = await unpackLayout(folder, tag, join(work, 'bundle'))
+    return { folder: root, config }
+  }
+  if (tag !== undefined)
+    throw new UsageError(`--rootfs ${rootfs}: ${path} is no OCI image layout, so it has no tags`)
+  return { folder, config: undefined }
+}
+
+/** Packs a folder as an ext4 image at `image`, with owners, links and extended attributes as they are. */
+export async function packRoot(folder: string, image: string): Promise<void> {
+  const bytes = await diskUsage(folder, '--block-size=1')
+  const inodes = await diskUsage(folder, '--inodes')
+  const size = Math.ceil((bytes * 1.1 + FREE_BYTES) / MEBIBYTE) * MEBIBYTE
+  writeFileSync(image, '')
+  truncateSync(image, size)
+  // No journal: the image does not outlive the run.
+  const options = [
+    '-q',
+    '-F',
+    '-t',
+    'ext4',
+    '-O',
+    '^has_journal',
+    '-m',
+    '0',
+    '-N',
+    String(inodes + FREE_INODES),
+  ]
+  await tool('mke2fs', [...options, '-d', folder, image], { debianPackage: 'e2fsprogs' })
+}
+
+async function unpackTar(path: string, work: string): Promise<string> {
+  const folder = join(work, 'unpacked')
+  mkdirSync(folder, { mode: 0o755 })
+  const keep = ['--numeric-owner', '--same-permissions', '--xattrs', '--xattrs-include=*']
+  try {
+    await tool('tar', ['--extract', '--file', resolve(path), '--directory', folder, ...keep], {
+      debianPackage: 'tar',
+    })
+  } catch (error) {
+    throw new UsageError(`--rootfs ${path}: cannot be unpacked as a tar archive: ${messageOf(error)}`)
+  }
+  return folder
+}
+
+async function diskUsage(folder: string, unit: string): Promise<number> {
+  return Number.parseInt(await tool('du', ['--summarize', unit, folder], { debianPackage: 'coreutils' }), 10)
+}

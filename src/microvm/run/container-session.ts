@@ -1,0 +1,59 @@
+import { AgentServiceDefinition } from '../../gen/agent.ts'
+import type { Spec } from '../../gen/oci.ts'
+import { clientFor, type ServiceClient } from '../../rpc/client.ts'
+import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
+
+/** The calls of the agent's API. */
+export type Agent = ServiceClient<typeof AgentServiceDefinition>
+
+/** The agent behind a connection. */
+export function agentOf(connection: Pick<TtrpcClient, 'call'>): Agent {
+  return clientFor(AgentServiceDefinition, connection)
+}
+
+/** A container to create in a fresh sandbox, on a disk that the guest already has. */
+export interface NewContainer {
+  readonly id: string
+  readonly hostname: string
+  readonly spec: Spec
+  readonly rootDisk: { readonly source: string; readonly mountPoint: string }
+}
+
+/** Where the agent looks for a container's root filesystem. */
+export function rootPathOf(containerId: string): string {
+  return `/run/kata-containers/${containerId}/rootfs`
+}
+
+/** Creates the sandbox: the agent answers when the guest has booted. */
+export async function createSandbox(
+  agent: Agent,
+  sandbox: { readonly id: string; readonly hostname: string },
+  signal: AbortSignal,
+): Promise<void> {
+  await agent.createSandbox({ sandboxId: sandbox.id, hostname: sandbox.hostname }, { signal })
+}
+
+/** Creates the container with its root disk mounted; its process waits to be started. */
+export async function createContainer(
+  agent: Agent,
+  container: NewContainer,
+  signal: AbortSignal,
+): Promise<void> {
+  const { id, spec, rootDisk } = container
+  await agent.createContainer(
+    {
+      containerId: id,
+      OCI: spec,
+      storages: [
+        {
+          driver: 'blk',
+          source: rootDisk.source,
+          fstype: 'ext4',
+          options: [],
+          mountPoint: rootDisk.mountPoint,
+        },
+      ],
+    },
+    { signal },
+  )
+}

@@ -1,0 +1,115 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { tool } from '../../../scripts/apt/tool.ts'
+import { UsageError } from '../command-line/parse.mjs'
+
+/** What an image says of how it is run. */
+export interface ImageConfig {
+  readonly entrypoint: readonly string[]
+  readonly command: readonly string[]
+  readonly env: readonly string[]
+  readonly cwd: string
+  readonly user: { readonly uid: number; readonly gid: number; readonly additionalGids: readonly number[] }
+}
+
+/** The annotation of an image's tag in index.json (OCI image layout specification). */
+const TAG_ANNOTATION = 'org.opencontainers.image.ref.name'
+
+/** Whether `folder` is an OCI image layout. */
+export function isOciLayout(folder: string): boolean {
+  return existsSync(join(folder, 'oci-layout')) && existsSync(join(folder, 'index.json'))
+}
+
+/** Unpacks one image of a layout below `bundle`: `root` is its root filesystem. Throws {@link UsageError} for its tag. */
+export async function unpackLayout(
+  layout: string,
+  tag: string | undefined,
+  bundle: string,
+): Promise<{ readonly root: string; readonly config: ImageConfig }> {
+  const chosen = chooseTag(layout, tag)
+  await tool('umoci', ['unpack', '--image', `${layout}:${chosen}`, bundle], { debianPackage: 'umoci' })
+  const unpacked = readJson(join(bundle, 'config.json'))
+  const own = imageConfigOf(layout, chosen)
+  return { root: join(bundle, 'rootfs'), config: mergeConfig(own, record(unpacked.process)) }
+}
+
+/** The tag to take: the one asked for, or the only one. */
+export function chooseTag(layout: string, asked: string | undefined): string {
+  const tags = manifestsOf(layout).map(tagOf)
+  const known = tags.filter((tag) => tag !== undefined)
+  if (asked !== undefined) {
+    if (known.includes(asked)) return asked
+    throw new UsageError(`--rootfs ${layout}: no image is tagged ${asked}: it has ${known.join(', ')}`)
+  }
+  const [only] = known
+  if (only === undefined) throw new UsageError(`--rootfs ${layout}: none of its images has a tag`)
+  if (known.length === 1) return only
+  throw new UsageError(
+    `--rootfs ${layout}: it has several images: choose one as ${layout}:TAG of ${known.join(', ')}`,
+  )
+}
+
+/** Entrypoint and Cmd as the image has them; everything else as umoci resolved it against the image's own users. */
+function mergeConfig(
+  own: Readonly<Record<string, unknown>>,
+  process: Readonly<Record<string, unknown>>,
+): ImageConfig {
+  const user = record(process.user)
+  return {
+    entrypoint: strings(own.Entrypoint),
+    command: strings(own.Cmd),
+    env: strings(process.env),
+    cwd: typeof process.cwd === 'string' && process.cwd !== '' ? process.cwd : '/',
+    user: {
+      uid: number(user.uid),
+      gid: number(user.gid),
+      additionalGids: Array.isArray(user.additionalGids) ? user.additionalGids.map(number) : [],
+    },
+  }
+}
+
+function imageConfigOf(layout: string, tag: string): Readonly<Record<string, unknown>> {
+  const descriptor = manifestsOf(layout).find((entry) => tagOf(entry) === tag)
+  const manifest = readBlob(layout, descriptor ?? {})
+  return record(readBlob(layout, record(manifest.config)).config)
+}
+
+function manifestsOf(layout: string): readonly Readonly<Record<string, unknown>>[] {
+  const { manifests } = readJson(join(layout, 'index.json'))
+  return Array.isArray(manifests) ? manifests.map(record) : []
+}
+
+function tagOf(descriptor: Readonly<Record<string, unknown>>): string | undefined {
+  const tag = record(descriptor.annotations)[TAG_ANNOTATION]
+  return typeof tag === 'string' ? tag : undefined
+}
+
+function readBlob(
+  layout: string,
+  descriptor: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  const match = /^([a-z0-9]+):([0-9a-f]+)$/.exec(String(descriptor.digest))
+  if (match === null) throw new UsageError(`--rootfs ${layout}: ${String(descriptor.digest)} is not a digest`)
+  const [, algorithm = '', digest = ''] = match
+  return readJson(join(layout, 'blobs', algorithm, digest))
+}
+
+function readJson(path: string): Readonly<Record<string, unknown>> {
+  try {
+    return record(JSON.parse(readFileSync(path, 'utf8')))
+  } catch (error) {
+    throw new UsageError(`${path}: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+function record(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null ? Object.fromEntries(Object.entries(value)) : {}
+}
+
+function strings(value: unknown): readonly string[] {
+  return Array.isArray(value) ? value.filter((entry) => typeof entry === 'string') : []
+}
+
+function number(value: unknown): number {
+  return typeof value === 'number' ? value : 0
+}

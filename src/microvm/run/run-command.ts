@@ -1,0 +1,153 @@
+import { join } from 'node:path'
+import { ensureContainerRoot } from '../../../rootfs/ensure-image.ts'
+import { raceSignal } from '../../base/signals.ts'
+import type { RunOptions } from '../command-line/parse.mjs'
+import { bootGuest, type Guest, type RunnerEnvironment, withPrivateFolder } from '../guest.ts'
+import { containerRootSource, type GuestParts } from '../guest-spec.ts'
+import type { Vm } from '../vm.ts'
+import { bootFiles } from './boot-files.ts'
+import { openRoot, packRoot } from './container-root.ts'
+import { agentOf, rootPathOf } from './container-session.ts'
+import { containerSpec } from './container-spec.ts'
+import type { Interruptions } from './interruptions.ts'
+import type { Reporter } from './reporter.ts'
+import { runContainer, type Stdio } from './run-container.ts'
+import { terminalSize } from './terminal.ts'
+import { Timings } from './timings.ts'
+import { isDemonstration, type WhatToRun, whatToRun } from './what-to-run.ts'
+
+/** What `./microvm run` works with. */
+export interface RunHost {
+  readonly stdio: Stdio
+  readonly environment: RunnerEnvironment
+  readonly reporter: Reporter
+  readonly interruptions: Interruptions
+}
+
+const CONTAINER_ID = 'container'
+const HOSTNAME = 'microvm'
+const DEFAULT_MEMORY_MIB = { disk: 512, initrd: 1024 } as const
+/** The guest unmounts and stops its container within moments, or never. */
+const POWER_OFF_GRACE_MS = 10_000
+
+/** Runs a container in a microVM of its own and returns the exit status of its process. */
+export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
+  const { interruptions } = host
+  return await withPrivateFolder(async (folder) => {
+    const preparing = prepare(options, folder, host.reporter)
+    const { parts, what } = await raceSignal(preparing, interruptions.signal)
+    const timings = new Timings(() => performance.now())
+    const status = await inGuest({ options, host, parts, what, timings, folder })
+    if (options.json) host.stdio.stderr.write(timings.json())
+    else if (options.timings || isDemonstration(options)) host.stdio.stderr.write(timings.table())
+    return status
+  })
+}
+
+/** Everything that is done before a guest boots. */
+async function prepare(
+  options: RunOptions,
+  folder: string,
+  reporter: Reporter,
+): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
+  const boot = await bootFiles(options, reporter.progress)
+  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, append } = options
+  const common = { boot, machine, memoryMib, cpus, append }
+  if (options.rootfs === undefined) {
+    const containerRoot = await ensureContainerRoot(reporter.progress)
+    return { parts: { ...common, containerRoot }, what: whatToRun(options, undefined) }
+  }
+  const root = await openRoot(options.rootfs, folder)
+  const what = whatToRun(options, root.config)
+  reporter.detail(`packing ${options.rootfs}`)
+  const containerRoot = join(folder, 'container-root.ext4')
+  await packRoot(root.folder, containerRoot)
+  return { parts: { ...common, containerRoot }, what }
+}
+
+interface GuestRun {
+  readonly options: RunOptions
+  readonly host: RunHost
+  readonly parts: Omit<GuestParts, 'link'>
+  readonly what: WhatToRun
+  readonly timings: Timings
+  readonly folder: string
+}
+
+/** Boots the guest, runs the container and powers the guest off; the guest's console is shown when that fails. */
+async function inGuest(run: GuestRun): Promise<number> {
+  const { host, timings } = run
+  let vm: Vm | undefined
+  const started = (running: Vm) => {
+    vm = running
+    running.console.onLine((line) => {
+      timings.end('kernel')
+      host.reporter.console(line)
+    })
+  }
+  try {
+    const { interruptions, environment, reporter } = host
+    const { folder, parts } = run
+    reporter.detail('starting QEMU')
+    const signal = interruptions.signal
+    const guest = await bootGuest({
+      parts,
+      folder,
+      environment,
+      progress: reporter.progress,
+      started,
+      signal,
+    })
+    timings.end('agent')
+    reporter.detail('the agent answers')
+    try {
+      return await containerThenPowerOff(guest, run)
+    } finally {
+      await guest.close()
+    }
+  } catch (error) {
+    if (!host.interruptions.signal.aborted) throw new GuestFailure(error, vm?.console.lines ?? [])
+    throw host.interruptions.signal.reason
+  }
+}
+
+async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<number> {
+  const { host, options, parts, timings, what } = run
+  const agent = agentOf(guest.connection)
+  const signal = AbortSignal.any([host.interruptions.signal, guest.vm.gone])
+  const rootPath = rootPathOf(CONTAINER_ID)
+  const terminal = options.tty ? terminalSize(host.stdio) : undefined
+  const spec = containerSpec({ ...what, id: CONTAINER_ID, hostname: HOSTNAME, rootPath, terminal })
+  const rootDisk = { source: containerRootSource(parts), mountPoint: rootPath }
+  const status = await runContainer({
+    agent,
+    container: { id: CONTAINER_ID, hostname: HOSTNAME, spec, rootDisk },
+    stdio: host.stdio,
+    tty: options.tty,
+    passInput: options.interactive || host.stdio.stdin.isTTY !== true,
+    timings,
+    interruptions: host.interruptions,
+    signal,
+  })
+  try {
+    await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
+    await guest.vm.awaitPowerOff(POWER_OFF_GRACE_MS)
+    timings.end('power-off')
+  } catch (error) {
+    // The container's status stands; the guest is ended either way. It may be gone before it has answered.
+    if (host.interruptions.signal.aborted) throw error
+    host.reporter.detail(`the guest did not power off: ${String(error)}`)
+  }
+  return status
+}
+
+/** The microVM or the container could not be run. */
+export class GuestFailure extends Error {
+  /** The last lines of the guest's console. */
+  readonly consoleLines: readonly string[]
+
+  constructor(cause: unknown, consoleLines: readonly string[]) {
+    super(cause instanceof Error ? cause.message : String(cause), { cause })
+    this.consoleLines = consoleLines
+  }
+}

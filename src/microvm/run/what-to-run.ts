@@ -1,0 +1,43 @@
+import type { RunOptions } from '../command-line/parse.mjs'
+import { UsageError } from '../command-line/parse.mjs'
+import type { ContainerRequest } from './container-spec.ts'
+import type { ImageConfig } from './oci-layout.ts'
+
+/** The part of a container's specification that the command line and the image decide together. */
+export type WhatToRun = Pick<ContainerRequest, 'args' | 'env' | 'cwd' | 'user'>
+
+/** What runs when nothing was named. */
+const DEMONSTRATION = [
+  'sh',
+  '-c',
+  `echo "Hello from a container in a microVM."
+echo "kernel:    $(uname -sr)"
+echo "hostname:  $(hostname)"
+echo "processes: $(ps | tail -n +2 | wc -l) in this container"
+echo "memory:    $(awk '/MemTotal/ { print int($2 / 1024) " MiB" }' /proc/meminfo)"`,
+]
+
+/** Whether nothing was named, neither a command nor a root that may have its own. */
+export function isDemonstration(options: Pick<RunOptions, 'command' | 'rootfs'>): boolean {
+  return options.command.length === 0 && options.rootfs === undefined
+}
+
+/**
+ * The command line over the image over the defaults. A command on the command line takes the place of the image's
+ * command and keeps its entrypoint. Throws {@link UsageError} when there is no command at all.
+ */
+export function whatToRun(
+  options: Pick<RunOptions, 'command' | 'rootfs' | 'env' | 'workdir' | 'user'>,
+  image: ImageConfig | undefined,
+): WhatToRun {
+  const command = options.command.length > 0 ? options.command : (image?.command ?? [])
+  const args = isDemonstration(options) ? DEMONSTRATION : [...(image?.entrypoint ?? []), ...command]
+  if (args.length === 0) throw new UsageError('this root filesystem has no command of its own: name one')
+  const nobodyElse = { uid: 0, gid: 0, additionalGids: [] }
+  return {
+    args,
+    env: [...(image?.env ?? []), ...options.env],
+    cwd: options.workdir ?? image?.cwd ?? '/',
+    user: options.user === undefined ? (image?.user ?? nobodyElse) : { ...options.user, additionalGids: [] },
+  }
+}

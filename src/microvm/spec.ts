@@ -1,0 +1,129 @@
+import type { SpecKey } from './spec-key.ts'
+
+/**
+ * The one description a virtual machine is made from. What the guest sees (`board`, `devices`) is kept apart from
+ * how this host provides it (`backends`): a backend can be replaced and the guest notices nothing. Plain data, so it
+ * can be written to a file and compared.
+ */
+export interface VmSpec {
+  readonly board: Board
+  /** Frontends: the devices in the guest, each naming its backend. */
+  readonly devices: Readonly<Record<SpecKey, Device>>
+  /** Backends: each is used by exactly one device. */
+  readonly backends: Readonly<Record<SpecKey, Backend>>
+}
+
+/** `q35` and `pc` have a PCI bus; `microvm` has virtio-mmio devices only, found by their order. */
+export type Machine = 'q35' | 'pc' | 'microvm'
+
+/** The machine without its devices, and what it boots. */
+export interface Board {
+  readonly machine: Machine
+  readonly memoryMib: number
+  readonly cpus: number
+  /** Path of a bzImage on this host. */
+  readonly kernel: string
+  readonly initrd: string | undefined
+  readonly commandLine: string
+}
+
+/** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */
+export type Device = DiskDevice | NicDevice | VsockDevice | SerialDevice | FirmwareDevice | RootPortDevice
+
+/** A virtio-blk disk. On machine `microvm` disks are named vda, vdb … in the order of their keys in the spec. */
+export interface DiskDevice {
+  readonly kind: 'disk'
+  readonly slot: number
+  /** Up to 20 characters, shown in /sys/block/…/serial. */
+  readonly serial: string
+  readonly backend: SpecKey
+}
+
+/** A virtio-net card. */
+export interface NicDevice {
+  readonly kind: 'nic'
+  readonly slot: number
+  readonly mac: string
+  readonly backend: SpecKey
+}
+
+/** A virtio-vsock device. */
+export interface VsockDevice {
+  readonly kind: 'vsock'
+  readonly slot: number
+  /** The guest's context id, 3 or above. */
+  readonly cid: number
+  readonly backend: SpecKey
+}
+
+/** A 16550 serial port; the first in the spec is ttyS0. */
+export interface SerialDevice {
+  readonly kind: 'serial'
+  readonly backend: SpecKey
+}
+
+/** An item of the firmware configuration device, found below /sys/firmware/qemu_fw_cfg/by_name. */
+export interface FirmwareDevice {
+  readonly kind: 'fw-cfg'
+  /** Such as `opt/com.example/settings`; names of one's own begin with `opt/`. */
+  readonly name: string
+  readonly backend: SpecKey
+}
+
+/** A PCIe port of machine `q35` into which a device can be plugged while the guest runs. */
+export interface RootPortDevice {
+  readonly kind: 'root-port'
+  readonly slot: number
+}
+
+/** How this host provides a device. */
+export type Backend =
+  | FileBackend
+  | UserNetworkBackend
+  | TapBackend
+  | VhostVsockBackend
+  | VhostUserBackend
+  | ConsoleBackend
+  | ContentBackend
+
+/** A raw file or block device below a disk. */
+export interface FileBackend {
+  readonly kind: 'file'
+  readonly path: string
+  /** `scratch`: the guest may write, and what it wrote is thrown away with the machine. */
+  readonly access: 'read-only' | 'read-write' | 'scratch'
+}
+
+/** QEMU's own network stack; `forwards` lead from a port on this host's loopback into the guest. */
+export interface UserNetworkBackend {
+  readonly kind: 'user-network'
+  readonly forwards: readonly { readonly hostPort: number; readonly guestPort: number }[]
+}
+
+/** An existing tap interface of this host. */
+export interface TapBackend {
+  readonly kind: 'tap'
+  readonly interfaceName: string
+}
+
+/** The kernel's /dev/vhost-vsock. */
+export interface VhostVsockBackend {
+  readonly kind: 'vhost-vsock'
+}
+
+/** A vhost-user daemon that listens at `socket`; the guest's memory is shared with it. */
+export interface VhostUserBackend {
+  readonly kind: 'vhost-user'
+  readonly socket: string
+}
+
+/** The serial port's output comes out of QEMU's stdout, where the runner collects it. */
+export interface ConsoleBackend {
+  readonly kind: 'console'
+}
+
+/** What a firmware item holds: a file's bytes. */
+export interface ContentBackend {
+  readonly kind: 'content'
+  readonly path: string
+}

@@ -1,0 +1,42 @@
+import { spawnSync } from 'node:child_process'
+import { accessSync, constants } from 'node:fs'
+import { delimiter, join } from 'node:path'
+import { extractPackage, fetchPackages } from '../../../scripts/apt.ts'
+import { cached } from '../../../scripts/cache.ts'
+import { AgentError } from '../../base/errors.ts'
+
+const PROGRAM = 'vhost-device-vsock'
+
+/**
+ * The path of vhost-device-vsock: on PATH, or from Debian sid, whose package is fetched through apt's signatures,
+ * unpacked below build/ and never installed. Later runs find it there. Throws when it can be had from neither.
+ */
+export async function findVsockDaemon(progress: (line: string) => void): Promise<string> {
+  const installed = (process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, PROGRAM))
+  const found = installed.find(isExecutable)
+  if (found !== undefined) return found
+  const [fetched] = await fetchPackages({ suite: 'sid', packages: [PROGRAM], progress })
+  if (fetched === undefined) throw new AgentError('UNAVAILABLE', `Debian sid gave no package ${PROGRAM}`)
+  const folder = await cached(PROGRAM, { values: [fetched.version] }, async (target) => {
+    await extractPackage(fetched.path, target)
+    checkItStarts(join(target, 'usr/bin', PROGRAM))
+  })
+  return join(folder, 'usr/bin', PROGRAM)
+}
+
+/** The package was made for a newer Debian: what it depends on is there when the program starts. */
+function checkItStarts(program: string): void {
+  const result = spawnSync(program, ['--version'], { encoding: 'utf8', timeout: 10_000 })
+  if (result.status === 0) return
+  const reason = result.error?.message ?? result.stderr.trim()
+  throw new AgentError('UNAVAILABLE', `${PROGRAM} of Debian sid does not start on this machine: ${reason}`)
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,22 @@
+import type { Duplex } from 'node:stream'
+import type { Backend, Device } from '../spec.ts'
+import type { SpecKey } from '../spec-key.ts'
+
+/** The way from this host to a guest's agent: a device of the machine, and how to connect through it. */
+export interface GuestLink {
+  /** The device that the machine gets, in PCI slot `slot`, with the backend of key `backend`. */
+  device(slot: number, backend: SpecKey): Device
+  readonly backend: Backend
+  /** Words for the kernel command line. */
+  readonly commandLine: readonly string[]
+  /**
+   * Connects to the agent. Rejects with UNAVAILABLE until it listens; through `tcp` a connection may also be made
+   * and closed again until then.
+   */
+  connect(signal: AbortSignal): Promise<Duplex>
+  /** Ends what this link started. */
+  close(): Promise<void>
+}
+
+/** The agent's port, on vsock and on TCP. */
+export const AGENT_PORT = 1024

@@ -1,0 +1,44 @@
+import type { Duplex } from 'node:stream'
+import { AgentError } from '../../base/errors.ts'
+
+/** The answer is `OK <port>`; anything longer is something else talking. */
+const LONGEST_ANSWER = 32
+
+/**
+ * Asks the vsock daemon behind `socket` for the guest's `port` ("hybrid vsock", docs/vsock.md of Firecracker): sends
+ * `CONNECT <port>`, reads `OK <port>`, and leaves every byte after it in the stream. Rejects with UNAVAILABLE when the
+ * connection is closed instead, which is what happens until the guest listens.
+ */
+export async function hybridHandshake(socket: Duplex, port: number, signal: AbortSignal): Promise<void> {
+  socket.write(`CONNECT ${port}\n`)
+  const answer = await readLine(socket, signal)
+  if (!/^OK \d+$/.test(answer)) {
+    throw new AgentError('INTERNAL', `vsock port ${port}: the daemon answered ${JSON.stringify(answer)}`)
+  }
+}
+
+function readLine(socket: Duplex, signal: AbortSignal): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>()
+  let received = Buffer.alloc(0)
+  const onReadable = () => {
+    const chunk: unknown = socket.read()
+    if (!Buffer.isBuffer(chunk)) return
+    received = Buffer.concat([received, chunk])
+    const end = received.indexOf('\n')
+    if (end === -1 && received.length <= LONGEST_ANSWER) return
+    if (end === -1) return reject(new AgentError('INTERNAL', 'vsock: the daemon answered no line'))
+    const rest = received.subarray(end + 1)
+    if (rest.length > 0) socket.unshift(rest)
+    resolve(received.subarray(0, end).toString('latin1'))
+  }
+  const onEnd = () => reject(new AgentError('UNAVAILABLE', 'vsock: the guest does not listen yet'))
+  const onError = (error: Error) => reject(new AgentError('UNAVAILABLE', `vsock: ${error.message}`))
+  const onAbort = () => reject(signal.reason)
+  socket.on('readable', onReadable).once('end', onEnd).once('close', onEnd).once('error', onError)
+  signal.addEventListener('abort', onAbort, { once: true })
+  if (signal.aborted) onAbort()
+  return promise.finally(() => {
+    socket.off('readable', onReadable).off('end', onEnd).off('close', onEnd).off('error', onError)
+    signal.removeEventListener('abort', onAbort)
+  })
+}

@@ -1,0 +1,37 @@
+import { createServer } from 'node:net'
+import { AgentError } from '../../base/errors.ts'
+import { connectSocket } from '../connect-socket.ts'
+import { AGENT_PORT, type GuestLink } from './guest-link.ts'
+
+/** The guest's address in QEMU's user network. */
+const GUEST_ADDRESS = '10.0.2.15'
+/** `ip=` of the kernel (Documentation/admin-guide/nfs/nfsroot.rst): address, gateway, mask, interface, no DHCP. */
+const GUEST_NETWORK = `ip=${GUEST_ADDRESS}::10.0.2.2:255.255.255.0::eth0:off`
+/** Locally administered. */
+const GUEST_MAC = '52:54:00:00:00:02'
+
+/** Without any vsock: the agent listens on TCP in QEMU's user network, forwarded from a port of this host's loopback. */
+export async function tcpLink(): Promise<GuestLink> {
+  const hostPort = await freePort()
+  return {
+    device: (slot, backend) => ({ kind: 'nic', slot, mac: GUEST_MAC, backend }),
+    backend: { kind: 'user-network', forwards: [{ hostPort, guestPort: AGENT_PORT }] },
+    commandLine: [`agent.server_addr=tcp://0.0.0.0:${AGENT_PORT}`, GUEST_NETWORK],
+    connect: (signal) => connectSocket({ host: '127.0.0.1', port: hostPort, noDelay: true }, signal),
+    close: async () => {},
+  }
+}
+
+/** A port that was free a moment ago: QEMU cannot choose one itself and tell. */
+async function freePort(): Promise<number> {
+  const server = createServer()
+  const listening = Promise.withResolvers<void>()
+  server.once('error', listening.reject).listen(0, '127.0.0.1', listening.resolve)
+  await listening.promise
+  const address = server.address()
+  const closed = Promise.withResolvers<void>()
+  server.close(() => closed.resolve())
+  await closed.promise
+  if (address !== null && typeof address === 'object') return address.port
+  throw new AgentError('INTERNAL', 'a TCP server without a port')
+}

@@ -1,0 +1,23 @@
+import { buildAgent } from '../../../scripts/build-agent.ts'
+import { loadNative } from '../../os/native.ts'
+import { linuxSockets } from '../../os/sockets.ts'
+import { linuxStreams } from '../../os/streams.ts'
+import { AGENT_PORT, type GuestLink } from './guest-link.ts'
+
+/** Context ids below 3 are taken; the pid keeps the guests of one host apart. */
+const FIRST_CID = 3
+
+/** Through /dev/vhost-vsock: the kernel connects the guest, and AF_VSOCK reaches it. */
+export async function vhostLink(): Promise<GuestLink> {
+  const cid = FIRST_CID + process.pid
+  // Node knows no AF_VSOCK: the agent's own addon does.
+  const native = loadNative(await buildAgent())
+  const sockets = linuxSockets(native, linuxStreams(native))
+  return {
+    device: (slot, backend) => ({ kind: 'vsock', slot, cid, backend }),
+    backend: { kind: 'vhost-vsock' },
+    commandLine: [],
+    connect: (signal) => sockets.connectVsock({ cid, port: AGENT_PORT }, signal),
+    close: async () => {},
+  }
+}
