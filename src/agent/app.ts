@@ -6,6 +6,7 @@ import { AgentServiceDefinition } from '../gen/agent.ts'
 import { HealthDefinition } from '../gen/health.ts'
 import { createGuestHandlers } from '../handlers/guest/details.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
+import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
@@ -25,6 +26,9 @@ import { agentEntries } from './service/table.ts'
 import { stopAgent, stopRequested } from './stop.ts'
 import { parseServerAddress } from './transport/server-address.ts'
 import { startTransport } from './transport/transport.ts'
+
+/** Bundles, mount points and shared folders (spec E.5). */
+const SHARED_ROOT = '/run/kata-containers'
 
 /** What the process was started with. */
 export interface AgentStart {
@@ -105,7 +109,12 @@ interface Service {
 
 function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () => void): Service {
   const runtime = runtimeChoice(config.runtime)
-  const storage = createStorageHandlers({ os, log, hotplugTimeoutMs: config.hotplugTimeoutMs })
+  const storage = createStorageHandlers({
+    os,
+    log,
+    allowedRoots: [SHARED_ROOT],
+    hotplugTimeoutMs: config.hotplugTimeoutMs,
+  })
   const sandbox = createSandboxHandlers({
     os,
     log,
@@ -114,14 +123,21 @@ function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () =
     config: {
       runtime,
       containerPipeSizeBytes: config.containerPipeSizeBytes,
-      sharedRoot: '/run/kata-containers',
+      sharedRoot: SHARED_ROOT,
       sandboxNamespaceDir: '/run/sandbox-ns',
       runtimeRoot: '/run/microvm-agent',
       initMode: given.init,
       restarted: (given.channel?.restarts ?? 0) > 0,
     },
   })
-  const guest = createGuestHandlers({ os, runtime, initMode: given.init, version: packageJson.version })
+  const guest = createGuestHandlers({
+    os,
+    log,
+    runtime,
+    initMode: given.init,
+    version: packageJson.version,
+    storageHandlers: STORAGE_DRIVER_NAMES,
+  })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
   return {
     methods: mergeTables(

@@ -1,0 +1,36 @@
+import { messageOf } from '../../base/errors.ts'
+import type { GuestDependencies } from './details.ts'
+
+const TIMEOUT_MS = 10_000
+
+/**
+ * Whether the OCI runtime was built with seccomp: from its `features`, or with a version that lacks that command from
+ * what `--version` lists. A runtime that cannot be asked counts as one without.
+ */
+export async function runtimeHasSeccomp({
+  os,
+  log,
+  runtime,
+}: Pick<GuestDependencies, 'os' | 'log' | 'runtime'>): Promise<boolean> {
+  try {
+    const features = await os.tools.run([runtime.binary, 'features'], { timeoutMs: TIMEOUT_MS })
+    if (features.exitCode === 0) return seccompOfFeatures(features.stdout)
+    const version = await os.tools.run([runtime.binary, '--version'], { timeoutMs: TIMEOUT_MS })
+    return /\+SECCOMP|libseccomp:/.test(version.stdout)
+  } catch (error) {
+    log.warn('the runtime does not tell its features', { runtime: runtime.binary, error: messageOf(error) })
+    return false
+  }
+}
+
+/** `linux.seccomp.enabled` of the document (OCI runtime specification, features.md). */
+function seccompOfFeatures(json: string): boolean {
+  const document: unknown = JSON.parse(json)
+  return propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'enabled') === true
+}
+
+function propertyOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null
+    ? Object.entries(value).find(([key]) => key === name)?.[1]
+    : undefined
+}

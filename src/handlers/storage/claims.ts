@@ -1,0 +1,92 @@
+import { raceSignal } from '../../base/signals.ts'
+import { type Attachment, detach, isThere } from './attachment.ts'
+import type { StorageDependencies } from './driver.ts'
+
+interface Entry {
+  claims: number
+  /** Once claimed with `shared`, it stays until the sandbox ends. */
+  shared: boolean
+  /** Set once attached. */
+  attachment: Attachment | undefined
+  /** Attaching or detaching, while that goes on; never rejects. Whoever comes then waits for its end. */
+  transition: Promise<void> | undefined
+}
+
+/** How one claim is made good. */
+export interface Claim {
+  readonly mountPoint: string
+  readonly shared: boolean
+  readonly attach: () => Promise<Attachment>
+}
+
+/** Who uses which mount point: the first claim attaches, the last one that is given up detaches (spec E.1). */
+export class StorageClaims {
+  readonly #entries = new Map<string, Entry>()
+  readonly #os: StorageDependencies['os']
+
+  constructor(os: StorageDependencies['os']) {
+    this.#os = os
+  }
+
+  /**
+   * Claims a mount point. While another call attaches or detaches it, this one waits for the outcome; when that
+   * attaching failed, this one tries by itself. Throws what attaching threw or `signal` is aborted with; no claim is
+   * left then.
+   */
+  async claim(claim: Claim, signal: AbortSignal): Promise<void> {
+    for (;;) {
+      const entry = this.#entries.get(claim.mountPoint)
+      if (entry?.transition !== undefined) {
+        await raceSignal(entry.transition, signal)
+      } else if (entry?.attachment !== undefined && entry.claims > 0) {
+        entry.claims += 1
+        entry.shared ||= claim.shared
+        return
+      } else {
+        return this.#attach(claim, entry?.attachment)
+      }
+    }
+  }
+
+  /** Gives one claim up. Throws when nothing is claimed there, or when the last claim's storage cannot be taken away. */
+  async giveUp(mountPoint: string): Promise<void> {
+    const entry = this.#entries.get(mountPoint)
+    if (entry?.attachment === undefined || entry.claims === 0) {
+      throw new Error(`${mountPoint} is not in use`)
+    }
+    entry.claims -= 1
+    if (entry.claims > 0 || entry.shared || entry.attachment.keep) return
+    await this.#detach(entry, entry.attachment)
+  }
+
+  /** The first claim; `left` is what nobody has used for a while. */
+  async #attach({ mountPoint, shared, attach }: Claim, left: Attachment | undefined): Promise<void> {
+    const done = Promise.withResolvers<void>()
+    const entry: Entry = { claims: 1, shared, attachment: undefined, transition: done.promise }
+    this.#entries.set(mountPoint, entry)
+    try {
+      // Somebody may have cleaned up below the root meanwhile.
+      const usable = left !== undefined && (await isThere(this.#os, left))
+      entry.attachment = usable ? left : await attach()
+    } catch (error) {
+      this.#entries.delete(mountPoint)
+      throw error
+    } finally {
+      entry.transition = undefined
+      done.resolve()
+    }
+  }
+
+  /** What cannot be taken away remains known, so that it is not mounted over. */
+  async #detach(entry: Entry, attachment: Attachment): Promise<void> {
+    const done = Promise.withResolvers<void>()
+    entry.transition = done.promise
+    try {
+      await detach(this.#os, attachment)
+      this.#entries.delete(attachment.mountPoint)
+    } finally {
+      entry.transition = undefined
+      done.resolve()
+    }
+  }
+}

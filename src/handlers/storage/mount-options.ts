@@ -1,0 +1,83 @@
+import { AgentError } from '../../base/errors.ts'
+import type { MountFlag } from '../../os/os.ts'
+
+/** Mount options as mount(2) takes them. */
+export interface MountOptions {
+  readonly flags: readonly MountFlag[]
+  /** What the file system itself reads. */
+  readonly data: string
+}
+
+/** mount(2) copies one page, its closing NUL included. */
+const LONGEST_DATA_BYTES = 4095
+
+/** Words that set flags (spec E.2). */
+const SETTING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
+  ['bind', ['bind']],
+  ['dirsync', ['dirsync']],
+  ['iversion', ['i_version']],
+  ['mand', ['mandlock']],
+  ['noatime', ['noatime']],
+  ['nodev', ['nodev']],
+  ['nodiratime', ['nodiratime']],
+  ['noexec', ['noexec']],
+  ['nosuid', ['nosuid']],
+  ['private', ['private']],
+  ['rbind', ['bind', 'rec']],
+  ['relatime', ['relatime']],
+  ['remount', ['remount']],
+  ['ro', ['ro']],
+  ['rprivate', ['private', 'rec']],
+  ['rshared', ['shared', 'rec']],
+  ['rslave', ['slave', 'rec']],
+  ['runbindable', ['unbindable', 'rec']],
+  ['shared', ['shared']],
+  ['silent', ['silent']],
+  ['slave', ['slave']],
+  ['strictatime', ['strictatime']],
+  ['sync', ['synchronous']],
+  ['unbindable', ['unbindable']],
+])
+
+/** Words that clear flags set before them. */
+const CLEARING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
+  ['async', ['synchronous']],
+  ['atime', ['noatime']],
+  ['defaults', []],
+  ['dev', ['nodev']],
+  ['diratime', ['nodiratime']],
+  ['exec', ['noexec']],
+  ['loud', ['silent']],
+  ['noiversion', ['i_version']],
+  ['nomand', ['mandlock']],
+  ['norelatime', ['relatime']],
+  ['nostrictatime', ['strictatime']],
+  ['rw', ['ro']],
+  ['suid', ['nosuid']],
+])
+
+/**
+ * Parts options into flags and data (spec E.2). Throws INVALID_ARGUMENT for `loop` and for data that is longer than
+ * the kernel takes.
+ */
+export function parseMountOptions(options: readonly string[]): MountOptions {
+  const flags = new Set<MountFlag>()
+  const data: string[] = []
+  for (const option of options) {
+    if (option === 'loop') throw new AgentError('INVALID_ARGUMENT', "mount option 'loop' is not supported")
+    const set = SETTING.get(option)
+    const clear = CLEARING.get(option)
+    if (set === undefined && clear === undefined) data.push(option)
+    for (const flag of set ?? []) flags.add(flag)
+    for (const flag of clear ?? []) flags.delete(flag)
+  }
+  const joined = data.join(',')
+  const bytes = Buffer.byteLength(joined)
+  if (bytes > LONGEST_DATA_BYTES) {
+    throw new AgentError(
+      'INVALID_ARGUMENT',
+      `mount options of ${bytes} bytes: mount takes ${LONGEST_DATA_BYTES}`,
+    )
+  }
+  return { flags: [...flags], data: joined }
+}

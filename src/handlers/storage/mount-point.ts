@@ -1,0 +1,41 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Files } from '../../os/os.ts'
+
+/**
+ * Checks a mount point of the host's request: an absolute path in plain form, below one of `roots`, and no symbolic
+ * link on the way from the root to it. Throws INVALID_ARGUMENT naming the path.
+ */
+export async function checkMountPoint(files: Files, path: string, roots: readonly string[]): Promise<void> {
+  if (!isPlainAbsolute(path)) throw refused(path, 'it is not an absolute path without . and ..')
+  const root = roots.find((each) => path.startsWith(`${each}/`))
+  if (root === undefined) throw refused(path, `it is not below ${roots.join(' or ')}`)
+  await checkNoLinks(files, path, root)
+}
+
+/**
+ * Every component below the root must be a real directory as far as it exists; the last one may be anything but a link.
+ */
+async function checkNoLinks(files: Files, path: string, root: string): Promise<void> {
+  const components = path.slice(root.length + 1).split('/')
+  let place = root
+  for (const [index, component] of components.entries()) {
+    place = `${place}/${component}`
+    const kind = (await files.lstat(place))?.kind
+    if (kind === undefined) return
+    if (kind === 'symlink') throw refused(path, `${place} is a symbolic link`)
+    if (kind !== 'directory' && index < components.length - 1) throw refused(path, `${place} is no directory`)
+  }
+}
+
+function isPlainAbsolute(path: string): boolean {
+  const [first, ...components] = path.split('/')
+  return (
+    first === '' &&
+    !path.includes('\0') &&
+    components.every((component) => component !== '' && component !== '.' && component !== '..')
+  )
+}
+
+function refused(path: string, reason: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', `mount point '${path}' refused: ${reason}`)
+}

@@ -1,0 +1,95 @@
+import { dirname } from 'node:path/posix'
+import { AgentError } from '../../base/errors.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { Storage } from '../../gen/agent.ts'
+import type { Files, MountFlag } from '../../os/os.ts'
+import type { StorageDependencies } from './driver.ts'
+import { applyFsGroup } from './fs-group.ts'
+import { type MountOptions, parseMountOptions } from './mount-options.ts'
+import { checkMountPoint } from './mount-point.ts'
+
+/** What is mounted, and where. */
+export type MountRequest = Pick<Storage, 'source' | 'fstype' | 'options' | 'mountPoint' | 'fsGroup'>
+
+/**
+ * The mount step of all drivers that mount (spec E.2): creates the mount point, mounts, calls `finish` for what the
+ * driver still has to do to it, and applies the group. Throws INVALID_ARGUMENT when the request lacks something,
+ * INTERNAL with the kernel's word, or what `signal` is aborted with; then nothing is left mounted or created.
+ */
+export async function mountStorage(
+  request: MountRequest,
+  dependencies: StorageDependencies,
+  signal: AbortSignal,
+  finish: () => Promise<void> = async () => {},
+): Promise<void> {
+  for (const name of ['source', 'mountPoint', 'fstype'] as const) {
+    if (request[name] === '')
+      throw new AgentError('INVALID_ARGUMENT', `storage ${request.mountPoint}: no ${name}`)
+  }
+  const options = parseMountOptions(request.options)
+  const { os, log, allowedRoots } = dependencies
+  const undo = new UndoList(log)
+  try {
+    await createMountPoint(os.files, request, undo)
+    // Looked at again now that all of it exists: a link may have been made meanwhile.
+    await checkMountPoint(os.files, request.mountPoint, allowedRoots)
+    signal.throwIfAborted()
+    await mount(request, options, dependencies, undo)
+    await finish()
+    if (request.fsGroup !== undefined) {
+      const readOnly = options.flags.includes('ro')
+      await applyFsGroup({ root: request.mountPoint, group: request.fsGroup, readOnly }, dependencies, signal)
+    }
+    signal.throwIfAborted()
+    undo.keep()
+  } catch (error) {
+    await undo.run()
+    throw error
+  }
+}
+
+async function createMountPoint(files: Files, request: MountRequest, undo: UndoList): Promise<void> {
+  const { mountPoint, fstype, source } = request
+  if ((await files.lstat(mountPoint)) !== undefined) return
+  await files.makeDirectories(dirname(mountPoint), 0o755)
+  if (fstype === 'bind' && (await files.stat(source))?.kind !== 'directory') {
+    await files.write(mountPoint, '')
+    undo.add('remove mount point', () => files.removeFile(mountPoint))
+  } else {
+    await files.makeDirectory(mountPoint, 0o755)
+    undo.add('remove mount point', () => files.removeDirectory(mountPoint))
+  }
+}
+
+/**
+ * One mount(2), and more where the kernel would drop flags without a word: a new bind mount ignores all but `rec`, and
+ * propagation is changed by a call of its own (man 2 mount).
+ */
+async function mount(
+  { source, mountPoint: target, fstype: type }: MountRequest,
+  { flags, data }: MountOptions,
+  { os }: StorageDependencies,
+  undo: UndoList,
+): Promise<void> {
+  const propagation = flags.filter((flag) => PROPAGATION.has(flag))
+  const ordinary = flags.filter((flag) => !PROPAGATION.has(flag) && flag !== 'rec')
+  const recursive = flags.filter((flag) => flag === 'rec')
+  const isBind = ordinary.includes('bind')
+  const isNew = !ordinary.includes('remount')
+  await os.mounts.mount({
+    source,
+    target,
+    type,
+    flags: isBind ? [...ordinary, ...recursive] : ordinary,
+    data,
+  })
+  if (isNew) undo.add('unmount', () => os.mounts.unmount(target))
+  if (isBind && isNew && ordinary.length > 1) {
+    await os.mounts.mount({ source, target, type, flags: ['remount', ...ordinary], data: '' })
+  }
+  for (const change of propagation) {
+    await os.mounts.mount({ source: 'none', target, type: '', flags: [change, ...recursive], data: '' })
+  }
+}
+
+const PROPAGATION: ReadonlySet<MountFlag> = new Set<MountFlag>(['private', 'shared', 'slave', 'unbindable'])

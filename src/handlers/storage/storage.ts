@@ -1,0 +1,76 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { Storage } from '../../gen/agent.ts'
+import { StorageClaims } from './claims.ts'
+import type { StorageDependencies } from './driver.ts'
+import { storageDriver } from './index.ts'
+import { checkMountPoint } from './mount-point.ts'
+
+/** Attaches the storages of requests and takes them away again (spec E). */
+export interface StorageHandlers {
+  /**
+   * Attaches them in their order; a mount point that is attached already only gains a user. All or nothing: when one
+   * fails, or `signal` is aborted, those before it are given up again. `owner` is the container's id, for the log.
+   */
+  attach(storages: readonly Storage[], owner: string, signal: AbortSignal): Promise<AttachedStorages>
+  /**
+   * Gives them up, the last first; what nobody uses any more is unmounted, but what is shared, `local` or `ephemeral`
+   * stays until the sandbox's root is cleared. To be called once. Tries all, then throws INTERNAL naming what failed.
+   */
+  release(attached: AttachedStorages): Promise<void>
+}
+
+/** The storages of one request, in its order. */
+export interface AttachedStorages {
+  readonly mountPoints: readonly string[]
+}
+
+/** Builds the storage handlers around an empty set of claims. */
+export function createStorageHandlers(dependencies: StorageDependencies): StorageHandlers {
+  const claims = new StorageClaims(dependencies.os)
+
+  async function attachOne(storage: Storage, owner: string, signal: AbortSignal): Promise<void> {
+    const { mountPoint, driver: name, shared } = storage
+    const driver = storageDriver(name)
+    checkText(storage)
+    await checkMountPoint(dependencies.os.files, mountPoint, dependencies.allowedRoots)
+    const attach = () => driver.attach(storage, dependencies, signal)
+    await claims.claim({ mountPoint, shared, attach }, signal)
+    dependencies.log.debug('storage attached', { driver: name, mountPoint, owner })
+  }
+
+  return {
+    async attach(storages, owner, signal) {
+      const undo = new UndoList(dependencies.log)
+      try {
+        for (const storage of storages) {
+          signal.throwIfAborted()
+          await attachOne(storage, owner, signal)
+          undo.add(`release ${storage.mountPoint}`, () => claims.giveUp(storage.mountPoint))
+        }
+        return { mountPoints: storages.map(({ mountPoint }) => mountPoint) }
+      } catch (error) {
+        await undo.run()
+        throw error
+      }
+    },
+
+    async release({ mountPoints }) {
+      const failures: unknown[] = []
+      for (const mountPoint of mountPoints.toReversed()) {
+        await claims.giveUp(mountPoint).catch((error) => failures.push(error))
+      }
+      if (failures.length === 0) return
+      throw new AgentError('INTERNAL', `storage not released: ${failures.map(messageOf).join('; ')}`, {
+        cause: failures[0],
+      })
+    },
+  }
+}
+
+/** The kernel would end a text at its first NUL and mount something else than was asked for. */
+function checkText({ source, fstype, options, driverOptions, mountPoint }: Storage): void {
+  const bad = [source, fstype, ...options, ...driverOptions].find((text) => text.includes('\0'))
+  if (bad === undefined) return
+  throw new AgentError('INVALID_ARGUMENT', `storage ${mountPoint}: ${JSON.stringify(bad)} contains a NUL`)
+}
