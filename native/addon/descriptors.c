@@ -1,0 +1,84 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "addon.h"
+#include "arguments.h"
+#include "watch.h"
+
+static napi_value open_pipe(napi_env env, napi_callback_info info) {
+  (void)info;
+  int pair[2];
+  if (pipe2(pair, O_CLOEXEC) != 0) return call_result(env, -1);
+  return pair_value(env, pair);
+}
+
+static napi_value set_pipe_size(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  int size = integer_argument(&arguments, 1);
+  if (arguments.bad) return NULL;
+  return call_result(env, fcntl(fd, F_SETPIPE_SZ, size));
+}
+
+static napi_value set_non_blocking(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  bool non_blocking = boolean_argument(&arguments, 1);
+  if (arguments.bad) return NULL;
+  int flags = fcntl(fd, F_GETFL);
+  if (flags == -1) return call_result(env, -1);
+  flags = non_blocking ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
+  return call_result(env, fcntl(fd, F_SETFL, flags));
+}
+
+static napi_value duplicate(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  return call_result(env, fcntl(fd, F_DUPFD_CLOEXEC, 3));
+}
+
+static napi_value read_once(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  int64_t most = integer_argument(&arguments, 1);
+  if (arguments.bad) return NULL;
+  char *scratch = addon_of(env)->scratch;
+  ssize_t length = read(fd, scratch, most < 0 ? 0 : most < SCRATCH_BYTES ? most : SCRATCH_BYTES);
+  if (length == -1) return call_result(env, -1);
+  napi_value buffer = NULL;
+  napi_create_buffer_copy(env, length, scratch, NULL, &buffer);
+  return buffer;
+}
+
+static napi_value write_once(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  size_t length;
+  int fd = integer_argument(&arguments, 0);
+  const void *bytes = bytes_argument(&arguments, 1, &length);
+  if (arguments.bad) return NULL;
+  return call_result(env, write(fd, bytes, length));
+}
+
+static napi_value close_descriptor(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  /* The loop would go on with whatever file gets the number next. */
+  if (watch_is_pending(addon_of(env), fd)) return integer_value(env, -EBUSY);
+  return call_result(env, close(fd));
+}
+
+const struct addon_function descriptor_functions[] = {
+    {"pipe", open_pipe},       {"setPipeSize", set_pipe_size}, {"setNonBlocking", set_non_blocking},
+    {"duplicate", duplicate},  {"read", read_once},            {"write", write_once},
+    {"close", close_descriptor}, {NULL, NULL},
+};

@@ -1,0 +1,137 @@
+/*
+ * Pipe to socket goes by splice(2), without a copy in user space. Everything else (socket to pipe, which not every kind
+ * of socket can splice, and ptys) is read and written. Nothing is read while something waits to be written, so that
+ * what is on its way is bounded, and back-pressure is the kernel's.
+ */
+#define _GNU_SOURCE
+#include "relay-stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A pipe of the largest size that is usual is emptied by one call. */
+#define SPLICE_BYTES (1024 * 1024)
+#define CALLS_PER_TURN 16
+
+static int make_non_blocking(int fd) {
+  int flags = fcntl(fd, F_GETFL);
+  return flags == -1 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == -1 ? -errno : 0;
+}
+
+/* 0 or -errno: EINVAL for what has no readiness to wait for. */
+static int check(int fd) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) return -errno;
+  return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISCHR(status.st_mode) ? 0 : -EINVAL;
+}
+
+static bool is_pipe(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+int stream_open(struct stream *stream, int source, int target) {
+  int result = check(source);
+  if (result == 0) result = check(target);
+  if (result == 0) result = make_non_blocking(source);
+  if (result == 0) result = make_non_blocking(target);
+  if (result != 0) return result;
+  memset(stream, 0, sizeof *stream);
+  stream->source = source;
+  stream->target = target;
+  stream->can_splice = is_pipe(source);
+  return 0;
+}
+
+void stream_close(struct stream *stream) {
+  free(stream->unsent);
+  stream->unsent = NULL;
+  close(stream->source);
+  close(stream->target);
+}
+
+static enum stream_state end(struct stream *stream, int error) {
+  stream->error = error;
+  return STREAM_ENDED;
+}
+
+/* splice(2) does not tell which side it would have waited for. */
+static enum stream_state what_is_missing(struct stream *stream) {
+  struct pollfd source = {.fd = stream->source, .events = POLLIN};
+  return poll(&source, 1, 0) == 1 ? STREAM_WAITS_FOR_TARGET : STREAM_WAITS_FOR_SOURCE;
+}
+
+static enum stream_state splice_once(struct stream *stream) {
+  ssize_t moved =
+      splice(stream->source, NULL, stream->target, NULL, SPLICE_BYTES, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+  if (moved > 0) {
+    stream->moved_bytes += (uint64_t)moved;
+    return STREAM_HAS_MORE;
+  }
+  if (moved == 0) return end(stream, 0);
+  if (errno == EINTR) return STREAM_HAS_MORE;
+  if (errno == EAGAIN) return what_is_missing(stream);
+  if (errno != EINVAL) return end(stream, errno);
+  stream->can_splice = false;
+  return STREAM_HAS_MORE;
+}
+
+static enum stream_state write_unsent(struct stream *stream) {
+  ssize_t written = write(stream->target, stream->unsent + stream->unsent_offset, stream->unsent_length);
+  if (written == -1) {
+    if (errno == EAGAIN) return STREAM_WAITS_FOR_TARGET;
+    return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno);
+  }
+  stream->moved_bytes += (uint64_t)written;
+  stream->unsent_offset += (size_t)written;
+  stream->unsent_length -= (size_t)written;
+  if (stream->unsent_length > 0) return STREAM_WAITS_FOR_TARGET;
+  free(stream->unsent);
+  stream->unsent = NULL;
+  return STREAM_HAS_MORE;
+}
+
+static enum stream_state keep_unsent(struct stream *stream, const char *bytes, size_t length) {
+  stream->unsent = malloc(length);
+  if (stream->unsent == NULL) return end(stream, ENOMEM);
+  memcpy(stream->unsent, bytes, length);
+  stream->unsent_offset = 0;
+  stream->unsent_length = length;
+  return STREAM_WAITS_FOR_TARGET;
+}
+
+static enum stream_state copy_once(struct stream *stream, char *scratch, size_t scratch_bytes) {
+  ssize_t length = read(stream->source, scratch, scratch_bytes);
+  if (length == -1) {
+    if (errno == EAGAIN) return STREAM_WAITS_FOR_SOURCE;
+    /* EIO is how a pty's master says that nobody has its other side open any more. */
+    return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno == EIO ? 0 : errno);
+  }
+  if (length == 0) return end(stream, 0);
+  ssize_t written = write(stream->target, scratch, (size_t)length);
+  if (written == -1) {
+    if (errno != EAGAIN && errno != EINTR) return end(stream, errno);
+    written = 0;
+  }
+  stream->moved_bytes += (uint64_t)written;
+  if (written == length) return STREAM_HAS_MORE;
+  return keep_unsent(stream, scratch + written, (size_t)(length - written));
+}
+
+enum stream_state stream_move(struct stream *stream, char *scratch, size_t scratch_bytes) {
+  enum stream_state state = STREAM_HAS_MORE;
+  for (int call = 0; call < CALLS_PER_TURN && state == STREAM_HAS_MORE; call++) {
+    if (stream->unsent != NULL)
+      state = write_unsent(stream);
+    else if (stream->can_splice)
+      state = splice_once(stream);
+    else
+      state = copy_once(stream, scratch, scratch_bytes);
+  }
+  return state;
+}

@@ -1,0 +1,264 @@
+/*
+ * The one thread that moves the bytes of all streams. It waits in epoll, where each descriptor is armed for one
+ * event at a time and only for what its stream waits for: one whose reader is slow costs nothing, and holds up no
+ * other. Commands come through queues behind a lock and an eventfd.
+ */
+#define _GNU_SOURCE
+#include "relay-thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define EVENTS_PER_WAIT 64
+#define SCRATCH_BYTES 65536
+
+struct cancellation {
+  STAILQ_ENTRY(cancellation) entry;
+  int64_t id;
+};
+STAILQ_HEAD(cancellation_list, cancellation);
+
+struct relay_thread {
+  pthread_t thread;
+  int epoll;
+  int wakeup; /* eventfd; epoll names it by a NULL side */
+  void (*on_ended)(void *);
+  void *context;
+
+  pthread_mutex_t lock; /* guards the next four */
+  struct relayed_list added;
+  struct cancellation_list cancelled;
+  struct relayed_list ended;
+  bool stopping;
+
+  /* The thread's own. */
+  struct relayed_list running;
+  struct relayed_list ending;
+  char scratch[SCRATCH_BYTES];
+};
+
+static void arm(struct relay_thread *thread, int fd, uint32_t events, struct side *side) {
+  struct epoll_event event = {.events = events | EPOLLONESHOT, .data.ptr = side};
+  epoll_ctl(thread->epoll, EPOLL_CTL_MOD, fd, &event);
+}
+
+/* Takes a stream out of the turn. Its memory stays until this round's events, which may name it, are done. */
+static void end(struct relay_thread *thread, struct relayed *relayed) {
+  /* Not left to close(2): a duplicate elsewhere would keep the registration alive. */
+  epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.source, NULL);
+  epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.target, NULL);
+  stream_close(&relayed->stream);
+  relayed->state = STREAM_ENDED;
+  TAILQ_REMOVE(&thread->running, relayed, entry);
+  TAILQ_INSERT_TAIL(&thread->ending, relayed, entry);
+}
+
+static void move(struct relay_thread *thread, struct relayed *relayed) {
+  struct stream *stream = &relayed->stream;
+  relayed->state = stream_move(stream, thread->scratch, sizeof thread->scratch);
+  switch (relayed->state) {
+    case STREAM_WAITS_FOR_SOURCE:
+      arm(thread, stream->source, EPOLLIN, &relayed->source_side);
+      /* Hang-up and error are always reported: that is how a reader's going is noticed meanwhile. */
+      arm(thread, stream->target, 0, &relayed->target_side);
+      break;
+    case STREAM_WAITS_FOR_TARGET:
+    case STREAM_HAS_MORE:
+      arm(thread, stream->target, EPOLLOUT, &relayed->target_side);
+      break;
+    case STREAM_ENDED:
+      end(thread, relayed);
+      break;
+  }
+}
+
+static void on_event(struct relay_thread *thread, const struct side *side, uint32_t events) {
+  struct relayed *relayed = side->relayed;
+  if (relayed->state == STREAM_ENDED) return;
+  bool target_is_gone = side->is_target && (events & (EPOLLERR | EPOLLHUP)) != 0;
+  if (target_is_gone && relayed->state == STREAM_WAITS_FOR_SOURCE) {
+    relayed->stream.error = EPIPE;
+    end(thread, relayed);
+    return;
+  }
+  move(thread, relayed);
+}
+
+static int watch_side(struct relay_thread *thread, int fd, struct side *side) {
+  struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = side};
+  return epoll_ctl(thread->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+static void begin(struct relay_thread *thread, struct relayed *relayed) {
+  relayed->source_side = (struct side){relayed, false};
+  relayed->target_side = (struct side){relayed, true};
+  TAILQ_INSERT_TAIL(&thread->running, relayed, entry);
+  if (watch_side(thread, relayed->stream.source, &relayed->source_side) == 0 &&
+      watch_side(thread, relayed->stream.target, &relayed->target_side) == 0) {
+    move(thread, relayed);
+    return;
+  }
+  relayed->stream.error = errno;
+  end(thread, relayed);
+}
+
+static void cancel(struct relay_thread *thread, int64_t id) {
+  struct relayed *relayed;
+  TAILQ_FOREACH(relayed, &thread->running, entry) {
+    if (relayed->id != id) continue;
+    relayed->stream.error = ECANCELED;
+    end(thread, relayed);
+    return;
+  }
+}
+
+/* false when the thread shall stop. */
+static bool obey(struct relay_thread *thread) {
+  uint64_t count;
+  struct relayed_list added;
+  struct cancellation_list cancelled;
+  TAILQ_INIT(&added);
+  STAILQ_INIT(&cancelled);
+  if (read(thread->wakeup, &count, sizeof count) == -1 && errno != EAGAIN) return false;
+  pthread_mutex_lock(&thread->lock);
+  TAILQ_CONCAT(&added, &thread->added, entry);
+  STAILQ_CONCAT(&cancelled, &thread->cancelled);
+  bool goes_on = !thread->stopping;
+  pthread_mutex_unlock(&thread->lock);
+
+  struct relayed *relayed;
+  while ((relayed = TAILQ_FIRST(&added)) != NULL) {
+    TAILQ_REMOVE(&added, relayed, entry);
+    begin(thread, relayed);
+  }
+  struct cancellation *cancellation;
+  while ((cancellation = STAILQ_FIRST(&cancelled)) != NULL) {
+    STAILQ_REMOVE_HEAD(&cancelled, entry);
+    cancel(thread, cancellation->id);
+    free(cancellation);
+  }
+  return goes_on;
+}
+
+static void publish_ended(struct relay_thread *thread) {
+  if (TAILQ_EMPTY(&thread->ending)) return;
+  pthread_mutex_lock(&thread->lock);
+  TAILQ_CONCAT(&thread->ended, &thread->ending, entry);
+  pthread_mutex_unlock(&thread->lock);
+  thread->on_ended(thread->context);
+}
+
+static void end_all(struct relay_thread *thread) {
+  struct relayed *relayed;
+  while ((relayed = TAILQ_FIRST(&thread->running)) != NULL) {
+    relayed->stream.error = ECANCELED;
+    end(thread, relayed);
+  }
+}
+
+static void *run(void *data) {
+  struct relay_thread *thread = data;
+  struct epoll_event events[EVENTS_PER_WAIT];
+  for (bool goes_on = true; goes_on;) {
+    int count = epoll_wait(thread->epoll, events, EVENTS_PER_WAIT, -1);
+    bool woken = false;
+    for (int index = 0; index < count; index++) {
+      const struct side *side = events[index].data.ptr;
+      if (side == NULL)
+        woken = true;
+      else
+        on_event(thread, side, events[index].events);
+    }
+    /* Afterwards, because a stream that is added may get the memory of none of this round's events. */
+    if (woken) goes_on = obey(thread);
+    publish_ended(thread);
+  }
+  end_all(thread);
+  publish_ended(thread);
+  return NULL;
+}
+
+static void wake(struct relay_thread *thread) {
+  const uint64_t one = 1;
+  ssize_t written = write(thread->wakeup, &one, sizeof one);
+  /* It fails only when the counter is full, and then the thread is awake. */
+  (void)written;
+}
+
+static int start_thread(struct relay_thread *thread) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+  if (epoll_ctl(thread->epoll, EPOLL_CTL_ADD, thread->wakeup, &event) != 0) return errno;
+  /* Signals are for Node's own threads. */
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread->thread, NULL, run, thread);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error;
+}
+
+struct relay_thread *relay_thread_start(void (*on_ended)(void *), void *context) {
+  struct relay_thread *thread = calloc(1, sizeof *thread);
+  if (thread == NULL) return NULL;
+  thread->epoll = epoll_create1(EPOLL_CLOEXEC);
+  thread->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  thread->on_ended = on_ended;
+  thread->context = context;
+  pthread_mutex_init(&thread->lock, NULL);
+  TAILQ_INIT(&thread->added);
+  STAILQ_INIT(&thread->cancelled);
+  TAILQ_INIT(&thread->ended);
+  TAILQ_INIT(&thread->running);
+  TAILQ_INIT(&thread->ending);
+  int error = start_thread(thread);
+  if (error == 0) return thread;
+  relay_thread_free(thread);
+  errno = error;
+  return NULL;
+}
+
+void relay_thread_add(struct relay_thread *thread, struct relayed *relayed) {
+  pthread_mutex_lock(&thread->lock);
+  TAILQ_INSERT_TAIL(&thread->added, relayed, entry);
+  pthread_mutex_unlock(&thread->lock);
+  wake(thread);
+}
+
+void relay_thread_cancel(struct relay_thread *thread, int64_t id) {
+  struct cancellation *cancellation = malloc(sizeof *cancellation);
+  if (cancellation == NULL) abort();
+  cancellation->id = id;
+  pthread_mutex_lock(&thread->lock);
+  STAILQ_INSERT_TAIL(&thread->cancelled, cancellation, entry);
+  pthread_mutex_unlock(&thread->lock);
+  wake(thread);
+}
+
+struct relayed *relay_thread_take_ended(struct relay_thread *thread) {
+  pthread_mutex_lock(&thread->lock);
+  struct relayed *relayed = TAILQ_FIRST(&thread->ended);
+  if (relayed != NULL) TAILQ_REMOVE(&thread->ended, relayed, entry);
+  pthread_mutex_unlock(&thread->lock);
+  return relayed;
+}
+
+void relay_thread_stop(struct relay_thread *thread) {
+  pthread_mutex_lock(&thread->lock);
+  thread->stopping = true;
+  pthread_mutex_unlock(&thread->lock);
+  wake(thread);
+  pthread_join(thread->thread, NULL);
+}
+
+void relay_thread_free(struct relay_thread *thread) {
+  close(thread->epoll);
+  close(thread->wakeup);
+  pthread_mutex_destroy(&thread->lock);
+  free(thread);
+}

@@ -1,0 +1,138 @@
+/* The relay thread as JavaScript sees it: streams begin, and each calls back once on the loop when it has ended. */
+#define _GNU_SOURCE
+#include "relay.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "arguments.h"
+#include "relay-thread.h"
+
+struct relay {
+  struct addon *addon;
+  struct relay_thread *thread;
+  uv_async_t ended;
+  int64_t last_id;
+  unsigned active; /* streams that have not called back; only they keep the process alive */
+};
+
+/* On the thread. */
+static void notify(void *data) {
+  struct relay *relay = data;
+  uv_async_send(&relay->ended);
+}
+
+static void call_back(struct relay *relay, struct relayed *relayed) {
+  napi_env env = relay->addon->env;
+  napi_value arguments[2];
+  napi_create_bigint_uint64(env, relayed->stream.moved_bytes, &arguments[0]);
+  arguments[1] = integer_value(env, relayed->stream.error);
+  napi_ref callback = relayed->owner_data;
+  free(relayed);
+  if (--relay->active == 0) uv_unref((uv_handle_t *)&relay->ended);
+  addon_call_back(relay->addon, callback, 2, arguments);
+}
+
+static void on_ended(uv_async_t *handle) {
+  struct relay *relay = handle->data;
+  napi_env env = relay->addon->env;
+  napi_handle_scope scope;
+  struct relayed *relayed;
+  napi_open_handle_scope(env, &scope);
+  while ((relayed = relay_thread_take_ended(relay->thread)) != NULL) call_back(relay, relayed);
+  napi_close_handle_scope(env, scope);
+}
+
+static void on_closed(uv_handle_t *handle) {
+  struct relay *relay = handle->data;
+  struct addon *addon = relay->addon;
+  free(relay);
+  addon_handle_closed(addon);
+}
+
+/* The relay of this environment, begun when it is first needed; NULL with errno. */
+static struct relay *relay_of(struct addon *addon) {
+  if (addon->relay != NULL) return addon->relay;
+  struct relay *relay = calloc(1, sizeof *relay);
+  if (relay == NULL) return NULL;
+  relay->addon = addon;
+  relay->ended.data = relay;
+  int status = uv_async_init(addon->loop, &relay->ended, on_ended);
+  if (status != 0) {
+    free(relay);
+    errno = -status;
+    return NULL;
+  }
+  addon->open_handles++;
+  uv_unref((uv_handle_t *)&relay->ended);
+  relay->thread = relay_thread_start(notify, relay);
+  if (relay->thread == NULL) {
+    int error = errno;
+    uv_close((uv_handle_t *)&relay->ended, on_closed);
+    errno = error;
+    return NULL;
+  }
+  addon->relay = relay;
+  return relay;
+}
+
+/* The number of the relay, or -errno. Owns the callback and the descriptors when it succeeds. */
+static int64_t start(struct addon *addon, int source, int target, napi_ref callback) {
+  struct relay *relay = relay_of(addon);
+  if (relay == NULL) return -errno;
+  struct relayed *relayed = calloc(1, sizeof *relayed);
+  if (relayed == NULL) return -ENOMEM;
+  int status = stream_open(&relayed->stream, source, target);
+  if (status != 0) {
+    free(relayed);
+    return status;
+  }
+  relayed->id = ++relay->last_id;
+  relayed->owner_data = callback;
+  if (relay->active++ == 0) uv_ref((uv_handle_t *)&relay->ended);
+  int64_t id = relayed->id;
+  relay_thread_add(relay->thread, relayed);
+  return id;
+}
+
+static napi_value relay_start(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int source = integer_argument(&arguments, 0);
+  int target = integer_argument(&arguments, 1);
+  napi_ref callback = function_argument(&arguments, 2);
+  if (arguments.bad) return NULL;
+  int64_t result = start(addon_of(env), source, target, callback);
+  if (result < 0) napi_delete_reference(env, callback);
+  return integer_value(env, result);
+}
+
+static napi_value relay_stop(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int64_t id = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  struct relay *relay = addon_of(env)->relay;
+  if (relay != NULL) relay_thread_cancel(relay->thread, id);
+  return NULL;
+}
+
+void relay_end(struct addon *addon) {
+  struct relay *relay = addon->relay;
+  if (relay == NULL) return;
+  struct relayed *relayed;
+  addon->relay = NULL;
+  relay_thread_stop(relay->thread);
+  while ((relayed = relay_thread_take_ended(relay->thread)) != NULL) {
+    napi_delete_reference(addon->env, relayed->owner_data);
+    free(relayed);
+  }
+  relay_thread_free(relay->thread);
+  uv_close((uv_handle_t *)&relay->ended, on_closed);
+}
+
+const struct addon_function relay_functions[] = {
+    {"relayStart", relay_start},
+    {"relayStop", relay_stop},
+    {NULL, NULL},
+};

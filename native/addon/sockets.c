@@ -1,0 +1,157 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <linux/vm_sockets.h>
+
+#include "addon.h"
+#include "arguments.h"
+
+/* Closes a socket that could not be made ready: -errno of what failed before. */
+static napi_value give_up(napi_env env, int fd) {
+  int error = errno;
+  close(fd);
+  return integer_value(env, -error);
+}
+
+static napi_value socket_pair(napi_env env, napi_callback_info info) {
+  (void)info;
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return call_result(env, -1);
+  return pair_value(env, pair);
+}
+
+static int listen_at(int fd, const void *address, socklen_t length, int backlog) {
+  return bind(fd, address, length) == 0 && listen(fd, backlog) == 0 ? 0 : -1;
+}
+
+static struct sockaddr_vm vsock_address(struct arguments *arguments) {
+  struct sockaddr_vm address = {.svm_family = AF_VSOCK};
+  address.svm_cid = integer_argument(arguments, 0);
+  address.svm_port = integer_argument(arguments, 1);
+  return address;
+}
+
+static napi_value vsock_listen(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  struct sockaddr_vm address = vsock_address(&arguments);
+  int backlog = integer_argument(&arguments, 2);
+  if (arguments.bad) return NULL;
+  int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd == -1) return call_result(env, -1);
+  if (listen_at(fd, &address, sizeof address, backlog) != 0) return give_up(env, fd);
+  return integer_value(env, fd);
+}
+
+static napi_value vsock_connect(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  struct sockaddr_vm address = vsock_address(&arguments);
+  if (arguments.bad) return NULL;
+  int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd == -1) return call_result(env, -1);
+  if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno != EINPROGRESS)
+    return give_up(env, fd);
+  return integer_value(env, fd);
+}
+
+static napi_value vsock_peer(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  struct sockaddr_storage storage;
+  socklen_t length = sizeof storage;
+  if (getpeername(fd, (struct sockaddr *)&storage, &length) != 0) return call_result(env, -1);
+  if (storage.ss_family != AF_VSOCK) return integer_value(env, -EAFNOSUPPORT);
+  struct sockaddr_vm peer;
+  memcpy(&peer, &storage, sizeof peer);
+  napi_value object = NULL;
+  napi_create_object(env, &object);
+  napi_set_named_property(env, object, "cid", integer_value(env, peer.svm_cid));
+  napi_set_named_property(env, object, "port", integer_value(env, peer.svm_port));
+  return object;
+}
+
+static napi_value socket_error(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return call_result(env, -1);
+  return integer_value(env, -error);
+}
+
+static napi_value unix_listen(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  const char *path = string_argument(&arguments, 0);
+  int backlog = integer_argument(&arguments, 1);
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  bool fits = path != NULL && strlen(path) < sizeof address.sun_path;
+  if (fits) strcpy(address.sun_path, path);
+  arguments_release(&arguments);
+  if (arguments.bad) return NULL;
+  if (!fits) return integer_value(env, -ENAMETOOLONG);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd == -1) return call_result(env, -1);
+  if (listen_at(fd, &address, sizeof address, backlog) != 0) return give_up(env, fd);
+  return integer_value(env, fd);
+}
+
+static napi_value accept_connection(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  return call_result(env, accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+/* Keeps the first descriptor of a message and closes the others; -1 when there is none. */
+static int take_descriptor(struct msghdr *message) {
+  int taken = -1;
+  for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t index = 0; index < count; index++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(part) + index * sizeof fd, sizeof fd);
+      if (taken == -1)
+        taken = fd;
+      else
+        close(fd);
+    }
+  }
+  return taken;
+}
+
+/* The most descriptors that one message can carry (SCM_MAX_FD). */
+#define MOST_DESCRIPTORS 253
+
+static napi_value receive_descriptor(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  _Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
+  /* The runtime sends the name of the console along; nobody needs it. */
+  struct iovec name = {addon_of(env)->scratch, SCRATCH_BYTES};
+  struct msghdr message = {
+      .msg_iov = &name, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) == -1) return call_result(env, -1);
+  int received = take_descriptor(&message);
+  return integer_value(env, received == -1 ? -ENODATA : received);
+}
+
+const struct addon_function socket_functions[] = {
+    {"socketPair", socket_pair},     {"vsockListen", vsock_listen}, {"vsockConnect", vsock_connect},
+    {"vsockPeer", vsock_peer},       {"socketError", socket_error}, {"unixListen", unix_listen},
+    {"accept", accept_connection},   {"receiveFd", receive_descriptor}, {NULL, NULL},
+};

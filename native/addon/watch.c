@@ -1,0 +1,219 @@
+/*
+ * Readiness of descriptors on Node's own loop. A descriptor has one uv_poll_t (the loop allows no more) and any number
+ * of one-shot watches; the handle goes when the last of them has.
+ */
+#define _GNU_SOURCE
+#include "watch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+
+struct watch {
+  TAILQ_ENTRY(watch) entry;
+  int64_t id;
+  int events; /* UV_READABLE or UV_WRITABLE */
+  napi_ref callback;
+};
+
+struct watched_fd {
+  uv_poll_t poll;
+  struct addon *addon;
+  int fd;
+  struct watch_list watches;
+};
+
+void watch_begin(struct addon *addon) {
+  TAILQ_INIT(&addon->watches.ready);
+}
+
+static struct watched_fd *find_watched(struct addon *addon, int fd) {
+  struct watch_table *table = &addon->watches;
+  return fd >= 0 && (size_t)fd < table->capacity ? table->by_fd[fd] : NULL;
+}
+
+bool watch_is_pending(struct addon *addon, int fd) {
+  return find_watched(addon, fd) != NULL;
+}
+
+static void on_closed(uv_handle_t *handle) {
+  struct watched_fd *watched = handle->data;
+  struct addon *addon = watched->addon;
+  free(watched);
+  addon_handle_closed(addon);
+}
+
+static void close_watched(struct watched_fd *watched) {
+  watched->addon->watches.by_fd[watched->fd] = NULL;
+  /* From here on the loop does not know the descriptor any more, and it may be closed and watched anew. */
+  uv_close((uv_handle_t *)&watched->poll, on_closed);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+
+/* Polls for what is left to wait for, if anything: 0 or -errno. */
+static int rearm(struct watched_fd *watched) {
+  int events = 0;
+  struct watch *watch;
+  TAILQ_FOREACH(watch, &watched->watches, entry) events |= watch->events;
+  if (events != 0) return uv_poll_start(&watched->poll, events, on_ready);
+  close_watched(watched);
+  return 0;
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events) {
+  struct watched_fd *watched = poll->data;
+  struct addon *addon = watched->addon;
+  struct watch_list *ready = &addon->watches.ready;
+  /* A failed poll makes everybody ready: their read or write will say what is wrong. */
+  if (status < 0) events = UV_READABLE | UV_WRITABLE;
+  struct watch *watch, *next;
+  for (watch = TAILQ_FIRST(&watched->watches); watch != NULL; watch = next) {
+    next = TAILQ_NEXT(watch, entry);
+    if ((watch->events & events) == 0) continue;
+    TAILQ_REMOVE(&watched->watches, watch, entry);
+    TAILQ_INSERT_TAIL(ready, watch, entry);
+  }
+  rearm(watched);
+
+  napi_handle_scope scope;
+  napi_open_handle_scope(addon->env, &scope);
+  /* A callback may cancel others of this list. */
+  while ((watch = TAILQ_FIRST(ready)) != NULL) {
+    TAILQ_REMOVE(ready, watch, entry);
+    addon_call_back(addon, watch->callback, 0, NULL);
+    free(watch);
+  }
+  napi_close_handle_scope(addon->env, scope);
+}
+
+static bool make_room(struct watch_table *table, size_t fd) {
+  if (fd < table->capacity) return true;
+  size_t capacity = (fd + 64) & ~(size_t)63;
+  struct watched_fd **by_fd = realloc(table->by_fd, capacity * sizeof(struct watched_fd *));
+  if (by_fd == NULL) return false;
+  memset(by_fd + table->capacity, 0, (capacity - table->capacity) * sizeof(struct watched_fd *));
+  table->by_fd = by_fd;
+  table->capacity = capacity;
+  return true;
+}
+
+/* 0 or -errno; EPERM for what cannot be polled, a regular file for one. */
+static int open_watched(struct addon *addon, int fd, struct watched_fd **result) {
+  *result = find_watched(addon, fd);
+  if (*result != NULL) return 0;
+  if (fd < 0) return -EBADF;
+  if (!make_room(&addon->watches, fd)) return -ENOMEM;
+  struct watched_fd *watched = calloc(1, sizeof *watched);
+  if (watched == NULL) return -ENOMEM;
+  int status = uv_poll_init(addon->loop, &watched->poll, fd);
+  if (status != 0) {
+    free(watched);
+    return status;
+  }
+  watched->poll.data = watched;
+  watched->addon = addon;
+  watched->fd = fd;
+  TAILQ_INIT(&watched->watches);
+  addon->watches.by_fd[fd] = watched;
+  addon->open_handles++;
+  *result = watched;
+  return 0;
+}
+
+static void forget(struct addon *addon, struct watch *watch) {
+  napi_delete_reference(addon->env, watch->callback);
+  free(watch);
+}
+
+/* The number of the new watch, or -errno. Owns the callback when it succeeds. */
+static int64_t add_watch(struct addon *addon, int fd, int events, napi_ref callback) {
+  struct watched_fd *watched;
+  int status = open_watched(addon, fd, &watched);
+  if (status != 0) return status;
+  struct watch *watch = malloc(sizeof *watch);
+  if (watch != NULL) {
+    watch->id = ++addon->watches.last_id;
+    watch->events = events;
+    watch->callback = callback;
+    TAILQ_INSERT_TAIL(&watched->watches, watch, entry);
+  }
+  status = rearm(watched);
+  if (watch == NULL) return -ENOMEM;
+  if (status == 0) return watch->id;
+  TAILQ_REMOVE(&watched->watches, watch, entry);
+  free(watch);
+  rearm(watched);
+  return status;
+}
+
+static napi_value watch_fd(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  const char *direction = string_argument(&arguments, 1);
+  int events = direction != NULL && strcmp(direction, "write") == 0 ? UV_WRITABLE : UV_READABLE;
+  napi_ref callback = function_argument(&arguments, 2);
+  arguments_release(&arguments);
+  if (arguments.bad) return NULL;
+  int64_t result = add_watch(addon_of(env), fd, events, callback);
+  if (result < 0) napi_delete_reference(env, callback);
+  return integer_value(env, result);
+}
+
+static struct watch *take_from(struct watch_list *list, int64_t id) {
+  struct watch *watch;
+  TAILQ_FOREACH(watch, list, entry) {
+    if (watch->id != id) continue;
+    TAILQ_REMOVE(list, watch, entry);
+    return watch;
+  }
+  return NULL;
+}
+
+static napi_value cancel_watch(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  int64_t id = integer_argument(&arguments, 1);
+  if (arguments.bad) return NULL;
+  struct addon *addon = addon_of(env);
+  struct watched_fd *watched = find_watched(addon, fd);
+  struct watch *watch = watched == NULL ? NULL : take_from(&watched->watches, id);
+  if (watch != NULL)
+    rearm(watched);
+  else
+    watch = take_from(&addon->watches.ready, id);
+  if (watch == NULL) return integer_value(env, -ENOENT);
+  forget(addon, watch);
+  return integer_value(env, 0);
+}
+
+static void forget_all(struct addon *addon, struct watch_list *list) {
+  struct watch *watch;
+  while ((watch = TAILQ_FIRST(list)) != NULL) {
+    TAILQ_REMOVE(list, watch, entry);
+    forget(addon, watch);
+  }
+}
+
+void watch_end(struct addon *addon) {
+  struct watch_table *table = &addon->watches;
+  forget_all(addon, &table->ready);
+  for (size_t fd = 0; fd < table->capacity; fd++) {
+    if (table->by_fd[fd] == NULL) continue;
+    forget_all(addon, &table->by_fd[fd]->watches);
+    close_watched(table->by_fd[fd]);
+  }
+  free(table->by_fd);
+  table->by_fd = NULL;
+  table->capacity = 0;
+}
+
+const struct addon_function watch_functions[] = {
+    {"watchFd", watch_fd},
+    {"cancelWatch", cancel_watch},
+    {NULL, NULL},
+};
