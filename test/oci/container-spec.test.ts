@@ -1,0 +1,96 @@
+import { describe, expect, it } from 'vitest'
+import { Spec } from '../../src/gen/oci.ts'
+import { containerSpec } from '../../src/oci/container-spec.ts'
+
+type PartialSpec = Parameters<typeof Spec.fromPartial>[0]
+
+const GUEST = {
+  containerId: 'c1',
+  rootfs: '/bundle/rootfs',
+  namespaces: { ipc: '/ns/ipc', uts: '/ns/uts', pid: undefined, cgroup: false },
+  deviceModes: new Map([['/dev/known', 0o660]]),
+}
+
+function converted(spec: PartialSpec) {
+  const complete = { Process: {}, Root: { Path: '/host/root', Readonly: true }, Linux: {}, ...spec }
+  return containerSpec(Spec.fromPartial(complete), GUEST)
+}
+
+describe('containerSpec', () => {
+  it('puts the root into the bundle and keeps it read-only', () => {
+    expect(converted({}).spec.Root).toEqual({ Path: '/bundle/rootfs', Readonly: true })
+  })
+
+  it('drops the host name where the uts namespace is joined', () => {
+    const Namespaces = [{ Type: 'uts', Path: '' }]
+    expect(converted({ Hostname: 'h', Linux: { Namespaces } }).spec.Hostname).toBe('')
+    expect(converted({ Hostname: 'h' }).spec.Hostname).toBe('h')
+  })
+
+  it('takes net sysctls out for the guest, unless the network is the container’s own', () => {
+    const Sysctl = { 'net.core.somaxconn': '9', 'kernel.shmmax': '1' }
+    const shared = converted({ Linux: { Sysctl } })
+    expect(shared.spec.Linux.Sysctl).toEqual({ 'kernel.shmmax': '1' })
+    expect(shared.guestSysctls).toEqual([{ path: '/proc/sys/net/core/somaxconn', value: '9' }])
+    const own = converted({ Linux: { Sysctl, Namespaces: [{ Type: 'network', Path: '' }] } })
+    expect(own.spec.Linux.Sysctl).toEqual(Sysctl)
+    expect(own.guestSysctls).toEqual([])
+  })
+
+  it.each([
+    ['net.ipv4.conf.eth0/1.forwarding', '/proc/sys/net/ipv4/conf/eth0.1/forwarding'],
+    ['net/ipv4/conf/eth0.1/forwarding', '/proc/sys/net/ipv4/conf/eth0.1/forwarding'],
+  ])('reads the sysctl name %s as sysctl does', (name, path) => {
+    expect(converted({ Linux: { Sysctl: { [name]: '1' } } }).guestSysctls).toEqual([{ path, value: '1' }])
+  })
+
+  it.each(['net/../kernel/x', 'net..x', 'net./../x.y'])('refuses the sysctl name %s', (name) => {
+    expect(() => converted({ Linux: { Sysctl: { [name]: '1' } } })).toThrow(
+      expect.objectContaining({ code: 'INVALID_ARGUMENT' }),
+    )
+  })
+
+  it('gives a bind mount its option', () => {
+    const mount = (options: string[]) => ({ destination: '/d', source: '/s', type: 'bind', options })
+    const { Mounts } = converted({ Mounts: [mount(['ro']), mount(['bind']), mount(['rbind', 'ro'])] }).spec
+    expect(Mounts.map(({ options }) => options)).toEqual([['ro', 'rbind'], ['bind'], ['rbind', 'ro']])
+  })
+
+  it('names RLIMIT_NOFILE unless the host did', () => {
+    const given = { Type: 'RLIMIT_NOFILE', Hard: 7n, Soft: 7n }
+    expect(converted({}).spec.Process?.Rlimits).toEqual([
+      { Type: 'RLIMIT_NOFILE', Hard: 524288n, Soft: 1024n },
+    ])
+    expect(converted({ Process: { Rlimits: [given] } }).spec.Process?.Rlimits).toEqual([given])
+  })
+
+  it('takes the mode of a device from the guest when the host sent none', () => {
+    const device = (Path: string, FileMode: number) => ({ Path, FileMode, Type: 'c' })
+    const Devices = [device('/dev/known', 0), device('/dev/known', 0o600), device('/dev/other', 0)]
+    const modes = converted({ Linux: { Devices } }).spec.Linux.Devices.map(({ FileMode }) => FileMode)
+    expect(modes).toEqual([0o660, 0o600, 0])
+  })
+
+  it.each([
+    ['', '/c1'],
+    ['a:b:c', '/a/b/c'],
+    [':kata:c1', '/kata/c1'],
+    ['/pod/c1', '/pod/c1'],
+    ['pod/c1', '/pod/c1'],
+    ['../../x', '/x'],
+  ])('puts the cgroups path %s at %s', (CgroupsPath, expected) => {
+    expect(converted({ Linux: { CgroupsPath } }).spec.Linux.CgroupsPath).toBe(expected)
+  })
+
+  it.each([
+    ['linux', { Linux: undefined }, 'Spec does not contain linux field'],
+    ['root', { Root: undefined }, 'EINVAL: Invalid argument: the OCI spec has no root'],
+    ['process', { Process: undefined }, 'EINVAL: Invalid argument: the OCI spec has no process'],
+  ])('refuses a spec without %s', (_what, spec, message) => {
+    expect(() => converted(spec)).toThrow(expect.objectContaining({ code: 'INTERNAL', message }))
+  })
+
+  it('refuses a request without a spec', () => {
+    expect(() => containerSpec(undefined, GUEST)).toThrow('EINVAL')
+  })
+})

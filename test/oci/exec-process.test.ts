@@ -1,0 +1,29 @@
+import { describe, expect, it } from 'vitest'
+import { Process } from '../../src/gen/oci.ts'
+import { execProcess } from '../../src/oci/exec-process.ts'
+
+const SETS = { Bounding: ['CAP_KILL'], Effective: [], Inheritable: [], Permitted: [], Ambient: [] }
+const first = Process.fromPartial({
+  Capabilities: SETS,
+  Rlimits: [{ Type: 'RLIMIT_NOFILE', Hard: 9n, Soft: 8n }],
+})
+
+describe('execProcess', () => {
+  it('inherits capabilities and the limit of open files', () => {
+    const process = execProcess(Process.fromPartial({ Args: ['x'] }), first)
+    expect(process.Capabilities).toEqual(SETS)
+    expect(process.Rlimits).toEqual(first.Rlimits)
+  })
+
+  it('keeps its own', () => {
+    const own = Process.fromPartial({
+      Capabilities: { Bounding: [] },
+      Rlimits: [{ Type: 'RLIMIT_NOFILE', Hard: 1n, Soft: 1n }],
+    })
+    expect(execProcess(own, first)).toEqual(own)
+  })
+
+  it('fails when there are no capabilities to inherit', () => {
+    expect(() => execProcess(Process.fromPartial({}), Process.fromPartial({}))).toThrow('capabilities')
+  })
+})

@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest'
+import { omitEmpty, printJson } from '../../src/oci/json.ts'
+
+describe('printJson', () => {
+  it.each([
+    ['2^64-1', 18446744073709551615n, '18446744073709551615'],
+    ['the lowest 64-bit number', -9223372036854775808n, '-9223372036854775808'],
+    ['text with quotes and line ends', 'a"b\n', '"a\\"b\\n"'],
+    ['a list', [1, 'x', false, 2n], '[1,"x",false,2]'],
+    ['an object in its order', { b: 1n, a: { c: [] } }, '{"b":1,"a":{"c":[]}}'],
+    ['an undefined member', { a: undefined, b: '' }, '{"b":""}'],
+  ])('prints %s', (_what, value, text) => {
+    expect(printJson(value)).toBe(text)
+  })
+})
+
+describe('omitEmpty', () => {
+  it('drops what proto3 cannot tell from absent', () => {
+    expect(omitEmpty({ a: 0, b: 0n, c: '', d: false, e: [], f: {}, g: undefined })).toEqual({})
+  })
+
+  it('keeps everything else', () => {
+    const members = { a: -1n, b: 1, c: 'x', d: true, e: [0], f: { g: '' } }
+    expect(omitEmpty(members)).toEqual(members)
+  })
+})
