@@ -36,6 +36,7 @@ static void settle_on_root(void) {
     leave_bare_initramfs();
   }
   mount_early();
+  open_console(); /* The one that is open belongs to a /dev that is no longer there. */
 }
 
 void boot(void) {

@@ -10,15 +10,24 @@
 
 #include "message.h"
 
+/* Why finit_module failed: its ENOENT is about the module's content, not about the file. */
+static const char *load_failure(int error) {
+  return error == ENOENT ? "it needs a symbol of a module that is not loaded" : strerror(error);
+}
+
+/* A module that does not load may still not be needed here: the wait for the root device has the last word. */
 static void load_module(const char *name) {
   char path[512];
   snprintf(path, sizeof path, "/modules/%s", name);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  /* A module that does not load may still not be needed here: the wait for the root device has the last word. */
-  if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) != 0 && errno != EEXIST)) {
+  if (fd < 0) {
     say("module %s: %s", path, strerror(errno));
+    return;
   }
-  if (fd >= 0) close(fd);
+  if (syscall(SYS_finit_module, fd, "", 0) != 0 && errno != EEXIST) {
+    say("module %s: %s", path, load_failure(errno));
+  }
+  close(fd);
 }
 
 void load_modules(void) {
