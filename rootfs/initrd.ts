@@ -1,6 +1,6 @@
 import { basename, join } from 'node:path'
-import { loadOrder, readModuleIndex } from './module-list.ts'
 import type { Kernel } from './kernel.ts'
+import { loadOrder, readModuleIndex } from './module-list.ts'
 import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
 
 /** What a disk root may need before it can be mounted; ext4 is built into Debian's kernels. */

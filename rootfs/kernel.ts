@@ -10,11 +10,11 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { extractPackage } from '../scripts/apt.ts'
 import { tool } from '../scripts/apt/tool.ts'
+import { extractPackage } from '../scripts/apt.ts'
 import { cached } from '../scripts/cache.ts'
 import { loadOrder, parseModuleList, readModuleIndex } from './module-list.ts'
-import { fetchLocked, kernelMetapackage, type KernelSuite, packageHashes } from './packages.ts'
+import { fetchLocked, type KernelSuite, kernelMetapackage, packageHashes } from './packages.ts'
 
 /** A kernel and those of its modules that the guest carries. */
 export interface Kernel {

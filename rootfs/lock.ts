@@ -3,8 +3,8 @@ import { candidates, fetchPackages } from '../scripts/apt.ts'
 import { kernelPackageOf } from './kernel.ts'
 import {
   containerPackages,
-  kernelMetapackage,
   type KernelSuite,
+  kernelMetapackage,
   type LockedPackage,
   lockFile,
   userlandPackages,
