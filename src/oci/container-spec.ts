@@ -1,5 +1,5 @@
 import { AgentError } from '../base/errors.ts'
-import type { Linux, LinuxDevice, Spec } from '../gen/oci.ts'
+import type { Linux, LinuxDevice, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
 import { cgroupsPath } from './cgroups-path.ts'
 import { withBindOption } from './mounts.ts'
 import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
@@ -14,11 +14,13 @@ export interface GuestChoices {
   readonly namespaces: SharedNamespaces
   /** Modes of device nodes in the guest by path, for devices that came without one. */
   readonly deviceModes: ReadonlyMap<string, number>
+  /** RLIMIT_NOFILE where the host set none. */
+  readonly nofile: POSIXRlimit
 }
 
 /** A spec ready for the runtime. */
 export interface ContainerSpec {
-  readonly spec: Spec & { readonly Linux: Linux }
+  readonly spec: Spec & { readonly Process: Process; readonly Linux: Linux }
   readonly guestSysctls: SplitSysctls['guest']
 }
 
@@ -40,7 +42,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
       ...spec,
       Hostname: joinsUts ? '' : spec.Hostname,
       Root: { ...root, Path: guest.rootfs },
-      Process: { ...process, Rlimits: withNofile(process.Rlimits) },
+      Process: { ...process, Rlimits: withNofile(process.Rlimits, guest.nofile) },
       Mounts: spec.Mounts.map(withBindOption),
       Linux: {
         ...linux,

@@ -1,6 +1,6 @@
 import { AgentError } from '../base/errors.ts'
 import type { Process } from '../gen/oci.ts'
-import { withNofile } from './rlimits.ts'
+import { nofileOf, withNofile } from './rlimits.ts'
 
 /**
  * A process to add to a container (behaviour spec, section C.4): without capabilities of its own it gets those of
@@ -17,6 +17,6 @@ export function execProcess(requested: Process, first: Process): Process {
   return {
     ...requested,
     Capabilities: capabilities,
-    Rlimits: withNofile(requested.Rlimits, first.Rlimits),
+    Rlimits: withNofile(requested.Rlimits, nofileOf(first.Rlimits)),
   }
 }

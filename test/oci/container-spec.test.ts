@@ -9,6 +9,7 @@ const GUEST = {
   rootfs: '/bundle/rootfs',
   namespaces: { ipc: '/ns/ipc', uts: '/ns/uts', pid: undefined, cgroup: false },
   deviceModes: new Map([['/dev/known', 0o660]]),
+  nofile: { Type: 'RLIMIT_NOFILE', Hard: 6n, Soft: 5n },
 }
 
 function converted(spec: PartialSpec) {
@@ -58,10 +59,8 @@ describe('containerSpec', () => {
 
   it('names RLIMIT_NOFILE unless the host did', () => {
     const given = { Type: 'RLIMIT_NOFILE', Hard: 7n, Soft: 7n }
-    expect(converted({}).spec.Process?.Rlimits).toEqual([
-      { Type: 'RLIMIT_NOFILE', Hard: 524288n, Soft: 1024n },
-    ])
-    expect(converted({ Process: { Rlimits: [given] } }).spec.Process?.Rlimits).toEqual([given])
+    expect(converted({}).spec.Process.Rlimits).toEqual([GUEST.nofile])
+    expect(converted({ Process: { Rlimits: [given] } }).spec.Process.Rlimits).toEqual([given])
   })
 
   it('takes the mode of a device from the guest when the host sent none', () => {

@@ -114,6 +114,8 @@ class RuntimeCalls {
     const socket = this.#os.consoles.listen(`${folder}/tty`)
     const failed = new AbortController()
     const master = socket.master(AbortSignal.any([signal, failed.signal]))
+    // It may fail before the runtime's end is seen, whose error says more.
+    master.catch(() => {})
     try {
       await this.#execute(folder, [...args, '--console-socket', `${folder}/tty`, id], { signal })
       return { pid: await this.#pidIn(`${folder}/pid`), master: await master }

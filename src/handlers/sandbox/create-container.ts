@@ -4,6 +4,7 @@ import type { Spec } from '../../gen/oci.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
 import { printJson } from '../../oci/json.ts'
 import { pidNamespaceToJoin } from '../../oci/namespaces.ts'
+import { defaultNofile } from '../../oci/rlimits.ts'
 import { runtimeConfig } from '../../oci/runtime-config.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -66,7 +67,7 @@ export async function createContainer(
 async function build(creation: Creation): Promise<ContainerParts> {
   const { context, request, signal, bundle, undo, held } = creation
   const { os, config } = context
-  const { process, root } = completeSpec(request.OCI)
+  const { root } = completeSpec(request.OCI)
   const isV2 = await usesCgroupV2(os)
   const devices = context.devices ?? noDeviceHandlers()
   await makeBundle(os, bundle, held)
@@ -77,12 +78,12 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await mountRoot(os, bundle, root.Path, held)
   await os.files.write(bundle.config, printJson(runtimeConfig(spec)), { mode: 0o600 })
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)
-  const init = await createInRuntime(creation, cgroup, process.Terminal)
+  const init = await createInRuntime(creation, cgroup, spec.Process.Terminal)
   const { sandbox } = creation
   await recordPidNamespace({ os, folder: config.sandboxNamespaceDir, sandbox, pid: init.pid, undo })
   await devices.shareMounts(request.sharedMounts, request.containerId, signal)
   const processes = new ProcessTable(request.containerId, init)
-  return { init, initSpec: process, processes, cgroup, release: () => held.run() }
+  return { init, initSpec: spec.Process, processes, cgroup, release: () => held.run() }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
@@ -99,6 +100,7 @@ async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
     deviceModes: await deviceModes(context, request.OCI),
+    nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
   })
 }
 
