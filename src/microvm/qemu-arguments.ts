@@ -39,8 +39,8 @@ function boardArguments(board: Board, acceleration: Acceleration, shared: boolea
 }
 
 const MACHINES: Readonly<Record<Machine, string>> = {
-  q35: 'q35,usb=off,graphics=off',
-  pc: 'pc,usb=off,graphics=off',
+  q35: 'q35,usb=off',
+  pc: 'pc,usb=off',
   microvm: 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on',
 }
 

@@ -81,7 +81,7 @@ async function inGuest(run: GuestRun): Promise<number> {
   const started = (running: Vm) => {
     vm = running
     running.console.onLine((line) => {
-      timings.end('kernel')
+      if (isFromUserSpace(line)) timings.end('kernel')
       host.reporter.console(line)
     })
   }
@@ -111,6 +111,11 @@ async function inGuest(run: GuestRun): Promise<number> {
   }
 }
 
+/** A line of vminit or of the agent, which writes JSON: the kernel is done then. */
+function isFromUserSpace(line: string): boolean {
+  return line.includes('vminit: ') || line.includes('{"msg":')
+}
+
 async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<number> {
   const { host, options, parts, timings, what } = run
   const agent = agentOf(guest.connection)
@@ -131,6 +136,8 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
   })
   try {
     await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
+    // The agent lets its clients finish before it stops: hang up.
+    guest.connection.close()
     await guest.vm.awaitPowerOff(POWER_OFF_GRACE_MS)
     timings.end('power-off')
   } catch (error) {
