@@ -81,6 +81,8 @@ class Connections {
       socket.destroy()
       return
     }
+    // Calls are over when their client ends what it sends: half a connection is of no use here.
+    socket.allowHalfOpen = false
     this.#open.set(socket, undefined)
     socket.once('close', () => {
       this.#open.delete(socket)

@@ -78,7 +78,7 @@ export async function runTransport(
       return grpc
     },
     close: async () => {
-      for (const client of dialled) client.destroy()
+      for (const end of [...dialled, ...sockets.accepted]) end.destroy()
       await transport.stop()
       await rm(folder, { recursive: true })
     },

@@ -1,0 +1,170 @@
+import { connect } from 'node:http2'
+import { Metadata, status } from '@grpc/grpc-js'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { Method } from '../../../src/rpc/method.ts'
+import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../../rpc/fake-methods.ts'
+import { type GrpcClient, type RunningTransport, runTransport } from './running-transport.ts'
+
+const MIB = 1024 * 1024
+
+describe('a gRPC connection', () => {
+  let running: RunningTransport
+  let grpc: GrpcClient
+  let held: HeldMethod
+  let answer: Method
+
+  beforeEach(async () => {
+    held = heldMethod()
+    answer = echo
+    running = await runTransport(
+      tableOf({
+        'test.Echo/Echo': echo,
+        'test.Echo/Held': held.method,
+        'test.Echo/Answer': (payload, call) => answer(payload, call),
+      }),
+    )
+    grpc = running.dialGrpc()
+  })
+
+  afterEach(() => running.close())
+
+  it('carries messages as they are, the empty one too', async () => {
+    expect((await grpc.call('test.Echo/Echo', Buffer.from('hello'))).toString()).toBe('hello')
+    expect(await grpc.call('test.Echo/Echo', Buffer.alloc(0))).toHaveLength(0)
+    const large = Buffer.alloc(3 * MIB, 'x')
+    expect((await grpc.call('test.Echo/Echo', large)).equals(large)).toBe(true)
+  })
+
+  it('tells the method who calls', async () => {
+    const call = grpc.call('test.Echo/Held', Buffer.from('x'))
+    const got = await held.next()
+    expect(got.call).toMatchObject({ framing: 'grpc', peer: 'unix', timeoutMs: undefined })
+    got.answer({ ok: true, payload: Buffer.from('y') })
+    expect((await call).toString()).toBe('y')
+  })
+
+  it('runs calls side by side', async () => {
+    const first = grpc.call('test.Echo/Held', Buffer.alloc(0))
+    const got = await held.next()
+    expect((await grpc.call('test.Echo/Echo', Buffer.from('second'))).toString()).toBe('second')
+    got.answer({ ok: true, payload: Buffer.from('first') })
+    expect((await first).toString()).toBe('first')
+  })
+
+  it('passes errors on, with texts of any characters and any length', async () => {
+    for (const message of ['no such thing: ü 100% \n', 'ü'.repeat(100_000), `a${'\ud800'}b`]) {
+      answer = async () => ({ ok: false, code: 'NOT_FOUND', message })
+      const error = grpc.call('test.Echo/Answer', Buffer.alloc(0))
+      await expect(error).rejects.toMatchObject({ code: status.NOT_FOUND })
+      await error.catch(({ details }) => expect(message.toWellFormed().startsWith(details)).toBe(true))
+    }
+  })
+
+  it('survives a method that rejects', async () => {
+    answer = async () => {
+      throw new Error('a bug')
+    }
+    await expect(grpc.call('test.Echo/Answer', Buffer.alloc(0))).rejects.toMatchObject({
+      code: status.INTERNAL,
+      details: 'a bug',
+    })
+  })
+
+  it('answers UNIMPLEMENTED for what is not there', async () => {
+    for (const name of ['test.Echo/Nothing', 'test.Nothing/Echo']) {
+      await expect(grpc.call(name, Buffer.alloc(0))).rejects.toMatchObject({ code: status.UNIMPLEMENTED })
+    }
+  })
+
+  it('refuses messages of more than 4 MiB either way, and goes on', async () => {
+    const tooLarge = grpc.call('test.Echo/Echo', Buffer.alloc(4 * MIB + 1))
+    await expect(tooLarge).rejects.toMatchObject({ code: status.RESOURCE_EXHAUSTED })
+    const deliveries: boolean[] = []
+    answer = async () => ({
+      ok: true,
+      payload: Buffer.alloc(4 * MIB + 1),
+      delivered: (written) => deliveries.push(written),
+    })
+    await expect(grpc.call('test.Echo/Answer', Buffer.alloc(0))).rejects.toMatchObject({
+      code: status.RESOURCE_EXHAUSTED,
+    })
+    expect(await grpc.call('test.Echo/Echo', Buffer.alloc(4 * MIB))).toHaveLength(4 * MIB)
+    expect(deliveries).toEqual([false])
+  })
+
+  it('tells the method how long it may take, and aborts it when the time is over', async () => {
+    const call = grpc.call('test.Echo/Held', Buffer.alloc(0), { deadline: Date.now() + 100 })
+    const got = await held.next()
+    expect(got.call.timeoutMs).toBeGreaterThan(0)
+    expect(got.call.timeoutMs).toBeLessThanOrEqual(100)
+    await expect(call).rejects.toMatchObject({ code: status.DEADLINE_EXCEEDED })
+    await aborted(got.call.hangup)
+  })
+
+  it('cancels the method when the client takes the call back', async () => {
+    const abort = new AbortController()
+    const call = grpc.call('test.Echo/Held', Buffer.alloc(0), { signal: abort.signal })
+    const got = await held.next()
+    abort.abort()
+    await expect(call).rejects.toMatchObject({ code: status.CANCELLED })
+    expect(await aborted(got.call.hangup)).toMatchObject({ code: 'CANCELLED' })
+    const delivered = Promise.withResolvers<boolean>()
+    got.answer({ ok: true, payload: Buffer.alloc(0), delivered: delivered.resolve })
+    expect(await delivered.promise).toBe(false)
+    expect(await grpc.call('test.Echo/Echo', Buffer.from('x'))).toHaveLength(1)
+  })
+
+  it.each(['destroy', 'end'] as const)('cancels the method when the client is gone (%s)', async (leave) => {
+    const socket = await running.dial()
+    const session = connect('http://agent', { createConnection: () => socket })
+    session.on('error', () => {})
+    const request = session.request({
+      ':method': 'POST',
+      ':path': '/test.Echo/Held',
+      'content-type': 'application/grpc',
+    })
+    request.on('error', () => {})
+    request.end(Buffer.alloc(5))
+    const got = await held.next()
+    socket[leave]()
+    expect(await aborted(got.call.hangup)).toMatchObject({ code: 'CANCELLED' })
+    const delivered = Promise.withResolvers<boolean>()
+    got.answer({ ok: true, payload: Buffer.alloc(0), delivered: delivered.resolve })
+    expect(await delivered.promise).toBe(false)
+    session.destroy()
+  })
+
+  it('tells the method that its answer was delivered', async () => {
+    const delivered = Promise.withResolvers<boolean>()
+    answer = async () => ({ ok: true, payload: Buffer.alloc(8), delivered: delivered.resolve })
+    await grpc.call('test.Echo/Answer', Buffer.alloc(0))
+    expect(await delivered.promise).toBe(true)
+  })
+
+  it('tells the method that its answer was not delivered when the client stops reading and goes', async () => {
+    const delivered = Promise.withResolvers<boolean>()
+    const call = grpc.call('test.Echo/Held', Buffer.alloc(0))
+    const refused = expect(call).rejects.toBeDefined()
+    const got = await held.next()
+    got.answer({ ok: true, payload: Buffer.alloc(4 * MIB), delivered: delivered.resolve })
+    running.accepted[0]?.destroy()
+    await refused
+    expect(await delivered.promise).toBe(false)
+  })
+
+  it('tolerates metadata', async () => {
+    const metadata = new Metadata()
+    metadata.set('traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')
+    const response = await new Promise<Buffer | undefined>((resolve, reject) => {
+      grpc.client.makeUnaryRequest(
+        '/test.Echo/Echo',
+        (bytes: Buffer) => bytes,
+        (bytes: Buffer) => bytes,
+        Buffer.from('x'),
+        metadata,
+        (error, value) => (error === null ? resolve(value) : reject(error)),
+      )
+    })
+    expect(response?.toString()).toBe('x')
+  })
+})
