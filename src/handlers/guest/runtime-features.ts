@@ -1,5 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
-import type { GuestDependencies } from './details.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Os } from '../../os/os.ts'
 
 const TIMEOUT_MS = 10_000
 
@@ -11,7 +12,11 @@ export async function runtimeHasSeccomp({
   os,
   log,
   runtime,
-}: Pick<GuestDependencies, 'os' | 'log' | 'runtime'>): Promise<boolean> {
+}: {
+  readonly os: Pick<Os, 'tools'>
+  readonly log: Logger
+  readonly runtime: { readonly binary: string }
+}): Promise<boolean> {
   try {
     const features = await os.tools.run([runtime.binary, 'features'], { timeoutMs: TIMEOUT_MS })
     if (features.exitCode === 0) return seccompOfFeatures(features.stdout)

@@ -1,7 +1,7 @@
 import { errnoOf } from '../../base/errors.ts'
 import type { FSGroup } from '../../gen/agent.ts'
 import { FSGroupChangePolicy } from '../../gen/types.ts'
-import type { Files, FileStatus } from '../../os/os.ts'
+import type { FileStatus, Files } from '../../os/os.ts'
 import type { StorageDependencies } from './driver.ts'
 
 const SETGID = 0o2000

@@ -1,0 +1,73 @@
+import { describe, expect, it } from 'vitest'
+import { parseMountOptions } from '../../../src/handlers/storage/mount-options.ts'
+
+describe('parseMountOptions', () => {
+  it('parts flags from what the file system reads', () => {
+    expect(parseMountOptions(['nosuid', 'size=64M', 'ro', 'mode=1777'])).toEqual({
+      flags: ['nosuid', 'ro'],
+      data: 'size=64M,mode=1777',
+    })
+  })
+
+  it.each([
+    ['bind', ['bind']],
+    ['dirsync', ['dirsync']],
+    ['iversion', ['i_version']],
+    ['mand', ['mandlock']],
+    ['noatime', ['noatime']],
+    ['nodev', ['nodev']],
+    ['nodiratime', ['nodiratime']],
+    ['noexec', ['noexec']],
+    ['nosuid', ['nosuid']],
+    ['rbind', ['bind', 'rec']],
+    ['unbindable', ['unbindable']],
+    ['runbindable', ['unbindable', 'rec']],
+    ['private', ['private']],
+    ['rprivate', ['private', 'rec']],
+    ['shared', ['shared']],
+    ['rshared', ['shared', 'rec']],
+    ['slave', ['slave']],
+    ['rslave', ['slave', 'rec']],
+    ['relatime', ['relatime']],
+    ['remount', ['remount']],
+    ['ro', ['ro']],
+    ['silent', ['silent']],
+    ['strictatime', ['strictatime']],
+    ['sync', ['synchronous']],
+  ])('sets flags by %s', (word, flags) => {
+    expect(parseMountOptions([word])).toEqual({ flags, data: '' })
+  })
+
+  it.each([
+    ['async', 'sync'],
+    ['atime', 'noatime'],
+    ['dev', 'nodev'],
+    ['diratime', 'nodiratime'],
+    ['exec', 'noexec'],
+    ['loud', 'silent'],
+    ['noiversion', 'iversion'],
+    ['nomand', 'mand'],
+    ['norelatime', 'relatime'],
+    ['nostrictatime', 'strictatime'],
+    ['rw', 'ro'],
+    ['suid', 'nosuid'],
+  ])('clears by %s what %s set, and keeps what is set later', (clearing, setting) => {
+    expect(parseMountOptions([setting, clearing]).flags).toEqual([])
+    expect(parseMountOptions([clearing, setting]).flags).toHaveLength(1)
+    expect(parseMountOptions([clearing])).toEqual({ flags: [], data: '' })
+  })
+
+  it('leaves defaults without effect', () => {
+    expect(parseMountOptions(['ro', 'defaults'])).toEqual({ flags: ['ro'], data: '' })
+  })
+
+  it('refuses loop', () => {
+    expect(() => parseMountOptions(['ro', 'loop'])).toThrow("mount option 'loop'")
+  })
+
+  it('takes as much data as mount does and no more', () => {
+    expect(parseMountOptions(['x'.repeat(4095)]).data).toHaveLength(4095)
+    expect(() => parseMountOptions(['x'.repeat(4095), ''])).toThrow('mount options of 4096 bytes')
+    expect(() => parseMountOptions(['ü'.repeat(2048)])).toThrow('mount options of 4096 bytes')
+  })
+})

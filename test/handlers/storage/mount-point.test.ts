@@ -1,0 +1,49 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { checkMountPoint } from '../../../src/handlers/storage/mount-point.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+
+describe('checkMountPoint', () => {
+  let os: FakeOs
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    await os.files.makeDirectories('/run/kata-containers/shared/containers')
+    await os.files.put('/run/kata-containers/file', '')
+    await os.files.symlink('/etc', '/run/kata-containers/link')
+  })
+
+  it.each([
+    '/run/kata-containers/sandbox/shm',
+    '/run/kata-containers/shared/containers/c1/rootfs',
+    '/run/kata-containers/file',
+    '/run/kata-containers/..name',
+  ])('accepts %s', async (path) => {
+    await expect(check(path)).resolves.toBeUndefined()
+  })
+
+  it.each([
+    ['', 'not below /run/kata-containers'],
+    ['run/kata-containers/x', 'not an absolute path'],
+    ['/run/kata-containers/../etc', 'not an absolute path'],
+    ['/run/kata-containers/./x', 'not an absolute path'],
+    ['/run/kata-containers//x', 'not an absolute path'],
+    ['/run/kata-containers/x/', 'not an absolute path'],
+    ['/run/kata-containers/x\0y', 'not an absolute path'],
+    ['/run/kata-containers', 'not below /run/kata-containers'],
+    ['/run/kata-containers-2/x', 'not below /run/kata-containers'],
+    ['/etc', 'not below /run/kata-containers'],
+    ['/run/kata-containers/link', '/run/kata-containers/link is a symbolic link'],
+    ['/run/kata-containers/link/x', '/run/kata-containers/link is a symbolic link'],
+    ['/run/kata-containers/file/x', '/run/kata-containers/file is no directory'],
+  ])('refuses %j', async (path, reason) => {
+    await expect(check(path)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining(`mount point '${path}' refused: `),
+    })
+    await expect(check(path)).rejects.toThrow(reason)
+  })
+
+  function check(path: string) {
+    return checkMountPoint(os.files, path, ['/run/kata-containers'])
+  }
+})

@@ -1,0 +1,66 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { type MountRequest, mountStorage } from '../../../src/handlers/storage/mount-storage.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { dependenciesOf, noSignal, ROOT, storageOf } from './storage-builder.ts'
+
+const TARGET = `${ROOT}/c1/mount`
+
+describe('mountStorage', () => {
+  let os: FakeOs
+
+  beforeEach(() => {
+    os = new FakeOs()
+  })
+
+  it.each(['source', 'fstype', 'mountPoint'] as const)('refuses a request without %s', async (name) => {
+    await expect(mount({ [name]: '' })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining(`no ${name}`),
+    })
+  })
+
+  it('creates the mount point of a file that is bound as a file', async () => {
+    await os.files.put('/data/file', 'x')
+    await mount({ source: '/data/file', fstype: 'bind', options: ['bind'] })
+    expect((await os.files.lstat(TARGET))?.kind).toBe('file')
+  })
+
+  it('creates the mount point of a directory that is bound as a directory', async () => {
+    await os.files.makeDirectories('/data')
+    await mount({ source: '/data', fstype: 'bind', options: ['rbind'] })
+    expect((await os.files.lstat(TARGET))?.kind).toBe('directory')
+    expect(os.mounts.requests.map(({ flags }) => flags)).toEqual([['bind', 'rec']])
+  })
+
+  it('makes a bind mount read-only by a second call, for the first ignores it', async () => {
+    await os.files.makeDirectories('/data')
+    await mount({ source: '/data', fstype: 'bind', options: ['rbind', 'ro', 'nosuid'] })
+    expect(os.mounts.requests.map(({ flags }) => flags)).toEqual([
+      ['bind', 'ro', 'nosuid', 'rec'],
+      ['remount', 'bind', 'ro', 'nosuid'],
+    ])
+  })
+
+  it('changes propagation by a call of its own', async () => {
+    await mount({ options: ['rslave', 'nodev'] })
+    expect(os.mounts.requests.map(({ flags }) => flags)).toEqual([['nodev'], ['slave', 'rec']])
+  })
+
+  it('unmounts and removes the mount point when a later step fails', async () => {
+    const finish = async () => Promise.reject(new Error('chmod failed'))
+    await expect(mount({}, finish)).rejects.toThrow('chmod failed')
+    expect(os.mounts.isMountPoint(TARGET)).toBe(false)
+    expect(await os.files.lstat(TARGET)).toBeUndefined()
+  })
+
+  it('leaves a mount alone whose remount fails', async () => {
+    await mount({})
+    os.mounts.failWith = (call) => (call === 'mount' ? 'EINVAL' : undefined)
+    await expect(mount({ options: ['remount', 'size=1M'] })).rejects.toThrow('EINVAL')
+    expect(os.mounts.isMountPoint(TARGET)).toBe(true)
+  })
+
+  function mount(changes: Partial<MountRequest>, finish?: () => Promise<void>) {
+    return mountStorage(storageOf({ mountPoint: TARGET, ...changes }), dependenciesOf(os), noSignal, finish)
+  }
+})

@@ -1,0 +1,29 @@
+import { silentLogger } from '../../../src/base/log.ts'
+import type { Storage } from '../../../src/gen/agent.ts'
+import type { StorageDependencies } from '../../../src/handlers/storage/driver.ts'
+import type { Os } from '../../../src/os/os.ts'
+
+export const ROOT = '/run/kata-containers'
+
+/** A signal that never fires. */
+export const noSignal = new AbortController().signal
+
+/** A memory file system; `changes` makes it something else. */
+export function storageOf(changes: Partial<Storage> = {}): Storage {
+  return {
+    driver: 'ephemeral',
+    driverOptions: [],
+    source: 'tmpfs',
+    fstype: 'tmpfs',
+    options: [],
+    mountPoint: `${ROOT}/sandbox/shm`,
+    fsGroup: undefined,
+    shared: false,
+    ...changes,
+  }
+}
+
+/** What drivers get, on the given machine. */
+export function dependenciesOf(os: Os): StorageDependencies {
+  return { os, log: silentLogger(), allowedRoots: [ROOT], hotplugTimeoutMs: 3000 }
+}

@@ -1,0 +1,241 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../../src/base/signals.ts'
+import type { Storage } from '../../../src/gen/agent.ts'
+import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { dependenciesOf, noSignal, ROOT, storageOf } from './storage-builder.ts'
+
+const DISK = `${ROOT}/sandbox/storage/disk`
+const SHM = `${ROOT}/sandbox/shm`
+
+describe('createStorageHandlers', () => {
+  let os: FakeOs
+  let handlers: StorageHandlers
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+    handlers = createStorageHandlers(dependenciesOf(os))
+  })
+
+  describe('attach', () => {
+    it('attaches the storages in their order', async () => {
+      await expect(attach(shm(), disk())).resolves.toEqual({ mountPoints: [SHM, DISK] })
+      expect(os.mounts.requests.map(({ target }) => target)).toEqual([SHM, DISK])
+    })
+
+    it('mounts a mount point once however many use it', async () => {
+      await attach(disk())
+      await attach(disk(), disk())
+      expect(os.mounts.requests).toHaveLength(1)
+    })
+
+    it('takes those before it back when one fails, so that a retry mounts again', async () => {
+      await expect(attach(disk(), shm({ options: ['loop'] }))).rejects.toThrow("'loop'")
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+      await attach(disk())
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('leaves to others what they use when it takes back', async () => {
+      await attach(disk())
+      await expect(attach(disk(), shm({ source: '' }))).rejects.toThrow('no source')
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('refuses a driver it does not know, and leaves no trace of it', async () => {
+      await expect(attach(disk({ driver: '9p' }))).rejects.toMatchObject({
+        message: 'Failed to find the storage handler 9p',
+      })
+      await attach(disk())
+      expect(os.mounts.requests).toHaveLength(1)
+    })
+
+    it.each([
+      'blk-ccw',
+      'erofs.multi-layer',
+      'image_guest_pull',
+      'mmioblk',
+      'nvdimm',
+      'overlayfs',
+      'scsi',
+      'virtio-fs',
+      'watchable-bind',
+    ])('answers UNIMPLEMENTED for the driver %s', async (driver) => {
+      await expect(attach(disk({ driver }))).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
+    })
+
+    it.each(['/etc', `${ROOT}/../../etc`, 'relative', ''])(
+      'refuses the mount point %j',
+      async (mountPoint) => {
+        await expect(attach(shm({ mountPoint }))).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+        expect(os.mounts.requests).toEqual([])
+      },
+    )
+
+    it('refuses a text that the kernel would cut short', async () => {
+      await expect(attach(shm({ options: ['size=1M\0,suid'] }))).rejects.toThrow('contains a NUL')
+    })
+
+    it('does nothing for a call that is over already', async () => {
+      const attaching = handlers.attach([disk()], 'c1', AbortSignal.abort(cancelled()))
+      await expect(attaching).rejects.toMatchObject({ code: 'CANCELLED' })
+      expect(os.mounts.requests).toEqual([])
+    })
+  })
+
+  describe('attach of a mount point that is being attached', () => {
+    it('waits for the other’s outcome and shares it', async () => {
+      const [release, first] = slowMount()
+      const second = attach(disk())
+      release()
+      await Promise.all([first, second])
+      expect(os.mounts.requests).toHaveLength(1)
+    })
+
+    it('tries by itself when the other’s fails', async () => {
+      const [release, first] = slowMount('EIO')
+      const second = attach(disk())
+      release()
+      await expect(first).rejects.toThrow('EIO')
+      await expect(second).resolves.toEqual({ mountPoints: [DISK] })
+      expect(os.mounts.requests).toHaveLength(1)
+    })
+
+    it('leaves no count behind when both fail', async () => {
+      os.mounts.failWith = () => 'EIO'
+      await Promise.allSettled([attach(disk()), attach(disk())])
+      os.mounts.failWith = () => undefined
+      await attach(disk())
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('stops waiting when its own call is cancelled, and leaves the other alone', async () => {
+      const [release, first] = slowMount()
+      const call = new AbortController()
+      const second = handlers.attach([disk()], 'c2', call.signal)
+      call.abort(cancelled())
+      await expect(second).rejects.toMatchObject({ code: 'CANCELLED' })
+      release()
+      const attached = await first
+      await handlers.release(attached)
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+    })
+  })
+
+  describe('release', () => {
+    it('unmounts and removes what nobody uses any more', async () => {
+      const [first, second] = [await attach(disk()), await attach(disk())]
+      await handlers.release(first)
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+      await handlers.release(second)
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+      expect(await os.files.lstat(DISK)).toBeUndefined()
+    })
+
+    it('goes backwards', async () => {
+      const inner = `${DISK}/inner`
+      await handlers.release(await attach(disk(), disk({ mountPoint: inner })))
+      expect(os.mounts.isMountPoint(inner)).toBe(false)
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+    })
+
+    it('keeps what is shared until the sandbox ends', async () => {
+      await handlers.release(await attach(disk({ shared: true })))
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('keeps memory for the next container, which finds it as it was', async () => {
+      await handlers.release(await attach(shm()))
+      expect(os.mounts.isMountPoint(SHM)).toBe(true)
+      await attach(shm())
+      expect(os.mounts.requests).toHaveLength(1)
+    })
+
+    it('mounts kept memory again when somebody has cleared the root meanwhile', async () => {
+      await handlers.release(await attach(shm()))
+      await os.mounts.unmount(SHM)
+      await attach(shm())
+      expect(os.mounts.isMountPoint(SHM)).toBe(true)
+    })
+
+    it('accepts that somebody has unmounted it already', async () => {
+      const attached = await attach(disk())
+      await os.mounts.unmount(DISK)
+      await os.files.removeDirectory(DISK)
+      await expect(handlers.release(attached)).resolves.toBeUndefined()
+    })
+
+    it('says what it could not unmount, and still releases the rest', async () => {
+      const other = `${ROOT}/sandbox/storage/other`
+      const attached = await attach(disk(), disk({ mountPoint: other }))
+      os.mounts.failWith = (call, target) => (call === 'unmount' && target === other ? 'EBUSY' : undefined)
+      await expect(handlers.release(attached)).rejects.toThrow(
+        `storage not released: unmount ${other}: EBUSY`,
+      )
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+    })
+
+    it('uses again what could not be unmounted instead of mounting over it', async () => {
+      const attached = await attach(disk())
+      os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
+      await expect(handlers.release(attached)).rejects.toThrow('EBUSY')
+      await attach(disk())
+      expect(os.mounts.requests).toHaveLength(1)
+    })
+
+    it('removes no directory that holds something once it is unmounted', async () => {
+      const attached = await attach(disk())
+      await os.files.put(`${DISK}/precious`, '')
+      await expect(handlers.release(attached)).rejects.toThrow('directory is not empty when clean up storage')
+      expect(await os.files.lstat(`${DISK}/precious`)).toBeDefined()
+    })
+
+    it('makes an attach of the same mount point wait until it has gone', async () => {
+      const attached = await attach(disk())
+      const gate = Promise.withResolvers<void>()
+      const unmount = os.mounts.unmount.bind(os.mounts)
+      os.mounts.unmount = async (target) => {
+        await gate.promise
+        await unmount(target)
+      }
+      const releasing = handlers.release(attached)
+      const attaching = attach(disk())
+      gate.resolve()
+      await Promise.all([releasing, attaching])
+      expect(os.mounts.requests).toHaveLength(2)
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('fails for what was released before', async () => {
+      const attached = await attach(disk())
+      await handlers.release(attached)
+      await expect(handlers.release(attached)).rejects.toThrow(`${DISK} is not in use`)
+    })
+  })
+
+  function attach(...storages: Storage[]) {
+    return handlers.attach(storages, 'c1', noSignal)
+  }
+
+  /** An attach of the disk whose mount goes on, or fails, once it is released. */
+  function slowMount(errno?: string) {
+    const gate = Promise.withResolvers<void>()
+    const mount = os.mounts.mount.bind(os.mounts)
+    os.mounts.mount = async (request) => {
+      os.mounts.mount = mount
+      await gate.promise
+      if (errno !== undefined) throw new Error(`mount ${request.target}: ${errno}`)
+      await mount(request)
+    }
+    return [gate.resolve, attach(disk())] as const
+  }
+})
+
+function disk(changes: Partial<Storage> = {}): Storage {
+  return storageOf({ driver: 'blk', source: '/dev/vdb', fstype: 'ext4', mountPoint: DISK, ...changes })
+}
+
+function shm(changes: Partial<Storage> = {}): Storage {
+  return storageOf({ mountPoint: SHM, ...changes })
+}
