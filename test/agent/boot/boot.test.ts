@@ -1,0 +1,90 @@
+import { describe, expect, it } from 'vitest'
+import { boot } from '../../../src/agent/boot/boot.ts'
+import { bareGuest } from './guest.ts'
+
+const MOUNTED_BY_BOOT = ['/dev/shm', '/dev/pts', '/run', '/tmp', '/sys/fs/cgroup']
+
+describe('boot', () => {
+  it('makes a bare guest fit for containers', async () => {
+    const { os, context, environment } = await bareGuest()
+    await boot(context, true)
+    expect(os.mounts.requests.map(({ target }) => target)).toEqual(MOUNTED_BY_BOOT)
+    expect(await os.files.readLink('/dev/ptmx')).toBe('/dev/pts/ptmx')
+    expect(await os.files.readLink('/dev/stdin')).toBe('/proc/self/fd/0')
+    expect(os.system).toMatchObject({ hostname: 'guest', openFileLimit: 1_048_576, umask: 0o022 })
+    expect(await os.files.readText('/proc/self/oom_score_adj')).toBe('-997')
+    expect(os.network.interfaces.get('lo')).toBe(true)
+    expect(environment.PATH).toBe('/bin:/sbin:/usr/bin:/usr/sbin')
+    expect(os.tools.calls.map(({ argv }) => argv.join(' '))).toEqual([
+      '/sbin/modprobe -a virtio_pci virtio_blk virtio_net',
+    ])
+  })
+
+  it('writes a log line with its time for each step', async () => {
+    const { context, lines } = await bareGuest()
+    await boot(context, true)
+    const steps = lines.filter(({ message }) => message === 'boot step').map(({ fields }) => fields)
+    expect(steps.map(({ step, outcome }) => `${step}: ${outcome}`)).toEqual([
+      'own process: done',
+      'mounts: done',
+      'device links: done',
+      'cgroups: done',
+      'hostname: done',
+      'loopback: done',
+      'device drivers: done',
+    ])
+    for (const { ms } of steps) expect(ms).toMatch(/^\d+\.\d$/)
+  })
+
+  it('only checks after a restart of the agent, but prepares the new process', async () => {
+    const { os, context, lines } = await bareGuest()
+    await boot(context, true)
+    await asTheKernelShowsIt(os.files.write.bind(os.files), os.files.makeDirectories.bind(os.files))
+    os.mounts.requests.length = 0
+    os.system.openFileLimit = undefined
+    lines.length = 0
+    await boot(context, true)
+    expect(os.mounts.requests).toEqual([])
+    expect(os.tools.calls).toHaveLength(1)
+    expect(os.system.openFileLimit).toBe(1_048_576)
+    expect(lines.map(({ fields }) => `${fields.step}: ${fields.outcome}`)).toEqual([
+      'own process: done',
+      'mounts: already',
+      'device links: already',
+      'cgroups: already',
+      'hostname: already',
+      'loopback: already',
+      'device drivers: already',
+    ])
+  })
+
+  it('names the step that failed and stops there', async () => {
+    const { os, context } = await bareGuest()
+    os.mounts.failWith = (_, target) => (target === '/run' ? 'EPERM' : undefined)
+    await expect(boot(context, true)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'boot step mounts: mount /run: EPERM',
+    })
+    expect(os.system.hostname).toBeUndefined()
+  })
+
+  it('leaves a system with an init of its own alone', async () => {
+    const { os, context } = await bareGuest()
+    await boot(context, false)
+    expect(os.mounts.requests).toEqual([])
+    expect(os.tools.calls).toEqual([])
+    expect(os.system.openFileLimit).toBeUndefined()
+  })
+})
+
+/** What the kernel's files say after the first boot. */
+async function asTheKernelShowsIt(
+  write: (path: string, data: string) => Promise<void>,
+  makeDirectories: (path: string) => Promise<void>,
+): Promise<void> {
+  await write('/sys/class/net/lo/flags', '0x9\n')
+  await write('/proc/sys/kernel/hostname', 'guest\n')
+  await write('/sys/fs/cgroup/cgroup.subtree_control', 'cpuset cpu memory pids\n')
+  for (const module of ['virtio_pci', 'virtio_blk', 'virtio_net'])
+    await makeDirectories(`/sys/module/${module}`)
+}

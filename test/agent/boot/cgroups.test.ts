@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest'
+import { enabledV1Controllers } from '../../../src/agent/boot/cgroup-v1.ts'
+import { setUpCgroups } from '../../../src/agent/boot/cgroups.ts'
+import { bareGuest } from './guest.ts'
+
+const PROC_CGROUPS = `#subsys_name\thierarchy\tnum_cgroups\tenabled
+cpuset\t0\t1\t1
+memory\t0\t1\t0
+devices\t0\t1\t1
+misc\t0\t1\t1
+pids\t0\t1\t1
+`
+const SUBTREE = '/sys/fs/cgroup/cgroup.subtree_control'
+
+describe('setUpCgroups', () => {
+  it('mounts v2 unless told otherwise, and hands on every controller', async () => {
+    const { os, context } = await bareGuest()
+    const written = recordWrites(os.files, SUBTREE)
+    await expect(setUpCgroups(context)).resolves.toBe('done')
+    expect(os.mounts.requests).toEqual([
+      {
+        source: 'cgroup2',
+        target: '/sys/fs/cgroup',
+        type: 'cgroup2',
+        flags: ['nosuid', 'nodev', 'noexec', 'relatime'],
+        data: 'nsdelegate',
+      },
+    ])
+    expect(written).toEqual(['+cpuset', '+cpu', '+memory', '+pids'])
+  })
+
+  it('hands on the other controllers when one refuses', async () => {
+    const { os, context, lines } = await bareGuest()
+    const written = recordWrites(os.files, SUBTREE, '+cpu')
+    await setUpCgroups(context)
+    expect(written).toEqual(['+cpuset', '+memory', '+pids'])
+    expect(lines).toContainEqual(
+      expect.objectContaining({ fields: { controller: 'cpu', error: `write ${SUBTREE}: EINVAL` } }),
+    )
+  })
+
+  it('mounts v1 when the command line asks for it and the kernel has it', async () => {
+    const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false })
+    await os.files.put('/proc/cgroups', PROC_CGROUPS)
+    await setUpCgroups(context)
+    const calls = os.mounts.requests.map(({ target, type, flags, data }) => [target, type, flags, data])
+    const flags = ['nosuid', 'nodev', 'noexec']
+    expect(calls).toEqual([
+      ['/sys/fs/cgroup', 'tmpfs', flags, 'mode=755'],
+      ['/sys/fs/cgroup/cpuset', 'cgroup', [...flags, 'relatime'], 'cpuset'],
+      ['/sys/fs/cgroup/devices', 'cgroup', [...flags, 'relatime'], 'devices'],
+      ['/sys/fs/cgroup/pids', 'cgroup', [...flags, 'relatime'], 'pids'],
+      ['/sys/fs/cgroup', 'tmpfs', [...flags, 'remount', 'ro'], 'mode=755'],
+    ])
+  })
+
+  it('has v1 account memory hierarchically where the kernel can be told', async () => {
+    const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false })
+    await os.files.put('/proc/cgroups', PROC_CGROUPS.replace('memory\t0\t1\t0', 'memory\t0\t1\t1'))
+    await os.files.put('/sys/fs/cgroup/memory/memory.use_hierarchy', '0')
+    await setUpCgroups(context)
+    expect(await os.files.readText('/sys/fs/cgroup/memory/memory.use_hierarchy')).toBe('1')
+  })
+
+  it.each([
+    ['no v1 controller', '#subsys_name\thierarchy\tnum_cgroups\tenabled\n'],
+    ['no devices controller', PROC_CGROUPS.replace('devices\t0\t1\t1', 'devices\t0\t1\t0')],
+  ])('falls back to v2 with a warning when the kernel has %s', async (_, procCgroups) => {
+    const { os, context, lines } = await bareGuest({ unifiedCgroupHierarchy: false })
+    await os.files.put('/proc/cgroups', procCgroups)
+    await setUpCgroups(context)
+    expect(os.mounts.requests.map(({ type }) => type)).toEqual(['cgroup2'])
+    expect(lines.map(({ message }) => message)).toContain(
+      'cgroup v1 was asked for, but the kernel has none: using v2',
+    )
+  })
+
+  it('stays with v2 when the kernel was told to leave v1 out', async () => {
+    const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false, cgroupNoV1: 'all' })
+    await setUpCgroups(context)
+    expect(os.mounts.requests.map(({ type }) => type)).toEqual(['cgroup2'])
+  })
+})
+
+describe('enabledV1Controllers', () => {
+  it('leaves out comments, what is disabled and what is not known', () => {
+    expect(enabledV1Controllers(PROC_CGROUPS)).toEqual(['cpuset', 'devices', 'pids'])
+  })
+})
+
+type Files = Awaited<ReturnType<typeof bareGuest>>['os']['files']
+
+/** What is written to `path`; the write of `refused` fails. */
+function recordWrites(files: Files, path: string, refused?: string): string[] {
+  const written: string[] = []
+  const write = files.write.bind(files)
+  files.write = async (target, data, options) => {
+    if (target !== path) return write(target, data, options)
+    if (data === refused) throw new Error(`write ${path}: EINVAL`)
+    written.push(String(data))
+  }
+  return written
+}

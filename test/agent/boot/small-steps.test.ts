@@ -1,0 +1,101 @@
+import { describe, expect, it } from 'vitest'
+import { linkDevices } from '../../../src/agent/boot/device-links.ts'
+import { setHostname } from '../../../src/agent/boot/hostname.ts'
+import { loadDeviceDrivers } from '../../../src/agent/boot/modules.ts'
+import { prepareTransport } from '../../../src/agent/boot/transport.ts'
+import { bareGuest } from './guest.ts'
+
+describe('linkDevices', () => {
+  it('replaces a link that points elsewhere', async () => {
+    const { os, context } = await bareGuest()
+    await os.files.symlink('/elsewhere', '/dev/fd')
+    await linkDevices(context)
+    expect(await os.files.readLink('/dev/fd')).toBe('/proc/self/fd')
+  })
+})
+
+describe('setHostname', () => {
+  it.each([
+    ['guest\n', 'guest'],
+    ['  guest.example  # mine\n', 'guest.example'],
+    ['\n', 'localhost'],
+  ])('takes the first word of %j', async (content, hostname) => {
+    const { os, context } = await bareGuest()
+    await os.files.write('/etc/hostname', content)
+    await setHostname(context)
+    expect(os.system.hostname).toBe(hostname)
+  })
+
+  it('is localhost without /etc/hostname', async () => {
+    const { os, context } = await bareGuest()
+    await os.files.removeFile('/etc/hostname')
+    await setHostname(context)
+    expect(os.system.hostname).toBe('localhost')
+  })
+
+  it('only logs a failure', async () => {
+    const { os, context, lines } = await bareGuest()
+    os.system.setHostname = () => {
+      throw new Error('sethostname: EPERM')
+    }
+    await expect(setHostname(context)).resolves.toBe('already')
+    expect(lines).toEqual([{ message: 'hostname not set', fields: { error: 'sethostname: EPERM' } }])
+  })
+})
+
+describe('loadDeviceDrivers', () => {
+  it('asks for what is not loaded only', async () => {
+    const { os, context } = await bareGuest()
+    await os.files.makeDirectories('/sys/module/virtio_pci')
+    await os.files.makeDirectories('/sys/module/virtio_blk')
+    await loadDeviceDrivers(context)
+    expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/sbin/modprobe', '-a', 'virtio_net']])
+  })
+
+  it('loads the driver of virtio-mmio where the machine has such devices', async () => {
+    const { os, context } = await bareGuest()
+    await os.files.removeTree('/sys/bus/pci')
+    await os.files.makeDirectories('/sys/bus/platform/devices/LNRO0005:00')
+    await loadDeviceDrivers(context)
+    expect(os.tools.calls[0]?.argv).toContain('virtio_mmio')
+    expect(os.tools.calls[0]?.argv).not.toContain('virtio_pci')
+  })
+
+  it.each([
+    ['modprobe fails', () => ({ exitCode: 1, stderr: 'modprobe: FATAL: Module virtio_net not found\n' })],
+    ['there is no modprobe', () => Promise.reject(new Error('start /sbin/modprobe: ENOENT'))],
+  ])('only logs that %s', async (_, answer) => {
+    const { os, context, lines } = await bareGuest()
+    os.tools.script(answer)
+    await loadDeviceDrivers(context)
+    expect(lines.map(({ message }) => message)).toEqual(['kernel modules not loaded'])
+  })
+})
+
+describe('prepareTransport', () => {
+  const loaded = async (...given: Parameters<typeof bareGuest>) => {
+    const { os, context } = await bareGuest(...given)
+    await prepareTransport(context, true)
+    return os.tools.calls.map(({ argv }) => argv.slice(2).join(' '))
+  }
+
+  it('loads what vsock needs', async () => {
+    expect(await loaded()).toEqual(['virtio_pci vsock vmw_vsock_virtio_transport'])
+  })
+
+  it('loads the loopback transport by the test switch only', async () => {
+    expect(await loaded({ vsockAllowLoopback: true })).toEqual([
+      'virtio_pci vsock vmw_vsock_virtio_transport vsock_loopback',
+    ])
+  })
+
+  it('loads nothing for a unix socket', async () => {
+    expect(await loaded({ serverAddress: 'unix:///run/agent.sock' })).toEqual([])
+  })
+
+  it('leaves the modules to the system when that has an init of its own', async () => {
+    const { os, context } = await bareGuest()
+    await prepareTransport(context, false)
+    expect(os.tools.calls).toEqual([])
+  })
+})
