@@ -1,0 +1,36 @@
+import { closeSync, openSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { processState, untilProcesses } from './processes.ts'
+import { run, type Supervised } from './supervised.ts'
+
+/** Many orphans that wait to be released, all at once. */
+export interface Orphans {
+  /** The exit status of each, by pid. */
+  readonly statuses: ReadonlyMap<number, number>
+  /** Lets them all exit, and waits until somebody has reaped every one. */
+  releaseAndAwaitReaping(): Promise<void>
+}
+
+/** Makes `count` orphans below the agent. They block on a fifo in `folder`; the end of its one writer frees them. */
+export async function makeOrphans(supervised: Supervised, folder: string, count: number): Promise<Orphans> {
+  const fifo = join(folder, 'release')
+  const list = join(folder, 'orphans')
+  await run(['mkfifo', fifo])
+  const writer = openSync(fifo, 'r+') // read and write: a fifo opened so does not wait for its other side
+  await supervised.shell(
+    `exec 3<${fifo}; i=0; while [ $i -lt ${count} ]; do (read line <&3; exit $((i % 256))) & echo $! $((i % 256)); i=$((i+1)); done >${list}`,
+  )
+  const statuses = new Map(readFileSync(list, 'utf8').trimEnd().split('\n').map(pidAndStatus))
+  return {
+    statuses,
+    releaseAndAwaitReaping: () => {
+      closeSync(writer)
+      return untilProcesses(() => [...statuses.keys()].every((pid) => processState(pid) === undefined))
+    },
+  }
+}
+
+function pidAndStatus(line: string): [number, number] {
+  const [pid, status] = line.split(' ')
+  return [Number(pid), Number(status)]
+}

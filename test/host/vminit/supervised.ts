@@ -1,0 +1,121 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
+import type { AgentEvent, AgentOrder } from './orders.ts'
+import { type ChannelRecord, parseRecord } from './record.ts'
+
+/** The command line of the agent that obeys the test. */
+export const testAgent: readonly string[] = [process.execPath, join(import.meta.dirname, 'test-agent.ts')]
+
+/** How a program ended, in the words of a shell, and what it printed. */
+export interface Outcome {
+  /** 128 + signal when a signal ended it. */
+  readonly status: number | string
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs a program to its end. */
+export async function run(command: readonly [string, ...string[]]): Promise<Outcome> {
+  const [program, ...programArguments] = command
+  const child = spawn(program, programArguments, { stdio: ['ignore', 'pipe', 'pipe'] })
+  const [stdout, stderr, status] = await Promise.all([text(child.stdout), text(child.stderr), ended(child)])
+  return { status, stdout, stderr }
+}
+
+async function text(stream: Readable): Promise<string> {
+  const chunks: Buffer[] = []
+  for await (const chunk of stream) chunks.push(chunk)
+  return Buffer.concat(chunks).toString()
+}
+
+function ended(child: ChildProcess): Promise<number | string> {
+  return new Promise((resolve, reject) => {
+    child.on('error', reject)
+    child.on('exit', (status, signal) => resolve(status ?? signal ?? 'unknown'))
+  })
+}
+
+/** A `vminit` in wrapper mode around the test agent. Kills both when it is disposed of. */
+export class Supervised {
+  readonly events: AgentEvent[] = []
+  /** The status of `vminit`, or the name of the signal that ended it. */
+  readonly ended: Promise<number | string>
+  readonly #vminit: ChildProcess & { readonly stdin: NonNullable<ChildProcess['stdin']> }
+  #changed = Promise.withResolvers<void>()
+  #agentPid = 0
+
+  constructor(vminit: string) {
+    const child = spawn(vminit, ['--', ...testAgent], { stdio: ['pipe', 'pipe', 'ignore'] })
+    this.#vminit = child
+    this.ended = ended(child)
+    createInterface({ input: child.stdout }).on('line', (line) => this.#take(line))
+  }
+
+  get vminitPid(): number {
+    return this.#vminit.pid ?? 0
+  }
+
+  /** The pid of the agent that reported last. */
+  get agentPid(): number {
+    return this.#agentPid
+  }
+
+  get records(): readonly ChannelRecord[] {
+    return this.events.flatMap((each) =>
+      each.event === 'record' ? [parseRecord(Buffer.from(each.hex, 'hex'))] : [],
+    )
+  }
+
+  tell(order: AgentOrder): void {
+    this.#vminit.stdin.write(`${JSON.stringify(order)}\n`)
+  }
+
+  /** Waits until the agent has reported what `found` is looking for. */
+  async until(found: (self: this) => boolean): Promise<void> {
+    while (!found(this)) await this.#changed.promise
+  }
+
+  /** Waits for the start of the agent that was restarted `restarts` times. */
+  started(restarts = 0): Promise<void> {
+    return this.until(({ events }) =>
+      events.some((each) => each.event === 'started' && each.arguments[3] === String(restarts)),
+    )
+  }
+
+  /** Runs a shell script below the agent, to the end of that shell. */
+  async shell(script: string): Promise<void> {
+    const before = this.#count('shell-ended')
+    this.tell({ order: 'shell', script })
+    await this.until(() => this.#count('shell-ended') > before)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // vminit first, or it would start another agent.
+    this.#vminit.kill('SIGKILL')
+    await this.ended
+    if (this.#agentPid !== 0) killIfThere(this.#agentPid)
+  }
+
+  #count(event: AgentEvent['event']): number {
+    return this.events.filter((each) => each.event === event).length
+  }
+
+  #take(line: string): void {
+    const event: AgentEvent = JSON.parse(line)
+    this.events.push(event)
+    if (event.event === 'started') this.#agentPid = event.pid
+    const changed = this.#changed
+    this.#changed = Promise.withResolvers()
+    changed.resolve()
+  }
+}
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL')
+  } catch {
+    // It ended with vminit, or before it.
+  }
+}
