@@ -2,27 +2,33 @@ import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import type { Sockets, VsockAddress } from '../../../src/os/sockets.ts'
 
-/** Real unix and TCP sockets without the addon. `peer` makes every connection one of a vsock peer. */
-export function nodeSockets(options: { readonly peer?: VsockAddress } = {}): Sockets & {
+/** Real unix and TCP sockets without the addon; vsock is a unix socket whose connections all come from one peer. */
+export function nodeSockets(options: {
+  readonly peer?: VsockAddress
+  readonly vsockPath: string
+}): Sockets & {
   /** The server's end of every connection accepted so far. */
   readonly accepted: readonly Socket[]
+  /** Resolves when the next connection is accepted. */
+  nextAccepted(): Promise<void>
 } {
   const accepted: Socket[] = []
+  const waiting: (() => void)[] = []
   return {
     accepted,
+    nextAccepted: () => new Promise((resolve) => waiting.push(resolve)),
     listen: async (address, onConnection) => {
-      if (address.kind === 'vsock') throw new Error('no vsock here')
       const server = createServer({ allowHalfOpen: true }, (socket) => {
         accepted.push(socket)
         onConnection(socket)
+        for (const tell of waiting.splice(0)) tell()
       })
-      server.listen(
-        address.kind === 'tcp' ? { host: address.host, port: address.port } : { path: address.path },
-      )
+      const path = address.kind === 'unix' ? address.path : options.vsockPath
+      server.listen(address.kind === 'tcp' ? address : { path })
       await once(server, 'listening')
       const bound = server.address()
       return {
-        port: bound === null || typeof bound === 'string' ? undefined : bound.port,
+        port: typeof bound === 'object' ? bound?.port : undefined,
         close: async () => {
           server.close()
         },

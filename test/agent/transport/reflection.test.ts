@@ -1,6 +1,6 @@
-import { status } from '@grpc/grpc-js'
 import { fromBinary } from '@bufbuild/protobuf'
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
+import { status } from '@grpc/grpc-js'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import {
   ServerReflectionRequest,

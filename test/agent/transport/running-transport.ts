@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { Client, credentials, type ServiceError } from '@grpc/grpc-js'
 import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import type { VsockAddress } from '../../../src/os/sockets.ts'
+import type { ListenAddress, VsockAddress } from '../../../src/os/sockets.ts'
 import type { MethodTable } from '../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type FakeTimer, fakeTimer } from '../../rpc/fake-timer.ts'
@@ -38,19 +38,22 @@ export interface GrpcClient {
 
 export async function runTransport(
   methods: MethodTable,
-  options: { readonly peer?: VsockAddress; readonly allowLoopback?: boolean } = {},
+  options: {
+    /** What is asked for; else a unix socket. */
+    readonly address?: ListenAddress
+    /** Makes it a vsock transport, as far as it can tell, that this peer dials. */
+    readonly peer?: VsockAddress
+    readonly allowLoopback?: boolean
+  } = {},
 ): Promise<RunningTransport> {
   const folder = await mkdtemp(join(tmpdir(), 'transport-'))
   const path = join(folder, 'socket')
   const timer = fakeTimer()
-  const sockets = nodeSockets(options)
+  const sockets = nodeSockets({ ...options, vsockPath: path })
+  const vsock: ListenAddress = { kind: 'vsock', cid: 0xffffffff, port: 1024 }
   const transport = await startTransport({
-    sockets:
-      options.peer === undefined
-        ? sockets
-        : { ...sockets, listen: (_, on) => sockets.listen({ kind: 'unix', path }, on) },
-    address:
-      options.peer === undefined ? { kind: 'unix', path } : { kind: 'vsock', cid: 0xffffffff, port: 1024 },
+    sockets,
+    address: options.address ?? (options.peer === undefined ? { kind: 'unix', path } : vsock),
     methods,
     readDescriptors: () => readFile(new URL('../../../src/gen/descriptors.binpb', import.meta.url)),
     log: silentLogger(),
@@ -59,10 +62,11 @@ export async function runTransport(
   })
   const dialled: { destroy(): void }[] = []
   const dial = async () => {
-    const socket = connect(path)
+    const accepted = sockets.nextAccepted()
+    const socket = transport.port === undefined ? connect(path) : connect(transport.port, '127.0.0.1')
     socket.on('error', () => {})
     dialled.push(socket)
-    await once(socket, 'connect')
+    await Promise.all([once(socket, 'connect'), accepted])
     return socket
   }
   return {
