@@ -1,0 +1,104 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, watch } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Client, credentials } from '@grpc/grpc-js'
+import { buildAgent } from '../scripts/build-agent.ts'
+import { ttrpcClient } from '../src/rpc/ttrpc/client.ts'
+import { benchEnvironment, median, report } from './figure.ts'
+
+/** An empty unary call over a unix socket, one at a time, in both framings, against a bare grpc-js server. */
+const WARM_UP_CALLS = 3000
+const ROUNDS = 20
+const CALLS_A_ROUND = 500
+
+interface Peer {
+  call(): Promise<unknown>
+  close(): void
+}
+
+const agent = await buildAgent()
+const node = join(agent, 'node')
+const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+const started: ChildProcess[] = []
+try {
+  await measure()
+} finally {
+  for (const process of started) process.kill('SIGKILL')
+  rmSync(folder, { recursive: true, force: true })
+}
+
+async function measure(): Promise<void> {
+  const agentSocket = join(folder, 'agent.sock')
+  const bareSocket = join(folder, 'bare.sock')
+  await serve([join(agent, 'agent.cjs'), '--server-addr', `unix://${agentSocket}`], agentSocket)
+  await serve([join(import.meta.dirname, 'rpc-bare-server.ts'), bareSocket], bareSocket)
+  const bare = timedPeer(grpcPeer(bareSocket))
+  const grpc = timedPeer(grpcPeer(agentSocket))
+  const ttrpc = timedPeer(await ttrpcPeer(agentSocket))
+  const peers = [bare, grpc, ttrpc]
+  for (const peer of peers) await peer.warmUp()
+  // Turn by turn, so that what else the machine does falls on all of them.
+  for (let round = 0; round < ROUNDS; round++) for (const peer of peers) await peer.measureRound()
+  for (const peer of peers) peer.close()
+  const floor = median(bare.times)
+  report({ figure: 'empty call, gRPC', unit: 'us', value: median(grpc.times), floor, limit: 1.3 })
+  report({ figure: 'empty call, ttRPC', unit: 'us', value: median(ttrpc.times), floor, limit: 0.6 })
+}
+
+/** Starts a server; resolves when its socket is there. */
+async function serve(args: readonly string[], socket: string): Promise<void> {
+  const appeared = Promise.withResolvers<void>()
+  const watcher = watch(folder, (_event, name) => {
+    if (name !== null && socket.endsWith(name)) appeared.resolve()
+  })
+  const server = spawn(node, args, { env: benchEnvironment(), stdio: ['ignore', 'ignore', 'inherit'] })
+  started.push(server)
+  server.once('exit', (code) => appeared.reject(new Error(`${args.join(' ')} ended with ${code}`)))
+  await appeared.promise
+  watcher.close()
+}
+
+function timedPeer(peer: Peer) {
+  const times: number[] = []
+  return {
+    times,
+    close: () => peer.close(),
+    warmUp: async () => {
+      for (let call = 0; call < WARM_UP_CALLS; call++) await peer.call()
+    },
+    measureRound: async () => {
+      for (let call = 0; call < CALLS_A_ROUND; call++) {
+        const begin = performance.now()
+        await peer.call()
+        times.push((performance.now() - begin) * 1000)
+      }
+    },
+  }
+}
+
+function grpcPeer(socket: string): Peer {
+  const client = new Client(`unix:${socket}`, credentials.createInsecure())
+  const same = (bytes: Buffer) => bytes
+  const empty = Buffer.alloc(0)
+  return {
+    call: () =>
+      new Promise((resolve, reject) => {
+        client.makeUnaryRequest('/grpc.Health/Check', same, same, empty, (error, response) => {
+          if (error === null) resolve(response)
+          else reject(error)
+        })
+      }),
+    close: () => client.close(),
+  }
+}
+
+async function ttrpcPeer(path: string): Promise<Peer> {
+  const socket = connect(path)
+  await once(socket, 'connect')
+  const client = ttrpcClient(socket)
+  const empty = new Uint8Array(0)
+  return { call: () => client.call('grpc.Health', 'Check', empty), close: () => client.close() }
+}
