@@ -59,6 +59,10 @@ export interface Native {
   setHostname(name: string): number
   /** SIOCSIFFLAGS with IFF_UP. */
   setInterfaceUp(name: string): number
+  /** SIOCSIFADDR with an IPv4 address. */
+  setInterfaceAddress(name: string, address: string): number
+  /** SIOCSIFNETMASK with an IPv4 mask. */
+  setInterfaceNetmask(name: string, mask: string): number
   /** TIOCSWINSZ. */
   setWindowSize(fd: Fd, rows: number, columns: number): number
 

@@ -257,6 +257,8 @@ export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGUSR1' | 'SIGUS
 export interface Network {
   /** SIOCSIFFLAGS with IFF_UP; ENODEV when there is no such interface. */
   setInterfaceUp(name: string): void
+  /** Makes this its one IPv4 address, with this mask (both as four numbers). */
+  setInterfaceAddress(name: string, address: string, mask: string): void
 }
 
 /** The kernel's events about devices that come and go (netlink KOBJECT_UEVENT, group 1). */

@@ -36,5 +36,9 @@ export function linuxNetwork(native: Native): Network {
     setInterfaceUp(name) {
       succeeded('bring up', name, native.setInterfaceUp(name))
     },
+    setInterfaceAddress(name, address, mask) {
+      succeeded(`set the address ${address} of`, name, native.setInterfaceAddress(name, address))
+      succeeded(`set the mask ${mask} of`, name, native.setInterfaceNetmask(name, mask))
+    },
   }
 }

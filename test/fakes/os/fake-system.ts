@@ -48,10 +48,16 @@ export class FakeSystem implements System {
 /** Interfaces by name, and whether they are up. */
 export class FakeNetwork implements Network {
   readonly interfaces = new Map<string, boolean>([['lo', false]])
+  readonly addresses = new Map<string, string>()
 
   setInterfaceUp(name: string): void {
     if (!this.interfaces.has(name)) throw kernelError('bring up', name, 'ENODEV')
     this.interfaces.set(name, true)
+  }
+
+  setInterfaceAddress(name: string, address: string, mask: string): void {
+    if (!this.interfaces.has(name)) throw kernelError('set the address', name, 'ENODEV')
+    this.addresses.set(name, `${address}/${mask}`)
   }
 }
 

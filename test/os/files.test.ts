@@ -1,0 +1,135 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { deviceNumbers } from '../../src/os/file-status.ts'
+import { linuxFiles } from '../../src/os/files.ts'
+import type { Files } from '../../src/os/os.ts'
+import { FakeFiles } from '../fakes/os/fake-files.ts'
+import { FakeMounts } from '../fakes/os/fake-mounts.ts'
+import { realNative } from './real-native.ts'
+
+let folder: string
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'files-'))
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+const implementations: readonly (readonly [string, () => Promise<Files>])[] = [
+  ['linuxFiles', async () => linuxFiles(await realNative())],
+  ['FakeFiles', async () => new FakeFiles(new FakeMounts())],
+]
+
+let lastRoot = 0
+/** The files and an empty directory to work in. */
+async function workIn(build: () => Promise<Files>) {
+  const files = await build()
+  lastRoot += 1
+  const root = join(folder, String(lastRoot))
+  await files.makeDirectories(root)
+  return { files, root }
+}
+
+describe.each(implementations)('%s', (_name, build) => {
+  it('writes, truncates and reads files', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, 'something long', { mode: 0o600 })
+    await files.write(`${root}/a`, Buffer.from('short'), { mode: 0o644 })
+    expect(await files.readText(`${root}/a`)).toBe('short')
+    expect(await files.lstat(`${root}/a`)).toMatchObject({
+      kind: 'file',
+      mode: 0o600,
+      sizeBytes: 5n,
+      major: 0,
+    })
+  })
+
+  it('names call, path and errno of what fails', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/file`, '')
+    await expect(files.readText(`${root}/none`)).rejects.toThrow(`read ${root}/none: ENOENT`)
+    await expect(files.write(`${root}/no/file`, '')).rejects.toMatchObject({
+      errno: 'ENOENT',
+      code: 'INTERNAL',
+    })
+    await expect(files.list(`${root}/file`)).rejects.toThrow(`list ${root}/file: ENOTDIR`)
+    await expect(files.removeFile(`${root}/none`)).rejects.toThrow(`unlink ${root}/none: ENOENT`)
+  })
+
+  it('tells what is there, following a last link or not', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectory(`${root}/directory`, 0o700)
+    await files.symlink('directory', `${root}/link`)
+    expect(await files.stat(`${root}/link`)).toMatchObject({ kind: 'directory', mode: 0o700 })
+    expect((await files.lstat(`${root}/link`))?.kind).toBe('symlink')
+    expect(await files.readLink(`${root}/link`)).toBe('directory')
+    expect(await files.stat(`${root}/none`)).toBeUndefined()
+    await files.symlink('nowhere', `${root}/dangling`)
+    expect(await files.stat(`${root}/dangling`)).toBeUndefined()
+    expect((await files.lstat(`${root}/dangling`))?.kind).toBe('symlink')
+  })
+
+  it('makes directories, and keeps those that are there', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/a/b/c`)
+    await files.makeDirectories(`${root}/a/b`)
+    await expect(files.makeDirectory(`${root}/a`)).rejects.toMatchObject({ errno: 'EEXIST' })
+    expect(await files.list(`${root}/a/b`)).toEqual(['c'])
+    expect(await files.list(`${root}/none`)).toEqual([])
+    await expect(files.removeDirectory(`${root}/a/b`)).rejects.toMatchObject({ errno: 'ENOTEMPTY' })
+    await files.removeDirectory(`${root}/a/b/c`)
+    expect(await files.list(`${root}/a/b`)).toEqual([])
+  })
+
+  it('renames over what is there', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/new`, 'new')
+    await files.write(`${root}/old`, 'old')
+    await files.rename(`${root}/new`, `${root}/old`)
+    expect(await files.readText(`${root}/old`)).toBe('new')
+    expect(await files.list(root)).toEqual(['old'])
+  })
+
+  it('removes a tree, but nothing that a link in it points to', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/kept`)
+    await files.write(`${root}/kept/file`, 'kept')
+    await files.makeDirectories(`${root}/tree/a/b`)
+    await files.write(`${root}/tree/a/file`, '')
+    await files.symlink(`${root}/kept`, `${root}/tree/a/link`)
+    await files.symlink('../kept', `${root}/link-to-kept`)
+    await files.removeTree(`${root}/tree`)
+    await files.removeTree(`${root}/link-to-kept`)
+    await files.removeTree(`${root}/none`)
+    expect(await files.list(root)).toEqual(['kept'])
+    expect(await files.readText(`${root}/kept/file`)).toBe('kept')
+  })
+
+  it('changes modes', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, '')
+    await files.chmod(`${root}/a`, 0o4755)
+    expect((await files.stat(`${root}/a`))?.mode).toBe(0o4755)
+  })
+})
+
+describe('linuxFiles', () => {
+  it('tells kinds and numbers of devices', async () => {
+    const files = linuxFiles(await realNative())
+    expect(await files.stat('/dev/null')).toMatchObject({ kind: 'character', major: 1, minor: 3 })
+    expect((await files.stat('/proc/self/ns'))?.kind).toBe('directory')
+  })
+
+  it('reads files of /proc, which say that they are empty', async () => {
+    const files = linuxFiles(await realNative())
+    expect(await files.readText('/proc/self/status')).toContain(`Pid:\t${process.pid}\n`)
+  })
+})
+
+describe('deviceNumbers', () => {
+  it('reads small and large numbers', () => {
+    expect(deviceNumbers(0x0103n)).toEqual({ major: 1, minor: 3 })
+    // makedev(0xabcde, 0xfedcb) of glibc.
+    expect(deviceNumbers(0xab000fedcdecbn)).toEqual({ major: 0xabcde, minor: 0xfedcb })
+  })
+})

@@ -1,0 +1,26 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+
+/**
+ * Plays an OCI runtime at a console socket: makes a pty, sends its master there with a name beside it, and then obeys
+ * what it reads from the pty: `size` writes the window's rows and columns, `end` ends it, anything else is echoed.
+ */
+const RUNTIME = `
+import array, os, pty, socket, sys, tty
+master, slave = pty.openpty()
+tty.setraw(slave)
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+connection.connect(sys.argv[1])
+socket.send_fds(connection, [b'/dev/ptmx'], [master])
+connection.close()
+os.close(master)
+for line in os.fdopen(slave, 'r'):
+    if line == 'end\\n':
+        break
+    text = '%d %d' % tuple(reversed(os.get_terminal_size(slave))) if line == 'size\\n' else line.strip()
+    os.write(slave, (text + '\\n').encode())
+`
+
+/** Starts it. The test waits for its exit. */
+export function startRuntimeWithPty(consoleSocket: string): ChildProcess {
+  return spawn('python3', ['-c', RUNTIME, consoleSocket], { stdio: ['ignore', 'inherit', 'inherit'] })
+}

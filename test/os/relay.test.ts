@@ -1,0 +1,195 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { valueOf } from '../../src/os/errors.ts'
+import type { Native } from '../../src/os/native.ts'
+import type { Fd, Streams } from '../../src/os/os.ts'
+import { linuxStreams } from '../../src/os/streams.ts'
+import { realNative } from './real-native.ts'
+
+let native: Native
+let streams: Streams
+beforeAll(async () => {
+  native = await realNative()
+  streams = linuxStreams(native)
+})
+
+const opened = new Set<Fd>()
+afterEach(() => {
+  for (const fd of opened) streams.close(fd)
+  opened.clear()
+})
+
+/** Both ends; those the test keeps are closed after it. */
+function open(kind: 'pipe' | 'socketPair'): readonly [Fd, Fd] {
+  return valueOf('open', kind, native[kind]())
+}
+
+function kept(fd: Fd): Fd {
+  opened.add(fd)
+  native.setNonBlocking(fd, true)
+  return fd
+}
+
+function close(fd: Fd): void {
+  opened.delete(fd)
+  streams.close(fd)
+}
+
+/** A pipe that is relayed to a socket; the ends that are left over. */
+function pipeToSocket(signal?: AbortSignal) {
+  const [source, writing] = open('pipe')
+  const [target, reading] = open('socketPair')
+  return { writing: kept(writing), reading: kept(reading), result: streams.relay(source, target, signal) }
+}
+
+async function readToEnd(fd: Fd): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  for (;;) {
+    await streams.readable(fd)
+    const chunk = streams.tryRead(fd, 65536)
+    if (chunk?.length === 0) return Buffer.concat(chunks)
+    if (chunk !== undefined) chunks.push(chunk)
+  }
+}
+
+async function writeAll(fd: Fd, data: Buffer): Promise<void> {
+  for (let rest = data; rest.length > 0; ) {
+    rest = rest.subarray(streams.tryWrite(fd, rest))
+    if (rest.length > 0) await streams.writable(fd)
+  }
+}
+
+/** More than all buffers between a writer and a reader hold. */
+const TOO_MUCH = 8 * 1024 * 1024
+
+/** Different from byte to byte and from kilobyte to kilobyte, so that nothing can get lost or doubled unseen. */
+function pattern(length: number): Buffer {
+  return Buffer.from(Uint32Array.from({ length: length / 4 }, (_, index) => index * 2654435761).buffer)
+}
+
+async function digestOf(process: ReturnType<typeof spawn>): Promise<string> {
+  const chunks: Buffer[] = []
+  process.stdout?.on('data', (chunk: Buffer) => chunks.push(chunk))
+  await once(process, 'close')
+  return Buffer.concat(chunks).toString()
+}
+
+const LARGE = 256 * 1024 * 1024
+const GENERATE = `seq 1 100000000 | head -c ${LARGE}`
+
+describe('relay', () => {
+  it('moves 256 MiB from a pipe to a socket, every byte, without growing', async () => {
+    const [source, writing] = open('pipe')
+    const [target, reading] = open('socketPair')
+    const writer = spawn('sh', ['-c', GENERATE], { stdio: ['ignore', writing, 'inherit'] })
+    const digest = digestOf(spawn('sha256sum', { stdio: [reading, 'pipe', 'inherit'] }))
+    const expected = digestOf(
+      spawn('sh', ['-c', `${GENERATE} | sha256sum`], { stdio: ['ignore', 'pipe', 'inherit'] }),
+    )
+    native.close(writing)
+    native.close(reading)
+    const rssBefore = process.memoryUsage.rss()
+    const result = streams.relay(source, target)
+    await once(writer, 'close')
+    expect(await result).toEqual({ bytes: BigInt(LARGE), errno: undefined })
+    expect(await digest).toBe(await expected)
+    expect(process.memoryUsage.rss() - rssBefore).toBeLessThan(16 * 1024 * 1024)
+  }, 60_000)
+
+  it('ends with a full close of the target when the source ends', async () => {
+    const { writing, reading, result } = pipeToSocket()
+    await writeAll(writing, Buffer.from('last words'))
+    close(writing)
+    expect((await readToEnd(reading)).toString()).toBe('last words')
+    expect(await result).toEqual({ bytes: 10n, errno: undefined })
+    expect(native.write(reading, Buffer.from('anybody?'))).toBe(-32)
+  })
+
+  it('moves from a socket to a slow pipe', async () => {
+    const [source, writing] = open('socketPair')
+    const [reading, target] = open('pipe')
+    kept(writing)
+    kept(reading)
+    const result = streams.relay(source, target)
+    const data = pattern(4 * 1024 * 1024)
+    const written = writeAll(writing, data).then(() => close(writing))
+    expect((await readToEnd(reading)).equals(data)).toBe(true)
+    await written
+    expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
+  })
+
+  it('lets a reader who does not read hold up its own stream only', async () => {
+    const stuck = pipeToSocket()
+    const stuckWrite = writeAll(stuck.writing, pattern(TOO_MUCH))
+    const flowing = pipeToSocket()
+    const data = pattern(TOO_MUCH)
+    const written = writeAll(flowing.writing, data).then(() => close(flowing.writing))
+    expect((await readToEnd(flowing.reading)).equals(data)).toBe(true)
+    await written
+    expect(await flowing.result).toEqual({ bytes: BigInt(data.length), errno: undefined })
+
+    close(stuck.reading)
+    await expect(stuckWrite).rejects.toMatchObject({ errno: 'EPIPE' })
+    expect(await stuck.result).toMatchObject({ errno: 'EPIPE' })
+  })
+
+  it('loses nothing of what was held up', async () => {
+    const { writing, reading, result } = pipeToSocket()
+    const data = pattern(TOO_MUCH)
+    const written = writeAll(writing, data).then(() => close(writing))
+    await streams.readable(reading)
+    expect((await readToEnd(reading)).equals(data)).toBe(true)
+    await written
+    expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
+  })
+
+  it('notices that the reader went away while there was nothing to move', async () => {
+    const { writing, reading, result } = pipeToSocket()
+    await writeAll(writing, Buffer.from('a'))
+    await streams.readable(reading)
+    close(reading)
+    expect(await result).toEqual({ bytes: 1n, errno: 'EPIPE' })
+    expect(native.write(writing, Buffer.from('b'))).toBe(-32)
+  })
+
+  it('stops when it is told to, and closes both ends', async () => {
+    const stop = new AbortController()
+    const { reading, result } = pipeToSocket(stop.signal)
+    stop.abort()
+    expect(await result).toEqual({ bytes: 0n, errno: 'ECANCELED' })
+    expect((await readToEnd(reading)).length).toBe(0)
+  })
+
+  it('stops although the reader does not read', async () => {
+    const stop = new AbortController()
+    const { writing, result } = pipeToSocket(stop.signal)
+    const written = writeAll(writing, pattern(TOO_MUCH))
+    stop.abort()
+    expect((await result).errno).toBe('ECANCELED')
+    await expect(written).rejects.toMatchObject({ errno: 'EPIPE' })
+  })
+
+  it('relays many streams at once', async () => {
+    const relays = Array.from({ length: 50 }, () => pipeToSocket())
+    const data = pattern(256 * 1024)
+    const received = await Promise.all(
+      relays.map(async ({ writing, reading }) => {
+        const all = readToEnd(reading)
+        await writeAll(writing, data)
+        close(writing)
+        return await all
+      }),
+    )
+    expect(received.every((bytes) => bytes.equals(data))).toBe(true)
+  })
+
+  it('takes nothing over when it cannot begin', async () => {
+    const [source, writing] = open('pipe')
+    kept(source)
+    kept(writing)
+    expect(() => streams.relay(source, 9999)).toThrow(`relay fd ${source} to fd 9999: EBADF`)
+    await writeAll(writing, Buffer.from('a'))
+    expect(streams.tryRead(source, 10)?.toString()).toBe('a')
+  })
+})

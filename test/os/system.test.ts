@@ -1,0 +1,46 @@
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { describe, expect, it } from 'vitest'
+import { linuxNetwork, linuxSystem } from '../../src/os/system.ts'
+import { realNative } from './real-native.ts'
+
+describe('linuxSystem', () => {
+  it('signals a process, and says when there is none', async () => {
+    const system = linuxSystem(await realNative())
+    const child = spawn('sleep', ['100'])
+    const exited = once(child, 'exit')
+    system.signal(child.pid ?? 0, 0)
+    system.signal(child.pid ?? 0, 15)
+    expect(await exited).toEqual([null, 'SIGTERM'])
+    expect(() => system.signal(4194305, 15)).toThrow('kill pid 4194305: ESRCH')
+  })
+
+  it('handles a signal of its own as long as it is asked to', async () => {
+    const system = linuxSystem(await realNative())
+    const handled = Promise.withResolvers<void>()
+    const stop = system.onSignal('SIGUSR2', handled.resolve)
+    system.signal(system.pid, 12)
+    await handled.promise
+    stop()
+    expect(process.listenerCount('SIGUSR2')).toBe(0)
+  })
+
+  it('sets the limit of open files, soft and hard', async () => {
+    const system = linuxSystem(await realNative())
+    const limits = () =>
+      /Max open files\s+(\d+)\s+(\d+)/.exec(readFileSync('/proc/self/limits', 'utf8'))?.slice(1)
+    const hard = Number(limits()?.[1])
+    system.setOpenFileLimit(hard)
+    expect(limits()).toEqual([String(hard), String(hard)])
+    expect(() => system.setOpenFileLimit(2 ** 40)).toThrow(`set the limit of open files to ${2 ** 40}: EPERM`)
+  })
+})
+
+describe('linuxNetwork', () => {
+  it('names an interface that is not there', async () => {
+    const network = linuxNetwork(await realNative())
+    expect(() => network.setInterfaceUp('nowhere0')).toThrow('bring up nowhere0: ENODEV')
+    expect(() => network.setInterfaceUp('a-name-that-is-too-long')).toThrow('ENODEV')
+  })
+})

@@ -1,0 +1,182 @@
+import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { Worker } from 'node:worker_threads'
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { buildAddon } from '../../scripts/build-native.ts'
+import { valueOf } from '../../src/os/errors.ts'
+import type { Native } from '../../src/os/native.ts'
+import type { Fd } from '../../src/os/os.ts'
+import { realNative } from './real-native.ts'
+
+let native: Native
+let addonPath: string
+beforeAll(async () => {
+  native = await realNative()
+  addonPath = await buildAddon()
+})
+
+const opened: Fd[] = []
+afterEach(() => {
+  for (const fd of opened.splice(0)) native.close(fd)
+})
+
+function openPair(kind: 'pipe' | 'socketPair'): readonly [Fd, Fd] {
+  const pair = valueOf('open', kind, native[kind]())
+  opened.push(...pair)
+  return pair
+}
+
+function ready(fd: Fd, direction: 'read' | 'write'): Promise<void> {
+  return new Promise((resolve) => {
+    native.watchFd(fd, direction, resolve)
+  })
+}
+
+/** Runs `script` in a Node process of its own, in which `native` is the addon. */
+async function inOtherProcess(script: string): Promise<string> {
+  const load = `const holder = { exports: {} }; process.dlopen(holder, ${JSON.stringify(addonPath)}); const native = holder.exports;`
+  const { stdout } = await promisify(execFile)(process.execPath, ['-e', load + script], { timeout: 20_000 })
+  return stdout
+}
+
+const EBUSY = 16
+const ENOENT = 2
+
+describe('watchFd', () => {
+  it('calls back when there is something to read, and only once', async () => {
+    const [reading, writing] = openPair('pipe')
+    let calls = 0
+    native.watchFd(reading, 'read', () => {
+      calls += 1
+    })
+    native.write(writing, Buffer.from('a'))
+    await ready(reading, 'read')
+    await ready(reading, 'read')
+    expect(calls).toBe(1)
+  })
+
+  it('calls back at EOF', async () => {
+    const [reading, writing] = valueOf('open', 'a pipe', native.pipe())
+    const isReady = ready(reading, 'read')
+    native.close(writing)
+    await isReady
+    expect(valueOf('read', 'a pipe', native.read(reading, 10)).length).toBe(0)
+    native.close(reading)
+  })
+
+  it('calls a writer back when the last reader is gone', async () => {
+    const [reading, writing] = valueOf('open', 'a pipe', native.pipe())
+    fill(writing)
+    const isReady = ready(writing, 'write')
+    native.close(reading)
+    await isReady
+    expect(native.write(writing, Buffer.from('a'))).toBe(-32)
+    native.close(writing)
+  })
+
+  it('watches one descriptor for both directions at once', async () => {
+    const [one, other] = openPair('socketPair')
+    const readable = ready(one, 'read')
+    await ready(one, 'write')
+    native.write(other, Buffer.from('a'))
+    await readable
+  })
+
+  it('calls back everybody who waits for the same thing', async () => {
+    const [reading, writing] = openPair('pipe')
+    const both = Promise.all([ready(reading, 'read'), ready(reading, 'read')])
+    native.write(writing, Buffer.from('a'))
+    await both
+  })
+
+  it('refuses what has no readiness', () => {
+    expect(native.watchFd(9999, 'read', () => {})).toBe(-9)
+    expect(native.watchFd(-1, 'read', () => {})).toBe(-9)
+  })
+
+  it('names an argument of the wrong type', () => {
+    // @ts-expect-error the third argument must be a function
+    expect(() => native.watchFd(0, 'read', 'ready')).toThrow('argument 3 must be a function')
+  })
+
+  it('hands an exception of the callback to the process', async () => {
+    const stdout = await inOtherProcess(`
+      const [reading, writing] = native.pipe();
+      process.on('uncaughtException', (error) => console.log('caught', error.message));
+      native.watchFd(reading, 'read', () => { throw new Error('oops') });
+      native.write(writing, Buffer.from('a'));`)
+    expect(stdout).toBe('caught oops\n')
+  })
+
+  it('keeps none of the threads busy that files need', async () => {
+    const pipes = Array.from({ length: 100 }, () => openPair('pipe'))
+    const all = Promise.all(pipes.map(([reading]) => ready(reading, 'read')))
+    expect(await readFile('/proc/self/stat', 'utf8')).toContain(`${process.pid} (`)
+    for (const [, writing] of pipes) native.write(writing, Buffer.from('a'))
+    await all
+  })
+})
+
+describe('cancelWatch', () => {
+  it('takes back one of two watches of a descriptor', async () => {
+    const [reading, writing] = openPair('pipe')
+    let called = false
+    const watch = native.watchFd(reading, 'read', () => {
+      called = true
+    })
+    const other = ready(reading, 'read')
+    expect(native.cancelWatch(reading, watch)).toBe(0)
+    native.write(writing, Buffer.from('a'))
+    await other
+    expect(called).toBe(false)
+    expect(native.cancelWatch(reading, watch)).toBe(-ENOENT)
+  })
+
+  it('takes back a watch from within the callback of another one', async () => {
+    const [reading, writing] = openPair('pipe')
+    let called = false
+    const first = new Promise<number>((resolve) => {
+      native.watchFd(reading, 'read', () => resolve(native.cancelWatch(reading, second)))
+    })
+    const second = native.watchFd(reading, 'read', () => {
+      called = true
+    })
+    native.write(writing, Buffer.from('a'))
+    expect(await first).toBe(0)
+    await ready(reading, 'read')
+    expect(called).toBe(false)
+  })
+
+  it('leaves nothing behind that keeps the process alive', async () => {
+    const stdout = await inOtherProcess(`
+      const [reading] = native.pipe();
+      for (let round = 0; round < 10000; round++) native.cancelWatch(reading, native.watchFd(reading, 'read', () => {}));
+      console.log(native.close(reading));`)
+    expect(stdout).toBe('0\n')
+  })
+})
+
+describe('close', () => {
+  it('refuses a descriptor that is watched', () => {
+    const [reading] = openPair('pipe')
+    const watch = native.watchFd(reading, 'read', () => {})
+    expect(native.close(reading)).toBe(-EBUSY)
+    native.cancelWatch(reading, watch)
+  })
+})
+
+describe('the end of an environment', () => {
+  it('cleans up watches and relays that are pending', async () => {
+    const worker = new Worker(join(import.meta.dirname, 'ending-environment.ts'), { workerData: addonPath })
+    await once(worker, 'message')
+    expect(await worker.terminate()).toBe(1)
+  })
+})
+
+function fill(fd: Fd): void {
+  native.setNonBlocking(fd, true)
+  while (native.write(fd, Buffer.alloc(4096)) > 0);
+}
