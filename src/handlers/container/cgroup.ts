@@ -31,7 +31,11 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
     },
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
-      for (const hierarchy of hierarchies) await removeBelow(os, inHierarchy(hierarchy))
+      const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy)))
+      // Each is tried, whatever becomes of the others.
+      for (const removal of await Promise.allSettled(removals)) {
+        if (removal.status === 'rejected') throw removal.reason
+      }
     },
   }
 }

@@ -58,11 +58,11 @@ export function openPipes(
 }
 
 /**
- * The streams of a process on a terminal, from the pty's master, which this takes over. Input has a descriptor of
+ * The streams of a process on a terminal, from the pty's master, which this takes over (and closes when it fails). Input has a descriptor of
  * its own, so that the end of input does not hang the terminal up.
  */
 export function terminalStdio(os: Os, master: Fd): Stdio {
-  const stdin = new InputStream(os.streams, os.streams.duplicate(master))
+  const stdin = new InputStream(os.streams, inputOf(os, master))
   const output = new OutputStream(os, master, 0)
   return stdioOf(stdin, output, output, (rows, columns) => {
     if (rows > MAX_SIZE || columns > MAX_SIZE) {
@@ -71,6 +71,15 @@ export function terminalStdio(os: Os, master: Fd): Stdio {
     // Once it is closed the number may be another file's.
     if (!output.isClosed) os.streams.setWindowSize(master, rows, columns)
   })
+}
+
+function inputOf(os: Os, master: Fd): Fd {
+  try {
+    return os.streams.duplicate(master)
+  } catch (error) {
+    os.streams.close(master)
+    throw error
+  }
 }
 
 function stdioOf(

@@ -129,7 +129,9 @@ async function createInRuntime(
     await runtime.erase(id)
     await cgroup.remove()
   })
-  return launch(context, hasTerminal, undo, (streams) =>
-    runtime.create({ id, bundle: bundle.folder, streams }, signal),
-  )
+  return launch(context, {
+    hasTerminal,
+    undo,
+    start: (streams) => runtime.create({ id, bundle: bundle.folder, streams }, signal),
+  })
 }

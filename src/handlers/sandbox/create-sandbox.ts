@@ -36,6 +36,7 @@ async function setUp(
   const { os, config, storage, log } = context
   if (request.guestHookPath !== '') log.warn('guest hooks are not supported', { path: request.guestHookPath })
   await emptyFolder(os, config.sharedRoot)
+  undo.add('shared folder', () => emptyFolder(os, config.sharedRoot))
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir
   const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, undo, signal })

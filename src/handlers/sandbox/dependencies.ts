@@ -1,6 +1,7 @@
 import type { Logger } from '../../base/log.ts'
-import type { Device, SharedMount, Storage } from '../../gen/agent.ts'
+import type { Device, SharedMount } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import type { StorageHandlers } from '../storage/storage.ts'
 
 /** Everything the sandbox and its containers are built from. */
 export interface SandboxDependencies {
@@ -36,19 +37,6 @@ export interface RuntimeChoice {
   readonly kind: 'runc' | 'crun'
   /** Absolute path of the program. */
   readonly binary: string
-}
-
-/** What the sandbox asks of the storage drivers (behaviour spec, section E). */
-export interface StorageHandlers {
-  /** All or nothing: when one fails, or `signal` fires, those before it are released again. */
-  attach(storages: readonly Storage[], containerId: string, signal: AbortSignal): Promise<AttachedStorages>
-  /** Gives up one reference to each. */
-  release(attached: AttachedStorages): Promise<void>
-}
-
-/** The storages of one container, or of the sandbox. */
-export interface AttachedStorages {
-  readonly mountPoints: readonly string[]
 }
 
 /** What the sandbox asks of the device handlers; they refuse what they do not know. */

@@ -1,4 +1,4 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
@@ -13,8 +13,6 @@ import { unknownContainer } from '../container/registry.ts'
 import type { SandboxContext } from './context.ts'
 import { launch } from './launch.ts'
 import { refuseStdioPorts } from './unsupported.ts'
-
-const SIGKILL = 9
 
 /**
  * How long the runtime may go on after the caller gave up. Killed between starting the process and telling its pid,
@@ -39,7 +37,6 @@ export async function execProcess(
   undo.add('reservation', () => reservation.abandon())
   try {
     const started = await start(context, { containerId: request.containerId, process, undo, signal })
-    undo.add('process', () => end(context, started))
     signal.throwIfAborted()
     reservation.publish(started)
   } catch (error) {
@@ -76,22 +73,15 @@ async function start(context: SandboxContext, addition: Addition): Promise<Conta
   signal.throwIfAborted()
   const grace = graceAfter(signal, context.os.clock)
   try {
-    return await launch(context, process.Terminal, undo, (streams) => {
-      const json = printJson(processConfig(process))
-      return context.runtime.exec({ containerId, process: json, streams }, grace.signal)
+    const json = printJson(processConfig(process))
+    return await launch(context, {
+      hasTerminal: process.Terminal,
+      undo,
+      start: (streams) => context.runtime.exec({ containerId, process: json, streams }, grace.signal),
     })
   } finally {
     grace.stop()
   }
-}
-
-async function end({ os }: SandboxContext, process: ContainerProcess): Promise<void> {
-  try {
-    if (process.status === undefined) os.system.signal(process.pid, SIGKILL)
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
-  }
-  await process.ended
 }
 
 /** A signal that fires a little after `signal`, until it is stopped. */

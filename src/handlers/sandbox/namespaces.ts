@@ -50,6 +50,7 @@ export async function recordPidNamespace(options: {
     sandbox.pidNamespace = undefined
   })
   await os.files.write(target, '')
+  undo.add('pid namespace file', () => os.files.removeFile(target))
   const source = `/proc/${pid}/ns/pid`
   await os.mounts.mount({ source, target, type: '', flags: ['bind'], data: '' })
   undo.add('pid namespace mount', () => os.mounts.unmount(target, { detach: true }))

@@ -1,0 +1,73 @@
+import type { Os } from '../../../src/os/os.ts'
+
+/** What happens at one of the calls that are counted. */
+export interface Faults {
+  /** Calls so far. */
+  readonly count: number
+  /** At which call, counted from 1; 0 for none. */
+  at: number
+  /** Before the call is made; when it throws, the call is not made. */
+  strike: (what: string) => void
+}
+
+/** The parts whose calls may fail, and which of them. Closing and probing do not. */
+const ASYNCHRONOUS: Counted = {
+  files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
+  mounts: ['mount', 'unmount', 'list'],
+  tools: ['run'],
+}
+const SYNCHRONOUS: Counted = { streams: ['pipe', 'duplicate'], consoles: ['listen'], exits: ['watch'] }
+
+type Counted = Readonly<Partial<Record<keyof Os, readonly string[]>>>
+
+/** An `Os` whose fallible calls are counted, and one of which can be made to fail. */
+export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
+  const faults: { count: number } & Faults = { count: 0, at: 0, strike: () => {} }
+  const count = (what: string) => {
+    faults.count += 1
+    if (faults.count === faults.at) faults.strike(what)
+  }
+  const parts = [...wrapped(os, ASYNCHRONOUS, rejecting, count), ...wrapped(os, SYNCHRONOUS, throwing, count)]
+  const { clock, system, supervisor, network, uevents } = os
+  // Every other part of Os is a key of one of the two tables.
+  return {
+    os: { clock, system, supervisor, network, uevents, ...Object.fromEntries(parts) } as Os,
+    faults,
+  }
+}
+
+type Call = (...args: unknown[]) => unknown
+
+/** Puts something before a call that may throw. */
+type Before = (call: Call, before: (args: unknown[]) => void) => Call
+
+const throwing: Before =
+  (call, before) =>
+  (...args) => {
+    before(args)
+    return call(...args)
+  }
+
+const rejecting: Before =
+  (call, before) =>
+  async (...args) => {
+    before(args)
+    return call(...args)
+  }
+
+function wrapped(os: Os, counted: Counted, wrap: Before, count: (what: string) => void): [string, object][] {
+  return Object.entries(counted).map(([name, methods]) => {
+    // The keys of the tables are those of Os.
+    const part = os[name as keyof Os]
+    const proxy = new Proxy(part, {
+      get(target, key) {
+        const member: unknown = Reflect.get(target, key, target)
+        if (typeof member !== 'function') return member
+        const call: Call = member.bind(target)
+        if (typeof key !== 'string' || !methods.includes(key)) return call
+        return wrap(call, (args) => count(`${name}.${key} ${String(args[0])}`))
+      },
+    })
+    return [name, proxy]
+  })
+}

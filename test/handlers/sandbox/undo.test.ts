@@ -1,0 +1,142 @@
+import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
+import type { Os } from '../../../src/os/os.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { type Faults, faultyOs } from './faults.ts'
+import {
+  containerRequest,
+  execRequest,
+  type Machine,
+  machine,
+  machineWithSandbox,
+  PATIENT,
+  remains,
+  sandboxRequest,
+} from './machine.ts'
+
+/** A machine whose calls can be made to fail. */
+async function fragile(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>) {
+  const os = new FakeOs()
+  const { os: wrapped, faults } = faultyOs(os)
+  const made = await prepare(() => wrapped, os)
+  return { made, faults }
+}
+
+/** Our own folders, which may come and go, and the scratch files of a call whose removal was made to fail. */
+const OWN_FOLDERS = /^\/run\/(kata-containers|sandbox-ns|microvm-agent\/runtime(\/(state|calls(\/.*)?))?)$/
+
+async function lasting(made: Machine) {
+  const { files, ...others } = await remains(made)
+  return { ...others, files: files.filter((path) => !OWN_FOLDERS.test(path)) }
+}
+
+/** Only the runtime knows the pid of a process it added: one it does not tell lives until its container is removed. */
+const LOST_PID = /^files\.readText .*\/pid$/
+
+interface Scenario {
+  readonly prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>
+  readonly call: (made: Machine, signal: AbortSignal) => Promise<void>
+}
+
+const RICH = {
+  OCI: {
+    Root: { Path: '/images/root' },
+    Process: { Args: ['sh'], Capabilities: {} },
+    Linux: { Sysctl: { 'net.core.somaxconn': '9' }, Devices: [{ Path: '/dev/null', Type: 'c' }] },
+  },
+  storages: [{ mountPoint: '/run/kata-containers/c2/data' }],
+}
+
+const TERMINAL = { ...RICH, OCI: { ...RICH.OCI, Process: { ...RICH.OCI.Process, Terminal: true } } }
+
+async function withContainer(wrap: (os: Os) => Os, os: FakeOs): Promise<Machine> {
+  const made = await machineWithSandbox({ wrap, os })
+  await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+  return made
+}
+
+const SCENARIOS: Readonly<Record<string, Scenario>> = {
+  CreateSandbox: {
+    prepare: (wrap, os) => machine({ wrap, os }),
+    call: ({ handlers }, signal) =>
+      handlers.createSandbox(
+        sandboxRequest({
+          dns: ['nameserver 1.1.1.1'],
+          kernelModules: [{ name: 'overlay' }],
+          storages: [{ mountPoint: '/run/kata-containers/shm' }],
+        }),
+        signal,
+      ),
+  },
+  CreateContainer: {
+    prepare: (wrap, os) => machineWithSandbox({ wrap, os }),
+    call: ({ handlers }, signal) => handlers.createContainer(containerRequest('c2', {}, RICH), signal),
+  },
+  'CreateContainer with a terminal': {
+    prepare: (wrap, os) => machineWithSandbox({ wrap, os }),
+    call: ({ handlers }, signal) => handlers.createContainer(containerRequest('c2', {}, TERMINAL), signal),
+  },
+  ExecProcess: {
+    prepare: withContainer,
+    call: ({ handlers }, signal) => handlers.execProcess(execRequest('c1', 'e1'), signal),
+  },
+  'ExecProcess with a terminal': {
+    prepare: withContainer,
+    call: ({ handlers }, signal) => handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }), signal),
+  },
+}
+
+/** How many steps a scenario has: the calls it makes when nothing fails. */
+async function stepsOf(scenario: Scenario): Promise<number> {
+  const { made, faults } = await fragile(scenario.prepare)
+  const before = faults.count
+  await scenario.call(made, PATIENT)
+  return faults.count - before
+}
+
+/** Runs the scenario on a fresh machine, with something happening at one step. */
+async function strikeAt(scenario: Scenario, step: number, strike: Faults['strike'], signal: AbortSignal) {
+  const { made, faults } = await fragile(scenario.prepare)
+  const before = await lasting(made)
+  faults.at = faults.count + step
+  let where = ''
+  faults.strike = (what) => {
+    where = what
+    strike(what)
+  }
+  const outcome = await scenario.call(made, signal).then(
+    () => 'succeeded',
+    (error: unknown) => error,
+  )
+  return { made, before, where, outcome }
+}
+
+describe.each(Object.entries(SCENARIOS))('%s', (_name, scenario) => {
+  it('leaves nothing behind, whichever step fails, and can be called again', async () => {
+    const steps = await stepsOf(scenario)
+    expect(steps).toBeGreaterThan(5)
+    for (let step = 1; step <= steps; step++) {
+      const fault = new AgentError('INTERNAL', 'a fault of the test', { errno: 'EIO' })
+      const strike = () => {
+        throw fault
+      }
+      const { made, before, where, outcome } = await strikeAt(scenario, step, strike, PATIENT)
+      const isExec = made.runtime.calls.includes('exec')
+      if (outcome === 'succeeded' || (isExec && LOST_PID.test(where))) continue
+      expect(await lasting(made), `fault at ${where}`).toEqual(before)
+      await scenario.call(made, PATIENT)
+    }
+  })
+
+  it('leaves nothing behind, whenever the caller gives up', async () => {
+    const steps = await stepsOf(scenario)
+    for (let step = 1; step <= steps; step++) {
+      const caller = new AbortController()
+      const reason = new AgentError('CANCELLED', 'the client cancelled the call')
+      const strike = () => caller.abort(reason)
+      const { made, before, where, outcome } = await strikeAt(scenario, step, strike, caller.signal)
+      expect(outcome, `given up at ${where}`).toBe(reason)
+      expect(await lasting(made), `given up at ${where}`).toEqual(before)
+    }
+  })
+})
