@@ -1,10 +1,7 @@
 #define _GNU_SOURCE
-#include <errno.h>
-#include <net/if.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,38 +37,6 @@ static napi_value set_hostname(napi_env env, napi_callback_info info) {
   return result;
 }
 
-/* 0, or -1 with errno. */
-static int bring_up(const char *name) {
-  struct ifreq request = {0};
-  if (strlen(name) >= sizeof request.ifr_name) {
-    errno = ENODEV;
-    return -1;
-  }
-  strcpy(request.ifr_name, name);
-  /* Any socket will do. */
-  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd == -1) return -1;
-  int result = ioctl(fd, SIOCGIFFLAGS, &request);
-  if (result == 0) {
-    request.ifr_flags |= IFF_UP;
-    result = ioctl(fd, SIOCSIFFLAGS, &request);
-  }
-  int error = errno;
-  close(fd);
-  errno = error;
-  return result;
-}
-
-static napi_value set_interface_up(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  const char *name = string_argument(&arguments, 0);
-  napi_value result = NULL;
-  if (!arguments.bad) result = call_result(env, bring_up(name));
-  arguments_release(&arguments);
-  return result;
-}
-
 static napi_value set_window_size(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
@@ -87,7 +52,6 @@ const struct addon_function system_functions[] = {
     {"boottimeNs", boottime},
     {"setFileLimit", set_file_limit},
     {"setHostname", set_hostname},
-    {"setInterfaceUp", set_interface_up},
     {"setWindowSize", set_window_size},
     {NULL, NULL},
 };

@@ -1,6 +1,7 @@
 import { loadModules, virtioBuses } from './modules.ts'
-import type { BootContext, BootStep, StepOutcome } from './step.ts'
 import { runSteps } from './run-steps.ts'
+import { setStaticAddress } from './static-address.ts'
+import type { BootContext, BootStep, StepOutcome } from './step.ts'
 
 /**
  * What must be there before the API's socket can be opened, and nothing more: the rest of the boot goes on behind the
@@ -11,8 +12,12 @@ export async function prepareTransport(context: BootContext, init: boolean): Pro
 }
 
 function transportSteps(serverAddress: string): readonly BootStep[] {
-  if (!serverAddress.startsWith('vsock:')) return []
-  return [{ name: 'vsock modules', run: loadVsock }]
+  if (serverAddress.startsWith('vsock:')) return [{ name: 'vsock modules', run: loadVsock }]
+  if (!serverAddress.startsWith('tcp:')) return []
+  return [
+    { name: 'network driver', run: loadNetworkDriver },
+    { name: 'static address', run: setStaticAddress },
+  ]
 }
 
 async function loadVsock(context: BootContext): Promise<StepOutcome> {
@@ -23,4 +28,8 @@ async function loadVsock(context: BootContext): Promise<StepOutcome> {
     'vmw_vsock_virtio_transport',
     ...loopback,
   ])
+}
+
+async function loadNetworkDriver(context: BootContext): Promise<StepOutcome> {
+  return loadModules(context, [...(await virtioBuses(context)), 'virtio_net'])
 }

@@ -42,6 +42,12 @@ export const SETTINGS = {
     default: 'vsock://-1:1024',
     doc: 'Where the API is served: `vsock://CID:PORT` (CID -1: any), `unix://PATH`, `unix://@ABSTRACT`, `tcp://HOST:PORT`.',
   }),
+  kernelIp: setting({
+    commandLine: 'ip',
+    type: text,
+    default: '',
+    doc: 'With a `tcp://` address: the kernel’s own `ip=CLIENT:SERVER:GATEWAY:NETMASK:HOSTNAME:DEVICE`, for kernels that leave it to others.',
+  }),
   vsockAllowLoopback: setting({
     commandLine: 'agent.vsock_allow_loopback',
     toml: 'vsock_allow_loopback',

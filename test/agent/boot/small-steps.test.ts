@@ -89,6 +89,31 @@ describe('prepareTransport', () => {
     ])
   })
 
+  it('gives the guest the address of ip= for TCP', async () => {
+    const { os, context } = await bareGuest({
+      serverAddress: 'tcp://0.0.0.0:1024',
+      kernelIp: '10.0.2.15::10.0.2.2:255.255.255.0::eth0:off',
+    })
+    os.network.interfaces.set('eth0', false)
+    await prepareTransport(context, true)
+    expect(os.tools.calls.map(({ argv }) => argv.join(' '))).toEqual([
+      '/sbin/modprobe -a virtio_pci virtio_net',
+    ])
+    expect(os.network.addresses.get('eth0')).toBe('10.0.2.15/255.255.255.0')
+    expect(os.network.interfaces.get('eth0')).toBe(true)
+  })
+
+  it('leaves the network to others when there is no ip=', async () => {
+    const { os, context } = await bareGuest({ serverAddress: 'tcp://0.0.0.0:1024' })
+    await prepareTransport(context, true)
+    expect(os.network.addresses.size).toBe(0)
+  })
+
+  it.each(['dhcp', '10.0.2.15:::255.255.255.0::', '::::::eth0'])('refuses ip=%s', async (kernelIp) => {
+    const preparing = loaded({ serverAddress: 'tcp://0.0.0.0:1024', kernelIp })
+    await expect(preparing).rejects.toThrow(`ip=${kernelIp}: address, mask or device is missing`)
+  })
+
   it('loads nothing for a unix socket', async () => {
     expect(await loaded({ serverAddress: 'unix:///run/agent.sock' })).toEqual([])
   })
