@@ -1,3 +1,4 @@
+import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
 import { type Attachment, detach, isThere } from './attachment.ts'
 import type { StorageDependencies } from './driver.ts'
@@ -30,10 +31,10 @@ export class StorageClaims {
 
   /**
    * Claims a mount point. While another call attaches or detaches it, this one waits for the outcome; when that
-   * attaching failed, this one tries by itself. Throws what attaching threw or `signal` is aborted with; no claim is
-   * left then.
+   * attaching failed, this one tries by itself. Tells whether this claim made it. Throws what attaching threw or
+   * `signal` is aborted with; no claim is left then.
    */
-  async claim(claim: Claim, signal: AbortSignal): Promise<void> {
+  async claim(claim: Claim, signal: AbortSignal): Promise<'made' | 'joined'> {
     for (;;) {
       const entry = this.#entries.get(claim.mountPoint)
       if (entry?.transition !== undefined) {
@@ -41,26 +42,37 @@ export class StorageClaims {
       } else if (entry?.attachment !== undefined && entry.claims > 0) {
         entry.claims += 1
         entry.shared ||= claim.shared
-        return
+        return 'joined'
       } else {
         return this.#attach(claim, entry?.attachment)
       }
     }
   }
 
-  /** Gives one claim up. Throws when nothing is claimed there, or when the last claim's storage cannot be taken away. */
-  async giveUp(mountPoint: string): Promise<void> {
+  /**
+   * Gives one claim up. What is shared or to be kept stays although nobody claims it, unless `newlyMade`: the request
+   * that made it has failed. Throws when nothing is claimed there, or when the last claim's storage cannot be taken
+   * away.
+   */
+  async giveUp(
+    mountPoint: string,
+    options: { readonly newlyMade: boolean } = { newlyMade: false },
+  ): Promise<void> {
     const entry = this.#entries.get(mountPoint)
     if (entry?.attachment === undefined || entry.claims === 0) {
-      throw new Error(`${mountPoint} is not in use`)
+      throw new AgentError('INTERNAL', `${mountPoint} is not in use`)
     }
     entry.claims -= 1
-    if (entry.claims > 0 || entry.shared || entry.attachment.keep) return
-    await this.#detach(entry, entry.attachment)
+    if (entry.claims > 0) return
+    const stays = entry.shared || entry.attachment.keep
+    if (!stays || options.newlyMade) await this.#detach(entry, entry.attachment)
   }
 
   /** The first claim; `left` is what nobody has used for a while. */
-  async #attach({ mountPoint, shared, attach }: Claim, left: Attachment | undefined): Promise<void> {
+  async #attach(
+    { mountPoint, shared, attach }: Claim,
+    left: Attachment | undefined,
+  ): Promise<'made' | 'joined'> {
     const done = Promise.withResolvers<void>()
     const entry: Entry = { claims: 1, shared, attachment: undefined, transition: done.promise }
     this.#entries.set(mountPoint, entry)
@@ -68,6 +80,7 @@ export class StorageClaims {
       // Somebody may have cleaned up below the root meanwhile.
       const usable = left !== undefined && (await isThere(this.#os, left))
       entry.attachment = usable ? left : await attach()
+      return usable ? 'joined' : 'made'
     } catch (error) {
       this.#entries.delete(mountPoint)
       throw error

@@ -29,14 +29,15 @@ export interface AttachedStorages {
 export function createStorageHandlers(dependencies: StorageDependencies): StorageHandlers {
   const claims = new StorageClaims(dependencies.os)
 
-  async function attachOne(storage: Storage, owner: string, signal: AbortSignal): Promise<void> {
+  async function attachOne(storage: Storage, owner: string, signal: AbortSignal): Promise<'made' | 'joined'> {
     const { mountPoint, driver: name, shared } = storage
     const driver = storageDriver(name)
     checkText(storage)
     await checkMountPoint(dependencies.os.files, mountPoint, dependencies.allowedRoots)
     const attach = () => driver.attach(storage, dependencies, signal)
-    await claims.claim({ mountPoint, shared, attach }, signal)
-    dependencies.log.debug('storage attached', { driver: name, mountPoint, owner })
+    const outcome = await claims.claim({ mountPoint, shared, attach }, signal)
+    dependencies.log.debug('storage attached', { driver: name, mountPoint, owner, outcome })
+    return outcome
   }
 
   return {
@@ -45,8 +46,8 @@ export function createStorageHandlers(dependencies: StorageDependencies): Storag
       try {
         for (const storage of storages) {
           signal.throwIfAborted()
-          await attachOne(storage, owner, signal)
-          undo.add(`release ${storage.mountPoint}`, () => claims.giveUp(storage.mountPoint))
+          const newlyMade = (await attachOne(storage, owner, signal)) === 'made'
+          undo.add(`release ${storage.mountPoint}`, () => claims.giveUp(storage.mountPoint, { newlyMade }))
         }
         return { mountPoints: storages.map(({ mountPoint }) => mountPoint) }
       } catch (error) {

@@ -37,6 +37,14 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
+    it('takes back memory that it made itself, and keeps what was there before', async () => {
+      await expect(attach(shm(), disk({ source: '' }))).rejects.toThrow()
+      expect(os.mounts.isMountPoint(SHM)).toBe(false)
+      await handlers.release(await attach(shm()))
+      await expect(attach(shm(), disk({ source: '' }))).rejects.toThrow()
+      expect(os.mounts.isMountPoint(SHM)).toBe(true)
+    })
+
     it('leaves to others what they use when it takes back', async () => {
       await attach(disk())
       await expect(attach(disk(), shm({ source: '' }))).rejects.toThrow('no source')

@@ -1,0 +1,22 @@
+import { buildNative } from '../../scripts/build-native.ts'
+import { linuxClock } from '../../src/os/clock.ts'
+import { linuxFiles } from '../../src/os/files.ts'
+import { linuxMounts } from '../../src/os/mounts.ts'
+import type { Os } from '../../src/os/os.ts'
+import { linuxStreams } from '../../src/os/streams.ts'
+import { linuxTools } from '../../src/os/tools.ts'
+import { linuxUevents } from '../../src/os/uevents.ts'
+import { realNative } from '../os/real-native.ts'
+
+/** The parts of this machine's kernel that storage and hot-plug need. */
+export async function realOs(): Promise<Pick<Os, 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>> {
+  const { vminit } = await buildNative()
+  const native = await realNative()
+  return {
+    clock: linuxClock(native),
+    files: linuxFiles(native),
+    mounts: linuxMounts(native),
+    tools: linuxTools(vminit),
+    uevents: linuxUevents(native, linuxStreams(native)),
+  }
+}

@@ -1,0 +1,146 @@
+import { execFileSync } from 'node:child_process'
+import {
+  chownSync,
+  lstatSync,
+  mkdtempSync,
+  rmSync,
+  statfsSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { silentLogger } from '../../src/base/log.ts'
+import type { Storage } from '../../src/gen/agent.ts'
+import { createStorageHandlers, type StorageHandlers } from '../../src/handlers/storage/storage.ts'
+import { noSignal, storageOf } from '../handlers/storage/storage-builder.ts'
+import { realOs } from './real-os.ts'
+
+describe('storages on a real kernel', () => {
+  let root: string
+  let handlers: StorageHandlers
+  let cleanUps: (() => void)[]
+
+  beforeEach(async () => {
+    root = mkdtempSync(join(tmpdir(), 'storage-'))
+    cleanUps = []
+    handlers = createStorageHandlers({
+      os: await realOs(),
+      log: silentLogger(),
+      allowedRoots: [root],
+      hotplugTimeoutMs: 100,
+    })
+  })
+
+  afterEach(() => {
+    for (const mountPoint of mountsBelow(root).reverse()) execFileSync('umount', [mountPoint])
+    for (const cleanUp of cleanUps.reverse()) cleanUp()
+    rmSync(root, { recursive: true })
+  })
+
+  it('limits memory to the size that was asked for', async () => {
+    const mountPoint = join(root, 'shm')
+    await attach({
+      mountPoint,
+      source: 'shm',
+      options: ['size=1048576', 'mode=1770', 'noexec', 'fsgid=1234'],
+    })
+    const { blocks, bsize } = statfsSync(mountPoint)
+    expect(blocks * bsize).toBe(1_048_576)
+    expect(() => writeFileSync(join(mountPoint, 'big'), Buffer.alloc(2_000_000))).toThrow('ENOSPC')
+    expect(statusOf(mountPoint)).toEqual({ mode: 0o3770, gid: 1234 })
+  })
+
+  it('makes a directory with its mode and group', async () => {
+    const mountPoint = join(root, 'local/data')
+    await attach({ driver: 'local', source: 'local', mountPoint, options: ['mode=0770', 'fsgid=1234'] })
+    expect(statusOf(mountPoint)).toEqual({ mode: 0o2770, gid: 1234 })
+    expect(mountsBelow(root)).toEqual([])
+  })
+
+  it('makes a file system on a disk, mounts it, and unmounts it with its last user', async () => {
+    const mountPoint = join(root, 'disk')
+    const storage = { ...diskStorage(mountPoint), driverOptions: ['create_filesystem'] }
+    const first = await attach(storage)
+    const second = await attach(storage)
+    expect(mountsBelow(root)).toEqual([mountPoint])
+    writeFileSync(join(mountPoint, 'file'), 'kept')
+    await handlers.release(first)
+    expect(mountsBelow(root)).toEqual([mountPoint])
+    await handlers.release(second)
+    expect(mountsBelow(root)).toEqual([])
+    expect(() => lstatSync(mountPoint)).toThrow('ENOENT')
+  })
+
+  it('gives a volume to its group without touching what its links point at', async () => {
+    const outside = join(root, 'outside')
+    writeFileSync(outside, '', { mode: 0o600 })
+    const mountPoint = join(root, 'disk')
+    const disk = diskStorage(mountPoint)
+    const first = await attach({ ...disk, driverOptions: ['create_filesystem'] })
+    writeFileSync(join(mountPoint, 'file'), '', { mode: 0o600 })
+    chownSync(join(mountPoint, 'file'), 42, 42)
+    symlinkSync(outside, join(mountPoint, 'link'))
+    await handlers.release(first)
+
+    await attach({ ...disk, fsGroup: { groupId: 1234, groupChangePolicy: 0 } })
+    expect(statusOf(join(mountPoint, 'file'))).toEqual({ mode: 0o660, gid: 1234 })
+    expect(statusOf(mountPoint)).toMatchObject({ gid: 1234 })
+    expect(statusOf(outside)).toEqual({ mode: 0o600, gid: process.getgid?.() })
+  })
+
+  it('mounts a disk read-only although it has a group', async () => {
+    const mountPoint = join(root, 'disk')
+    const disk = diskStorage(mountPoint)
+    await handlers.release(await attach({ ...disk, driverOptions: ['create_filesystem'] }))
+    await attach({ ...disk, options: ['ro'], fsGroup: { groupId: 1234, groupChangePolicy: 0 } })
+    expect(() => writeFileSync(join(mountPoint, 'file'), '')).toThrow('EROFS')
+  })
+
+  it('takes everything back when a later storage fails', async () => {
+    const attaching = handlers.attach(
+      [storageOf({ mountPoint: join(root, 'shm') }), diskStorage(join(root, 'empty-disk'))],
+      'c1',
+      noSignal,
+    )
+    await expect(attaching).rejects.toThrow(`mount ${join(root, 'empty-disk')}: EINVAL`)
+    expect(mountsBelow(root)).toEqual([])
+    expect(() => lstatSync(join(root, 'shm'))).toThrow('ENOENT')
+    expect(() => lstatSync(join(root, 'empty-disk'))).toThrow('ENOENT')
+  })
+
+  it('says what it waited for when a disk does not come', async () => {
+    const attaching = attach({ ...diskStorage(join(root, 'disk')), source: '1f.7' })
+    await expect(attaching).rejects.toThrow(
+      /^Timeout after 0.1s waiting for uevent of a block device at PCI path 1f.7/,
+    )
+  })
+
+  function attach(changes: Partial<Storage>) {
+    return handlers.attach([storageOf(changes)], 'c1', noSignal)
+  }
+
+  /** An empty disk of 16 MiB. */
+  function diskStorage(mountPoint: string): Storage {
+    const file = join(root, 'disk.img')
+    writeFileSync(file, '')
+    truncateSync(file, 16 * 1024 * 1024)
+    const source = execFileSync('losetup', ['--find', '--show', file], { encoding: 'utf8' }).trim()
+    cleanUps.push(() => execFileSync('losetup', ['--detach', source]))
+    return storageOf({ driver: 'blk', source, fstype: 'ext4', mountPoint })
+  }
+})
+
+function mountsBelow(root: string): string[] {
+  const table = execFileSync('findmnt', ['--noheadings', '--list', '--output', 'TARGET'], {
+    encoding: 'utf8',
+  })
+  return table.split('\n').filter((path) => path.startsWith(`${root}/`))
+}
+
+function statusOf(path: string) {
+  const { mode, gid } = lstatSync(path)
+  return { mode: mode & 0o7777, gid }
+}
