@@ -1,0 +1,90 @@
+import { describe, expect, it } from 'vitest'
+import { silentLogger } from '../../../src/base/log.ts'
+import { cgroupAt, usesCgroupV2 } from '../../../src/handlers/container/cgroup.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+
+const V1 = '/sys/fs/cgroup/freezer/pod/c1'
+const V2 = '/sys/fs/cgroup/pod/c1'
+
+async function machine(files: Readonly<Record<string, string>>) {
+  const os = new FakeOs()
+  for (const [path, text] of Object.entries(files)) await os.files.put(path, text)
+  for (const pid of [11, 12, 13]) os.system.processes.add(pid)
+  return os
+}
+
+const killed = (os: FakeOs) => os.system.signals.map(({ pid, signal }) => [pid, signal])
+
+describe('killAll', () => {
+  it('writes cgroup.kill on v2', async () => {
+    const os = await machine({ [`${V2}/cgroup.kill`]: '', [`${V2}/cgroup.procs`]: '11\n' })
+    await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
+    expect(await os.files.readText(`${V2}/cgroup.kill`)).toBe('1')
+    expect(killed(os)).toEqual([])
+  })
+
+  it('freezes and kills each on v2 of an older kernel', async () => {
+    const os = await machine({ [`${V2}/cgroup.freeze`]: '0', [`${V2}/cgroup.procs`]: '11\n12\n' })
+    await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [12, 9],
+    ])
+    expect(await os.files.readText(`${V2}/cgroup.freeze`)).toBe('0')
+  })
+
+  it('kills those in cgroups below, and thaws, on v1', async () => {
+    const os = await machine({
+      [`${V1}/cgroup.procs`]: '11\n0\n',
+      [`${V1}/below/cgroup.procs`]: '12\n99\n',
+      [`${V1}/freezer.state`]: 'THAWED',
+    })
+    const states: Promise<string>[] = []
+    os.system.onKill = () => states.push(os.files.readText(`${V1}/freezer.state`))
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [12, 9],
+    ])
+    expect(await Promise.all(states)).toEqual(['FROZEN', 'FROZEN'])
+    expect(await os.files.readText(`${V1}/freezer.state`)).toBe('THAWED')
+  })
+
+  it('kills what was forked before the freezer took effect', async () => {
+    const os = await machine({ [`${V1}/cgroup.procs`]: '11\n' })
+    let forked = Promise.resolve()
+    os.system.onKill = (pid) => {
+      if (pid === 11) forked = os.files.write(`${V1}/cgroup.procs`, '11\n13\n')
+    }
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    await forked
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [13, 9],
+    ])
+  })
+
+  it.each([true, false])('takes a missing cgroup for an empty one (v2: %s)', async (isV2) => {
+    const os = await machine({})
+    await cgroupAt(os, '/pod/c1', isV2, silentLogger()).killAll()
+    expect(killed(os)).toEqual([])
+  })
+})
+
+describe('remove', () => {
+  it('removes it in every hierarchy of v1, the deepest first', async () => {
+    const os = await machine({})
+    await os.files.makeDirectories('/sys/fs/cgroup/memory/pod/c1/below')
+    await os.files.makeDirectories(V1)
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
+    expect(await os.files.list('/sys/fs/cgroup/memory/pod')).toEqual([])
+    expect(await os.files.list('/sys/fs/cgroup/freezer/pod')).toEqual([])
+  })
+})
+
+describe('usesCgroupV2', () => {
+  it('looks for the controllers of the one hierarchy', async () => {
+    expect(await usesCgroupV2(await machine({}))).toBe(false)
+    expect(await usesCgroupV2(await machine({ '/sys/fs/cgroup/cgroup.controllers': 'cpu' }))).toBe(true)
+  })
+})

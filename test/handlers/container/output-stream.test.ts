@@ -1,0 +1,121 @@
+import { describe, expect, it } from 'vitest'
+import { OutputStream } from '../../../src/handlers/container/output-stream.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+
+const PATIENT = new AbortController().signal
+
+function outputStream() {
+  const os = new FakeOs()
+  const { ours, theirs } = os.streams.pipe('child-writes')
+  const stream = new OutputStream(os, ours, 0)
+  return {
+    os,
+    stream,
+    write: (text: string) => os.streams.tryWrite(theirs, Buffer.from(text)),
+    closeTheirs: () => os.streams.close(theirs),
+    read: async (maxBytes = 100, signal = PATIENT) =>
+      Buffer.from(await stream.read(maxBytes, signal)).toString(),
+  }
+}
+
+describe('OutputStream', () => {
+  it('gives what is there, at most as much as asked for', async () => {
+    const { read, write } = outputStream()
+    write('abc')
+    expect(await read(2)).toBe('ab')
+    expect(await read(2)).toBe('c')
+  })
+
+  it('waits for the first byte', async () => {
+    const { read, write } = outputStream()
+    const pending = read()
+    write('x')
+    expect(await pending).toBe('x')
+  })
+
+  it('ends with the last writer, for good', async () => {
+    const { read, write, closeTheirs } = outputStream()
+    write('x')
+    closeTheirs()
+    expect([await read(), await read(), await read()]).toEqual(['x', '', ''])
+  })
+
+  it('answers a read of no bytes at once', async () => {
+    const { read } = outputStream()
+    expect(await read(0)).toBe('')
+  })
+
+  it('serves several readers, each byte once', async () => {
+    const { read, write } = outputStream()
+    const readers = [read(1), read(1), read(1)]
+    write('abc')
+    expect((await Promise.all(readers)).sort()).toEqual(['a', 'b', 'c'])
+  })
+
+  it('lets a reader go whose caller gave up, and keeps the bytes for the others', async () => {
+    const { read, write } = outputStream()
+    const caller = new AbortController()
+    const [leaving, staying] = [read(9, caller.signal), read(9)]
+    caller.abort(new Error('gone'))
+    await expect(leaving).rejects.toThrow('gone')
+    write('x')
+    expect(await staying).toBe('x')
+  })
+
+  it('takes nothing for a caller that gave up before', async () => {
+    const { read, write } = outputStream()
+    write('x')
+    await expect(read(9, AbortSignal.abort(new Error('gone')))).rejects.toThrow('gone')
+    expect(await read()).toBe('x')
+  })
+
+  it('waits half a second for output after the end of the process', async () => {
+    const { os, stream, read, write } = outputStream()
+    stream.processEnded()
+    const pending = read()
+    os.clock.advance(499)
+    write('late')
+    expect(await pending).toBe('late')
+    const last = read()
+    os.clock.advance(1)
+    expect(await last).toBe('')
+  })
+
+  it('delivers what is in the pipe however late it is asked for, then ends', async () => {
+    const { os, stream, read, write } = outputStream()
+    write('kept')
+    stream.processEnded()
+    os.clock.advance(60_000)
+    expect([await read(2), await read(), await read()]).toEqual(['ke', 'pt', ''])
+  })
+
+  it('ends although a grandchild writes for ever', async () => {
+    const { os, stream, read, write } = outputStream()
+    stream.processEnded()
+    os.clock.advance(500)
+    let bytes = 0
+    for (let text = ' '; text !== ''; bytes += text.length) {
+      write('y'.repeat(40_000))
+      text = await read(1_000_000)
+    }
+    expect(bytes).toBeLessThan(200_000)
+  })
+
+  it('ends pending reads when it is closed, and refuses new ones', async () => {
+    const { os, stream, read } = outputStream()
+    const pending = read()
+    stream.close()
+    stream.close()
+    expect(await pending).toBe('')
+    await expect(read()).rejects.toMatchObject({ code: 'INTERNAL', message: 'cannot get stream reader' })
+    expect(os.streams.openFds).toHaveLength(1)
+  })
+
+  it('leaves no timer behind when it is closed', async () => {
+    const { os, stream } = outputStream()
+    stream.processEnded()
+    stream.close()
+    await new Promise(setImmediate)
+    expect(os.clock.sleeping).toBe(0)
+  })
+})
