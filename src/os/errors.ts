@@ -18,7 +18,7 @@ export function succeeded(call: string, subject: string, result: number): number
 }
 
 /** Like {@link succeeded} for addon functions whose value is not a number. */
-export function valueOf<T extends object>(call: string, subject: string, result: T | number): T {
+export function resultOf<T extends object>(call: string, subject: string, result: T | number): T {
   if (typeof result === 'number') throw kernelError(call, subject, errnoName(-result))
   return result
 }

@@ -98,13 +98,16 @@ export class ExitChannel implements Exits, Supervisor {
     const record = decodeRecord(bytes)
     switch (record?.kind) {
       case RecordKind.EXIT:
-        return this.#ledger.record(exitRecord(record))
+        this.#ledger.record(exitRecord(record))
+        break
       case RecordKind.OVERFLOW:
-        return this.#overflowed(record)
+        this.#overflowed(record)
+        break
       case RecordKind.SHUTDOWN:
-        return this.#shutdown.resolve(record.status)
+        this.#shutdown.resolve(record.status)
+        break
       default:
-        return this.#log.warn('ignored a record of vminit', { kind: record?.kind ?? 'another version' })
+        this.#log.warn('ignored a record of vminit', { kind: record?.kind ?? 'another version' })
     }
   }
 

@@ -1,5 +1,5 @@
 import { Socket } from 'node:net'
-import { succeeded, valueOf } from './errors.ts'
+import { resultOf, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
 import type { Fd } from './os.ts'
 
@@ -25,8 +25,9 @@ export class SocketHandles {
   readonly #Pipe: PipeClass
 
   constructor(native: Native) {
-    const [one, other] = valueOf('open', 'a socket pair', native.socketPair())
+    const [one, other] = resultOf('open', 'a socket pair', native.socketPair())
     native.close(other)
+    // biome-ignore lint/plugin: the descriptor is a socket, and nothing is ever read from it here.
     const socket = new Socket({ fd: one })
     const handle = handleOf(socket)
     socket.destroy()

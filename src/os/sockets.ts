@@ -89,8 +89,20 @@ async function listenUnix(path: string, onConnection: (socket: Socket) => void):
   const abstract = path.startsWith('@')
   if (!abstract) await removeStaleSocket(path)
   const server = serverFor(onConnection)
-  await listening(server, path, () => server.listen(abstract ? `\0${path.slice(1)}` : path))
+  await listening(server, path, () =>
+    forOwnerOnly(() => server.listen(abstract ? `\0${path.slice(1)}` : path)),
+  )
   return { port: undefined, close: () => closed(server) }
+}
+
+/** A file that is made meanwhile has mode 0600 from its first moment: Node binds before `listen` returns. */
+function forOwnerOnly(make: () => void): void {
+  const mask = process.umask(0o177)
+  try {
+    make()
+  } finally {
+    process.umask(mask)
+  }
 }
 
 async function listenTcp(

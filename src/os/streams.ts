@@ -1,4 +1,4 @@
-import { errnoName, kernelError, succeeded, valueOf } from './errors.ts'
+import { errnoName, kernelError, resultOf, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
 import type { Fd, RelayResult, Streams } from './os.ts'
 import { Readiness } from './readiness.ts'
@@ -34,7 +34,7 @@ function openPipe(
   direction: 'child-writes' | 'child-reads',
   sizeBytes: number,
 ): { ours: Fd; theirs: Fd } {
-  const [reading, writing] = valueOf('open', 'a pipe', native.pipe())
+  const [reading, writing] = resultOf('open', 'a pipe', native.pipe())
   const [ours, theirs] = direction === 'child-writes' ? [reading, writing] : [writing, reading]
   try {
     if (sizeBytes > 0) succeeded('size', `a pipe of ${sizeBytes} bytes`, native.setPipeSize(ours, sizeBytes))

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { jsonLogger } from '../../src/base/log.ts'
 import { RECORD_BYTES, RecordKind } from '../../src/os/channel-record.ts'
-import { valueOf } from '../../src/os/errors.ts'
+import { resultOf } from '../../src/os/errors.ts'
 import { ExitChannel } from '../../src/os/exit-channel.ts'
 import type { Native } from '../../src/os/native.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
@@ -16,7 +16,7 @@ beforeAll(async () => {
 
 /** A channel over a real socket whose other end is vminit's, that is the test's. */
 function openChannel() {
-  const [ours, theirs] = valueOf('open', 'a socket pair', native.socketPair())
+  const [ours, theirs] = resultOf('open', 'a socket pair', native.socketPair())
   const clock = new FakeClock()
   const streams = linuxStreams(native)
   const lines: string[] = []
@@ -121,7 +121,7 @@ describe('ExitChannel', () => {
     const { channel, vminit } = openChannel()
     await channel.exitWith(9)
     await channel.powerOff()
-    const bytes = valueOf('read', 'the channel', native.read(vminit, 1000))
+    const bytes = resultOf('read', 'the channel', native.read(vminit, 1000))
     expect(bytes.length).toBe(2 * RECORD_BYTES)
     expect([bytes.readUInt32LE(4), bytes.readInt32LE(12)]).toEqual([RecordKind.EXIT_WITH, 9])
     expect(bytes.readUInt32LE(RECORD_BYTES + 4)).toBe(RecordKind.POWER_OFF)

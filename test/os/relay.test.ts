@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { valueOf } from '../../src/os/errors.ts'
+import { resultOf } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd, Streams } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
@@ -22,7 +22,7 @@ afterEach(() => {
 
 /** Both ends; those the test keeps are closed after it. */
 function open(kind: 'pipe' | 'socketPair'): readonly [Fd, Fd] {
-  return valueOf('open', kind, native[kind]())
+  return resultOf('open', kind, native[kind]())
 }
 
 function kept(fd: Fd): Fd {

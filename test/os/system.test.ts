@@ -1,6 +1,6 @@
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { spawn } from 'node:child_process'
 import { describe, expect, it } from 'vitest'
 import { linuxNetwork, linuxSystem } from '../../src/os/system.ts'
 import { realNative } from './real-native.ts'

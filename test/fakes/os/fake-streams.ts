@@ -1,5 +1,5 @@
-import { raceSignal } from '../../../src/base/signals.ts'
 import { errnoOf } from '../../../src/base/errors.ts'
+import { raceSignal } from '../../../src/base/signals.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd, RelayResult, Streams } from '../../../src/os/os.ts'
 import { FakePipe } from './fake-pipe.ts'
