@@ -3,10 +3,9 @@ import { createServer, type Socket } from 'node:net'
 import type { Sockets, VsockAddress } from '../../../src/os/sockets.ts'
 
 /** Real unix and TCP sockets without the addon; vsock is a unix socket whose connections all come from one peer. */
-export function nodeSockets(options: {
-  readonly peer?: VsockAddress
-  readonly vsockPath: string
-}): Sockets & {
+export function nodeSockets(
+  options: { readonly peer?: VsockAddress; readonly vsockPath?: string } = {},
+): Sockets & {
   /** The server's end of every connection accepted so far. */
   readonly accepted: readonly Socket[]
   /** Resolves when the next connection is accepted. */
