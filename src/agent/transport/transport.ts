@@ -69,15 +69,16 @@ class Connections {
       headerMs: HEADER_MS,
       startTimer: this.#startTimer,
       recognised: (connection) => this.#serve(connection),
+      refused: (socket, reason) => this.#logRefusal(socket, reason),
     })
   }
 
   accept(socket: Socket): void {
     // An error is followed by 'close', where it is dealt with.
     socket.on('error', () => {})
-    const { sockets, address, allowLoopback, log } = this.#options
+    const { sockets, address, allowLoopback } = this.#options
     if (!admits(address.kind, sockets.peerOf(socket), allowLoopback ?? false)) {
-      log.debug('connection refused', { peer: this.#nameOf(socket) })
+      this.#logRefusal(socket, 'not the host')
       socket.destroy()
       return
     }
@@ -139,6 +140,11 @@ class Connections {
       socket,
       serveGrpc(socket, { methods, readDescriptors, peer: this.#nameOf(socket), firstBytes }),
     )
+  }
+
+  /** At a level that nobody who can dial may fill the console with. */
+  #logRefusal(socket: Socket, reason: string): void {
+    this.#options.log.debug('connection refused', { peer: this.#nameOf(socket), reason })
   }
 
   #nameOf(socket: Socket): string {

@@ -17,6 +17,8 @@ export interface UnrecognisedOptions {
   readonly headerMs: number
   readonly startTimer: StartTimer
   readonly recognised: (connection: Recognised) => void
+  /** Called before a connection is closed that said nothing of use. */
+  readonly refused: (socket: Socket, reason: string) => void
 }
 
 /**
@@ -40,18 +42,15 @@ export class Unrecognised {
       bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk])
       const framing = sniff(bytes)
       if (framing === 'need-more') {
-        stopTimer ??= this.#options.startTimer(this.#options.headerMs, close)
+        stopTimer ??= this.#options.startTimer(this.#options.headerMs, () => this.#refuse(socket, 'stuck'))
       } else if (framing === 'invalid') {
-        close()
+        this.#refuse(socket, 'speaks neither HTTP/2 nor ttRPC')
       } else {
         release()
         this.#options.recognised({ socket, framing, firstBytes: bytes })
       }
     }
-    const close = () => {
-      release()
-      socket.destroy()
-    }
+    const close = () => this.#refuse(socket, 'left')
     const release = () => {
       stopTimer?.()
       socket.off('data', onData).off('end', close).off('close', release)
@@ -59,19 +58,24 @@ export class Unrecognised {
     }
     socket.on('data', onData).on('end', close).on('close', release)
     this.#waiting.set(socket, release)
-    if (this.#waiting.size > this.#options.limit) this.#closeOldest()
+    if (this.#waiting.size > this.#options.limit) this.#refuseOldest()
   }
 
   /** Closes all that wait. */
   close(): void {
-    while (this.#waiting.size > 0) this.#closeOldest()
+    for (const socket of [...this.#waiting.keys()]) this.#refuse(socket, 'the agent is stopping')
   }
 
-  #closeOldest(): void {
-    for (const [socket, release] of this.#waiting) {
-      release()
-      socket.destroy()
+  #refuseOldest(): void {
+    for (const socket of this.#waiting.keys()) {
+      this.#refuse(socket, 'the oldest of too many')
       return
     }
+  }
+
+  #refuse(socket: Socket, reason: string): void {
+    this.#waiting.get(socket)?.()
+    this.#options.refused(socket, reason)
+    socket.destroy()
   }
 }

@@ -14,11 +14,13 @@ import {
   timeoutMsOf,
 } from './messages.ts'
 
-/** How much one connection may have in progress; more is answered RESOURCE_EXHAUSTED. */
+/** What one connection may take of the agent. More calls, or larger ones, are answered RESOURCE_EXHAUSTED. */
 export interface ConnectionLimits {
   readonly openCalls: number
   /** Sum of the encoded requests of the open calls. */
   readonly openRequestBytes: number
+  /** Answers that wait to be written; a peer that lets more of them pile up is hung up on. */
+  readonly unreadBytes: number
   /** How long the peer may take to complete a frame header it began. */
   readonly headerMs: number
 }
@@ -27,6 +29,7 @@ export interface ConnectionLimits {
 export const DEFAULT_LIMITS: ConnectionLimits = {
   openCalls: MAX_OPEN_CALLS,
   openRequestBytes: 32 * 1024 * 1024,
+  unreadBytes: 64 * 1024 * 1024,
   headerMs: 10_000,
 }
 
@@ -139,13 +142,17 @@ export class TtrpcServerConnection implements ServedConnection {
       return
     }
     const method = this.#options.methods.get(`${request.service}/${request.method}`)
-    if (method === undefined) this.#refuseUnknown(streamId, request)
-    else if (this.#draining) this.#refuse(streamId, 'UNAVAILABLE', 'the agent is stopping')
-    else if (this.#calls.size >= this.#limits.openCalls)
+    if (method === undefined) {
+      this.#refuseUnknown(streamId, request)
+    } else if (this.#draining) {
+      this.#refuse(streamId, 'UNAVAILABLE', 'the agent is stopping')
+    } else if (this.#calls.size >= this.#limits.openCalls) {
       this.#refuse(streamId, 'RESOURCE_EXHAUSTED', `${this.#calls.size} calls are open on this connection`)
-    else if (this.#openRequestBytes + bytes.length > this.#limits.openRequestBytes)
+    } else if (this.#openRequestBytes + bytes.length > this.#limits.openRequestBytes) {
       this.#refuse(streamId, 'RESOURCE_EXHAUSTED', 'the open calls of this connection hold too many bytes')
-    else this.#serve(streamId, method, request, bytes.length)
+    } else {
+      this.#serve(streamId, method, request, bytes.length)
+    }
   }
 
   #serve(streamId: number, method: Method, request: TtrpcRequest, requestBytes: number): void {
@@ -207,6 +214,8 @@ export class TtrpcServerConnection implements ServedConnection {
       this.#socket.pause()
       this.#socket.once('drain', () => this.#socket.resume())
     }
+    // The calls that were open when reading stopped still answer.
+    if (this.#socket.writableLength > this.#limits.unreadBytes) this.#socket.destroy()
   }
 
   /** The peer is gone: it can neither ask nor be answered. */

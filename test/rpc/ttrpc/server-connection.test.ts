@@ -34,7 +34,7 @@ describe('TtrpcServerConnection', () => {
       }),
       peer: 'vsock 2:77',
       startTimer: timer.start,
-      limits: { ...DEFAULT_LIMITS, openCalls: 3, openRequestBytes: 6 * MIB },
+      limits: { ...DEFAULT_LIMITS, openCalls: 3, openRequestBytes: 6 * MIB, unreadBytes: 6 * MIB },
     })
     connection.start(Buffer.alloc(0))
     peer = rawPeer(sockets.client)
@@ -272,6 +272,19 @@ describe('TtrpcServerConnection', () => {
     const ids = new Set<number>()
     while (ids.size < 100) ids.add((await peer.response()).streamId)
     expect(calls).toBe(100)
+  })
+
+  it('hangs up on a peer that lets the answers of its open calls pile up', async () => {
+    sockets.client.pause()
+    let answers = 0
+    answer = async () => {
+      answers += 1
+      return { ok: true, payload: Buffer.alloc(4 * MIB - 100) }
+    }
+    const closed = once(sockets.server, 'close')
+    for (let streamId = 1; streamId < 200; streamId += 2) peer.request(streamId, 'test.Echo', 'Answer')
+    await closed
+    expect(answers).toBeLessThanOrEqual(3)
   })
 
   describe('within a frame header', () => {
