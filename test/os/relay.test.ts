@@ -43,11 +43,11 @@ function pipeToSocket(signal?: AbortSignal) {
   return { writing: kept(writing), reading: kept(reading), result: streams.relay(source, target, signal) }
 }
 
-async function readToEnd(fd: Fd): Promise<Buffer> {
+async function readToEnd(fd: Fd, bytesAtATime = 65536): Promise<Buffer> {
   const chunks: Buffer[] = []
   for (;;) {
     await streams.readable(fd)
-    const chunk = streams.tryRead(fd, 65536)
+    const chunk = streams.tryRead(fd, bytesAtATime)
     if (chunk?.length === 0) return Buffer.concat(chunks)
     if (chunk !== undefined) chunks.push(chunk)
   }
@@ -106,15 +106,15 @@ describe('relay', () => {
     expect(native.write(reading, Buffer.from('anybody?'))).toBe(-32)
   })
 
-  it('moves from a socket to a slow pipe', async () => {
+  it('moves from a socket to a pipe that is read in small pieces', async () => {
     const [source, writing] = open('socketPair')
     const [reading, target] = open('pipe')
     kept(writing)
     kept(reading)
     const result = streams.relay(source, target)
-    const data = pattern(4 * 1024 * 1024)
+    const data = pattern(2 * 1024 * 1024)
     const written = writeAll(writing, data).then(() => close(writing))
-    expect((await readToEnd(reading)).equals(data)).toBe(true)
+    expect((await readToEnd(reading, 1000)).equals(data)).toBe(true)
     await written
     expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
   })
@@ -168,6 +168,31 @@ describe('relay', () => {
     stop.abort()
     expect((await result).errno).toBe('ECANCELED')
     await expect(written).rejects.toMatchObject({ errno: 'EPIPE' })
+  })
+
+  it('relays both directions of one file through duplicates, each with an end of its own', async () => {
+    const [terminal, user] = open('socketPair')
+    kept(terminal)
+    kept(user)
+    const [input, typing] = open('pipe')
+    const [showing, output] = open('pipe')
+    kept(typing)
+    kept(showing)
+    const stop = new AbortController()
+    const inputResult = streams.relay(input, streams.duplicate(terminal))
+    const outputResult = streams.relay(streams.duplicate(terminal), output, stop.signal)
+    await writeAll(typing, Buffer.from('typed'))
+    await streams.readable(user)
+    expect(streams.tryRead(user, 10)?.toString()).toBe('typed')
+    stop.abort()
+    expect(await outputResult).toEqual({ bytes: 0n, errno: 'ECANCELED' })
+
+    await writeAll(user, Buffer.from('shown'))
+    expect(streams.tryRead(terminal, 10)?.toString()).toBe('shown')
+    await writeAll(typing, Buffer.from(' more'))
+    close(typing)
+    expect(await inputResult).toEqual({ bytes: 10n, errno: undefined })
+    expect((await readToEnd(showing)).length).toBe(0)
   })
 
   it('relays many streams at once', async () => {
