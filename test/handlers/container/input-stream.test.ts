@@ -71,6 +71,7 @@ describe('InputStream', () => {
     const leaving = write('abcdefghij', caller.signal)
     const staying = write('xy')
     expect(await next()).toBe('abcd')
+    await new Promise(setImmediate)
     caller.abort(new Error('gone'))
     await expect(leaving).rejects.toThrow('gone')
     expect(await next()).toBe('efgh')
