@@ -4,11 +4,11 @@ import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { buildAgent } from '../../scripts/build-agent.ts'
 import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
 import { clientFor, type ServiceClient } from '../../src/rpc/client.ts'
 import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
-import { buildAgent } from '../../scripts/build-agent.ts'
 
 /** One ttRPC connection to an agent. */
 export interface AgentConnection {

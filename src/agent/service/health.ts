@@ -1,5 +1,5 @@
-import { HealthCheckResponse_ServingStatus } from '../../gen/health.ts'
 import type { HealthDefinition } from '../../gen/health.ts'
+import { HealthCheckResponse_ServingStatus } from '../../gen/health.ts'
 import { immediate, type ServiceEntries } from './entry.ts'
 
 /** Version of the API, as the behaviour spec's section B.4 fixes it. */

@@ -1,0 +1,38 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { writeCase } from '../foreign/case.ts'
+import { type ForeignClients, foreignClients } from '../foreign/clients.ts'
+import { startAgent } from './agent-process.ts'
+import { busyboxRoot } from './busybox-root.ts'
+
+describe('clients on other people’s libraries drive the agent on a unix socket', () => {
+  let clients: ForeignClients
+  let folder: string
+  let caseFile: string
+  beforeAll(async () => {
+    clients = await foreignClients()
+    folder = mkdtempSync(join(tmpdir(), 'foreign-'))
+    caseFile = join(folder, 'case.json')
+    writeCase(caseFile, {
+      container: 'foreign-1',
+      output: 'from a container\n',
+      status: 9,
+      rootPath: busyboxRoot(folder),
+    })
+  })
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+  it.each(['go', 'python'] as const)(
+    '%s: Check, CreateSandbox and the life of a container',
+    async (language) => {
+      const agent = await startAgent()
+      try {
+        expect(await clients[language](agent.path, caseFile)).toBe('from a container\n')
+      } finally {
+        await agent.stop()
+      }
+    },
+  )
+})
