@@ -68,7 +68,8 @@ export class FakeFiles implements Files {
     if (kind === 'directory') return
     if (kind !== undefined) throw kernelError('mkdir', path, 'EEXIST')
     await this.makeDirectories(dirname(place), mode)
-    this.#create('mkdir', place, this.#node('directory', mode))
+    // Somebody else may have made it meanwhile.
+    if (!this.#nodes.has(place)) this.#create('mkdir', place, this.#node('directory', mode))
   }
 
   async makeDirectory(path: string, mode = 0o777): Promise<void> {

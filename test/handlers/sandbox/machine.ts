@@ -39,12 +39,14 @@ export async function machine(
     readonly config?: Partial<SandboxConfig>
     readonly log?: Logger
     readonly os?: FakeOs
+    /** The runtime that is on `os` already. */
+    readonly runtime?: FakeRuntime
     readonly wrap?: (os: Os) => Os
   } = {},
 ): Promise<Machine> {
   const os = options.os ?? new FakeOs()
   await furnish(os)
-  const runtime = new FakeRuntime(os)
+  const runtime = options.runtime ?? new FakeRuntime(os)
   const storages: string[] = []
   const storage = fakeStorage(storages)
   let destroyed = 0

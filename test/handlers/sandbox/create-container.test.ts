@@ -1,0 +1,143 @@
+import { describe, expect, it } from 'vitest'
+import { containerRequest, machine, machineWithSandbox, PATIENT, remains } from './machine.ts'
+
+async function configOf(made: Awaited<ReturnType<typeof machine>>, id: string) {
+  return JSON.parse(await made.os.files.readText(`/run/kata-containers/${id}/config.json`))
+}
+
+describe('CreateContainer', () => {
+  it('writes a bundle whose root is bound from the image', async () => {
+    const made = await machineWithSandbox()
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    const rootfs = '/run/kata-containers/c1/rootfs'
+    expect(await configOf(made, 'c1')).toMatchObject({
+      root: { path: rootfs },
+      process: {
+        args: ['sh'],
+        oomScoreAdj: 0,
+        rlimits: [{ type: 'RLIMIT_NOFILE', hard: 524288, soft: 1024 }],
+      },
+      linux: {
+        cgroupsPath: '/c1',
+        namespaces: [
+          { type: 'mount' },
+          { type: 'ipc', path: '/run/sandbox-ns/ipc' },
+          { type: 'uts', path: '/run/sandbox-ns/uts' },
+          { type: 'pid' },
+        ],
+      },
+    })
+    expect(made.os.mounts.requests).toContainEqual({
+      source: '/images/root',
+      target: rootfs,
+      type: '',
+      flags: ['bind'],
+      data: '',
+    })
+  })
+
+  it('uses a root that a storage has made', async () => {
+    const made = await machineWithSandbox()
+    await made.os.files.makeDirectories('/run/kata-containers/c1/rootfs')
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    expect(made.os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(false)
+  })
+
+  it('adds a cgroup namespace on cgroup v2', async () => {
+    const made = await machineWithSandbox()
+    await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    expect((await configOf(made, 'c1')).linux.namespaces).toContainEqual({ type: 'cgroup' })
+  })
+
+  it('sets net sysctls in the guest', async () => {
+    const made = await machineWithSandbox()
+    const request = containerRequest('c1')
+    if (request.OCI?.Linux !== undefined) request.OCI.Linux.Sysctl = { 'net.core.somaxconn': '9' }
+    await made.handlers.createContainer(request, PATIENT)
+    expect(await made.os.files.readText('/proc/sys/net/core/somaxconn')).toBe('9')
+    expect((await configOf(made, 'c1')).linux).not.toHaveProperty('sysctl')
+  })
+
+  it('shares the pid namespace of the first container with those that ask for it', async () => {
+    const made = await machineWithSandbox()
+    await made.handlers.createContainer(containerRequest('c1', {}, { sandboxPidns: true }), PATIENT)
+    await made.handlers.createContainer(containerRequest('c2', {}, { sandboxPidns: true }), PATIENT)
+    await made.handlers.createContainer(containerRequest('c3'), PATIENT)
+    const pidOf = async (id: string) =>
+      (await configOf(made, id)).linux.namespaces.find(({ type }: { type: string }) => type === 'pid').path
+    expect([await pidOf('c1'), await pidOf('c2'), await pidOf('c3')]).toEqual([
+      undefined,
+      '/run/sandbox-ns/pid',
+      undefined,
+    ])
+    expect(made.os.mounts.requests).toContainEqual(
+      expect.objectContaining({ source: '/proc/1001/ns/pid', target: '/run/sandbox-ns/pid' }),
+    )
+  })
+
+  it('refuses an id in use, whatever its container does, and touches nothing', async () => {
+    const made = await machineWithSandbox()
+    const first = made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await expect(made.handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: "container id 'c1' is in use by a container that is creating",
+    })
+    await first
+    const before = await remains(made)
+    await expect(made.handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow('created')
+    expect(await remains(made)).toEqual(before)
+  })
+
+  it('creates several at the same time', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    const ids = ['c1', 'c2', 'c3']
+    await Promise.all(ids.map((id) => handlers.createContainer(containerRequest(id), PATIENT)))
+    expect(runtime.processes.map(({ containerId }) => containerId).sort()).toEqual(ids)
+  })
+
+  it.each([
+    ['an id that is a path', containerRequest('../x'), 'INTERNAL', 'not a container id'],
+    ['no spec', containerRequest('c1', {}, { OCI: undefined }), 'INTERNAL', 'EINVAL'],
+    ['devices', containerRequest('c1', {}, { devices: [{ type: 'vfio' }] }), 'UNIMPLEMENTED', 'vfio'],
+    ['shared mounts', containerRequest('c1', {}, { sharedMounts: [{ name: 'm' }] }), 'UNIMPLEMENTED', ': m'],
+    ['stdio ports', containerRequest('c1', {}, { stdoutPort: 9 }), 'UNIMPLEMENTED', 'ports'],
+  ])('refuses %s and leaves nothing behind', async (_what, request, code, text) => {
+    const made = await machineWithSandbox()
+    const before = await remains(made)
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(text),
+    })
+    expect((await remains(made)).mounts).toEqual(before.mounts)
+    expect((await remains(made)).processes).toBe(0)
+  })
+
+  it('needs a sandbox', async () => {
+    const { handlers } = await machine()
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow('CreateSandbox')
+  })
+
+  it('answers with the reason when exits cannot be followed', async () => {
+    const { handlers, os } = await machineWithSandbox()
+    os.exits.unavailable = 'run the agent under vminit'
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'run the agent under vminit',
+    })
+  })
+
+  it('says which file was not found', async () => {
+    const { handlers, runtime, os } = await machineWithSandbox()
+    runtime.refuse = (verb) => {
+      if (verb !== 'create') return undefined
+      const log = os.tools.calls.at(-1)?.argv.find((word) => word.endsWith('log.json')) ?? ''
+      const msg = 'exec: "nosuch": executable file not found in $PATH'
+      return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
+    }
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringContaining('the file nosuch was not found'),
+    })
+  })
+})

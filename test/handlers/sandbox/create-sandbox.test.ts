@@ -1,0 +1,137 @@
+import { describe, expect, it } from 'vitest'
+import { machine, machineWithSandbox, PATIENT, remains, sandboxRequest } from './machine.ts'
+
+describe('CreateSandbox', () => {
+  it('pins the namespaces under the host name', async () => {
+    const { os } = await machineWithSandbox()
+    const call = os.tools.calls.find(({ argv }) => argv[0] === '/usr/bin/unshare')
+    const pins = ['--ipc=/run/sandbox-ns/ipc', '--uts=/run/sandbox-ns/uts']
+    expect(call?.argv.slice(1)).toEqual([...pins, '/bin/hostname', '--', 'pod'])
+    expect(os.mounts.isMountPoint('/run/sandbox-ns/uts')).toBe(true)
+  })
+
+  it('leaves the name alone when it is empty', async () => {
+    const { os, handlers } = await machine()
+    await handlers.createSandbox(sandboxRequest({ hostname: '' }), PATIENT)
+    expect(os.tools.calls.at(-1)?.argv.at(-1)).toBe('/bin/hostname')
+  })
+
+  it('loads the modules with their parameters, in their order', async () => {
+    const { os, handlers } = await machine()
+    const kernelModules = [{ name: 'loop', parameters: ['max_loop=4'] }, { name: 'fuse' }]
+    await handlers.createSandbox(sandboxRequest({ kernelModules }), PATIENT)
+    const modprobes = os.tools.calls
+      .map(({ argv }) => argv)
+      .filter(([program]) => program === '/sbin/modprobe')
+    expect(modprobes.map((argv) => argv.slice(1))).toEqual([
+      ['-v', 'loop', 'max_loop=4'],
+      ['-v', 'fuse'],
+    ])
+  })
+
+  it('tells which module could not be loaded', async () => {
+    const { os, handlers } = await machine()
+    os.tools.script(([program]) =>
+      program === '/sbin/modprobe' ? { exitCode: 1, stderr: 'not there\n' } : undefined,
+    )
+    await expect(
+      handlers.createSandbox(sandboxRequest({ kernelModules: [{ name: 'nope' }] }), PATIENT),
+    ).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'load_kernel_module return code: 1 for nope: not there',
+    })
+  })
+
+  it.each(['', '-r'])('refuses the module name %j', async (name) => {
+    const { handlers } = await machine()
+    const request = sandboxRequest({ kernelModules: [{ name }] })
+    await expect(handlers.createSandbox(request, PATIENT)).rejects.toThrow(`module name '${name}'`)
+  })
+
+  it('binds the dns lines over resolv.conf', async () => {
+    const { os, handlers } = await machine()
+    await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1', 'search x'] }), PATIENT)
+    const file = '/run/kata-containers/sandbox/resolv.conf'
+    expect(await os.files.readText(file)).toBe('nameserver 1.1.1.1\nsearch x')
+    expect(os.mounts.requests.at(-1)).toMatchObject({
+      source: file,
+      target: '/etc/resolv.conf',
+      flags: ['bind'],
+    })
+  })
+
+  it('does nothing about dns in a guest without resolv.conf', async () => {
+    const { os, handlers } = await machine()
+    await os.files.removeFile('/etc/resolv.conf')
+    await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), PATIENT)
+    expect(os.mounts.isMountPoint('/etc/resolv.conf')).toBe(false)
+  })
+
+  it('attaches its storages', async () => {
+    const { storages, handlers } = await machine()
+    await handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), PATIENT)
+    expect(storages).toEqual(['/run/x'])
+  })
+
+  it('is refused while a sandbox exists, and touches nothing', async () => {
+    const made = await machineWithSandbox()
+    await made.os.files.put('/run/kata-containers/c1/config.json', '{}')
+    const before = await remains(made)
+    await expect(made.handlers.createSandbox(sandboxRequest(), PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: "a sandbox 'pod' already exists (active)",
+    })
+    expect(await remains(made)).toEqual(before)
+  })
+
+  it('is refused while another one is being created', async () => {
+    const { handlers } = await machine()
+    const first = handlers.createSandbox(sandboxRequest(), PATIENT)
+    await expect(handlers.createSandbox(sandboxRequest(), PATIENT)).rejects.toThrow('already exists')
+    await first
+  })
+
+  it('empties the shared folder', async () => {
+    const { os, handlers } = await machine()
+    await os.files.put('/run/kata-containers/old/config.json', '{}')
+    await handlers.createSandbox(sandboxRequest(), PATIENT)
+    expect(await os.files.list('/run/kata-containers')).toEqual([])
+  })
+})
+
+describe('DestroySandbox', () => {
+  it('takes everything away, then says so', async () => {
+    const made = await machine()
+    const before = await remains(made)
+    const request = { dns: ['nameserver 1.1.1.1'], storages: [{ mountPoint: '/run/x' }] }
+    await made.handlers.createSandbox(sandboxRequest(request), PATIENT)
+    expect(made.destroyed()).toBe(0)
+    await made.handlers.destroySandbox({}, PATIENT)
+    expect(await remains(made)).toEqual(before)
+    expect(made.destroyed()).toBe(1)
+  })
+
+  it('fails the second time', async () => {
+    const { handlers, destroyed } = await machineWithSandbox()
+    await handlers.destroySandbox({}, PATIENT)
+    await expect(handlers.destroySandbox({}, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'failed to get sandbox sender channel',
+    })
+    expect(destroyed()).toBe(1)
+  })
+
+  it('works without a sandbox, for the host wants the guest to end', async () => {
+    const { handlers, destroyed } = await machine()
+    await handlers.destroySandbox({}, PATIENT)
+    expect(destroyed()).toBe(1)
+  })
+
+  it('waits for a sandbox that is being created', async () => {
+    const { handlers, destroyed } = await machine()
+    const created = handlers.createSandbox(sandboxRequest(), PATIENT)
+    await handlers.destroySandbox({}, PATIENT)
+    await created
+    expect(destroyed()).toBe(1)
+  })
+})

@@ -1,0 +1,52 @@
+import { describe, expect, it } from 'vitest'
+import { jsonLogger } from '../../../src/base/log.ts'
+import { containerRequest, machine, machineWithContainer, PATIENT, sandboxRequest } from './machine.ts'
+
+/** An agent on a machine where another one died with container c1 running. */
+async function successor() {
+  const { os, runtime } = await machineWithContainer()
+  const lines: string[] = []
+  const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'critical', version: '1', pid: 1 })
+  const { handlers } = await machine({ os, runtime, log, config: { restarted: true } })
+  return { os, runtime, handlers, lines }
+}
+
+describe('an agent that took over from a dead one', () => {
+  it('kills and removes what is left, and says so in one line', async () => {
+    const { os, handlers, lines } = await successor()
+    await Promise.all([handlers.clearPredecessor(), handlers.clearPredecessor()])
+    expect(os.system.processes.size).toBe(0)
+    expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
+    expect(await os.files.list('/run/kata-containers')).toEqual([])
+    expect(await os.files.list('/run/microvm-agent/runtime/state')).toEqual([])
+    expect(lines).toHaveLength(1)
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ level: 'CRIT', containers: '1' })
+  })
+
+  it('answers container calls with `Dead agent: restarted` until a sandbox is created', async () => {
+    const { os, handlers } = await successor()
+    const wait = () => handlers.waitProcess({ containerId: 'c1', execId: '' }, PATIENT)
+    await expect(wait()).rejects.toMatchObject({ code: 'INTERNAL', message: 'Dead agent: restarted' })
+    await expect(handlers.createContainer(containerRequest('c2'), PATIENT)).rejects.toThrow('Dead agent')
+    await handlers.createSandbox(sandboxRequest(), PATIENT)
+    expect(os.system.processes.size).toBe(0)
+    await expect(wait()).rejects.toThrow('Invalid container id')
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+  })
+
+  it('goes on when something cannot be removed', async () => {
+    const { os, handlers } = await successor()
+    os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
+    await handlers.clearPredecessor()
+    expect(os.system.processes.size).toBe(0)
+  })
+})
+
+describe('an agent that is the first', () => {
+  it('touches nothing', async () => {
+    const { os, handlers } = await machine()
+    await os.files.put('/run/kata-containers/x', '')
+    await handlers.clearPredecessor()
+    expect(await os.files.list('/run/kata-containers')).toEqual(['x'])
+  })
+})
