@@ -1,4 +1,4 @@
-import type { MountFlag } from '../../os/os.ts'
+import type { MountEntry, MountFlag } from '../../os/os.ts'
 import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
@@ -40,30 +40,27 @@ export async function mountCgroupV1(
   controllers: readonly string[],
 ): Promise<StepOutcome> {
   const { files, mounts } = context.os
-  if (await isComplete(context, controllers)) return 'already'
+  const mounted = await mounts.list()
+  if (isComplete(mounted, controllers)) return 'already'
   const data = 'mode=755'
   const root = { source: 'tmpfs', target: ROOT, type: 'tmpfs', flags: ROOT_FLAGS, data }
-  const outcomes = [await ensureMounted(context, root)]
+  const outcomes = [await ensureMounted(context, mounted, root)]
   for (const controller of controllers) {
     const flags: readonly MountFlag[] = [...ROOT_FLAGS, 'relatime']
     const target = `${ROOT}/${controller}`
-    outcomes.push(
-      await ensureMounted(context, { source: 'cgroup', target, type: 'cgroup', flags, data: controller }),
-    )
+    const hierarchy = { source: 'cgroup', target, type: 'cgroup', flags, data: controller }
+    outcomes.push(await ensureMounted(context, mounted, hierarchy))
   }
   await mounts.mount({ ...root, flags: [...ROOT_FLAGS, 'remount', 'ro'] })
-  const hierarchy = `${ROOT}/memory/memory.use_hierarchy`
+  const hierarchical = `${ROOT}/memory/memory.use_hierarchy`
   // Kernels from 5.11 on always account hierarchically, and newer ones have no such file.
-  if ((await files.lstat(hierarchy)) !== undefined) await files.write(hierarchy, '1')
+  if ((await files.lstat(hierarchical)) !== undefined) await files.write(hierarchical, '1')
   return outcomeOf(outcomes)
 }
 
 /** The root becomes read-only last, so a predecessor that was interrupted shows by a writable one. */
-async function isComplete(context: BootContext, controllers: readonly string[]): Promise<boolean> {
-  const root = (await context.os.mounts.list()).findLast(({ mountPoint }) => mountPoint === ROOT)
+function isComplete(mounted: readonly MountEntry[], controllers: readonly string[]): boolean {
+  const root = mounted.findLast(({ mountPoint }) => mountPoint === ROOT)
   if (root?.type !== 'tmpfs' || !root.options.split(',').includes('ro')) return false
-  for (const controller of controllers) {
-    if (!(await isMounted(context, `${ROOT}/${controller}`, 'cgroup'))) return false
-  }
-  return true
+  return controllers.every((controller) => isMounted(mounted, `${ROOT}/${controller}`, 'cgroup'))
 }

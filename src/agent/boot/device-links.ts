@@ -13,9 +13,7 @@ const LINKS: readonly { readonly path: string; readonly target: string }[] = [
 
 /** Makes the links of /dev; something else of that name is replaced. */
 export async function linkDevices({ os }: BootContext): Promise<StepOutcome> {
-  const outcomes: StepOutcome[] = []
-  for (const { path, target } of LINKS) outcomes.push(await ensureLink(os.files, path, target))
-  return outcomeOf(outcomes)
+  return outcomeOf(await Promise.all(LINKS.map(({ path, target }) => ensureLink(os.files, path, target))))
 }
 
 async function ensureLink(files: Files, path: string, target: string): Promise<StepOutcome> {

@@ -11,8 +11,10 @@ export async function loadDeviceDrivers(context: BootContext): Promise<StepOutco
 
 /** The drivers of the buses that virtio devices of this machine sit on. */
 export async function virtioBuses({ os }: BootContext): Promise<readonly string[]> {
-  const pci = await os.files.list('/sys/bus/pci/devices')
-  const platform = await os.files.list('/sys/bus/platform/devices')
+  const [pci, platform] = await Promise.all([
+    os.files.list('/sys/bus/pci/devices'),
+    os.files.list('/sys/bus/platform/devices'),
+  ])
   return [
     ...(pci.length > 0 ? ['virtio_pci'] : []),
     // LNRO0005 is virtio-mmio's ACPI id, virtio-mmio.N what the kernel command line declares.

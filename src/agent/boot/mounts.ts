@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { MountFlag } from '../../os/os.ts'
+import type { MountEntry, MountFlag } from '../../os/os.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
 /** A file system and where it belongs. */
@@ -35,28 +35,32 @@ const MOUNTS: readonly GuestMount[] = [
 
 /** Checks what vminit mounted and mounts the rest. */
 export async function mountGuestFileSystems(context: BootContext): Promise<StepOutcome> {
+  const mounted = await context.os.mounts.list()
   for (const { target, type } of EXPECTED) {
-    if (!(await isMounted(context, target, type))) {
+    if (!isMounted(mounted, target, type)) {
       throw new AgentError('INTERNAL', `no ${type} is mounted at ${target}, which vminit should have done`)
     }
   }
   const outcomes: StepOutcome[] = []
-  for (const mount of MOUNTS) outcomes.push(await ensureMounted(context, mount))
+  for (const mount of MOUNTS) outcomes.push(await ensureMounted(context, mounted, mount))
   return outcomeOf(outcomes)
 }
 
-/** Mounts unless that type is mounted there already; creates the mount point. */
-export async function ensureMounted(context: BootContext, mount: GuestMount): Promise<StepOutcome> {
-  if (await isMounted(context, mount.target, mount.type)) return 'already'
-  await context.os.files.makeDirectories(mount.target, 0o755)
-  await context.os.mounts.mount(mount)
+/** Mounts unless `mounted` shows that type there already; creates the mount point. */
+export async function ensureMounted(
+  { os }: BootContext,
+  mounted: readonly MountEntry[],
+  mount: GuestMount,
+): Promise<StepOutcome> {
+  if (isMounted(mounted, mount.target, mount.type)) return 'already'
+  await os.files.makeDirectories(mount.target, 0o755)
+  await os.mounts.mount(mount)
   return 'done'
 }
 
 /** Whether the topmost mount at `target` is of this type. */
-export async function isMounted(context: BootContext, target: string, type: string): Promise<boolean> {
-  const mounts = await context.os.mounts.list()
-  return mounts.findLast(({ mountPoint }) => mountPoint === target)?.type === type
+export function isMounted(mounted: readonly MountEntry[], target: string, type: string): boolean {
+  return mounted.findLast(({ mountPoint }) => mountPoint === target)?.type === type
 }
 
 function tmpfs(target: string, data: string): GuestMount {
