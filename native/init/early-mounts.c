@@ -40,15 +40,23 @@ void unmount_early(void) {
   for (size_t i = EARLY_MOUNTS; i-- > 0;) umount2(early_mounts[i].target, MNT_DETACH);
 }
 
+/* Opens `path` on a descriptor above stderr: 0 to 2 may still be closed, and are about to be replaced. */
+static int open_above_stderr(const char *path, int flags) {
+  int fd = open(path, flags);
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  int moved = fcntl(fd, F_DUPFD, STDERR_FILENO + 1);
+  close(fd);
+  return moved;
+}
+
 void open_console(void) {
   /* O_NOCTTY: the console is to be the agent's controlling terminal, not vminit's. */
-  int console = open("/dev/console", O_RDWR | O_NOCTTY | O_CLOEXEC);
-  int input = console >= 0 ? console : open("/dev/null", O_RDWR | O_CLOEXEC);
-  int log = console >= 0 ? console : open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+  int console = open_above_stderr("/dev/console", O_RDWR | O_NOCTTY);
+  int input = console >= 0 ? console : open_above_stderr("/dev/null", O_RDWR);
+  int log = console >= 0 ? console : open_above_stderr("/dev/kmsg", O_WRONLY);
   dup2(input, STDIN_FILENO);
   dup2(input, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
-  if (input > STDERR_FILENO) close(input);
-  if (log > STDERR_FILENO && log != input) close(log);
-  if (console < 0) say("there is no /dev/console: messages go to the kernel's log");
+  close(input);
+  if (log != input) close(log);
 }

@@ -1,14 +1,31 @@
 #define _GNU_SOURCE
 #include "message.h"
 
+#include <linux/major.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define PREFIX "vminit: "
 
+/* /dev/kmsg: it always takes a line, but poll never calls it writable. */
+static bool is_kernel_log(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 && S_ISCHR(status.st_mode) && major(status.st_rdev) == MEM_MAJOR;
+}
+
+/* Whether stderr takes a line at once: a full pipe or a stopped terminal must not stop the reaping. */
+static bool stderr_is_ready(void) {
+  struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
+  return poll(&writable, 1, 0) != 0 || is_kernel_log(STDERR_FILENO);
+}
+
 void say(const char *format, ...) {
+  if (!stderr_is_ready()) return;
   char line[1024] = PREFIX;
   const size_t room = sizeof line - sizeof PREFIX; /* leaves a byte for the newline */
   va_list arguments;
@@ -18,10 +35,6 @@ void say(const char *format, ...) {
   if (length < 0) return;
   size_t end = sizeof PREFIX - 1 + ((size_t)length < room ? (size_t)length : room - 1);
   line[end++] = '\n';
-
-  /* A stderr that is a full pipe must not stop the reaping. /dev/kmsg answers POLLERR and can be written to. */
-  struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
-  if (poll(&writable, 1, 0) == 0) return;
   ssize_t written = write(STDERR_FILENO, line, end);
   (void)written; /* There is nowhere else to complain. */
 }

@@ -62,13 +62,21 @@ describe('vminit around an agent', () => {
     ])
   })
 
+  it('does not wait for anybody to read its messages', async () => {
+    // stderr is a fifo that only vminit itself could read; 2,000 messages are more than it holds.
+    const stderr = 'd=$(mktemp -d); mkfifo $d/fifo; exec 9<>$d/fifo; rm -r $d'
+    const agent = 'i=0; while [ $i -lt 2000 ]; do printf %064d 0 >&3; i=$((i+1)); done'
+    const { status } = await run(['bash', '-c', `${stderr}; exec ${vminit} -- sh -c '${agent}' 2>&9`])
+    expect(status).toBe(0)
+  })
+
   it('closes descriptors that are passed to it', async () => {
     expect(await run([vminit, '--', await buildDescriptorPasser()])).toMatchObject({ status: 0 })
   })
 
   it('gives the agent default signals and no descriptor but the channel', async () => {
     // SIGCHLD and SIGTERM ignored, and descriptors 7 and 8 open, where vminit is started.
-    const agent = 'grep -E "Sig(Blk|Ign)" /proc/$$/status; ls /proc/$$/fd'
+    const agent = 'grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd'
     const start = `trap "" CHLD TERM; exec 7</dev/null 8</dev/null; exec ${vminit} -- sh -c '${agent}'`
     const { stdout } = await run(['bash', '-c', start])
     expect(stdout.split(/\s+/).filter((word) => word !== '')).toEqual([
