@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { buildRoot, cached } from '../scripts/cache.ts'
 import type { Content, TreeEntry } from './tree.ts'
 
-/** The code that turns a tree into bytes: a change of it makes other images. */
-const RECIPE = readdirSync(import.meta.dirname).filter((name) => name.endsWith('.ts'))
+/** The code that turns a tree into bytes: a change of it may make other images of the same tree. */
+const RECIPE = ['tree.ts', 'folder.ts', 'cpio.ts', 'compressed-cpio.ts', 'file-systems.ts']
 
 /** The file NAME made of `tree` by `write`, or the one made before of the same tree. */
 export async function cachedImage(

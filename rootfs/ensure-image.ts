@@ -1,18 +1,15 @@
-import { copyFileSync, realpathSync, rmSync } from 'node:fs'
+import { copyFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { buildAgent } from '../scripts/build-agent.ts'
-import { agentTree, nodeTree } from './agent-files.ts'
 import { checkBudget } from './budget.ts'
 import { cachedImage } from './cached-image.ts'
 import { appendInitrd, writeCompressedCpio } from './compressed-cpio.ts'
 import { writeCpio } from './cpio.ts'
 import { writeErofs } from './file-systems.ts'
-import { treeOfFolder } from './folder.ts'
+import { guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
-import { ensureKernel, type Kernel } from './kernel.ts'
+import { ensureKernel } from './kernel.ts'
 import type { KernelSuite } from './packages.ts'
 import type { TreeEntry } from './tree.ts'
-import { userlandTree } from './userland.ts'
 
 export { ensureContainerRoot } from './container-root.ts'
 
@@ -43,26 +40,20 @@ export interface ImageOptions {
 export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
   const { form = 'disk', kernel: suite = 'bookworm', progress } = options
   const kernel = await ensureKernel(suite, progress)
-  const agentFolder = realpathSync(await buildAgent())
-  const agent = agentTree(agentFolder)
-  const base = await baseTree(kernel, progress)
+  const { base, agent, agentFolder } = await guestTree(kernel, progress)
   const image = { kernelVersion: kernel.version, kernel: kernel.image }
-  if (form === 'initrd') return { ...image, initrd: await allInOne(base, agent, progress), root: undefined }
+  if (form === 'initrd')
+    return {
+      ...image,
+      initrd: await allInOne([...base, ...allInOneExtras(kernel)], agent, progress),
+      root: undefined,
+    }
   const root = await rootDisk([...base, ...agent], progress)
   return {
     ...image,
     initrd: await stageOne(stageOneTree(kernel, join(agentFolder, 'vminit'))),
     root: { path: root, type: 'erofs' },
   }
-}
-
-/** All of the guest's root but the agent, which changes far more often. */
-async function baseTree(kernel: Kernel, progress: Progress): Promise<readonly TreeEntry[]> {
-  return [
-    ...(await userlandTree(progress)),
-    ...(await nodeTree(progress)),
-    ...treeOfFolder(kernel.modules, `usr/lib/modules/${kernel.version}`),
-  ]
 }
 
 function rootDisk(tree: readonly TreeEntry[], progress: Progress): Promise<string> {
@@ -86,16 +77,16 @@ async function allInOne(
   agent: readonly TreeEntry[],
   progress: Progress,
 ): Promise<string> {
-  const whole = [...base, ...allInOneExtras()]
-  const baseArchive = await cachedImage('base.cpio.zst', whole, async (path) => {
+  const baseArchive = await cachedImage('base.cpio.zst', base, async (path) => {
     progress('compressing the base of the all-in-one initrd (once, about a minute)')
-    await writeCompressedCpio(path, whole)
+    await writeCompressedCpio(path, base)
   })
-  return cachedImage('all-in-one.cpio.zst', [...whole, ...agent], async (path) => {
-    await writeCompressedCpio(`${path}.agent`, agent)
+  return cachedImage('all-in-one.cpio.zst', [...base, ...agent], async (path) => {
+    const agentArchive = `${path}.agent`
+    await writeCompressedCpio(agentArchive, agent)
     copyFileSync(baseArchive, path)
-    appendInitrd(path, `${path}.agent`)
-    rmSync(`${path}.agent`)
+    appendInitrd(path, agentArchive)
+    rmSync(agentArchive)
     checkBudget('all-in-one initrd', path)
   })
 }

@@ -3,29 +3,46 @@ import type { Kernel } from './kernel.ts'
 import { loadOrder, readModuleIndex } from './module-list.ts'
 import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
 
-/** What a disk root may need before it can be mounted; ext4 is built into Debian's kernels. */
-const STAGE_ONE_MODULES = ['virtio_pci', 'virtio_mmio', 'virtio_blk', 'erofs', 'ext4']
+/**
+ * What vminit loads by itself: what a disk root may need before it can be mounted (ext4 is built into Debian's
+ * kernels), then what the agent would otherwise start modprobe for before it listens.
+ */
+const EARLY_MODULES = [
+  ...['virtio_pci', 'virtio_mmio', 'virtio_blk', 'erofs', 'ext4'],
+  ...['vmw_vsock_virtio_transport', 'virtio_net'],
+]
 
 /** The kernel opens it before anything is mounted; without it the first program has no stdio at all. */
 const CONSOLE: TreeEntry = { kind: 'character-device', path: 'dev/console', mode: 0o600, major: 5, minor: 1 }
 
-/**
- * The first stage of a boot from disk: the file `vminit` as /init, and the modules it loads in the order of
- * /modules/order.
- */
+/** The first stage of a boot from disk: the file `vminit` as /init, and the modules it loads. */
 export function stageOneTree(kernel: Kernel, vminit: string): readonly TreeEntry[] {
-  const order = loadOrder(readModuleIndex(kernel.modules), STAGE_ONE_MODULES)
-  const names = order.map((file) => basename(file))
+  const order = earlyModules(kernel)
   return [
     CONSOLE,
     ...['proc', 'sys', 'newroot'].map((path) => directory(path)),
     fileFrom('init', vminit, 0o755),
-    fileOf('modules/order', names.map((name) => `${name}\n`).join('')),
+    orderFile(order),
     ...order.map((file) => fileFrom(`modules/${basename(file)}`, join(kernel.modules, file))),
   ]
 }
 
 /** What an initrd that is the whole root needs beyond the root's own tree. */
-export function allInOneExtras(): readonly TreeEntry[] {
-  return [CONSOLE, link('init', 'usr/sbin/init')]
+export function allInOneExtras(kernel: Kernel): readonly TreeEntry[] {
+  const order = earlyModules(kernel)
+  return [
+    CONSOLE,
+    link('init', 'usr/sbin/init'),
+    orderFile(order),
+    ...order.map((file) => link(`modules/${basename(file)}`, `../usr/lib/modules/${kernel.version}/${file}`)),
+  ]
+}
+
+function earlyModules(kernel: Kernel): readonly string[] {
+  return loadOrder(readModuleIndex(kernel.modules), EARLY_MODULES)
+}
+
+/** The order in which vminit loads what lies beside it. */
+function orderFile(order: readonly string[]): TreeEntry {
+  return fileOf('modules/order', order.map((file) => `${basename(file)}\n`).join(''))
 }
