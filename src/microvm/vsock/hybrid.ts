@@ -20,25 +20,35 @@ export async function hybridHandshake(socket: Duplex, port: number, signal: Abor
 function readLine(socket: Duplex, signal: AbortSignal): Promise<string> {
   const { promise, resolve, reject } = Promise.withResolvers<string>()
   let received = Buffer.alloc(0)
+  const stop = () => {
+    socket.off('readable', onReadable).off('end', onEnd).off('close', onEnd).off('error', onError)
+    signal.removeEventListener('abort', onAbort)
+  }
+  const fail = (error: unknown) => {
+    stop()
+    reject(error)
+  }
   const onReadable = () => {
     const chunk: unknown = socket.read()
     if (!Buffer.isBuffer(chunk)) return
     received = Buffer.concat([received, chunk])
     const end = received.indexOf('\n')
-    if (end === -1 && received.length <= LONGEST_ANSWER) return
-    if (end === -1) return reject(new AgentError('INTERNAL', 'vsock: the daemon answered no line'))
+    if (end === -1) {
+      if (received.length > LONGEST_ANSWER)
+        fail(new AgentError('INTERNAL', 'vsock: the daemon answered no line'))
+      return
+    }
+    // Before the rest is put back, which makes the stream readable again.
+    stop()
     const rest = received.subarray(end + 1)
     if (rest.length > 0) socket.unshift(rest)
     resolve(received.subarray(0, end).toString('latin1'))
   }
-  const onEnd = () => reject(new AgentError('UNAVAILABLE', 'vsock: the guest does not listen yet'))
-  const onError = (error: Error) => reject(new AgentError('UNAVAILABLE', `vsock: ${error.message}`))
-  const onAbort = () => reject(signal.reason)
+  const onEnd = () => fail(new AgentError('UNAVAILABLE', 'vsock: the guest does not listen yet'))
+  const onError = (error: Error) => fail(new AgentError('UNAVAILABLE', `vsock: ${error.message}`))
+  const onAbort = () => fail(signal.reason)
   socket.on('readable', onReadable).once('end', onEnd).once('close', onEnd).once('error', onError)
   signal.addEventListener('abort', onAbort, { once: true })
   if (signal.aborted) onAbort()
-  return promise.finally(() => {
-    socket.off('readable', onReadable).off('end', onEnd).off('close', onEnd).off('error', onError)
-    signal.removeEventListener('abort', onAbort)
-  })
+  return promise
 }

@@ -1,0 +1,25 @@
+import { describe, expect, it } from 'vitest'
+import { chooseAcceleration } from '../../src/microvm/acceleration.ts'
+
+const plain = 'processor\t: 0\nflags\t\t: fpu vme sse2 hypervisor\n'
+const intel = 'processor\t: 0\nflags\t\t: fpu vme vmx sse2\n'
+const amd = 'processor\t: 0\nflags\t\t: fpu svm\n'
+
+describe('chooseAcceleration', () => {
+  it.each([
+    ['emulation on a CPU without virtualisation, whatever /dev/kvm says', plain, true, undefined, 'tcg'],
+    ['KVM on Intel', intel, true, undefined, 'kvm'],
+    ['KVM on AMD', amd, true, '', 'kvm'],
+    ['emulation without /dev/kvm', intel, false, undefined, 'tcg'],
+    ['what the override says', plain, false, 'kvm', 'kvm'],
+    ['emulation when asked', intel, true, 'tcg', 'tcg'],
+  ])('chooses %s', (_name, cpuinfo, kvmUsable, override, expected) => {
+    expect(chooseAcceleration({ cpuinfo, kvmUsable, override })).toBe(expected)
+  })
+
+  it('refuses an unknown override', () => {
+    expect(() => chooseAcceleration({ cpuinfo: plain, kvmUsable: false, override: 'xen' })).toThrow(
+      'MICROVM_ACCEL=xen: choose kvm or tcg',
+    )
+  })
+})

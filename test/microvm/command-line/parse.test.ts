@@ -1,0 +1,87 @@
+import { describe, expect, it } from 'vitest'
+import { MICROVM_HELP, RUN_HELP } from '../../../src/microvm/command-line/help.mjs'
+import { parseCommandLine, type RunOptions, UsageError } from '../../../src/microvm/command-line/parse.mjs'
+
+function runOptions(...words: string[]): RunOptions {
+  const commandLine = parseCommandLine(['run', ...words])
+  if (commandLine.kind !== 'run') throw new Error('help was asked for')
+  return commandLine.options
+}
+
+describe('parseCommandLine', () => {
+  it('takes everything from the first word that is no option as the command', () => {
+    expect(runOptions('--cpus', '1', 'sh', '-c', 'exit 7', '--verbose')).toMatchObject({
+      cpus: 1,
+      verbose: false,
+      command: ['sh', '-c', 'exit 7', '--verbose'],
+    })
+  })
+
+  it('takes everything after -- as the command', () => {
+    expect(runOptions('-t', '--', '--strange').command).toEqual(['--strange'])
+  })
+
+  it.each([
+    [['-it'], { interactive: true, tty: true }],
+    [['-i'], { interactive: true, tty: false }],
+    [['--tty'], { interactive: false, tty: true }],
+    [['--memory=256'], { memoryMib: 256 }],
+    [['--user', '1000'], { user: { uid: 1000, gid: 1000 } }],
+    [['-u', '1:2'], { user: { uid: 1, gid: 2 } }],
+    [['-e', 'A=1', '--env=B=x=y'], { env: ['A=1', 'B=x=y'] }],
+    [['--append', 'a b', '--append', 'c'], { append: ['a b', 'c'] }],
+    [
+      ['--machine', 'microvm', '--kernel', 'trixie', '--form', 'initrd'],
+      { machine: 'microvm', kernel: 'trixie' },
+    ],
+  ])('understands %j', (words, expected) => {
+    expect(runOptions(...words)).toMatchObject(expected)
+  })
+
+  it.each([
+    [['fly'], 'unknown command fly'],
+    [['--fly'], 'unknown option --fly'],
+    [['run', '--fly'], 'unknown option --fly'],
+    [['run', '-x'], 'unknown option -x'],
+    [['run', '--rootfs'], '--rootfs needs a value'],
+    [['run', '--timings=yes'], '--timings takes no value'],
+    [['run', '--memory', '64'], '--memory 64: give a whole number from 128'],
+    [['run', '--cpus', 'two'], '--cpus two: give a whole number from 1 to 64'],
+    [['run', '--machine', 'vax'], '--machine vax: choose one of q35, pc, microvm'],
+    [['run', '--env', 'NAME'], '--env NAME: give it as NAME=VALUE'],
+    [['run', '--workdir', 'tmp'], '--workdir tmp: give an absolute path'],
+    [['run', '--user', 'root'], '--user root: give a numeric UID or UID:GID'],
+    [['run', '--form', 'initrd', '--image', 'x'], '--image and --form initrd exclude each other'],
+  ])('refuses %j in one sentence', (words, sentence) => {
+    expect(() => parseCommandLine(words)).toThrow(UsageError)
+    expect(() => parseCommandLine(words)).toThrow(sentence)
+  })
+
+  it.each([
+    [[], MICROVM_HELP],
+    [['--help'], MICROVM_HELP],
+    [['run', '--help'], RUN_HELP],
+    [['run', '--cpus', '1', '-h', 'true'], RUN_HELP],
+  ])('answers %j with help', (words, text) => {
+    expect(parseCommandLine(words)).toEqual({ kind: 'help', text })
+  })
+
+  it('leaves --help after the command to the command', () => {
+    expect(runOptions('ls', '--help').command).toEqual(['ls', '--help'])
+  })
+
+  it('explains every option it knows', () => {
+    const flags = ['--interactive', '--tty', '--rootfs', '--env', '--workdir', '--user', '--memory', '--cpus']
+    const more = [
+      '--machine',
+      '--kernel',
+      '--form',
+      '--image',
+      '--append',
+      '--timings',
+      '--json',
+      '--verbose',
+    ]
+    for (const flag of [...flags, ...more]) expect(RUN_HELP).toContain(flag)
+  })
+})

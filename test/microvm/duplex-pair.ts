@@ -1,0 +1,20 @@
+import { Duplex } from 'node:stream'
+
+/** Two ends of one connection in memory: what is written to one is read from the other, ends included. */
+export function duplexPair(): readonly [Duplex, Duplex] {
+  const make = (other: () => Duplex): Duplex =>
+    new Duplex({
+      read() {},
+      write(chunk: Buffer, _encoding, done) {
+        other().push(chunk)
+        done()
+      },
+      final(done) {
+        other().push(null)
+        done()
+      },
+    })
+  const one: Duplex = make(() => two)
+  const two: Duplex = make(() => one)
+  return [one, two]
+}

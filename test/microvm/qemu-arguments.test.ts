@@ -1,0 +1,191 @@
+import { describe, expect, it } from 'vitest'
+import { qemuArguments } from '../../src/microvm/qemu-arguments.ts'
+import type { Backend, Board, Device, VmSpec } from '../../src/microvm/spec.ts'
+import { specKey } from '../../src/microvm/spec-key.ts'
+
+const board: Board = {
+  machine: 'q35',
+  memoryMib: 512,
+  cpus: 2,
+  kernel: '/k',
+  initrd: '/i',
+  commandLine: 'console=ttyS0 root=/dev/vda',
+}
+const ALWAYS = ['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot']
+const BOOT = ['-kernel', '/k', '-initrd', '/i', '-append', 'console=ttyS0 root=/dev/vda']
+const QMP = ['-chardev', 'socket,id=qmp,fd=3', '-mon', 'qmp,mode=control']
+const TCG = ['-accel', 'tcg,thread=multi', '-cpu', 'max']
+const SIZE = ['-smp', '2', '-m', '512M']
+
+type Parts = readonly (readonly [string, Device, Backend?])[]
+
+/** A specification from `[key, device, backend]` rows; a backend's key is the one its device names. */
+function spec(parts: Parts, overrides: Partial<Board> = {}): VmSpec {
+  return {
+    board: { ...board, ...overrides },
+    devices: Object.fromEntries(parts.map(([key, device]) => [specKey(key), device])),
+    backends: Object.fromEntries(
+      parts.flatMap(([, device, backend]) =>
+        backend === undefined || !('backend' in device) ? [] : [[device.backend, backend]],
+      ),
+    ),
+  }
+}
+
+const twoDisks: Parts = [
+  [
+    'root',
+    { kind: 'disk', slot: 3, serial: 'root', backend: specKey('root-file') },
+    { kind: 'file', path: '/root.erofs', access: 'read-only' },
+  ],
+  [
+    'data',
+    { kind: 'disk', slot: 5, serial: 'data', backend: specKey('data-file') },
+    { kind: 'file', path: '/a,b.ext4', access: 'scratch' },
+  ],
+]
+
+const ROOT_DRIVE = ['-drive', 'if=none,id=root-file,format=raw,file=/root.erofs,readonly=on']
+const DATA_DRIVE = ['-drive', 'if=none,id=data-file,format=raw,file=/a,,b.ext4,snapshot=on,cache=unsafe']
+
+describe('qemuArguments', () => {
+  it('puts the disks of q35 into their PCI slots', () => {
+    expect(qemuArguments(spec(twoDisks), { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+      ...ALWAYS,
+      ...['-machine', 'q35,usb=off', ...TCG, ...SIZE, ...BOOT, ...QMP],
+      ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=root,drive=root-file,serial=root'],
+      ...[...DATA_DRIVE, '-device', 'virtio-blk-pci,addr=0x5,id=data,drive=data-file,serial=data'],
+    ])
+  })
+
+  it('makes a pc with KVM', () => {
+    const vm = spec(twoDisks.slice(0, 1), { machine: 'pc' })
+    expect(qemuArguments(vm, { acceleration: 'kvm', qmpFd: 3 })).toEqual([
+      ...ALWAYS,
+      ...['-machine', 'pc,usb=off', '-accel', 'kvm', '-cpu', 'host', ...SIZE, ...BOOT, ...QMP],
+      ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=root,drive=root-file,serial=root'],
+    ])
+  })
+
+  it('tells microvm its disks backwards, for that is how Linux finds them forwards', () => {
+    const vm = spec(twoDisks, { machine: 'microvm', initrd: undefined })
+    expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+      ...ALWAYS,
+      ...['-machine', 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on', ...TCG, ...SIZE],
+      ...['-kernel', '/k', '-append', 'console=ttyS0 root=/dev/vda', ...QMP],
+      ...[...DATA_DRIVE, '-device', 'virtio-blk-device,id=data,drive=data-file,serial=data'],
+      ...[...ROOT_DRIVE, '-device', 'virtio-blk-device,id=root,drive=root-file,serial=root'],
+    ])
+  })
+
+  it('shares the memory with a vhost-user daemon', () => {
+    const vsock: Parts = [
+      [
+        'link',
+        { kind: 'vsock', slot: 4, cid: 3, backend: specKey('daemon') },
+        { kind: 'vhost-user', socket: '/run/v.sock' },
+      ],
+    ]
+    expect(qemuArguments(spec(vsock), { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+      ...ALWAYS,
+      ...['-machine', 'q35,usb=off,memory-backend=memory', ...TCG, ...SIZE],
+      ...['-object', 'memory-backend-memfd,id=memory,size=512M,share=on', ...BOOT, ...QMP],
+      ...['-chardev', 'socket,id=daemon,path=/run/v.sock'],
+      ...['-device', 'vhost-user-vsock-pci,addr=0x4,id=link,chardev=daemon'],
+    ])
+  })
+
+  const key = specKey('b')
+  const uuid = '0b7e4a52-9c7e-4a63-8f3e-2f3f5d6a7b8c'
+  it.each<[string, string, Device, Backend | undefined, readonly string[]]>([
+    [
+      'a vhost-vsock device',
+      'link',
+      { kind: 'vsock', slot: 4, cid: 77, backend: key },
+      { kind: 'vhost-vsock' },
+      ['-device', 'vhost-vsock-pci,addr=0x4,id=link,guest-cid=77'],
+    ],
+    [
+      'a card on the user network with a forwarded port',
+      uuid,
+      { kind: 'nic', slot: 10, mac: '52:54:00:00:00:02', backend: key },
+      { kind: 'user-network', forwards: [{ hostPort: 40_000, guestPort: 1024 }] },
+      [
+        ...['-netdev', 'user,id=b,hostfwd=tcp:127.0.0.1:40000-:1024'],
+        ...['-device', `virtio-net-pci,addr=0xa,id=uuid-${uuid},netdev=b,mac=52:54:00:00:00:02`],
+      ],
+    ],
+    [
+      'a card on a tap interface',
+      'nic',
+      { kind: 'nic', slot: 10, mac: '52:54:00:00:00:02', backend: key },
+      { kind: 'tap', interfaceName: 'tap0' },
+      [
+        ...['-netdev', 'tap,id=b,ifname=tap0,script=no,downscript=no'],
+        ...['-device', 'virtio-net-pci,addr=0xa,id=nic,netdev=b,mac=52:54:00:00:00:02'],
+      ],
+    ],
+    [
+      'a serial console',
+      'console',
+      { kind: 'serial', backend: key },
+      { kind: 'console' },
+      ['-chardev', 'stdio,id=b,signal=off', '-serial', 'chardev:b'],
+    ],
+    [
+      'a firmware item',
+      'metadata',
+      { kind: 'fw-cfg', name: 'opt/com.example/settings', backend: key },
+      { kind: 'content', path: '/m' },
+      ['-fw_cfg', 'name=opt/com.example/settings,file=/m'],
+    ],
+    [
+      'a root port without I/O space',
+      'port',
+      { kind: 'root-port', slot: 6 },
+      undefined,
+      ['-device', 'pcie-root-port,id=port,bus=pcie.0,addr=0x6,chassis=6,slot=6,io-reserve=0'],
+    ],
+  ])('makes %s', (_name, deviceKey, device, backend, expected) => {
+    const vm = spec([[deviceKey, device, backend]])
+    expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 }).slice(-expected.length)).toEqual(expected)
+  })
+
+  const disk: Device = { kind: 'disk', slot: 3, serial: 's', backend: key }
+  const file: Backend = { kind: 'file', path: '/f', access: 'read-only' }
+  it.each<[string, VmSpec, string]>([
+    ['a missing backend', spec([['d', disk]]), 'd: its backend b is missing or already used'],
+    [
+      'a shared backend',
+      spec([
+        ['d', disk, file],
+        ['e', { ...disk, slot: 4 }],
+      ]),
+      'e: its backend b is missing',
+    ],
+    [
+      'an unfitting backend',
+      spec([['d', disk, { kind: 'console' }]]),
+      'd: a disk cannot have the console backend b',
+    ],
+    ['an unused backend', { ...spec([]), backends: { [key]: file } }, 'b: no device uses this backend'],
+    [
+      'a slot used twice',
+      spec([
+        ['d', disk, file],
+        ['e', { ...disk, backend: specKey('c') }, file],
+      ]),
+      'e: PCI slot 3 is already that of d',
+    ],
+    ['slot 31', spec([['d', { ...disk, slot: 31 }, file]]), 'PCI slot 31 is not from 2 to 30'],
+    ['a long serial', spec([['d', { ...disk, serial: 'x'.repeat(21) }, file]]), 'is not 1 to 20 letters'],
+    [
+      'root ports on pc',
+      spec([['p', { kind: 'root-port', slot: 6 }]], { machine: 'pc' }),
+      'pc has no root ports',
+    ],
+    ['a broken command line', spec([], { commandLine: 'a\nb' }), 'the kernel command line has a line break'],
+  ])('refuses %s', (_name, vm, sentence) => {
+    expect(() => qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toThrow(sentence)
+  })
+})

@@ -1,0 +1,152 @@
+import type { Duplex } from 'node:stream'
+import { describe, expect, it } from 'vitest'
+import { QmpClient } from '../../../src/microvm/qmp/client.ts'
+import { plugDisk, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
+import { specKey } from '../../../src/microvm/spec-key.ts'
+import { duplexPair } from '../duplex-pair.ts'
+
+/** As QEMU 7.2 wrote them. */
+const GREETING =
+  '{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "Debian 1:7.2+dfsg-7+deb12u18+b3"}, "capabilities": ["oob"]}}\r\n'
+const SHUTDOWN =
+  '{"timestamp": {"seconds": 1795254248, "microseconds": 658541}, "event": "SHUTDOWN", "data": {"guest": false, "reason": "host-qmp-quit"}}\r\n'
+const UNKNOWN_DEVICE = '"error": {"class": "DeviceNotFound", "desc": "Device \'x\' not found"}'
+
+const never = new AbortController().signal
+
+interface Command {
+  readonly execute: string
+  readonly arguments: Record<string, unknown>
+  readonly id: number
+}
+
+/** A client on a QEMU that answers each command with the lines `answer` gives. */
+async function open(answer: (command: Command) => readonly string[]): Promise<{
+  readonly client: QmpClient
+  readonly qemu: Duplex
+  readonly commands: Command[]
+}> {
+  const [ours, qemu] = duplexPair()
+  const commands: Command[] = []
+  qemu.on('data', (chunk: Buffer) => {
+    for (const line of chunk.toString().split('\n').filter(Boolean)) {
+      const command: Command = JSON.parse(line)
+      commands.push(command)
+      const negotiation = command.execute === 'qmp_capabilities'
+      for (const reply of negotiation ? [ok(command)] : answer(command)) qemu.write(reply)
+    }
+  })
+  qemu.write(GREETING)
+  return { client: await QmpClient.open(ours, never), qemu, commands }
+}
+
+function ok(command: Command, value: unknown = {}): string {
+  return `{"return": ${JSON.stringify(value)}, "id": ${command.id}}\r\n`
+}
+
+describe('QmpClient', () => {
+  it('negotiates after the greeting, before anything else', async () => {
+    const { commands } = await open(() => [])
+    expect(commands).toEqual([{ execute: 'qmp_capabilities', arguments: {}, id: 1 }])
+  })
+
+  it('gives each answer to its command, in whatever order and pieces they come', async () => {
+    const asked: Command[] = []
+    const { client, qemu } = await open((command) => {
+      asked.push(command)
+      return []
+    })
+    const first = client.execute('query-status', {}, never)
+    const second = client.execute('query-status', {}, never)
+    const bytes = asked.toReversed().map((command) => ok(command, { status: `${command.id}`, running: true }))
+    for (const byte of Buffer.from(bytes.join(''))) qemu.write(Buffer.of(byte))
+    expect([(await first).status, (await second).status]).toEqual(['2', '3'])
+  })
+
+  it('rejects with the words of QEMU', async () => {
+    const { client } = await open((command) => [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`])
+    await expect(client.execute('device_del', { id: 'x' }, never)).rejects.toThrow(
+      "device_del: Device 'x' not found",
+    )
+  })
+
+  it('hands out events', async () => {
+    const { client, qemu } = await open(() => [])
+    const shutdown = client.event((event) => event.name === 'SHUTDOWN', never)
+    qemu.write(SHUTDOWN)
+    expect((await shutdown).data).toEqual({ guest: false, reason: 'host-qmp-quit' })
+  })
+
+  it('rejects all that waits when the connection ends', async () => {
+    const { client, qemu } = await open(() => [])
+    const command = client.execute('query-status', {}, never)
+    const event = client.event(() => true, never)
+    qemu.destroy()
+    client.close()
+    await expect(command).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(event).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(client.execute('quit', {}, never)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  })
+
+  it('ends on bytes that are not QMP', async () => {
+    const { client, qemu } = await open(() => [])
+    const command = client.execute('query-status', {}, never)
+    qemu.write('hello\n')
+    await expect(command).rejects.toThrow('QMP: not JSON: hello')
+  })
+
+  it('stops to wait when the signal fires', async () => {
+    const { client } = await open(() => [])
+    const abort = new AbortController()
+    const command = client.execute('quit', {}, abort.signal)
+    abort.abort(new Error('enough'))
+    await expect(command).rejects.toThrow('enough')
+  })
+})
+
+describe('plugDisk and unplugDisk', () => {
+  const disk = {
+    key: specKey('hot'),
+    device: { kind: 'disk', slot: 7, serial: 'hot', backend: specKey('hot-file') },
+    backend: { kind: 'file', path: '/d', access: 'read-write' },
+    rootPort: specKey('port'),
+  } as const
+
+  it('opens the file, then plugs the device into its root port', async () => {
+    const { client, commands } = await open((command) => [ok(command)])
+    await plugDisk(client, disk, never)
+    expect(commands.slice(1).map(({ execute, arguments: args }) => [execute, args])).toEqual([
+      [
+        'blockdev-add',
+        {
+          driver: 'raw',
+          'node-name': 'hot-file',
+          'read-only': false,
+          file: { driver: 'file', filename: '/d' },
+        },
+      ],
+      [
+        'device_add',
+        { driver: 'virtio-blk-pci', id: 'hot', drive: 'hot-file', serial: 'hot', bus: 'port', addr: '0x0' },
+      ],
+    ])
+  })
+
+  it('closes the file again when the device cannot be plugged in', async () => {
+    const { client, commands } = await open((command) =>
+      command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
+    )
+    await expect(plugDisk(client, disk, never)).rejects.toThrow('device_add')
+    expect(commands.at(-1)).toMatchObject({ execute: 'blockdev-del', arguments: { 'node-name': 'hot-file' } })
+  })
+
+  it('closes the file only after the guest gave the device back', async () => {
+    const deleted =
+      '{"event": "DEVICE_DELETED", "data": {"device": "hot", "path": "/machine/peripheral/hot"}}\r\n'
+    const { client, commands } = await open((command) =>
+      command.execute === 'device_del' ? [ok(command), deleted] : [ok(command)],
+    )
+    await unplugDisk(client, disk, never)
+    expect(commands.slice(1).map((command) => command.execute)).toEqual(['device_del', 'blockdev-del'])
+  })
+})

@@ -1,0 +1,24 @@
+import { describe, expect, it } from 'vitest'
+import { vsockCandidates } from '../../../src/microvm/vsock/choose-vsock.ts'
+
+describe('vsockCandidates', () => {
+  it('prefers the kernel, then the daemon, then TCP', () => {
+    expect(vsockCandidates({ override: undefined, vhostUsable: true })).toEqual([
+      'vhost',
+      'vhost-user',
+      'tcp',
+    ])
+  })
+
+  it('leaves the kernel out when it has no vhost-vsock', () => {
+    expect(vsockCandidates({ override: '', vhostUsable: false })).toEqual(['vhost-user', 'tcp'])
+  })
+
+  it('tries only what the override says', () => {
+    expect(vsockCandidates({ override: 'tcp', vhostUsable: true })).toEqual(['tcp'])
+  })
+
+  it('refuses an unknown override', () => {
+    expect(() => vsockCandidates({ override: 'udp', vhostUsable: true })).toThrow('MICROVM_VSOCK=udp: choose')
+  })
+})

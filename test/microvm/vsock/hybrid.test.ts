@@ -1,0 +1,45 @@
+import { once } from 'node:events'
+import { describe, expect, it } from 'vitest'
+import { hybridHandshake } from '../../../src/microvm/vsock/hybrid.ts'
+import { duplexPair } from '../duplex-pair.ts'
+
+const never = new AbortController().signal
+
+describe('hybridHandshake', () => {
+  it('asks for the port, and leaves what follows the answer in the stream', async () => {
+    const [ours, daemon] = duplexPair()
+    const shaken = hybridHandshake(ours, 1024, never)
+    const [asked] = await once(daemon, 'data')
+    expect(String(asked)).toBe('CONNECT 1024\n')
+    daemon.write('OK 10')
+    daemon.write('24\nfirst')
+    await shaken
+    const [rest] = await once(ours, 'data')
+    expect(String(rest)).toBe('first')
+  })
+
+  it('says that the guest does not listen yet when the connection ends', async () => {
+    const [ours, daemon] = duplexPair()
+    const shaken = hybridHandshake(ours, 1024, never)
+    daemon.end()
+    await expect(shaken).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+  })
+
+  it.each([
+    ['NO\n', 'the daemon answered "NO"'],
+    ['x'.repeat(40), 'the daemon answered no line'],
+  ])('refuses the answer %j', async (answer, sentence) => {
+    const [ours, daemon] = duplexPair()
+    const shaken = hybridHandshake(ours, 1024, never)
+    daemon.write(answer)
+    await expect(shaken).rejects.toThrow(sentence)
+  })
+
+  it('stops to wait when the signal fires', async () => {
+    const [ours] = duplexPair()
+    const abort = new AbortController()
+    const shaken = hybridHandshake(ours, 1024, abort.signal)
+    abort.abort(new Error('enough'))
+    await expect(shaken).rejects.toThrow('enough')
+  })
+})
