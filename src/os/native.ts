@@ -115,6 +115,6 @@ export function loadNative(agentFolder: string): Native {
   } catch (error) {
     throw fromNodeError('load', path, error)
   }
-  // The addon is built from this project's own sources, and a test calls every function named in Native.
+  // The addon is built from this project's own sources, and tests call the functions that Native names.
   return holder.exports as Native
 }

@@ -1,10 +1,16 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { linuxConsoles } from '../../src/os/consoles.ts'
 import { resultOf } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd, Streams } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
+import { startRuntimeWithPty } from './python-pty.ts'
 import { realNative } from './real-native.ts'
 
 let native: Native
@@ -164,10 +170,10 @@ describe('relay', () => {
   it('stops although the reader does not read', async () => {
     const stop = new AbortController()
     const { writing, result } = pipeToSocket(stop.signal)
-    const written = writeAll(writing, pattern(TOO_MUCH))
+    const writeFails = expect(writeAll(writing, pattern(TOO_MUCH))).rejects.toMatchObject({ errno: 'EPIPE' })
     stop.abort()
     expect((await result).errno).toBe('ECANCELED')
-    await expect(written).rejects.toMatchObject({ errno: 'EPIPE' })
+    await writeFails
   })
 
   it('relays both directions of one file through duplicates, each with an end of its own', async () => {
@@ -193,6 +199,40 @@ describe('relay', () => {
     close(typing)
     expect(await inputResult).toEqual({ bytes: 10n, errno: undefined })
     expect((await readToEnd(showing)).length).toBe(0)
+  })
+
+  it('costs no time while a reader does not read', async () => {
+    const { writing, reading } = pipeToSocket()
+    const stuckWrite = writeAll(writing, pattern(TOO_MUCH))
+    await streams.readable(reading)
+    const before = process.cpuUsage()
+    // Nothing is waited for: this is the time in which nothing may happen.
+    await setTimeout(300)
+    const { user, system } = process.cpuUsage(before)
+    expect(user + system).toBeLessThan(150_000)
+    close(reading)
+    await expect(stuckWrite).rejects.toMatchObject({ errno: 'EPIPE' })
+  })
+
+  it('moves to and from a pty, and takes its hang-up for EOF', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'relay-'))
+    const console = linuxConsoles(native, streams).listen(join(folder, 'console.sock'))
+    const exited = once(startRuntimeWithPty(join(folder, 'console.sock')), 'exit')
+    const master = kept(await console.master(AbortSignal.timeout(10_000)))
+    await console.close()
+    rmSync(folder, { recursive: true })
+
+    const [typed, typing] = open('socketPair')
+    const [showing, shown] = open('socketPair')
+    kept(typing)
+    kept(showing)
+    const inputResult = streams.relay(typed, streams.duplicate(master))
+    const outputResult = streams.relay(streams.duplicate(master), shown)
+    await writeAll(typing, Buffer.from('hello\nend\n'))
+    expect((await readToEnd(showing)).toString()).toBe('hello\n')
+    expect(await outputResult).toEqual({ bytes: 6n, errno: undefined })
+    expect(await inputResult).toEqual({ bytes: 10n, errno: 'EPIPE' })
+    await exited
   })
 
   it('relays many streams at once', async () => {
