@@ -35,22 +35,32 @@ export interface AgentProcess extends AgentConnection {
   stop(): Promise<void>
 }
 
+const HIDE_HYBRID =
+  '{ ! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs tmpfs /sys/fs/cgroup/unified; }'
+
 /**
  * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
- * agent alone.
+ * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
  */
 export async function startAgent(
-  options: { readonly args?: readonly string[]; readonly withoutVminit?: boolean } = {},
+  options: {
+    readonly args?: readonly string[]
+    readonly withoutVminit?: boolean
+    readonly withoutHybridCgroups?: boolean
+  } = {},
 ): Promise<AgentProcess> {
   const built = await buildAgent()
   const folder = mkdtempSync(join(tmpdir(), 'agent-'))
   const path = join(folder, 'agent.sock')
   const agent = [join(built, 'node'), join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
   const supervised = options.withoutVminit ? [] : [join(built, 'vminit'), '--']
+  const prepare = ['mount -t tmpfs tmpfs /run', ...(options.withoutHybridCgroups ? [HIDE_HYBRID] : [])].join(
+    ' && ',
+  )
   const child = spawn(
     'unshare',
     [
-      ...['--mount', '--propagation', 'private', 'sh', '-c', 'mount -t tmpfs tmpfs /run && exec "$@"', 'sh'],
+      ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
       ...[...supervised, ...agent, ...(options.args ?? [])],
     ],
     { stdio: ['ignore', 'pipe', 'inherit'], env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } },

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -52,11 +52,13 @@ function mountsOf(started: AgentProcess, text: string): string[] {
   return mounts.filter((line) => line.includes(text))
 }
 
-describe('containers made by runc', () => {
+describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
   let started: AgentProcess
   let agent: AgentProcess['agent']
   beforeAll(async () => {
-    started = await startAgent()
+    const config = join(folder, `${runtime}.toml`)
+    writeFileSync(config, `runtime = "${runtime}"\n`)
+    started = await startAgent({ args: ['--config', config], withoutHybridCgroups: runtime === 'crun' })
     agent = started.agent
     await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname' })
   })
