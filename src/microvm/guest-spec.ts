@@ -18,6 +18,8 @@ export interface GuestParts {
   readonly link: Pick<GuestLink, 'device' | 'backend' | 'commandLine'>
   /** Added at the end of the kernel command line. */
   readonly append: readonly string[]
+  /** Devices and backends besides; their PCI slots begin at 6. */
+  readonly extra?: Pick<VmSpec, 'devices' | 'backends'>
 }
 
 /** PCI slots on the first bus, the same for every guest. */
@@ -37,8 +39,8 @@ const KEYS = {
 /** The specification of a guest that runs one container. */
 export function guestSpec(parts: GuestParts): VmSpec {
   const { boot, containerRoot, link } = parts
-  const devices: Record<SpecKey, Device> = {}
-  const backends: Record<SpecKey, Backend> = {}
+  const devices: Record<SpecKey, Device> = { ...parts.extra?.devices }
+  const backends: Record<SpecKey, Backend> = { ...parts.extra?.backends }
   const add = (key: SpecKey, device: Device, backendKey: SpecKey, backend: Backend) => {
     devices[key] = device
     backends[backendKey] = backend

@@ -17,7 +17,7 @@ const QMP = ['-chardev', 'socket,id=qmp,fd=3', '-mon', 'qmp,mode=control']
 const TCG = ['-accel', 'tcg,thread=multi', '-cpu', 'max']
 const SIZE = ['-smp', '2', '-m', '512M']
 
-type Parts = readonly (readonly [string, Device, Backend?])[]
+type Parts = readonly (readonly [string, Device, (Backend | undefined)?])[]
 
 /** A specification from `[key, device, backend]` rows; a backend's key is the one its device names. */
 function spec(parts: Parts, overrides: Partial<Board> = {}): VmSpec {

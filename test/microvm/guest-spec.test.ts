@@ -1,0 +1,55 @@
+import { describe, expect, it } from 'vitest'
+import { containerRootSource, type GuestParts, guestSpec } from '../../src/microvm/guest-spec.ts'
+import { qemuArguments } from '../../src/microvm/qemu-arguments.ts'
+
+const parts: GuestParts = {
+  machine: 'q35',
+  memoryMib: 512,
+  cpus: 1,
+  boot: { kernel: '/k', initrd: '/i', root: { path: '/r', type: 'erofs' } },
+  containerRoot: '/c',
+  link: {
+    device: (slot, backend) => ({ kind: 'vsock', slot, cid: 3, backend }),
+    backend: { kind: 'vhost-user', socket: '/v' },
+    commandLine: ['agent.x=1'],
+  },
+  append: ['debug'],
+}
+
+describe('guestSpec', () => {
+  it.each(['q35', 'pc', 'microvm'] as const)('describes a %s that QEMU can be told', (machine) => {
+    expect(qemuArguments(guestSpec({ ...parts, machine }), { acceleration: 'tcg', qmpFd: 3 })).toContain(
+      '-append',
+    )
+  })
+
+  it('mounts the root disk read-only and says so to the kernel', () => {
+    const { board, backends } = guestSpec(parts)
+    expect(board.commandLine).toBe(
+      'console=ttyS0 quiet panic=-1 root=/dev/vda rootfstype=erofs ro agent.x=1 debug',
+    )
+    expect(Object.values(backends)).toContainEqual({ kind: 'file', path: '/r', access: 'read-only' })
+  })
+
+  it('never writes into images it was given', () => {
+    const ext4 = guestSpec({ ...parts, boot: { ...parts.boot, root: { path: '/r', type: 'ext4' } } })
+    const accesses = Object.values(ext4.backends).map((backend) =>
+      backend.kind === 'file' ? backend.access : '',
+    )
+    expect(accesses).not.toContain('read-write')
+  })
+
+  it('names no root when the initrd is the root', () => {
+    const { board } = guestSpec({ ...parts, boot: { ...parts.boot, root: undefined } })
+    expect(board.commandLine).not.toContain('root=')
+  })
+})
+
+describe('containerRootSource', () => {
+  it('is the PCI path of the disk, or its name where there is no PCI', () => {
+    expect(containerRootSource(parts)).toBe('05')
+    expect(containerRootSource({ ...parts, machine: 'microvm' })).toBe('/dev/vdb')
+    const initrd = { ...parts.boot, root: undefined }
+    expect(containerRootSource({ machine: 'microvm', boot: initrd })).toBe('/dev/vda')
+  })
+})

@@ -1,0 +1,95 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { projectRoot } from '../../../scripts/cache.ts'
+import { installedPackages } from '../../../scripts/setup/debian.mjs'
+import { whatIsMissing } from '../../../scripts/setup/machine.mjs'
+import { holdsAll } from '../../../scripts/setup/npm.mjs'
+
+const folder = mkdtempSync(join(tmpdir(), 'setup-test-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+describe('installedPackages', () => {
+  it('counts what is installed, not what was removed', () => {
+    const status = [
+      'Package: qemu\nStatus: install ok installed\nVersion: 1\n',
+      'Package: umoci\nStatus: deinstall ok config-files\nVersion: 1\n',
+      'Package: zstd\nStatus: hold ok installed\n',
+    ].join('\n')
+    expect([...installedPackages(status)]).toEqual(['qemu', 'zstd'])
+  })
+})
+
+describe('holdsAll', () => {
+  const wanted = {
+    '': { version: '0' },
+    'node_modules/a': { version: '1', integrity: 'x' },
+    'node_modules/b': { version: '2', integrity: 'y', optional: true },
+  }
+
+  it('lets optional packages be absent', () => {
+    expect(holdsAll(wanted, { 'node_modules/a': { version: '1', integrity: 'x' } })).toBe(true)
+  })
+
+  it.each([
+    ['a missing package', {}],
+    ['another version', { 'node_modules/a': { version: '2', integrity: 'x' } }],
+    ['another content', { 'node_modules/a': { version: '1', integrity: 'z' } }],
+  ])('notices %s', (_name, present) => {
+    expect(holdsAll(wanted, present)).toBe(false)
+  })
+})
+
+describe('whatIsMissing', () => {
+  const fine = { nodeVersion: '20.20.2', platform: 'linux', arch: 'x64', uid: 0, path: folder }
+
+  it('finds nothing on a machine that has all', () => {
+    for (const program of ['apt-get', 'npm']) writeFileSync(join(folder, program), '')
+    expect(whatIsMissing(fine)).toBeUndefined()
+  })
+
+  it.each([
+    [{ nodeVersion: '18.20.4' }, 'this is Node.js 18.20.4: install version 20'],
+    [{ arch: 'arm64' }, 'use Linux on x86-64'],
+    [{ platform: 'darwin' }, 'use Linux on x86-64'],
+    [{ uid: 1000 }, 'sudo'],
+    [{ path: '/nowhere' }, 'there is no apt-get here: use Debian 12'],
+  ])('names the remedy for %j', (change, sentence) => {
+    expect(whatIsMissing({ ...fine, ...change })).toContain(sentence)
+  })
+})
+
+describe('./microvm', () => {
+  const microvm = join(projectRoot, 'microvm')
+  const run = (args: readonly string[], env: NodeJS.ProcessEnv = process.env) => {
+    const { status, stdout, stderr } = spawnSync(microvm, args, { encoding: 'utf8', env })
+    return { status, stdout, lines: stderr.split('\n').filter((line) => line !== '') }
+  }
+
+  it.each([
+    [['fly'], 'unknown command fly'],
+    [['run', '--fly'], 'unknown option --fly'],
+    [['run', '--rootfs', '/nowhere/at/all'], '--rootfs /nowhere/at/all: no such file or directory'],
+    [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],
+    [['run', '--image', '/tmp'], '--image /tmp: give a raw disk image'],
+  ])('refuses %j with one line and status 2', (args, sentence) => {
+    const { status, stdout, lines } = run(args)
+    expect({ status, stdout, lines: lines.length }).toEqual({ status: 2, stdout: '', lines: 1 })
+    expect(lines[0]).toContain(sentence)
+  })
+
+  it('shows help on stdout with status 0', () => {
+    expect(run(['--help'])).toMatchObject({ status: 0, lines: [] })
+    expect(run(['run', '--help']).stdout).toContain('--rootfs')
+  })
+
+  it('says in one line that there is no Node', () => {
+    const bin = mkdtempSync(join(folder, 'bin-'))
+    for (const tool of ['sh', 'readlink', 'dirname']) symlinkSync(`/usr/bin/${tool}`, join(bin, tool))
+    const { status, lines } = run(['run', 'true'], { PATH: bin })
+    expect([status, lines.length]).toEqual([2, 1])
+    expect(lines[0]).toContain('there is no Node.js here')
+  })
+})
