@@ -7,7 +7,7 @@ import { buildSmallRing, SMALL_RING } from './vminit/compiled.ts'
 import { makeOrphans } from './vminit/orphans.ts'
 import { processes, processState, untilProcesses } from './vminit/processes.ts'
 import { type ChannelRecord, exitCode, Kind, parseRecord } from './vminit/record.ts'
-import { run, Supervised } from './vminit/supervised.ts'
+import { run, supervise } from './vminit/supervised.ts'
 
 let vminit: string
 let folder: string
@@ -47,7 +47,7 @@ describe('the layout of a record', () => {
 
 describe('vminit reaping', () => {
   it('reports an orphan of a double fork with its status, its end and what it used', async () => {
-    await using supervised = await supervise(vminit)
+    const supervised = await supervise(vminit)
     const busy = 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 7'
     await supervised.shell(`(sh -c 'echo $$ >${folder}/pid; ${busy}' &)`)
     await supervised.until(({ records }) => records.length > 0)
@@ -62,14 +62,14 @@ describe('vminit reaping', () => {
   })
 
   it('reports a death by signal', async () => {
-    await using supervised = await supervise(vminit)
+    const supervised = await supervise(vminit)
     await supervised.shell("(sh -c 'kill -TERM $$' &)")
     await supervised.until(({ records }) => records.length > 0)
     expect(supervised.records[0]?.status).toBe(15)
   })
 
   it('loses none of 1,000 orphans that exit at once while the agent is stopped', async () => {
-    await using supervised = await supervise(vminit)
+    const supervised = await supervise(vminit)
     const orphans = await makeOrphans(supervised, folder, 1000)
     await stop(supervised.agentPid)
     await orphans.releaseAndAwaitReaping()
@@ -83,7 +83,7 @@ describe('vminit reaping', () => {
   })
 
   it('gives what a killed agent has not read to its successor, once', async () => {
-    await using supervised = await supervise(vminit)
+    const supervised = await supervise(vminit)
     const orphans = await makeOrphans(supervised, folder, 1000)
     const killed = supervised.agentPid
     await stop(killed)
@@ -112,7 +112,7 @@ describe('vminit reaping', () => {
 
   it('counts the exits that its ring has no room for, and reports them where they are missing', async () => {
     const count = SMALL_RING + 500
-    await using supervised = await supervise(await buildSmallRing())
+    const supervised = await supervise(await buildSmallRing())
     const orphans = await makeOrphans(supervised, folder, count)
     await stop(supervised.agentPid)
     await orphans.releaseAndAwaitReaping()
@@ -129,12 +129,6 @@ describe('vminit reaping', () => {
     expect(supervised.records.at(-1)).toMatchObject({ kind: Kind.EXIT, sequence: BigInt(count + 1) })
   })
 })
-
-async function supervise(program: string): Promise<Supervised> {
-  const supervised = new Supervised(program)
-  await supervised.started()
-  return supervised
-}
 
 async function stop(pid: number): Promise<void> {
   process.kill(pid, 'SIGSTOP')

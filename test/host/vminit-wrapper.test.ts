@@ -5,7 +5,7 @@ import { buildVminit } from '../../scripts/build-native.ts'
 import { projectRoot } from '../../scripts/cache.ts'
 import { buildDescriptorPasser } from './vminit/compiled.ts'
 import { commandRecord, Kind } from './vminit/record.ts'
-import { run, Supervised } from './vminit/supervised.ts'
+import { run, supervise } from './vminit/supervised.ts'
 
 let vminit: string
 
@@ -42,8 +42,7 @@ describe('vminit around an agent', () => {
   })
 
   it('ends with the status that the agent commands, however the agent itself ends', async () => {
-    await using supervised = new Supervised(vminit)
-    await supervised.started()
+    const supervised = await supervise(vminit)
     supervised.tell({ order: 'send', hex: commandRecord(Kind.EXIT_WITH, 7).toString('hex') })
     await supervised.until(({ events }) => events.some(({ event }) => event === 'sent'))
     process.kill(supervised.agentPid, 'SIGKILL')
@@ -91,8 +90,7 @@ describe('vminit around an agent', () => {
 
 describe('vminit and signals', () => {
   it('passes signals on to the agent and ends when the agent does', async () => {
-    await using supervised = new Supervised(vminit)
-    await supervised.started()
+    const supervised = await supervise(vminit)
     for (const name of ['SIGUSR1', 'SIGUSR2', 'SIGHUP', 'SIGTERM'] as const) {
       process.kill(supervised.vminitPid, name)
       await supervised.until(({ events }) =>

@@ -1,12 +1,13 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { Readable } from 'node:stream'
+import type { Readable, Writable } from 'node:stream'
+import { onTestFinished } from 'vitest'
 import type { AgentEvent, AgentOrder } from './orders.ts'
 import { type ChannelRecord, parseRecord } from './record.ts'
 
 /** The command line of the agent that obeys the test. */
-export const testAgent: readonly string[] = [process.execPath, join(import.meta.dirname, 'test-agent.ts')]
+const testAgent: readonly string[] = [process.execPath, join(import.meta.dirname, 'test-agent.ts')]
 
 /** How a program ended, in the words of a shell, and what it printed. */
 export interface Outcome {
@@ -16,10 +17,17 @@ export interface Outcome {
   readonly stderr: string
 }
 
+/** A program that takes longer is killed, so that a failing test leaves nothing behind. */
+const RUN_LIMIT_MS = 30_000
+
 /** Runs a program to its end. */
 export async function run(command: readonly [string, ...string[]]): Promise<Outcome> {
   const [program, ...programArguments] = command
-  const child = spawn(program, programArguments, { stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(program, programArguments, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: RUN_LIMIT_MS,
+    killSignal: 'SIGKILL',
+  })
   const [stdout, stderr, status] = await Promise.all([text(child.stdout), text(child.stderr), ended(child)])
   return { status, stdout, stderr }
 }
@@ -37,17 +45,26 @@ function ended(child: ChildProcess): Promise<number | string> {
   })
 }
 
-/** A `vminit` in wrapper mode around the test agent. Kills both when it is disposed of. */
+/** Starts `vminit` around the test agent, waits for the agent, and kills both when the test is over. */
+export async function supervise(vminit: string): Promise<Supervised> {
+  const supervised = new Supervised(
+    spawn(vminit, ['--', ...testAgent], { stdio: ['pipe', 'pipe', 'ignore'] }),
+  )
+  onTestFinished(() => supervised.kill())
+  await supervised.started()
+  return supervised
+}
+
+/** A `vminit` in wrapper mode around the test agent. */
 export class Supervised {
   readonly events: AgentEvent[] = []
   /** The status of `vminit`, or the name of the signal that ended it. */
   readonly ended: Promise<number | string>
-  readonly #vminit: ChildProcess & { readonly stdin: NonNullable<ChildProcess['stdin']> }
+  readonly #vminit: ChildProcessByStdio<Writable, Readable, null>
   #changed = Promise.withResolvers<void>()
   #agentPid = 0
 
-  constructor(vminit: string) {
-    const child = spawn(vminit, ['--', ...testAgent], { stdio: ['pipe', 'pipe', 'ignore'] })
+  constructor(child: ChildProcessByStdio<Writable, Readable, null>) {
     this.#vminit = child
     this.ended = ended(child)
     createInterface({ input: child.stdout }).on('line', (line) => this.#take(line))
@@ -91,7 +108,8 @@ export class Supervised {
     await this.until(() => this.#count('shell-ended') > before)
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
+  /** Ends `vminit` and the agent, whatever they are doing. */
+  async kill(): Promise<void> {
     // vminit first, or it would start another agent.
     this.#vminit.kill('SIGKILL')
     await this.ended
