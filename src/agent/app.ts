@@ -126,7 +126,6 @@ function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () =
       sharedRoot: SHARED_ROOT,
       sandboxNamespaceDir: '/run/sandbox-ns',
       runtimeRoot: '/run/microvm-agent',
-      initMode: given.init,
       restarted: (given.channel?.restarts ?? 0) > 0,
     },
   })

@@ -26,8 +26,6 @@ export interface SandboxConfig {
   readonly sandboxNamespaceDir: string
   /** A folder of our own for the runtime's state and scratch files; its sockets need it to be a short path. */
   readonly runtimeRoot: string
-  /** True when the agent is in charge of the guest's boot. */
-  readonly initMode: boolean
   /** True when this agent took over after another one died. */
   readonly restarted: boolean
 }

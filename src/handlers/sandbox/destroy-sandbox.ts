@@ -11,6 +11,7 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
   for (let wait = slot.transition; wait !== undefined; wait = slot.transition) await raceSignal(wait, signal)
   const transition = slot.beginDestroy()
   try {
+    await context.clearPredecessor()
     await removeAll(context, signal)
   } catch (error) {
     transition.failed()

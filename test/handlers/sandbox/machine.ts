@@ -16,7 +16,6 @@ const CONFIG: SandboxConfig = {
   sharedRoot: '/run/kata-containers',
   sandboxNamespaceDir: '/run/sandbox-ns',
   runtimeRoot: '/run/microvm-agent/runtime',
-  initMode: true,
   restarted: false,
 }
 
