@@ -2,6 +2,7 @@ import { copyFileSync, existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { tool } from '../scripts/apt/tool.ts'
 import { cached, projectRoot } from '../scripts/cache.ts'
+import { treeOfFolder } from './folder.ts'
 import { fileFrom, link, type TreeEntry } from './tree.ts'
 
 /** Where the agent and its siblings lie in a guest. */
@@ -35,13 +36,8 @@ export async function strippedNode(progress: (line: string) => void): Promise<st
   return join(folder, 'node')
 }
 
-/** The files of the agent's folder besides Node, of the built folder `agent`. */
+/** The files of the built folder `agent`, which links Node instead of holding it, and vminit as /sbin/init. */
 export function agentTree(agent: string): readonly TreeEntry[] {
-  return [
-    fileFrom(`${agentFolder}/agent.cjs`, join(agent, 'agent.cjs')),
-    fileFrom(`${agentFolder}/addon.node`, join(agent, 'addon.node'), 0o755),
-    fileFrom(`${agentFolder}/descriptors.binpb`, join(agent, 'descriptors.binpb')),
-    fileFrom(`${agentFolder}/vminit`, join(agent, 'vminit'), 0o755),
-    link('usr/sbin/init', '../lib/microvm-agent/vminit'),
-  ]
+  const files = treeOfFolder(agent, agentFolder).filter((entry) => entry.kind === 'file')
+  return [...files, link('usr/sbin/init', '../lib/microvm-agent/vminit')]
 }
