@@ -1,0 +1,53 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { splitTag } from '../../../src/microvm/command-line/check-files.mjs'
+import { chooseTag, isOciLayout } from '../../../src/microvm/run/oci-layout.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'layout-test-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+/** A layout with images of these tags; undefined is an image without one. */
+function layoutWith(...tags: (string | undefined)[]): string {
+  const layout = mkdtempSync(join(folder, 'layout-'))
+  const manifests = tags.map((tag) => ({
+    digest: 'sha256:00',
+    annotations: tag === undefined ? {} : { 'org.opencontainers.image.ref.name': tag },
+  }))
+  writeFileSync(join(layout, 'oci-layout'), '{"imageLayoutVersion":"1.0.0"}')
+  writeFileSync(join(layout, 'index.json'), JSON.stringify({ schemaVersion: 2, manifests }))
+  return layout
+}
+
+describe('isOciLayout', () => {
+  it('knows a layout from a root filesystem', () => {
+    expect(isOciLayout(layoutWith('latest'))).toBe(true)
+    expect(isOciLayout(folder)).toBe(false)
+  })
+})
+
+describe('chooseTag', () => {
+  it('takes the only image, or the one asked for', () => {
+    expect(chooseTag(layoutWith('one'), undefined)).toBe('one')
+    expect(chooseTag(layoutWith('one', 'two'), 'two')).toBe('two')
+  })
+
+  it.each([
+    [['one', 'two'], undefined, 'it has several images: choose one as'],
+    [['one'], 'two', 'no image is tagged two: it has one'],
+    [[undefined], undefined, 'none of its images has a tag'],
+  ])('refuses to choose of %j when asked for %s', (tags, asked, sentence) => {
+    expect(() => chooseTag(layoutWith(...tags), asked)).toThrow(sentence)
+  })
+})
+
+describe('splitTag', () => {
+  it('splits a tag off a path, and leaves a colon that is part of the path', () => {
+    const odd = join(folder, 'a:b')
+    mkdirSync(odd)
+    expect(splitTag('/x/layout:tag')).toEqual({ path: '/x/layout', tag: 'tag' })
+    expect(splitTag(odd)).toEqual({ path: odd, tag: undefined })
+    expect(splitTag('/x:y/layout')).toEqual({ path: '/x:y/layout', tag: undefined })
+  })
+})
