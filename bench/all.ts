@@ -1,0 +1,18 @@
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { benchEnvironment } from './figure.ts'
+
+/** `npm run bench [-- NAME…]`: runs the named benchmarks, or all, one after the other. */
+const NAMES = ['agent-start', 'rpc', 'exec', 'vm-boot', 'guest-memory']
+
+const wanted = process.argv.slice(2)
+const unknown = wanted.find((name) => !NAMES.includes(name))
+if (unknown !== undefined) {
+  process.stderr.write(`bench: there is no ${unknown}; there are ${NAMES.join(', ')}\n`)
+  process.exit(2)
+}
+for (const name of wanted.length > 0 ? wanted : NAMES) {
+  const script = join(import.meta.dirname, `${name}.ts`)
+  const { status } = spawnSync(process.execPath, [script], { stdio: 'inherit', env: benchEnvironment() })
+  if (status !== 0) process.exitCode = 1
+}
