@@ -1,4 +1,5 @@
 import { accessSync, constants, readFileSync } from 'node:fs'
+import { AgentError } from '../base/errors.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
 import { chooseAcceleration } from './acceleration.ts'
 import { connectAgent } from './connect-agent.ts'
@@ -7,6 +8,9 @@ import { makePrivateFolder, removePrivateFolder } from './private-folder.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
+
+/** Under emulation a guest needs some seconds; many times that is stuck. */
+const BOOT_TIMEOUT_MS = 120_000
 
 /** The environment variables the runner looks at. */
 export interface RunnerEnvironment {
@@ -47,7 +51,9 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
     const vm = await startVm(guestSpec({ ...parts, link }), accelerationHere(environment.MICROVM_ACCEL))
     try {
       options.started?.(vm)
-      const connection = await connectAgent(link, AbortSignal.any([signal, vm.gone]))
+      const connection = await withinBootTime((late) =>
+        connectAgent(link, AbortSignal.any([signal, vm.gone, late])),
+      )
       return { vm, connection, link, close: () => closeAll(vm, connection, link) }
     } catch (error) {
       await vm.kill()
@@ -56,6 +62,18 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
   } catch (error) {
     await link.close()
     throw error
+  }
+}
+
+/** Calls `boot` with a signal that fires when a guest that still boots is stuck. */
+async function withinBootTime<T>(boot: (late: AbortSignal) => Promise<T>): Promise<T> {
+  const late = new AbortController()
+  const reason = new AgentError('UNAVAILABLE', `the agent did not answer within ${BOOT_TIMEOUT_MS / 1000} s`)
+  const timer = setTimeout(() => late.abort(reason), BOOT_TIMEOUT_MS)
+  try {
+    return await boot(late.signal)
+  } finally {
+    clearTimeout(timer)
   }
 }
 

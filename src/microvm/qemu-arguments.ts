@@ -20,7 +20,7 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
     ...['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot'],
     ...boardArguments(spec.board, host.acceleration, shared),
     ...['-chardev', `socket,id=qmp,fd=${host.qmpFd}`, '-mon', 'qmp,mode=control'],
-    ...inPlugOrder(spec).flatMap(([key, device]) => deviceArguments(spec, key, device)),
+    ...Object.entries(spec.devices).flatMap(([key, device]) => deviceArguments(spec, specKey(key), device)),
   ]
 }
 
@@ -47,15 +47,6 @@ const MACHINES: Readonly<Record<Machine, string>> = {
 const ACCELERATIONS: Readonly<Record<Acceleration, readonly string[]>> = {
   kvm: ['-accel', 'kvm', '-cpu', 'host'],
   tcg: ['-accel', 'tcg,thread=multi', '-cpu', 'max'],
-}
-
-/**
- * Devices in the order QEMU is told of them. Machine `microvm` hands out its virtio-mmio places from the last to the
- * first and Linux finds them from the first to the last, so its disks are told backwards.
- */
-function inPlugOrder(spec: VmSpec): readonly (readonly [SpecKey, Device])[] {
-  const all = Object.entries(spec.devices).map(([key, device]) => [specKey(key), device] as const)
-  return spec.board.machine === 'microvm' ? all.reverse() : all
 }
 
 function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly string[] {

@@ -30,7 +30,7 @@ export interface Board {
 /** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */
 export type Device = DiskDevice | NicDevice | VsockDevice | SerialDevice | FirmwareDevice | RootPortDevice
 
-/** A virtio-blk disk. On machine `microvm` disks are named vda, vdb … in the order of their keys in the spec. */
+/** A virtio-blk disk. On machine `microvm` disks are named vda, vdb … in their order in the spec. */
 export interface DiskDevice {
   readonly kind: 'disk'
   readonly slot: number

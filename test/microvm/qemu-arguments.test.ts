@@ -67,14 +67,14 @@ describe('qemuArguments', () => {
     ])
   })
 
-  it('tells microvm its disks backwards, for that is how Linux finds them forwards', () => {
+  it('puts the disks of microvm on virtio-mmio in their order', () => {
     const vm = spec(twoDisks, { machine: 'microvm', initrd: undefined })
     expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
       ...ALWAYS,
       ...['-machine', 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on', ...TCG, ...SIZE],
       ...['-kernel', '/k', '-append', 'console=ttyS0 root=/dev/vda', ...QMP],
-      ...[...DATA_DRIVE, '-device', 'virtio-blk-device,id=data,drive=data-file,serial=data'],
       ...[...ROOT_DRIVE, '-device', 'virtio-blk-device,id=root,drive=root-file,serial=root'],
+      ...[...DATA_DRIVE, '-device', 'virtio-blk-device,id=data,drive=data-file,serial=data'],
     ])
   })
 

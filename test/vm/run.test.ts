@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ensureContainerRoot, ensureImage } from '../../rootfs/ensure-image.ts'
 import { projectRoot } from '../../scripts/cache.ts'
 import { cannotBoot } from './boot-guest.ts'
 import {
@@ -20,6 +21,13 @@ import {
 
 const folder = mkdtempSync(join(tmpdir(), 'run-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))
+
+/** Built beforehand, so that no test finds the progress of a build on stderr. */
+beforeAll(async () => {
+  if (cannotBoot() !== undefined) return
+  await ensureImage({ progress: () => {} })
+  await ensureContainerRoot(() => {})
+})
 
 /** Reads stdout until `word` appears. */
 async function appears(running: MicrovmProcess, word: string): Promise<void> {

@@ -53,7 +53,8 @@ What is shown, on stderr:
 Exit status: that of CMD (128 + N when signal N ended it); 2 for a mistake in the command line or a machine that cannot
 run this; 125 when the microVM or the container could not be started; 128 + N when signal N ended the run itself.
 
-The first SIGINT, SIGTERM or SIGHUP goes to CMD (with -it, Ctrl-C reaches CMD as a key); the second ends the microVM.
+Without -t the first SIGINT, SIGTERM or SIGHUP goes to CMD and the second ends the microVM. With -it, Ctrl-C reaches CMD
+as a key, and a signal ends the microVM.
 
 Environment:
   MICROVM_ACCEL=kvm|tcg             hardware virtualisation or emulation (default: kvm when the CPU has it)

@@ -3,6 +3,9 @@ import type { Spec } from '../../gen/oci.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
 import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 
+/** What shims give these calls as well. */
+const CREATE_TIMEOUT_MS = 60_000
+
 /** The calls of the agent's API. */
 export type Agent = ServiceClient<typeof AgentServiceDefinition>
 
@@ -30,7 +33,10 @@ export async function createSandbox(
   sandbox: { readonly id: string; readonly hostname: string },
   signal: AbortSignal,
 ): Promise<void> {
-  await agent.createSandbox({ sandboxId: sandbox.id, hostname: sandbox.hostname }, { signal })
+  await agent.createSandbox(
+    { sandboxId: sandbox.id, hostname: sandbox.hostname },
+    { signal, timeoutMs: CREATE_TIMEOUT_MS },
+  )
 }
 
 /** Creates the container with its root disk mounted; its process waits to be started. */
@@ -54,6 +60,6 @@ export async function createContainer(
         },
       ],
     },
-    { signal },
+    { signal, timeoutMs: CREATE_TIMEOUT_MS },
   )
 }

@@ -107,8 +107,12 @@ function followTerminal(run: ContainerRun): () => void {
   }
 }
 
-/** The next signal of the tool goes to the process, until the returned function is called. */
-function forwardSignals({ agent, container, interruptions, signal }: ContainerRun): () => void {
+/**
+ * The next signal of the tool goes to the process, until the returned function is called. Not with a terminal: there
+ * Ctrl-C is a key, and a signal says that the terminal is gone or somebody wants the tool to end.
+ */
+function forwardSignals({ agent, container, interruptions, signal, tty }: ContainerRun): () => void {
+  if (tty) return () => {}
   interruptions.forwardNext((signalNumber) => {
     const request = { containerId: container.id, execId: container.id, signal: signalNumber }
     // The process may just have ended; then its status is on its way.
