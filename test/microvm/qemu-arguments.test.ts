@@ -45,16 +45,16 @@ const twoDisks: Parts = [
   ],
 ]
 
-const ROOT_DRIVE = ['-drive', 'if=none,id=root-file,format=raw,file=/root.erofs,readonly=on']
-const DATA_DRIVE = ['-drive', 'if=none,id=data-file,format=raw,file=/a,,b.ext4,snapshot=on,cache=unsafe']
+const ROOT_DRIVE = ['-drive', 'if=none,id=name-root-file,format=raw,file=/root.erofs,readonly=on']
+const DATA_DRIVE = ['-drive', 'if=none,id=name-data-file,format=raw,file=/a,,b.ext4,snapshot=on,cache=unsafe']
 
 describe('qemuArguments', () => {
   it('puts the disks of q35 into their PCI slots', () => {
     expect(qemuArguments(spec(twoDisks), { acceleration: 'tcg', qmpFd: 3 })).toEqual([
       ...ALWAYS,
       ...['-machine', 'q35,usb=off', ...TCG, ...SIZE, ...BOOT, ...QMP],
-      ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=root,drive=root-file,serial=root'],
-      ...[...DATA_DRIVE, '-device', 'virtio-blk-pci,addr=0x5,id=data,drive=data-file,serial=data'],
+      ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=name-root,drive=name-root-file,serial=root'],
+      ...[...DATA_DRIVE, '-device', 'virtio-blk-pci,addr=0x5,id=name-data,drive=name-data-file,serial=data'],
     ])
   })
 
@@ -63,7 +63,7 @@ describe('qemuArguments', () => {
     expect(qemuArguments(vm, { acceleration: 'kvm', qmpFd: 3 })).toEqual([
       ...ALWAYS,
       ...['-machine', 'pc,usb=off', '-accel', 'kvm', '-cpu', 'host', ...SIZE, ...BOOT, ...QMP],
-      ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=root,drive=root-file,serial=root'],
+      ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=name-root,drive=name-root-file,serial=root'],
     ])
   })
 
@@ -73,8 +73,8 @@ describe('qemuArguments', () => {
       ...ALWAYS,
       ...['-machine', 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on', ...TCG, ...SIZE],
       ...['-kernel', '/k', '-append', 'console=ttyS0 root=/dev/vda', ...QMP],
-      ...[...ROOT_DRIVE, '-device', 'virtio-blk-device,id=root,drive=root-file,serial=root'],
-      ...[...DATA_DRIVE, '-device', 'virtio-blk-device,id=data,drive=data-file,serial=data'],
+      ...[...ROOT_DRIVE, '-device', 'virtio-blk-device,id=name-root,drive=name-root-file,serial=root'],
+      ...[...DATA_DRIVE, '-device', 'virtio-blk-device,id=name-data,drive=name-data-file,serial=data'],
     ])
   })
 
@@ -90,8 +90,8 @@ describe('qemuArguments', () => {
       ...ALWAYS,
       ...['-machine', 'q35,usb=off,memory-backend=memory', ...TCG, ...SIZE],
       ...['-object', 'memory-backend-memfd,id=memory,size=512M,share=on', ...BOOT, ...QMP],
-      ...['-chardev', 'socket,id=daemon,path=/run/v.sock'],
-      ...['-device', 'vhost-user-vsock-pci,addr=0x4,id=link,chardev=daemon'],
+      ...['-chardev', 'socket,id=name-daemon,path=/run/v.sock'],
+      ...['-device', 'vhost-user-vsock-pci,addr=0x4,id=name-link,chardev=name-daemon'],
     ])
   })
 
@@ -103,7 +103,7 @@ describe('qemuArguments', () => {
       'link',
       { kind: 'vsock', slot: 4, cid: 77, backend: key },
       { kind: 'vhost-vsock' },
-      ['-device', 'vhost-vsock-pci,addr=0x4,id=link,guest-cid=77'],
+      ['-device', 'vhost-vsock-pci,addr=0x4,id=name-link,guest-cid=77'],
     ],
     [
       'a card on the user network with a forwarded port',
@@ -111,8 +111,8 @@ describe('qemuArguments', () => {
       { kind: 'nic', slot: 10, mac: '52:54:00:00:00:02', backend: key },
       { kind: 'user-network', forwards: [{ hostPort: 40_000, guestPort: 1024 }] },
       [
-        ...['-netdev', 'user,id=b,hostfwd=tcp:127.0.0.1:40000-:1024'],
-        ...['-device', `virtio-net-pci,addr=0xa,id=uuid-${uuid},netdev=b,mac=52:54:00:00:00:02`],
+        ...['-netdev', 'user,id=name-b,hostfwd=tcp:127.0.0.1:40000-:1024'],
+        ...['-device', `virtio-net-pci,addr=0xa,id=uuid-${uuid},netdev=name-b,mac=52:54:00:00:00:02`],
       ],
     ],
     [
@@ -121,8 +121,8 @@ describe('qemuArguments', () => {
       { kind: 'nic', slot: 10, mac: '52:54:00:00:00:02', backend: key },
       { kind: 'tap', interfaceName: 'tap0' },
       [
-        ...['-netdev', 'tap,id=b,ifname=tap0,script=no,downscript=no'],
-        ...['-device', 'virtio-net-pci,addr=0xa,id=nic,netdev=b,mac=52:54:00:00:00:02'],
+        ...['-netdev', 'tap,id=name-b,ifname=tap0,script=no,downscript=no'],
+        ...['-device', 'virtio-net-pci,addr=0xa,id=name-nic,netdev=name-b,mac=52:54:00:00:00:02'],
       ],
     ],
     [
@@ -130,7 +130,7 @@ describe('qemuArguments', () => {
       'console',
       { kind: 'serial', backend: key },
       { kind: 'console' },
-      ['-chardev', 'stdio,id=b,signal=off', '-serial', 'chardev:b'],
+      ['-chardev', 'stdio,id=name-b,signal=off', '-serial', 'chardev:name-b'],
     ],
     [
       'a firmware item',
@@ -144,7 +144,7 @@ describe('qemuArguments', () => {
       'port',
       { kind: 'root-port', slot: 6 },
       undefined,
-      ['-device', 'pcie-root-port,id=port,bus=pcie.0,addr=0x6,chassis=6,slot=6,io-reserve=0'],
+      ['-device', 'pcie-root-port,id=name-port,bus=pcie.0,addr=0x6,chassis=6,slot=6,io-reserve=0'],
     ],
   ])('makes %s', (_name, deviceKey, device, backend, expected) => {
     const vm = spec([[deviceKey, device, backend]])

@@ -120,14 +120,21 @@ describe('plugDisk and unplugDisk', () => {
         'blockdev-add',
         {
           driver: 'raw',
-          'node-name': 'hot-file',
+          'node-name': 'name-hot-file',
           'read-only': false,
           file: { driver: 'file', filename: '/d' },
         },
       ],
       [
         'device_add',
-        { driver: 'virtio-blk-pci', id: 'hot', drive: 'hot-file', serial: 'hot', bus: 'port', addr: '0x0' },
+        {
+          driver: 'virtio-blk-pci',
+          id: 'name-hot',
+          drive: 'name-hot-file',
+          serial: 'hot',
+          bus: 'name-port',
+          addr: '0x0',
+        },
       ],
     ])
   })
@@ -137,12 +144,15 @@ describe('plugDisk and unplugDisk', () => {
       command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
     )
     await expect(plugDisk(client, disk, never)).rejects.toThrow('device_add')
-    expect(commands.at(-1)).toMatchObject({ execute: 'blockdev-del', arguments: { 'node-name': 'hot-file' } })
+    expect(commands.at(-1)).toMatchObject({
+      execute: 'blockdev-del',
+      arguments: { 'node-name': 'name-hot-file' },
+    })
   })
 
   it('closes the file only after the guest gave the device back', async () => {
     const deleted =
-      '{"event": "DEVICE_DELETED", "data": {"device": "hot", "path": "/machine/peripheral/hot"}}\r\n'
+      '{"event": "DEVICE_DELETED", "data": {"device": "name-hot", "path": "/machine/peripheral/name-hot"}}\r\n'
     const { client, commands } = await open((command) =>
       command.execute === 'device_del' ? [ok(command), deleted] : [ok(command)],
     )
