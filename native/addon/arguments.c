@@ -39,22 +39,30 @@ bool boolean_argument(struct arguments *arguments, unsigned index) {
   return value;
 }
 
+/* Its bytes and a NUL; NULL when it is neither a string nor a view of bytes. */
+static char *copy_of(napi_env env, napi_value value, size_t *length) {
+  void *bytes;
+  char *copy;
+  if (napi_get_buffer_info(env, value, &bytes, length) == napi_ok) {
+    copy = malloc(*length + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, bytes, *length);
+    copy[*length] = '\0';
+    return copy;
+  }
+  if (napi_get_value_string_utf8(env, value, NULL, 0, length) != napi_ok) return NULL;
+  copy = malloc(*length + 1);
+  if (copy != NULL) napi_get_value_string_utf8(env, value, copy, *length + 1, length);
+  return copy;
+}
+
 const char *string_argument(struct arguments *arguments, unsigned index) {
-  napi_env env = arguments->env;
-  napi_value value = arguments->values[index];
   size_t length;
-  if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok) {
-    refuse(arguments, index, "a string");
-    return NULL;
-  }
-  char *string = malloc(length + 1);
+  char *string = copy_of(arguments->env, arguments->values[index], &length);
   arguments->strings[index] = string;
-  if (string == NULL || napi_get_value_string_utf8(env, value, string, length + 1, &length) != napi_ok ||
-      strlen(string) != length) {
-    refuse(arguments, index, "a string without a NUL");
-    return NULL;
-  }
-  return string;
+  if (string != NULL && strlen(string) == length) return string;
+  refuse(arguments, index, "a string without a NUL");
+  return NULL;
 }
 
 const void *bytes_argument(struct arguments *arguments, unsigned index, size_t *length) {

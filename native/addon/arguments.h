@@ -24,7 +24,10 @@ void arguments_release(struct arguments *arguments);
 
 int64_t integer_argument(struct arguments *arguments, unsigned index);
 bool boolean_argument(struct arguments *arguments, unsigned index);
-/* Without a NUL inside; lives until arguments_release. NULL when bad. */
+/*
+ * A string, or a view of bytes for a name that is not UTF-8, without a NUL inside; lives until arguments_release. NULL
+ * when bad.
+ */
 const char *string_argument(struct arguments *arguments, unsigned index);
 /* A Buffer or other view of bytes. */
 const void *bytes_argument(struct arguments *arguments, unsigned index, size_t *length);

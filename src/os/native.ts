@@ -47,8 +47,8 @@ export interface Native {
   /** umount2(2), on a thread likewise. */
   unmount(target: string, flags: number): Promise<number>
 
-  /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). */
-  openAt2(directory: Fd, path: string, options: OpenHow): Fd
+  /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
+  openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd
   /** mknod(2); `mode` includes the file type. */
   makeNode(path: string, mode: number, major: number, minor: number): number
 

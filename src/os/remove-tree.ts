@@ -7,8 +7,9 @@ import type { Fd } from './os.ts'
 
 /**
  * rm -r that stays on one mount. Directories are opened one below the other by openat2(2), which refuses mount points
- * and symbolic links, and entries are removed through the open directory, so that nobody can swap a
- * directory for a link meanwhile. Stops with EXDEV or EBUSY at the first thing that is mounted over.
+ * and symbolic links, and entries are removed through the open directory, so that nobody can swap a directory for a
+ * link meanwhile. Names are taken as bytes, for they need not be UTF-8. Stops with EXDEV or EBUSY at the first thing
+ * that is mounted over.
  */
 export async function removeTree(native: Native, path: string): Promise<void> {
   const status = await fs.lstat(path).catch((error) => {
@@ -19,18 +20,23 @@ export async function removeTree(native: Native, path: string): Promise<void> {
   const parent = openDirectory(native, {
     directory: AT_FDCWD,
     name: dirname(path),
-    path: dirname(path),
+    path,
+    flags: 0,
     resolve: 0,
   })
   try {
-    await removeEntry(native, parent, { name: basename(path), isDirectory: status.isDirectory(), path })
+    await removeEntry(native, parent, {
+      name: Buffer.from(basename(path)),
+      isDirectory: status.isDirectory(),
+      path,
+    })
   } finally {
     native.close(parent)
   }
 }
 
 interface Entry {
-  readonly name: string
+  readonly name: Buffer
   readonly isDirectory: boolean
   /** For messages. */
   readonly path: string
@@ -38,7 +44,7 @@ interface Entry {
 
 async function removeEntry(native: Native, parent: Fd, entry: Entry): Promise<void> {
   if (entry.isDirectory) await emptyDirectory(native, parent, entry)
-  const place = `/proc/self/fd/${parent}/${entry.name}`
+  const place = Buffer.concat([Buffer.from(`/proc/self/fd/${parent}/`), entry.name])
   const removed = entry.isDirectory ? fs.rmdir(place) : fs.unlink(place)
   await removed.catch((error) => {
     if (!isMissing(error)) throw fromNodeError('remove', entry.path, error)
@@ -47,18 +53,17 @@ async function removeEntry(native: Native, parent: Fd, entry: Entry): Promise<vo
 
 async function emptyDirectory(native: Native, parent: Fd, entry: Entry): Promise<void> {
   const { name, path } = entry
-  const directory = openDirectory(native, { directory: parent, name, path, resolve: STAY_BELOW })
+  const directory = openDirectory(native, { directory: parent, name, path, ...STAY_BELOW })
   try {
-    const children = await fs
-      .readdir(`/proc/self/fd/${directory}`, { withFileTypes: true })
-      .catch((error) => {
-        throw fromNodeError('remove', path, error)
-      })
+    const listing = fs.readdir(`/proc/self/fd/${directory}`, { withFileTypes: true, encoding: 'buffer' })
+    const children = await listing.catch((error) => {
+      throw fromNodeError('remove', path, error)
+    })
     for (const child of children) {
       await removeEntry(native, directory, {
         name: child.name,
         isDirectory: child.isDirectory(),
-        path: `${path}/${child.name}`,
+        path: `${path}/${child.name.toString()}`,
       })
     }
   } finally {
@@ -68,11 +73,20 @@ async function emptyDirectory(native: Native, parent: Fd, entry: Entry): Promise
 
 function openDirectory(
   native: Native,
-  at: { readonly directory: Fd; readonly name: string; readonly path: string; readonly resolve: number },
+  at: {
+    readonly directory: Fd
+    readonly name: string | Buffer
+    readonly path: string
+    readonly flags: number
+    readonly resolve: number
+  },
 ): Fd {
-  const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
-  const opened = native.openAt2(at.directory, at.name, { flags, mode: 0, resolve: at.resolve })
-  return succeeded('remove', at.path, opened)
+  const flags = constants.O_RDONLY | constants.O_DIRECTORY | at.flags
+  return succeeded(
+    'remove',
+    at.path,
+    native.openAt2(at.directory, at.name, { flags, mode: 0, resolve: at.resolve }),
+  )
 }
 
 function isMissing(error: unknown): boolean {
@@ -80,5 +94,5 @@ function isMissing(error: unknown): boolean {
 }
 
 const AT_FDCWD = -100
-/** RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH of linux/openat2.h. */
-const STAY_BELOW = 0x01 | 0x02 | 0x04 | 0x08
+/** O_NOFOLLOW, and RESOLVE_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS and _BENEATH of linux/openat2.h. */
+const STAY_BELOW = { flags: constants.O_NOFOLLOW, resolve: 0x01 | 0x02 | 0x04 | 0x08 }

@@ -1,6 +1,7 @@
 // What an agent does with vminit: it starts programs whose processes outlive them, and waits for those.
-
-import { dirname } from 'node:path'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { argv } from 'node:process'
 import { silentLogger } from '../../src/base/log.ts'
 import { linuxClock } from '../../src/os/clock.ts'
@@ -16,26 +17,37 @@ const clock = linuxClock(native)
 const channel = Number(argv[argv.indexOf('--channel') + 1])
 const { exits, supervisor } = connectVminit({ channel, native, streams, clock, log: silentLogger() })
 const tools = linuxTools(vminit)
+const folder = mkdtempSync(join(tmpdir(), 'below-vminit-'))
 
-/** Starts a process that becomes an orphan at once; its pid. */
-async function startOrphan(script: string): Promise<number> {
-  const { stdout } = await tools.run(['/bin/sh', '-c', `(${script}) > /dev/null 2>&1 < /dev/null & echo $!`])
-  return Number(stdout)
+/**
+ * Starts an orphan that exits with `code` when it is released. Not before: a shell may reap a child that ends while the
+ * shell lives, and then vminit never sees it.
+ */
+async function startOrphan(code: number): Promise<{ pid: number; release(): Promise<unknown> }> {
+  const fifo = join(folder, `release-${code}`)
+  const script = `mkfifo ${fifo}; (read line < ${fifo}; exit ${code}) > /dev/null 2>&1 & echo $!`
+  const { stdout } = await tools.run(['/bin/sh', '-c', script])
+  return { pid: Number(stdout), release: () => tools.run(['/bin/sh', '-c', `echo > ${fifo}`]) }
 }
 
 const watch = exits.watch()
-const sleeping = await startOrphan('sleep 0.2; exit 9')
-console.log(`code ${(await watch.exitOf(sleeping)).exitCode}`)
+const first = await startOrphan(9)
+const firstExit = watch.exitOf(first.pid)
+await first.release()
+console.log(`code ${(await firstExit).exitCode}`)
 
-const killed = await startOrphan('exec sleep 100')
-const exit = watch.exitOf(killed)
-process.kill(killed, 'SIGTERM')
-console.log(`signal ${(await exit).signal}`)
+const killed = await startOrphan(1)
+process.kill(killed.pid, 'SIGTERM')
+console.log(`signal ${(await watch.exitOf(killed.pid)).signal}`)
 
-const quick = await startOrphan('exit 3')
-// Another one's whole life lies between its end and the question.
-await watch.exitOf(await startOrphan('exit 0'))
-console.log(`asked for late: ${(await watch.exitOf(quick)).exitCode}`)
+const quick = await startOrphan(3)
+const last = await startOrphan(4)
+await quick.release()
+await last.release()
+// The quick one's exit was reported before it is asked for, most likely.
+await watch.exitOf(last.pid)
+console.log(`asked for late: ${(await watch.exitOf(quick.pid)).exitCode}`)
 watch.close()
+rmSync(folder, { recursive: true })
 await supervisor.exitWith(42)
 process.exit(0)

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -105,6 +105,14 @@ describe.each(implementations)('%s', (_name, build) => {
     expect(await files.readText(`${root}/kept/file`)).toBe('kept')
   })
 
+  it('removes a tree whose path leads through a link', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/real/tree/a`)
+    await files.symlink('real', `${root}/link`)
+    await files.removeTree(`${root}/link/tree`)
+    expect(await files.list(`${root}/real`)).toEqual([])
+  })
+
   it('changes modes', async () => {
     const { files, root } = await workIn(build)
     await files.write(`${root}/a`, '')
@@ -123,6 +131,15 @@ describe('linuxFiles', () => {
   it('reads files of /proc, which say that they are empty', async () => {
     const files = linuxFiles(await realNative())
     expect(await files.readText('/proc/self/status')).toContain(`Pid:\t${process.pid}\n`)
+  })
+
+  it('removes trees with names that are not UTF-8', async () => {
+    const { files, root } = await workIn(async () => linuxFiles(await realNative()))
+    const odd = Buffer.concat([Buffer.from(`${root}/tree/`), Buffer.from([0xff, 0xfe])])
+    mkdirSync(odd, { recursive: true })
+    writeFileSync(Buffer.concat([odd, Buffer.from([0x2f, 0xc3])]), '')
+    await files.removeTree(`${root}/tree`)
+    expect(await files.list(root)).toEqual([])
   })
 })
 
