@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { once } from 'node:events'
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -26,11 +27,15 @@ export interface AgentProcess extends AgentConnection {
   /** The log lines so far. */
   readonly log: readonly Readonly<Record<string, string>>[]
   agentPid(): number
+  /** What the agent's open descriptors are, sorted. */
+  openFiles(): readonly string[]
   /** A path of the agent's mount namespace, as seen from here. */
   inside(path: string): string
   connect(): Promise<AgentConnection>
   /** Resolves with the first log line, past or coming, whose message is `message`. */
   logged(message: string): Promise<Readonly<Record<string, string>>>
+  /** Resolves when it has ended: with its status, or the name of the signal that killed it. */
+  readonly exited: Promise<number | string>
   /** Ends everything it started. */
   stop(): Promise<void>
 }
@@ -76,7 +81,9 @@ export async function startAgent(
     vminitPid: pid,
     log: log.lines,
     logged: log.logged,
+    exited: once(child, 'exit').then(([code, signal]) => code ?? signal),
     agentPid: () => (options.withoutVminit ? pid : childOf(pid)),
+    openFiles: () => openFilesOf(options.withoutVminit ? pid : childOf(pid)),
     inside: (inner) => `/proc/${pid}/root${inner}`,
     connect: () => open(path),
     stop: async () => {
@@ -134,6 +141,14 @@ function childOf(pid: number): number {
   const [child] = children
   if (child === undefined) throw new Error(`vminit ${pid} has no agent`)
   return child
+}
+
+/** Kinds of files, without the numbers that change. */
+function openFilesOf(pid: number): string[] {
+  const folder = `/proc/${pid}/fd`
+  return readdirSync(folder)
+    .map((fd) => readlinkSync(join(folder, fd)).replace(/\[\d+\]$/, ''))
+    .sort()
 }
 
 function parentOf(pid: number): number | undefined {

@@ -1,0 +1,153 @@
+import { randomBytes } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
+
+const SIGKILL = 9
+const END_OF_TRANSMISSION = '\x04'
+
+describe('standard streams over the wire', () => {
+  let pod: Pod
+  beforeAll(async () => {
+    pod = await startPod()
+    await pod.run('host', ['sleep', '1000'])
+  })
+  afterAll(() => pod.stop())
+
+  it('of a container give exactly what was written, then their end, again and again', async () => {
+    const init = await pod.run('exact', ['sh', '-c', 'printf out; printf error >&2'])
+    expect((await init.readAll('stdout')).toString()).toBe('out')
+    expect((await init.readAll('stderr')).toString()).toBe('error')
+    expect(await init.read('stdout')).toHaveLength(0)
+    expect(await init.read('stderr')).toHaveLength(0)
+    expect(await init.wait()).toBe(0)
+    await pod.remove('exact')
+    expect(leftoversOf(pod.started, 'exact').bundles).toEqual([])
+  })
+
+  // The end of input after nothing, after one byte, and around the 65,536 bytes that a pipe holds.
+  it.each([0, 1, 65_535, 65_536, 65_537])('pass %i bytes and the end of input', async (count) => {
+    const bytes = randomBytes(count)
+    const added = await pod.add('host', `in-${count}`, ['cat'])
+    const output = added.readAll()
+    // A write of nothing would itself be the end.
+    if (count > 0) await added.write(bytes)
+    await added.closeStdin()
+    expect(Buffer.compare(await output, bytes)).toBe(0)
+    expect(await added.wait()).toBe(0)
+  })
+
+  it('take a write of nothing for the end of input', async () => {
+    const added = await pod.add('host', 'empty-write', ['cat'])
+    await added.write('text')
+    await added.write('')
+    expect((await added.readAll()).toString()).toBe('text')
+    expect(await added.wait()).toBe(0)
+  })
+
+  it('keep writes whole and in their order, however many are under way', async () => {
+    const added = await pod.add('host', 'order', ['cat'])
+    const pieces = Array.from({ length: 40 }, (_, number) => Buffer.alloc(20_000, number))
+    const writing = Promise.all([...pieces.map((piece) => added.write(piece)), added.closeStdin()])
+    expect(Buffer.compare(await added.readAll(), Buffer.concat(pieces))).toBe(0)
+    await writing
+    await added.wait()
+  })
+
+  it('are read in the pieces that were asked for', async () => {
+    const added = await pod.add('host', 'pieces', ['printf', 'abcdefgh'])
+    const key = { containerId: 'host', execId: 'pieces' }
+    const { data: three } = await pod.agent.readStdout({ ...key, len: 3 })
+    expect(Buffer.from(three).toString()).toBe('abc')
+    expect((await pod.agent.readStdout({ ...key, len: 0 })).data).toHaveLength(0)
+    const { data: rest } = await pod.agent.readStdout({ ...key, len: 0xffff_ffff })
+    expect(Buffer.from(rest).toString()).toBe('defgh')
+    expect(await added.read()).toHaveLength(0)
+    await added.wait()
+  })
+
+  it('lose nothing to a reader that ran out of time or hung up', async () => {
+    const added = await pod.add('host', 'late', ['sh', '-c', 'read line; echo "$line"'])
+    const key = { containerId: 'host', execId: 'late', len: 100 }
+    await expect(pod.agent.readStdout(key, { timeoutMs: 20 })).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+    })
+    const other = await pod.started.connect()
+    const lost = other.agent.readStdout(key).catch((error: unknown) => error)
+    await other.health.check({})
+    other.close()
+    expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
+    // Until the agent has seen the hang-up a reply may still go to that connection.
+    await hungUp(pod)
+    await added.write('kept\n')
+    expect((await added.readAll()).toString()).toBe('kept\n')
+    await added.wait()
+  })
+
+  it('of one process that nobody reads or feeds hold up no other', async () => {
+    const full = await pod.add('host', 'full', ['sh', '-c', 'yes & sleep 1000'])
+    const stuck = full.write(Buffer.alloc(200_000)).catch((error: unknown) => error)
+    const other = await pod.add('host', 'beside', ['cat'])
+    await other.write('passes\n')
+    await other.closeStdin()
+    expect((await other.readAll()).toString()).toBe('passes\n')
+    await other.wait()
+    await full.signal(SIGKILL)
+    expect(await stuck).toMatchObject({ code: 'INTERNAL' })
+    expect(await full.wait()).toBe(128 + SIGKILL)
+  })
+
+  it('of a container on a terminal are one stream, which ends with it', async () => {
+    const init = await pod.run('tty', ['sh', '-c', 'stty size; tty; cat; stty size; echo last >&2'], {
+      terminal: true,
+    })
+    expect(await init.readUntil('/dev/pts/0\r\n')).toBe('33 77\r\n/dev/pts/0\r\n')
+    await init.resize(50, 132)
+    await init.write(END_OF_TRANSMISSION)
+    const pendingErrors = init.readAll('stderr')
+    const rest = Buffer.concat([await init.readAll('stdout'), await pendingErrors]).toString()
+    expect(rest).toContain('50 132\r\n')
+    expect(rest).toContain('last\r\n')
+    expect(await init.wait()).toBe(0)
+    await pod.remove('tty')
+  })
+
+  it('of a terminal end also when its processes are killed, and refuse an impossible size', async () => {
+    const init = await pod.run('tty-killed', ['sh', '-c', 'echo ready; sleep 1000'], { terminal: true })
+    await init.readUntil('ready\r\n')
+    await expect(init.resize(65_536, 1)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    const reading = init.readAll()
+    await pod.agent.signalProcess({ containerId: 'tty-killed', signal: SIGKILL })
+    expect(await reading).toHaveLength(0)
+    expect(await init.wait()).toBe(128 + SIGKILL)
+    await pod.remove('tty-killed')
+  })
+
+  it('end although a process that outlives its own holds them', async () => {
+    const added = await pod.add('host', 'holder', ['sh', '-c', 'echo both; echo both >&2; sleep 1000 &'])
+    const both = await Promise.all([added.readAll('stdout'), added.readAll('stderr')])
+    expect(both.map(String)).toEqual(['both\n', 'both\n'])
+    expect(await added.wait()).toBe(0)
+  })
+
+  it('leave nothing open', async () => {
+    const openFiles = () => pod.started.openFiles()
+    const before = openFiles()
+    for (const terminal of [false, true]) {
+      const added = await pod.add('host', `closed-${terminal}`, ['echo', 'x'], { terminal })
+      await added.readAll()
+      await added.wait()
+      const init = await pod.run('closed', ['echo', 'x'], { terminal })
+      await init.readAll()
+      await pod.remove('closed')
+    }
+    expect(openFiles()).toEqual(before)
+    expect({ ...leftoversOf(pod.started, 'closed'), processes: [] }).toEqual(NOTHING_LEFT)
+  })
+})
+
+/** Resolves when the agent has noticed a connection that was just closed: a new one is accepted after that. */
+async function hungUp(pod: Pod): Promise<void> {
+  const probe = await pod.started.connect()
+  await probe.health.check({})
+  probe.close()
+}
