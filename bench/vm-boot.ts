@@ -1,0 +1,94 @@
+import { execFileSync } from 'node:child_process'
+import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { ensureImage } from '../rootfs/ensure-image.ts'
+import { bootGuest, withPrivateFolder } from '../src/microvm/guest.ts'
+import type { GuestParts } from '../src/microvm/guest-spec.ts'
+import type { Vm } from '../src/microvm/vm.ts'
+import { median, report } from './figure.ts'
+
+/** Power-on → first RPC, against the same kernel and stage 1 reaching a static busybox instead of the agent. */
+const ROUNDS = 5
+const REACHED = 'bench: reached'
+
+const progress = (line: string) => void process.stderr.write(`${line}\n`)
+const image = await ensureImage({ form: 'disk', progress })
+
+await withPrivateFolder(async (folder) => {
+  const bareRoot = { path: makeBareRoot(folder), type: 'ext4' }
+  const ours: number[] = []
+  const bare: number[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    bare.push(await bareBootMs(bareRoot))
+    ours.push(await agentBootMs())
+  }
+  report({
+    figure: 'power-on to first RPC',
+    unit: 'ms',
+    value: median(ours),
+    floor: median(bare),
+    limit: 2.5,
+  })
+})
+
+function partsOf(root: GuestParts['boot']['root']): Omit<GuestParts, 'link'> {
+  const boot = { kernel: image.kernel, initrd: image.initrd, root }
+  return { machine: 'q35', memoryMib: 512, cpus: 2, boot, containerRoot: undefined, append: [] }
+}
+
+/** Boots the image until its first RPC is answered. */
+async function agentBootMs(): Promise<number> {
+  return withPrivateFolder(async (folder) => {
+    const begin = performance.now()
+    const signal = AbortSignal.timeout(120_000)
+    const guest = await bootGuest({
+      parts: partsOf(image.root),
+      folder,
+      environment: process.env,
+      progress,
+      signal,
+    })
+    const elapsed = performance.now() - begin
+    await guest.close()
+    return elapsed
+  })
+}
+
+/** Boots until the program in the agent's place has printed its line. */
+async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promise<number> {
+  return withPrivateFolder(async (folder) => {
+    const begin = performance.now()
+    let elapsed = 0
+    const reached = new AbortController()
+    const started = (vm: Vm) => {
+      vm.console.onLine((line) => {
+        if (!line.includes(REACHED) || elapsed > 0) return
+        elapsed = performance.now() - begin
+        reached.abort(new Error(REACHED))
+      })
+    }
+    const signal = AbortSignal.any([reached.signal, AbortSignal.timeout(120_000)])
+    const options = { parts: partsOf(root), folder, environment: process.env, progress, started, signal }
+    // No agent answers there: the boot is over when the line has come.
+    await bootGuest(options).catch((error: unknown) => {
+      if (!reached.signal.aborted) throw error
+    })
+    return elapsed
+  })
+}
+
+/** A root disk with a busybox script where vminit looks for the agent's Node. */
+function makeBareRoot(folder: string): string {
+  const tree = join(folder, 'bare')
+  for (const name of ['bin', 'dev', 'proc', 'sys', 'usr/lib/microvm-agent']) {
+    mkdirSync(join(tree, name), { recursive: true })
+  }
+  copyFileSync('/bin/busybox', join(tree, 'bin/busybox'))
+  const script = `#!/bin/busybox sh\necho '${REACHED}'\nexec /bin/busybox sleep 1000\n`
+  writeFileSync(join(tree, 'usr/lib/microvm-agent/node'), script, { mode: 0o755 })
+  const path = join(folder, 'bare.ext4')
+  writeFileSync(path, '')
+  truncateSync(path, 16 * 2 ** 20)
+  execFileSync('mke2fs', ['-q', '-t', 'ext4', '-d', tree, path])
+  return path
+}
