@@ -23,7 +23,7 @@ export interface GuestParts {
 }
 
 /** PCI slots on the first bus, the same for every guest. */
-export const SLOTS = { root: 3, link: 4, containerRoot: 5 } as const
+const SLOTS = { root: 3, link: 4, containerRoot: 5 } as const
 
 const KEYS = {
   console: specKey('console'),

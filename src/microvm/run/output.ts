@@ -26,7 +26,7 @@ export async function copyOutput(
 }
 
 /** Writes and waits until it was taken. */
-export async function writeWhole(target: Writable, data: Uint8Array | string): Promise<void> {
+async function writeWhole(target: Writable, data: Uint8Array | string): Promise<void> {
   const written = Promise.withResolvers<void>()
   target.write(data, (error) => {
     if (error === null || error === undefined) written.resolve()
