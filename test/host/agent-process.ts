@@ -17,6 +17,8 @@ export interface AgentConnection {
   readonly health: ServiceClient<typeof HealthDefinition>
   readonly socket: Socket
   close(): void
+  /** Resolves when the connection has ended, from whichever side. */
+  readonly closed: Promise<void>
 }
 
 /** The real agent below the real vminit, as a process of this machine with a /run of its own. */
@@ -32,8 +34,8 @@ export interface AgentProcess extends AgentConnection {
   /** A path of the agent's mount namespace, as seen from here. */
   inside(path: string): string
   connect(): Promise<AgentConnection>
-  /** Resolves with the first log line, past or coming, whose message is `message`. */
-  logged(message: string): Promise<Readonly<Record<string, string>>>
+  /** Resolves with the log line, past or coming, whose message is `message`: the first, or the `nth`. */
+  logged(message: string, nth?: number): Promise<Readonly<Record<string, string>>>
   /** Resolves when it has ended: with its status, or the name of the signal that killed it. */
   readonly exited: Promise<number | string>
   /** Ends everything it started. */
@@ -103,31 +105,32 @@ async function open(path: string): Promise<AgentConnection> {
     health: clientFor(HealthDefinition, client),
     socket,
     close: () => client.close(),
+    closed: client.closed,
   }
 }
 
 function readLog(child: ChildProcess) {
   const lines: Record<string, string>[] = []
-  const waiters: {
-    message: string
-    resolve: (line: Record<string, string>) => void
-    reject: (error: Error) => void
-  }[] = []
+  const waiters: { look: () => void; reject: (error: Error) => void }[] = []
   if (child.stdout === null) throw new Error('the agent has no stdout')
   createInterface(child.stdout).on('line', (text) => {
     const line: Record<string, string> = text.startsWith('{') ? JSON.parse(text) : { msg: text }
     lines.push(line)
-    for (const waiter of waiters) if (waiter.message === line.msg) waiter.resolve(line)
+    for (const waiter of waiters) waiter.look()
   })
   child.once('exit', (code, signal) => {
     for (const waiter of waiters)
       waiter.reject(new Error(`the agent ended with ${code ?? signal}: ${JSON.stringify(lines)}`))
   })
-  const logged = async (message: string) =>
-    lines.find((line) => line.msg === message) ??
-    (await new Promise<Record<string, string>>((resolve, reject) =>
-      waiters.push({ message, resolve, reject }),
-    ))
+  const logged = (message: string, nth = 1) =>
+    new Promise<Record<string, string>>((resolve, reject) => {
+      const look = () => {
+        const found = lines.filter((line) => line.msg === message)[nth - 1]
+        if (found !== undefined) resolve(found)
+      }
+      waiters.push({ look, reject })
+      look()
+    })
   return { lines, logged }
 }
 
