@@ -1,0 +1,35 @@
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { projectRoot } from '../scripts/cache.ts'
+
+/** Every form of the guest image, with the memory it is measured at. */
+const GUESTS = [
+  { form: 'disk', kernel: 'bookworm', memoryMib: 256 },
+  { form: 'disk', kernel: 'trixie', memoryMib: 256 },
+  { form: 'disk', kernel: 'bookworm', memoryMib: 1024 },
+  { form: 'initrd', kernel: 'bookworm', memoryMib: 1024 },
+] as const
+
+/**
+ * `node bench/guest-memory.ts`: how much of the guest's memory is in use while the agent serves one container that
+ * does nothing but look: MemTotal - MemAvailable of /proc/meminfo, one JSON line for each form of the image.
+ */
+async function main(): Promise<void> {
+  for (const guest of GUESTS) {
+    const options = ['--form', guest.form, '--kernel', guest.kernel, '--memory', String(guest.memoryMib)]
+    const command = ['run', ...options, 'cat', '/proc/meminfo']
+    const { stdout } = await promisify(execFile)(join(projectRoot, 'microvm'), command)
+    const [total, available] = [mebibytes(stdout, 'MemTotal'), mebibytes(stdout, 'MemAvailable')]
+    const line = { figure: 'guest memory', ...guest, unit: 'MiB', total, available, used: total - available }
+    process.stdout.write(`${JSON.stringify(line)}\n`)
+  }
+}
+
+function mebibytes(meminfo: string, key: string): number {
+  const kibibytes = meminfo.match(new RegExp(`^${key}: +(\\d+) kB$`, 'm'))?.[1]
+  if (kibibytes === undefined) throw new Error(`the guest's /proc/meminfo has no ${key}`)
+  return Math.round(Number(kibibytes) / 1024)
+}
+
+await main()
