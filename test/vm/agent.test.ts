@@ -1,0 +1,98 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { cannotBoot, type TestGuest } from './boot-guest.ts'
+import { bind, bootPod, consoleLine, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
+import { dialFromContainer } from './guest-program/dial.ts'
+
+describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
+  let guest: TestGuest
+  let pod: GuestPod
+  beforeAll(async () => {
+    const append = ['agent.log=debug']
+    // The loopback is there, so that only the agent itself can refuse who comes through it.
+    const kernelModules = [{ name: 'vsock_loopback' }]
+    ;({ guest, pod } = await bootPod({ append }, { kernelModules }))
+  })
+  afterAll(() => guest?.stop())
+
+  it('listens and answers Check before it has booted, and the rest after that', async () => {
+    await consoleLine(guest, /"rpc".*CreateSandbox.*"OK"/)
+    const [listening, check, booted, sandbox] = [
+      momentOf(/"listening"/),
+      momentOf(/"rpc".*Check.*"OK"/),
+      momentOf(/"booted"/),
+      momentOf(/"rpc".*CreateSandbox.*"OK"/),
+    ]
+    expect(listening).toBeLessThan(booted)
+    expect(booted).toBeLessThan(sandbox)
+    // The runner knocks every 100 ms: a guest may be fast enough to boot in between.
+    if (booted - listening > 200) expect(check).toBeLessThan(booted)
+  })
+
+  /** The time of a log line, by the guest's clock. */
+  function momentOf(line: RegExp): number {
+    const found = guest.guest.vm.console.lines.find((candidate) => line.test(candidate)) ?? '{}'
+    const { ts }: { ts?: string } = JSON.parse(found)
+    return Date.parse(ts ?? 'never')
+  }
+
+  it('answers Check and Version and is in charge of the guest', async () => {
+    expect((await guest.health.check({})).status).toBe(1)
+    expect((await guest.health.version({})).grpcVersion).toBe('0.0.1')
+    const details = await guest.agent.getGuestDetails({ memBlockSize: true })
+    expect(details.agentDetails).toMatchObject({ initDaemon: true, supportsSeccomp: true })
+    expect(details.memBlockSizeBytes).toBeGreaterThan(0n)
+  })
+
+  it('keeps its limits to itself: container, added process, helper program', async () => {
+    const look = 'ulimit -Hn; cat /proc/self/oom_score_adj'
+    const agentLimits = await pod.output(
+      'agent-limits',
+      `for p in /guest/proc/[0-9]*; do
+         if grep -q "agent[.]cjs" $p/cmdline; then cat $p/oom_score_adj; grep 'Max open files' $p/limits; fi
+       done; cat /guest/proc/sys/fs/nr_open`,
+      { mounts: [GUEST_PROC] },
+    )
+    const [, nrOpen] = /(\d+)\n$/.exec(agentLimits) ?? []
+    expect(agentLimits).toMatch(new RegExp(`^-997\nMax open files +${nrOpen} +${nrOpen} `))
+    expect(Number(nrOpen)).toBeGreaterThan(524_288)
+
+    const seen = `${ROOT}/tmp/hook-limits`
+    // A hook runs as a child of the runtime, which is a helper program of the agent.
+    const hook = { Path: `${ROOT}/bin/busybox`, Args: ['sh', '-c', `{ ${look}; } > ${seen}`] }
+    const script = `ulimit -Sn; ${look}; read line; cat /tmp/hook-limits`
+    const init = await pod.run('limits', ['sh', '-c', script], { hooks: { CreateRuntime: [hook] } })
+    expect(await init.readUntil('\n0\n')).toBe('1024\n524288\n0\n')
+    const added = await pod.add('limits', 'e', ['sh', '-c', look])
+    expect((await added.readAll()).toString()).toBe('524288\n0\n')
+    await init.write('\n')
+    expect((await init.readAll()).toString()).toBe('524288\n0\n')
+    await pod.remove('limits')
+  })
+
+  it('gives containers the sandbox’s name and cgroup v2', async () => {
+    const cgroup = { source: 'cgroup', destination: '/sys/fs/cgroup', type: 'cgroup', options: ['ro'] }
+    const script = 'hostname; cat /proc/self/cgroup; cat /sys/fs/cgroup/cgroup.controllers'
+    const [name, path, controllers] = (await pod.output('v2', script, { mounts: [cgroup] })).split('\n')
+    expect([name, path]).toEqual(['vm-pod', '0::/'])
+    expect(controllers?.split(' ')).toEqual(expect.arrayContaining(['cpu', 'cpuset', 'io', 'memory', 'pids']))
+  })
+
+  it('runs on a root that nobody can write to', async () => {
+    const mounts = [bind('/usr', '/guest/usr'), GUEST_PROC]
+    const script = `grep -c ' / / ro' /guest/proc/1/mountinfo
+      for name in usr/file usr/lib/microvm-agent/agent.cjs; do echo x > /guest/$name; done; true`
+    const init = await pod.run('root', ['sh', '-c', script], { mounts })
+    expect((await init.readAll()).toString()).toBe('1\n')
+    expect((await init.readAll('stderr')).toString().match(/Read-only file system/g)).toHaveLength(2)
+    await pod.remove('root')
+  })
+
+  it('closes connections from inside the guest without an answer', async () => {
+    const dialling = await dialFromContainer(pod)
+    expect(await dialling.readAll('stdout')).toHaveLength(0)
+    expect((await dialling.readAll('stderr')).toString()).toBe('connected\nclosed\n')
+    expect(guest.guest.vm.console.lines.join('\n')).toContain('"connection refused"')
+    expect((await guest.health.check({})).status).toBe(1)
+    await pod.remove('dial')
+  })
+})

@@ -1,0 +1,55 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { cannotBoot, type TestGuest } from './boot-guest.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
+
+const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
+
+describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgroup_hierarchy=0', () => {
+  let guest: TestGuest
+  let pod: GuestPod
+  beforeAll(async () => {
+    ;({ guest, pod } = await bootPod({ append: ['systemd.unified_cgroup_hierarchy=0'] }))
+  })
+  afterAll(() => guest?.stop())
+
+  it('mounts one hierarchy for each controller, on a root that cannot be written', async () => {
+    const text = await pod.output('look', 'grep /sys/fs/cgroup /guest/proc/1/mounts', {
+      mounts: [GUEST_PROC],
+    })
+    const mounts = text
+      .trim()
+      .split('\n')
+      .map((line) => line.split(' '))
+    const ofType = (wanted: string) => mounts.filter(([, , type]) => type === wanted)
+    expect(ofType('tmpfs')).toEqual([
+      expect.arrayContaining(['/sys/fs/cgroup', expect.stringMatching(/^ro,/)]),
+    ])
+    const controllers = ofType('cgroup').map(([, path = '']) => path.slice('/sys/fs/cgroup/'.length))
+    const needed = ['cpu', 'cpuacct', 'cpuset', 'devices', 'freezer', 'memory', 'pids']
+    expect(controllers).toEqual(expect.arrayContaining(needed))
+    expect(ofType('cgroup2')).toEqual([])
+  })
+
+  it('puts a container into each hierarchy, and takes its cgroups away with it', async () => {
+    const paths = await pod.output('inside', 'grep -E ":(memory|pids|devices|freezer):" /proc/self/cgroup')
+    expect(
+      paths
+        .trim()
+        .split('\n')
+        .map((line) => line.split(':')[2]),
+    ).toEqual(Array(4).fill('/inside'))
+    const left = await pod.output('left', 'find /guest/cgroup -type d -name inside', {
+      mounts: [GUEST_CGROUPS],
+    })
+    expect(left).toBe('')
+  })
+
+  it('kills all of a container, what it forked away too', async () => {
+    const init = await pod.run('killed', ['sh', '-c', '(sleep 1000 &); echo ready; sleep 1000'])
+    await init.readUntil('ready')
+    const added = await pod.add('killed', 'e', ['sleep', '1000'])
+    await guest.agent.signalProcess({ containerId: 'killed', signal: 9 })
+    expect(await Promise.all([init.wait(), added.wait()])).toEqual([137, 137])
+    await pod.remove('killed')
+  })
+})

@@ -1,0 +1,42 @@
+/*
+ * Connects to vsock CID argv[1], port argv[2], sends what it reads from stdin up to its end, and writes what comes
+ * back to stdout until the other side closes. Says on stderr what became of the connection; exits 1 if there was none.
+ */
+#include <linux/vm_sockets.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int fail(const char *what) {
+  perror(what);
+  return 1;
+}
+
+/* Returns false when `to` takes no more. */
+static int copy(int from, int to) {
+  char buffer[4096];
+  ssize_t count;
+  while ((count = read(from, buffer, sizeof buffer)) > 0) {
+    if (write(to, buffer, (size_t)count) != count) return 0;
+  }
+  return 1;
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3) return 2;
+  struct sockaddr_vm peer = {
+      .svm_family = AF_VSOCK,
+      .svm_cid = (unsigned)strtoul(argv[1], NULL, 10),
+      .svm_port = (unsigned)strtoul(argv[2], NULL, 10),
+  };
+  int connection = socket(AF_VSOCK, SOCK_STREAM, 0);
+  if (connection < 0) return fail("socket");
+  if (connect(connection, (struct sockaddr *)&peer, sizeof peer) != 0) return fail("connect");
+  fprintf(stderr, "connected\n");
+  /* A peer that has closed already takes nothing: what it answered, if anything, is read all the same. */
+  copy(STDIN_FILENO, connection);
+  copy(connection, STDOUT_FILENO);
+  fprintf(stderr, "closed\n");
+  return 0;
+}
