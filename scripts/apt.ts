@@ -1,8 +1,8 @@
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
-import { aptFolder, type AptWorld, openAptWorld, type Suite } from './apt/configuration.ts'
-import { parseStanzas, type PackageVersion } from './apt/stanzas.ts'
+import { type AptWorld, aptFolder, openAptWorld, type Suite } from './apt/configuration.ts'
+import { type PackageVersion, parseStanzas } from './apt/stanzas.ts'
 import { tool } from './apt/tool.ts'
 
 /** A package file that was downloaded and whose signature chain was checked. */
