@@ -33,3 +33,8 @@ export class ConsoleTail {
     for (const listener of this.#listeners) listener(line)
   }
 }
+
+/** Whether a console line is of vminit or of the agent (which writes JSON), so that the kernel's part is done. */
+export function isFromUserSpace(line: string): boolean {
+  return line.includes('vminit: ') || line.includes('{"msg":')
+}

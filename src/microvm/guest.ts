@@ -1,8 +1,10 @@
 import { accessSync, constants, readFileSync } from 'node:fs'
 import { AgentError } from '../base/errors.ts'
+import { raceSignal } from '../base/signals.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
 import { chooseAcceleration } from './acceleration.ts'
 import { connectAgent } from './connect-agent.ts'
+import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
 import { makePrivateFolder, removePrivateFolder } from './private-folder.ts'
 import { startVm, type Vm } from './vm.ts'
@@ -11,6 +13,9 @@ import { openLink } from './vsock/open-link.ts'
 
 /** Under emulation a guest needs some seconds; many times that is stuck. */
 const BOOT_TIMEOUT_MS = 120_000
+
+/** Longer than the kernel takes under emulation; only a guest told not to log lets it pass. */
+const SILENT_BOOT_MS = 20_000
 
 /** The environment variables the runner looks at. */
 export interface RunnerEnvironment {
@@ -51,9 +56,11 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
     const vm = await startVm(guestSpec({ ...parts, link }), accelerationHere(environment.MICROVM_ACCEL))
     try {
       options.started?.(vm)
-      const connection = await withinBootTime((late) =>
-        connectAgent(link, AbortSignal.any([signal, vm.gone, late])),
-      )
+      const connection = await withinBootTime(async (late) => {
+        const ended = AbortSignal.any([signal, vm.gone, late])
+        await signOfLife(vm.console, ended)
+        return await connectAgent(link, ended)
+      })
       return { vm, connection, link, close: () => closeAll(vm, connection, link) }
     } catch (error) {
       await vm.kill()
@@ -62,6 +69,24 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
   } catch (error) {
     await link.close()
     throw error
+  }
+}
+
+/**
+ * Waits for the first console line of user space, or until a guest that logs nothing can be taken to be up. Connecting
+ * earlier does harm: when a connection is asked for just as the guest's vsock driver starts, vhost-device-vsock 0.3.0
+ * never answers it nor any later one (seen in 4 of some 50 boots).
+ */
+async function signOfLife(console: ConsoleTail, signal: AbortSignal): Promise<void> {
+  if (console.lines.some(isFromUserSpace)) return
+  const alive = Promise.withResolvers<void>()
+  const stop = console.onLine((line) => isFromUserSpace(line) && alive.resolve())
+  const timer = setTimeout(alive.resolve, SILENT_BOOT_MS)
+  try {
+    await raceSignal(alive.promise, signal)
+  } finally {
+    clearTimeout(timer)
+    stop()
   }
 }
 

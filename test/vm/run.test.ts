@@ -114,7 +114,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     await running.result
     awaitEnd(programs)
     expect(programsOf(running.pid)).toEqual([])
-    await runMicrovm(['true'])
+    expect(await runMicrovm(['true'])).toMatchObject({ status: 0 })
     expect(foldersOf(running.pid)).toEqual([])
   })
 

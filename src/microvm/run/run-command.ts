@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import { ensureContainerRoot } from '../../../rootfs/ensure-image.ts'
 import { raceSignal } from '../../base/signals.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
+import { isFromUserSpace } from '../console-tail.ts'
 import { bootGuest, type Guest, type RunnerEnvironment, withPrivateFolder } from '../guest.ts'
 import { containerRootSource, type GuestParts } from '../guest-spec.ts'
 import type { Vm } from '../vm.ts'
@@ -109,11 +110,6 @@ async function inGuest(run: GuestRun): Promise<number> {
     if (!host.interruptions.signal.aborted) throw new GuestFailure(error, vm?.console.lines ?? [])
     throw host.interruptions.signal.reason
   }
-}
-
-/** A line of vminit or of the agent, which writes JSON: the kernel is done then. */
-function isFromUserSpace(line: string): boolean {
-  return line.includes('vminit: ') || line.includes('{"msg":')
 }
 
 async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<number> {
