@@ -24,6 +24,27 @@ export interface ForeignClients {
   readonly python: (socket: string, caseFile: string) => Promise<string>
 }
 
+/** What a client learns that begins without any description of the API. */
+export interface Reflected {
+  /** Full names of all services. */
+  readonly services: readonly string[]
+  /** Names of the methods of the service that was asked about. */
+  readonly methods: readonly string[]
+  /** What the method answered to an empty request, in protobuf's JSON mapping. */
+  readonly answer: unknown
+}
+
+/**
+ * Has grpcio for Python find out by reflection what the server at `socket` serves, and call one of its methods by
+ * what it was told of it. Needs no message of ours: Debian's packages alone.
+ */
+export async function reflectedBy(socket: string, service: string, method: string): Promise<Reflected> {
+  const program = join(here, 'python/reflect.py')
+  const env = { PATH: '/usr/bin:/bin', PYTHONDONTWRITEBYTECODE: '1' }
+  const { stdout } = await run('/usr/bin/python3', [program, socket, service, method], { env })
+  return JSON.parse(stdout)
+}
+
 /** Generates the messages and compiles the Go client, with Debian's tools alone. */
 export async function foreignClients(): Promise<ForeignClients> {
   const folder = await cached('foreign-clients', { files: [protoFolder, here] }, build)
