@@ -11,7 +11,6 @@ export const RUN_PACKAGES = [
   { name: 'binutils', why: 'strips the pinned Node for the guest image' },
   { name: 'gcc', why: 'builds vminit and the addon' },
   { name: 'libc6-dev', why: 'builds vminit and the addon' },
-  { name: 'cpio', why: 'packs the initrd' },
   { name: 'debian-archive-keyring', why: 'checks packages fetched for the guest' },
   { name: 'e2fsprogs', why: 'packs container roots (mke2fs -d)' },
   { name: 'erofs-utils', why: "packs the guest's root filesystem" },
@@ -30,5 +29,8 @@ export const TEST_PACKAGES = [
   { name: 'crun', why: 'container tests on the host' },
   { name: 'golang-go', why: 'a foreign ttRPC client' },
   { name: 'golang-github-containerd-ttrpc-dev', why: 'a foreign ttRPC client' },
+  { name: 'gogoprotobuf', why: 'generates the messages of the foreign ttRPC client' },
+  { name: 'protobuf-compiler', why: 'generates the messages of the foreign clients' },
   { name: 'python3-grpcio', why: 'a foreign gRPC client; also drives terminals' },
+  { name: 'python3-protobuf', why: 'a foreign gRPC client' },
 ]

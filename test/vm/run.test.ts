@@ -7,7 +7,6 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { ensureContainerRoot, ensureImage } from '../../rootfs/ensure-image.ts'
 import { projectRoot } from '../../scripts/cache.ts'
 import { cannotBoot } from './boot-guest.ts'
 import {
@@ -22,11 +21,9 @@ import {
 const folder = mkdtempSync(join(tmpdir(), 'run-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
-/** Built beforehand, so that no test finds the progress of a build on stderr. */
+/** Everything is built and fetched by a first run, so that no test finds its progress on stderr. */
 beforeAll(async () => {
-  if (cannotBoot() !== undefined) return
-  await ensureImage({ progress: () => {} })
-  await ensureContainerRoot(() => {})
+  if (cannotBoot() === undefined) await runMicrovm(['true'])
 })
 
 /** Reads stdout until `word` appears. */
