@@ -83,9 +83,17 @@ export function containerRootSource(parts: Pick<GuestParts, 'machine' | 'boot'>)
   return parts.boot.root === undefined ? '/dev/vda' : '/dev/vdb'
 }
 
-function commandLine({ boot, link, append }: GuestParts): string {
+function commandLine({ boot, link, append, memoryMib }: GuestParts): string {
   const root = boot.root === undefined ? [] : ['root=/dev/vda', `rootfstype=${boot.root.type}`, 'ro']
   // A panic ends QEMU (-no-reboot) after its text, instead of hanging.
-  const words = ['console=ttyS0', 'quiet', 'panic=-1', ...root, ...link.commandLine, ...append]
-  return words.join(' ')
+  const general = ['console=ttyS0', 'quiet', 'panic=-1', keepFree(memoryMib)]
+  return [...general, ...root, ...link.commandLine, ...append].join(' ')
+}
+
+/**
+ * The kernel's own vm.min_free_kbytes (mm/page_alloc.c), which it raises to about 100 MiB for transparent huge pages:
+ * a good part of a small guest.
+ */
+function keepFree(memoryMib: number): string {
+  return `sysctl.vm.min_free_kbytes=${Math.max(4096, Math.floor(Math.sqrt(memoryMib * 1024 * 16)))}`
 }

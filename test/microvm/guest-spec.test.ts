@@ -26,7 +26,7 @@ describe('guestSpec', () => {
   it('mounts the root disk read-only and says so to the kernel', () => {
     const { board, backends } = guestSpec(parts)
     expect(board.commandLine).toBe(
-      'console=ttyS0 quiet panic=-1 root=/dev/vda rootfstype=erofs ro agent.x=1 debug',
+      'console=ttyS0 quiet panic=-1 sysctl.vm.min_free_kbytes=4096 root=/dev/vda rootfstype=erofs ro agent.x=1 debug',
     )
     expect(Object.values(backends)).toContainEqual({ kind: 'file', path: '/r', access: 'read-only' })
   })
