@@ -1,8 +1,17 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cgroupsOf, initPidOf, inNamespaceOf, mountPointsOf, type Pod, startPod } from './agent-pod.ts'
+import {
+  cgroupsOf,
+  initPidOf,
+  inNamespaceOf,
+  leftoversOf,
+  mountPointsOf,
+  NOTHING_LEFT,
+  type Pod,
+  startPod,
+} from './agent-pod.ts'
 import { type AgentConnection, type AgentProcess, startAgent } from './agent-process.ts'
 import { container, exec, RemoteProcess } from './container-requests.ts'
 
@@ -121,6 +130,31 @@ describe('an agent that is killed', () => {
   })
 })
 
+describe('an agent that is killed in the middle of a creation', () => {
+  it('is replaced by one that also ends the runtime, which would go on with it', async () => {
+    const pod = await startPod()
+    try {
+      const { OCI, ...request } = container('half', pod.root, ['sleep', '1000'])
+      const script = `echo > ${pod.root}/tmp/began; exec sleep 1000`
+      const hook = { Path: `${pod.root}/bin/busybox`, Args: ['sh', '-c', script] }
+      const began = appearance(join(pod.root, 'tmp'))
+      const creating = pod.agent.createContainer({
+        ...request,
+        OCI: { ...OCI, Hooks: { CreateRuntime: [hook] } },
+      })
+      const lost = creating.catch((error: unknown) => error)
+      await began
+      expect(leftoversOf(pod.started, 'half').processes).not.toEqual([])
+      process.kill(pod.started.agentPid(), 'SIGKILL')
+      await pod.started.logged('the agent was restarted: its sandbox is lost')
+      expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
+      expect(leftoversOf(pod.started, 'half')).toEqual(NOTHING_LEFT)
+    } finally {
+      await pod.stop()
+    }
+  })
+})
+
 describe('an agent that is asked to stop', () => {
   it.each(['SIGTERM', 'SIGINT'] as const)(
     'by %s takes its containers away and ends with status 0',
@@ -184,4 +218,11 @@ function setApart(pid: number): number {
     /^Max open files\s+(\d+)\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/limits`, 'utf8')) ?? []
   expect(Number(soft)).toBeGreaterThan(1024)
   return Number(hard)
+}
+
+/** Resolves as soon as something new appears in a folder. */
+function appearance(folder: string): Promise<void> {
+  const seen = Promise.withResolvers<void>()
+  const watcher = watch(folder, () => seen.resolve())
+  return seen.promise.finally(() => watcher.close())
 }

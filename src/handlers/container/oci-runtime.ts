@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Os, ToolResult } from '../../os/os.ts'
+import { endOrphanedRuns } from './orphaned-runs.ts'
 import { runtimeError } from './runtime-error.ts'
 import type { ChildPipes } from './stdio.ts'
 
@@ -41,6 +42,8 @@ export interface OciRuntime {
   erase(containerId: string): Promise<void>
   /** Ids of the containers the runtime knows. */
   list(): Promise<readonly string[]>
+  /** Ends what an agent that died had the runtime do, and takes away what those calls needed. */
+  endOrphans(): Promise<void>
 }
 
 /** A client of the runtime program. Creates nothing until it is used. */
@@ -69,6 +72,10 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await os.files.removeTree(`${stateRoot}/${id}`)
     },
     list: () => os.files.list(stateRoot),
+    endOrphans: async () => {
+      await endOrphanedRuns(os, stateRoot)
+      await os.files.removeTree(`${options.root}/calls`)
+    },
   }
 }
 

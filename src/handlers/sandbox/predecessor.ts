@@ -1,7 +1,7 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Os } from '../../os/os.ts'
-import { cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
+import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { OciRuntime } from '../container/oci-runtime.ts'
 import { bundleOf } from './bundle.ts'
 import type { SandboxConfig } from './dependencies.ts'
@@ -25,26 +25,31 @@ export async function clearPredecessor(options: {
       log.error('clean-up after a dead agent failed', { what, error: messageOf(error) })
     }
   }
-  let count = 0
-  await attempt('containers', async () => {
-    for (const id of await runtime.list()) {
-      count++
-      await attempt(`processes of ${id}`, () => killLeft(options, id))
-      await attempt(`container ${id}`, () => runtime.erase(id))
-    }
-  })
+  await attempt('runs of the runtime', () => runtime.endOrphans())
+  const ids: string[] = []
+  await attempt('containers', async () => void ids.push(...(await runtime.list())))
+  for (const id of ids) await clearContainer(options, id, attempt)
   for (const folder of [config.sharedRoot, config.sandboxNamespaceDir]) {
     await attempt(folder, () => emptyFolder(os, folder))
   }
-  log.critical('the agent was restarted: its sandbox is lost', { containers: count })
+  log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 
-/** Kills by the cgroup that the container's config.json names: its runtime kills but the first process. */
-async function killLeft(
-  { os, log, config }: { readonly os: Os; readonly log: Logger; readonly config: SandboxConfig },
+/** By the cgroup that its config.json names: the runtime kills but the first process of a whole container. */
+async function clearContainer(
+  { os, log, config, runtime }: Parameters<typeof clearPredecessor>[0],
   id: string,
+  attempt: (what: string, work: () => Promise<void>) => Promise<void>,
 ): Promise<void> {
-  const text = await os.files.readText(bundleOf(config.sharedRoot, id).config)
-  const path = /"cgroupsPath":"(\/[^"\\]+)"/.exec(text)?.[1]
-  if (path !== undefined) await cgroupAt(os, path, await usesCgroupV2(os), log).killAll()
+  let cgroup: Cgroup | undefined
+  await attempt(`processes of ${id}`, async () => {
+    const text = await os.files.readText(bundleOf(config.sharedRoot, id).config)
+    const path = /"cgroupsPath":"(\/[^"\\]+)"/.exec(text)?.[1]
+    if (path === undefined) return
+    cgroup = cgroupAt(os, path, await usesCgroupV2(os), log)
+    await cgroup.killAll()
+  })
+  await attempt(`container ${id}`, () => runtime.erase(id))
+  // The runtime leaves that of a container which was made half.
+  await attempt(`cgroup of ${id}`, async () => cgroup?.remove())
 }
