@@ -44,13 +44,14 @@ describe('containers', () => {
   })
 
   it('are waited for by calls that come while they are created', async () => {
-    const creating = pod.create('awaited', ['echo', 'started'])
+    const creating = pod.create('awaited', ['sh', '-c', 'echo started; read line; exit 8'])
     const init = new RemoteProcess(pod.agent, 'awaited')
-    const [output, status] = [init.readAll(), init.wait()]
+    const [output, status] = [init.readUntil('started'), init.wait()]
     const starting = pod.agent.startContainer({ containerId: 'awaited' })
     await Promise.all([creating, starting])
-    expect((await output).toString()).toBe('started\n')
-    expect(await status).toBe(0)
+    expect(await output).toBe('started\n')
+    await init.write('\n')
+    expect(await status).toBe(8)
     await pod.remove('awaited')
   })
 
@@ -243,7 +244,7 @@ describe('DestroySandbox', () => {
       const before = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
       expect(before.sort()).toEqual(['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'])
       await pod.run('mounted', ['sleep', '1000'])
-      const watched = pod.started.logged('stopping')
+      const watched = pod.started.logged({ msg: 'stopping' })
       // Its mounts are looked at before the answer lets it end.
       const destroying = pod.agent.destroySandbox({})
       await watched

@@ -68,7 +68,7 @@ describe('an agent that is killed', () => {
     await pod.create('parked', ['true'])
     pids.push(...['c1', 'terminal', 'parked'].map((id) => initPidOf(pod.started, id)))
     process.kill(pod.started.agentPid(), 'SIGKILL')
-    await pod.started.logged('the agent was restarted: its sandbox is lost')
+    await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
     after = await pod.started.connect()
   })
   afterAll(async () => {
@@ -119,7 +119,7 @@ describe('an agent that is killed', () => {
     const before = restarted()
     process.kill(pod.started.agentPid(), 'SIGKILL')
     await after.closed
-    await pod.started.logged('listening', 3)
+    await pod.started.logged({ msg: 'listening' }, 3)
     const again = await pod.started.connect()
     await expect(again.agent.waitProcess({ containerId: 'c1' })).rejects.toMatchObject({
       message: 'Dead agent: restarted',
@@ -146,7 +146,7 @@ describe('an agent that is killed in the middle of a creation', () => {
       await began
       expect(leftoversOf(pod.started, 'half').processes).not.toEqual([])
       process.kill(pod.started.agentPid(), 'SIGKILL')
-      await pod.started.logged('the agent was restarted: its sandbox is lost')
+      await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
       expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
       expect(leftoversOf(pod.started, 'half')).toEqual(NOTHING_LEFT)
     } finally {

@@ -21,21 +21,24 @@ export interface AgentConnection {
   readonly closed: Promise<void>
 }
 
+/** Fields of a log line; `msg` is its message. */
+export type LogLine = Readonly<Record<string, string>>
+
 /** The real agent below the real vminit, as a process of this machine with a /run of its own. */
 export interface AgentProcess extends AgentConnection {
   /** The unix socket it listens on. */
   readonly path: string
   readonly vminitPid: number
   /** The log lines so far. */
-  readonly log: readonly Readonly<Record<string, string>>[]
+  readonly log: readonly LogLine[]
   agentPid(): number
   /** What the agent's open descriptors are, sorted. */
   openFiles(): readonly string[]
   /** A path of the agent's mount namespace, as seen from here. */
   inside(path: string): string
   connect(): Promise<AgentConnection>
-  /** Resolves with the log line, past or coming, whose message is `message`: the first, or the `nth`. */
-  logged(message: string, nth?: number): Promise<Readonly<Record<string, string>>>
+  /** Resolves with the log line, past or coming, that has all these fields: the first, or the `nth`. */
+  logged(fields: LogLine, nth?: number): Promise<LogLine>
   /** Resolves when it has ended: with its status, or the name of the signal that killed it. */
   readonly exited: Promise<number | string>
   /** Ends everything it started. */
@@ -75,7 +78,7 @@ export async function startAgent(
   const log = readLog(child)
   const pid = child.pid
   if (pid === undefined) throw new Error('unshare could not be started')
-  await log.logged('listening')
+  await log.logged({ msg: 'listening' })
   const connection = await open(path)
   return {
     ...connection,
@@ -110,11 +113,11 @@ async function open(path: string): Promise<AgentConnection> {
 }
 
 function readLog(child: ChildProcess) {
-  const lines: Record<string, string>[] = []
+  const lines: LogLine[] = []
   const waiters: { look: () => void; reject: (error: Error) => void }[] = []
   if (child.stdout === null) throw new Error('the agent has no stdout')
   createInterface(child.stdout).on('line', (text) => {
-    const line: Record<string, string> = text.startsWith('{') ? JSON.parse(text) : { msg: text }
+    const line: LogLine = text.startsWith('{') ? JSON.parse(text) : { msg: text }
     lines.push(line)
     for (const waiter of waiters) waiter.look()
   })
@@ -122,10 +125,11 @@ function readLog(child: ChildProcess) {
     for (const waiter of waiters)
       waiter.reject(new Error(`the agent ended with ${code ?? signal}: ${JSON.stringify(lines)}`))
   })
-  const logged = (message: string, nth = 1) =>
-    new Promise<Record<string, string>>((resolve, reject) => {
+  const logged = (fields: LogLine, nth = 1) =>
+    new Promise<LogLine>((resolve, reject) => {
+      const matches = (line: LogLine) => Object.entries(fields).every(([key, value]) => line[key] === value)
       const look = () => {
-        const found = lines.filter((line) => line.msg === message)[nth - 1]
+        const found = lines.filter(matches)[nth - 1]
         if (found !== undefined) resolve(found)
       }
       waiters.push({ look, reject })

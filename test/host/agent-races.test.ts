@@ -114,7 +114,7 @@ describe('calls that cross each other', () => {
       })
       other.close()
       expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
-      await started.logged('rpc', 2)
+      await started.logged({ msg: 'rpc' }, 2)
       inNamespaceOf(started, 'umount', '/sbin/modprobe')
       expect(leftoversOf(started).processes).toEqual([])
       expect(mountPointsOf(started)).toEqual(before)

@@ -68,9 +68,11 @@ describe('standard streams over the wire', () => {
   it('lose nothing to a reader that ran out of time or hung up', async () => {
     const added = await pod.add('host', 'late', ['sh', '-c', 'read line; echo "$line"'])
     const key = { containerId: 'host', execId: 'late', len: 100 }
-    await expect(pod.agent.readStdout(key, { timeoutMs: 20 })).rejects.toMatchObject({
-      code: 'DEADLINE_EXCEEDED',
-    })
+    const late = { code: 'DEADLINE_EXCEEDED' }
+    await expect(pod.agent.readStdout(key, { timeoutMs: 20 })).rejects.toMatchObject(late)
+    // The client knows it by its own clock. When the agent has given up a later call, it has given up this one too.
+    await expect(pod.agent.waitProcess(key, { timeoutMs: 20 })).rejects.toMatchObject(late)
+    await pod.started.logged({ rpc: 'grpc.AgentService/WaitProcess', ...late })
     const other = await pod.started.connect()
     const lost = other.agent.readStdout(key).catch((error: unknown) => error)
     await other.health.check({})

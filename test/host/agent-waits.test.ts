@@ -61,6 +61,8 @@ describe('the exit of a process', () => {
     const init = await pod.run('patient', ['sh', '-c', 'read line; exit 6'])
     const short = pod.agent.waitProcess({ containerId: 'patient' }, { timeoutMs: 50 })
     await expect(short).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    // The client knows it by its own clock; until the agent does, too, it would still answer that call.
+    await pod.started.logged({ rpc: 'grpc.AgentService/WaitProcess', code: 'DEADLINE_EXCEEDED' })
     await init.write('end\n')
     expect(await init.wait()).toBe(6)
     await pod.remove('patient')

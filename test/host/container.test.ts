@@ -258,7 +258,7 @@ describe('a sandbox on a real kernel', () => {
       await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })
       await run(started.agent, 'orphaned', ['sleep', '1000'])
       process.kill(started.agentPid(), 'SIGKILL')
-      await started.logged('the agent was restarted: its sandbox is lost')
+      await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
       const { agent, close } = await started.connect()
       const init = new RemoteProcess(agent, 'orphaned')
       await expect(init.wait()).rejects.toMatchObject({ message: 'Dead agent: restarted' })
