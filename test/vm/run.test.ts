@@ -71,10 +71,11 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   it('ends with the status of a broken pipe when nobody reads its output', async () => {
     const running = startMicrovm(['yes'])
     await appears(running, 'y\n')
+    const tool = running.toolPid()
     running.stdout.destroy()
     expect(await running.result.catch(() => ({ status: 'unread' }))).toBeDefined()
     awaitEnd([running.pid])
-    expect(programsOf(running.pid)).toEqual([])
+    expect(programsOf(tool)).toEqual([])
   })
 
   it('is a terminal that resizes and lives through Ctrl-C', () => {
@@ -87,32 +88,35 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   it('forwards the first signal, and leaves nothing behind', async () => {
     const running = startMicrovm(['sh', '-c', `trap 'exit 9' TERM; echo up; ${loop}`])
     await appears(running, 'up')
+    const tool = running.toolPid()
     running.kill('SIGTERM')
     expect(await running.result).toMatchObject({ status: 9 })
-    expect([foldersOf(running.pid), programsOf(running.pid)]).toEqual([[], []])
+    expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
   })
 
   it('ends the microVM at the second signal, and leaves nothing behind', async () => {
     const running = startMicrovm(['sh', '-c', `trap 'echo ignored' INT; echo up; ${loop}`])
     await appears(running, 'up')
-    expect(programsOf(running.pid).length).toBeGreaterThan(0)
+    const tool = running.toolPid()
+    expect(programsOf(tool).length).toBeGreaterThan(0)
     running.kill('SIGINT')
     await appears(running, 'ignored')
     running.kill('SIGINT')
     expect(await running.result).toMatchObject({ status: 130 })
-    expect([foldersOf(running.pid), programsOf(running.pid)]).toEqual([[], []])
+    expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
   })
 
   it('takes QEMU along when it is killed, and the next run removes its files', async () => {
     const running = startMicrovm(['sh', '-c', `echo up; ${loop}`])
     await appears(running, 'up')
-    const programs = programsOf(running.pid)
+    const tool = running.toolPid()
+    const programs = programsOf(tool)
     running.kill('SIGKILL')
     await running.result
     awaitEnd(programs)
-    expect(programsOf(running.pid)).toEqual([])
+    expect(programsOf(tool)).toEqual([])
     expect(await runMicrovm(['true'])).toMatchObject({ status: 0 })
-    expect(foldersOf(running.pid)).toEqual([])
+    expect(foldersOf(tool)).toEqual([])
   })
 
   it('shows the last lines of the console when the guest crashes', async () => {

@@ -2,8 +2,7 @@ import { closeSync, existsSync, openSync, statSync } from 'node:fs'
 import { UsageError } from './parse.mjs'
 
 /**
- * Throws {@link UsageError} when a file that the command line names is missing, or when `-t` has no terminal
- * to follow.
+ * Throws {@link UsageError} when a file that the command line names is missing or cannot be what it is named for.
  * @param {import('./parse.mjs').RunOptions} options
  */
 export function checkFiles(options) {
@@ -31,5 +30,11 @@ function checkImage(path) {
   if (!status.isFile() && !status.isBlockDevice()) {
     throw new UsageError(`--image ${path}: give a raw disk image (a directory goes with --rootfs)`)
   }
-  closeSync(openSync(path, 'r'))
+  try {
+    closeSync(openSync(path, 'r'))
+  } catch (error) {
+    throw new UsageError(
+      `--image ${path}: it cannot be read: ${error instanceof Error ? error.message : error}`,
+    )
+  }
 }

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
@@ -63,8 +63,8 @@ describe('whatIsMissing', () => {
 
 describe('./microvm', () => {
   const microvm = join(projectRoot, 'microvm')
-  const run = (args: readonly string[], env: NodeJS.ProcessEnv = process.env) => {
-    const { status, stdout, stderr } = spawnSync(microvm, args, { encoding: 'utf8', env })
+  const run = (args: readonly string[]) => {
+    const { status, stdout, stderr } = spawnSync(microvm, args, { encoding: 'utf8' })
     return { status, stdout, lines: stderr.split('\n').filter((line) => line !== '') }
   }
 
@@ -74,6 +74,8 @@ describe('./microvm', () => {
     [['run', '--rootfs', '/nowhere/at/all'], '--rootfs /nowhere/at/all: no such file or directory'],
     [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],
     [['run', '--image', '/tmp'], '--image /tmp: give a raw disk image'],
+    // Not even root may read this one.
+    [['run', '--image', '/proc/sys/vm/compact_memory'], 'compact_memory: it cannot be read: EACCES'],
   ])('refuses %j with one line and status 2', (args, sentence) => {
     const { status, stdout, lines } = run(args)
     expect({ status, stdout, lines: lines.length }).toEqual({ status: 2, stdout: '', lines: 1 })
@@ -83,13 +85,5 @@ describe('./microvm', () => {
   it('shows help on stdout with status 0', () => {
     expect(run(['--help'])).toMatchObject({ status: 0, lines: [] })
     expect(run(['run', '--help']).stdout).toContain('--rootfs')
-  })
-
-  it('says in one line that there is no Node', () => {
-    const bin = mkdtempSync(join(folder, 'bin-'))
-    for (const tool of ['sh', 'readlink', 'dirname']) symlinkSync(`/usr/bin/${tool}`, join(bin, tool))
-    const { status, lines } = run(['run', 'true'], { PATH: bin })
-    expect([status, lines.length]).toEqual([2, 1])
-    expect(lines[0]).toContain('there is no Node.js here')
   })
 })
