@@ -13,11 +13,14 @@ const ROUNDS = 41
 const folder = mkdtempSync(join(tmpdir(), 'bench-'))
 const pod = await startPod()
 try {
-  await startBareContainer()
   await pod.run('bench', ['/bin/sleep', '1000000'])
-  await measure(pod.agent)
+  await startBareContainer()
+  try {
+    await measure(pod.agent)
+  } finally {
+    await runc('delete', '--force', 'bench')
+  }
 } finally {
-  await runc('delete', '--force', 'bench')
   await pod.stop()
   rmSync(folder, { recursive: true, force: true })
 }
