@@ -1,8 +1,10 @@
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ensureImage } from '../rootfs/ensure-image.ts'
-import { bootGuest, withPrivateFolder } from '../src/microvm/guest.ts'
+import { withTemporaryFolder } from '../scripts/temporary-folder.ts'
+import { bootGuest } from '../src/microvm/guest.ts'
 import type { GuestParts } from '../src/microvm/guest-spec.ts'
 import type { Vm } from '../src/microvm/vm.ts'
 import { median, report } from './figure.ts'
@@ -14,7 +16,7 @@ const REACHED = 'bench: reached'
 const progress = (line: string) => void process.stderr.write(`${line}\n`)
 const image = await ensureImage({ form: 'disk', progress })
 
-await withPrivateFolder(async (folder) => {
+await withTemporaryFolder(tmpdir(), async (folder) => {
   const bareRoot = { path: makeBareRoot(folder), type: 'ext4' }
   const ours: number[] = []
   const bare: number[] = []
@@ -38,7 +40,7 @@ function partsOf(root: GuestParts['boot']['root']): Omit<GuestParts, 'link'> {
 
 /** Boots the image until its first RPC is answered. */
 async function agentBootMs(): Promise<number> {
-  return withPrivateFolder(async (folder) => {
+  return withTemporaryFolder(tmpdir(), async (folder) => {
     const begin = performance.now()
     const signal = AbortSignal.timeout(120_000)
     const guest = await bootGuest({
@@ -56,7 +58,7 @@ async function agentBootMs(): Promise<number> {
 
 /** Boots until the program in the agent's place has printed its line. */
 async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promise<number> {
-  return withPrivateFolder(async (folder) => {
+  return withTemporaryFolder(tmpdir(), async (folder) => {
     const begin = performance.now()
     let elapsed = 0
     const reached = new AbortController()

@@ -1,9 +1,8 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { tool } from '../scripts/apt/tool.ts'
 import { extractPackage } from '../scripts/apt.ts'
-import { cached } from '../scripts/cache.ts'
+import { cached, temporaryRoot } from '../scripts/cache.ts'
+import { withTemporaryFolder } from '../scripts/temporary-folder.ts'
 import { writeExt4 } from './file-systems.ts'
 import { containerPackages, fetchLocked, packageHashes } from './packages.ts'
 import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
@@ -21,17 +20,14 @@ export async function ensureContainerRoot(progress: (line: string) => void): Pro
   }
   const folder = await cached('container-root', inputs, async (target) => {
     progress('making the container root')
-    const unpacked = mkdtempSync(join(tmpdir(), 'microvm-container-'))
-    try {
+    await withTemporaryFolder(temporaryRoot, async (unpacked) => {
       for (const { path } of packages) await extractPackage(path, unpacked)
       const tree = await busyboxTree(join(unpacked, 'bin/busybox'))
       await writeExt4(join(target, 'container-root.ext4'), tree, {
         freeBytes: FREE_BYTES,
         label: 'container',
       })
-    } finally {
-      rmSync(unpacked, { recursive: true, force: true })
-    }
+    })
   })
   return join(folder, 'container-root.ext4')
 }

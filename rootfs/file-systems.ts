@@ -1,7 +1,8 @@
-import { mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { tool } from '../scripts/apt/tool.ts'
+import { temporaryRoot } from '../scripts/cache.ts'
+import { withTemporaryFolder } from '../scripts/temporary-folder.ts'
 import { writeFolder } from './folder.ts'
 import { completeTree, contentOf, type TreeEntry } from './tree.ts'
 
@@ -52,13 +53,10 @@ async function withFolder(
   entries: readonly TreeEntry[],
   use: (folder: string) => Promise<void>,
 ): Promise<void> {
-  const folder = mkdtempSync(join(tmpdir(), 'microvm-tree-'))
-  try {
+  await withTemporaryFolder(temporaryRoot, async (folder) => {
     writeFolder(folder, entries)
     await use(folder)
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
+  })
 }
 
 /** The size of all files together. */

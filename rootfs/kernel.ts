@@ -1,18 +1,9 @@
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { tool } from '../scripts/apt/tool.ts'
 import { extractPackage } from '../scripts/apt.ts'
-import { cached } from '../scripts/cache.ts'
+import { cached, temporaryRoot } from '../scripts/cache.ts'
+import { withTemporaryFolder } from '../scripts/temporary-folder.ts'
 import { loadOrder, parseModuleList, readModuleIndex } from './module-list.ts'
 import { fetchLocked, type KernelSuite, kernelMetapackage, packageHashes } from './packages.ts'
 
@@ -58,8 +49,7 @@ export async function kernelPackageOf(path: string): Promise<string> {
 }
 
 async function unpackKernel(deb: string, target: string): Promise<void> {
-  const temporary = mkdtempSync(join(tmpdir(), 'microvm-kernel-'))
-  try {
+  await withTemporaryFolder(temporaryRoot, async (temporary) => {
     await extractPackage(deb, temporary)
     // Modules lie below /lib in bookworm's packages and below /usr/lib since trixie's.
     const root = existsSync(join(temporary, 'lib')) ? temporary : join(temporary, 'usr')
@@ -67,9 +57,7 @@ async function unpackKernel(deb: string, target: string): Promise<void> {
     if (version === undefined) throw new Error(`${deb} holds no kernel modules`)
     await selectModules(root, target, version)
     copyFileSync(join(temporary, 'boot', `vmlinuz-${version}`), join(target, 'bzImage'))
-  } finally {
-    rmSync(temporary, { recursive: true, force: true })
-  }
+  })
 }
 
 /** Copies the listed modules and what they need from `from`/lib/modules to `to`, uncompressed and indexed. */

@@ -1,8 +1,8 @@
-import { existsSync, mkdtempSync, realpathSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import { extractPackage } from '../scripts/apt.ts'
-import { cached } from '../scripts/cache.ts'
+import { cached, temporaryRoot } from '../scripts/cache.ts'
+import { withTemporaryFolder } from '../scripts/temporary-folder.ts'
 import { nodeManifest, pinnedNode } from './agent-files.ts'
 import { treeOfFolder, writeFolder } from './folder.ts'
 import { libraryClosure } from './libraries.ts'
@@ -48,13 +48,10 @@ export async function userlandTree(progress: (line: string) => void): Promise<re
   const inputs = { files: [...recipe, nodeManifest], values: packageHashes(packages) }
   const folder = await cached('userland', inputs, async (target) => {
     progress('unpacking the packages of the guest image')
-    const unpacked = mkdtempSync(join(tmpdir(), 'microvm-userland-'))
-    try {
+    await withTemporaryFolder(temporaryRoot, async (unpacked) => {
       for (const { path } of packages) await extractPackage(path, unpacked)
       writeFolder(target, await selectFiles(unpacked))
-    } finally {
-      rmSync(unpacked, { recursive: true, force: true })
-    }
+    })
   })
   return treeOfFolder(folder, '')
 }

@@ -1,9 +1,11 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
 import { type AptWorld, aptFolder, openAptWorld, type Suite } from './apt/configuration.ts'
 import { type PackageVersion, parseStanzas } from './apt/stanzas.ts'
 import { tool } from './apt/tool.ts'
+import { temporaryRoot } from './cache.ts'
+import { withTemporaryFolder } from './temporary-folder.ts'
 
 /** A package file that was downloaded and whose signature chain was checked. */
 export interface FetchedPackage extends PackageVersion {
@@ -63,8 +65,7 @@ async function download(request: FetchRequest): Promise<Resolved> {
   const chosen = await choose(world, request)
   const what = chosen.size > 3 ? `${chosen.size} packages` : [...chosen.keys()].join(' ')
   request.progress(`fetching ${what} of Debian ${request.suite}`)
-  const temporary = mkdtempSync(join(world.folder, 'download-'))
-  try {
+  return await withTemporaryFolder(temporaryRoot, async (temporary) => {
     const exact = [...chosen.values()].map((version) => `${version.name}=${version.version}`)
     await world.run('apt-get', ['--quiet', 'download', ...exact], temporary)
     const entries = [...chosen].map(([wanted, version]) => {
@@ -73,9 +74,7 @@ async function download(request: FetchRequest): Promise<Resolved> {
       return [wanted, { ...version, file }] as const
     })
     return Object.fromEntries(entries)
-  } finally {
-    rmSync(temporary, { recursive: true, force: true })
-  }
+  })
 }
 
 async function refreshed({ suite, progress }: FetchRequest): Promise<AptWorld> {

@@ -18,8 +18,8 @@ const grpcEntryPoint = join(projectRoot, 'src/rpc/grpc/server.ts')
 const AGENT_SOURCES = ['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
 
 /**
- * Builds `build/agent`, unless it is built already: `agent.cjs` with its bundle and code cache, `grpc.cjs`, `node`, `addon.node`, `vminit` and
- * `descriptors.binpb`. Returns its path.
+ * Builds `build/agent`, unless it is built already: `agent.cjs` with its bundle and code cache, `grpc.cjs`, `node`,
+ * `addon.node`, `vminit` and `descriptors.binpb`. Returns its path.
  */
 export async function buildAgent(): Promise<string> {
   const native = await buildNative()
@@ -46,7 +46,7 @@ async function fillAgentFolder(target: string, native: NativeParts): Promise<voi
   copyFileSync(native.vminit, join(target, 'vminit'))
   copyFileSync(native.addon, join(target, 'addon.node'))
   copyFileSync(descriptors, join(target, 'descriptors.binpb'))
-  // The same from the temporary folder as from the final one beside it.
+  // The same from the temporary folder as from the final one, which lies as deep.
   symlinkSync(relative(target, pinnedNode), join(target, 'node'))
 }
 

@@ -1,20 +1,23 @@
 import { createHash } from 'node:crypto'
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
-  rmSync,
   statSync,
   utimesSync,
 } from 'node:fs'
 import { join, relative } from 'node:path'
+import { withTemporaryFolder } from './temporary-folder.ts'
 
 /** The top folder of the project. */
 export const projectRoot = join(import.meta.dirname, '..')
 /** Everything that is built lands below here; removing it is always safe. */
 export const buildRoot = join(projectRoot, 'build')
+/** For temporary folders of build steps: a result can be renamed from here to where it belongs. */
+export const temporaryRoot = join(buildRoot, 'tmp')
 const cacheRoot = join(buildRoot, 'cache')
 
 /** What a build step depends on: files or folders (by content) and plain values. */
@@ -25,7 +28,8 @@ export interface Inputs {
 
 /**
  * The folder `build/cache/NAME-HASH`, built by `build` when it is not there. `build` fills a temporary folder
- * that is renamed once it is complete, so a half-built result is never seen. The results of NAME that were used last are kept, the others removed.
+ * that is renamed once it is complete, so a half-built result is never seen. The results of NAME that were used last
+ * are kept, the others removed.
  */
 export async function cached(
   name: string,
@@ -34,21 +38,18 @@ export async function cached(
 ): Promise<string> {
   const target = join(cacheRoot, `${name}-${hashInputs(inputs)}`)
   if (existsSync(target)) return markUsed(target)
-  const temporary = `${target}.tmp-${process.pid}`
-  rmSync(temporary, { recursive: true, force: true })
-  mkdirSync(temporary, { recursive: true })
-  try {
-    await build(temporary)
+  mkdirSync(cacheRoot, { recursive: true })
+  await withTemporaryFolder(temporaryRoot, async (folder) => {
+    await build(folder)
+    chmodSync(folder, 0o755)
     try {
-      renameSync(temporary, target)
+      renameSync(folder, target)
     } catch (error) {
       // Somebody else built the same thing meanwhile: theirs is as good as ours.
       if (!existsSync(target)) throw error
     }
-  } finally {
-    rmSync(temporary, { recursive: true, force: true })
-  }
-  removeOld(name)
+  })
+  await removeOld(name)
   return target
 }
 
@@ -61,17 +62,18 @@ function markUsed(target: string): string {
   return target
 }
 
-function removeOld(name: string): void {
+async function removeOld(name: string): Promise<void> {
   const results = readdirSync(cacheRoot)
     .filter((entry) => entry.length === name.length + 17 && entry.startsWith(`${name}-`))
     .map((entry) => join(cacheRoot, entry))
-    .map((path) => ({ path, usedMs: statSync(path).mtimeMs }))
+    // Another process may remove the same ones at this moment.
+    .map((path) => ({ path, usedMs: statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
     .sort((a, b) => b.usedMs - a.usedMs)
   for (const { path } of results.slice(KEPT_RESULTS)) {
     // Out of sight first: a half-removed result must not be found either.
-    const removed = `${path}.removed-${process.pid}`
-    renameSync(path, removed)
-    rmSync(removed, { recursive: true, force: true })
+    await withTemporaryFolder(temporaryRoot, async (folder) => {
+      if (existsSync(path)) renameSync(path, join(folder, name))
+    })
   }
 }
 

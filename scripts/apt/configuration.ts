@@ -50,7 +50,7 @@ export async function openAptWorld(suite: Suite): Promise<AptWorld> {
     folder,
     archives,
     run: (command, args, cwd) =>
-      tool('flock', [join(folder, 'lock'), command, ...args], {
+      tool('flock', ['--no-fork', join(folder, 'lock'), command, ...args], {
         env,
         debianPackage: 'util-linux apt',
         ...(cwd === undefined ? {} : { cwd }),

@@ -6,7 +6,6 @@ import { chooseAcceleration } from './acceleration.ts'
 import { connectAgent } from './connect-agent.ts'
 import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
-import { makePrivateFolder, removePrivateFolder } from './private-folder.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
@@ -36,7 +35,7 @@ export interface Guest {
 export interface BootOptions {
   /** The machine; its link is chosen here. */
   readonly parts: Omit<GuestParts, 'link'>
-  /** The run's private folder, from {@link makePrivateFolder}. */
+  /** A folder of this run alone, which only this user can enter: it gets the sockets. */
   readonly folder: string
   readonly environment: RunnerEnvironment
   readonly progress: (line: string) => void
@@ -99,19 +98,6 @@ async function withinBootTime<T>(boot: (late: AbortSignal) => Promise<T>): Promi
     return await boot(late.signal)
   } finally {
     clearTimeout(timer)
-  }
-}
-
-/** Calls `use` with a private folder that is gone afterwards, also when the process exits in between. */
-export async function withPrivateFolder<T>(use: (folder: string) => Promise<T>): Promise<T> {
-  const folder = makePrivateFolder()
-  const remove = () => removePrivateFolder(folder)
-  process.once('exit', remove)
-  try {
-    return await use(folder)
-  } finally {
-    process.off('exit', remove)
-    remove()
   }
 }
 

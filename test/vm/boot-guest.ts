@@ -1,9 +1,10 @@
 import { existsSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { ensureContainerRoot, ensureImage, type ImageForm } from '../../rootfs/ensure-image.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
 import { bootGuest, type Guest } from '../../src/microvm/guest.ts'
 import { containerRootSource, type GuestParts } from '../../src/microvm/guest-spec.ts'
-import { makePrivateFolder, removePrivateFolder } from '../../src/microvm/private-folder.ts'
 import { type Agent, agentOf } from '../../src/microvm/run/container-session.ts'
 import type { Vm } from '../../src/microvm/vm.ts'
 import { clientFor, type ServiceClient } from '../../src/rpc/client.ts'
@@ -45,7 +46,7 @@ export function cannotBoot(): string | undefined {
 
 /** Boots a guest and waits until its agent answers. A failure shows the console. */
 export async function bootTestGuest(options: TestGuestOptions = {}): Promise<TestGuest> {
-  const folder = makePrivateFolder()
+  const folder = makeTemporaryFolder(tmpdir())
   let vm: Vm | undefined
   const consoleText = () => vm?.console.lines.join('\n') ?? ''
   const parts = await testParts(options)
@@ -62,7 +63,7 @@ export async function bootTestGuest(options: TestGuestOptions = {}): Promise<Tes
     })
     const stop = async () => {
       await guest.close()
-      removePrivateFolder(folder)
+      removeTemporaryFolder(folder)
     }
     return {
       guest,
@@ -74,7 +75,7 @@ export async function bootTestGuest(options: TestGuestOptions = {}): Promise<Tes
       stop,
     }
   } catch (error) {
-    removePrivateFolder(folder)
+    removeTemporaryFolder(folder)
     throw new Error(`the guest did not boot; its console:\n${consoleText()}`, { cause: error })
   }
 }

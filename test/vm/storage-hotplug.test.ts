@@ -1,12 +1,13 @@
 import { execFileSync } from 'node:child_process'
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ensureImage } from '../../rootfs/ensure-image.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
 import { chooseAcceleration } from '../../src/microvm/acceleration.ts'
 import { connectAgent } from '../../src/microvm/connect-agent.ts'
 import { guestSpec } from '../../src/microvm/guest-spec.ts'
-import { makePrivateFolder, removePrivateFolder } from '../../src/microvm/private-folder.ts'
 import { plugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { type Agent, agentOf } from '../../src/microvm/run/container-session.ts'
 import type { VmSpec } from '../../src/microvm/spec.ts'
@@ -20,7 +21,7 @@ const PORT = specKey('hot-plug-port')
 const silent = () => {}
 
 describe('storage in a guest', () => {
-  const folder = makePrivateFolder()
+  const folder = makeTemporaryFolder(tmpdir())
   const cleanUps: (() => Promise<void>)[] = []
   let vm: Vm
   let agent: Agent
@@ -39,7 +40,7 @@ describe('storage in a guest', () => {
 
   afterAll(async () => {
     for (const cleanUp of cleanUps.reverse()) await cleanUp()
-    removePrivateFolder(folder)
+    removeTemporaryFolder(folder)
   })
 
   it('tells after its time which disk did not come', async () => {

@@ -26,9 +26,12 @@ import { MICROVM_HELP, RUN_HELP } from './help.mjs'
 
 /** A mistake of whoever typed the command line: one sentence that says what to do. Exit status 2. */
 export class UsageError extends Error {
-  /** @param {string} message */
-  constructor(message) {
-    super(message)
+  /**
+   * @param {string} message
+   * @param {ErrorOptions} [options]
+   */
+  constructor(message, options) {
+    super(message, options)
     this.name = 'UsageError'
   }
 }
@@ -140,6 +143,7 @@ const VALUES = {
     options.machine = oneOf(flag, value, ['q35', 'pc', 'microvm'])
   },
   '--append': (options, value) => {
+    if (/[\n\0]/.test(value)) throw new UsageError('--append: the kernel command line is one line')
     options.append.push(value)
   },
   '--env': (options, value) => {

@@ -1,7 +1,6 @@
 import { mkdirSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { tool } from '../../../scripts/apt/tool.ts'
-import { messageOf } from '../../base/errors.ts'
 import { splitTag } from '../command-line/check-files.mjs'
 import { UsageError } from '../command-line/parse.mjs'
 import { type ImageConfig, isOciLayout, unpackLayout } from './oci-layout.ts'
@@ -22,11 +21,11 @@ const FREE_INODES = 16_384
  * Makes `--rootfs` a folder: a directory as it is, a tar archive unpacked, an OCI image layout (directory or tar)
  * unpacked by umoci. What is unpacked lands below `work`. Throws {@link UsageError} for what is none of these.
  */
-export async function openRoot(rootfs: string, work: string): Promise<RootFolder> {
+export async function openRoot(rootfs: string, work: string, signal: AbortSignal): Promise<RootFolder> {
   const { path, tag } = splitTag(rootfs)
-  const folder = statSync(path).isDirectory() ? resolve(path) : await unpackTar(path, work)
+  const folder = statSync(path).isDirectory() ? resolve(path) : await unpackTar(path, work, signal)
   if (isOciLayout(folder)) {
-    const { root, config } = await unpackLayout(folder, tag, join(work, 'bundle'))
+    const { root, config } = await unpackLayout({ layout: folder, tag, bundle: join(work, 'bundle'), signal })
     return { folder: root, config }
   }
   if (tag !== undefined)
@@ -35,9 +34,9 @@ export async function openRoot(rootfs: string, work: string): Promise<RootFolder
 }
 
 /** Packs a folder as an ext4 image at `image`, with owners, links and extended attributes as they are. */
-export async function packRoot(folder: string, image: string): Promise<void> {
-  const bytes = await diskUsage(folder, '--block-size=1')
-  const inodes = await diskUsage(folder, '--inodes')
+export async function packRoot(folder: string, image: string, signal: AbortSignal): Promise<void> {
+  const bytes = await diskUsage(folder, '--block-size=1', signal)
+  const inodes = await diskUsage(folder, '--inodes', signal)
   const size = Math.ceil((bytes * 1.1 + FREE_BYTES) / MEBIBYTE) * MEBIBYTE
   writeFileSync(image, '')
   truncateSync(image, size)
@@ -54,23 +53,27 @@ export async function packRoot(folder: string, image: string): Promise<void> {
     '-N',
     String(inodes + FREE_INODES),
   ]
-  await tool('mke2fs', [...options, '-d', folder, image], { debianPackage: 'e2fsprogs' })
+  await tool('mke2fs', [...options, '-d', folder, image], { debianPackage: 'e2fsprogs', signal })
 }
 
-async function unpackTar(path: string, work: string): Promise<string> {
+async function unpackTar(path: string, work: string, signal: AbortSignal): Promise<string> {
   const folder = join(work, 'unpacked')
   mkdirSync(folder, { mode: 0o755 })
   const keep = ['--numeric-owner', '--same-permissions', '--xattrs', '--xattrs-include=*']
   try {
     await tool('tar', ['--extract', '--file', resolve(path), '--directory', folder, ...keep], {
       debianPackage: 'tar',
+      signal,
     })
   } catch (error) {
-    throw new UsageError(`--rootfs ${path}: cannot be unpacked as a tar archive: ${messageOf(error)}`)
+    throw new UsageError(`--rootfs ${path}: neither a directory nor a tar archive that can be unpacked`, {
+      cause: error,
+    })
   }
   return folder
 }
 
-async function diskUsage(folder: string, unit: string): Promise<number> {
-  return Number.parseInt(await tool('du', ['--summarize', unit, folder], { debianPackage: 'coreutils' }), 10)
+async function diskUsage(folder: string, unit: string, signal: AbortSignal): Promise<number> {
+  const usage = await tool('du', ['--summarize', unit, folder], { debianPackage: 'coreutils', signal })
+  return Number.parseInt(usage, 10)
 }

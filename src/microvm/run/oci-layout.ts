@@ -21,13 +21,16 @@ export function isOciLayout(folder: string): boolean {
 }
 
 /** Unpacks one image of a layout below `bundle`: `root` is its root filesystem. Throws {@link UsageError} for its tag. */
-export async function unpackLayout(
-  layout: string,
-  tag: string | undefined,
-  bundle: string,
-): Promise<{ readonly root: string; readonly config: ImageConfig }> {
+export async function unpackLayout(options: {
+  readonly layout: string
+  readonly tag: string | undefined
+  readonly bundle: string
+  readonly signal: AbortSignal
+}): Promise<{ readonly root: string; readonly config: ImageConfig }> {
+  const { layout, tag, bundle, signal } = options
   const chosen = chooseTag(layout, tag)
-  await tool('umoci', ['unpack', '--image', `${layout}:${chosen}`, bundle], { debianPackage: 'umoci' })
+  const unpack = ['unpack', '--image', `${layout}:${chosen}`, bundle]
+  await tool('umoci', unpack, { debianPackage: 'umoci', signal })
   const unpacked = readJson(join(bundle, 'config.json'))
   const own = imageConfigOf(layout, chosen)
   return { root: join(bundle, 'rootfs'), config: mergeConfig(own, record(unpacked.process)) }

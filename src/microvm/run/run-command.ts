@@ -1,9 +1,12 @@
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ensureContainerRoot } from '../../../rootfs/ensure-image.ts'
+import { withTemporaryFolder } from '../../../scripts/temporary-folder.ts'
+import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { isFromUserSpace } from '../console-tail.ts'
-import { bootGuest, type Guest, type RunnerEnvironment, withPrivateFolder } from '../guest.ts'
+import { bootGuest, type Guest, type RunnerEnvironment } from '../guest.ts'
 import { containerRootSource, type GuestParts } from '../guest-spec.ts'
 import type { Vm } from '../vm.ts'
 import { bootFiles } from './boot-files.ts'
@@ -34,8 +37,8 @@ const POWER_OFF_GRACE_MS = 10_000
 /** Runs a container in a microVM of its own and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
   const { interruptions } = host
-  return await withPrivateFolder(async (folder) => {
-    const preparing = prepare(options, folder, host.reporter)
+  return await withTemporaryFolder(tmpdir(), async (folder) => {
+    const preparing = prepare(options, folder, host)
     const { parts, what } = await raceSignal(preparing, interruptions.signal)
     const timings = new Timings(() => performance.now())
     const status = await inGuest({ options, host, parts, what, timings, folder })
@@ -49,7 +52,7 @@ export async function runCommand(options: RunOptions, host: RunHost): Promise<nu
 async function prepare(
   options: RunOptions,
   folder: string,
-  reporter: Reporter,
+  { interruptions: { signal }, reporter }: RunHost,
 ): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
   const boot = await bootFiles(options, reporter.progress)
   const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, append } = options
@@ -58,11 +61,11 @@ async function prepare(
     const containerRoot = await ensureContainerRoot(reporter.progress)
     return { parts: { ...common, containerRoot }, what: whatToRun(options, undefined) }
   }
-  const root = await openRoot(options.rootfs, folder)
+  const root = await openRoot(options.rootfs, folder, signal)
   const what = whatToRun(options, root.config)
   reporter.detail(`packing ${options.rootfs}`)
   const containerRoot = join(folder, 'container-root.ext4')
-  await packRoot(root.folder, containerRoot)
+  await packRoot(root.folder, containerRoot, signal)
   return { parts: { ...common, containerRoot }, what }
 }
 
@@ -75,7 +78,7 @@ interface GuestRun {
   readonly folder: string
 }
 
-/** Boots the guest, runs the container and powers the guest off; the guest's console is shown when that fails. */
+/** Boots the guest, runs the container and powers the guest off; the guest's console is shown when the guest fails. */
 async function inGuest(run: GuestRun): Promise<number> {
   const { host, timings } = run
   let vm: Vm | undefined
@@ -107,9 +110,15 @@ async function inGuest(run: GuestRun): Promise<number> {
       await guest.close()
     }
   } catch (error) {
-    if (!host.interruptions.signal.aborted) throw new GuestFailure(error, vm?.console.lines ?? [])
-    throw host.interruptions.signal.reason
+    if (host.interruptions.signal.aborted) throw host.interruptions.signal.reason
+    if (vm === undefined || isAnswer(error)) throw error
+    throw new GuestFailure(error, vm.console.lines)
   }
+}
+
+/** Whether the agent itself said what is wrong: then its guest is well, and the console has nothing to add. */
+function isAnswer(error: unknown): boolean {
+  return error instanceof AgentError && error.code !== 'UNAVAILABLE' && error.code !== 'DEADLINE_EXCEEDED'
 }
 
 async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<number> {
@@ -144,7 +153,7 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
   return status
 }
 
-/** The microVM or the container could not be run. */
+/** The guest failed. */
 export class GuestFailure extends Error {
   /** The last lines of the guest's console. */
   readonly consoleLines: readonly string[]

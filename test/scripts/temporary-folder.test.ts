@@ -1,0 +1,42 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeEach, describe, expect, it } from 'vitest'
+import { withTemporaryFolder } from '../../scripts/temporary-folder.ts'
+
+const top = mkdtempSync(join(tmpdir(), 'temporary-folder-test-'))
+afterAll(() => rmSync(top, { recursive: true }))
+
+let parent: string
+beforeEach(() => {
+  parent = join(mkdtempSync(join(top, 'case-')), 'not-there-yet')
+})
+
+describe('withTemporaryFolder', () => {
+  it('takes the folder away, whatever happens to it', async () => {
+    await withTemporaryFolder(parent, async (folder) => writeFileSync(join(folder, 'file'), ''))
+    await withTemporaryFolder(parent, async (folder) => renameSync(folder, join(parent, 'result')))
+    const failed = withTemporaryFolder(parent, () => Promise.reject(new Error('no')))
+    await expect(failed).rejects.toThrow('no')
+    expect(readdirSync(parent)).toEqual(['result'])
+  })
+
+  it('takes it away when the process exits before its time', () => {
+    const script = `
+      import { withTemporaryFolder } from ${JSON.stringify(join(import.meta.dirname, '../../scripts/temporary-folder.ts'))}
+      await withTemporaryFolder(${JSON.stringify(parent)}, async () => process.exit(5))`
+    const { status } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+      encoding: 'utf8',
+    })
+    expect({ status, left: readdirSync(parent) }).toEqual({ status: 5, left: [] })
+  })
+
+  it('removes what a killed process left, and nothing else', async () => {
+    // Above the kernel's largest pid.
+    const names = ['microvm-4194305-abcdef', `microvm-${process.pid}-abcdef`, 'microvm-dist-abcdef']
+    for (const name of names) mkdirSync(join(parent, name), { recursive: true })
+    await withTemporaryFolder(parent, async () => {})
+    expect(names.map((name) => existsSync(join(parent, name)))).toEqual([false, true, true])
+  })
+})
