@@ -133,7 +133,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   it('says what cannot be started', async () => {
     const { status, stderr } = await runMicrovm(['/no/such/program'])
     expect(status).toBe(125)
-    expect(stderr).toContain('/no/such/program')
+    expect(stderr).toMatch(/^microvm: .*\/no\/such\/program.*\n$/)
   })
 
   it('runs the command of an OCI image as its user in its environment', async () => {

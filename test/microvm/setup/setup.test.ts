@@ -71,6 +71,7 @@ describe('./microvm', () => {
   it.each([
     [['fly'], 'unknown command fly'],
     [['run', '--fly'], 'unknown option --fly'],
+    [['run', '--append', 'a\nb'], '--append: the kernel command line is one line'],
     [['run', '--rootfs', '/nowhere/at/all'], '--rootfs /nowhere/at/all: no such file or directory'],
     [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],
     [['run', '--image', '/tmp'], '--image /tmp: give a raw disk image'],
