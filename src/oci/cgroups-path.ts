@@ -1,10 +1,13 @@
 /**
  * Where below the cgroup root a container's cgroup goes (behaviour spec, section D.6, cgroupfs only): always
  * absolute, because a runtime puts a relative path below its own cgroup. `slice:prefix:name`, the form meant for
- * systemd, becomes the folders `/slice/prefix/name`; without any path it is the container's id.
+ * systemd, becomes the folders `/slice/prefix/name`; a path that names nothing is the container's id: in the root cgroup a
+ * container would be one with the agent, and die with it.
  */
 export function cgroupsPath(requested: string, containerId: string): string {
-  if (requested === '') return `/${containerId}`
-  const names = requested.replaceAll(':', '/').split('/')
-  return `/${names.filter((name) => name !== '' && name !== '.' && name !== '..').join('/')}`
+  const names = requested
+    .replaceAll(':', '/')
+    .split('/')
+    .filter((name) => name !== '' && name !== '.' && name !== '..')
+  return `/${names.length === 0 ? containerId : names.join('/')}`
 }
