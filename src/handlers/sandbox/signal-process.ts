@@ -18,9 +18,9 @@ export async function signalProcess(context: SandboxContext, request: SignalProc
   }
   const found = context.containers.find(containerId, 'INVALID_ARGUMENT')
   const process = found.parts.processes.find(execId)
-  if (process.status !== undefined) return
   const sent = process === found.parts.init ? await signalForInit(context.os, found, signal) : signal
-  send(context.os, process.pid, sent)
+  // Only now: it may have ended meanwhile, and the number of a process that was reaped may be another's.
+  if (process.status === undefined) send(context.os, process.pid, sent)
 }
 
 /**

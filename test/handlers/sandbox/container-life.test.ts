@@ -227,6 +227,16 @@ describe('SignalProcess', () => {
     expect(sent(made)).toEqual([[1001, expected]])
   })
 
+  it('leaves a pid alone whose process ended while it was looked at', async () => {
+    const made = await machineWithContainer()
+    const signalled = made.handlers.signalProcess({ ...init, signal: SIGTERM }, PATIENT)
+    made.runtime.end(1001, { code: 0 })
+    // Another process that got the number.
+    made.os.system.processes.add(1001)
+    await signalled
+    expect(sent(made)).toEqual([])
+  })
+
   it('kills a first process that waits to be started', async () => {
     const { handlers } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), PATIENT)
