@@ -251,7 +251,7 @@ export interface System {
   readonly architecture: string
 }
 
-export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGUSR1' | 'SIGUSR2'
+export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGQUIT' | 'SIGUSR1' | 'SIGUSR2'
 
 /** Network interfaces of this network namespace. */
 export interface Network {

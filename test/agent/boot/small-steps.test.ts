@@ -2,8 +2,21 @@ import { describe, expect, it } from 'vitest'
 import { linkDevices } from '../../../src/agent/boot/device-links.ts'
 import { setHostname } from '../../../src/agent/boot/hostname.ts'
 import { loadDeviceDrivers } from '../../../src/agent/boot/modules.ts'
+import { prepareOwnProcess } from '../../../src/agent/boot/own-process.ts'
 import { prepareTransport } from '../../../src/agent/boot/transport.ts'
 import { bareGuest } from './guest.ts'
+
+describe('prepareOwnProcess', () => {
+  it.each(['SIGINT', 'SIGQUIT', 'SIGHUP'] as const)(
+    'lives through %s, which the console sends',
+    async (signal) => {
+      const { os, context } = await bareGuest()
+      await prepareOwnProcess(context)
+      os.system.receive(signal)
+      expect(os.system.endedBy).toBeUndefined()
+    },
+  )
+})
 
 describe('linkDevices', () => {
   it('replaces a link that points elsewhere', async () => {

@@ -12,6 +12,8 @@ export class FakeSystem implements System {
   openFileLimit: number | undefined
   umask: number | undefined
   hostname: string | undefined
+  /** The signal that ended the agent: one that it did not handle. */
+  endedBy: HandledSignal | undefined
   readonly #handlers = new Map<HandledSignal, Set<() => void>>()
 
   signal(pid: number, signal: number): void {
@@ -41,7 +43,9 @@ export class FakeSystem implements System {
 
   /** The agent itself gets a signal. */
   receive(signal: HandledSignal): void {
-    for (const handler of this.#handlers.get(signal) ?? []) handler()
+    const handlers = this.#handlers.get(signal) ?? new Set()
+    if (handlers.size === 0) this.endedBy = signal
+    for (const handler of handlers) handler()
   }
 }
 
