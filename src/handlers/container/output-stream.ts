@@ -8,6 +8,9 @@ const DRAIN_MS = 500
 /** What a pipe or pty holds unless it was made larger. */
 const DEFAULT_CAPACITY_BYTES = 65_536
 
+/** What a process may make its pipe hold (`/proc/sys/fs/pipe-max-size`). */
+const MAX_CAPACITY_BYTES = 1_048_576
+
 const NOTHING = new Uint8Array(0)
 
 /**
@@ -23,7 +26,7 @@ export class OutputStream {
   /** Aborted when no more output is waited for: what is there is the rest. */
   readonly #final = new AbortController()
   #processEnded = false
-  /** How much may still come once it is final. More than a pipe holds was written by others later. */
+  /** How much may still come once it is final. More than its pipe can hold was written by others later. */
   #restBytes: number
   #ended = false
   #closed = false
@@ -37,7 +40,8 @@ export class OutputStream {
     this.#clock = os.clock
     this.#fd = fd
     this.#capacityBytes = Math.max(capacityBytes, DEFAULT_CAPACITY_BYTES)
-    this.#restBytes = this.#capacityBytes
+    // The kernel rounds a pipe's size up, to less than its double.
+    this.#restBytes = Math.max(2 * this.#capacityBytes, MAX_CAPACITY_BYTES)
   }
 
   get isClosed(): boolean {
