@@ -5,11 +5,15 @@ import type { Os } from '../../os/os.ts'
 const ROOT = '/sys/fs/cgroup'
 const SIGKILL = 9
 
+/** How long killed processes may take to leave a cgroup, and how often it is looked whether they have. */
+const LEAVE_MS = 2000
+const LOOK_MS = 10
+
 /** A container's cgroup: the only sure list of its processes, however they forked and whatever namespaces they have. */
 export interface Cgroup {
   /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
   killAll(): Promise<void>
-  /** Removes it and all below it, after its processes are gone. Throws when one is left. */
+  /** Removes it and all below it once its processes, which were killed, have left. Throws when one stays. */
   remove(): Promise<void>
 }
 
@@ -110,7 +114,21 @@ async function pidsBelow(os: Os, folder: string): Promise<number[]> {
 async function removeBelow(os: Os, folder: string): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
   for (const child of await foldersIn(os, folder)) await removeBelow(os, child)
-  await os.files.removeDirectory(folder)
+  await removeWhenEmpty(os, folder)
+}
+
+/** A process leaves its cgroup a moment after it was killed; on v1 nothing tells when. */
+async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<void> {
+  const givenUpMs = clock.monotonicMs() + LEAVE_MS
+  for (;;) {
+    try {
+      await files.removeDirectory(folder)
+      return
+    } catch (error) {
+      if (errnoOf(error) !== 'EBUSY' || clock.monotonicMs() >= givenUpMs) throw error
+    }
+    await clock.sleep(LOOK_MS)
+  }
 }
 
 async function foldersIn(os: Os, folder: string): Promise<string[]> {

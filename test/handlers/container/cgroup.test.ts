@@ -1,6 +1,7 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { silentLogger } from '../../../src/base/log.ts'
 import { cgroupAt, usesCgroupV2 } from '../../../src/handlers/container/cgroup.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
 
 const V1 = '/sys/fs/cgroup/freezer/pod/c1'
@@ -79,6 +80,37 @@ describe('remove', () => {
     await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
     expect(await os.files.list('/sys/fs/cgroup/memory/pod')).toEqual([])
     expect(await os.files.list('/sys/fs/cgroup/freezer/pod')).toEqual([])
+  })
+})
+
+describe('remove, while killed processes are still leaving', () => {
+  async function busyMachine() {
+    const os = await machine({})
+    await os.files.makeDirectories(V2)
+    const busy = { is: true }
+    const removeDirectory = os.files.removeDirectory.bind(os.files)
+    os.files.removeDirectory = async (path) => {
+      if (busy.is) throw kernelError('rmdir', path, 'EBUSY')
+      await removeDirectory(path)
+    }
+    return { os, busy, removed: cgroupAt(os, '/pod/c1', true, silentLogger()).remove() }
+  }
+
+  it('tries again until they have left', async () => {
+    const { os, busy, removed } = await busyMachine()
+    await vi.waitUntil(() => os.clock.sleeping === 1)
+    busy.is = false
+    os.clock.advance(1000)
+    await removed
+    expect(await os.files.list('/sys/fs/cgroup/pod')).toEqual([])
+  })
+
+  it('throws in the end when one stays', async () => {
+    const { os, removed } = await busyMachine()
+    const refused = expect(removed).rejects.toMatchObject({ errno: 'EBUSY' })
+    await vi.waitUntil(() => os.clock.sleeping === 1)
+    os.clock.advance(60_000)
+    await refused
   })
 })
 
