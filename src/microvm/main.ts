@@ -13,6 +13,8 @@ process.exit(await main(process.argv.slice(2)))
 async function main(argv: readonly string[]): Promise<number> {
   const interruptions = new Interruptions()
   interruptions.listen()
+  // Whoever writes is told by the write; without a listener it would end the process besides.
+  for (const output of [process.stdout, process.stderr]) output.on('error', () => {})
   try {
     const commandLine = parseCommandLine(argv)
     if (commandLine.kind === 'help') {

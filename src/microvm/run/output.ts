@@ -5,6 +5,9 @@ import type { Agent } from './container-session.ts'
 /** One ReadStdout or ReadStderr asks for so much at once. */
 const READ_BYTES = 1 << 20
 
+/** What a write meets when the reader has gone, and every write after it. */
+const CLOSED: readonly string[] = ['EPIPE', 'ERR_STREAM_DESTROYED']
+
 /** Thrown when nobody reads our own output any more. */
 export class OutputClosed extends Error {}
 
@@ -30,7 +33,7 @@ async function writeWhole(target: Writable, data: Uint8Array | string): Promise<
   const written = Promise.withResolvers<void>()
   target.write(data, (error) => {
     if (error === null || error === undefined) written.resolve()
-    else if (errnoOf(error) === 'EPIPE' || target.destroyed) written.reject(new OutputClosed())
+    else if (CLOSED.includes(errnoOf(error) ?? '')) written.reject(new OutputClosed())
     else written.reject(new AgentError('INTERNAL', `cannot write the output: ${error.message}`))
   })
   await written.promise
