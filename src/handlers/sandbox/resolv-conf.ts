@@ -1,5 +1,6 @@
+import { dirname } from 'node:path/posix'
 import type { UndoList } from '../../base/undo.ts'
-import type { Os } from '../../os/os.ts'
+import type { Files, Os } from '../../os/os.ts'
 
 const RESOLV_CONF = '/etc/resolv.conf'
 
@@ -19,6 +20,17 @@ export async function setResolvConf(
   const source = `${sharedRoot}/sandbox/resolv.conf`
   await os.files.makeDirectories(`${sharedRoot}/sandbox`)
   await os.files.write(source, lines.join('\n'), { mode: 0o644 })
-  await os.mounts.mount({ source, target: RESOLV_CONF, type: '', flags: ['bind'], data: '' })
-  undo.add('resolv.conf', () => os.mounts.unmount(RESOLV_CONF, { detach: true }))
+  const target = await linkedFile(os.files, RESOLV_CONF)
+  await os.mounts.mount({ source, target, type: '', flags: ['bind'], data: '' })
+  undo.add('resolv.conf', () => os.mounts.unmount(target, { detach: true }))
+}
+
+/** The file at the end of the links that `path` may be: a mount follows them, an unmount does not. */
+async function linkedFile(files: Files, path: string): Promise<string> {
+  let place = path
+  while ((await files.lstat(place))?.kind === 'symlink') {
+    const target = await files.readLink(place)
+    place = target.startsWith('/') ? target : `${dirname(place)}/${target}`
+  }
+  return place
 }

@@ -60,6 +60,21 @@ describe('CreateSandbox', () => {
     })
   })
 
+  it.each(['/run/resolver/resolv.conf', '../run/resolver/resolv.conf'])(
+    'binds them over the file that resolv.conf links to by %s, and takes that away again',
+    async (link) => {
+      const { os, handlers } = await machine()
+      await os.files.put('/run/resolver/resolv.conf', '')
+      await os.files.removeFile('/etc/resolv.conf')
+      await os.files.symlink(link, '/etc/resolv.conf')
+      await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), PATIENT)
+      const targets = os.mounts.requests.map(({ target }) => target)
+      expect(targets).toContain(link.startsWith('/') ? link : `/etc/${link}`)
+      await handlers.destroySandbox({}, PATIENT)
+      expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
+    },
+  )
+
   it('does nothing about dns in a guest without resolv.conf', async () => {
     const { os, handlers } = await machine()
     await os.files.removeFile('/etc/resolv.conf')
