@@ -7,6 +7,8 @@ export interface Figure {
   readonly floor: number
   /** The greatest ratio of value to floor that is wanted. */
   readonly limit: number
+  /** Medians of the parts of `value`, in its unit. */
+  readonly phases?: Readonly<Record<string, number>>
 }
 
 /** Prints a figure as one JSON line. A missed limit is told, never asserted. */
