@@ -32,11 +32,14 @@ export function holdsAll(wanted, present) {
 }
 
 /**
- * `npm ci`. Throws with the end of npm's output.
+ * `npm ci`. Throws with the end of npm's output. It does not outlive this process, whose end gives the lock of the
+ * set-up back: the next npm would meet it in node_modules.
  * @param {string} project
  */
 export function installNodeModules(project) {
-  const result = quietly('npm', ['ci', '--no-audit', '--no-fund'], { cwd: project })
+  const result = quietly('setpriv', ['--pdeathsig', 'KILL', '--', 'npm', 'ci', '--no-audit', '--no-fund'], {
+    cwd: project,
+  })
   if (!result.ok) throw new Error(`npm ci failed:\n${result.output}`)
 }
 

@@ -50,7 +50,8 @@ export interface BootOptions {
  */
 export async function bootGuest(options: BootOptions): Promise<Guest> {
   const { environment, folder, parts, progress, signal } = options
-  const link = await openLink({ folder, override: environment.MICROVM_VSOCK, progress })
+  const opening = openLink({ folder, override: environment.MICROVM_VSOCK, progress })
+  const link = await linkUnlessAborted(opening, signal)
   try {
     const vm = await startVm(guestSpec({ ...parts, link }), accelerationHere(environment.MICROVM_ACCEL))
     try {
@@ -67,6 +68,19 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
     }
   } catch (error) {
     await link.close()
+    throw error
+  }
+}
+
+/** Opening a link may fetch the daemon: nobody who ends the run waits for that, and a link that comes late is closed. */
+async function linkUnlessAborted(opening: Promise<GuestLink>, signal: AbortSignal): Promise<GuestLink> {
+  try {
+    return await raceSignal(opening, signal)
+  } catch (error) {
+    opening.then(
+      (link) => link.close(),
+      () => {},
+    )
     throw error
   }
 }
