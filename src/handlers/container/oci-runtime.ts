@@ -79,6 +79,12 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   }
 }
 
+/** What a shell, and `vminit tool` too, exits with instead of running a program. */
+const NEVER_RAN: ReadonlyMap<number, string> = new Map([
+  [126, 'cannot be executed'],
+  [127, 'is missing, or a library of it'],
+])
+
 interface Launch {
   readonly verb: 'create' | 'exec'
   readonly id: string
@@ -149,8 +155,11 @@ class RuntimeCalls {
     const general = ['--root', `${root}/state`, '--log', log, '--log-format', 'json', ...cgroups]
     const result: ToolResult = await this.#os.tools.run([binary, ...general, ...args], options)
     if (result.exitCode === 0) return
-    const text = await this.#os.files.readText(log).catch(() => '')
-    throw runtimeError(`${kind} ${args[0] ?? ''}`, result, text)
+    const text = await this.#os.files.readText(log).catch(() => undefined)
+    // A runtime makes its log before all else. Where the container has stderr, only the status tells that none ran.
+    const neverRan = text === undefined ? NEVER_RAN.get(result.exitCode) : undefined
+    if (neverRan !== undefined) throw new AgentError('INTERNAL', `the OCI runtime ${binary} ${neverRan}`)
+    throw runtimeError(`${kind} ${args[0] ?? ''}`, result, text ?? '')
   }
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
