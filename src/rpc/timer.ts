@@ -7,6 +7,3 @@ export const startTimer: StartTimer = (ms, callback) => {
   timer.unref()
   return () => clearTimeout(timer)
 }
-
-/** The longest time a timer can hold (2^31 − 1 ms, 24 days); Node fires a longer one at once. */
-export const LONGEST_TIMER_MS = 2 ** 31 - 1

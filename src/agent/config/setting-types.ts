@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { LogLevel } from '../../base/log.ts'
+import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 
 /**
  * How one kind of value is read. A reader returns `undefined` when the text or value says nothing (the setting
@@ -16,9 +17,6 @@ export interface SettingType<T> {
   /** The value as a user would write it. */
   show(value: T): string
 }
-
-/** Node's timers take at most 2^31-1 ms (24 days); a longer time-out waits as long as that. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1
 
 const LEVELS: Readonly<Record<string, LogLevel>> = {
   fatal: 'critical',

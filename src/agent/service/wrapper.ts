@@ -1,5 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
+import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { cancelled, deadlineExceeded, raceSignal } from '../../base/signals.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import type { Entry, Gate, MessageType } from './entry.ts'
@@ -111,8 +112,7 @@ function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; reado
 }
 
 function timerOf(timeoutMs: number | undefined, expired: () => void): NodeJS.Timeout | undefined {
-  // Node fires a longer timer at once; 2^31-1 ms are 24 days.
-  return timeoutMs === undefined ? undefined : setTimeout(expired, Math.min(timeoutMs, 2 ** 31 - 1))
+  return timeoutMs === undefined ? undefined : setTimeout(expired, Math.min(timeoutMs, LONGEST_TIMER_MS))
 }
 
 /** The ids that a log line may carry: never environment, arguments or data. */

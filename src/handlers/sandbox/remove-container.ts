@@ -1,4 +1,5 @@
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { raceSignal } from '../../base/signals.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
 import type { Container, ContainerParts } from '../container/container.ts'
@@ -6,9 +7,6 @@ import { unknownContainer } from '../container/registry.ts'
 import type { SandboxContext } from './context.ts'
 
 const SIGKILL = 9
-
-/** The longest a timer can be set to. */
-const MAX_TIMER_MS = 2 ** 31 - 1
 
 interface Removal {
   readonly context: SandboxContext
@@ -87,7 +85,7 @@ async function inTime(
 ): Promise<void> {
   if (seconds === 0) return work
   const done = new AbortController()
-  const late = os.clock.sleep(Math.min(seconds * 1000, MAX_TIMER_MS), done.signal).then(() => {
+  const late = os.clock.sleep(Math.min(seconds * 1000, LONGEST_TIMER_MS), done.signal).then(() => {
     const text = `remove container ${containerId}: ETIME: not ended within ${seconds} s`
     throw new AgentError('INTERNAL', text, { errno: 'ETIME' })
   })

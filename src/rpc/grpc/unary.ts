@@ -1,8 +1,8 @@
 import type { Server, ServerWritableStream } from '@grpc/grpc-js'
 import { messageOf, StatusCode } from '../../base/errors.ts'
+import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { cancelled, deadlineExceeded } from '../../base/signals.ts'
 import type { Method, Outcome } from '../method.ts'
-import { LONGEST_TIMER_MS } from '../timer.ts'
 
 /** Serves one method, whose messages stay encoded. */
 export function serveUnary(server: Server, name: string, method: Method, peer: string): void {

@@ -1,7 +1,8 @@
 import type { Duplex } from 'node:stream'
 import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
+import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { deadlineExceeded } from '../../base/signals.ts'
-import { LONGEST_TIMER_MS, startTimer } from '../timer.ts'
+import { startTimer } from '../timer.ts'
 import {
   FRAME_HEADER_BYTES,
   type FrameHeader,

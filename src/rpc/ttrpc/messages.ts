@@ -1,5 +1,5 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
-import { LONGEST_TIMER_MS } from '../timer.ts'
+import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
 // The messages ttRPC itself adds around a call (behaviour spec, B.2). Unknown fields, and the metadata of a request
