@@ -25,6 +25,9 @@ export function checkSpec(spec: VmSpec): void {
     }
     if ('slot' in device && spec.board.machine !== 'microvm') checkSlot(key, device.slot, slots)
     checkDevice(key, device)
+    if (device.kind === 'disk' && device.interface === 'nvme' && spec.board.machine === 'microvm') {
+      refuse(key, 'machine microvm has no PCI, which NVMe disks need')
+    }
   }
   for (const key of unused.keys()) refuse(key, 'no device uses this backend')
   const { commandLine, memoryMib, cpus } = spec.board

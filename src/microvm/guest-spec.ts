@@ -10,8 +10,9 @@ export interface GuestParts {
   /** Kernel, initrd, and the guest's own root disk unless the initrd is the root. */
   readonly boot: {
     readonly kernel: string
-    readonly initrd: string
-    readonly root: { readonly path: string; readonly type: string } | undefined
+    /** Not needed by a kernel that can mount the root disk by itself. */
+    readonly initrd: string | undefined
+    readonly root: RootDisk | undefined
   }
   /** Image of the container's root filesystem; the guest may write, and nothing of it is kept. */
   readonly containerRoot: string | undefined
@@ -20,6 +21,15 @@ export interface GuestParts {
   readonly append: readonly string[]
   /** Devices and backends besides; their PCI slots begin at 6. */
   readonly extra?: Pick<VmSpec, 'devices' | 'backends'>
+}
+
+/** The guest's own root. */
+export interface RootDisk {
+  readonly path: string
+  /** The file system in it. */
+  readonly type: string
+  /** virtio-blk where it is left out. */
+  readonly interface?: 'virtio-blk' | 'nvme'
 }
 
 /** PCI slots on the first bus, the same for every guest. */
@@ -50,9 +60,10 @@ export function guestSpec(parts: GuestParts): VmSpec {
   })
   add(KEYS.link, link.device(SLOTS.link, KEYS.linkBackend), KEYS.linkBackend, link.backend)
   if (boot.root !== undefined) {
+    const { interface: kind = 'virtio-blk' } = boot.root
     add(
       KEYS.root,
-      { kind: 'disk', slot: SLOTS.root, serial: 'root', backend: KEYS.rootBackend },
+      { kind: 'disk', interface: kind, slot: SLOTS.root, serial: 'root', backend: KEYS.rootBackend },
       KEYS.rootBackend,
       { kind: 'file', path: boot.root.path, access: boot.root.type === 'erofs' ? 'read-only' : 'scratch' },
     )
@@ -84,10 +95,16 @@ export function containerRootSource(parts: Pick<GuestParts, 'machine' | 'boot'>)
 }
 
 function commandLine({ boot, link, append, memoryMib }: GuestParts): string {
-  const root = boot.root === undefined ? [] : ['root=/dev/vda', `rootfstype=${boot.root.type}`, 'ro']
+  const root =
+    boot.root === undefined ? [] : [`root=${nameOf(boot.root)}`, `rootfstype=${boot.root.type}`, 'ro']
   // A panic ends QEMU (-no-reboot) after its text, instead of hanging.
   const general = ['console=ttyS0', 'quiet', 'panic=-1', keepFree(memoryMib)]
   return [...general, ...root, ...link.commandLine, ...append].join(' ')
+}
+
+/** The root disk as the guest names it: always the first of its kind. */
+function nameOf(root: RootDisk): string {
+  return root.interface === 'nvme' ? '/dev/nvme0n1' : '/dev/vda'
 }
 
 /**

@@ -1,4 +1,4 @@
-import { accessSync, constants, readFileSync } from 'node:fs'
+import { constants, readFileSync } from 'node:fs'
 import { AgentError } from '../base/errors.ts'
 import { raceSignal } from '../base/signals.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
@@ -6,6 +6,7 @@ import { chooseAcceleration } from './acceleration.ts'
 import { connectAgent } from './connect-agent.ts'
 import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
+import { hasAccess } from './has-access.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
@@ -124,16 +125,7 @@ async function closeAll(vm: Vm, connection: TtrpcClient, link: GuestLink): Promi
 function accelerationHere(override: string | undefined): ReturnType<typeof chooseAcceleration> {
   return chooseAcceleration({
     cpuinfo: readFileSync('/proc/cpuinfo', 'utf8'),
-    kvmUsable: isUsable('/dev/kvm'),
+    kvmUsable: hasAccess('/dev/kvm', constants.R_OK | constants.W_OK),
     override,
   })
-}
-
-function isUsable(path: string): boolean {
-  try {
-    accessSync(path, constants.R_OK | constants.W_OK)
-    return true
-  } catch {
-    return false
-  }
 }

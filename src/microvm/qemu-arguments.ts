@@ -56,7 +56,7 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
     case 'disk':
       return [
         ...['-drive', driveOption(device.backend, fileBackend(spec, device))],
-        ...['-device', `${virtio(machine, 'virtio-blk', device.slot)},id=${id},${diskProperties(device)}`],
+        ...['-device', `${diskModel(machine, device)},id=${id},${diskProperties(device)}`],
       ]
     case 'nic':
       return [
@@ -102,6 +102,10 @@ function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsoc
 /** `virtio-blk-pci,addr=…` on a PCI machine, `virtio-blk-device` on virtio-mmio. */
 function virtio(machine: Machine, model: string, slot: number): string {
   return machine === 'microvm' ? `${model}-device` : `${model}-pci,addr=${hex(slot)}`
+}
+
+function diskModel(machine: Machine, { interface: kind, slot }: DiskDevice): string {
+  return kind === 'nvme' ? `nvme,addr=${hex(slot)}` : virtio(machine, 'virtio-blk', slot)
 }
 
 function diskProperties(device: DiskDevice): string {

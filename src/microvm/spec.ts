@@ -30,9 +30,14 @@ export interface Board {
 /** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */
 export type Device = DiskDevice | NicDevice | VsockDevice | SerialDevice | FirmwareDevice | RootPortDevice
 
-/** A virtio-blk disk. On machine `microvm` disks are named vda, vdb … in their order in the spec. */
+/**
+ * A disk. virtio-blk ones are named vda, vdb …, on machine `microvm` in their order in the spec; NVMe ones, which need
+ * PCI, are namespace 1 of nvme0, nvme1 ….
+ */
 export interface DiskDevice {
   readonly kind: 'disk'
+  /** virtio-blk where it is left out. Debian's kernels have NVMe built in, so they mount such a root without an initrd. */
+  readonly interface?: 'virtio-blk' | 'nvme'
   readonly slot: number
   /** Up to 20 characters, shown in /sys/block/…/serial. */
   readonly serial: string

@@ -5,7 +5,7 @@ import type { QmpClient } from './client.ts'
 /** A disk to plug into a running machine. */
 export interface HotDisk {
   readonly key: SpecKey
-  readonly device: DiskDevice
+  readonly device: DiskDevice & { readonly interface?: 'virtio-blk' }
   readonly backend: FileBackend & { readonly access: 'read-only' | 'read-write' }
   /** The root port it goes into (machine `q35`), or undefined for the first bus (machine `pc`, at its `slot`). */
   readonly rootPort: SpecKey | undefined

@@ -40,12 +40,12 @@ export async function unpackLayout(options: {
 export function chooseTag(layout: string, asked: string | undefined): string {
   const tags = manifestsOf(layout).map(tagOf)
   const known = tags.filter((tag) => tag !== undefined)
+  const [only] = known
+  if (only === undefined) throw new UsageError(`--rootfs ${layout}: none of its images has a tag`)
   if (asked !== undefined) {
     if (known.includes(asked)) return asked
     throw new UsageError(`--rootfs ${layout}: no image is tagged ${asked}: it has ${known.join(', ')}`)
   }
-  const [only] = known
-  if (only === undefined) throw new UsageError(`--rootfs ${layout}: none of its images has a tag`)
   if (known.length === 1) return only
   throw new UsageError(
     `--rootfs ${layout}: it has several images: choose one as ${layout}:TAG of ${known.join(', ')}`,

@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process'
-import { accessSync, constants } from 'node:fs'
+import { constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { extractPackage, fetchPackages } from '../../../scripts/apt.ts'
 import { cached } from '../../../scripts/cache.ts'
 import { AgentError } from '../../base/errors.ts'
+import { hasAccess } from '../has-access.ts'
 
 const PROGRAM = 'vhost-device-vsock'
 
@@ -13,7 +14,7 @@ const PROGRAM = 'vhost-device-vsock'
  */
 export async function findVsockDaemon(progress: (line: string) => void): Promise<string> {
   const installed = (process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, PROGRAM))
-  const found = installed.find(isExecutable)
+  const found = installed.find((path) => hasAccess(path, constants.X_OK))
   if (found !== undefined) return found
   const [fetched] = await fetchPackages({ suite: 'sid', packages: [PROGRAM], progress })
   if (fetched === undefined) throw new AgentError('UNAVAILABLE', `Debian sid gave no package ${PROGRAM}`)
@@ -30,13 +31,4 @@ function checkItStarts(program: string): void {
   if (result.status === 0) return
   const reason = result.error?.message ?? result.stderr.trim()
   throw new AgentError('UNAVAILABLE', `${PROGRAM} of Debian sid does not start on this machine: ${reason}`)
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK)
-    return true
-  } catch {
-    return false
-  }
 }

@@ -1,5 +1,6 @@
-import { accessSync, constants } from 'node:fs'
+import { constants } from 'node:fs'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { hasAccess } from '../has-access.ts'
 import { type VsockKind, vsockCandidates } from './choose-vsock.ts'
 import { findVsockDaemon } from './find-daemon.ts'
 import type { GuestLink } from './guest-link.ts'
@@ -21,7 +22,8 @@ export interface LinkHost {
  * override it tries that way alone.
  */
 export async function openLink(host: LinkHost): Promise<GuestLink> {
-  const candidates = vsockCandidates({ override: host.override, vhostUsable: canOpen('/dev/vhost-vsock') })
+  const vhostUsable = hasAccess('/dev/vhost-vsock', constants.R_OK | constants.W_OK)
+  const candidates = vsockCandidates({ override: host.override, vhostUsable })
   const reasons: string[] = []
   for (const kind of candidates) {
     try {
@@ -45,14 +47,5 @@ async function openKind(kind: VsockKind, host: LinkHost): Promise<GuestLink> {
       return await tcpLink()
     default:
       return kind satisfies never
-  }
-}
-
-function canOpen(path: string): boolean {
-  try {
-    accessSync(path, constants.R_OK | constants.W_OK)
-    return true
-  } catch {
-    return false
   }
 }
