@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { constants } from 'node:os'
-import { AgentError } from '../base/errors.ts'
+import { AgentError, errnoOf } from '../base/errors.ts'
 import { BoundedText } from './bounded-text.ts'
 import { fromNodeError } from './errors.ts'
 import type { ToolResult, Tools } from './os.ts'
@@ -89,7 +89,12 @@ function later(action: () => void): void {
 function killGroup(child: ChildProcess): void {
   // Once it has exited its number may be somebody else's.
   if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return
-  process.kill(-child.pid, 'SIGKILL')
+  try {
+    process.kill(-child.pid, 'SIGKILL')
+  } catch (error) {
+    // Reaped, but its exit not told yet: several that end together are reaped first, then told one by one.
+    if (errnoOf(error) !== 'ESRCH') throw error
+  }
 }
 
 /** `vminit tool` says on stderr why it could not run a program, and exits as a shell would. */

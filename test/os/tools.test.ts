@@ -1,8 +1,18 @@
-import { existsSync, mkdtempSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../scripts/build-native.ts'
+import { messageOf } from '../../src/base/errors.ts'
 import type { Tools } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
 import { linuxTools } from '../../src/os/tools.ts'
@@ -20,6 +30,19 @@ function shell(script: string, options?: Parameters<Tools['run']>[1]) {
   return tools.run(['/bin/sh', '-c', script], options)
 }
 
+/** The loop learns of no exit meanwhile. */
+function blockUntilChildrenAreZombies(): void {
+  for (const pid of childrenOfThisProcess()) {
+    while (!readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z '));
+  }
+}
+
+function childrenOfThisProcess(): string[] {
+  const threads = readdirSync('/proc/self/task')
+  const lists = threads.map((thread) => readFileSync(`/proc/self/task/${thread}/children`, 'utf8'))
+  return lists.flatMap((list) => list.split(' ').filter((pid) => pid !== ''))
+}
+
 describe('linuxTools', () => {
   it('gives exit code and both outputs', async () => {
     expect(await shell('echo out; echo err >&2; exit 7')).toEqual({
@@ -31,6 +54,19 @@ describe('linuxTools', () => {
 
   it('gives 128 and the signal for a program that a signal ended', async () => {
     expect((await shell('kill -SEGV $$')).exitCode).toBe(139)
+  })
+
+  it('kills nothing when it is interrupted while the exit of the program is being told', async () => {
+    const nothing = openSync('/dev/null', 'r+')
+    const interrupt = new AbortController()
+    const stdio = [nothing, nothing, nothing] as const
+    const first = shell('exit 0', { stdio }).then(() => interrupt.abort(new Error('interrupted')))
+    const second = shell('exit 0', { stdio, signal: interrupt.signal }).catch(messageOf)
+    // Both exits are then told one after the other, with the interruption in between.
+    blockUntilChildrenAreZombies()
+    await first
+    expect(await second).toBe('interrupted')
+    closeSync(nothing)
   })
 
   it('feeds stdin, and gives an empty one otherwise', async () => {
