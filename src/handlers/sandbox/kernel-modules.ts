@@ -9,11 +9,11 @@ export async function loadKernelModules(
   signal: AbortSignal,
 ): Promise<void> {
   for (const { name, parameters } of modules) {
-    // modprobe would take a name with a leading dash for an option.
+    // No module is called so; parameters that begin with a dash are kept from being options by the `--`.
     if (name === '' || name.startsWith('-')) {
       throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`)
     }
-    const result = await os.tools.run(['/sbin/modprobe', '-v', name, ...parameters], { signal })
+    const result = await os.tools.run(['/sbin/modprobe', '-v', '--', name, ...parameters], { signal })
     if (result.exitCode !== 0) {
       const text = `load_kernel_module return code: ${result.exitCode} for ${name}: ${result.stderr.trim()}`
       throw new AgentError('INTERNAL', text)

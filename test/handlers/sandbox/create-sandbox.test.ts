@@ -24,8 +24,8 @@ describe('CreateSandbox', () => {
       .map(({ argv }) => argv)
       .filter(([program]) => program === '/sbin/modprobe')
     expect(modprobes.map((argv) => argv.slice(1))).toEqual([
-      ['-v', 'loop', 'max_loop=4'],
-      ['-v', 'fuse'],
+      ['-v', '--', 'loop', 'max_loop=4'],
+      ['-v', '--', 'fuse'],
     ])
   })
 
