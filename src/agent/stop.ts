@@ -26,23 +26,37 @@ export async function stopRequested(
   return reason.promise
 }
 
-/**
- * Stops in good order: the sandbox first, then the connections once their calls are answered, then the machine (in a
- * guest) or the process. Resolves with the exit status.
- */
-export async function stopAgent(agent: {
-  readonly os: Pick<Os, 'supervisor'>
+/** What stopping needs. */
+interface Stopping {
+  readonly os: Pick<Os, 'supervisor' | 'system'>
   readonly log: Logger
   readonly given: AgentArguments
   readonly transport: Transport
   readonly reason: StopReason
   readonly destroySandbox: () => Promise<void>
-}): Promise<number> {
-  agent.log.info('stopping', { reason: agent.reason })
-  if (agent.reason !== 'sandbox destroyed') await destroyIfAny(agent.destroySandbox, agent.log)
-  await agent.transport.stop()
-  agent.log.info('stopped')
-  if (agent.given.init) await agent.os.supervisor.powerOff()
+}
+
+/**
+ * Stops in good order: the sandbox first, then the connections once their calls are answered, then the machine (in a
+ * guest) or the process. Resolves with the exit status. Outside a guest another signal ends the wait, with status 1:
+ * a process that cannot be killed must not keep the agent for ever. In a guest vminit's patience has an end.
+ */
+export async function stopAgent(agent: Stopping): Promise<number> {
+  const { log, os, given, reason } = agent
+  log.info('stopping', { reason })
+  const again = Promise.withResolvers<number>()
+  if (!given.init) {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) os.system.onSignal(signal, () => again.resolve(1))
+  }
+  const status = await Promise.race([stopInOrder(agent), again.promise])
+  log.info('stopped', { status })
+  if (given.init) await os.supervisor.powerOff()
+  return status
+}
+
+async function stopInOrder({ reason, destroySandbox, transport, log }: Stopping): Promise<number> {
+  if (reason !== 'sandbox destroyed') await destroyIfAny(destroySandbox, log)
+  await transport.stop()
   return 0
 }
 

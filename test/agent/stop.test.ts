@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest'
+import { parseArguments } from '../../src/agent/config/arguments.ts'
+import { stopAgent, stopRequested } from '../../src/agent/stop.ts'
+import { AgentError } from '../../src/base/errors.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { FakeOs } from '../fakes/os/fake-os.ts'
+
+const given = parseArguments([])
+
+function stopping(destroySandbox: () => Promise<void>) {
+  const os = new FakeOs()
+  const steps: string[] = []
+  const transport = {
+    port: undefined,
+    stop: async () => {
+      steps.push('transport')
+    },
+  }
+  const reason = 'signal' as const
+  const status = stopAgent({ os, log: silentLogger(), given, transport, reason, destroySandbox })
+  return { os, steps, status }
+}
+
+describe('the end of an agent that is no guest\u2019s', () => {
+  it('is asked for by a signal', async () => {
+    const os = new FakeOs()
+    const reason = stopRequested(os, given, new Promise(() => {}))
+    os.system.receive('SIGTERM')
+    expect(await reason).toBe('signal')
+  })
+
+  it('comes after the sandbox and the connections', async () => {
+    const steps: string[] = []
+    const { status, steps: later } = stopping(async () => void steps.push('sandbox'))
+    expect(await status).toBe(0)
+    expect([...steps, ...later]).toEqual(['sandbox', 'transport'])
+  })
+
+  it('does not depend on there being a sandbox', async () => {
+    const { status } = stopping(() => Promise.reject(new AgentError('INTERNAL', 'there is none')))
+    expect(await status).toBe(0)
+  })
+
+  it('comes at the second signal when the sandbox does not end', async () => {
+    const { os, status } = stopping(() => new Promise(() => {}))
+    os.system.receive('SIGTERM')
+    expect(await status).toBe(1)
+  })
+})
