@@ -23,8 +23,8 @@ async function main(): Promise<void> {
 }
 
 /**
- * Makes agent-VERSION-x86_64.tar.zst in `folder`: the agent's folder, its systemd unit, a list of the files and
- * their licences, to be unpacked over the root of a guest (docs/boot.md). The same sources give the same bytes.
+ * Makes agent-VERSION-x86_64.tar.zst in `folder`: the agent's folder, its systemd unit and the modules that one needs, a
+ * list of the files and their licences, to be unpacked over the root of a guest (docs/boot.md). The same sources give the same bytes.
  */
 export async function makeArchive(folder: string, progress: (line: string) => void): Promise<string> {
   const tree = await archiveTree(progress)
@@ -42,11 +42,12 @@ export async function makeArchive(folder: string, progress: (line: string) => vo
 /** What the archive holds; /usr/sbin/init is left to whoever unpacks it. */
 async function archiveTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
   const agent = agentTree(realpathSync(await buildAgent())).filter((entry) => entry.kind !== 'link')
-  const unit = join(import.meta.dirname, 'dist/microvm-agent.service')
+  const shipped = (name: string) => join(import.meta.dirname, 'dist', name)
   const tree = [
     ...agent,
     ...(await nodeTree(progress)),
-    fileFrom('usr/lib/systemd/system/microvm-agent.service', unit),
+    fileFrom('usr/lib/systemd/system/microvm-agent.service', shipped('microvm-agent.service')),
+    fileFrom('usr/lib/modules-load.d/microvm-agent.conf', shipped('modules-load.conf')),
     ...licenceTree(`${documentation}/licences`),
   ]
   return completeTree([...tree, fileOf(`${documentation}/files.sha256`, checksums(tree))])

@@ -89,11 +89,20 @@ async function transportSettings(): Promise<string> {
 }
 
 async function sourcesOf(suite: Suite): Promise<string> {
+  return sourcesList(await machineTargets(), suite)
+}
+
+/** The main archive among the machine's own mirrors, which has every suite. Throws when there is none. */
+export async function debianArchive(): Promise<string> {
+  return mainArchive(mainTargets(await machineTargets()))
+}
+
+/** What the machine's apt reads: one `URI RELEASE COMPONENT` a line. */
+function machineTargets(): Promise<string> {
   const format = '$(REPO_URI) $(RELEASE) $(COMPONENT)'
-  const targets = await tool('apt-get', ['indextargets', '--format', format, 'Created-By: Packages'], {
+  return tool('apt-get', ['indextargets', '--format', format, 'Created-By: Packages'], {
     debianPackage: 'apt',
   })
-  return sourcesList(targets, suite)
 }
 
 /**
@@ -101,17 +110,30 @@ async function sourcesOf(suite: Suite): Promise<string> {
  * indextargets prints them): the main archive, and its security archive where the suite has one.
  */
 export function sourcesList(targets: string, suite: Suite): string {
-  const mirrors = targets
-    .split('\n')
-    .map((line) => line.split(' '))
-    .filter((fields) => fields[2] === 'main')
-  const find = (release: RegExp) => mirrors.find((fields) => release.test(fields[1] ?? ''))?.[0]
-  const archive = find(/^(bookworm|trixie|forky|sid|stable|testing|unstable)$/)
-  if (archive === undefined)
-    throw new Error('apt has no Debian archive (bookworm or later, main): add one to /etc/apt/sources.list')
+  const mirrors = mainTargets(targets)
+  const archive = mainArchive(mirrors)
   const line = (uri: string, release: string) =>
     `deb [arch=amd64 signed-by=${KEYRING}] ${uri} ${release} main\n`
   if (suite === 'sid') return line(archive, suite)
-  const security = find(/-security$/)
+  const security = find(mirrors, /-security$/)
   return line(archive, suite) + (security === undefined ? '' : line(security, `${suite}-security`))
+}
+
+/** The fields of those `targets` that are of component main. */
+function mainTargets(targets: string): readonly (readonly string[])[] {
+  return targets
+    .split('\n')
+    .map((line) => line.split(' '))
+    .filter((fields) => fields[2] === 'main')
+}
+
+function mainArchive(mirrors: readonly (readonly string[])[]): string {
+  const archive = find(mirrors, /^(bookworm|trixie|forky|sid|stable|testing|unstable)$/)
+  if (archive !== undefined) return archive
+  throw new Error('apt has no Debian archive (bookworm or later, main): add one to /etc/apt/sources.list')
+}
+
+/** The URI of the first mirror that has a release of this name. */
+function find(mirrors: readonly (readonly string[])[], release: RegExp): string | undefined {
+  return mirrors.find((fields) => release.test(fields[1] ?? ''))?.[0]
 }

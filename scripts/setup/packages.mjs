@@ -27,6 +27,7 @@ export const RUN_PACKAGES = [
 export const TEST_PACKAGES = [
   { name: 'runc', why: 'container tests on the host' },
   { name: 'crun', why: 'container tests on the host' },
+  { name: 'debootstrap', why: "a plain Debian root, as somebody else's image" },
   { name: 'golang-go', why: 'a foreign ttRPC client' },
   { name: 'golang-github-containerd-ttrpc-dev', why: 'a foreign ttRPC client' },
   { name: 'gogoprotobuf', why: 'generates the messages of the foreign ttRPC client' },

@@ -39,6 +39,16 @@ describe('guestSpec', () => {
     expect(accesses).not.toContain('read-write')
   })
 
+  it('names an NVMe root to a kernel that mounts it without an initrd', () => {
+    const root = { path: '/r', type: 'ext4', interface: 'nvme' } as const
+    const { board, devices } = guestSpec({ ...parts, boot: { kernel: '/k', initrd: undefined, root } })
+    expect(board.commandLine).toContain(' root=/dev/nvme0n1 rootfstype=ext4 ro ')
+    expect(board.initrd).toBeUndefined()
+    expect(Object.values(devices)).toContainEqual(
+      expect.objectContaining({ interface: 'nvme', serial: 'root' }),
+    )
+  })
+
   it('names no root when the initrd is the root', () => {
     const { board } = guestSpec({ ...parts, boot: { ...parts.boot, root: undefined } })
     expect(board.commandLine).not.toContain('root=')

@@ -106,6 +106,16 @@ describe('qemuArguments', () => {
       ['-device', 'vhost-vsock-pci,addr=0x4,id=name-link,guest-cid=77'],
     ],
     [
+      'an NVMe disk',
+      'root',
+      { kind: 'disk', interface: 'nvme', slot: 3, serial: 'root', backend: key },
+      { kind: 'file', path: '/r', access: 'read-only' },
+      [
+        ...['-drive', 'if=none,id=name-b,format=raw,file=/r,readonly=on'],
+        ...['-device', 'nvme,addr=0x3,id=name-root,drive=name-b,serial=root'],
+      ],
+    ],
+    [
       'a card on the user network with a forwarded port',
       uuid,
       { kind: 'nic', slot: 10, mac: '52:54:00:00:00:02', backend: key },
@@ -183,6 +193,11 @@ describe('qemuArguments', () => {
       'root ports on pc',
       spec([['p', { kind: 'root-port', slot: 6 }]], { machine: 'pc' }),
       'pc has no root ports',
+    ],
+    [
+      'NVMe disks on microvm',
+      spec([['d', { ...disk, interface: 'nvme' }, file]], { machine: 'microvm' }),
+      'd: machine microvm has no PCI',
     ],
     ['a broken command line', spec([], { commandLine: 'a\nb' }), 'the kernel command line has a line break'],
   ])('refuses %s', (_name, vm, sentence) => {
