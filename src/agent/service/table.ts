@@ -23,6 +23,8 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     createContainer: cancellable(empty(sandbox.createContainer)),
     startContainer: finishing(empty(sandbox.startContainer)),
     removeContainer: finishing(empty(sandbox.removeContainer)),
+    pauseContainer: finishing(empty(sandbox.pauseContainer)),
+    resumeContainer: finishing(empty(sandbox.resumeContainer)),
     execProcess: cancellable(empty(sandbox.execProcess)),
     signalProcess: finishing(empty(sandbox.signalProcess)),
     waitProcess: cancellable(async (request, call) => {
@@ -48,8 +50,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     updateContainer: unimplemented('UpdateContainer'),
     updateEphemeralMounts: unimplemented('UpdateEphemeralMounts'),
     statsContainer: unimplemented('StatsContainer'),
-    pauseContainer: unimplemented('PauseContainer'),
-    resumeContainer: unimplemented('ResumeContainer'),
     removeStaleVirtiofsShareMounts: unimplemented('RemoveStaleVirtiofsShareMounts'),
     getDiagnosticData: unimplemented('GetDiagnosticData'),
     getOOMEvent: unimplemented('GetOOMEvent'),

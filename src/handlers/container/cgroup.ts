@@ -44,8 +44,12 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
 async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
   const killFile = `${folder}/cgroup.kill`
-  if ((await os.files.stat(killFile)) !== undefined) return os.files.write(killFile, '1')
-  await killFrozen(os, folder, { file: 'cgroup.freeze', freeze: '1', thaw: '0' }, log)
+  if ((await os.files.stat(killFile)) === undefined) {
+    return killFrozen(os, folder, { file: 'cgroup.freeze', freeze: '1', thaw: '0' }, log)
+  }
+  await os.files.write(killFile, '1')
+  // A paused container would be one without processes too, and a runtime deletes no paused one.
+  await os.files.write(`${folder}/cgroup.freeze`, '0')
 }
 
 async function killV1(os: Os, folder: string, log: Logger): Promise<void> {

@@ -31,6 +31,9 @@ export interface OciRuntime {
     signal: AbortSignal,
   ): Promise<StartedProcess>
   start(containerId: string): Promise<void>
+  /** Freezes all processes; returns when they are. */
+  pause(containerId: string): Promise<void>
+  resume(containerId: string): Promise<void>
   /** Adds a process; `process` is its JSON. `signal` kills the runtime in its tracks. */
   exec(
     process: { readonly containerId: string; readonly process: string; readonly streams: ProcessStreams },
@@ -54,6 +57,8 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     create: ({ id, bundle, streams }, signal) =>
       calls.launch({ verb: 'create', id, streams, args: () => ['--bundle', bundle] }, signal),
     start: (id) => calls.run('start', [id]),
+    pause: (id) => calls.run('pause', [id]),
+    resume: (id) => calls.run('resume', [id]),
     exec: ({ containerId, process, streams }, signal) => {
       const args = async (folder: string) => {
         const file = `${folder}/process.json`

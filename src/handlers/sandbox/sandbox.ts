@@ -5,8 +5,10 @@ import type {
   CreateSandboxRequest,
   DestroySandboxRequest,
   ExecProcessRequest,
+  PauseContainerRequest,
   ReadStreamRequest,
   RemoveContainerRequest,
+  ResumeContainerRequest,
   SignalProcessRequest,
   StartContainerRequest,
   TtyWinResizeRequest,
@@ -21,6 +23,7 @@ import { createSandbox } from './create-sandbox.ts'
 import type { SandboxDependencies } from './dependencies.ts'
 import { destroySandbox } from './destroy-sandbox.ts'
 import { execProcess } from './exec-process.ts'
+import { pauseContainer, resumeContainer } from './pause-container.ts'
 import { clearPredecessor } from './predecessor.ts'
 import {
   closeStdin,
@@ -37,10 +40,10 @@ import { signalProcess } from './signal-process.ts'
 import { startContainer } from './start-container.ts'
 
 /**
- * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.6, C.13 to
- * C.16, C.25, C.26). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
- * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, remove and
- * destroy run to their end without the caller.
+ * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.6, C.10, C.13
+ * to C.16, C.25, C.26). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
+ * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, pause,
+ * resume, remove and destroy run to their end without the caller.
  */
 export interface SandboxHandlers {
   createSandbox(request: CreateSandboxRequest, signal: AbortSignal): Promise<void>
@@ -48,6 +51,8 @@ export interface SandboxHandlers {
   createContainer(request: CreateContainerRequest, signal: AbortSignal): Promise<void>
   startContainer(request: StartContainerRequest, signal: AbortSignal): Promise<void>
   removeContainer(request: RemoveContainerRequest, signal: AbortSignal): Promise<void>
+  pauseContainer(request: PauseContainerRequest, signal: AbortSignal): Promise<void>
+  resumeContainer(request: ResumeContainerRequest, signal: AbortSignal): Promise<void>
   execProcess(request: ExecProcessRequest, signal: AbortSignal): Promise<void>
   signalProcess(request: SignalProcessRequest, signal: AbortSignal): Promise<void>
   waitProcess(request: WaitProcessRequest, signal: AbortSignal): Promise<ProcessEnd>
@@ -89,6 +94,8 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     createContainer: onContainer(createContainer),
     startContainer: onContainer(startContainer),
     removeContainer: onContainer(removeContainer),
+    pauseContainer: onContainer(pauseContainer),
+    resumeContainer: onContainer(resumeContainer),
     execProcess: onContainer(execProcess),
     signalProcess: onContainer(signalProcess),
     waitProcess: onContainer(waitProcess),
