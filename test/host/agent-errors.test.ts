@@ -191,7 +191,14 @@ describe('what a call answers that cannot be done', () => {
     const served = [
       ...['CreateSandbox', 'DestroySandbox', 'CreateContainer', 'StartContainer', 'RemoveContainer'],
       ...['ExecProcess', 'SignalProcess', 'WaitProcess', 'WriteStdin', 'ReadStdout', 'ReadStderr'],
-      ...['CloseStdin', 'TtyWinResize', 'GetGuestDetails', 'PauseContainer', 'ResumeContainer'],
+      ...[
+        'CloseStdin',
+        'TtyWinResize',
+        'GetGuestDetails',
+        'PauseContainer',
+        'ResumeContainer',
+        'StatsContainer',
+      ],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)
     const client = ttrpcClient(connect(pod.started.path))

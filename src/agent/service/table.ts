@@ -23,6 +23,7 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     createContainer: cancellable(empty(sandbox.createContainer)),
     startContainer: finishing(empty(sandbox.startContainer)),
     removeContainer: finishing(empty(sandbox.removeContainer)),
+    statsContainer: cancellable((request, call) => sandbox.statsContainer(request, call.signal)),
     pauseContainer: finishing(empty(sandbox.pauseContainer)),
     resumeContainer: finishing(empty(sandbox.resumeContainer)),
     execProcess: cancellable(empty(sandbox.execProcess)),
@@ -49,7 +50,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
 
     updateContainer: unimplemented('UpdateContainer'),
     updateEphemeralMounts: unimplemented('UpdateEphemeralMounts'),
-    statsContainer: unimplemented('StatsContainer'),
     removeStaleVirtiofsShareMounts: unimplemented('RemoveStaleVirtiofsShareMounts'),
     getDiagnosticData: unimplemented('GetDiagnosticData'),
     getOOMEvent: unimplemented('GetOOMEvent'),

@@ -1,6 +1,10 @@
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { CgroupStats } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import { cgroupFiles } from './stats/cgroup-files.ts'
+import { statsV1 } from './stats/stats-v1.ts'
+import { statsV2 } from './stats/stats-v2.ts'
 
 const ROOT = '/sys/fs/cgroup'
 const SIGKILL = 9
@@ -9,6 +13,8 @@ const SIGKILL = 9
 export interface Cgroup {
   /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
   killAll(): Promise<void>
+  /** What it counts; zeros for what it does not, or when it is gone. Never throws. */
+  stats(): Promise<CgroupStats>
   /** Removes it and all below it, after its processes are gone. Throws when one is left. */
   remove(): Promise<void>
 }
@@ -29,6 +35,10 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
         log.warn('killing a cgroup failed', { path, error: messageOf(error) })
       }
     },
+    stats: () =>
+      isV2
+        ? statsV2(cgroupFiles(os.files, () => inHierarchy('')))
+        : statsV1(cgroupFiles(os.files, (controller) => inHierarchy(`/${controller}`))),
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
       const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy)))

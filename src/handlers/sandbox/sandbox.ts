@@ -11,6 +11,8 @@ import type {
   ResumeContainerRequest,
   SignalProcessRequest,
   StartContainerRequest,
+  StatsContainerRequest,
+  StatsContainerResponse,
   TtyWinResizeRequest,
   WaitProcessRequest,
   WriteStreamRequest,
@@ -38,9 +40,10 @@ import { removeContainer } from './remove-container.ts'
 import { SandboxSlot } from './sandbox-slot.ts'
 import { signalProcess } from './signal-process.ts'
 import { startContainer } from './start-container.ts'
+import { statsContainer } from './stats-container.ts'
 
 /**
- * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.6, C.10, C.13
+ * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.6, C.9, C.10, C.13
  * to C.16, C.25, C.26). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
  * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, pause,
  * resume, remove and destroy run to their end without the caller.
@@ -51,6 +54,7 @@ export interface SandboxHandlers {
   createContainer(request: CreateContainerRequest, signal: AbortSignal): Promise<void>
   startContainer(request: StartContainerRequest, signal: AbortSignal): Promise<void>
   removeContainer(request: RemoveContainerRequest, signal: AbortSignal): Promise<void>
+  statsContainer(request: StatsContainerRequest, signal: AbortSignal): Promise<StatsContainerResponse>
   pauseContainer(request: PauseContainerRequest, signal: AbortSignal): Promise<void>
   resumeContainer(request: ResumeContainerRequest, signal: AbortSignal): Promise<void>
   execProcess(request: ExecProcessRequest, signal: AbortSignal): Promise<void>
@@ -94,6 +98,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     createContainer: onContainer(createContainer),
     startContainer: onContainer(startContainer),
     removeContainer: onContainer(removeContainer),
+    statsContainer: onContainer(statsContainer),
     pauseContainer: onContainer(pauseContainer),
     resumeContainer: onContainer(resumeContainer),
     execProcess: onContainer(execProcess),

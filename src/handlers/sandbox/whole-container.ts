@@ -18,11 +18,11 @@ interface Change {
  */
 export async function adjust(context: SandboxContext, change: Change, signal: AbortSignal): Promise<void> {
   const container = context.containers.get(change.containerId)
-  if (container === undefined) throw unknown()
+  if (container === undefined) throw unknownWhole()
   for (let wait = container.transition; wait !== undefined; wait = container.transition) {
     await raceSignal(wait, signal)
   }
-  if (container.state.name === 'gone') throw unknown()
+  if (container.state.name === 'gone') throw unknownWhole()
   const { parts, before, end } = container.beginAdjust(change.from)
   let after = before
   try {
@@ -33,6 +33,6 @@ export async function adjust(context: SandboxContext, change: Change, signal: Ab
 }
 
 /** What is answered by calls about a container as a whole (behaviour spec, section B.5). */
-function unknown(): AgentError {
+export function unknownWhole(): AgentError {
   return new AgentError('INVALID_ARGUMENT', 'invalid container id')
 }
