@@ -198,6 +198,7 @@ describe('what a call answers that cannot be done', () => {
         'PauseContainer',
         'ResumeContainer',
         'StatsContainer',
+        'UpdateContainer',
       ],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)

@@ -22,6 +22,7 @@ const CONTAINER_CALLS: readonly Call[] = [
   ['CreateContainer', (agent) => agent.createContainer(container('c1', '/', ['true']))],
   ['StartContainer', (agent) => agent.startContainer({ containerId: 'c1' })],
   ['RemoveContainer', (agent) => agent.removeContainer({ containerId: 'c1' })],
+  ['UpdateContainer', (agent) => agent.updateContainer({ containerId: 'c1' })],
   ['StatsContainer', (agent) => agent.statsContainer({ containerId: 'c1' })],
   ['PauseContainer', (agent) => agent.pauseContainer({ containerId: 'c1' })],
   ['ResumeContainer', (agent) => agent.resumeContainer({ containerId: 'c1' })],

@@ -23,6 +23,7 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     createContainer: cancellable(empty(sandbox.createContainer)),
     startContainer: finishing(empty(sandbox.startContainer)),
     removeContainer: finishing(empty(sandbox.removeContainer)),
+    updateContainer: finishing(empty(sandbox.updateContainer)),
     statsContainer: cancellable((request, call) => sandbox.statsContainer(request, call.signal)),
     pauseContainer: finishing(empty(sandbox.pauseContainer)),
     resumeContainer: finishing(empty(sandbox.resumeContainer)),
@@ -48,7 +49,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
 
     getGuestDetails: cancellable(guest.details),
 
-    updateContainer: unimplemented('UpdateContainer'),
     updateEphemeralMounts: unimplemented('UpdateEphemeralMounts'),
     removeStaleVirtiofsShareMounts: unimplemented('RemoveStaleVirtiofsShareMounts'),
     getDiagnosticData: unimplemented('GetDiagnosticData'),

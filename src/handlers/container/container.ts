@@ -1,14 +1,14 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Process } from '../../gen/oci.ts'
 import type { Cgroup } from './cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
+import type { StoredSpec } from './stored-spec.ts'
 
 /** What a container consists of once it was created. */
 export interface ContainerParts {
   readonly init: ContainerProcess
-  /** What the first process was asked to be; what is added later inherits from it. */
-  readonly initSpec: Process
+  /** What the container was asked to be; processes that are added later inherit from its first one. */
+  readonly spec: StoredSpec
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
   /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */

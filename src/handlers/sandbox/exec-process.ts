@@ -31,7 +31,7 @@ export async function execProcess(
   }
   refuseStdioPorts(request)
   const parts = await livingContainer(context, request.containerId, signal)
-  const process = inheriting(request.process, parts.initSpec)
+  const process = inheriting(request.process, parts.spec.current.Process)
   const reservation = parts.processes.reserve(request.execId)
   const undo = new UndoList(context.log)
   undo.add('reservation', () => reservation.abandon())

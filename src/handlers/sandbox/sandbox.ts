@@ -14,6 +14,7 @@ import type {
   StatsContainerRequest,
   StatsContainerResponse,
   TtyWinResizeRequest,
+  UpdateContainerRequest,
   WaitProcessRequest,
   WriteStreamRequest,
 } from '../../gen/agent.ts'
@@ -41,12 +42,13 @@ import { SandboxSlot } from './sandbox-slot.ts'
 import { signalProcess } from './signal-process.ts'
 import { startContainer } from './start-container.ts'
 import { statsContainer } from './stats-container.ts'
+import { updateContainer } from './update-container.ts'
 
 /**
- * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.6, C.9, C.10, C.13
+ * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9, C.10, C.13
  * to C.16, C.25, C.26). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
  * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, pause,
- * resume, remove and destroy run to their end without the caller.
+ * resume, update, remove and destroy run to their end without the caller.
  */
 export interface SandboxHandlers {
   createSandbox(request: CreateSandboxRequest, signal: AbortSignal): Promise<void>
@@ -54,6 +56,7 @@ export interface SandboxHandlers {
   createContainer(request: CreateContainerRequest, signal: AbortSignal): Promise<void>
   startContainer(request: StartContainerRequest, signal: AbortSignal): Promise<void>
   removeContainer(request: RemoveContainerRequest, signal: AbortSignal): Promise<void>
+  updateContainer(request: UpdateContainerRequest, signal: AbortSignal): Promise<void>
   statsContainer(request: StatsContainerRequest, signal: AbortSignal): Promise<StatsContainerResponse>
   pauseContainer(request: PauseContainerRequest, signal: AbortSignal): Promise<void>
   resumeContainer(request: ResumeContainerRequest, signal: AbortSignal): Promise<void>
@@ -98,6 +101,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     createContainer: onContainer(createContainer),
     startContainer: onContainer(startContainer),
     removeContainer: onContainer(removeContainer),
+    updateContainer: onContainer(updateContainer),
     statsContainer: onContainer(statsContainer),
     pauseContainer: onContainer(pauseContainer),
     resumeContainer: onContainer(resumeContainer),

@@ -9,7 +9,7 @@ interface Change {
   /** The states in which it may be made; in others the call throws INTERNAL. */
   readonly from: readonly LivingState[]
   /** Does it, and says what the container is then. */
-  readonly work: (parts: ContainerParts, container: Container) => Promise<LivingState>
+  readonly work: (parts: ContainerParts, container: Container) => Promise<LivingState | 'as before'>
 }
 
 /**
@@ -26,7 +26,8 @@ export async function adjust(context: SandboxContext, change: Change, signal: Ab
   const { parts, before, end } = container.beginAdjust(change.from)
   let after = before
   try {
-    after = await change.work(parts, container)
+    const outcome = await change.work(parts, container)
+    if (outcome !== 'as before') after = outcome
   } finally {
     end(after)
   }

@@ -2,7 +2,7 @@ import type { Fd, ToolResult } from '../../../src/os/os.ts'
 import type { FakeOs } from '../../fakes/os/fake-os.ts'
 
 const SIGKILL = 9
-const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume']
+const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume', 'update']
 
 /** A process in a container of the fake runtime, with the container's ends of its streams. */
 export interface FakeProcess {
