@@ -198,6 +198,7 @@ describe('what a call answers that cannot be done', () => {
         'PauseContainer',
         'ResumeContainer',
         'StatsContainer',
+        'GetOOMEvent',
         'UpdateContainer',
       ],
     ]

@@ -23,6 +23,7 @@ const CONTAINER_CALLS: readonly Call[] = [
   ['StartContainer', (agent) => agent.startContainer({ containerId: 'c1' })],
   ['RemoveContainer', (agent) => agent.removeContainer({ containerId: 'c1' })],
   ['UpdateContainer', (agent) => agent.updateContainer({ containerId: 'c1' })],
+  ['GetOOMEvent', (agent) => agent.getOOMEvent({})],
   ['StatsContainer', (agent) => agent.statsContainer({ containerId: 'c1' })],
   ['PauseContainer', (agent) => agent.pauseContainer({ containerId: 'c1' })],
   ['ResumeContainer', (agent) => agent.resumeContainer({ containerId: 'c1' })],

@@ -37,6 +37,14 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
       return { status: exit.status }
     }),
 
+    getOOMEvent: cancellable(async (request, call) => {
+      const { containerId, putBack } = await sandbox.getOomEvent(request, call.signal)
+      call.onDelivered((written) => {
+        if (!written) putBack()
+      })
+      return { containerId }
+    }),
+
     writeStdin: streaming(async (request, call) => ({ len: await sandbox.writeStdin(request, call.signal) })),
     readStdout: streaming(async (request, call) => ({
       data: await sandbox.readStdout(request, call.signal),
@@ -52,7 +60,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     updateEphemeralMounts: unimplemented('UpdateEphemeralMounts'),
     removeStaleVirtiofsShareMounts: unimplemented('RemoveStaleVirtiofsShareMounts'),
     getDiagnosticData: unimplemented('GetDiagnosticData'),
-    getOOMEvent: unimplemented('GetOOMEvent'),
     updateInterface: unimplemented('UpdateInterface'),
     updateRoutes: unimplemented('UpdateRoutes'),
     listInterfaces: unimplemented('ListInterfaces'),

@@ -2,6 +2,7 @@ import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import { type OomWatch, watchOom } from './oom-watch.ts'
 import { cgroupFiles } from './stats/cgroup-files.ts'
 import { statsV1 } from './stats/stats-v1.ts'
 import { statsV2 } from './stats/stats-v2.ts'
@@ -15,6 +16,8 @@ export interface Cgroup {
   killAll(): Promise<void>
   /** What it counts; zeros for what it does not, or when it is gone. Never throws. */
   stats(): Promise<CgroupStats>
+  /** Calls `killed` whenever the kernel has killed processes in it for want of memory. Throws when it cannot. */
+  watchOom(killed: () => void): Promise<OomWatch>
   /** Removes it and all below it, after its processes are gone. Throws when one is left. */
   remove(): Promise<void>
 }
@@ -39,6 +42,7 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       isV2
         ? statsV2(cgroupFiles(os.files, () => inHierarchy('')))
         : statsV1(cgroupFiles(os.files, (controller) => inHierarchy(`/${controller}`))),
+    watchOom: (killed) => watchOom(os, { folder: inHierarchy(isV2 ? '' : '/memory'), isV2 }, killed),
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
       const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy)))

@@ -5,6 +5,7 @@ import type {
   CreateSandboxRequest,
   DestroySandboxRequest,
   ExecProcessRequest,
+  GetOOMEventRequest,
   PauseContainerRequest,
   ReadStreamRequest,
   RemoveContainerRequest,
@@ -26,6 +27,8 @@ import { createSandbox } from './create-sandbox.ts'
 import type { SandboxDependencies } from './dependencies.ts'
 import { destroySandbox } from './destroy-sandbox.ts'
 import { execProcess } from './exec-process.ts'
+import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
+import { OomEvents } from './oom-events.ts'
 import { pauseContainer, resumeContainer } from './pause-container.ts'
 import { clearPredecessor } from './predecessor.ts'
 import {
@@ -46,7 +49,7 @@ import { updateContainer } from './update-container.ts'
 
 /**
  * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9, C.10, C.13
- * to C.16, C.25, C.26). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
+ * to C.16, C.25, C.26, C.33). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
  * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, pause,
  * resume, update, remove and destroy run to their end without the caller.
  */
@@ -63,6 +66,8 @@ export interface SandboxHandlers {
   execProcess(request: ExecProcessRequest, signal: AbortSignal): Promise<void>
   signalProcess(request: SignalProcessRequest, signal: AbortSignal): Promise<void>
   waitProcess(request: WaitProcessRequest, signal: AbortSignal): Promise<ProcessEnd>
+  /** Waits for the next container that runs out of memory. */
+  getOomEvent(request: GetOOMEventRequest, signal: AbortSignal): Promise<OomEventTaken>
   /** Answers how many bytes were taken: all of them. */
   writeStdin(request: WriteStreamRequest, signal: AbortSignal): Promise<number>
   /** Empty data is the end of the stream. */
@@ -87,6 +92,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     runtime,
     slot: new SandboxSlot(config.restarted),
     containers: new ContainerRegistry(),
+    oom: new OomEvents(dependencies.log),
     clearPredecessor: onceIf(config.restarted, () => clearPredecessor({ ...dependencies, runtime })),
   }
   const onContainer = <Request, Answer>(call: ContainerCall<Request, Answer>) => {
@@ -103,6 +109,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     removeContainer: onContainer(removeContainer),
     updateContainer: onContainer(updateContainer),
     statsContainer: onContainer(statsContainer),
+    getOomEvent: onContainer(getOomEvent),
     pauseContainer: onContainer(pauseContainer),
     resumeContainer: onContainer(resumeContainer),
     execProcess: onContainer(execProcess),

@@ -14,11 +14,14 @@ export async function startContainer(
   const { container } = await context.containers.found(request.containerId, 'INTERNAL', signal)
   while (container.state.name === 'adjusting') await raceSignal(container.state.settled, signal)
   const parts = container.beginStart()
+  let succeeded = false
   try {
+    // The sandbox's own container does nothing but hold namespaces.
+    if (container.id !== context.slot.active().id) await context.oom.watch(container.id, parts)
     await context.runtime.start(container.id)
-  } catch (error) {
-    container.endStart(parts, false)
-    throw error
+    succeeded = true
+  } finally {
+    if (!succeeded) await context.oom.end(container.id)
+    container.endStart(parts, succeeded)
   }
-  container.endStart(parts, true)
 }

@@ -45,6 +45,11 @@ export class FakeFiles implements Files {
     await this.write(path, data)
   }
 
+  /** Whether there is anything at this path. */
+  has(path: string): boolean {
+    return this.#nodes.has(this.#follow(path))
+  }
+
   async readText(path: string): Promise<string> {
     return Buffer.from(await this.readBytes(path)).toString('utf8')
   }
