@@ -47,6 +47,11 @@ export interface FileStatus {
 export interface Files {
   readText(path: string): Promise<string>
   readBytes(path: string): Promise<Uint8Array>
+  /**
+   * The first bytes of a regular file, at most so many. Follows no symbolic link on the way (ELOOP), and refuses
+   * whatever is no regular file without touching it (EINVAL).
+   */
+  readHead(path: string, maxBytes: number): Promise<Uint8Array>
   /** Creates or truncates. `mode` applies to a new file only. */
   write(path: string, data: string | Uint8Array, options?: { readonly mode?: number }): Promise<void>
   /** mkdir -p; existing directories are kept as they are. */

@@ -24,6 +24,10 @@ const CONTAINER_CALLS: readonly Call[] = [
   ['RemoveContainer', (agent) => agent.removeContainer({ containerId: 'c1' })],
   ['UpdateContainer', (agent) => agent.updateContainer({ containerId: 'c1' })],
   ['GetOOMEvent', (agent) => agent.getOOMEvent({})],
+  [
+    'GetDiagnosticData',
+    (agent) => agent.getDiagnosticData({ containerId: 'c1', logType: 'termination_log' }),
+  ],
   ['StatsContainer', (agent) => agent.statsContainer({ containerId: 'c1' })],
   ['PauseContainer', (agent) => agent.pauseContainer({ containerId: 'c1' })],
   ['ResumeContainer', (agent) => agent.resumeContainer({ containerId: 'c1' })],

@@ -2,12 +2,14 @@ import type { AgentServiceDefinition } from '../../gen/agent.ts'
 import { Empty } from '../../gen/google/protobuf/empty.ts'
 import type { GuestHandlers } from '../../handlers/guest/details.ts'
 import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
+import type { StorageHandlers } from '../../handlers/storage/storage.ts'
 import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
 
 /** What the calls of `grpc.AgentService` end up in. */
 export interface ServiceHandlers {
   readonly sandbox: SandboxHandlers
   readonly guest: GuestHandlers
+  readonly storage: Pick<StorageHandlers, 'updateEphemeral'>
 }
 
 /**
@@ -15,7 +17,7 @@ export interface ServiceHandlers {
  * themselves; what starts, signals, updates or removes runs to its end.
  */
 export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof AgentServiceDefinition> {
-  const { sandbox, guest } = handlers
+  const { sandbox, guest, storage } = handlers
   return {
     createSandbox: cancellable(empty(sandbox.createSandbox)),
     destroySandbox: finishing(empty(sandbox.destroySandbox)),
@@ -55,11 +57,15 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     closeStdin: finishing(empty(sandbox.closeStdin)),
     ttyWinResize: finishing(empty(sandbox.ttyWinResize)),
 
+    updateEphemeralMounts: finishing(
+      empty((request, signal) => storage.updateEphemeral(request.storages, signal)),
+    ),
+    removeStaleVirtiofsShareMounts: cancellable(empty(sandbox.removeStaleShareMounts)),
+    getDiagnosticData: cancellable(async (request, call) => ({
+      data: await sandbox.getDiagnosticData(request, call.signal),
+    })),
     getGuestDetails: cancellable(guest.details),
 
-    updateEphemeralMounts: unimplemented('UpdateEphemeralMounts'),
-    removeStaleVirtiofsShareMounts: unimplemented('RemoveStaleVirtiofsShareMounts'),
-    getDiagnosticData: unimplemented('GetDiagnosticData'),
     updateInterface: unimplemented('UpdateInterface'),
     updateRoutes: unimplemented('UpdateRoutes'),
     listInterfaces: unimplemented('ListInterfaces'),

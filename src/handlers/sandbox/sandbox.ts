@@ -5,10 +5,12 @@ import type {
   CreateSandboxRequest,
   DestroySandboxRequest,
   ExecProcessRequest,
+  GetDiagnosticDataRequest,
   GetOOMEventRequest,
   PauseContainerRequest,
   ReadStreamRequest,
   RemoveContainerRequest,
+  RemoveStaleVirtiofsShareMountsRequest,
   ResumeContainerRequest,
   SignalProcessRequest,
   StartContainerRequest,
@@ -27,6 +29,7 @@ import { createSandbox } from './create-sandbox.ts'
 import type { SandboxDependencies } from './dependencies.ts'
 import { destroySandbox } from './destroy-sandbox.ts'
 import { execProcess } from './exec-process.ts'
+import { getDiagnosticData } from './get-diagnostic-data.ts'
 import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
 import { OomEvents } from './oom-events.ts'
 import { pauseContainer, resumeContainer } from './pause-container.ts'
@@ -41,6 +44,7 @@ import {
   writeStdin,
 } from './process-calls.ts'
 import { removeContainer } from './remove-container.ts'
+import { removeStaleShareMounts } from './remove-stale-mounts.ts'
 import { SandboxSlot } from './sandbox-slot.ts'
 import { signalProcess } from './signal-process.ts'
 import { startContainer } from './start-container.ts'
@@ -48,8 +52,8 @@ import { statsContainer } from './stats-container.ts'
 import { updateContainer } from './update-container.ts'
 
 /**
- * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9, C.10, C.13
- * to C.16, C.25, C.26, C.33). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
+ * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9 to
+ * C.16, C.25, C.26, C.33). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
  * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, pause,
  * resume, update, remove and destroy run to their end without the caller.
  */
@@ -68,6 +72,9 @@ export interface SandboxHandlers {
   waitProcess(request: WaitProcessRequest, signal: AbortSignal): Promise<ProcessEnd>
   /** Waits for the next container that runs out of memory. */
   getOomEvent(request: GetOOMEventRequest, signal: AbortSignal): Promise<OomEventTaken>
+  removeStaleShareMounts(request: RemoveStaleVirtiofsShareMountsRequest, signal: AbortSignal): Promise<void>
+  /** The text asked for; empty when there is none. */
+  getDiagnosticData(request: GetDiagnosticDataRequest, signal: AbortSignal): Promise<string>
   /** Answers how many bytes were taken: all of them. */
   writeStdin(request: WriteStreamRequest, signal: AbortSignal): Promise<number>
   /** Empty data is the end of the stream. */
@@ -110,6 +117,8 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     updateContainer: onContainer(updateContainer),
     statsContainer: onContainer(statsContainer),
     getOomEvent: onContainer(getOomEvent),
+    getDiagnosticData: onContainer(getDiagnosticData),
+    removeStaleShareMounts: (request, signal) => removeStaleShareMounts(context, request, signal),
     pauseContainer: onContainer(pauseContainer),
     resumeContainer: onContainer(resumeContainer),
     execProcess: onContainer(execProcess),

@@ -60,6 +60,13 @@ export class FakeFiles implements Files {
     return node.data
   }
 
+  async readHead(path: string, maxBytes: number): Promise<Uint8Array> {
+    if (this.#follow(path) !== join('/', path)) throw kernelError('open', path, 'ELOOP')
+    const node = this.#existing('open', path)
+    if (node.kind !== 'file') throw kernelError('read', path, node.kind === 'directory' ? 'EISDIR' : 'EINVAL')
+    return node.data.subarray(0, maxBytes)
+  }
+
   async write(path: string, data: string | Uint8Array, { mode = 0o644 } = {}): Promise<void> {
     const place = this.#follow(path)
     const node = this.#nodes.get(place) ?? this.#create('write', place, this.#node('file', mode))
