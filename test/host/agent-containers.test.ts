@@ -44,13 +44,15 @@ describe('containers', () => {
   })
 
   it('are waited for by calls that come while they are created', async () => {
-    const creating = pod.create('awaited', ['echo', 'started'])
+    // Its end must not be collected before its output was read.
+    const creating = pod.create('awaited', ['sh', '-c', 'echo started; exec >&- 2>&-; read line'])
     const init = new RemoteProcess(pod.agent, 'awaited')
     const [output, status] = [init.readAll(), init.wait()]
     const starting = pod.agent.startContainer({ containerId: 'awaited' })
     await Promise.all([creating, starting])
     expect((await output).toString()).toBe('started\n')
-    expect(await status).toBe(0)
+    await init.closeStdin()
+    expect(await status).toBe(1)
     await pod.remove('awaited')
   })
 
