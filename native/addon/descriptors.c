@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "addon.h"
@@ -12,6 +13,11 @@ static napi_value open_pipe(napi_env env, napi_callback_info info) {
   int pair[2];
   if (pipe2(pair, O_CLOEXEC) != 0) return call_result(env, -1);
   return pair_value(env, pair);
+}
+
+static napi_value event_fd(napi_env env, napi_callback_info info) {
+  (void)info;
+  return call_result(env, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
 static napi_value set_pipe_size(napi_env env, napi_callback_info info) {
@@ -80,5 +86,5 @@ static napi_value close_descriptor(napi_env env, napi_callback_info info) {
 const struct addon_function descriptor_functions[] = {
     {"pipe", open_pipe},       {"setPipeSize", set_pipe_size}, {"setNonBlocking", set_non_blocking},
     {"duplicate", duplicate},  {"read", read_once},            {"write", write_once},
-    {"close", close_descriptor}, {NULL, NULL},
+    {"close", close_descriptor}, {"eventFd", event_fd},        {NULL, NULL},
 };

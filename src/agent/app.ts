@@ -141,7 +141,7 @@ function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () =
   return {
     methods: mergeTables(
       methodsOf(HealthDefinition, healthEntries(packageJson.version), wrapper),
-      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest }), wrapper),
+      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage }), wrapper),
     ),
     clearPredecessor: sandbox.clearPredecessor,
     destroySandbox: () => sandbox.destroySandbox({}, new AbortController().signal),

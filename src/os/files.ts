@@ -4,6 +4,7 @@ import { fromNodeError } from './errors.ts'
 import { fileStatus } from './file-status.ts'
 import type { Native } from './native.ts'
 import type { Files } from './os.ts'
+import { readHead } from './read-head.ts'
 import { removeTree } from './remove-tree.ts'
 
 /** Files through node:fs, whose thread pool is right for them. */
@@ -11,6 +12,7 @@ export function linuxFiles(native: Native): Files {
   return {
     readText: (path) => fs.readFile(path, 'utf8').catch(failed('read', path)),
     readBytes: (path) => fs.readFile(path).catch(failed('read', path)),
+    readHead: (path, maxBytes) => readHead(native, path, maxBytes),
     write: (path, data, { mode = 0o666 } = {}) =>
       fs.writeFile(path, data, { mode }).catch(failed('write', path)),
     async makeDirectories(path, mode = 0o777) {

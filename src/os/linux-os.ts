@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import type { Logger } from '../base/log.ts'
+import { linuxCgroupEvents } from './cgroup-events.ts'
 import { linuxClock } from './clock.ts'
 import { linuxConsoles } from './consoles.ts'
 import { linuxFiles } from './files.ts'
@@ -41,6 +42,7 @@ export function linuxOs(options: {
     system: linuxSystem(native),
     network: linuxNetwork(native),
     uevents: linuxUevents(native, streams),
+    cgroupEvents: linuxCgroupEvents(native, streams),
     sockets: linuxSockets(native, streams),
   }
 }

@@ -22,6 +22,8 @@ export interface Native {
   /** close(2); -EBUSY while the descriptor is watched. */
   close(fd: Fd): number
 
+  /** A non-blocking eventfd(2), at 0. */
+  eventFd(): Fd
   /** AF_UNIX stream pair, blocking. */
   socketPair(): readonly [Fd, Fd] | number
   /** A non-blocking listening AF_VSOCK socket; cid 4294967295 is any. */

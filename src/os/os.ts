@@ -16,6 +16,7 @@ export interface Os {
   readonly system: System
   readonly network: Network
   readonly uevents: Uevents
+  readonly cgroupEvents: CgroupEvents
 }
 
 export interface Clock {
@@ -46,6 +47,11 @@ export interface FileStatus {
 export interface Files {
   readText(path: string): Promise<string>
   readBytes(path: string): Promise<Uint8Array>
+  /**
+   * The first bytes of a regular file, at most so many. Follows no symbolic link on the way (ELOOP), and refuses
+   * whatever is no regular file without touching it (EINVAL).
+   */
+  readHead(path: string, maxBytes: number): Promise<Uint8Array>
   /** Creates or truncates. `mode` applies to a new file only. */
   write(path: string, data: string | Uint8Array, options?: { readonly mode?: number }): Promise<void>
   /** mkdir -p; existing directories are kept as they are. */
@@ -274,4 +280,15 @@ export interface UeventListener {
   event(datagram: Buffer): void
   /** Receiving failed: with ENOBUFS events were lost and listening goes on; with anything else it has ended. */
   error(error: AgentError): void
+}
+
+/** What the kernel tells about a cgroup by itself. Whoever listens closes; nothing is called after that. */
+export interface CgroupEvents {
+  /** cgroup v2: calls back after each change of a file that the kernel changes. Throws when it cannot listen. */
+  onModified(path: string, happened: () => void): { close(): void }
+  /**
+   * cgroup v1: calls back after each event about a file of the cgroup at `folder` (cgroup.event_control), and when the
+   * cgroup is removed. Rejects when it cannot listen.
+   */
+  onNotified(folder: string, file: string, happened: () => void): Promise<{ close(): void }>
 }

@@ -191,7 +191,9 @@ describe('what a call answers that cannot be done', () => {
     const served = [
       ...['CreateSandbox', 'DestroySandbox', 'CreateContainer', 'StartContainer', 'RemoveContainer'],
       ...['ExecProcess', 'SignalProcess', 'WaitProcess', 'WriteStdin', 'ReadStdout', 'ReadStderr'],
-      ...['CloseStdin', 'TtyWinResize', 'GetGuestDetails'],
+      ...['CloseStdin', 'TtyWinResize', 'PauseContainer', 'ResumeContainer', 'UpdateContainer'],
+      ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
+      ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)
     const client = ttrpcClient(connect(pod.started.path))

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -31,6 +32,29 @@ async function workIn(build: () => Promise<Files>) {
 }
 
 describe.each(implementations)('%s', (_name, build) => {
+  it('reads the head of a regular file', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, 'something long')
+    expect(Buffer.from(await files.readHead(`${root}/a`, 4)).toString()).toBe('some')
+    expect(Buffer.from(await files.readHead(`${root}/a`, 100)).toString()).toBe('something long')
+  })
+
+  it('reads no head through a link, of a directory, or of nothing', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/folder`)
+    await files.write(`${root}/folder/a`, 'x')
+    await files.symlink('folder', `${root}/link`)
+    await files.symlink('folder/a', `${root}/last`)
+    for (const [path, errno] of [
+      [`${root}/link/a`, 'ELOOP'],
+      [`${root}/last`, 'ELOOP'],
+      [`${root}/folder`, 'EISDIR'],
+      [`${root}/nothing`, 'ENOENT'],
+    ] as const) {
+      await expect(files.readHead(path, 10), path).rejects.toMatchObject({ errno })
+    }
+  })
+
   it('writes, truncates and reads files', async () => {
     const { files, root } = await workIn(build)
     await files.write(`${root}/a`, 'something long', { mode: 0o600 })
@@ -148,5 +172,12 @@ describe('deviceNumbers', () => {
     expect(deviceNumbers(0x0103n)).toEqual({ major: 1, minor: 3 })
     // makedev(0xabcde, 0xfedcb) of glibc.
     expect(deviceNumbers(0xab000fedcdecbn)).toEqual({ major: 0xabcde, minor: 0xfedcb })
+  })
+
+  it('reads no head of a fifo, and does not wait for its writer', async () => {
+    const files = linuxFiles(await realNative())
+    const fifo = join(folder, 'fifo')
+    execFileSync('mkfifo', [fifo])
+    await expect(files.readHead(fifo, 10)).rejects.toMatchObject({ errno: 'EINVAL' })
   })
 })

@@ -2,12 +2,14 @@ import type { AgentServiceDefinition } from '../../gen/agent.ts'
 import { Empty } from '../../gen/google/protobuf/empty.ts'
 import type { GuestHandlers } from '../../handlers/guest/details.ts'
 import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
+import type { StorageHandlers } from '../../handlers/storage/storage.ts'
 import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
 
 /** What the calls of `grpc.AgentService` end up in. */
 export interface ServiceHandlers {
   readonly sandbox: SandboxHandlers
   readonly guest: GuestHandlers
+  readonly storage: Pick<StorageHandlers, 'updateEphemeral'>
 }
 
 /**
@@ -15,7 +17,7 @@ export interface ServiceHandlers {
  * themselves; what starts, signals, updates or removes runs to its end.
  */
 export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof AgentServiceDefinition> {
-  const { sandbox, guest } = handlers
+  const { sandbox, guest, storage } = handlers
   return {
     createSandbox: cancellable(empty(sandbox.createSandbox)),
     destroySandbox: finishing(empty(sandbox.destroySandbox)),
@@ -23,6 +25,10 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     createContainer: cancellable(empty(sandbox.createContainer)),
     startContainer: finishing(empty(sandbox.startContainer)),
     removeContainer: finishing(empty(sandbox.removeContainer)),
+    updateContainer: finishing(empty(sandbox.updateContainer)),
+    statsContainer: cancellable((request, call) => sandbox.statsContainer(request, call.signal)),
+    pauseContainer: finishing(empty(sandbox.pauseContainer)),
+    resumeContainer: finishing(empty(sandbox.resumeContainer)),
     execProcess: cancellable(empty(sandbox.execProcess)),
     signalProcess: finishing(empty(sandbox.signalProcess)),
     waitProcess: cancellable(async (request, call) => {
@@ -31,6 +37,14 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
         if (written) exit.forget()
       })
       return { status: exit.status }
+    }),
+
+    getOOMEvent: cancellable(async (request, call) => {
+      const { containerId, putBack } = await sandbox.getOomEvent(request, call.signal)
+      call.onDelivered((written) => {
+        if (!written) putBack()
+      })
+      return { containerId }
     }),
 
     writeStdin: streaming(async (request, call) => ({ len: await sandbox.writeStdin(request, call.signal) })),
@@ -43,16 +57,15 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     closeStdin: finishing(empty(sandbox.closeStdin)),
     ttyWinResize: finishing(empty(sandbox.ttyWinResize)),
 
+    updateEphemeralMounts: finishing(
+      empty((request, signal) => storage.updateEphemeral(request.storages, signal)),
+    ),
+    removeStaleVirtiofsShareMounts: cancellable(empty(sandbox.removeStaleShareMounts)),
+    getDiagnosticData: cancellable(async (request, call) => ({
+      data: await sandbox.getDiagnosticData(request, call.signal),
+    })),
     getGuestDetails: cancellable(guest.details),
 
-    updateContainer: unimplemented('UpdateContainer'),
-    updateEphemeralMounts: unimplemented('UpdateEphemeralMounts'),
-    statsContainer: unimplemented('StatsContainer'),
-    pauseContainer: unimplemented('PauseContainer'),
-    resumeContainer: unimplemented('ResumeContainer'),
-    removeStaleVirtiofsShareMounts: unimplemented('RemoveStaleVirtiofsShareMounts'),
-    getDiagnosticData: unimplemented('GetDiagnosticData'),
-    getOOMEvent: unimplemented('GetOOMEvent'),
     updateInterface: unimplemented('UpdateInterface'),
     updateRoutes: unimplemented('UpdateRoutes'),
     listInterfaces: unimplemented('ListInterfaces'),

@@ -1,6 +1,11 @@
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { CgroupStats } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import { type OomWatch, watchOom } from './oom-watch.ts'
+import { cgroupFiles } from './stats/cgroup-files.ts'
+import { statsV1 } from './stats/stats-v1.ts'
+import { statsV2 } from './stats/stats-v2.ts'
 
 const ROOT = '/sys/fs/cgroup'
 const SIGKILL = 9
@@ -13,6 +18,10 @@ const LOOK_MS = 10
 export interface Cgroup {
   /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
   killAll(): Promise<void>
+  /** What it counts; zeros for what it does not, or when it is gone. Never throws. */
+  stats(): Promise<CgroupStats>
+  /** Calls `killed` whenever the kernel has killed processes in it for want of memory. Throws when it cannot. */
+  watchOom(killed: () => void): Promise<OomWatch>
   /** Removes it and all below it once its processes, which were killed, have left. Throws when one stays. */
   remove(): Promise<void>
 }
@@ -33,6 +42,11 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
         log.warn('killing a cgroup failed', { path, error: messageOf(error) })
       }
     },
+    stats: () =>
+      isV2
+        ? statsV2(cgroupFiles(os.files, () => inHierarchy('')))
+        : statsV1(cgroupFiles(os.files, (controller) => inHierarchy(`/${controller}`))),
+    watchOom: (killed) => watchOom(os, { folder: inHierarchy(isV2 ? '' : '/memory'), isV2 }, killed),
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
       const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy)))
@@ -48,8 +62,12 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
 async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
   const killFile = `${folder}/cgroup.kill`
-  if ((await os.files.stat(killFile)) !== undefined) return os.files.write(killFile, '1')
-  await killFrozen(os, folder, { file: 'cgroup.freeze', freeze: '1', thaw: '0' }, log)
+  if ((await os.files.stat(killFile)) === undefined) {
+    return killFrozen(os, folder, { file: 'cgroup.freeze', freeze: '1', thaw: '0' }, log)
+  }
+  await os.files.write(killFile, '1')
+  // A paused container would be one without processes too, and a runtime deletes no paused one.
+  await os.files.write(`${folder}/cgroup.freeze`, '0')
 }
 
 async function killV1(os: Os, folder: string, log: Logger): Promise<void> {

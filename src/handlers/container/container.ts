@@ -1,14 +1,14 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Process } from '../../gen/oci.ts'
 import type { Cgroup } from './cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
+import type { StoredSpec } from './stored-spec.ts'
 
 /** What a container consists of once it was created. */
 export interface ContainerParts {
   readonly init: ContainerProcess
-  /** What the first process was asked to be; what is added later inherits from it. */
-  readonly initSpec: Process
+  /** What the container was asked to be; processes that are added later inherit from its first one. */
+  readonly spec: StoredSpec
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
   /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */
@@ -21,10 +21,25 @@ export type ContainerState =
   | { readonly name: 'created'; readonly parts: ContainerParts }
   | { readonly name: 'starting'; readonly parts: ContainerParts; readonly settled: Promise<void> }
   | { readonly name: 'running'; readonly parts: ContainerParts }
+  /** Its processes are frozen; it may not even be started. */
+  | { readonly name: 'paused'; readonly parts: ContainerParts }
+  /** Being paused, resumed or given other limits. */
+  | { readonly name: 'adjusting'; readonly parts: ContainerParts; readonly settled: Promise<void> }
   | { readonly name: 'stopped'; readonly parts: ContainerParts }
   | { readonly name: 'removing'; readonly parts: ContainerParts; readonly settled: Promise<void> }
   /** Its creation failed, or it was removed. */
   | { readonly name: 'gone' }
+
+/** A state of a container with a first process that lives. */
+export type LivingState = 'created' | 'running' | 'paused'
+
+/** A change under way of a container that stays what it is. `end` must follow. */
+export interface Adjustment {
+  readonly parts: ContainerParts
+  readonly before: LivingState
+  /** Ends it; the container is stopped if its first process has ended meanwhile. */
+  end(after: LivingState): void
+}
 
 /**
  * One container: its state and the only ways to change it. A transition is set before its work begins, so two calls
@@ -34,6 +49,7 @@ export class Container {
   readonly id: string
   #state: ContainerState
   #endTransition: () => void
+  #startAsked = false
 
   /** A container that is being created: {@link Container.created} or {@link Container.abandon} must follow. */
   constructor(id: string) {
@@ -45,6 +61,11 @@ export class Container {
 
   get state(): ContainerState {
     return this.#state
+  }
+
+  /** True as long as its first process is still the runtime's own program, which waits for the start. */
+  get isParked(): boolean {
+    return !this.#startAsked
   }
 
   /** Resolves when the transition under way is over; undefined when there is none. Another one may follow. */
@@ -72,15 +93,27 @@ export class Container {
       throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`)
     }
     const { parts } = this.#state
+    this.#startAsked = true
     this.#state = { name: 'starting', parts, settled: this.#newTransition() }
     return parts
   }
 
   /** Ends a start. After a failed one the container waits as before, unless its process is gone. */
   endStart(parts: ContainerParts, succeeded: boolean): void {
-    if (parts.init.status !== undefined) this.#state = { name: 'stopped', parts }
-    else this.#state = { name: succeeded ? 'running' : 'created', parts }
-    this.#endTransition()
+    this.#startAsked = succeeded
+    this.#settle(parts, succeeded ? 'running' : 'created')
+  }
+
+  /** Begins a change. Throws INTERNAL unless the container is in one of these states. */
+  beginAdjust(from: readonly LivingState[]): Adjustment {
+    const state = this.#state
+    const before = from.find((name) => name === state.name)
+    if (before === undefined || !('parts' in state)) {
+      throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}, not ${from.join(' or ')}`)
+    }
+    const { parts } = state
+    this.#state = { name: 'adjusting', parts, settled: this.#newTransition() }
+    return { parts, before, end: (after) => this.#settle(parts, after) }
   }
 
   /** Begins a removal. Throws INTERNAL while another transition is under way. */
@@ -95,7 +128,12 @@ export class Container {
 
   /** Ends a removal that failed; it may be tried again. */
   removeFailed(parts: ContainerParts): void {
-    this.#state = { name: parts.init.status === undefined ? 'running' : 'stopped', parts }
+    this.#settle(parts, 'running')
+  }
+
+  /** Ends a transition of a container whose first process may have ended in it. */
+  #settle(parts: ContainerParts, name: LivingState): void {
+    this.#state = { name: parts.init.status === undefined ? name : 'stopped', parts }
     this.#endTransition()
   }
 
@@ -106,8 +144,8 @@ export class Container {
   }
 
   #initEnded(parts: ContainerParts): void {
-    if (this.#state.name === 'created' || this.#state.name === 'running') {
+    const { name } = this.#state
+    if (name === 'created' || name === 'running' || name === 'paused')
       this.#state = { name: 'stopped', parts }
-    }
   }
 }

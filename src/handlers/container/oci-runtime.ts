@@ -31,6 +31,11 @@ export interface OciRuntime {
     signal: AbortSignal,
   ): Promise<StartedProcess>
   start(containerId: string): Promise<void>
+  /** Sets other limits; `resources` is their JSON, and what it lacks stays. */
+  update(containerId: string, resources: string): Promise<void>
+  /** Freezes all processes; returns when they are. */
+  pause(containerId: string): Promise<void>
+  resume(containerId: string): Promise<void>
   /** Adds a process; `process` is its JSON. `signal` kills the runtime in its tracks. */
   exec(
     process: { readonly containerId: string; readonly process: string; readonly streams: ProcessStreams },
@@ -54,6 +59,9 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     create: ({ id, bundle, streams }, signal) =>
       calls.launch({ verb: 'create', id, streams, args: () => ['--bundle', bundle] }, signal),
     start: (id) => calls.run('start', [id]),
+    update: (id, resources) => calls.runWithFile('update', { option: '--resources', text: resources, id }),
+    pause: (id) => calls.run('pause', [id]),
+    resume: (id) => calls.run('resume', [id]),
     exec: ({ containerId, process, streams }, signal) => {
       const args = async (folder: string) => {
         const file = `${folder}/process.json`
@@ -106,6 +114,18 @@ class RuntimeCalls {
 
   async run(verb: string, args: readonly string[]): Promise<void> {
     await this.#inFolder((folder) => this.#execute(folder, [verb, ...args], {}))
+  }
+
+  /** Runs a verb that reads `text` from a file. */
+  async runWithFile(
+    verb: string,
+    input: { readonly option: string; readonly text: string; readonly id: string },
+  ): Promise<void> {
+    await this.#inFolder(async (folder) => {
+      const file = `${folder}/input.json`
+      await this.#os.files.write(file, input.text, { mode: 0o600 })
+      await this.#execute(folder, [verb, input.option, file, input.id], {})
+    })
   }
 
   async launch(launch: Launch, signal: AbortSignal): Promise<StartedProcess> {

@@ -1,6 +1,7 @@
 import type { OciRuntime } from '../container/oci-runtime.ts'
 import type { ContainerRegistry } from '../container/registry.ts'
 import type { SandboxDependencies } from './dependencies.ts'
+import type { OomEvents } from './oom-events.ts'
 import type { SandboxSlot } from './sandbox-slot.ts'
 
 /** What the calls of one agent share. */
@@ -8,6 +9,7 @@ export interface SandboxContext extends SandboxDependencies {
   readonly slot: SandboxSlot
   readonly containers: ContainerRegistry
   readonly runtime: OciRuntime
+  readonly oom: OomEvents
   /** Resolves when nothing of a dead predecessor is left; never rejects. */
   readonly clearPredecessor: () => Promise<void>
 }

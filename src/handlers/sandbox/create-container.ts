@@ -2,15 +2,14 @@ import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
-import { printJson } from '../../oci/json.ts'
 import { pidNamespaceToJoin } from '../../oci/namespaces.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
-import { runtimeConfig } from '../../oci/runtime-config.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
 import { checkContainerId } from '../container/container-id.ts'
 import type { ContainerProcess } from '../container/process.ts'
 import { ProcessTable } from '../container/process-table.ts'
+import { StoredSpec } from '../container/stored-spec.ts'
 import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
 import type { SandboxContext } from './context.ts'
 import { setGuestSysctls } from './guest-sysctls.ts'
@@ -76,14 +75,15 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const { spec, guestSysctls } = await specFor(creation, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
   await mountRoot(os, bundle, root.Path, held)
-  await os.files.write(bundle.config, printJson(runtimeConfig(spec)), { mode: 0o600 })
+  const stored = new StoredSpec(os.files, bundle.config, spec)
+  await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)
   const init = await createInRuntime(creation, cgroup, spec.Process.Terminal)
   const { sandbox } = creation
   await recordPidNamespace({ os, folder: config.sandboxNamespaceDir, sandbox, pid: init.pid, undo })
   await devices.shareMounts(request.sharedMounts, request.containerId, signal)
   const processes = new ProcessTable(request.containerId, init)
-  return { init, initSpec: spec.Process, processes, cgroup, release: () => held.run() }
+  return { init, spec: stored, processes, cgroup, release: () => held.run() }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {

@@ -19,6 +19,7 @@ export async function createSandbox(
     await context.clearPredecessor()
     const sandbox = await setUp(context, request, undo, signal)
     signal.throwIfAborted()
+    context.oom.queue.open()
     transition.created(sandbox)
   } catch (error) {
     await undo.run()

@@ -18,6 +18,7 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
     throw error
   }
   await transition.sandbox?.setUp.run()
+  context.oom.queue.close()
   transition.destroyed()
   context.onDestroyed()
 }

@@ -31,7 +31,7 @@ export async function execProcess(
   }
   refuseStdioPorts(request)
   const parts = await livingContainer(context, request.containerId, signal)
-  const process = inheriting(request.process, parts.initSpec)
+  const process = inheriting(request.process, parts.spec.current.Process)
   const reservation = parts.processes.reserve(request.execId)
   const undo = new UndoList(context.log)
   undo.add('reservation', () => reservation.abandon())
@@ -45,15 +45,18 @@ export async function execProcess(
   }
 }
 
-/** The container, once it is created and no start is under way. A process can only be added to a living one. */
+/** The container, once it is created and neither starts nor is adjusted. A process can only be added to a living one. */
 async function livingContainer(
   { containers }: SandboxContext,
   id: string,
   signal: AbortSignal,
 ): Promise<ContainerParts> {
   const { container } = await containers.found(id, 'INTERNAL', signal)
-  while (container.state.name === 'starting') await raceSignal(container.state.settled, signal)
+  while (container.state.name === 'starting' || container.state.name === 'adjusting') {
+    await raceSignal(container.state.settled, signal)
+  }
   const { state } = container
+  if (state.name === 'paused') throw new AgentError('INTERNAL', `container ${container.id} is paused`)
   if (state.name === 'stopped') {
     throw new AgentError('NOT_FOUND', 'Process not found: init process missing')
   }

@@ -43,6 +43,7 @@ async function remove({ context, container, timeoutSeconds }: Removal): Promise<
   const parts = container.beginRemove()
   try {
     await inTime(context, timeoutSeconds, container.id, endProcesses(context, parts))
+    await context.oom.end(container.id)
     // Only now: a runtime that deletes by force waits for zombies that somebody else has to reap.
     await context.runtime.delete(container.id)
     for (const { stdio } of parts.processes.known()) stdio.close()

@@ -5,11 +5,19 @@ import type {
   CreateSandboxRequest,
   DestroySandboxRequest,
   ExecProcessRequest,
+  GetDiagnosticDataRequest,
+  GetOOMEventRequest,
+  PauseContainerRequest,
   ReadStreamRequest,
   RemoveContainerRequest,
+  RemoveStaleVirtiofsShareMountsRequest,
+  ResumeContainerRequest,
   SignalProcessRequest,
   StartContainerRequest,
+  StatsContainerRequest,
+  StatsContainerResponse,
   TtyWinResizeRequest,
+  UpdateContainerRequest,
   WaitProcessRequest,
   WriteStreamRequest,
 } from '../../gen/agent.ts'
@@ -21,6 +29,10 @@ import { createSandbox } from './create-sandbox.ts'
 import type { SandboxDependencies } from './dependencies.ts'
 import { destroySandbox } from './destroy-sandbox.ts'
 import { execProcess } from './exec-process.ts'
+import { getDiagnosticData } from './get-diagnostic-data.ts'
+import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
+import { OomEvents } from './oom-events.ts'
+import { pauseContainer, resumeContainer } from './pause-container.ts'
 import { clearPredecessor } from './predecessor.ts'
 import {
   closeStdin,
@@ -32,15 +44,18 @@ import {
   writeStdin,
 } from './process-calls.ts'
 import { removeContainer } from './remove-container.ts'
+import { removeStaleShareMounts } from './remove-stale-mounts.ts'
 import { SandboxSlot } from './sandbox-slot.ts'
 import { signalProcess } from './signal-process.ts'
 import { startContainer } from './start-container.ts'
+import { statsContainer } from './stats-container.ts'
+import { updateContainer } from './update-container.ts'
 
 /**
- * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.6, C.13 to
- * C.16, C.25, C.26). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
- * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, remove and
- * destroy run to their end without the caller.
+ * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9 to
+ * C.16, C.25, C.26, C.33). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
+ * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, pause,
+ * resume, update, remove and destroy run to their end without the caller.
  */
 export interface SandboxHandlers {
   createSandbox(request: CreateSandboxRequest, signal: AbortSignal): Promise<void>
@@ -48,9 +63,18 @@ export interface SandboxHandlers {
   createContainer(request: CreateContainerRequest, signal: AbortSignal): Promise<void>
   startContainer(request: StartContainerRequest, signal: AbortSignal): Promise<void>
   removeContainer(request: RemoveContainerRequest, signal: AbortSignal): Promise<void>
+  updateContainer(request: UpdateContainerRequest, signal: AbortSignal): Promise<void>
+  statsContainer(request: StatsContainerRequest, signal: AbortSignal): Promise<StatsContainerResponse>
+  pauseContainer(request: PauseContainerRequest, signal: AbortSignal): Promise<void>
+  resumeContainer(request: ResumeContainerRequest, signal: AbortSignal): Promise<void>
   execProcess(request: ExecProcessRequest, signal: AbortSignal): Promise<void>
   signalProcess(request: SignalProcessRequest, signal: AbortSignal): Promise<void>
   waitProcess(request: WaitProcessRequest, signal: AbortSignal): Promise<ProcessEnd>
+  /** Waits for the next container that runs out of memory. */
+  getOomEvent(request: GetOOMEventRequest, signal: AbortSignal): Promise<OomEventTaken>
+  removeStaleShareMounts(request: RemoveStaleVirtiofsShareMountsRequest, signal: AbortSignal): Promise<void>
+  /** The text asked for; empty when there is none. */
+  getDiagnosticData(request: GetDiagnosticDataRequest, signal: AbortSignal): Promise<string>
   /** Answers how many bytes were taken: all of them. */
   writeStdin(request: WriteStreamRequest, signal: AbortSignal): Promise<number>
   /** Empty data is the end of the stream. */
@@ -75,6 +99,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     runtime,
     slot: new SandboxSlot(config.restarted),
     containers: new ContainerRegistry(),
+    oom: new OomEvents(dependencies.log),
     clearPredecessor: onceIf(config.restarted, () => clearPredecessor({ ...dependencies, runtime })),
   }
   const onContainer = <Request, Answer>(call: ContainerCall<Request, Answer>) => {
@@ -89,6 +114,13 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     createContainer: onContainer(createContainer),
     startContainer: onContainer(startContainer),
     removeContainer: onContainer(removeContainer),
+    updateContainer: onContainer(updateContainer),
+    statsContainer: onContainer(statsContainer),
+    getOomEvent: onContainer(getOomEvent),
+    getDiagnosticData: onContainer(getDiagnosticData),
+    removeStaleShareMounts: (request, signal) => removeStaleShareMounts(context, request, signal),
+    pauseContainer: onContainer(pauseContainer),
+    resumeContainer: onContainer(resumeContainer),
     execProcess: onContainer(execProcess),
     signalProcess: onContainer(signalProcess),
     waitProcess: onContainer(waitProcess),

@@ -29,7 +29,7 @@ export async function signalProcess(context: SandboxContext, request: SignalProc
  */
 async function signalForInit(os: Os, { container, parts }: Found, signal: number): Promise<number> {
   if (signal !== SIGTERM) return signal
-  if (container.state.name === 'created') return SIGKILL
+  if (container.isParked) return SIGKILL
   const status = await os.files.readText(`/proc/${parts.init.pid}/status`).catch(() => undefined)
   return handlesSignal(status, SIGTERM) ? SIGTERM : SIGKILL
 }

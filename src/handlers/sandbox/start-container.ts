@@ -1,19 +1,27 @@
+import { raceSignal } from '../../base/signals.ts'
 import type { StartContainerRequest } from '../../gen/agent.ts'
 import type { SandboxContext } from './context.ts'
 
-/** StartContainer (behaviour spec, section C.2): lets the first process go on. Waits for a creation in progress. */
+/**
+ * StartContainer (behaviour spec, section C.2): lets the first process go on. Waits for a creation or an adjustment in
+ * progress.
+ */
 export async function startContainer(
   context: SandboxContext,
   request: StartContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
   const { container } = await context.containers.found(request.containerId, 'INTERNAL', signal)
+  while (container.state.name === 'adjusting') await raceSignal(container.state.settled, signal)
   const parts = container.beginStart()
+  let succeeded = false
   try {
+    // The sandbox's own container does nothing but hold namespaces.
+    if (container.id !== context.slot.active().id) await context.oom.watch(container.id, parts)
     await context.runtime.start(container.id)
-  } catch (error) {
-    container.endStart(parts, false)
-    throw error
+    succeeded = true
+  } finally {
+    if (!succeeded) await context.oom.end(container.id)
+    container.endStart(parts, succeeded)
   }
-  container.endStart(parts, true)
 }

@@ -1,10 +1,12 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
+import { checkText } from './check-text.ts'
 import { StorageClaims } from './claims.ts'
 import type { StorageDependencies } from './driver.ts'
 import { storageDriver } from './index.ts'
 import { checkMountPoint } from './mount-point.ts'
+import { updateEphemeral } from './update-ephemeral.ts'
 
 /** Attaches the storages of requests and takes them away again (spec E). */
 export interface StorageHandlers {
@@ -18,6 +20,8 @@ export interface StorageHandlers {
    * stays until the sandbox's root is cleared. To be called once. Tries all, then throws INTERNAL naming what failed.
    */
   release(attached: AttachedStorages): Promise<void>
+  /** Mounts ephemeral storages anew, as their options say. Throws INVALID_ARGUMENT for other drivers. */
+  updateEphemeral(storages: readonly Storage[], signal: AbortSignal): Promise<void>
 }
 
 /** The storages of one request, in its order. */
@@ -66,12 +70,7 @@ export function createStorageHandlers(dependencies: StorageDependencies): Storag
         cause: failures[0],
       })
     },
-  }
-}
 
-/** The kernel would end a text at its first NUL and mount something else than was asked for. */
-function checkText({ source, fstype, options, driverOptions, mountPoint }: Storage): void {
-  const bad = [source, fstype, ...options, ...driverOptions].find((text) => text.includes('\0'))
-  if (bad === undefined) return
-  throw new AgentError('INVALID_ARGUMENT', `storage ${mountPoint}: ${JSON.stringify(bad)} contains a NUL`)
+    updateEphemeral: (storages, signal) => updateEphemeral(storages, dependencies, signal),
+  }
 }

@@ -45,6 +45,11 @@ export class FakeFiles implements Files {
     await this.write(path, data)
   }
 
+  /** Whether there is anything at this path. */
+  has(path: string): boolean {
+    return this.#nodes.has(this.#follow(path))
+  }
+
   async readText(path: string): Promise<string> {
     return Buffer.from(await this.readBytes(path)).toString('utf8')
   }
@@ -53,6 +58,13 @@ export class FakeFiles implements Files {
     const node = this.#existing('read', path)
     if (node.kind === 'directory') throw kernelError('read', path, 'EISDIR')
     return node.data
+  }
+
+  async readHead(path: string, maxBytes: number): Promise<Uint8Array> {
+    if (this.#follow(path) !== join('/', path)) throw kernelError('open', path, 'ELOOP')
+    const node = this.#existing('open', path)
+    if (node.kind !== 'file') throw kernelError('read', path, node.kind === 'directory' ? 'EISDIR' : 'EINVAL')
+    return node.data.subarray(0, maxBytes)
   }
 
   async write(path: string, data: string | Uint8Array, { mode = 0o644 } = {}): Promise<void> {

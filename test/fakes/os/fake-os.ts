@@ -1,4 +1,5 @@
 import type { Os } from '../../../src/os/os.ts'
+import { FakeCgroupEvents } from './fake-cgroup-events.ts'
 import { FakeClock } from './fake-clock.ts'
 import { FakeConsoles } from './fake-consoles.ts'
 import { FakeExits, FakeSupervisor } from './fake-exits.ts'
@@ -21,4 +22,5 @@ export class FakeOs implements Os {
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()
+  readonly cgroupEvents = new FakeCgroupEvents(this.files)
 }

@@ -24,6 +24,12 @@ describe('killAll', () => {
     expect(killed(os)).toEqual([])
   })
 
+  it('leaves no frozen cgroup behind on v2: no runtime would delete its container', async () => {
+    const os = await machine({ [`${V2}/cgroup.kill`]: '', [`${V2}/cgroup.freeze`]: '1' })
+    await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
+    expect(await os.files.readText(`${V2}/cgroup.freeze`)).toBe('0')
+  })
+
   it('freezes and kills each on v2 of an older kernel', async () => {
     const os = await machine({ [`${V2}/cgroup.freeze`]: '0', [`${V2}/cgroup.procs`]: '11\n12\n' })
     await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()

@@ -2,6 +2,7 @@ import type { Fd, ToolResult } from '../../../src/os/os.ts'
 import type { FakeOs } from '../../fakes/os/fake-os.ts'
 
 const SIGKILL = 9
+const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume', 'update']
 
 /** A process in a container of the fake runtime, with the container's ends of its streams. */
 export interface FakeProcess {
@@ -49,7 +50,7 @@ export class FakeRuntime {
   }
 
   async #run(argv: readonly string[], stdio: readonly (Fd | undefined)[]): Promise<Partial<ToolResult>> {
-    const verb = argv.find((word) => ['create', 'start', 'exec', 'delete'].includes(word)) ?? ''
+    const verb = argv.find((word) => VERBS.includes(word)) ?? ''
     this.calls.push(verb)
     const refusal = this.refuse(verb)
     if (refusal !== undefined) return refusal

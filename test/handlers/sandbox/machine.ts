@@ -104,6 +104,7 @@ function fakeStorage(attached: string[]): StorageHandlers {
       attached.push(...mountPoints)
       return { mountPoints }
     },
+    updateEphemeral: async () => {},
     release: async ({ mountPoints }) => {
       for (const mountPoint of mountPoints) attached.splice(attached.indexOf(mountPoint), 1)
     },

@@ -1,0 +1,25 @@
+/** What the kernel writes for "no limit" is told as the largest number there is. */
+export const UNLIMITED = 2n ** 64n - 1n
+
+/** The number that a text consists of; 0 for any other text and for none. */
+export function counter(text: string | undefined): bigint {
+  const digits = text?.trim() ?? ''
+  return /^\d+$/.test(digits) ? BigInt(digits) : 0n
+}
+
+/** A limit: a number, or `unlimited` for the word `max`. */
+export function limit(text: string | undefined, unlimited: bigint): bigint {
+  return text?.trim() === 'max' ? unlimited : counter(text)
+}
+
+/** Lines of a name and a number each, such as memory.stat. Any other line is passed over. */
+export function namedCounters(text: string | undefined): { readonly [name: string]: bigint } {
+  const pairs = (text ?? '').split('\n').map((line) => line.split(' '))
+  return Object.fromEntries(
+    pairs.flatMap(([name, value, ...rest]) =>
+      name !== undefined && value !== undefined && rest.length === 0 && /^\d+$/.test(value)
+        ? [[name, BigInt(value)]]
+        : [],
+    ),
+  )
+}

@@ -1,0 +1,30 @@
+import type { UpdateContainerRequest } from '../../gen/agent.ts'
+import { printJson } from '../../oci/json.ts'
+import { resourcesConfig } from '../../oci/resources-config.ts'
+import type { SandboxContext } from './context.ts'
+import { adjust } from './whole-container.ts'
+
+/**
+ * UpdateContainer (behaviour spec, section C.7): sets other limits. Those that the request leaves empty stay; without
+ * any it does nothing.
+ */
+export async function updateContainer(
+  context: SandboxContext,
+  { containerId, resources }: UpdateContainerRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  await adjust(
+    context,
+    {
+      containerId,
+      from: ['created', 'running', 'paused'],
+      work: async ({ spec }) => {
+        if (resources === undefined) return 'as before'
+        await context.runtime.update(containerId, printJson(resourcesConfig(resources)))
+        await spec.setResources(resources)
+        return 'as before'
+      },
+    },
+    signal,
+  )
+}

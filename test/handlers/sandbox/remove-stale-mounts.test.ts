@@ -1,0 +1,45 @@
+import { describe, expect, it } from 'vitest'
+import type { Os } from '../../../src/os/os.ts'
+import { type Machine, machine, PATIENT } from './machine.ts'
+
+const SHARED = '/run/kata-containers/shared/containers'
+
+/** A machine with these mounts, and the paths that are looked at. */
+async function mounted(...targets: readonly string[]): Promise<Machine & { readonly seen: string[] }> {
+  const seen: string[] = []
+  const wrap = (os: Os): Os => ({
+    ...os,
+    files: new Proxy(os.files, {
+      get: (files, key) =>
+        key === 'stat'
+          ? (path: string) => {
+              seen.push(path)
+              return Promise.reject(new Error('stale'))
+            }
+          : Reflect.get(files, key),
+    }),
+  })
+  const made = await machine({ wrap })
+  for (const target of targets)
+    await made.os.mounts.mount({ source: 'share', target, type: 'virtiofs', flags: [], data: '' })
+  return { ...made, seen }
+}
+
+describe('RemoveStaleVirtiofsShareMounts', () => {
+  it('looks at every mount of the shared folders, whatever becomes of that', async () => {
+    const { handlers, seen } = await mounted(
+      SHARED,
+      `${SHARED}/a`,
+      `${SHARED}/a/b`,
+      '/run/kata-containers/c1/rootfs',
+    )
+    await handlers.removeStaleShareMounts({}, PATIENT)
+    expect(seen).toEqual([`${SHARED}/a`, `${SHARED}/a/b`])
+  })
+
+  it('succeeds when nothing is mounted', async () => {
+    const { handlers, seen } = await mounted()
+    await handlers.removeStaleShareMounts({}, PATIENT)
+    expect(seen).toEqual([])
+  })
+})

@@ -1,0 +1,59 @@
+import { describe, expect, it } from 'vitest'
+import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { dependenciesOf, noSignal, ROOT, storageOf } from './storage-builder.ts'
+
+const SHM = `${ROOT}/sandbox/shm`
+
+function machine() {
+  const os = new FakeOs()
+  return { os, handlers: createStorageHandlers(dependenciesOf(os)) }
+}
+
+describe('updateEphemeral', () => {
+  it('mounts anew with the options, but for the group', async () => {
+    const { os, handlers } = machine()
+    await handlers.attach([storageOf()], 'none', noSignal)
+    const options = ['remount', 'size=64M', 'noexec', 'fsgid=1000']
+    await handlers.updateEphemeral([storageOf({ options })], noSignal)
+    expect(os.mounts.requests.at(-1)).toEqual({
+      source: 'tmpfs',
+      target: SHM,
+      type: 'tmpfs',
+      flags: ['remount', 'noexec'],
+      data: 'size=64M',
+    })
+    expect(os.mounts.isMountPoint(SHM)).toBe(true)
+  })
+
+  it('only makes the mount point without options', async () => {
+    const { os, handlers } = machine()
+    await handlers.updateEphemeral([storageOf()], noSignal)
+    expect((await os.files.stat(SHM))?.kind).toBe('directory')
+    expect(os.mounts.requests).toEqual([])
+  })
+
+  it('touches nothing when one of them has another driver', async () => {
+    const { os, handlers } = machine()
+    const storages = [storageOf({ options: ['remount'] }), storageOf({ driver: 'blk' })]
+    await expect(handlers.updateEphemeral(storages, noSignal)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: `storage ${SHM}: driver 'blk' cannot be updated, only ephemeral`,
+    })
+    expect(os.mounts.requests).toEqual([])
+  })
+
+  it.each(['/etc', `${ROOT}/../etc`, 'relative'])('refuses the mount point %s', async (mountPoint) => {
+    const { os, handlers } = machine()
+    const update = handlers.updateEphemeral([storageOf({ mountPoint, options: ['remount'] })], noSignal)
+    await expect(update).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect(os.mounts.requests).toEqual([])
+  })
+
+  it('tells the kernel’s word', async () => {
+    const { os, handlers } = machine()
+    os.mounts.failWith = () => 'EINVAL'
+    const update = handlers.updateEphemeral([storageOf({ options: ['remount'] })], noSignal)
+    await expect(update).rejects.toMatchObject({ code: 'INTERNAL', message: `mount ${SHM}: EINVAL` })
+  })
+})

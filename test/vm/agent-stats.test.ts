@@ -1,0 +1,92 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { container, RemoteProcess } from '../host/container-requests.ts'
+import { cannotBoot, type TestGuest } from './boot-guest.ts'
+import { bind, bootPod, type GuestPod, ROOT } from './guest-pod.ts'
+
+const SIGKILL = 9
+const LIMIT = 32n << 20n
+/** Needs more than the limit. */
+const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
+
+describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', () => {
+  let guest: TestGuest
+  let pod: GuestPod
+  beforeAll(async () => {
+    ;({ guest, pod } = await bootPod())
+  })
+  afterAll(() => guest?.stop())
+
+  async function run(id: string, script: string): Promise<RemoteProcess> {
+    const { OCI, ...request } = container(id, ROOT, ['sh', '-c', script])
+    const Resources = { Memory: { Limit: LIMIT, Swap: LIMIT }, Pids: { Limit: 50n } }
+    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux: { ...OCI?.Linux, Resources } } })
+    await pod.agent.startContainer({ containerId: id })
+    return new RemoteProcess(pod.agent, id)
+  }
+
+  /** Reads files of the guest's cgroups, from a container of its own. */
+  function filesOf(id: string, ...names: readonly string[]): Promise<string> {
+    const paths = names.map((name) => `/guest/cgroup/${id}/${name}`).join(' ')
+    return pod.output(`look-${id}`, `cat ${paths}`, { mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')] })
+  }
+
+  it('is what StatsContainer tells, paused and resumed', async () => {
+    const init = await run('counted', 'i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; echo done; read line')
+    await init.readUntil('done')
+    await pod.agent.pauseContainer({ containerId: 'counted' })
+    const { cgroupStats } = await pod.agent.statsContainer({ containerId: 'counted' })
+    const text = await filesOf(
+      'counted',
+      'cgroup.freeze',
+      'memory.max',
+      'pids.current',
+      'pids.max',
+      'cpu.stat',
+    )
+    const [freeze, max, current, limit, ...cpu] = text.trim().split('\n')
+    expect([freeze, max, current, limit]).toEqual(['1', String(LIMIT), '1', '50'])
+    expect(cgroupStats?.memoryStats?.usage?.limit).toBe(LIMIT)
+    expect(cgroupStats?.memoryStats?.usage?.usage).toBeGreaterThan(0n)
+    expect(cgroupStats?.memoryStats?.stats).toHaveProperty('inactive_file')
+    expect(cgroupStats?.pidsStats).toEqual({ current: 1n, limit: 50n })
+    const used = cpu.find((line) => line.startsWith('usage_usec '))?.split(' ')[1] ?? ''
+    expect(cgroupStats?.cpuStats?.cpuUsage?.totalUsage).toBe(BigInt(used) * 1000n)
+    await pod.agent.updateContainer({ containerId: 'counted', resources: { Pids: { Limit: 60n } } })
+    expect(await filesOf('counted', 'cgroup.freeze', 'pids.max')).toBe('1\n60\n')
+    await pod.agent.resumeContainer({ containerId: 'counted' })
+    await init.write('end\n')
+    expect(await init.wait()).toBe(0)
+    const after = await pod.agent.statsContainer({ containerId: 'counted' })
+    expect(after.cgroupStats?.pidsStats).toEqual({ current: 0n, limit: 60n })
+    await pod.remove('counted')
+  })
+
+  it('can be removed while it is frozen', async () => {
+    await run('frozen', 'sleep 1000')
+    await pod.agent.pauseContainer({ containerId: 'frozen' })
+    await pod.remove('frozen')
+    const left = await pod.output('left', 'ls -d /guest/cgroup/frozen || true', {
+      mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')],
+    })
+    expect(left).toBe('')
+  })
+
+  it('can be killed while it is frozen', async () => {
+    const init = await run('killed', 'sleep 1000')
+    await pod.agent.pauseContainer({ containerId: 'killed' })
+    await pod.agent.signalProcess({ containerId: 'killed', signal: SIGKILL })
+    expect(await init.wait()).toBe(128 + SIGKILL)
+    await pod.remove('killed')
+  })
+
+  it('tells GetOOMEvent when it runs out of memory, as often as that happens', async () => {
+    const init = await run('hungry', `while read line; do ${HOG} 2>/dev/null; echo "status $?"; done`)
+    for (let round = 0; round < 2; round++) {
+      const polling = pod.agent.getOOMEvent({})
+      await init.write('go\n')
+      expect((await polling).containerId).toBe('hungry')
+      expect(await init.readUntil('\n')).toBe(`status ${128 + SIGKILL}\n`)
+    }
+    await pod.remove('hungry')
+  })
+})
