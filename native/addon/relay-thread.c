@@ -18,11 +18,13 @@
 #define EVENTS_PER_WAIT 64
 #define SCRATCH_BYTES 65536
 
-struct cancellation {
-  STAILQ_ENTRY(cancellation) entry;
+/* What is asked of a stream. */
+struct command {
+  STAILQ_ENTRY(command) entry;
   int64_t id;
+  void (*obey)(struct relay_thread *, struct relayed *);
 };
-STAILQ_HEAD(cancellation_list, cancellation);
+STAILQ_HEAD(command_list, command);
 
 struct relay_thread {
   pthread_t thread;
@@ -33,7 +35,7 @@ struct relay_thread {
 
   pthread_mutex_t lock; /* guards the next four */
   struct relayed_list added;
-  struct cancellation_list cancelled;
+  struct command_list commands;
   struct relayed_list ended;
   bool stopping;
 
@@ -65,8 +67,11 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   switch (relayed->state) {
     case STREAM_WAITS_FOR_SOURCE:
       arm(thread, stream->source, EPOLLIN, &relayed->source_side);
-      /* Hang-up and error are always reported: that is how a reader's going is noticed meanwhile. */
-      arm(thread, stream->target, 0, &relayed->target_side);
+      /*
+       * How a reader's going is noticed meanwhile: by hang-up and error, which are always reported; a vsock peer that
+       * has closed shows only as one that sends no more.
+       */
+      arm(thread, stream->target, relayed->peer_sends_no_more ? 0 : EPOLLRDHUP, &relayed->target_side);
       break;
     case STREAM_WAITS_FOR_TARGET:
     case STREAM_HAS_MORE:
@@ -78,11 +83,18 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   }
 }
 
+/* A peer that only ended its own direction still reads. */
+static bool reader_is_gone(struct relayed *relayed, uint32_t events) {
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return true;
+  if ((events & EPOLLRDHUP) == 0) return false;
+  relayed->peer_sends_no_more = true;
+  return !stream_has_reader(&relayed->stream);
+}
+
 static void on_event(struct relay_thread *thread, const struct side *side, uint32_t events) {
   struct relayed *relayed = side->relayed;
   if (relayed->state == STREAM_ENDED) return;
-  bool target_is_gone = side->is_target && (events & (EPOLLERR | EPOLLHUP)) != 0;
-  if (target_is_gone && relayed->state == STREAM_WAITS_FOR_SOURCE) {
+  if (side->is_target && relayed->state == STREAM_WAITS_FOR_SOURCE && reader_is_gone(relayed, events)) {
     relayed->stream.error = EPIPE;
     end(thread, relayed);
     return;
@@ -108,12 +120,22 @@ static void begin(struct relay_thread *thread, struct relayed *relayed) {
   end(thread, relayed);
 }
 
-static void cancel(struct relay_thread *thread, int64_t id) {
+static void cancel(struct relay_thread *thread, struct relayed *relayed) {
+  relayed->stream.error = ECANCELED;
+  end(thread, relayed);
+}
+
+static void drain(struct relay_thread *thread, struct relayed *relayed) {
+  if (relayed->stream.is_draining) return;
+  stream_drain(&relayed->stream);
+  move(thread, relayed);
+}
+
+static void obey_command(struct relay_thread *thread, const struct command *command) {
   struct relayed *relayed;
   TAILQ_FOREACH(relayed, &thread->running, entry) {
-    if (relayed->id != id) continue;
-    relayed->stream.error = ECANCELED;
-    end(thread, relayed);
+    if (relayed->id != command->id) continue;
+    command->obey(thread, relayed);
     return;
   }
 }
@@ -122,13 +144,13 @@ static void cancel(struct relay_thread *thread, int64_t id) {
 static bool obey(struct relay_thread *thread) {
   uint64_t count;
   struct relayed_list added;
-  struct cancellation_list cancelled;
+  struct command_list commands;
   TAILQ_INIT(&added);
-  STAILQ_INIT(&cancelled);
+  STAILQ_INIT(&commands);
   if (read(thread->wakeup, &count, sizeof count) == -1 && errno != EAGAIN) return false;
   pthread_mutex_lock(&thread->lock);
   TAILQ_CONCAT(&added, &thread->added, entry);
-  STAILQ_CONCAT(&cancelled, &thread->cancelled);
+  STAILQ_CONCAT(&commands, &thread->commands);
   bool goes_on = !thread->stopping;
   pthread_mutex_unlock(&thread->lock);
 
@@ -137,11 +159,11 @@ static bool obey(struct relay_thread *thread) {
     TAILQ_REMOVE(&added, relayed, entry);
     begin(thread, relayed);
   }
-  struct cancellation *cancellation;
-  while ((cancellation = STAILQ_FIRST(&cancelled)) != NULL) {
-    STAILQ_REMOVE_HEAD(&cancelled, entry);
-    cancel(thread, cancellation->id);
-    free(cancellation);
+  struct command *command;
+  while ((command = STAILQ_FIRST(&commands)) != NULL) {
+    STAILQ_REMOVE_HEAD(&commands, entry);
+    obey_command(thread, command);
+    free(command);
   }
   return goes_on;
 }
@@ -212,7 +234,7 @@ struct relay_thread *relay_thread_start(void (*on_ended)(void *), void *context)
   thread->context = context;
   pthread_mutex_init(&thread->lock, NULL);
   TAILQ_INIT(&thread->added);
-  STAILQ_INIT(&thread->cancelled);
+  STAILQ_INIT(&thread->commands);
   TAILQ_INIT(&thread->ended);
   TAILQ_INIT(&thread->running);
   TAILQ_INIT(&thread->ending);
@@ -230,14 +252,24 @@ void relay_thread_add(struct relay_thread *thread, struct relayed *relayed) {
   wake(thread);
 }
 
-void relay_thread_cancel(struct relay_thread *thread, int64_t id) {
-  struct cancellation *cancellation = malloc(sizeof *cancellation);
-  if (cancellation == NULL) abort();
-  cancellation->id = id;
+static void tell(struct relay_thread *thread, int64_t id,
+                 void (*obey)(struct relay_thread *, struct relayed *)) {
+  struct command *command = malloc(sizeof *command);
+  if (command == NULL) abort();
+  command->id = id;
+  command->obey = obey;
   pthread_mutex_lock(&thread->lock);
-  STAILQ_INSERT_TAIL(&thread->cancelled, cancellation, entry);
+  STAILQ_INSERT_TAIL(&thread->commands, command, entry);
   pthread_mutex_unlock(&thread->lock);
   wake(thread);
+}
+
+void relay_thread_drain(struct relay_thread *thread, int64_t id) {
+  tell(thread, id, drain);
+}
+
+void relay_thread_cancel(struct relay_thread *thread, int64_t id) {
+  tell(thread, id, cancel);
 }
 
 struct relayed *relay_thread_take_ended(struct relay_thread *thread) {

@@ -6,6 +6,7 @@ import { containerRootSource, type GuestParts } from '../../src/microvm/guest-sp
 import { makePrivateFolder, removePrivateFolder } from '../../src/microvm/private-folder.ts'
 import { type Agent, agentOf } from '../../src/microvm/run/container-session.ts'
 import type { Vm } from '../../src/microvm/vm.ts'
+import type { VsockKind } from '../../src/microvm/vsock/choose-vsock.ts'
 import { clientFor, type ServiceClient } from '../../src/rpc/client.ts'
 
 /** A booted guest with typed clients. Whoever booted it calls `stop`. */
@@ -26,6 +27,8 @@ export interface TestGuest {
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
   readonly kernel?: 'bookworm' | 'trixie'
   readonly form?: ImageForm
+  /** The way to reach the guest, when it must be this one. */
+  readonly vsock?: VsockKind
   /** Boots this instead of the built image. */
   readonly boot?: GuestParts['boot']
 }
@@ -53,7 +56,7 @@ export async function bootTestGuest(options: TestGuestOptions = {}): Promise<Tes
     const guest = await bootGuest({
       parts,
       folder,
-      environment: process.env,
+      environment: { ...process.env, ...(options.vsock ? { MICROVM_VSOCK: options.vsock } : {}) },
       progress: (line) => process.stderr.write(`${line}\n`),
       started: (running) => {
         vm = running
@@ -80,7 +83,7 @@ export async function bootTestGuest(options: TestGuestOptions = {}): Promise<Tes
 }
 
 async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
-  const { kernel = 'bookworm', form = 'disk', boot, ...overrides } = options
+  const { kernel = 'bookworm', form = 'disk', boot, vsock: _, ...overrides } = options
   const progress = (line: string) => process.stderr.write(`${line}\n`)
   return {
     machine: 'q35',
