@@ -46,6 +46,9 @@ struct relay_thread {
 };
 
 static void arm(struct relay_thread *thread, int fd, uint32_t events, struct side *side) {
+  if (side->is_armed && side->events == events) return;
+  side->is_armed = true;
+  side->events = events;
   struct epoll_event event = {.events = events | EPOLLONESHOT, .data.ptr = side};
   epoll_ctl(thread->epoll, EPOLL_CTL_MOD, fd, &event);
 }
@@ -64,18 +67,19 @@ static void end(struct relay_thread *thread, struct relayed *relayed) {
 static void move(struct relay_thread *thread, struct relayed *relayed) {
   struct stream *stream = &relayed->stream;
   relayed->state = stream_move(stream, thread->scratch, sizeof thread->scratch);
+  /*
+   * How a reader's going is noticed: by hang-up and error, which are always reported; a vsock peer that has closed may
+   * show only as one that sends no more.
+   */
+  uint32_t closing = relayed->peer_sends_no_more ? 0 : EPOLLRDHUP;
   switch (relayed->state) {
     case STREAM_WAITS_FOR_SOURCE:
       arm(thread, stream->source, EPOLLIN, &relayed->source_side);
-      /*
-       * How a reader's going is noticed meanwhile: by hang-up and error, which are always reported; a vsock peer that
-       * has closed shows only as one that sends no more.
-       */
-      arm(thread, stream->target, relayed->peer_sends_no_more ? 0 : EPOLLRDHUP, &relayed->target_side);
+      arm(thread, stream->target, closing, &relayed->target_side);
       break;
     case STREAM_WAITS_FOR_TARGET:
     case STREAM_HAS_MORE:
-      arm(thread, stream->target, EPOLLOUT, &relayed->target_side);
+      arm(thread, stream->target, EPOLLOUT | closing, &relayed->target_side);
       break;
     case STREAM_ENDED:
       end(thread, relayed);
@@ -91,10 +95,11 @@ static bool reader_is_gone(struct relayed *relayed, uint32_t events) {
   return !stream_has_reader(&relayed->stream);
 }
 
-static void on_event(struct relay_thread *thread, const struct side *side, uint32_t events) {
+static void on_event(struct relay_thread *thread, struct side *side, uint32_t events) {
   struct relayed *relayed = side->relayed;
+  side->is_armed = false;
   if (relayed->state == STREAM_ENDED) return;
-  if (side->is_target && relayed->state == STREAM_WAITS_FOR_SOURCE && reader_is_gone(relayed, events)) {
+  if (side->is_target && reader_is_gone(relayed, events)) {
     relayed->stream.error = EPIPE;
     end(thread, relayed);
     return;
@@ -108,8 +113,8 @@ static int watch_side(struct relay_thread *thread, int fd, struct side *side) {
 }
 
 static void begin(struct relay_thread *thread, struct relayed *relayed) {
-  relayed->source_side = (struct side){relayed, false};
-  relayed->target_side = (struct side){relayed, true};
+  relayed->source_side = (struct side){.relayed = relayed};
+  relayed->target_side = (struct side){.relayed = relayed, .is_target = true};
   TAILQ_INSERT_TAIL(&thread->running, relayed, entry);
   if (watch_side(thread, relayed->stream.source, &relayed->source_side) == 0 &&
       watch_side(thread, relayed->stream.target, &relayed->target_side) == 0) {
@@ -191,7 +196,7 @@ static void *run(void *data) {
     int count = epoll_wait(thread->epoll, events, EVENTS_PER_WAIT, -1);
     bool woken = false;
     for (int index = 0; index < count; index++) {
-      const struct side *side = events[index].data.ptr;
+      struct side *side = events[index].data.ptr;
       if (side == NULL)
         woken = true;
       else

@@ -14,6 +14,8 @@ TAILQ_HEAD(relayed_list, relayed);
 struct side {
   struct relayed *relayed;
   bool is_target;
+  bool is_armed;
+  uint32_t events; /* that it is armed for */
 };
 
 /* A stream on the thread. The thread's alone between relay_thread_add and relay_thread_take_ended. */

@@ -25,9 +25,13 @@ export function listenForHost(options: {
   const waiting = new WaitingConnections(os)
   const connection = (fd: Fd, peer: HostPeer) => {
     const port = portOf(peer, config.allowLoopback)
-    if (port !== undefined) return waiting.add(port, fd)
-    os.streams.close(fd)
-    log.debug('stream of no port of the host refused', { peer: JSON.stringify(peer) })
+    if (port === undefined) {
+      os.streams.close(fd)
+      log.debug('connection for a stream refused: not of the host', { peer: JSON.stringify(peer) })
+      return
+    }
+    waiting.add(port, fd)
+    log.debug('connection for a stream waits', { port })
   }
   return {
     connect: (port, stream, signal) => waiting.claim(port, stream, signal),

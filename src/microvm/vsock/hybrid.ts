@@ -6,16 +6,15 @@ const LONGEST_ANSWER = 32
 
 /**
  * Asks the vsock daemon behind `socket` for the guest's `port` ("hybrid vsock", docs/vsock.md of Firecracker): sends
- * `CONNECT <port>`, reads `OK <port>`, and leaves every byte after it in the stream. Resolves with the host's own port,
- * which the guest sees the connection come from. Rejects with UNAVAILABLE when the
+ * `CONNECT <port>`, reads `OK <port>`, and leaves every byte after it in the stream. Rejects with UNAVAILABLE when the
  * connection is closed instead, which is what happens until the guest listens.
  */
-export async function hybridHandshake(socket: Duplex, port: number, signal: AbortSignal): Promise<number> {
+export async function hybridHandshake(socket: Duplex, port: number, signal: AbortSignal): Promise<void> {
   socket.write(`CONNECT ${port}\n`)
   const answer = await readLine(socket, signal)
-  const own = /^OK (\d+)$/.exec(answer)?.[1]
-  if (own !== undefined) return Number(own)
-  throw new AgentError('INTERNAL', `vsock port ${port}: the daemon answered ${JSON.stringify(answer)}`)
+  if (!/^OK \d+$/.test(answer)) {
+    throw new AgentError('INTERNAL', `vsock port ${port}: the daemon answered ${JSON.stringify(answer)}`)
+  }
 }
 
 function readLine(socket: Duplex, signal: AbortSignal): Promise<string> {
