@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
 import { type HostPorts, makeHostPorts } from './host-ports.ts'
@@ -190,12 +191,13 @@ describe('an agent that the host connects to for its streams', () => {
 
   it('uses the connection that came from the port', async () => {
     const client = connectFrom(host.folder, 77)
-    await once(client.stdout, 'data')
+    const exited = once(client, 'exit')
+    const lines = createInterface(client.stdout)[Symbol.asyncIterator]()
+    expect((await lines.next()).value).toBe('connected')
     const init = await pod.run('claimed', ['sh', '-c', 'echo out'], { ports: { stdoutPort: 77 } })
-    const [text] = await once(client.stdout, 'data')
-    expect(String(text)).toBe("b'out\\n'\n")
+    expect((await lines.next()).value).toBe("b'out\\n'")
     expect(await init.wait()).toBe(0)
-    expect(await once(client, 'exit')).toEqual([0, null])
+    expect(await exited).toEqual([0, null])
     await pod.remove('claimed')
   })
 

@@ -119,7 +119,7 @@ export const SETTINGS = {
     toml: 'container_pipe_size',
     type: count,
     default: 0,
-    doc: 'Size in bytes of the pipes of a container’s stdio; 0: the kernel’s own (64 KiB).',
+    doc: 'Size in bytes of the pipes of a container’s stdio; 0: 1 MiB for output that goes to a port, else the kernel’s own (64 KiB).',
   }),
   passfdListenerPort: setting({
     commandLine: 'agent.passfd_listener_port',
