@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { benchEnvironment } from './figure.ts'
 
 /** `npm run bench [-- NAME…]`: runs the named benchmarks, or all, one after the other. */
-const NAMES = ['agent-start', 'rpc', 'exec', 'vm-boot', 'guest-memory']
+const NAMES = ['agent-start', 'rpc', 'exec', 'port-stdout', 'vm-boot', 'guest-memory']
 
 const wanted = process.argv.slice(2)
 const unknown = wanted.find((name) => !NAMES.includes(name))

@@ -11,12 +11,15 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* A pipe of the largest size that is usual is emptied by one call. */
 #define SPLICE_BYTES (1024 * 1024)
 #define CALLS_PER_TURN 16
+/* More than the buffers of a pty or socket hold. */
+#define OTHER_BYTES (1024 * 1024)
 
 static int make_non_blocking(int fd) {
   int flags = fcntl(fd, F_GETFL);
@@ -55,21 +58,47 @@ void stream_close(struct stream *stream) {
   close(stream->target);
 }
 
+void stream_drain(struct stream *stream) {
+  int capacity = fcntl(stream->source, F_GETPIPE_SZ);
+  stream->is_draining = true;
+  stream->rest_bytes = capacity > 0 ? (size_t)capacity : OTHER_BYTES;
+}
+
+bool stream_has_reader(const struct stream *stream) {
+  /* Nothing is sent: the call fails where sending would. What is no socket has other ways to tell. */
+  return send(stream->target, NULL, 0, MSG_NOSIGNAL | MSG_DONTWAIT) == 0 || errno == EAGAIN || errno == ENOTSOCK;
+}
+
+/* How much may be taken from the source at once. */
+static size_t allowed(const struct stream *stream, size_t most) {
+  return stream->is_draining && stream->rest_bytes < most ? stream->rest_bytes : most;
+}
+
+static void count_taken(struct stream *stream, size_t bytes) {
+  if (stream->is_draining) stream->rest_bytes -= bytes;
+}
+
 static enum stream_state end(struct stream *stream, int error) {
   stream->error = error;
   return STREAM_ENDED;
 }
 
+static enum stream_state source_is_empty(struct stream *stream) {
+  return stream->is_draining ? end(stream, 0) : STREAM_WAITS_FOR_SOURCE;
+}
+
 /* splice(2) does not tell which side it would have waited for. */
 static enum stream_state what_is_missing(struct stream *stream) {
   struct pollfd source = {.fd = stream->source, .events = POLLIN};
-  return poll(&source, 1, 0) == 1 ? STREAM_WAITS_FOR_TARGET : STREAM_WAITS_FOR_SOURCE;
+  return poll(&source, 1, 0) == 1 ? STREAM_WAITS_FOR_TARGET : source_is_empty(stream);
 }
 
 static enum stream_state splice_once(struct stream *stream) {
+  size_t length = allowed(stream, SPLICE_BYTES);
   ssize_t moved =
-      splice(stream->source, NULL, stream->target, NULL, SPLICE_BYTES, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+      splice(stream->source, NULL, stream->target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   if (moved > 0) {
+    count_taken(stream, (size_t)moved);
     stream->moved_bytes += (uint64_t)moved;
     return STREAM_HAS_MORE;
   }
@@ -106,13 +135,14 @@ static enum stream_state keep_unsent(struct stream *stream, const char *bytes, s
 }
 
 static enum stream_state copy_once(struct stream *stream, char *scratch, size_t scratch_bytes) {
-  ssize_t length = read(stream->source, scratch, scratch_bytes);
+  ssize_t length = read(stream->source, scratch, allowed(stream, scratch_bytes));
   if (length == -1) {
-    if (errno == EAGAIN) return STREAM_WAITS_FOR_SOURCE;
+    if (errno == EAGAIN) return source_is_empty(stream);
     /* EIO is how a pty's master says that nobody has its other side open any more. */
     return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno == EIO ? 0 : errno);
   }
   if (length == 0) return end(stream, 0);
+  count_taken(stream, (size_t)length);
   ssize_t written = write(stream->target, scratch, (size_t)length);
   if (written == -1) {
     if (errno != EAGAIN && errno != EINTR) return end(stream, errno);
@@ -128,6 +158,8 @@ enum stream_state stream_move(struct stream *stream, char *scratch, size_t scrat
   for (int call = 0; call < CALLS_PER_TURN && state == STREAM_HAS_MORE; call++) {
     if (stream->unsent != NULL)
       state = write_unsent(stream);
+    else if (stream->is_draining && stream->rest_bytes == 0)
+      state = end(stream, 0);
     else if (stream->can_splice)
       state = splice_once(stream);
     else

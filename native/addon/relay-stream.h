@@ -17,6 +17,8 @@ struct stream {
   int source;
   int target;
   bool can_splice; /* until the kernel says otherwise */
+  bool is_draining; /* ends when the source would be waited for, or after `rest_bytes` */
+  size_t rest_bytes;
   uint64_t moved_bytes;
   int error; /* errno, 0 after EOF */
   /* What was read and could not be written yet; allocated only while there is such. */
@@ -29,5 +31,9 @@ struct stream {
 int stream_open(struct stream *stream, int source, int target);
 /* Moves what it can. `scratch` is shared by all streams of a thread. */
 enum stream_state stream_move(struct stream *stream, char *scratch, size_t scratch_bytes);
+/* From now on it moves what the source holds, at most as much as it can hold, and waits for no more of it. */
+void stream_drain(struct stream *stream);
+/* false when the target's reader has gone away; true also while nothing can be said. */
+bool stream_has_reader(const struct stream *stream);
 /* Closes both descriptors, which is what tells the reader of the end. */
 void stream_close(struct stream *stream);

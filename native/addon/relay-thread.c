@@ -18,11 +18,13 @@
 #define EVENTS_PER_WAIT 64
 #define SCRATCH_BYTES 65536
 
-struct cancellation {
-  STAILQ_ENTRY(cancellation) entry;
+/* What is asked of a stream. */
+struct command {
+  STAILQ_ENTRY(command) entry;
   int64_t id;
+  void (*obey)(struct relay_thread *, struct relayed *);
 };
-STAILQ_HEAD(cancellation_list, cancellation);
+STAILQ_HEAD(command_list, command);
 
 struct relay_thread {
   pthread_t thread;
@@ -33,7 +35,7 @@ struct relay_thread {
 
   pthread_mutex_t lock; /* guards the next four */
   struct relayed_list added;
-  struct cancellation_list cancelled;
+  struct command_list commands;
   struct relayed_list ended;
   bool stopping;
 
@@ -44,6 +46,9 @@ struct relay_thread {
 };
 
 static void arm(struct relay_thread *thread, int fd, uint32_t events, struct side *side) {
+  if (side->is_armed && side->events == events) return;
+  side->is_armed = true;
+  side->events = events;
   struct epoll_event event = {.events = events | EPOLLONESHOT, .data.ptr = side};
   epoll_ctl(thread->epoll, EPOLL_CTL_MOD, fd, &event);
 }
@@ -62,15 +67,19 @@ static void end(struct relay_thread *thread, struct relayed *relayed) {
 static void move(struct relay_thread *thread, struct relayed *relayed) {
   struct stream *stream = &relayed->stream;
   relayed->state = stream_move(stream, thread->scratch, sizeof thread->scratch);
+  /*
+   * How a reader's going is noticed: by hang-up and error, which are always reported; a vsock peer that has closed may
+   * show only as one that sends no more.
+   */
+  uint32_t closing = relayed->peer_sends_no_more ? 0 : EPOLLRDHUP;
   switch (relayed->state) {
     case STREAM_WAITS_FOR_SOURCE:
       arm(thread, stream->source, EPOLLIN, &relayed->source_side);
-      /* Hang-up and error are always reported: that is how a reader's going is noticed meanwhile. */
-      arm(thread, stream->target, 0, &relayed->target_side);
+      arm(thread, stream->target, closing, &relayed->target_side);
       break;
     case STREAM_WAITS_FOR_TARGET:
     case STREAM_HAS_MORE:
-      arm(thread, stream->target, EPOLLOUT, &relayed->target_side);
+      arm(thread, stream->target, EPOLLOUT | closing, &relayed->target_side);
       break;
     case STREAM_ENDED:
       end(thread, relayed);
@@ -78,11 +87,19 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   }
 }
 
-static void on_event(struct relay_thread *thread, const struct side *side, uint32_t events) {
+/* A peer that only ended its own direction still reads. */
+static bool reader_is_gone(struct relayed *relayed, uint32_t events) {
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return true;
+  if ((events & EPOLLRDHUP) == 0) return false;
+  relayed->peer_sends_no_more = true;
+  return !stream_has_reader(&relayed->stream);
+}
+
+static void on_event(struct relay_thread *thread, struct side *side, uint32_t events) {
   struct relayed *relayed = side->relayed;
+  side->is_armed = false;
   if (relayed->state == STREAM_ENDED) return;
-  bool target_is_gone = side->is_target && (events & (EPOLLERR | EPOLLHUP)) != 0;
-  if (target_is_gone && relayed->state == STREAM_WAITS_FOR_SOURCE) {
+  if (side->is_target && reader_is_gone(relayed, events)) {
     relayed->stream.error = EPIPE;
     end(thread, relayed);
     return;
@@ -96,8 +113,8 @@ static int watch_side(struct relay_thread *thread, int fd, struct side *side) {
 }
 
 static void begin(struct relay_thread *thread, struct relayed *relayed) {
-  relayed->source_side = (struct side){relayed, false};
-  relayed->target_side = (struct side){relayed, true};
+  relayed->source_side = (struct side){.relayed = relayed};
+  relayed->target_side = (struct side){.relayed = relayed, .is_target = true};
   TAILQ_INSERT_TAIL(&thread->running, relayed, entry);
   if (watch_side(thread, relayed->stream.source, &relayed->source_side) == 0 &&
       watch_side(thread, relayed->stream.target, &relayed->target_side) == 0) {
@@ -108,12 +125,22 @@ static void begin(struct relay_thread *thread, struct relayed *relayed) {
   end(thread, relayed);
 }
 
-static void cancel(struct relay_thread *thread, int64_t id) {
+static void cancel(struct relay_thread *thread, struct relayed *relayed) {
+  relayed->stream.error = ECANCELED;
+  end(thread, relayed);
+}
+
+static void drain(struct relay_thread *thread, struct relayed *relayed) {
+  if (relayed->stream.is_draining) return;
+  stream_drain(&relayed->stream);
+  move(thread, relayed);
+}
+
+static void obey_command(struct relay_thread *thread, const struct command *command) {
   struct relayed *relayed;
   TAILQ_FOREACH(relayed, &thread->running, entry) {
-    if (relayed->id != id) continue;
-    relayed->stream.error = ECANCELED;
-    end(thread, relayed);
+    if (relayed->id != command->id) continue;
+    command->obey(thread, relayed);
     return;
   }
 }
@@ -122,13 +149,13 @@ static void cancel(struct relay_thread *thread, int64_t id) {
 static bool obey(struct relay_thread *thread) {
   uint64_t count;
   struct relayed_list added;
-  struct cancellation_list cancelled;
+  struct command_list commands;
   TAILQ_INIT(&added);
-  STAILQ_INIT(&cancelled);
+  STAILQ_INIT(&commands);
   if (read(thread->wakeup, &count, sizeof count) == -1 && errno != EAGAIN) return false;
   pthread_mutex_lock(&thread->lock);
   TAILQ_CONCAT(&added, &thread->added, entry);
-  STAILQ_CONCAT(&cancelled, &thread->cancelled);
+  STAILQ_CONCAT(&commands, &thread->commands);
   bool goes_on = !thread->stopping;
   pthread_mutex_unlock(&thread->lock);
 
@@ -137,11 +164,11 @@ static bool obey(struct relay_thread *thread) {
     TAILQ_REMOVE(&added, relayed, entry);
     begin(thread, relayed);
   }
-  struct cancellation *cancellation;
-  while ((cancellation = STAILQ_FIRST(&cancelled)) != NULL) {
-    STAILQ_REMOVE_HEAD(&cancelled, entry);
-    cancel(thread, cancellation->id);
-    free(cancellation);
+  struct command *command;
+  while ((command = STAILQ_FIRST(&commands)) != NULL) {
+    STAILQ_REMOVE_HEAD(&commands, entry);
+    obey_command(thread, command);
+    free(command);
   }
   return goes_on;
 }
@@ -169,7 +196,7 @@ static void *run(void *data) {
     int count = epoll_wait(thread->epoll, events, EVENTS_PER_WAIT, -1);
     bool woken = false;
     for (int index = 0; index < count; index++) {
-      const struct side *side = events[index].data.ptr;
+      struct side *side = events[index].data.ptr;
       if (side == NULL)
         woken = true;
       else
@@ -212,7 +239,7 @@ struct relay_thread *relay_thread_start(void (*on_ended)(void *), void *context)
   thread->context = context;
   pthread_mutex_init(&thread->lock, NULL);
   TAILQ_INIT(&thread->added);
-  STAILQ_INIT(&thread->cancelled);
+  STAILQ_INIT(&thread->commands);
   TAILQ_INIT(&thread->ended);
   TAILQ_INIT(&thread->running);
   TAILQ_INIT(&thread->ending);
@@ -230,14 +257,24 @@ void relay_thread_add(struct relay_thread *thread, struct relayed *relayed) {
   wake(thread);
 }
 
-void relay_thread_cancel(struct relay_thread *thread, int64_t id) {
-  struct cancellation *cancellation = malloc(sizeof *cancellation);
-  if (cancellation == NULL) abort();
-  cancellation->id = id;
+static void tell(struct relay_thread *thread, int64_t id,
+                 void (*obey)(struct relay_thread *, struct relayed *)) {
+  struct command *command = malloc(sizeof *command);
+  if (command == NULL) abort();
+  command->id = id;
+  command->obey = obey;
   pthread_mutex_lock(&thread->lock);
-  STAILQ_INSERT_TAIL(&thread->cancelled, cancellation, entry);
+  STAILQ_INSERT_TAIL(&thread->commands, command, entry);
   pthread_mutex_unlock(&thread->lock);
   wake(thread);
+}
+
+void relay_thread_drain(struct relay_thread *thread, int64_t id) {
+  tell(thread, id, drain);
+}
+
+void relay_thread_cancel(struct relay_thread *thread, int64_t id) {
+  tell(thread, id, cancel);
 }
 
 struct relayed *relay_thread_take_ended(struct relay_thread *thread) {

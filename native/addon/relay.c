@@ -107,14 +107,22 @@ static napi_value relay_start(napi_env env, napi_callback_info info) {
   return integer_value(env, result);
 }
 
-static napi_value relay_stop(napi_env env, napi_callback_info info) {
+static napi_value tell(napi_env env, napi_callback_info info, void (*command)(struct relay_thread *, int64_t)) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   int64_t id = integer_argument(&arguments, 0);
   if (arguments.bad) return NULL;
   struct relay *relay = addon_of(env)->relay;
-  if (relay != NULL) relay_thread_cancel(relay->thread, id);
+  if (relay != NULL) command(relay->thread, id);
   return NULL;
+}
+
+static napi_value relay_drain(napi_env env, napi_callback_info info) {
+  return tell(env, info, relay_thread_drain);
+}
+
+static napi_value relay_stop(napi_env env, napi_callback_info info) {
+  return tell(env, info, relay_thread_cancel);
 }
 
 void relay_end(struct addon *addon) {
@@ -133,6 +141,7 @@ void relay_end(struct addon *addon) {
 
 const struct addon_function relay_functions[] = {
     {"relayStart", relay_start},
+    {"relayDrain", relay_drain},
     {"relayStop", relay_stop},
     {NULL, NULL},
 };

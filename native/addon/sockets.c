@@ -48,14 +48,21 @@ static napi_value vsock_listen(napi_env env, napi_callback_info info) {
   return integer_value(env, fd);
 }
 
+static int begin_to_connect(int fd, const void *address, socklen_t length) {
+  return connect(fd, address, length) == 0 || errno == EINPROGRESS ? 0 : -1;
+}
+
 static napi_value vsock_connect(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   struct sockaddr_vm address = vsock_address(&arguments);
+  int64_t timeout_ms = integer_argument(&arguments, 2);
   if (arguments.bad) return NULL;
+  struct timeval timeout = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
   int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd == -1) return call_result(env, -1);
-  if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno != EINPROGRESS)
+  if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &timeout, sizeof timeout) != 0 ||
+      begin_to_connect(fd, &address, sizeof address) != 0)
     return give_up(env, fd);
   return integer_value(env, fd);
 }
@@ -89,15 +96,53 @@ static napi_value socket_error(napi_env env, napi_callback_info info) {
   return integer_value(env, -error);
 }
 
+/* The address of the path that is the first argument; false when it is too long. Releases the arguments. */
+static bool take_unix_address(struct arguments *arguments, struct sockaddr_un *address) {
+  const char *path = string_argument(arguments, 0);
+  *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+  bool fits = path != NULL && strlen(path) < sizeof address->sun_path;
+  if (fits) strcpy(address->sun_path, path);
+  arguments_release(arguments);
+  return fits;
+}
+
+static napi_value unix_connect(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  struct sockaddr_un address;
+  bool fits = take_unix_address(&arguments, &address);
+  if (arguments.bad) return NULL;
+  if (!fits) return integer_value(env, -ENAMETOOLONG);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd == -1) return call_result(env, -1);
+  if (begin_to_connect(fd, &address, sizeof address) != 0) return give_up(env, fd);
+  return integer_value(env, fd);
+}
+
+static napi_value unix_peer(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  /* A byte more than the longest address, which need not end with a NUL. */
+  struct {
+    struct sockaddr_un address;
+    char end;
+  } peer = {0};
+  socklen_t length = sizeof peer.address;
+  if (getpeername(fd, (struct sockaddr *)&peer.address, &length) != 0) return call_result(env, -1);
+  if (peer.address.sun_family != AF_UNIX) return integer_value(env, -EAFNOSUPPORT);
+  napi_value path = NULL;
+  napi_create_string_utf8(env, peer.address.sun_path, NAPI_AUTO_LENGTH, &path);
+  return path;
+}
+
 static napi_value unix_listen(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
-  const char *path = string_argument(&arguments, 0);
   int backlog = integer_argument(&arguments, 1);
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  bool fits = path != NULL && strlen(path) < sizeof address.sun_path;
-  if (fits) strcpy(address.sun_path, path);
-  arguments_release(&arguments);
+  struct sockaddr_un address;
+  bool fits = take_unix_address(&arguments, &address);
   if (arguments.bad) return NULL;
   if (!fits) return integer_value(env, -ENAMETOOLONG);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -153,5 +198,6 @@ static napi_value receive_descriptor(napi_env env, napi_callback_info info) {
 const struct addon_function socket_functions[] = {
     {"socketPair", socket_pair},     {"vsockListen", vsock_listen}, {"vsockConnect", vsock_connect},
     {"vsockPeer", vsock_peer},       {"socketError", socket_error}, {"unixListen", unix_listen},
-    {"accept", accept_connection},   {"receiveFd", receive_descriptor}, {NULL, NULL},
+    {"unixConnect", unix_connect},   {"unixPeer", unix_peer},       {"accept", accept_connection},
+    {"receiveFd", receive_descriptor}, {NULL, NULL},
 };

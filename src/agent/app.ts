@@ -4,6 +4,7 @@ import { messageOf } from '../base/errors.ts'
 import { jsonLogger, type Logger } from '../base/log.ts'
 import { AgentServiceDefinition } from '../gen/agent.ts'
 import { HealthDefinition } from '../gen/health.ts'
+import { createHostStreams } from '../handlers/container/create-host-streams.ts'
 import { createGuestHandlers } from '../handlers/guest/details.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
@@ -74,6 +75,7 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   const service = buildService(parts, destroyed.resolve)
   const context: BootContext = { os, config, log, environment: start.environment }
   await prepareTransport(context, given.init)
+  await service.listenForStreams()
   const transport = await startTransport({
     sockets: os.sockets,
     address: parseServerAddress(config.serverAddress),
@@ -103,6 +105,7 @@ async function bootBehindGate(context: BootContext, given: AgentArguments, gate:
 
 interface Service {
   readonly methods: MethodTable
+  readonly listenForStreams: () => Promise<void>
   readonly clearPredecessor: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
 }
@@ -115,10 +118,21 @@ function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () =
     allowedRoots: [SHARED_ROOT],
     hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
+  const hostStreams = createHostStreams({
+    os,
+    log,
+    config: {
+      dial: config.stdioDial,
+      dialTimeoutMs: config.dialTimeoutMs,
+      listenerPort: config.passfdListenerPort,
+      allowLoopback: config.vsockAllowLoopback,
+    },
+  })
   const sandbox = createSandboxHandlers({
     os,
     log,
     storage,
+    hostStreams,
     onDestroyed,
     config: {
       runtime,
@@ -143,6 +157,7 @@ function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () =
       methodsOf(HealthDefinition, healthEntries(packageJson.version), wrapper),
       methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage }), wrapper),
     ),
+    listenForStreams: hostStreams.listen,
     clearPredecessor: sandbox.clearPredecessor,
     destroySandbox: () => sandbox.destroySandbox({}, new AbortController().signal),
   }

@@ -4,6 +4,7 @@ import { linuxCgroupEvents } from './cgroup-events.ts'
 import { linuxClock } from './clock.ts'
 import { linuxConsoles } from './consoles.ts'
 import { linuxFiles } from './files.ts'
+import { linuxHostSockets } from './host-sockets.ts'
 import { linuxMounts } from './mounts.ts'
 import { loadNative } from './native.ts'
 import type { Fd, Os } from './os.ts'
@@ -38,6 +39,7 @@ export function linuxOs(options: {
     tools: linuxTools(join(options.agentFolder, 'vminit')),
     streams,
     consoles: linuxConsoles(native, streams),
+    hostSockets: linuxHostSockets(native, streams, clock),
     ...connectVminit({ channel: options.channel, native, streams, clock, log: options.log }),
     system: linuxSystem(native),
     network: linuxNetwork(native),

@@ -28,13 +28,20 @@ export interface Native {
   socketPair(): readonly [Fd, Fd] | number
   /** A non-blocking listening AF_VSOCK socket; cid 4294967295 is any. */
   vsockListen(cid: number, port: number, backlog: number): Fd
-  /** A non-blocking AF_VSOCK socket on its way: when it is writable, `socketError` tells whether it arrived. */
-  vsockConnect(cid: number, port: number): Fd
+  /**
+   * A non-blocking AF_VSOCK socket on its way: when it is writable, `socketError` tells whether it arrived, which is
+   * ETIMEDOUT after `timeoutMs`.
+   */
+  vsockConnect(cid: number, port: number, timeoutMs: number): Fd
   vsockPeer(fd: Fd): { readonly cid: number; readonly port: number } | number
   /** SO_ERROR: 0 or -errno. */
   socketError(fd: Fd): number
   /** A non-blocking listening AF_UNIX stream socket at a path. */
   unixListen(path: string, backlog: number): Fd
+  /** A non-blocking AF_UNIX stream socket connected to a path; -EAGAIN when the listener's queue is full. */
+  unixConnect(path: string): Fd
+  /** The path that the peer of an AF_UNIX socket is bound to, empty when it has none. */
+  unixPeer(fd: Fd): string | number
   /** accept4(2): a non-blocking socket. */
   accept(fd: Fd): Fd
   /** A non-blocking NETLINK_KOBJECT_UEVENT socket in the kernel's group, with a receive buffer of this size. */
@@ -78,6 +85,8 @@ export interface Native {
 
   /** Begins to relay and owns both descriptors from then on; calls back once, when it is over. Gives the relay's number. */
   relayStart(source: Fd, target: Fd, ended: (bytes: bigint, errno: number) => void): number
+  /** Ends a relay as after EOF once what its source holds by then is through; nothing happens when it is over already. */
+  relayDrain(relay: number): void
   /** Ends a relay with ECANCELED; nothing happens when it is over already. */
   relayStop(relay: number): void
 }

@@ -11,6 +11,7 @@ export interface Os {
   readonly tools: Tools
   readonly streams: Streams
   readonly consoles: Consoles
+  readonly hostSockets: HostSockets
   readonly exits: Exits
   readonly supervisor: Supervisor
   readonly system: System
@@ -182,9 +183,10 @@ export interface Streams {
   /**
    * Moves bytes from `source` to `target` on a native thread until EOF, an error or `signal`, with no JavaScript in
    * between and no buffering but the kernel's. Takes both over and closes them at the end, so that EOF is a full
-   * close; throws, and takes nothing, when it cannot begin. The promise never rejects.
+   * close; throws, and takes nothing, when it cannot begin. The promise never rejects. When `drain` fires, what the
+   * source holds by then (at most as much as it can hold) is still moved, then it ends as after EOF.
    */
-  relay(source: Fd, target: Fd, signal?: AbortSignal): Promise<RelayResult>
+  relay(source: Fd, target: Fd, signal?: AbortSignal, drain?: AbortSignal): Promise<RelayResult>
 }
 
 /** How a relay ended. */
@@ -199,6 +201,34 @@ export interface Consoles {
   /** Listens at `path`. `master` resolves with the pty master the runtime sends (non-blocking). */
   listen(path: string): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
 }
+
+/** Where a connection between guest and host begins or ends: an AF_VSOCK port, or a path that stands for one. */
+export type HostAddress =
+  | { readonly kind: 'vsock'; readonly port: number }
+  | { readonly kind: 'unix'; readonly path: string }
+
+/** Stream connections with the host that bytes are relayed through: descriptors of non-blocking sockets. */
+export interface HostSockets {
+  /**
+   * Connects to an address of the host (CID 2). Nobody listens when it throws ECONNRESET or ETIMEDOUT (vsock), ENOENT
+   * or ECONNREFUSED (a path). Throws what `signal` is aborted with. On vsock the kernel gives up after `timeoutMs`.
+   */
+  connect(address: HostAddress, timeoutMs: number, signal: AbortSignal): Promise<Fd>
+  /** Listens for connections of the host, which live on after `close`. */
+  listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }>
+}
+
+export interface HostListener {
+  /** Takes the descriptor over. */
+  connection(fd: Fd, peer: HostPeer): void
+  /** Accepting failed; listening goes on. */
+  error(error: AgentError): void
+}
+
+/** Who connected: an AF_VSOCK address, or the path that the peer's socket is bound to (empty when it is not). */
+export type HostPeer =
+  | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
+  | { readonly kind: 'unix'; readonly path: string }
 
 export interface ExitRecord {
   readonly pid: number

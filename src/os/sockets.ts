@@ -65,6 +65,8 @@ export function linuxSockets(native: Native, streams: Streams): Sockets {
 }
 
 const BACKLOG = 128
+/** The kernel's own default. */
+const CONNECT_MS = 2000
 
 function listenVsock(request: {
   readonly native: Native
@@ -144,7 +146,7 @@ async function connectVsock(request: {
 }): Promise<Socket> {
   const { native, streams, handles, address, signal } = request
   const name = nameOf(address)
-  const fd = succeeded('connect', name, native.vsockConnect(address.cid, address.port))
+  const fd = succeeded('connect', name, native.vsockConnect(address.cid, address.port, CONNECT_MS))
   try {
     await streams.writable(fd, signal)
     succeeded('connect', name, native.socketError(fd))

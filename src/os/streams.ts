@@ -20,11 +20,11 @@ export function linuxStreams(native: Native): Streams {
     setWindowSize(fd, rows, columns) {
       succeeded('set the window size of', `fd ${fd}`, native.setWindowSize(fd, rows, columns))
     },
-    relay(source, target, signal) {
+    relay(source, target, signal, drain) {
       signal?.throwIfAborted()
       readiness.abandon(source)
       readiness.abandon(target)
-      return relay(native, source, target, signal)
+      return relay({ native, source, target, signal, drain })
     },
   }
 }
@@ -63,19 +63,25 @@ function tryWrite(native: Native, fd: Fd, data: Uint8Array): number {
   return succeeded('write', `fd ${fd}`, result)
 }
 
-function relay(
-  native: Native,
-  source: Fd,
-  target: Fd,
-  signal: AbortSignal | undefined,
-): Promise<RelayResult> {
+function relay(request: {
+  readonly native: Native
+  readonly source: Fd
+  readonly target: Fd
+  readonly signal: AbortSignal | undefined
+  readonly drain: AbortSignal | undefined
+}): Promise<RelayResult> {
+  const { native, source, target, signal, drain } = request
   const ended = Promise.withResolvers<RelayResult>()
   const number = native.relayStart(source, target, (bytes, errno) => {
-    signal?.removeEventListener('abort', stop)
+    signal?.removeEventListener('abort', onStop)
+    drain?.removeEventListener('abort', onDrain)
     ended.resolve({ bytes, errno: errno === 0 ? undefined : errnoName(errno) })
   })
   succeeded('relay', `fd ${source} to fd ${target}`, number)
-  const stop = () => native.relayStop(number)
-  signal?.addEventListener('abort', stop, { once: true })
+  const onStop = () => native.relayStop(number)
+  const onDrain = () => native.relayDrain(number)
+  signal?.addEventListener('abort', onStop, { once: true })
+  drain?.addEventListener('abort', onDrain, { once: true })
+  if (drain?.aborted) onDrain()
   return ended.promise
 }

@@ -24,10 +24,10 @@ export interface Pod {
 }
 
 /** Starts an agent and creates its sandbox `pod`. Whoever called stops it. */
-export async function startPod(): Promise<Pod> {
+export async function startPod(options: Parameters<typeof startAgent>[0] = {}): Promise<Pod> {
   const folder = mkdtempSync(join(tmpdir(), 'pod-'))
   const root = busyboxRoot(folder)
-  const started = await startAgent()
+  const started = await startAgent(options)
   const { agent } = started
   await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname' })
   const create: Pod['create'] = async (id, args, options) => {

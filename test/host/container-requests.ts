@@ -4,15 +4,19 @@ import type { AgentConnection } from './agent-process.ts'
 
 type Agent = AgentConnection['agent']
 
+/** Ports of the host for streams. */
+export type Ports = Partial<Pick<ExecProcessRequest, 'stdinPort' | 'stdoutPort' | 'stderrPort'>>
+
 /** What a container needs to be like most: a busybox root, /proc, a terminal device, its own namespaces. */
 export function container(
   containerId: string,
   root: string,
   args: readonly string[],
-  options: { readonly terminal?: boolean; readonly sandboxPidns?: boolean } = {},
+  options: { readonly terminal?: boolean; readonly sandboxPidns?: boolean; readonly ports?: Ports } = {},
 ): DeepPartial<CreateContainerRequest> {
   return {
     containerId,
+    ...options.ports,
     sandboxPidns: options.sandboxPidns ?? false,
     OCI: {
       Version: '1.0.2',
@@ -38,9 +42,9 @@ export function exec(
   containerId: string,
   execId: string,
   args: readonly string[],
-  options: { readonly terminal?: boolean } = {},
+  options: { readonly terminal?: boolean; readonly ports?: Ports } = {},
 ): DeepPartial<ExecProcessRequest> {
-  return { containerId, execId, process: processOf(args, options.terminal) }
+  return { containerId, execId, process: processOf(args, options.terminal), ...options.ports }
 }
 
 function processOf(args: readonly string[], terminal = false) {

@@ -43,10 +43,14 @@ function close(fd: Fd): void {
 }
 
 /** A pipe that is relayed to a socket; the ends that are left over. */
-function pipeToSocket(signal?: AbortSignal) {
+function pipeToSocket(signal?: AbortSignal, drain?: AbortSignal) {
   const [source, writing] = open('pipe')
   const [target, reading] = open('socketPair')
-  return { writing: kept(writing), reading: kept(reading), result: streams.relay(source, target, signal) }
+  return {
+    writing: kept(writing),
+    reading: kept(reading),
+    result: streams.relay(source, target, signal, drain),
+  }
 }
 
 async function readToEnd(fd: Fd, bytesAtATime = 65536): Promise<Buffer> {
@@ -165,6 +169,42 @@ describe('relay', () => {
     stop.abort()
     expect(await result).toEqual({ bytes: 0n, errno: 'ECANCELED' })
     expect((await readToEnd(reading)).length).toBe(0)
+  })
+
+  it('drains: ends at once when its source is empty, though it is still open', async () => {
+    const drain = new AbortController()
+    const { writing, reading, result } = pipeToSocket(undefined, drain.signal)
+    await writeAll(writing, Buffer.from('a'))
+    await streams.readable(reading)
+    drain.abort()
+    expect((await readToEnd(reading)).toString()).toBe('a')
+    expect(await result).toEqual({ bytes: 1n, errno: undefined })
+    expect(native.write(writing, Buffer.from('b'))).toBe(-32)
+  })
+
+  it('drains no more than its source holds, though somebody goes on writing for ever', async () => {
+    const [source, writing] = open('pipe')
+    const [target, reading] = open('socketPair')
+    const endless = spawn('yes', { stdio: ['ignore', writing, 'ignore'] })
+    native.close(writing)
+    const drain = new AbortController()
+    const result = streams.relay(source, target, undefined, drain.signal)
+    await streams.readable(kept(reading))
+    drain.abort()
+    const received = await readToEnd(reading)
+    expect(received.toString()).toMatch(/^(y\n)*y?$/)
+    expect(await result).toEqual({ bytes: BigInt(received.length), errno: undefined })
+    expect(await once(endless, 'exit')).toEqual([null, 'SIGPIPE'])
+  })
+
+  it('drains from the start when it was asked to before', async () => {
+    const [source, writing] = open('pipe')
+    const [target, reading] = open('socketPair')
+    const data = pattern(60_000)
+    await writeAll(kept(writing), data)
+    const result = streams.relay(source, target, undefined, AbortSignal.abort())
+    expect((await readToEnd(kept(reading), 1000)).equals(data)).toBe(true)
+    expect(await result).toEqual({ bytes: 60_000n, errno: undefined })
   })
 
   it('stops although the reader does not read', async () => {

@@ -7,6 +7,7 @@ import { bootGuest, type Guest } from '../../src/microvm/guest.ts'
 import { containerRootSource, type GuestParts } from '../../src/microvm/guest-spec.ts'
 import { type Agent, agentOf } from '../../src/microvm/run/container-session.ts'
 import type { Vm } from '../../src/microvm/vm.ts'
+import type { VsockKind } from '../../src/microvm/vsock/choose-vsock.ts'
 import { clientFor, type ServiceClient } from '../../src/rpc/client.ts'
 
 /** A booted guest with typed clients. Whoever booted it calls `stop`. */
@@ -27,6 +28,8 @@ export interface TestGuest {
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
   readonly kernel?: 'bookworm' | 'trixie'
   readonly form?: ImageForm
+  /** The way to reach the guest, when it must be this one. */
+  readonly vsock?: VsockKind
   /** Boots this instead of the built image. */
   readonly boot?: GuestParts['boot']
 }
@@ -54,7 +57,7 @@ export async function bootTestGuest(options: TestGuestOptions = {}): Promise<Tes
     const guest = await bootGuest({
       parts,
       folder,
-      environment: process.env,
+      environment: { ...process.env, ...(options.vsock ? { MICROVM_VSOCK: options.vsock } : {}) },
       progress: (line) => process.stderr.write(`${line}\n`),
       started: (running) => {
         vm = running
@@ -81,7 +84,7 @@ export async function bootTestGuest(options: TestGuestOptions = {}): Promise<Tes
 }
 
 async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
-  const { kernel = 'bookworm', form = 'disk', boot, ...overrides } = options
+  const { kernel = 'bookworm', form = 'disk', boot, vsock: _, ...overrides } = options
   const progress = (line: string) => process.stderr.write(`${line}\n`)
   return {
     machine: 'q35',

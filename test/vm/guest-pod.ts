@@ -1,7 +1,7 @@
 import type { CreateSandboxRequest } from '../../src/gen/agent.ts'
 import type { DeepPartial, Mount, Spec } from '../../src/gen/oci.ts'
 import type { Agent } from '../../src/microvm/run/container-session.ts'
-import { container, exec, RemoteProcess } from '../host/container-requests.ts'
+import { container, exec, type Ports, RemoteProcess } from '../host/container-requests.ts'
 import { bootTestGuest, type TestGuest, type TestGuestOptions } from './boot-guest.ts'
 
 /** Where the busybox disk is mounted in the guest. */
@@ -12,6 +12,7 @@ export interface ContainerOptions {
   readonly mounts?: readonly Mount[]
   readonly hooks?: DeepPartial<Spec>['Hooks']
   readonly terminal?: boolean
+  readonly ports?: Ports
 }
 
 /** The guest's own /proc, for a container that looks at the guest or does it harm. */
@@ -29,7 +30,12 @@ export interface GuestPod {
   create(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
   /** Creates and starts a container. */
   run(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
-  add(id: string, execId: string, args: readonly string[]): Promise<RemoteProcess>
+  add(
+    id: string,
+    execId: string,
+    args: readonly string[],
+    options?: Pick<ContainerOptions, 'terminal' | 'ports'>,
+  ): Promise<RemoteProcess>
   /** Runs a shell script in a container of its own to its end and answers its output; it must exit with 0. */
   output(id: string, script: string, options?: ContainerOptions): Promise<string>
   remove(id: string): Promise<void>
@@ -75,8 +81,8 @@ export async function createPod(
     create,
     run,
     remove,
-    add: async (id, execId, args) => {
-      await agent.execProcess(exec(id, execId, args))
+    add: async (id, execId, args, options) => {
+      await agent.execProcess(exec(id, execId, args, options))
       return new RemoteProcess(agent, id, execId)
     },
     output: async (id, script, options) => {
@@ -105,7 +111,10 @@ export async function consoleLine({ guest: { vm } }: TestGuest, wanted: RegExp):
 }
 
 function requestOf(id: string, args: readonly string[], options: ContainerOptions = {}) {
-  const { OCI, ...request } = container(id, ROOT, args, { terminal: options.terminal ?? false })
+  const { OCI, ...request } = container(id, ROOT, args, {
+    terminal: options.terminal ?? false,
+    ports: options.ports ?? {},
+  })
   const mounts = [...(OCI?.Mounts ?? []), ...(options.mounts ?? [])]
   return { ...request, OCI: { ...OCI, Mounts: mounts, ...(options.hooks ? { Hooks: options.hooks } : {}) } }
 }

@@ -18,6 +18,9 @@ export interface SettingType<T> {
   show(value: T): string
 }
 
+/** See {@link stdioDial}. */
+type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
+
 const LEVELS: Readonly<Record<string, LogLevel>> = {
   fatal: 'critical',
   panic: 'critical',
@@ -63,6 +66,21 @@ export const onlyAll: SettingType<'' | 'all'> = {
   fromText: (value) => (value === 'all' ? 'all' : undefined),
   fromToml: (value) => (value === 'all' ? 'all' : undefined),
   show: (value) => value,
+}
+
+/** Where the host's ports for streams are: `vsock`, or sockets in a folder. */
+export const stdioDial: SettingType<StdioDial> = {
+  name: '`vsock` or `unix:DIR`',
+  fromText: (value) => (value === undefined ? undefined : readDial(value)),
+  fromToml: (value) => readDial(value),
+  show: (dial) => (dial.kind === 'vsock' ? 'vsock' : `unix:${dial.folder}`),
+}
+
+function readDial(value: unknown): StdioDial {
+  if (value === 'vsock') return { kind: 'vsock' }
+  const folder = typeof value === 'string' ? /^unix:(\/.+)$/.exec(value)?.[1] : undefined
+  if (folder === undefined) throw malformed('the value is vsock or unix: and an absolute path')
+  return { kind: 'unix', folder }
 }
 
 /** An OCI runtime: one of the two names, or an absolute path. */

@@ -11,6 +11,7 @@ import {
   runtimeName,
   type SettingType,
   seconds,
+  stdioDial,
   text,
   unlessDenied,
 } from './setting-types.ts'
@@ -118,7 +119,7 @@ export const SETTINGS = {
     toml: 'container_pipe_size',
     type: count,
     default: 0,
-    doc: 'Size in bytes of the pipes of a container’s stdio; 0: the kernel’s own (64 KiB).',
+    doc: 'Size in bytes of the pipes of a container’s stdio; 0: 1 MiB for output that goes to a port, else the kernel’s own (64 KiB).',
   }),
   passfdListenerPort: setting({
     commandLine: 'agent.passfd_listener_port',
@@ -126,6 +127,20 @@ export const SETTINGS = {
     type: port,
     default: 0,
     doc: 'Vsock port on which the host hands over streams of stdio; 0: off.',
+  }),
+  dialTimeoutMs: setting({
+    commandLine: 'agent.dial_timeout',
+    toml: 'dial_timeout',
+    type: seconds,
+    default: 2000,
+    doc: 'How long a port of the host that a stream of stdio goes to may take to answer.',
+  }),
+  stdioDial: setting({
+    commandLine: 'agent.stdio_dial',
+    toml: 'stdio_dial',
+    type: stdioDial,
+    default: { kind: 'vsock' },
+    doc: 'Where ports of streams are: `vsock`, or unix sockets in a folder that stand for them, for agents without a VM ([stdio.md](stdio.md)).',
   }),
   unifiedCgroupHierarchy: setting({
     commandLine: 'systemd.unified_cgroup_hierarchy',

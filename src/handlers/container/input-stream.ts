@@ -1,12 +1,13 @@
 import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
 import type { Fd, Streams } from '../../os/os.ts'
+import type { ProcessInput } from './process-streams.ts'
 
 /**
  * Our end of a process's input (behaviour spec, section C.13). Writes go one after the other, each whole, in the
  * order of the calls; the end comes after those before it. Owns its descriptor until it is ended or closed.
  */
-export class InputStream {
+export class InputStream implements ProcessInput {
   readonly #streams: Streams
   readonly #fd: Fd
   /** Aborted when nobody is left to write for: a blocked write ends. */

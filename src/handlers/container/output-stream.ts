@@ -1,9 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
 import type { Clock, Fd, Streams } from '../../os/os.ts'
-
-/** How long output is waited for after the end of its process: somebody else may keep the pipe open for ever. */
-const DRAIN_MS = 500
+import { DRAIN_MS, type ProcessOutput } from './process-streams.ts'
 
 /** What a pipe or pty holds unless it was made larger. */
 const DEFAULT_CAPACITY_BYTES = 65_536
@@ -18,7 +16,7 @@ const NOTHING = new Uint8Array(0)
  * one read(2) gives. After the process's end what is in the pipe is still delivered, then the stream has ended,
  * whoever else holds the pipe. Owns its descriptor until {@link OutputStream.close}.
  */
-export class OutputStream {
+export class OutputStream implements ProcessOutput {
   readonly #streams: Streams
   readonly #clock: Clock
   readonly #fd: Fd

@@ -9,6 +9,8 @@ export class ContainerProcess {
   readonly stdio: Stdio
   /** Its status, an exit code or 128 plus the signal. Rejects when it will never be known (vminit is gone). */
   readonly ended: Promise<number>
+  /** Its status, once what it wrote was delivered too: what the host is told, who may then tear everything down. */
+  readonly reported: Promise<number>
   #status: number | undefined
 
   /** Takes `stdio` over. `exit` is the process's exit record to come. */
@@ -29,10 +31,18 @@ export class ContainerProcess {
       options.log.error('exit of a process lost', { pid: this.pid, error: messageOf(error) })
       this.stdio.processEnded()
     })
+    this.reported = this.#whenDelivered()
+    this.reported.catch(() => {})
   }
 
   /** The status, or undefined while it runs. */
   get status(): number | undefined {
     return this.#status
+  }
+
+  async #whenDelivered(): Promise<number> {
+    const status = await this.ended
+    await this.stdio.delivered
+    return status
   }
 }

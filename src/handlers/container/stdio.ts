@@ -2,16 +2,21 @@ import { AgentError } from '../../base/errors.ts'
 import type { Fd, Os } from '../../os/os.ts'
 import { InputStream } from './input-stream.ts'
 import { OutputStream } from './output-stream.ts'
-
-/** The kernel keeps a terminal's size in 16-bit numbers. */
-const MAX_SIZE = 0xffff
+import type { PortConnections } from './port-connections.ts'
+import { PortInput, PortOutput } from './port-streams.ts'
+import type { ProcessInput, ProcessOutput } from './process-streams.ts'
 
 /** Our side of one process's standard streams. */
 export interface Stdio {
-  readonly stdin: InputStream
-  readonly stdout: OutputStream
+  readonly stdin: ProcessInput
+  readonly stdout: ProcessOutput
   /** The same stream as stdout on a terminal. */
-  readonly stderr: OutputStream
+  readonly stderr: ProcessOutput
+  /**
+   * Resolves when no connection is in use any more: all that the process wrote was delivered, or nobody takes it.
+   * Streams that go through calls do not count.
+   */
+  readonly delivered: Promise<void>
   /** Sets the terminal's size. Throws UNAVAILABLE `no tty` without one. */
   resize(rows: number, columns: number): void
   /** To be called when the process has ended. */
@@ -20,80 +25,92 @@ export interface Stdio {
   close(): void
 }
 
+/**
+ * What the pipe of a relayed output holds when no size is set: the most that a kernel allows by default. The relay then
+ * moves larger pieces, less often, which more than halves its time.
+ */
+const RELAYED_OUTPUT_BYTES = 1024 * 1024
+
 /** The child's side of its pipes, for descriptors 0, 1 and 2. */
 export type ChildPipes = readonly [Fd, Fd, Fd]
 
-/** Three pipes for a process without a terminal. `closeTheirs` must follow once the child has them. */
+/**
+ * Three pipes for a process without a terminal, relayed where there is a connection. `closeTheirs` must follow once
+ * the child has them.
+ */
 export function openPipes(
   os: Os,
   sizeBytes: number,
+  connections: PortConnections,
 ): { readonly stdio: Stdio; readonly theirs: ChildPipes; closeTheirs(): void } {
-  const opened: { ours: Fd; theirs: Fd }[] = []
-  const pipe = (direction: 'child-writes' | 'child-reads') => {
-    const ends = os.streams.pipe(direction, sizeBytes > 0 ? sizeBytes : undefined)
-    opened.push(ends)
-    return ends
+  const pipes: { stream: { close(): void }; theirs: Fd }[] = []
+  const open = <S extends { close(): void }>(
+    { ours, theirs }: { readonly ours: Fd; readonly theirs: Fd },
+    streamOf: (ours: Fd) => S,
+  ) => {
+    const pipe = { stream: { close: () => os.streams.close(ours) }, theirs }
+    pipes.push(pipe)
+    const stream = streamOf(ours)
+    pipe.stream = stream
+    return { stream, theirs }
   }
+  const closeTheirs = () => {
+    for (const { theirs } of pipes) os.streams.close(theirs)
+  }
+  const outputFor = (name: 'stdout' | 'stderr') => (fd: Fd) =>
+    connections.hand(name, (connection) => new PortOutput(os, fd, connection)) ??
+    new OutputStream(os, fd, sizeBytes)
   try {
-    const [input, output, errors] = [pipe('child-reads'), pipe('child-writes'), pipe('child-writes')]
-    const stdin = new InputStream(os.streams, input.ours)
-    const stdout = new OutputStream(os, output.ours, sizeBytes)
-    const stderr = new OutputStream(os, errors.ours, sizeBytes)
+    const stdin = open(os.streams.pipe('child-reads', sizeBytes), (fd) => inputOf(os, fd, connections))
+    const stdout = open(outputPipe(os, sizeBytes, connections.has('stdout')), outputFor('stdout'))
+    const stderr = open(outputPipe(os, sizeBytes, connections.has('stderr')), outputFor('stderr'))
     return {
-      stdio: stdioOf(stdin, stdout, stderr, () => {
-        throw new AgentError('UNAVAILABLE', 'no tty')
+      stdio: stdioOf({
+        stdin: stdin.stream,
+        stdout: stdout.stream,
+        stderr: stderr.stream,
+        resize: () => {
+          throw new AgentError('UNAVAILABLE', 'no tty')
+        },
       }),
-      theirs: [input.theirs, output.theirs, errors.theirs],
-      closeTheirs: () => {
-        for (const { theirs } of opened) os.streams.close(theirs)
-      },
+      theirs: [stdin.theirs, stdout.theirs, stderr.theirs],
+      closeTheirs,
     }
   } catch (error) {
-    for (const { ours, theirs } of opened) {
-      os.streams.close(ours)
-      os.streams.close(theirs)
-    }
+    for (const { stream } of pipes) stream.close()
+    closeTheirs()
     throw error
   }
 }
 
-/**
- * The streams of a process on a terminal, from the pty's master, which this takes over (and closes when it fails). Input has a descriptor of
- * its own, so that the end of input does not hang the terminal up.
- */
-export function terminalStdio(os: Os, master: Fd): Stdio {
-  const stdin = new InputStream(os.streams, inputOf(os, master))
-  const output = new OutputStream(os, master, 0)
-  return stdioOf(stdin, output, output, (rows, columns) => {
-    if (rows > MAX_SIZE || columns > MAX_SIZE) {
-      throw new AgentError('INVALID_ARGUMENT', `a terminal of ${rows} x ${columns} is too large`)
-    }
-    // Once it is closed the number may be another file's.
-    if (!output.isClosed) os.streams.setWindowSize(master, rows, columns)
-  })
-}
-
-function inputOf(os: Os, master: Fd): Fd {
+function outputPipe(os: Os, sizeBytes: number, isRelayed: boolean): ReturnType<Os['streams']['pipe']> {
+  if (sizeBytes > 0 || !isRelayed) return os.streams.pipe('child-writes', sizeBytes)
   try {
-    return os.streams.duplicate(master)
-  } catch (error) {
-    os.streams.close(master)
-    throw error
+    return os.streams.pipe('child-writes', RELAYED_OUTPUT_BYTES)
+  } catch {
+    // The administrator of this kernel allows less, which is only slower.
+    return os.streams.pipe('child-writes')
   }
 }
 
-function stdioOf(
-  stdin: InputStream,
-  stdout: OutputStream,
-  stderr: OutputStream,
-  resize: Stdio['resize'],
-): Stdio {
+/** The input stream over `fd`, which it owns unless this throws. */
+export function inputOf(os: Os, fd: Fd, connections: PortConnections): ProcessInput {
+  return (
+    connections.hand('stdin', (connection) => new PortInput(os.streams, connection, fd)) ??
+    new InputStream(os.streams, fd)
+  )
+}
+
+/** Puts the streams of a process together. */
+export function stdioOf(parts: Pick<Stdio, 'stdin' | 'stdout' | 'stderr' | 'resize'>): Stdio {
+  const { stdin, stdout, stderr } = parts
   const streams = [stdin, stdout, stderr]
+  const relays = streams.flatMap((stream) =>
+    stream instanceof PortInput || stream instanceof PortOutput ? [stream.ended] : [],
+  )
   return {
-    stdin,
-    stdout,
-    stderr,
-    resize,
+    ...parts,
+    delivered: Promise.all(relays).then(() => {}),
     processEnded: () => {
       for (const stream of streams) stream.processEnded()
     },

@@ -7,16 +7,17 @@ import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
 import { checkContainerId } from '../container/container-id.ts'
+import type { PortConnections } from '../container/port-connections.ts'
 import type { ContainerProcess } from '../container/process.ts'
 import { ProcessTable } from '../container/process-table.ts'
 import { StoredSpec } from '../container/stored-spec.ts'
 import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
 import type { SandboxContext } from './context.ts'
 import { setGuestSysctls } from './guest-sysctls.ts'
-import { launch } from './launch.ts'
+import { connectStdio, launch } from './launch.ts'
 import { recordPidNamespace } from './namespaces.ts'
 import type { Sandbox } from './sandbox-slot.ts'
-import { noDeviceHandlers, refuseStdioPorts } from './unsupported.ts'
+import { noDeviceHandlers } from './unsupported.ts'
 
 /** One creation under way. */
 interface Creation {
@@ -44,7 +45,6 @@ export async function createContainer(
 ): Promise<void> {
   const id = request.containerId
   checkContainerId(id)
-  refuseStdioPorts(request)
   completeSpec(request.OCI)
   const sandbox = context.slot.active()
   const isFirst = context.containers.list().length === 0
@@ -66,7 +66,10 @@ export async function createContainer(
 async function build(creation: Creation): Promise<ContainerParts> {
   const { context, request, signal, bundle, undo, held } = creation
   const { os, config } = context
-  const { root } = completeSpec(request.OCI)
+  const { root, process } = completeSpec(request.OCI)
+  // First, for the host waits for nothing else: without them nothing else is done.
+  const hasTerminal = process.Terminal
+  const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
   const isV2 = await usesCgroupV2(os)
   const devices = context.devices ?? noDeviceHandlers()
   await makeBundle(os, bundle, held)
@@ -78,7 +81,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const stored = new StoredSpec(os.files, bundle.config, spec)
   await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)
-  const init = await createInRuntime(creation, cgroup, spec.Process.Terminal)
+  const init = await createInRuntime(creation, cgroup, { hasTerminal, connections })
   const { sandbox } = creation
   await recordPidNamespace({ os, folder: config.sandboxNamespaceDir, sandbox, pid: init.pid, undo })
   await devices.shareMounts(request.sharedMounts, request.containerId, signal)
@@ -118,7 +121,7 @@ async function deviceModes({ os }: SandboxContext, spec: Spec | undefined): Prom
 async function createInRuntime(
   creation: Creation,
   cgroup: Cgroup,
-  hasTerminal: boolean,
+  streams: { readonly hasTerminal: boolean; readonly connections: PortConnections },
 ): Promise<ContainerProcess> {
   const { context, request, signal, bundle, undo } = creation
   const { runtime } = context
@@ -130,8 +133,8 @@ async function createInRuntime(
     await cgroup.remove()
   })
   return launch(context, {
-    hasTerminal,
+    ...streams,
     undo,
-    start: (streams) => runtime.create({ id, bundle: bundle.folder, streams }, signal),
+    start: (theirs) => runtime.create({ id, bundle: bundle.folder, streams: theirs }, signal),
   })
 }

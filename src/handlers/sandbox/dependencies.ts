@@ -1,6 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { Device, SharedMount } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import type { HostStreams } from '../container/host-streams.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 
 /** Everything the sandbox and its containers are built from. */
@@ -9,6 +10,8 @@ export interface SandboxDependencies {
   readonly log: Logger
   readonly config: SandboxConfig
   readonly storage: StorageHandlers
+  /** Connections for streams that a request names ports for. */
+  readonly hostStreams: HostStreams
   /** Called once DestroySandbox has torn everything down, before its answer is sent. Must not throw. */
   readonly onDestroyed: () => void
   /** Left out, a request that names devices or shared mounts is answered UNIMPLEMENTED. */

@@ -11,8 +11,7 @@ import type { ContainerParts } from '../container/container.ts'
 import type { ContainerProcess } from '../container/process.ts'
 import { unknownContainer } from '../container/registry.ts'
 import type { SandboxContext } from './context.ts'
-import { launch } from './launch.ts'
-import { refuseStdioPorts } from './unsupported.ts'
+import { connectStdio, launch } from './launch.ts'
 
 /**
  * How long the runtime may go on after the caller gave up. Killed between starting the process and telling its pid,
@@ -29,14 +28,13 @@ export async function execProcess(
   if (request.process === undefined) {
     throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
   }
-  refuseStdioPorts(request)
   const parts = await livingContainer(context, request.containerId, signal)
   const process = inheriting(request.process, parts.spec.current.Process)
   const reservation = parts.processes.reserve(request.execId)
   const undo = new UndoList(context.log)
   undo.add('reservation', () => reservation.abandon())
   try {
-    const started = await start(context, { containerId: request.containerId, process, undo, signal })
+    const started = await start(context, { request, process, undo, signal })
     signal.throwIfAborted()
     reservation.publish(started)
   } catch (error) {
@@ -65,20 +63,24 @@ async function livingContainer(
 }
 
 interface Addition {
-  readonly containerId: string
+  readonly request: ExecProcessRequest
   readonly process: Process
   readonly undo: UndoList
   readonly signal: AbortSignal
 }
 
 async function start(context: SandboxContext, addition: Addition): Promise<ContainerProcess> {
-  const { containerId, process, undo, signal } = addition
+  const { request, process, undo, signal } = addition
+  const { containerId } = request
+  const hasTerminal = process.Terminal
   signal.throwIfAborted()
+  const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
   const grace = graceAfter(signal, context.os.clock)
   try {
     const json = printJson(processConfig(process))
     return await launch(context, {
-      hasTerminal: process.Terminal,
+      hasTerminal,
+      connections,
       undo,
       start: (streams) => context.runtime.exec({ containerId, process: json, streams }, grace.signal),
     })

@@ -1,9 +1,12 @@
 import { errnoOf } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
+import { connectPorts, type StdioPorts } from '../container/connect-ports.ts'
 import type { ProcessStreams, StartedProcess } from '../container/oci-runtime.ts'
+import type { PortConnections } from '../container/port-connections.ts'
 import { ContainerProcess } from '../container/process.ts'
-import { openPipes, terminalStdio } from '../container/stdio.ts'
+import { openPipes, type Stdio } from '../container/stdio.ts'
+import { terminalStdio } from '../container/terminal-stdio.ts'
 import type { SandboxContext } from './context.ts'
 
 const SIGKILL = 9
@@ -11,10 +14,27 @@ const SIGKILL = 9
 /** A process about to be started. */
 interface Launch {
   readonly hasTerminal: boolean
+  /** The host's connections for its streams, from {@link connectStdio}. */
+  readonly connections: PortConnections
   /** Gets the undo of every step: the process is killed and its streams are closed. */
   readonly undo: UndoList
   /** Runs the runtime. */
   readonly start: (streams: ProcessStreams) => Promise<StartedProcess>
+}
+
+/** Gets the host's connections for a process's streams, and their undo. */
+export async function connectStdio(
+  { os, hostStreams }: SandboxContext,
+  process: { readonly ports: StdioPorts; readonly hasTerminal: boolean; readonly undo: UndoList },
+  signal: AbortSignal,
+): Promise<PortConnections> {
+  const { ports, hasTerminal, undo } = process
+  const connections = await connectPorts(
+    { streams: os.streams, host: hostStreams, ports, hasTerminal },
+    signal,
+  )
+  undo.add('connections of stdio', () => connections.close())
+  return connections
 }
 
 /** Starts a process through the runtime with streams of its own, and follows its exit. */
@@ -46,24 +66,30 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
 
 type Follow = (pid: number) => Omit<ConstructorParameters<typeof ContainerProcess>[0], 'stdio'>
 
-async function onTerminal({ os }: SandboxContext, { start, undo }: Launch, follow: Follow) {
+async function onTerminal({ os }: SandboxContext, { start, undo, connections }: Launch, follow: Follow) {
   const { pid, master } = await start('terminal')
   const followed = follow(pid)
   if (master === undefined) throw new Error('the runtime client returned no terminal')
-  const stdio = terminalStdio(os, master)
-  undo.add('stdio', () => stdio.close())
+  const stdio = terminalStdio(os, master, connections)
+  undo.add('stdio', () => closed(stdio))
   return new ContainerProcess({ ...followed, stdio })
 }
 
-async function onPipes({ os, config }: SandboxContext, { start, undo }: Launch, follow: Follow) {
-  const { stdio, theirs, closeTheirs } = openPipes(os, config.containerPipeSizeBytes)
-  undo.add('stdio', () => stdio.close())
+async function onPipes({ os, config }: SandboxContext, { start, undo, connections }: Launch, follow: Follow) {
+  const { stdio, theirs, closeTheirs } = openPipes(os, config.containerPipeSizeBytes, connections)
+  undo.add('stdio', () => closed(stdio))
   try {
     const { pid } = await start({ pipes: theirs })
     return new ContainerProcess({ ...follow(pid), stdio })
   } finally {
     closeTheirs()
   }
+}
+
+/** The host sees its connections closed before the call's failure is answered. */
+async function closed(stdio: Stdio): Promise<void> {
+  stdio.close()
+  await stdio.delivered
 }
 
 /** A process that is gone is what is wanted. */

@@ -32,7 +32,7 @@ export async function waitProcess(
 ): Promise<ProcessEnd> {
   const { parts } = await context.containers.found(request.containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.found(request.execId, signal)
-  const status = await raceSignal(process.ended, signal)
+  const status = await raceSignal(process.reported, signal)
   return {
     status,
     forget: () => {

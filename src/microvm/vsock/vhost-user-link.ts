@@ -11,12 +11,17 @@ import { hybridHandshake } from './hybrid.ts'
 const GUEST_CID = 3
 const START_TIMEOUT_MS = 10_000
 
+/** The socket that reaches the guest; beside it, with `_PORT` behind its name, is where the guest reaches the host. */
+export function guestSocketIn(folder: string): string {
+  return join(folder, 'vsock.sock')
+}
+
 /**
  * Through the vhost-user daemon vhost-device-vsock (`program`), which is started here and makes its sockets in
  * `folder`. Rejects with UNAVAILABLE, naming the daemon's own words, when it does not start.
  */
 export async function vhostUserLink(program: string, folder: string): Promise<GuestLink> {
-  const guestSocket = join(folder, 'vsock.sock')
+  const guestSocket = guestSocketIn(folder)
   const vhostSocket = join(folder, 'vhost-user.sock')
   const vm = `guest-cid=${GUEST_CID},socket=${vhostSocket},uds-path=${guestSocket}`
   const daemon = await startChild('vhost-device-vsock', [program, '--vm', vm])

@@ -82,6 +82,19 @@ describe('commandLineSettings', () => {
     )
   })
 
+  it.each([
+    ['vsock', { kind: 'vsock' }],
+    ['unix:/run/ports', { kind: 'unix', folder: '/run/ports' }],
+  ])('reads where ports of streams are: %s', (word, dial) => {
+    expect(commandLineSettings(`agent.stdio_dial=${word}`)).toEqual({ stdioDial: dial })
+  })
+
+  it.each(['unix:ports', 'unix:', 'tcp:1'])('refuses %s for where ports of streams are', (word) => {
+    expect(() => commandLineSettings(`agent.stdio_dial=${word}`)).toThrow(
+      `agent.stdio_dial=${word}: the value is vsock or unix: and an absolute path`,
+    )
+  })
+
   it('never asks a timer for more than it can wait', () => {
     expect(commandLineSettings('agent.cdi_timeout=99999999999').cdiTimeoutMs).toBe(2 ** 31 - 1)
   })

@@ -4,6 +4,7 @@ import { FakeClock } from './fake-clock.ts'
 import { FakeConsoles } from './fake-consoles.ts'
 import { FakeExits, FakeSupervisor } from './fake-exits.ts'
 import { FakeFiles } from './fake-files.ts'
+import { FakeHostSockets } from './fake-host-sockets.ts'
 import { FakeMounts } from './fake-mounts.ts'
 import { FakeStreams } from './fake-streams.ts'
 import { FakeNetwork, FakeSystem, FakeUevents } from './fake-system.ts'
@@ -17,6 +18,7 @@ export class FakeOs implements Os {
   readonly tools = new FakeTools()
   readonly streams = new FakeStreams()
   readonly consoles = new FakeConsoles(this.streams)
+  readonly hostSockets = new FakeHostSockets(this.streams)
   readonly exits = new FakeExits(this.clock)
   readonly supervisor = new FakeSupervisor()
   readonly system = new FakeSystem()

@@ -32,11 +32,19 @@ export class FakeStreams implements Streams {
 
   /** A pty (without line discipline): what is written to one side is read from the other. */
   pty(): { master: Fd; slave: Fd } {
-    const [up, down] = [new FakePipe(4096), new FakePipe(4096)]
-    return {
-      master: this.#register({ from: up, to: down }),
-      slave: this.#register({ from: down, to: up }),
-    }
+    const [master, slave] = this.#twoWay(4096)
+    return { master, slave }
+  }
+
+  /** Both ends of a stream socket. */
+  socketPair(): { ours: Fd; theirs: Fd } {
+    const [ours, theirs] = this.#twoWay(65536)
+    return { ours, theirs }
+  }
+
+  #twoWay(capacity: number): readonly [Fd, Fd] {
+    const [up, down] = [new FakePipe(capacity), new FakePipe(capacity)]
+    return [this.#register({ from: up, to: down }), this.#register({ from: down, to: up })]
   }
 
   close(fd: Fd): void {
@@ -78,31 +86,50 @@ export class FakeStreams implements Streams {
     this.windowSizes.set(fd, { rows, columns })
   }
 
-  async relay(source: Fd, target: Fd, signal?: AbortSignal): Promise<RelayResult> {
+  async relay(source: Fd, target: Fd, signal?: AbortSignal, drain?: AbortSignal): Promise<RelayResult> {
     const moved = { bytes: 0n }
+    const stopped = new AbortController()
+    const stop = AbortSignal.any([stopped.signal, ...(signal === undefined ? [] : [signal])])
     try {
-      await this.#moveAll(source, target, moved, signal)
+      const gone = this.#readerGone(target, stop)
+      gone.catch(() => {})
+      await Promise.race([gone, this.#moveAll(source, target, moved, stop, drain)])
       return { bytes: moved.bytes, errno: undefined }
     } catch (error) {
       return { bytes: moved.bytes, errno: signal?.aborted ? 'ECANCELED' : errnoOf(error) }
     } finally {
+      stopped.abort()
       this.close(source)
       this.close(target)
     }
   }
 
-  async #moveAll(source: Fd, target: Fd, moved: { bytes: bigint }, signal?: AbortSignal): Promise<void> {
+  async #moveAll(
+    source: Fd,
+    target: Fd,
+    moved: { bytes: bigint },
+    stop: AbortSignal,
+    drain: AbortSignal | undefined,
+  ): Promise<void> {
     for (;;) {
-      await this.readable(source, signal)
+      const wait = this.readable(source, drain === undefined ? stop : AbortSignal.any([stop, drain]))
+      await wait.catch((error: unknown) => {
+        if (drain?.aborted !== true || stop.aborted) throw error
+      })
       let chunk = this.tryRead(source, 65536) ?? Buffer.alloc(0)
       if (chunk.length === 0) return
       while (chunk.length > 0) {
         const written = this.tryWrite(target, chunk)
         moved.bytes += BigInt(written)
         chunk = chunk.subarray(written)
-        if (chunk.length > 0) await this.writable(target, signal)
+        if (chunk.length > 0) await this.writable(target, stop)
       }
     }
+  }
+
+  async #readerGone(fd: Fd, signal: AbortSignal): Promise<never> {
+    await this.#ready(fd, signal, ({ to }) => [to, to?.readers === 0])
+    throw kernelError('write', `fd ${fd}`, 'EPIPE')
   }
 
   async #ready(

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { silentLogger } from '../../../src/base/log.ts'
+import { PortConnections } from '../../../src/handlers/container/port-connections.ts'
 import { ContainerProcess } from '../../../src/handlers/container/process.ts'
 import { ProcessTable } from '../../../src/handlers/container/process-table.ts'
 import { openPipes } from '../../../src/handlers/container/stdio.ts'
@@ -9,7 +10,7 @@ const PATIENT = new AbortController().signal
 
 function processOf(pid: number): ContainerProcess {
   const os = new FakeOs()
-  const { stdio } = openPipes(os, 0)
+  const { stdio } = openPipes(os, 0, new PortConnections(os.streams))
   return new ContainerProcess({ pid, stdio, exit: os.exits.watch().exitOf(pid), log: silentLogger() })
 }
 

@@ -101,7 +101,6 @@ describe('CreateContainer', () => {
     ['no spec', containerRequest('c1', {}, { OCI: undefined }), 'INTERNAL', 'EINVAL'],
     ['devices', containerRequest('c1', {}, { devices: [{ type: 'vfio' }] }), 'UNIMPLEMENTED', 'vfio'],
     ['shared mounts', containerRequest('c1', {}, { sharedMounts: [{ name: 'm' }] }), 'UNIMPLEMENTED', ': m'],
-    ['stdio ports', containerRequest('c1', {}, { stdoutPort: 9 }), 'UNIMPLEMENTED', 'ports'],
   ])('refuses %s and leaves nothing behind', async (_what, request, code, text) => {
     const made = await machineWithSandbox()
     const before = await remains(made)

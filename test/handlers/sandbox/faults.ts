@@ -15,6 +15,7 @@ const ASYNCHRONOUS: Counted = {
   files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
   mounts: ['mount', 'unmount', 'list'],
   tools: ['run'],
+  hostSockets: ['connect'],
 }
 const SYNCHRONOUS: Counted = { streams: ['pipe', 'duplicate'], consoles: ['listen'], exits: ['watch'] }
 

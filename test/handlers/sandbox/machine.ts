@@ -1,5 +1,7 @@
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
+import { createHostStreams } from '../../../src/handlers/container/create-host-streams.ts'
+import type { HostStreamsConfig } from '../../../src/handlers/container/host-streams.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
 import { createSandboxHandlers, type SandboxHandlers } from '../../../src/handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
@@ -19,6 +21,13 @@ const CONFIG: SandboxConfig = {
   restarted: false,
 }
 
+const STDIO: HostStreamsConfig = {
+  dial: { kind: 'vsock' },
+  dialTimeoutMs: 2000,
+  listenerPort: 0,
+  allowLoopback: false,
+}
+
 /** A fake machine with a fake runtime, and the calls of an agent on it. */
 export interface Machine {
   readonly os: FakeOs
@@ -36,6 +45,7 @@ export interface Machine {
 export async function machine(
   options: {
     readonly config?: Partial<SandboxConfig>
+    readonly stdio?: Partial<HostStreamsConfig>
     readonly log?: Logger
     readonly os?: FakeOs
     /** The runtime that is on `os` already. */
@@ -49,9 +59,14 @@ export async function machine(
   const storages: string[] = []
   const storage = fakeStorage(storages)
   let destroyed = 0
+  const log = options.log ?? silentLogger()
+  const seen = options.wrap?.(os) ?? os
+  const hostStreams = createHostStreams({ os: seen, log, config: { ...STDIO, ...options.stdio } })
+  await hostStreams.listen()
   const handlers = createSandboxHandlers({
-    os: options.wrap?.(os) ?? os,
-    log: options.log ?? silentLogger(),
+    os: seen,
+    log,
+    hostStreams,
     config: { ...CONFIG, ...options.config },
     storage,
     onDestroyed: () => {

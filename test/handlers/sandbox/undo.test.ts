@@ -49,6 +49,16 @@ const RICH = {
 
 const TERMINAL = { ...RICH, OCI: { ...RICH.OCI, Process: { ...RICH.OCI.Process, Terminal: true } } }
 
+/** Its streams go to ports where the host listens. */
+const PORTS = { stdinPort: 7, stdoutPort: 8, stderrPort: 9 }
+
+function withPorts(prepare: Scenario['prepare']): Scenario['prepare'] {
+  return (wrap, os) => {
+    for (const port of Object.values(PORTS)) os.hostSockets.serve(port)
+    return prepare(wrap, os)
+  }
+}
+
 async function withContainer(wrap: (os: Os) => Os, os: FakeOs): Promise<Machine> {
   const made = await machineWithSandbox({ wrap, os })
   await made.handlers.createContainer(containerRequest('c1'), PATIENT)
@@ -75,6 +85,20 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   'CreateContainer with a terminal': {
     prepare: (wrap, os) => machineWithSandbox({ wrap, os }),
     call: ({ handlers }, signal) => handlers.createContainer(containerRequest('c2', {}, TERMINAL), signal),
+  },
+  'CreateContainer with ports': {
+    prepare: withPorts((wrap, os) => machineWithSandbox({ wrap, os })),
+    call: ({ handlers }, signal) =>
+      handlers.createContainer(containerRequest('c2', {}, { ...RICH, ...PORTS }), signal),
+  },
+  'CreateContainer with a terminal and ports': {
+    prepare: withPorts((wrap, os) => machineWithSandbox({ wrap, os })),
+    call: ({ handlers }, signal) =>
+      handlers.createContainer(containerRequest('c2', {}, { ...TERMINAL, ...PORTS, stdoutPort: 7 }), signal),
+  },
+  'ExecProcess with ports': {
+    prepare: withPorts(withContainer),
+    call: ({ handlers }, signal) => handlers.execProcess(execRequest('c1', 'e1', {}, PORTS), signal),
   },
   ExecProcess: {
     prepare: withContainer,

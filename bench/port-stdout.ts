@@ -1,0 +1,140 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { type Pod, startPod } from '../test/host/agent-pod.ts'
+import { type HostPorts, makeHostPorts } from '../test/host/host-ports.ts'
+import { benchEnvironment, median, report } from './figure.ts'
+
+/** 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU). */
+const ROUNDS = 7
+const MIB = 1024
+const WRITER = ['dd', 'if=/dev/zero', 'bs=64k', `count=${MIB * 16}`]
+
+/** Takes one connection at a path, says so, and prints the milliseconds from its first byte to its end. */
+const READER = `
+import socket, sys, time
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen()
+print('listening', flush=True)
+connection, _ = server.accept()
+space = bytearray(1 << 20)
+total = connection.recv_into(space)
+begin = time.monotonic()
+while count := connection.recv_into(space):
+    total += count
+assert total == ${MIB} << 20, total
+print((time.monotonic() - begin) * 1000)
+`
+
+const SPLICE_LOOP = `
+import os, socket, sys
+target = socket.socket(socket.AF_UNIX)
+target.connect(sys.argv[1])
+while os.splice(0, target.fileno(), 1 << 20):
+    pass
+`
+
+/** Prints the milliseconds of CPU between connecting and the end. */
+const JAVASCRIPT_RELAY = `
+const target = require('node:net').connect(process.argv[1], () => {
+  const before = process.cpuUsage()
+  process.stdin.pipe(target)
+  target.on('close', () => {
+    const { user, system } = process.cpuUsage(before)
+    console.log((user + system) / 1000)
+  })
+})
+`
+
+const ports = makeHostPorts()
+const pod = await startPod({ args: ports.agentArguments })
+try {
+  await pod.run('bench', ['/bin/sleep', '1000000'])
+  await measure(pod, ports)
+} finally {
+  await pod.stop()
+  ports.remove()
+}
+
+async function measure(pod: Pod, { folder }: HostPorts): Promise<void> {
+  const ours: Sample[] = []
+  const splice: Sample[] = []
+  const javascript: Sample[] = []
+  for (let round = 1; round <= ROUNDS; round++) {
+    const at = (kind: number) => 1000 * kind + round
+    ours.push(await readWhile(`${folder}/port_${at(1)}`, () => throughPort(pod, at(1))))
+    splice.push(
+      await readWhile(`${folder}/${at(2)}`, (path) =>
+        relayed(pod.root, ['python3', '-c', SPLICE_LOOP, path]),
+      ),
+    )
+    javascript.push(
+      await readWhile(`${folder}/${at(3)}`, (path) =>
+        relayed(pod.root, [process.execPath, '-e', JAVASCRIPT_RELAY, path]),
+      ),
+    )
+  }
+  const medianOf = (samples: readonly Sample[], key: keyof Sample) => median(samples.map((one) => one[key]))
+  report({
+    figure: 'port stdout, 1 GiB',
+    unit: 'ms',
+    value: medianOf(ours, 'elapsedMs'),
+    floor: medianOf(splice, 'elapsedMs'),
+    limit: 1.25,
+  })
+  report({
+    figure: 'port stdout, CPU of 1 GiB',
+    unit: 'ms',
+    value: medianOf(ours, 'cpuMs'),
+    floor: medianOf(javascript, 'cpuMs'),
+    limit: 0.25,
+  })
+}
+
+interface Sample {
+  readonly elapsedMs: number
+  readonly cpuMs: number
+}
+
+/** Has a reader at `path` time what `write` sends there; `write` answers how much CPU the relaying took. */
+async function readWhile(path: string, write: (path: string) => Promise<number>): Promise<Sample> {
+  const reader = run(['python3', '-c', READER, path])
+  const output = text(reader.stdout)
+  await once(reader.stdout, 'data')
+  const cpuMs = await write(path)
+  const elapsedMs = Number((await output).split('\n')[1])
+  return { elapsedMs, cpuMs }
+}
+
+async function throughPort(pod: Pod, port: number): Promise<number> {
+  const before = cpuMsOf(pod.started.agentPid())
+  const added = await pod.add('bench', `port-${port}`, WRITER, { ports: { stdoutPort: port } })
+  const status = await added.wait()
+  if (status !== 0) throw new Error(`dd ended with ${status}`)
+  return cpuMsOf(pod.started.agentPid()) - before
+}
+
+/** Writes the same bytes into a pipe that a relaying program reads, and answers the number it prints, if any. */
+async function relayed(root: string, relay: readonly string[]): Promise<number> {
+  const script = '"$0" "$1" "$2" "$3" "$4" 2>/dev/null | { shift 4; exec "$@"; }'
+  const child = run(['sh', '-c', script, join(root, 'bin/busybox'), ...WRITER, ...relay])
+  return Number(await text(child.stdout))
+}
+
+function run(
+  argv: readonly [string, ...string[]],
+): ChildProcess & { readonly stdout: NonNullable<ChildProcess['stdout']> } {
+  const [program, ...args] = argv
+  return spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], env: benchEnvironment() })
+}
+
+/** CPU time of all threads that a process has. */
+function cpuMsOf(pid: number): number {
+  const folder = `/proc/${pid}/task`
+  return readdirSync(folder)
+    .map((thread) => Number(readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ')[0]) / 1e6)
+    .reduce((sum, ms) => sum + ms, 0)
+}

@@ -1,0 +1,85 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Fd, Streams } from '../../os/os.ts'
+import type { HostStreams } from './host-streams.ts'
+import { PortConnections, type StreamName } from './port-connections.ts'
+
+/** The ports of a request; 0: the stream goes through calls. */
+export interface StdioPorts {
+  readonly stdinPort: number
+  readonly stdoutPort: number
+  readonly stderrPort: number
+}
+
+/**
+ * A connection for each stream that has a port. Without a terminal each needs a port of its own (INVALID_ARGUMENT); on
+ * a terminal streams may share one. When one cannot be had, none is kept.
+ */
+export async function connectPorts(
+  request: {
+    readonly streams: Streams
+    readonly host: HostStreams
+    readonly ports: StdioPorts
+    readonly hasTerminal: boolean
+  },
+  signal: AbortSignal,
+): Promise<PortConnections> {
+  const { streams, host, hasTerminal } = request
+  const named = namedPorts(request.ports)
+  if (!hasTerminal) refuseShared(named)
+  const firsts = named.filter(({ port }, index) => named.findIndex((one) => one.port === port) === index)
+  const made = await Promise.allSettled(
+    firsts.map(async ({ name, port }) => [port, await host.connect(port, name, signal)] as const),
+  )
+  const byPort = new Map(made.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : [])))
+  const failure = made.find((result) => result.status === 'rejected')
+  if (failure !== undefined) {
+    for (const fd of byPort.values()) streams.close(fd)
+    throw failure.reason
+  }
+  return new PortConnections(streams, spread(streams, named, byPort))
+}
+
+interface NamedPort {
+  readonly name: StreamName
+  readonly port: number
+}
+
+function namedPorts({ stdinPort, stdoutPort, stderrPort }: StdioPorts): readonly NamedPort[] {
+  const all: readonly NamedPort[] = [
+    { name: 'stdin', port: stdinPort },
+    { name: 'stdout', port: stdoutPort },
+    { name: 'stderr', port: stderrPort },
+  ]
+  return all.filter(({ port }) => port !== 0)
+}
+
+/** One direction to a connection: its end is then a full close. */
+function refuseShared(named: readonly NamedPort[]): void {
+  for (const [index, { name, port }] of named.entries()) {
+    const other = named.slice(0, index).find((earlier) => earlier.port === port)
+    if (other === undefined) continue
+    const text = `${other.name}_port and ${name}_port are both ${port}: without a terminal each stream has a port of its own`
+    throw new AgentError('INVALID_ARGUMENT', text)
+  }
+}
+
+/** A descriptor for every stream: duplicates where streams share a connection. */
+function spread(
+  streams: Streams,
+  named: readonly NamedPort[],
+  byPort: ReadonlyMap<number, Fd>,
+): ReadonlyMap<StreamName, Fd> {
+  const fds = new Map<StreamName, Fd>()
+  const unused = new Map(byPort)
+  try {
+    for (const { name, port } of named) {
+      const fd = unused.get(port) ?? streams.duplicate(byPort.get(port) ?? -1)
+      unused.delete(port)
+      fds.set(name, fd)
+    }
+    return fds
+  } catch (error) {
+    for (const fd of [...fds.values(), ...unused.values()]) streams.close(fd)
+    throw error
+  }
+}

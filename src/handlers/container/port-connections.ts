@@ -1,0 +1,34 @@
+import type { Fd, Streams } from '../../os/os.ts'
+
+export type StreamName = 'stdin' | 'stdout' | 'stderr'
+
+/** The connections that were made for a process's streams, until each is handed to its stream. */
+export class PortConnections {
+  readonly #streams: Pick<Streams, 'close'>
+  readonly #fds: Map<StreamName, Fd>
+
+  /** Takes the descriptors over. */
+  constructor(streams: Pick<Streams, 'close'>, fds: ReadonlyMap<StreamName, Fd> = new Map()) {
+    this.#streams = streams
+    this.#fds = new Map(fds)
+  }
+
+  has(name: StreamName): boolean {
+    return this.#fds.has(name)
+  }
+
+  /** Gives a connection to `use`, which owns it unless it throws. undefined when the stream has none. */
+  hand<T>(name: StreamName, use: (connection: Fd) => T): T | undefined {
+    const fd = this.#fds.get(name)
+    if (fd === undefined) return undefined
+    const result = use(fd)
+    this.#fds.delete(name)
+    return result
+  }
+
+  /** Closes those that no stream has taken. */
+  close(): void {
+    for (const fd of this.#fds.values()) this.#streams.close(fd)
+    this.#fds.clear()
+  }
+}

@@ -1,0 +1,73 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Fd, Os } from '../../os/os.ts'
+import { OutputStream } from './output-stream.ts'
+import type { PortConnections } from './port-connections.ts'
+import { PortOutput } from './port-streams.ts'
+import type { ProcessInput } from './process-streams.ts'
+import { inputOf, type Stdio, stdioOf } from './stdio.ts'
+
+/** The kernel keeps a terminal's size in 16-bit numbers. */
+const MAX_SIZE = 0xffff
+
+/**
+ * The streams of a process on a terminal, from the pty's master, which this takes over (and closes when it fails).
+ * Input has a descriptor of its own, so that the end of input does not hang the terminal up. A terminal has no stderr
+ * of its own: a connection for that is closed at once.
+ */
+export function terminalStdio(os: Os, master: Fd, connections: PortConnections): Stdio {
+  let stdin: ProcessInput | undefined
+  try {
+    stdin = onDuplicate(os, master, (fd) => inputOf(os, fd, connections))
+    const stdio = connections.has('stdout')
+      ? relayed(os, master, connections, stdin)
+      : readByCalls(os, master, stdin)
+    connections.close()
+    return stdio
+  } catch (error) {
+    stdin?.close()
+    os.streams.close(master)
+    throw error
+  }
+}
+
+function readByCalls(os: Os, master: Fd, stdin: ProcessInput): Stdio {
+  const output = new OutputStream(os, master, 0)
+  const resize = resizer(os, master, () => !output.isClosed)
+  return stdioOf({ stdin, stdout: output, stderr: output, resize })
+}
+
+/** The master itself stays here for the size; the end of the output is the end of the terminal. */
+function relayed(os: Os, master: Fd, connections: PortConnections, stdin: ProcessInput): Stdio {
+  const output = onDuplicate(os, master, (fd) =>
+    connections.hand('stdout', (connection) => new PortOutput(os, fd, connection)),
+  )
+  if (output === undefined) throw new Error('the output has no connection')
+  let isOpen = true
+  void output.ended.then(() => {
+    isOpen = false
+    stdin.close()
+    os.streams.close(master)
+  })
+  return stdioOf({ stdin, stdout: output, stderr: output, resize: resizer(os, master, () => isOpen) })
+}
+
+/** Once it is closed the number may be another file's. */
+function resizer(os: Os, master: Fd, isOpen: () => boolean): Stdio['resize'] {
+  return (rows, columns) => {
+    if (rows > MAX_SIZE || columns > MAX_SIZE) {
+      throw new AgentError('INVALID_ARGUMENT', `a terminal of ${rows} x ${columns} is too large`)
+    }
+    if (isOpen()) os.streams.setWindowSize(master, rows, columns)
+  }
+}
+
+/** Gives `use` a descriptor of its own, which it owns unless it throws. */
+function onDuplicate<T>(os: Os, fd: Fd, use: (duplicate: Fd) => T): T {
+  const duplicate = os.streams.duplicate(fd)
+  try {
+    return use(duplicate)
+  } catch (error) {
+    os.streams.close(duplicate)
+    throw error
+  }
+}

@@ -1,0 +1,51 @@
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buffer } from 'node:stream/consumers'
+
+/** A folder whose sockets stand for the host's ports. */
+export interface HostPorts {
+  readonly folder: string
+  /** Arguments for an agent that shall find its host here. */
+  readonly agentArguments: readonly string[]
+  /** The host listens at `port` for one connection, the next. */
+  listen(port: number): Promise<OneConnection>
+  remove(): void
+}
+
+/** A connection to come. */
+export interface OneConnection {
+  readonly connection: Promise<Socket>
+  /** All that comes on it until its end. */
+  all(): Promise<Buffer>
+}
+
+/** `settings` are more lines of the agent's TOML file. */
+export function makeHostPorts(...settings: readonly string[]): HostPorts {
+  const folder = mkdtempSync(join(tmpdir(), 'ports-'))
+  const config = join(folder, 'agent.toml')
+  writeFileSync(config, [`stdio_dial = "unix:${folder}"`, ...settings].join('\n'))
+  return {
+    folder,
+    agentArguments: ['--config', config],
+    listen: (port) => listenForOne(join(folder, `port_${port}`)),
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  }
+}
+
+/** Listens at a path until somebody has connected. Resolves when it listens. */
+export async function listenForOne(path: string): Promise<OneConnection> {
+  const server = createServer({ allowHalfOpen: true, pauseOnConnect: true })
+  const { promise, resolve } = Promise.withResolvers<Socket>()
+  server.once('connection', (socket) => {
+    server.close()
+    // Writing to what the other side has closed fails; tests look at what they read.
+    socket.on('error', () => {})
+    resolve(socket)
+  })
+  server.listen(path)
+  await once(server, 'listening')
+  return { connection: promise, all: async () => buffer(await promise) }
+}
