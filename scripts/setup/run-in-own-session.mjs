@@ -13,15 +13,23 @@ const FORWARDED = /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGWINC
  * @returns {Promise<number>} its exit status; 128 + N when signal N ended it
  */
 export async function runInOwnSession(argv) {
-  const child = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...argv], { detached: true, stdio: 'inherit' })
-  for (const signal of FORWARDED) process.on(signal, () => child.kill(signal))
+  /** @type {import('node:child_process').ChildProcess | undefined} */
+  let child
+  // Before there is a program: a handler runs after this function's first part only, but until there is one a signal
+  // would end us, and the program may be quick.
+  for (const signal of FORWARDED) process.on(signal, () => child?.kill(signal))
   process.on('SIGTSTP', () => {
-    child.kill('SIGSTOP')
+    child?.kill('SIGSTOP')
     process.kill(process.pid, 'SIGSTOP')
   })
+  const started = spawn('setpriv', ['--pdeathsig', 'KILL', '--', ...argv], {
+    detached: true,
+    stdio: 'inherit',
+  })
+  child = started
   return await new Promise((resolve, reject) => {
-    child.once('error', reject)
-    child.once('exit', (status, signal) => {
+    started.once('error', reject)
+    started.once('exit', (status, signal) => {
       // Without a status there is a signal.
       resolve(status ?? 128 + (signal === null ? 0 : constants.signals[signal]))
     })
