@@ -15,8 +15,7 @@ const FORWARDED = /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGWINC
 export async function runInOwnSession(argv) {
   /** @type {import('node:child_process').ChildProcess | undefined} */
   let child
-  // Before there is a program: a handler runs after this function's first part only, but until there is one a signal
-  // would end us, and the program may be quick.
+  // Before the program starts: until there are handlers a signal would end us, and the program may be quick.
   for (const signal of FORWARDED) process.on(signal, () => child?.kill(signal))
   process.on('SIGTSTP', () => {
     child?.kill('SIGSTOP')
