@@ -8,6 +8,8 @@ export default defineConfig({
           name: 'unit',
           include: ['test/**/*.test.ts'],
           exclude: ['test/host/**', 'test/vm/**'],
+          // Milliseconds each; the limit only ends a hung one, also on a busy machine.
+          testTimeout: 30_000,
         },
       },
       {
