@@ -26,6 +26,8 @@ export default defineConfig({
           name: 'vm',
           include: ['test/vm/**/*.test.ts'],
           fileParallelism: false,
+          // Under QEMU's multi-threaded emulation both of a guest's CPUs can lock up for good (docs/testing.md).
+          retry: 1,
           testTimeout: 240_000,
           hookTimeout: 600_000,
         },

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { ensureContainerRoot, ensureImage, type ImageForm } from '../../rootfs/ensure-image.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
+import { messageOf } from '../../src/base/errors.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
 import { bootGuest, type Guest } from '../../src/microvm/guest.ts'
 import { containerRootSource, type GuestParts } from '../../src/microvm/guest-spec.ts'
@@ -47,8 +48,20 @@ export function cannotBoot(): string | undefined {
   return reason
 }
 
-/** Boots a guest and waits until its agent answers. A failure shows the console. */
+/**
+ * Boots a guest and waits until its agent answers; once more when the first one does not come up, for a guest may lock
+ * up under emulation (docs/testing.md). Each failure shows the console.
+ */
 export async function bootTestGuest(options: TestGuestOptions = {}): Promise<TestGuest> {
+  try {
+    return await bootOnce(options)
+  } catch (error) {
+    process.stderr.write(`${messageOf(error)}\nbooting once more\n`)
+    return await bootOnce(options)
+  }
+}
+
+async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
   const folder = makeTemporaryFolder(tmpdir())
   let vm: Vm | undefined
   const consoleText = () => vm?.console.lines.join('\n') ?? ''
