@@ -186,6 +186,7 @@ describe('relay', () => {
     const [source, writing] = open('pipe')
     const [target, reading] = open('socketPair')
     const endless = spawn('yes', { stdio: ['ignore', writing, 'ignore'] })
+    const ended = once(endless, 'exit')
     native.close(writing)
     const drain = new AbortController()
     const result = streams.relay(source, target, undefined, drain.signal)
@@ -194,7 +195,7 @@ describe('relay', () => {
     const received = await readToEnd(reading)
     expect(received.toString()).toMatch(/^(y\n)*y?$/)
     expect(await result).toEqual({ bytes: BigInt(received.length), errno: undefined })
-    expect(await once(endless, 'exit')).toEqual([null, 'SIGPIPE'])
+    expect(await ended).toEqual([null, 'SIGPIPE'])
   })
 
   it('drains from the start when it was asked to before', async () => {

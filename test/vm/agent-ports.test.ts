@@ -63,8 +63,9 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
       ports: { stdinPort: 5014, stdoutPort: 5014 },
     })
     const connection = await both.connection
+    await readUntil(connection, '33 77\r\n')
     connection.write('typed\r')
-    expect(await readUntil(connection, 'typed\r\n')).toContain('33 77\r\n')
+    await readUntil(connection, 'typed\r\n')
     connection.destroy()
     expect(await added.wait()).toBe(128 + 1)
   })
