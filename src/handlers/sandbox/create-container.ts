@@ -126,6 +126,7 @@ async function createInRuntime(
   const { context, request, signal, bundle, undo } = creation
   const { runtime } = context
   const id = request.containerId
+  const program = request.OCI?.Process?.Args[0] ?? ''
   // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   undo.add('runtime', async () => {
     await cgroup.killAll()
@@ -135,6 +136,6 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, streams: theirs }, signal),
+    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
   })
 }

@@ -134,7 +134,8 @@ describe('CreateContainer', () => {
       const msg = 'exec: "nosuch": executable file not found in $PATH'
       return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
     }
-    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+    const request = containerRequest('c1', { Args: ['nosuch'] })
+    await expect(handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),
     })
