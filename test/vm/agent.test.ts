@@ -74,7 +74,8 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const process = {
       User: { UID: 1000, GID: 1000, AdditionalGids: [2000] },
       Capabilities: undefined,
-      Rlimits: [{ Type: 'RLIMIT_CORE', Soft: 7n, Hard: 9n }],
+      // The shell counts in blocks of 512 bytes.
+      Rlimits: [{ Type: 'RLIMIT_CORE', Soft: 7n * 512n, Hard: 9n * 512n }],
       Cwd: '/tmp',
       Env: ['PATH=/bin', 'A=b'],
       NoNewPrivileges: true,

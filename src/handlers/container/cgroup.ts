@@ -2,6 +2,7 @@ import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import { refreshCpuset } from './cpuset.ts'
 import { type OomWatch, watchOom } from './oom-watch.ts'
 import { cgroupFiles } from './stats/cgroup-files.ts'
 import { statsV1 } from './stats/stats-v1.ts'
@@ -27,6 +28,11 @@ export interface Cgroup {
    * nowhere below. On v1 always '': there a process may join any cgroup, so nobody needs to move away.
    */
   innerPathOf(pid: number): Promise<string>
+  /**
+   * Gives it CPUs that came online later than it: `cpus` is what the container was limited to, empty when it was not,
+   * `online` all there are.
+   */
+  refreshCpus(cpus: string, online: string): Promise<void>
   /** Removes it and all below it once its processes, which were killed, have left. Throws when one stays. */
   remove(): Promise<void>
 }
@@ -56,6 +62,10 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       const text = isV2 ? await os.files.readText(`/proc/${pid}/cgroup`).catch(() => '') : ''
       const current = /^0::(.*)$/m.exec(text)?.[1] ?? ''
       return current.startsWith(`${path}/`) ? current.slice(path.length) : ''
+    },
+    refreshCpus: (cpus, online) => {
+      const hierarchy = `${ROOT}${isV2 ? '' : '/cpuset'}`
+      return refreshCpuset(os.files, { path, hierarchy, isV2, cpus, online })
     },
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
