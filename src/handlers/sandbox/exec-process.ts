@@ -3,6 +3,7 @@ import { raceSignal } from '../../base/signals.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
 import type { Process } from '../../gen/oci.ts'
+import { checkProcess } from '../../oci/check-process.ts'
 import { execProcess as inheriting } from '../../oci/exec-process.ts'
 import type { Clock } from '../../os/os.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -26,6 +27,7 @@ export async function execProcess(
   if (request.process === undefined) {
     throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
   }
+  checkProcess(request.process)
   const parts = await livingContainer(context, request.containerId, signal)
   const process = inheriting(request.process, parts.spec.current.Process)
   const reservation = parts.processes.reserve(request.execId)
