@@ -52,7 +52,9 @@ describe('setHostname', () => {
       throw new Error('sethostname: EPERM')
     }
     await expect(setHostname(context)).resolves.toBe('already')
-    expect(lines).toEqual([{ message: 'hostname not set', fields: { error: 'sethostname: EPERM' } }])
+    expect(lines).toEqual([
+      { level: 'warn', message: 'hostname not set', fields: { error: 'sethostname: EPERM' } },
+    ])
   })
 })
 
