@@ -13,7 +13,7 @@ describe('boot', () => {
     expect(await os.files.readLink('/dev/stdin')).toBe('/proc/self/fd/0')
     expect(os.system).toMatchObject({ hostname: 'guest', openFileLimit: 1_048_576, umask: 0o022 })
     expect(await os.files.readText('/proc/self/oom_score_adj')).toBe('-997')
-    expect(os.network.interfaces.get('lo')).toBe(true)
+    expect(os.network.link('lo').up).toBe(true)
     expect(environment.PATH).toBe('/bin:/sbin:/usr/bin:/usr/sbin')
     expect(os.tools.calls.map(({ argv }) => argv.join(' '))).toEqual([
       '/sbin/modprobe -a virtio_pci virtio_blk virtio_net',
@@ -82,7 +82,6 @@ async function asTheKernelShowsIt(
   write: (path: string, data: string) => Promise<void>,
   makeDirectories: (path: string) => Promise<void>,
 ): Promise<void> {
-  await write('/sys/class/net/lo/flags', '0x9\n')
   await write('/proc/sys/kernel/hostname', 'guest\n')
   await write('/sys/fs/cgroup/cgroup.subtree_control', 'cpuset cpu memory pids\n')
   for (const module of ['virtio_pci', 'virtio_blk', 'virtio_net'])

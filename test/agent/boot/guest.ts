@@ -21,7 +21,6 @@ export async function bareGuest(config: Partial<AgentConfig> = {}) {
     '/proc/sys/kernel/hostname': '(none)\n',
     '/proc/self/oom_score_adj': '0\n',
     '/etc/hostname': 'guest\n',
-    '/sys/class/net/lo/flags': '0x8\n',
     '/sys/fs/cgroup/cgroup.controllers': 'cpuset cpu memory pids\n',
     '/sys/fs/cgroup/cgroup.subtree_control': '\n',
     '/dev/ptmx': '',

@@ -109,24 +109,34 @@ describe('prepareTransport', () => {
       serverAddress: 'tcp://0.0.0.0:1024',
       kernelIp: '10.0.2.15::10.0.2.2:255.255.255.0::eth0:off',
     })
-    os.network.interfaces.set('eth0', false)
+    os.network.addLink({ name: 'eth0' })
     await prepareTransport(context, true)
     expect(os.tools.calls.map(({ argv }) => argv.join(' '))).toEqual([
       '/sbin/modprobe -a virtio_pci virtio_net',
     ])
-    expect(os.network.addresses.get('eth0')).toBe('10.0.2.15/255.255.255.0')
-    expect(os.network.interfaces.get('eth0')).toBe(true)
+    expect(os.network.addresses()).toMatchObject([
+      { address: '10.0.2.15', prefixLength: 24, broadcast: '10.0.2.255' },
+    ])
+    expect(os.network.link('eth0').up).toBe(true)
   })
 
   it('leaves the network to others when there is no ip=', async () => {
     const { os, context } = await bareGuest({ serverAddress: 'tcp://0.0.0.0:1024' })
     await prepareTransport(context, true)
-    expect(os.network.addresses.size).toBe(0)
+    expect(os.network.changes).toEqual([])
   })
 
   it.each(['dhcp', '10.0.2.15:::255.255.255.0::', '::::::eth0'])('refuses ip=%s', async (kernelIp) => {
     const preparing = loaded({ serverAddress: 'tcp://0.0.0.0:1024', kernelIp })
     await expect(preparing).rejects.toThrow(`ip=${kernelIp}: address, mask or device is missing`)
+  })
+
+  it('names the device of ip= that is not there', async () => {
+    const preparing = loaded({
+      serverAddress: 'tcp://0.0.0.0:1024',
+      kernelIp: '10.0.2.15:::255.255.255.0::eth9',
+    })
+    await expect(preparing).rejects.toThrow('there is no eth9')
   })
 
   it('loads nothing for a unix socket', async () => {
