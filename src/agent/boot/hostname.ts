@@ -11,10 +11,7 @@ const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
  * Names the guest as the host does (`given`), or else as /etc/hostname says (spec A.8). A guest without its name still
  * works: failures are logged.
  */
-export async function setHostname(
-  { os, log }: BootContext,
-  given: string | undefined,
-): Promise<StepOutcome> {
+export async function setHostname({ os, log }: BootContext, given: string | undefined): Promise<StepOutcome> {
   if (given !== undefined && given !== '' && !LABEL.test(given)) {
     log.warn('the name in the VM metadata is no host name', { name: given })
   }

@@ -11,7 +11,10 @@ import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
  */
 export async function takeIdentity(context: BootContext): Promise<StepOutcome> {
   const metadata = await readMetadata(context)
-  return outcomeOf([await setHostname(context, metadata?.metadata.name), await applyNetwork(context, metadata)])
+  return outcomeOf([
+    await setHostname(context, metadata?.metadata.name),
+    await applyNetwork(context, metadata),
+  ])
 }
 
 async function readMetadata({ config, log, os }: BootContext): Promise<FoundMetadata | undefined> {

@@ -5,7 +5,7 @@ import type { LinkAddress, Network, Route } from '../../../os/network.ts'
 import type { PointToPoint } from './point-to-point.ts'
 
 /** RTPROT_ of the routes that metadata makes, by which they are known again: a number that no routing daemon has. */
-export const METADATA_PROTOCOL = 77
+const METADATA_PROTOCOL = 77
 /** RTPROT_RA: a router on the link offered it. What the host says counts more. */
 const ROUTER_ADVERTISEMENT = 9
 /** IFA_F_NODAD: with two ends there is nobody who could have the address too, so it can be used at once. */
@@ -96,9 +96,13 @@ function takeBack(work: Work, wanted: readonly PlacedLink[], refused: ReadonlySe
   const replaced = work.network.routes()
   const routes = ours
     .filter((route) => !wantedRoutes.some((other) => isSameWay(other, route)))
-    .filter((route) => replaced.some((other) => other.protocol === METADATA_PROTOCOL && isSameWay(other, route)))
+    .filter((route) =>
+      replaced.some((other) => other.protocol === METADATA_PROTOCOL && isSameWay(other, route)),
+    )
   const addresses = work.addresses
-    .filter(({ linkIndex, peer }) => ours.some((route) => route.linkIndex === linkIndex && route.gateway === peer))
+    .filter(({ linkIndex, peer }) =>
+      ours.some((route) => route.linkIndex === linkIndex && route.gateway === peer),
+    )
     .filter((address) => !wantedAddresses.some((other) => isSameAddress(other, address)))
   for (const route of routes) work.network.removeRoute(route)
   for (const address of addresses) work.network.removeAddress(address)

@@ -15,7 +15,9 @@ export interface ChosenLink {
  */
 export function chooseLink(links: readonly Link[], wanted: string): ChosenLink | undefined {
   if (wanted !== '') {
-    const link = links.find(({ name, hardwareAddress }) => name === wanted || hardwareAddress === wanted.toLowerCase())
+    const link = links.find(
+      ({ name, hardwareAddress }) => name === wanted || hardwareAddress === wanted.toLowerCase(),
+    )
     return link && { link, others: [] }
   }
   const ethernet = links.filter(({ type, loopback }) => type === ETHERNET && !loopback)

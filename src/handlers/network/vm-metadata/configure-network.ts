@@ -42,7 +42,12 @@ export async function configureNetwork(
     log,
   )
   const addresses = links.map(({ ip, peerIp }) => `${ip} peer ${peerIp}`).join(', ')
-  log.info('network from VM metadata', { item, interface: link.name, addresses, changed: changed || wasSetUp })
+  log.info('network from VM metadata', {
+    item,
+    interface: link.name,
+    addresses,
+    changed: changed || wasSetUp,
+  })
   return changed || wasSetUp
 }
 

@@ -3,7 +3,7 @@ import type { Files } from '../../../os/os.ts'
 
 /** The tree in which the kernel's qemu_fw_cfg driver shows what the host has put into the machine's firmware. */
 export interface FirmwareTree {
-  readonly files: Pick<Files, 'list' | 'readBytes' | 'readText' | 'stat'>
+  readonly files: Pick<Files, 'list' | 'lstat' | 'readBytes' | 'readText' | 'stat'>
   /** `/sys/firmware/qemu_fw_cfg`, or a folder that stands for it. */
   readonly root: string
 }
@@ -38,15 +38,29 @@ export async function readFirmwareItem(tree: FirmwareTree, name: string): Promis
   throw new AgentError('INTERNAL', `firmware item ${name}: ${bytes.length} bytes of ${size} could be read`)
 }
 
-/** `by_name` lacks an item whose name is also a folder of another one's; `by_key` is complete. */
 async function itemFolder(tree: FirmwareTree, name: string): Promise<string | undefined> {
   const { files, root } = tree
   const named = `${root}/by_name/${name}`
   if ((await files.stat(`${named}/raw`)) !== undefined) return named
+  if (!(await mayBeHidden(tree, name))) return undefined
   const keys = await files.list(`${root}/by_key`)
   const matches = await Promise.all(keys.map((key) => hasName(tree, `${root}/by_key/${key}`, name)))
   const key = keys.find((_, index) => matches[index])
   return key === undefined ? undefined : `${root}/by_key/${key}`
+}
+
+/**
+ * Whether the item may exist though `by_name` does not show it: the kernel leaves one out whose name is also a folder of
+ * another one's, or goes on behind it. To look through all of `by_key` takes a few hundred system calls.
+ */
+async function mayBeHidden({ files, root }: FirmwareTree, name: string): Promise<boolean> {
+  const parts = name.split('/')
+  for (let length = 0; length <= parts.length; length++) {
+    const found = await files.lstat([root, 'by_name', ...parts.slice(0, length)].join('/'))
+    if (found === undefined) return length === 0
+    if (found.kind === 'symlink') return true
+  }
+  return true
 }
 
 /** Names are bytes, and need not be text. */

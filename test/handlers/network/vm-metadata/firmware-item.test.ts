@@ -25,20 +25,26 @@ describe('readFirmwareItem', () => {
     expect(await readFirmwareItem(tree, OPT_ITEM)).toEqual(Buffer.from(bytes))
   })
 
-  it('finds an item that by_name had no room for, among names that are no text', async () => {
-    const tree = await firmwareTree([
-      { name: Uint8Array.of(0xff, 0xfe), bytes: Uint8Array.of(9), byKeyOnly: true },
-      { name: OPT_ITEM, bytes, byKeyOnly: true },
-    ])
+  const other = Uint8Array.of(9)
+  it.each([
+    ['another item is a folder of its name', [{ name: 'opt', bytes: other }]],
+    ['its name is a folder of another item', [{ name: `${OPT_ITEM}/more`, bytes: other }]],
+    ['there is no by_name at all', []],
+    ['a name is no text', [{ name: Uint8Array.of(0xff), bytes: other, byKeyOnly: true }]],
+  ])('finds an item that by_name does not show when %s', async (_, others) => {
+    const tree = await firmwareTree([...others, { name: OPT_ITEM, bytes, byKeyOnly: true }])
     expect(await readFirmwareItem(tree, OPT_ITEM)).toEqual(Buffer.from(bytes))
   })
 
-  it('does not take a folder of by_name for an item', async () => {
+  it('does not look through all items when by_name shows that it is none of them', async () => {
     const tree = await firmwareTree([
-      { name: `${OPT_ITEM}/more`, bytes: Uint8Array.of(9) },
-      { name: OPT_ITEM, bytes, byKeyOnly: true },
+      { name: 'etc/e820', bytes: other },
+      { name: 'opt/com.example/other', bytes: other },
     ])
-    expect(await readFirmwareItem(tree, OPT_ITEM)).toEqual(Buffer.from(bytes))
+    const list = () => Promise.reject(new Error('by_key is looked through'))
+    expect(
+      await readFirmwareItem({ root: tree.root, files: Object.assign(tree.files, { list }) }, OPT_ITEM),
+    ).toBeUndefined()
   })
 
   it('does not take an item whose name only begins alike', async () => {
