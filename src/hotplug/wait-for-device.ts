@@ -30,6 +30,8 @@ export async function waitForDevice<T>(
     readonly description: string
     readonly probe: () => Promise<Probe<T>>
     readonly concerns: (event: Uevent) => boolean
+    /** Looks again after so long even when no event came. */
+    readonly lookAgainMs?: number
   },
   signal: AbortSignal,
 ): Promise<T> {
@@ -46,7 +48,9 @@ export async function waitForDevice<T>(
       const event = events.next()
       const result = await wanted.probe()
       if ('found' in result) return result.found
-      if ((await raceSignal(Promise.race([event, elapsed]), signal)) === 'elapsed') {
+      const pause = pauseOf(dependencies.clock, wanted.lookAgainMs)
+      const woken = raceSignal(Promise.race([event, elapsed, pause.over]), signal).finally(pause.end)
+      if ((await woken) === 'elapsed') {
         throw timedOut(dependencies.timeoutMs, wanted.description, result.missing, events)
       }
     }
@@ -54,6 +58,16 @@ export async function waitForDevice<T>(
     timeout.abort()
     events.close()
   }
+}
+
+/** A sleep that ends with the wait it is part of; without a length it is never over. */
+function pauseOf(clock: Clock, ms: number | undefined): { readonly over: Promise<void>; end(): void } {
+  if (ms === undefined) return { over: new Promise(() => {}), end: () => {} }
+  const ended = new AbortController()
+  const over = clock.sleep(ms, ended.signal)
+  // Rejects when it is ended early, which nobody waits for any more.
+  over.catch(() => {})
+  return { over, end: () => ended.abort() }
 }
 
 function timedOut(timeoutMs: number, description: string, missing: string, events: Events): AgentError {

@@ -45,6 +45,9 @@ export interface AgentProcess extends AgentConnection {
   stop(): Promise<void>
 }
 
+/** Of Node, as in a guest (native/init/agent-command.h). */
+const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=96', '--disable-sigusr1']
+
 const HIDE_HYBRID =
   '{ ! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs tmpfs /sys/fs/cgroup/unified; }'
 
@@ -64,7 +67,8 @@ export async function startAgent(
   const built = await buildAgent()
   const folder = mkdtempSync(join(tmpdir(), 'agent-'))
   const path = join(folder, 'agent.sock')
-  const agent = [join(built, 'node'), join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
+  const node = [join(built, 'node'), ...NODE_FLAGS]
+  const agent = [...node, join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
   const supervised = options.withoutVminit ? [] : [join(built, 'vminit'), '--']
   const prepare = ['mount -t tmpfs tmpfs /run', ...(options.withoutHybridCgroups ? [HIDE_HYBRID] : [])].join(
     ' && ',

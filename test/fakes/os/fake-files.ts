@@ -20,6 +20,8 @@ export class FakeFiles implements Files {
   readonly #nodes = new Map<string, Node>()
   readonly #mounts: FakeMounts
   #lastInode = 1n
+  /** What the kernel does about a write, after it; when it throws, the write has failed. */
+  onWrite: (path: string, data: string) => void | Promise<void> = () => {}
 
   constructor(mounts: FakeMounts) {
     this.#mounts = mounts
@@ -71,7 +73,14 @@ export class FakeFiles implements Files {
     const place = this.#follow(path)
     const node = this.#nodes.get(place) ?? this.#create('write', place, this.#node('file', mode))
     if (node.kind === 'directory') throw kernelError('write', path, 'EISDIR')
+    const before = node.data
     node.data = Buffer.from(data)
+    try {
+      await this.onWrite(place, node.data.toString())
+    } catch (error) {
+      node.data = before
+      throw error
+    }
   }
 
   async makeDirectories(path: string, mode = 0o777): Promise<void> {

@@ -59,23 +59,6 @@ describe('CreateContainer', () => {
     expect((await configOf(made, 'c1')).linux).not.toHaveProperty('sysctl')
   })
 
-  it('shares the pid namespace of the first container with those that ask for it', async () => {
-    const made = await machineWithSandbox()
-    await made.handlers.createContainer(containerRequest('c1', {}, { sandboxPidns: true }), PATIENT)
-    await made.handlers.createContainer(containerRequest('c2', {}, { sandboxPidns: true }), PATIENT)
-    await made.handlers.createContainer(containerRequest('c3'), PATIENT)
-    const pidOf = async (id: string) =>
-      (await configOf(made, id)).linux.namespaces.find(({ type }: { type: string }) => type === 'pid').path
-    expect([await pidOf('c1'), await pidOf('c2'), await pidOf('c3')]).toEqual([
-      undefined,
-      '/run/sandbox-ns/pid',
-      undefined,
-    ])
-    expect(made.os.mounts.requests).toContainEqual(
-      expect.objectContaining({ source: '/proc/1001/ns/pid', target: '/run/sandbox-ns/pid' }),
-    )
-  })
-
   it('refuses an id in use, whatever its container does, and touches nothing', async () => {
     const made = await machineWithSandbox()
     const first = made.handlers.createContainer(containerRequest('c1'), PATIENT)
