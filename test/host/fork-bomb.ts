@@ -2,7 +2,7 @@ import type { DeepPartial, Linux } from '../../src/gen/oci.ts'
 import type { AgentConnection } from './agent-process.ts'
 
 /** As many processes as {@link FORK_BOMB} may have, its first one included. */
-export const BOMB_LIMIT = 40n
+const BOMB_LIMIT = 40n
 
 /** The limit as part of a container. */
 export const BOMB_LINUX: DeepPartial<Linux> = { Resources: { Pids: { Limit: BOMB_LIMIT } } }
