@@ -19,12 +19,11 @@ export const blk: StorageDriver = {
 
 async function findDisk(
   { source }: Storage,
-  { os, hotplugTimeoutMs }: StorageDependencies,
+  { os, hotplug }: StorageDependencies,
   signal: AbortSignal,
 ): Promise<string> {
   if (!source.startsWith('/dev')) {
-    const waiting = { ...os, timeoutMs: hotplugTimeoutMs }
-    return waitForPciBlockDevice(waiting, parsePciPath(source), signal)
+    return waitForPciBlockDevice(hotplug, parsePciPath(source), signal)
   }
   const kind = (await os.files.stat(source))?.kind
   if (kind !== 'block') {

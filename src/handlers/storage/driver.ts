@@ -1,16 +1,17 @@
 import type { Logger } from '../../base/log.ts'
 import type { Storage } from '../../gen/agent.ts'
+import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { Attachment } from './attachment.ts'
 
 /** What storage drivers work with. */
 export interface StorageDependencies {
-  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>
+  readonly os: Pick<Os, 'files' | 'mounts' | 'tools'>
   readonly log: Logger
   /** Mount points must lie below one of these (spec E.5), `/run/kata-containers` in a guest. */
   readonly allowedRoots: readonly string[]
-  /** How long a device is waited for. */
-  readonly hotplugTimeoutMs: number
+  /** How devices are waited for. */
+  readonly hotplug: HotplugDependencies
 }
 
 /**
