@@ -119,7 +119,13 @@ interface Service {
 function buildService({ given, config, os, log, gate, drivers }: Parts, onDestroyed: () => void): Service {
   const runtime = runtimeChoice(config.runtime)
   const hotplug: HotplugDependencies = { ...os, timeoutMs: config.hotplugTimeoutMs, drivers }
-  const storage = createStorageHandlers({ os, log, allowedRoots: [SHARED_ROOT], hotplug })
+  const storage = createStorageHandlers({
+    os,
+    log,
+    allowedRoots: [SHARED_ROOT],
+    bundlesRoot: SHARED_ROOT,
+    hotplug,
+  })
   const hostStreams = createHostStreams({
     os,
     log,

@@ -29,7 +29,8 @@ describe('storages on a real kernel', () => {
     const os = await realOs()
     // Too short for a rescan of this machine's buses.
     const hotplug = { ...hotplugOf(os), timeoutMs: 100 }
-    handlers = createStorageHandlers({ os, log: silentLogger(), allowedRoots: [root], hotplug })
+    const roots = { allowedRoots: [root], bundlesRoot: root }
+    handlers = createStorageHandlers({ os, log: silentLogger(), ...roots, hotplug })
   })
 
   afterEach(() => {

@@ -1,6 +1,7 @@
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
-import type { StorageDependencies } from '../../../src/handlers/storage/driver.ts'
+import type { StorageRequest } from '../../../src/handlers/storage/driver.ts'
+import { HugePages } from '../../../src/handlers/storage/huge-pages.ts'
 import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../src/os/os.ts'
 
@@ -30,6 +31,14 @@ export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugD
 }
 
 /** What drivers get, on the given machine. */
-export function dependenciesOf(os: Os): StorageDependencies {
-  return { os, log: silentLogger(), allowedRoots: [ROOT], hotplug: hotplugOf(os) }
+export function dependenciesOf(os: Os): StorageRequest {
+  return {
+    os,
+    log: silentLogger(),
+    allowedRoots: [ROOT],
+    bundlesRoot: ROOT,
+    hotplug: hotplugOf(os),
+    hugePages: new HugePages(os.files),
+    owner: 'c1',
+  }
 }
