@@ -3,7 +3,19 @@ import { join } from 'node:path'
 import { benchEnvironment } from './figure.ts'
 
 /** `npm run bench [-- NAME…]`: runs the named benchmarks, or all, one after the other. */
-const NAMES = ['agent-start', 'rpc', 'exec', 'port-stdout', 'vm-boot', 'guest-memory']
+const NAMES = [
+  'agent-start',
+  'rpc',
+  'rpc-under-load',
+  'exec',
+  'exec-crowd',
+  'container-life',
+  'port-stdout',
+  'read-stdout',
+  'exec-leak',
+  'vm-boot',
+  'guest-memory',
+]
 
 const wanted = process.argv.slice(2)
 const unknown = wanted.find((name) => !NAMES.includes(name))

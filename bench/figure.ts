@@ -2,7 +2,7 @@
 export interface Figure {
   readonly figure: string
   readonly value: number
-  readonly unit: 'ms' | 'us' | 'MiB' | 'MB/s'
+  readonly unit: 'ms' | 'us' | 'MiB' | 'descriptors' | 'processes'
   /** The same measure of the bare thing. */
   readonly floor: number
   /** The greatest ratio of value to floor that is wanted. */

@@ -45,6 +45,6 @@ extern const struct addon_function uevent_functions[];
 extern const struct addon_function mount_functions[];
 extern const struct addon_function file_functions[];
 extern const struct addon_function system_functions[];
-extern const struct addon_function interface_functions[];
+extern const struct addon_function netlink_functions[];
 extern const struct addon_function watch_functions[];
 extern const struct addon_function relay_functions[];

@@ -5,7 +5,8 @@ import { jsonLogger, type Logger } from '../base/log.ts'
 import { AgentServiceDefinition } from '../gen/agent.ts'
 import { HealthDefinition } from '../gen/health.ts'
 import { createHostStreams } from '../handlers/container/create-host-streams.ts'
-import { createGuestHandlers } from '../handlers/guest/details.ts'
+import { createGuestHandlers } from '../handlers/guest/guest.ts'
+import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
@@ -92,6 +93,8 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   await bootBehindGate(context, given, gate)
   // Behind the gate, for modprobe takes a while. Elsewhere udev does it.
   if (given.init) drivers.follow()
+  // Of a machine that is somebody else's, memory is brought online only when a call asks for it.
+  if (given.init) watchMemory(os, log)
   await service.clearPredecessor()
   const reason = await stopRequested(os, given, destroyed.promise)
   return stopAgent({ os, log, given, transport, reason, destroySandbox: service.destroySandbox })

@@ -11,8 +11,8 @@ export interface HotplugDependencies {
   readonly clock: Clock
   /** How long a device is waited for (setting `agent.hotplug_timeout`). */
   readonly timeoutMs: number
-  /** Which drivers could not be loaded, for the error of a time-out. */
-  readonly drivers: Pick<DeviceDrivers, 'failures'>
+  /** Which drivers could not be loaded, for the error of a time-out; left out where no driver is needed. */
+  readonly drivers?: Pick<DeviceDrivers, 'failures'>
 }
 
 /** What one look at sysfs gives: the device, or what is not there yet. */
@@ -26,6 +26,8 @@ export interface WantedDevice<T> {
   readonly probe: () => Promise<Probe<T>>
   /** Whether another look is worth while after this event. */
   readonly concerns: (event: Uevent) => boolean
+  /** Looks again after so long even when no event came. */
+  readonly lookAgainMs?: number
   /** What sysfs shows of the kind, for the error of a time-out. */
   readonly candidates?: () => Promise<readonly string[]>
   /** Has the kernel look for the device by itself: done once, when it has been silent about it for a while. */
@@ -68,7 +70,9 @@ export async function waitForDevice<T>(
       const event = events.next()
       const result = await wanted.probe()
       if ('found' in result) return result.found
-      if ((await raceSignal(Promise.race([event, elapsed]), signal)) === 'elapsed') {
+      const pause = pauseOf(clock, wanted.lookAgainMs)
+      const woken = raceSignal(Promise.race([event, elapsed, pause.over]), signal).finally(pause.end)
+      if ((await woken) === 'elapsed') {
         throw await timedOut(dependencies, wanted, { missing: result.missing, events, rescanned })
       }
     }
@@ -83,12 +87,23 @@ async function after(clock: Clock, ms: number, ended: AbortSignal): Promise<void
   await clock.sleep(ms, ended).catch(() => Promise.withResolvers<never>().promise)
 }
 
+/** A sleep that ends with the wait it is part of; without a length it is never over. */
+function pauseOf(clock: Clock, ms: number | undefined): { readonly over: Promise<void>; end(): void } {
+  if (ms === undefined) return { over: new Promise(() => {}), end: () => {} }
+  const ended = new AbortController()
+  const over = clock.sleep(ms, ended.signal)
+  // Rejects when it is ended early, which nobody waits for any more.
+  over.catch(() => {})
+  return { over, end: () => ended.abort() }
+}
+
 async function timedOut<T>(
   { timeoutMs, drivers }: HotplugDependencies,
   { description, candidates }: WantedDevice<T>,
   seen: { readonly missing: string; readonly events: Events; readonly rescanned: string | undefined },
 ): Promise<AgentError> {
   const { missing, events, rescanned } = seen
+  const failures = drivers?.failures ?? []
   const shown = await (candidates?.() ?? Promise.resolve([])).catch((error) => [messageOf(error)])
   const came =
     events.count === 0
@@ -98,7 +113,7 @@ async function timedOut<T>(
     `Timeout after ${timeoutMs / 1000}s waiting for uevent of ${description}: no ${missing}; meanwhile ${came}`,
     ...(rescanned === undefined ? [] : [`the kernel was silent: ${rescanned}`]),
     ...(candidates === undefined ? [] : [`sysfs shows ${listed(shown)}`]),
-    ...(drivers.failures.length === 0 ? [] : [`drivers not loaded: ${drivers.failures.join(', ')}`]),
+    ...(failures.length === 0 ? [] : [`drivers not loaded: ${failures.join(', ')}`]),
   ]
   return new AgentError('INTERNAL', parts.join('; '))
 }

@@ -34,6 +34,11 @@ export interface Native {
    */
   vsockConnect(cid: number, port: number, timeoutMs: number): Fd
   vsockPeer(fd: Fd): { readonly cid: number; readonly port: number } | number
+  /**
+   * A non-blocking AF_NETLINK socket of NETLINK_ROUTE with extended acknowledgements: `write` hands requests to the
+   * kernel, which has answered them when it returns; `read` gives the answers.
+   */
+  netlinkRoute(): Fd
   /** SO_ERROR: 0 or -errno. */
   socketError(fd: Fd): number
   /** A non-blocking listening AF_UNIX stream socket at a path. */
@@ -66,12 +71,6 @@ export interface Native {
   /** setrlimit(RLIMIT_NOFILE). */
   setFileLimit(soft: number, hard: number): number
   setHostname(name: string): number
-  /** SIOCSIFFLAGS with IFF_UP. */
-  setInterfaceUp(name: string): number
-  /** SIOCSIFADDR with an IPv4 address. */
-  setInterfaceAddress(name: string, address: string): number
-  /** SIOCSIFNETMASK with an IPv4 mask. */
-  setInterfaceNetmask(name: string, mask: string): number
   /** TIOCSWINSZ. */
   setWindowSize(fd: Fd, rows: number, columns: number): number
 

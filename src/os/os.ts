@@ -1,4 +1,5 @@
 import type { AgentError } from '../base/errors.ts'
+import type { Network } from './network.ts'
 
 /**
  * Everything the agent asks of the kernel. `src/os` implements it for Linux; a fake implements it in unit tests.
@@ -288,14 +289,6 @@ export interface System {
 }
 
 export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGQUIT' | 'SIGUSR1' | 'SIGUSR2'
-
-/** Network interfaces of this network namespace. */
-export interface Network {
-  /** SIOCSIFFLAGS with IFF_UP; ENODEV when there is no such interface. */
-  setInterfaceUp(name: string): void
-  /** Makes this its one IPv4 address, with this mask (both as four numbers). */
-  setInterfaceAddress(name: string, address: string, mask: string): void
-}
 
 /** The kernel's events about devices that come and go (netlink KOBJECT_UEVENT, group 1). */
 export interface Uevents {

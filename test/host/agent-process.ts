@@ -45,24 +45,30 @@ export interface AgentProcess extends AgentConnection {
   stop(): Promise<void>
 }
 
+/** Of Node, as in a guest (native/init/agent-command.h). */
+const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=96', '--disable-sigusr1']
+
 const HIDE_HYBRID =
   '{ ! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs tmpfs /sys/fs/cgroup/unified; }'
 
 /**
  * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
- * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
+ * agent alone. `withOwnNetwork` gives it a network namespace without interfaces: it can do no harm to those of the
+ * machine. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
  */
 export async function startAgent(
   options: {
     readonly args?: readonly string[]
     readonly withoutVminit?: boolean
+    readonly withOwnNetwork?: boolean
     readonly withoutHybridCgroups?: boolean
   } = {},
 ): Promise<AgentProcess> {
   const built = await buildAgent()
   const folder = mkdtempSync(join(tmpdir(), 'agent-'))
   const path = join(folder, 'agent.sock')
-  const agent = [join(built, 'node'), join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
+  const node = [join(built, 'node'), ...NODE_FLAGS]
+  const agent = [...node, join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
   const supervised = options.withoutVminit ? [] : [join(built, 'vminit'), '--']
   const prepare = ['mount -t tmpfs tmpfs /run', ...(options.withoutHybridCgroups ? [HIDE_HYBRID] : [])].join(
     ' && ',
@@ -70,6 +76,7 @@ export async function startAgent(
   const child = spawn(
     'unshare',
     [
+      ...(options.withOwnNetwork ? ['--net'] : []),
       ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
       ...[...supervised, ...agent, ...(options.args ?? [])],
     ],

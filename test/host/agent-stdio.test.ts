@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
 
 const SIGKILL = 9
+const MIB = 1024 * 1024
 const END_OF_TRANSMISSION = '\x04'
 
 describe('standard streams over the wire', () => {
@@ -24,13 +25,12 @@ describe('standard streams over the wire', () => {
     expect(leftoversOf(pod.started, 'exact').bundles).toEqual([])
   })
 
-  // The end of input after nothing, after one byte, and around the 65,536 bytes that a pipe holds.
-  it.each([0, 1, 65_535, 65_536, 65_537])('pass %i bytes and the end of input', async (count) => {
+  // The end of input after nothing, after one byte, around the 65,536 bytes that a pipe holds, and after many of these.
+  it.each([0, 1, 65_535, 65_536, 65_537, 64 * MIB])('pass %i bytes and the end of input', async (count) => {
     const bytes = randomBytes(count)
     const added = await pod.add('host', `in-${count}`, ['cat'])
     const output = added.readAll()
-    // A write of nothing would itself be the end.
-    if (count > 0) await added.write(bytes)
+    for (let sent = 0; sent < count; sent += MIB) await added.write(bytes.subarray(sent, sent + MIB))
     await added.closeStdin()
     expect(Buffer.compare(await output, bytes)).toBe(0)
     expect(await added.wait()).toBe(0)

@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import type { Uevents } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
-import { linuxNetwork, linuxSystem } from '../../src/os/system.ts'
+import { linuxSystem } from '../../src/os/system.ts'
 import { linuxUevents } from '../../src/os/uevents.ts'
 import { realNative } from '../os/real-native.ts'
 
@@ -17,12 +17,6 @@ describe('linuxSystem', () => {
     system.setHostname(name)
     expect(changed).toBe(`${name.slice(0, 50)}-test`)
     expect(() => system.setHostname('x'.repeat(65))).toThrow('EINVAL')
-  })
-})
-
-describe('linuxNetwork', () => {
-  it('brings an interface up', async () => {
-    linuxNetwork(await realNative()).setInterfaceUp('lo')
   })
 })
 

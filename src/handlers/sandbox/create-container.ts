@@ -2,7 +2,6 @@ import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
-import { pidNamespaceToJoin } from '../../oci/namespaces.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -15,7 +14,7 @@ import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
 import type { SandboxContext } from './context.ts'
 import { setGuestSysctls } from './guest-sysctls.ts'
 import { connectStdio, launch } from './launch.ts'
-import { recordPidNamespace } from './namespaces.ts'
+import { pinPidNamespace } from './namespaces.ts'
 import type { Sandbox } from './sandbox-slot.ts'
 import { noDeviceHandlers } from './unsupported.ts'
 
@@ -25,8 +24,6 @@ interface Creation {
   readonly request: CreateContainerRequest
   readonly signal: AbortSignal
   readonly sandbox: Sandbox
-  /** True when the sandbox has no other container. */
-  readonly isFirst: boolean
   readonly bundle: Bundle
   /** What only a failed creation takes back. */
   readonly undo: UndoList
@@ -47,14 +44,16 @@ export async function createContainer(
   checkContainerId(id)
   completeSpec(request.OCI)
   const sandbox = context.slot.active()
-  const isFirst = context.containers.list().length === 0
   const container = context.containers.add(id)
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
   const bundle = bundleOf(context.config.sharedRoot, id)
+  sandbox.pidNamespace.begin(id)
+  held.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
-    const parts = await build({ context, request, signal, sandbox, isFirst, bundle, undo, held })
+    const parts = await build({ context, request, signal, sandbox, bundle, undo, held })
     signal.throwIfAborted()
     container.created(parts)
+    sandbox.pidNamespace.made(id, parts.init)
   } catch (error) {
     await undo.run()
     await held.run()
@@ -65,7 +64,7 @@ export async function createContainer(
 
 async function build(creation: Creation): Promise<ContainerParts> {
   const { context, request, signal, bundle, undo, held } = creation
-  const { os, config } = context
+  const { os } = context
   const { root, process } = completeSpec(request.OCI)
   // First, for the host waits for nothing else: without them nothing else is done.
   const hasTerminal = process.Terminal
@@ -77,13 +76,15 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await attachStorages(creation)
   const { spec, guestSysctls } = await specFor(creation, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
-  await mountRoot(os, bundle, root.Path, held)
+  if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
   await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)
   const init = await createInRuntime(creation, cgroup, { hasTerminal, connections })
   const { sandbox } = creation
-  await recordPidNamespace({ os, folder: config.sandboxNamespaceDir, sandbox, pid: init.pid, undo })
+  if (sandbox.pidNamespace.begin(request.containerId)) {
+    await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, undo: held })
+  }
   await devices.shareMounts(request.sharedMounts, request.containerId, signal)
   const processes = new ProcessTable(request.containerId, init)
   return { init, spec: stored, processes, cgroup, release: () => held.run() }
@@ -95,9 +96,10 @@ async function attachStorages({ context, request, signal, held }: Creation): Pro
 }
 
 async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec> {
-  const { context, request, sandbox, isFirst, bundle } = creation
-  const wanted = request.sandboxPidns
-  const pid = pidNamespaceToJoin({ wanted, recorded: sandbox.pidNamespace, isFirst })
+  const { context, request, signal, sandbox, bundle } = creation
+  const pid = request.sandboxPidns
+    ? await sandbox.pidNamespace.joinedBy(request.containerId, signal)
+    : undefined
   return containerSpec(request.OCI, {
     containerId: request.containerId,
     rootfs: bundle.rootfs,

@@ -6,6 +6,7 @@ import { loadKernelModules } from './kernel-modules.ts'
 import { pinNamespaces } from './namespaces.ts'
 import { setResolvConf } from './resolv-conf.ts'
 import type { Sandbox } from './sandbox-slot.ts'
+import { SharedPidNamespace } from './shared-pid-namespace.ts'
 
 /** CreateSandbox (behaviour spec, section C.25). Refused, touching nothing, while a sandbox exists. */
 export async function createSandbox(
@@ -44,5 +45,10 @@ async function setUp(
   const attached = await storage.attach(request.storages, undefined, signal)
   undo.add('storages', () => storage.release(attached))
   await setResolvConf(os, config.sharedRoot, request.dns, undo)
-  return { id: request.sandboxId, namespaces, pidNamespace: undefined, setUp: undo }
+  return {
+    id: request.sandboxId,
+    namespaces,
+    pidNamespace: new SharedPidNamespace(`${folder}/pid`),
+    setUp: undo,
+  }
 }

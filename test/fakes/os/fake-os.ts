@@ -6,8 +6,9 @@ import { FakeExits, FakeSupervisor } from './fake-exits.ts'
 import { FakeFiles } from './fake-files.ts'
 import { FakeHostSockets } from './fake-host-sockets.ts'
 import { FakeMounts } from './fake-mounts.ts'
+import { FakeNetwork } from './fake-network.ts'
 import { FakeStreams } from './fake-streams.ts'
-import { FakeNetwork, FakeSystem, FakeUevents } from './fake-system.ts'
+import { FakeSystem, FakeUevents } from './fake-system.ts'
 import { FakeTools } from './fake-tools.ts'
 
 /** A machine in memory: it behaves as the kernel does, and shows the test what was done to it. */

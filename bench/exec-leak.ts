@@ -1,0 +1,65 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { leftoversOf, type Pod, startPod } from '../test/host/agent-pod.ts'
+import { type Figure, report } from './figure.ts'
+import { execTrue } from './runtime-pair.ts'
+
+/**
+ * What the agent holds after 10,000 executions of `true`, against what it held after 500. It takes minutes;
+ * `node bench/exec-leak.ts COUNT` does another number.
+ */
+const BEFORE = 500
+const DEFAULT_COUNT = 10_000
+
+const count = Number(process.argv[2] ?? DEFAULT_COUNT)
+if (!Number.isSafeInteger(count) || count <= BEFORE) throw new Error(`count: a number above ${BEFORE}`)
+
+const pod = await startPod()
+try {
+  await pod.run('leak', ['/bin/sleep', '1000000'])
+  await execTimes(pod, 0, BEFORE)
+  const before = holdings(pod)
+  await execTimes(pod, BEFORE, count)
+  const after = holdings(pod)
+  const name = (what: string) => `${what} after ${count} execs`
+  const figure = (what: Figure['unit'] & keyof Holdings, limit: number) => ({
+    unit: what,
+    value: after[what],
+    floor: before[what],
+    limit,
+  })
+  report({ figure: name('memory (RSS)'), ...figure('MiB', 1.1) })
+  report({ figure: name('open descriptors'), ...figure('descriptors', 1) })
+  report({ figure: name('children and zombies'), ...figure('processes', 1) })
+} finally {
+  await pod.stop()
+}
+
+interface Holdings {
+  readonly MiB: number
+  readonly descriptors: number
+  /** Children of vminit and of the agent, dead ones included. */
+  readonly processes: number
+}
+
+function holdings({ started }: Pod): Holdings {
+  const agent = started.agentPid()
+  return {
+    MiB: residentMib(agent),
+    descriptors: readdirSync(`/proc/${agent}/fd`).length,
+    processes: leftoversOf(started).processes.length,
+  }
+}
+
+function residentMib(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8')
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024
+}
+
+async function execTimes(pod: Pod, from: number, to: number): Promise<void> {
+  for (let number = from; number < to; number++) {
+    await execTrue(pod.agent, 'leak', `true-${number}`)
+    if ((number + 1) % 500 === 0) {
+      process.stderr.write(`exec-leak: ${number + 1} of ${count}, ${JSON.stringify(holdings(pod))}\n`)
+    }
+  }
+}

@@ -1,0 +1,75 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer, type Server, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type Pod, startPod } from '../test/host/agent-pod.ts'
+import type { RemoteProcess } from '../test/host/container-requests.ts'
+import { benchEnvironment, median, report } from './figure.ts'
+
+/** 256 MiB of a process's output by ReadStdout, against a Node program that copies them from a pipe to a unix socket. */
+const ROUNDS = 7
+const MIB = 256
+const WRITER = ['dd', 'if=/dev/zero', 'bs=64k', `count=${MIB * 16}`]
+
+const COPY = `process.stdin.pipe(require('node:net').connect(process.argv[1]))`
+
+const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+const path = join(folder, 'copy.sock')
+const server = createServer().listen(path)
+const pod = await startPod()
+try {
+  await pod.run('bench', ['/bin/sleep', '1000000'])
+  await measure(pod, server)
+} finally {
+  server.close()
+  await pod.stop()
+  rmSync(folder, { recursive: true, force: true })
+}
+
+async function measure(pod: Pod, server: Server): Promise<void> {
+  const [values, floors]: [number[], number[]] = [[], []]
+  for (let round = 0; round < ROUNDS; round++) {
+    floors.push(await copiedMs(pod, server))
+    const added = await pod.add('bench', `writer-${round}`, WRITER)
+    values.push(await readMs(added))
+    await added.wait()
+  }
+  // At least 0.3 times the throughput.
+  const figure = { value: median(values), floor: median(floors), limit: 1 / 0.3 }
+  report({ figure: `ReadStdout, ${MIB} MiB`, unit: 'ms', ...figure })
+}
+
+/** From the first byte to the end. */
+async function readMs(added: RemoteProcess): Promise<number> {
+  let total = (await added.read()).length
+  const begin = performance.now()
+  for (let chunk = await added.read(); chunk.length > 0; chunk = await added.read()) total += chunk.length
+  checkTotal(total)
+  return performance.now() - begin
+}
+
+async function copiedMs({ root }: Pod, server: Server): Promise<number> {
+  const script = '"$0" "$1" "$2" "$3" "$4" 2>/dev/null | { shift 4; exec "$@"; }'
+  const argv = ['-c', script, join(root, 'bin/busybox'), ...WRITER, process.execPath, '-e', COPY, path]
+  const child = spawn('sh', argv, { stdio: ['ignore', 'ignore', 'inherit'], env: benchEnvironment() })
+  const ended = once(child, 'exit')
+  const [socket]: Socket[] = await once(server, 'connection')
+  if (socket === undefined) throw new Error('nobody connected')
+  let total = 0
+  let begin = 0
+  socket.on('data', (chunk: Buffer) => {
+    if (total === 0) begin = performance.now()
+    total += chunk.length
+  })
+  await once(socket, 'end')
+  const elapsed = performance.now() - begin
+  await ended
+  checkTotal(total)
+  return elapsed
+}
+
+function checkTotal(bytes: number): void {
+  if (bytes !== MIB << 20) throw new Error(`${bytes} bytes came instead of ${MIB} MiB`)
+}

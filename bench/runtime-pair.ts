@@ -1,0 +1,50 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type Pod, startPod } from '../test/host/agent-pod.ts'
+import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
+
+/** An agent that uses a runtime, and that runtime alone beside it. */
+export interface RuntimePair {
+  /** Has one container, `model`, which does nothing. */
+  readonly pod: Pod
+  readonly bare: BareRuntime
+}
+
+/** Gives `work` a pair, and takes everything away again. */
+export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair) => Promise<T>): Promise<T> {
+  const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+  const config = join(folder, 'agent.toml')
+  writeFileSync(config, `runtime = "${kind}"\n`)
+  try {
+    const pod = await startPod({ args: ['--config', config], withoutHybridCgroups: kind === 'crun' })
+    try {
+      await pod.run('model', ['/bin/sleep', '1000000'])
+      const bare = startBareRuntime(pod, kind, 'model')
+      try {
+        return await work({ pod, bare })
+      } finally {
+        bare.stop()
+      }
+    } finally {
+      await pod.stop()
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** ExecProcess `true` → WaitProcess. */
+export async function execTrue(agent: Pod['agent'], containerId: string, execId: string): Promise<void> {
+  const process = { Args: ['/bin/true'], Cwd: '/', User: {}, Env: ['PATH=/bin'] }
+  await agent.execProcess({ containerId, execId, process })
+  const { status } = await agent.waitProcess({ containerId, execId })
+  if (status !== 0) throw new Error(`true ended with ${status}`)
+}
+
+/** How long an action took. */
+export async function elapsedMs(action: () => Promise<unknown>): Promise<number> {
+  const begin = performance.now()
+  await action()
+  return performance.now() - begin
+}
