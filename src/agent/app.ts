@@ -161,6 +161,7 @@ function buildService({ given, config, os, log, gate, drivers }: Parts, onDestro
     initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
+    hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
   return {

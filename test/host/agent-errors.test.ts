@@ -194,7 +194,7 @@ describe('what a call answers that cannot be done', () => {
       ...['CloseStdin', 'TtyWinResize', 'PauseContainer', 'ResumeContainer', 'UpdateContainer'],
       ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
-      ...['OnlineCPUMem', 'MemHotplugByProbe'],
+      ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)
     const client = ttrpcClient(connect(pod.started.path))
