@@ -32,6 +32,7 @@ function placeWith(answers: Readonly<Record<string, Answer>>) {
       return { clients, ended: async () => {}, close: () => void asked.push('close') }
     },
     share: async (path) => void asked.push(`share ${path}`),
+    killAgent: async () => void asked.push('kill'),
   }
   return { place, asked }
 }
@@ -202,7 +203,8 @@ describe('the recorded sequences', () => {
   it.each(REPLAYS)(
     'of $caller name a section of the specification for each step ($framing)',
     ({ sequenceIn }) => {
-      for (const step of sequenceIn({ standInsFor: () => [] }).steps) expect(step.from).toMatch(/^[A-M]\b/)
+      for (const step of sequenceIn({ standInsFor: () => [] }, 'dead agent').steps)
+        expect(step.from).toMatch(/^[A-M]\b/)
     },
   )
 })

@@ -18,6 +18,8 @@ export interface Place {
   dial(): Promise<Wire>
   /** Makes a root file system appear at the guest's path, as the host's shared folder would show it. */
   share(path: string): Promise<void>
+  /** Kills the agent. Resolves when it has been started again and listens. */
+  killAgent(): Promise<void>
 }
 
 /** What became of one step. */
@@ -73,6 +75,15 @@ class Player {
     this.#wire = wire
   }
 
+  readonly #connection = {
+    breaks: async () => {
+      this.#wire.close()
+      this.#wire = await this.#place.dial()
+    },
+    'agent dies': () => this.#place.killAgent(),
+    ended: () => this.#wire.ended(),
+  }
+
   /** Plays one step, with a call of every timer beside it. */
   async play(step: Step): Promise<StepReport['outcome']> {
     const [outcome] = await Promise.all([
@@ -111,8 +122,7 @@ class Player {
     } else if ('shown' in step) await this.#named(step.by).shown(step.shown)
     else if ('ended' in step) await this.#end(step)
     else if ('shares' in step) await this.#place.share(step.shares)
-    else if ('connection' in step)
-      await (step.connection === 'ended' ? this.#wire.ended() : this.#dialAgain())
+    else if ('connection' in step) await this.#connection[step.connection]()
     else return this.#call(step)
     return 'as recorded'
   }
@@ -139,11 +149,6 @@ class Player {
     const { brought } = step
     if (typeof brought === 'string') expect(background.brought()).toBe(brought)
     else if (brought !== undefined) expect(background.brought()).toMatch(brought)
-  }
-
-  async #dialAgain(): Promise<void> {
-    this.#wire.close()
-    this.#wire = await this.#place.dial()
   }
 
   #make(call: RecordedCall, limits: { readonly timeoutMs?: number | 'none' }): Promise<unknown> {
@@ -204,6 +209,12 @@ function wordsOf(step: Step): string {
   if ('shown' in step) return `${JSON.stringify(step.shown)} from '${step.by}'`
   if ('ended' in step) return `the end of '${step.ended}'`
   if ('shares' in step) return `the host shares ${step.shares}`
-  if ('connection' in step) return `the connection ${step.connection === 'breaks' ? 'breaks' : 'has ended'}`
+  if ('connection' in step) return CONNECTION_WORDS[step.connection]
   return step.call.method
+}
+
+const CONNECTION_WORDS = {
+  breaks: 'the connection breaks',
+  'agent dies': 'the agent dies',
+  ended: 'the agent closes the connection',
 }

@@ -26,6 +26,9 @@ export interface Surroundings {
   readonly standInsFor: (paths: readonly string[]) => Storage[]
 }
 
+/** How a sequence ends: the caller takes the sandbox down, or the agent dies in the middle of it and comes back. */
+export type Ending = 'DestroySandbox' | 'dead agent'
+
 /** Parts of the API that are not served yet, by the name of their area. */
 export type PendingArea = 'storage and devices' | 'network' | 'guest services'
 
@@ -109,9 +112,12 @@ interface SharesStep extends AnyStep {
   readonly shares: string
 }
 
-/** The connection breaks and is made anew, with what goes on beside failing; or waits until the agent has closed it. */
+/**
+ * What becomes of the connection. `breaks`: it is lost, with all that goes on beside, and dialled anew. `agent dies`: it
+ * is lost in that way; the step ends when another agent listens. `ended`: the agent closes it.
+ */
 interface ConnectionStep extends AnyStep {
-  readonly connection: 'breaks' | 'ended'
+  readonly connection: 'breaks' | 'agent dies' | 'ended'
 }
 
 /** The clients of one connection. */
