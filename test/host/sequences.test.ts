@@ -44,7 +44,7 @@ describe('the order in which callers call, replayed on an agent that is a proces
 
   /** What is the same whichever way it ends. */
   async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
-    const sequence = sequenceIn({ standInsFor: () => [] }, ending)
+    const sequence = sequenceIn({ roots: () => [], swapDisk: undefined }, ending)
     const killAgent = async () => {
       process.kill(started.agentPid(), 'SIGKILL')
       await started.logged({ msg: 'listening' }, 2)

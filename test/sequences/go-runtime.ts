@@ -61,7 +61,7 @@ export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence 
       ...sandbox(surroundings),
       ...pause(),
       ...brokenConnection(),
-      ...resources(),
+      ...resources(surroundings),
       ...app(),
       ...terminal(),
       ...readiness(),
@@ -73,7 +73,7 @@ export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence 
   }
 }
 
-function sandbox({ standInsFor }: Surroundings): readonly Step[] {
+function sandbox({ roots }: Surroundings): readonly Step[] {
   const request = {
     hostname: POD_HOSTNAME,
     dns: ['search cluster.local', 'nameserver 10.96.0.10'],
@@ -81,7 +81,7 @@ function sandbox({ standInsFor }: Surroundings): readonly Step[] {
     sandboxId: PAUSE.key.containerId,
   }
   return [
-    sandboxCreated('M.1, 4', request, standInsFor([PAUSE, APP, SIDECAR].map(rootPathOf))),
+    ...sandboxCreated('M.1, 4', request, roots, [PAUSE, APP, SIDECAR].map(rootPathOf)),
     {
       from: 'M.1, 5',
       call: agent('getGuestDetails', { memBlockSize: true, memHotplugProbe: true }),
@@ -117,10 +117,10 @@ function brokenConnection(): readonly Step[] {
 }
 
 /** What is plugged in for a container before it is created. */
-function resources(): readonly Step[] {
+function resources({ swapDisk }: Surroundings): readonly Step[] {
   const from = 'M.1, 8'
   return [
-    { from, call: agent('addSwap', { PCIPath: [2, 3] }), pending: 'storage and devices' },
+    ...(swapDisk === undefined ? [] : [{ from, call: agent('addSwap', { PCIPath: [...swapDisk] }) }]),
     { from, call: agent('onlineCPUMem', { nbCpus: 2, cpuOnly: true }) },
     {
       from: 'C.30',

@@ -58,12 +58,12 @@ export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence 
   }
 }
 
-function sandbox({ standInsFor }: Surroundings): readonly Step[] {
+function sandbox({ roots }: Surroundings): readonly Step[] {
   const request = { hostname: POD_HOSTNAME, sandboxPidns: false, sandboxId: PAUSE.key.containerId }
   const asked = { timeoutMs: 90_000, answers: { status: 1 } } as const
   const version = { grpcVersion: '0.0.1', agentVersion: expect.stringMatching(/./) }
   return [
-    sandboxCreated('M.2', request, standInsFor([PAUSE, APP, SIDECAR].map(rootPathOf))),
+    ...sandboxCreated('M.2', request, roots, [PAUSE, APP, SIDECAR].map(rootPathOf)),
     {
       from: 'M.2',
       call: agent('getGuestDetails', { memBlockSize: true, memHotplugProbe: true }),

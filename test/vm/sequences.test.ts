@@ -1,6 +1,13 @@
+import { truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
+import { tool } from '../../scripts/apt/tool.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
 import { connectAgent } from '../../src/microvm/connect-agent.ts'
+import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { agentOf } from '../../src/microvm/run/container-session.ts'
+import { specKey } from '../../src/microvm/spec-key.ts'
 import { container } from '../host/container-requests.ts'
 import type { Forward } from '../rpc/forward.ts'
 import { REPLAYS, type Replay } from '../sequences/all.ts'
@@ -19,6 +26,12 @@ interface Machine {
   restarts: number
 }
 
+/** The first that is free. */
+const SWAP_SLOT = 6
+
+const folder = makeTemporaryFolder(tmpdir())
+afterAll(() => removeTemporaryFolder(folder))
+
 /** DestroySandbox powers a guest off, so only the last of a guest's replays ends in it. */
 const endingOf = (one: Replay, all: readonly Replay[]): Ending =>
   one === all.at(-1) ? 'DestroySandbox' : 'dead agent'
@@ -34,7 +47,7 @@ describe.skipIf(cannotBoot() !== undefined).each([
     afterAll(stop)
 
     async function boot(): Promise<Machine> {
-      const guest = await bootTestGuest({ append })
+      const guest = await bootTestGuest({ append, extra: await swapDisk() })
       return { guest, way: await forwardTo(guest), restarts: 0 }
     }
 
@@ -49,11 +62,11 @@ describe.skipIf(cannotBoot() !== undefined).each([
       const disk = { driver: 'blk', source: guest.rootSource, fstype: 'ext4' }
       const unset = { driverOptions: [], options: [], fsGroup: undefined, shared: false }
       let root = ''
-      const standInsFor = (paths: readonly string[]) => {
+      const roots = (paths: readonly string[]) => {
         root = paths[0] ?? ''
         return paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
       }
-      const sequence = sequenceIn({ standInsFor }, ending)
+      const sequence = sequenceIn({ roots, swapDisk: [SWAP_SLOT] }, ending)
       const reports = await replay(sequence, {
         dial: () => dialWire(way, framing),
         // The disk that stands in is there since CreateSandbox.
@@ -81,6 +94,19 @@ describe.skipIf(cannotBoot() !== undefined).each([
     })
   },
 )
+
+/** A disk that is prepared for swapping. */
+async function swapDisk(): Promise<NonNullable<GuestParts['extra']>> {
+  const path = join(folder, 'swap')
+  writeFileSync(path, '')
+  truncateSync(path, 16 * 2 ** 20)
+  await tool('mkswap', [path], { debianPackage: 'util-linux' })
+  const [key, backend] = [specKey('swap'), specKey('swap-file')]
+  return {
+    devices: { [key]: { kind: 'disk', slot: SWAP_SLOT, serial: 'swap', backend } },
+    backends: { [backend]: { kind: 'file', path, access: 'scratch' } },
+  }
+}
 
 /** Has a container kill every process of the guest but PID 1, and waits for the next agent. */
 async function killAgent(machine: Machine, root: string): Promise<void> {
