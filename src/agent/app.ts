@@ -7,6 +7,8 @@ import { HealthDefinition } from '../gen/health.ts'
 import { createHostStreams } from '../handlers/container/create-host-streams.ts'
 import { createGuestHandlers } from '../handlers/guest/guest.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
+import { createNetworkHandlers } from '../handlers/network/network.ts'
+import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
@@ -47,6 +49,7 @@ interface Parts {
   readonly os: LinuxOs
   readonly log: Logger
   readonly gate: BootGate
+  readonly networkRecord: NetworkRecord
 }
 
 /**
@@ -66,7 +69,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const os = linuxOs({ agentFolder, channel: given.channel?.fd, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
-  const parts = { given, config, os, log, gate: new BootGate() }
+  const parts = { given, config, os, log, gate: new BootGate(), networkRecord: new NetworkRecord(log) }
   return serve(parts, start, join(agentFolder, 'descriptors.binpb'))
 }
 
@@ -113,7 +116,10 @@ interface Service {
   readonly destroySandbox: () => Promise<void>
 }
 
-function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () => void): Service {
+function buildService(
+  { given, config, os, log, gate, networkRecord }: Parts,
+  onDestroyed: () => void,
+): Service {
   const runtime = runtimeChoice(config.runtime)
   const storage = createStorageHandlers({
     os,
@@ -154,11 +160,17 @@ function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () =
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
   })
+  const network = createNetworkHandlers({
+    os,
+    log,
+    record: networkRecord,
+    hotplugTimeoutMs: config.hotplugTimeoutMs,
+  })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
   return {
     methods: mergeTables(
       methodsOf(HealthDefinition, healthEntries(packageJson.version), wrapper),
-      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage }), wrapper),
+      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage, network }), wrapper),
     ),
     listenForStreams: hostStreams.listen,
     clearPredecessor: sandbox.clearPredecessor,

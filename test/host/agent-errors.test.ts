@@ -195,6 +195,7 @@ describe('what a call answers that cannot be done', () => {
       ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
       ...['OnlineCPUMem', 'MemHotplugByProbe'],
+      ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)
     const client = ttrpcClient(connect(pod.started.path))
