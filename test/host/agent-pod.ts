@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { CreateSandboxRequest } from '../../src/gen/agent.ts'
@@ -105,6 +105,14 @@ export function cgroupsOf(id: string): string[] {
   return ['', ...listOf('/sys/fs/cgroup')]
     .map((hierarchy) => join('/sys/fs/cgroup', hierarchy, id))
     .filter((path) => existsSync(path))
+}
+
+/** Removes folders of cgroups on this machine, and those above them. Throws when one is not empty. */
+export function removeEmptyCgroups(paths: readonly string[]): void {
+  for (const path of paths) {
+    const parents = path.split('/').map((_, index, names) => names.slice(0, names.length - index).join('/'))
+    for (const folder of parents.flatMap(cgroupsOf)) rmdirSync(folder)
+  }
 }
 
 /** Where something is mounted in the agent's mount namespace. */

@@ -76,7 +76,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await attachStorages(creation)
   const { spec, guestSysctls } = await specFor(creation, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
-  await mountRoot(os, bundle, root.Path, held)
+  if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
   await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)

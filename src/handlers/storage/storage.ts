@@ -20,6 +20,8 @@ export interface StorageHandlers {
    * stays until the sandbox's root is cleared. To be called once. Tries all, then throws INTERNAL naming what failed.
    */
   release(attached: AttachedStorages): Promise<void>
+  /** Whether a storage that somebody uses is at or below `folder`. */
+  isUsed(folder: string): boolean
   /** Mounts ephemeral storages anew, as their options say. Throws INVALID_ARGUMENT for other drivers. */
   updateEphemeral(storages: readonly Storage[], signal: AbortSignal): Promise<void>
 }
@@ -70,6 +72,8 @@ export function createStorageHandlers(dependencies: StorageDependencies): Storag
         cause: failures[0],
       })
     },
+
+    isUsed: (folder) => claims.isUsed(folder),
 
     updateEphemeral: (storages, signal) => updateEphemeral(storages, dependencies, signal),
   }

@@ -35,24 +35,45 @@ describe('setHostname', () => {
   ])('takes the first word of %j', async (content, hostname) => {
     const { os, context } = await bareGuest()
     await os.files.write('/etc/hostname', content)
-    await setHostname(context)
+    await setHostname(context, undefined)
     expect(os.system.hostname).toBe(hostname)
   })
 
   it('is localhost without /etc/hostname', async () => {
     const { os, context } = await bareGuest()
     await os.files.removeFile('/etc/hostname')
-    await setHostname(context)
+    await setHostname(context, undefined)
     expect(os.system.hostname).toBe('localhost')
   })
+
+  it('is what the host says', async () => {
+    const { os, context, lines } = await bareGuest()
+    await setHostname(context, 'vm1')
+    expect(os.system.hostname).toBe('vm1')
+    expect(lines).toEqual([])
+  })
+
+  it.each(['-vm1', 'vm1.example', 'a'.repeat(64), 'vm 1', '\ufffdm1'])(
+    'is not %j, which the host says and is no label',
+    async (name) => {
+      const { os, context, lines } = await bareGuest()
+      await setHostname(context, name)
+      expect(os.system.hostname).toBe('guest')
+      expect(lines).toEqual([
+        { level: 'warn', message: 'the name in the VM metadata is no host name', fields: { name } },
+      ])
+    },
+  )
 
   it('only logs a failure', async () => {
     const { os, context, lines } = await bareGuest()
     os.system.setHostname = () => {
       throw new Error('sethostname: EPERM')
     }
-    await expect(setHostname(context)).resolves.toBe('already')
-    expect(lines).toEqual([{ message: 'hostname not set', fields: { error: 'sethostname: EPERM' } }])
+    await expect(setHostname(context, undefined)).resolves.toBe('already')
+    expect(lines).toEqual([
+      { level: 'warn', message: 'hostname not set', fields: { error: 'sethostname: EPERM' } },
+    ])
   })
 })
 
@@ -62,7 +83,19 @@ describe('loadDeviceDrivers', () => {
     await os.files.makeDirectories('/sys/module/virtio_pci')
     await os.files.makeDirectories('/sys/module/virtio_blk')
     await loadDeviceDrivers(context)
-    expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/sbin/modprobe', '-a', 'virtio_net']])
+    expect(os.tools.calls.map(({ argv }) => argv)).toEqual([
+      ['/sbin/modprobe', '-a', 'virtio_net', 'qemu_fw_cfg'],
+    ])
+  })
+
+  it.each([
+    ['metadata is not looked for', { metadata: 'off' }, []],
+    ['it is built into the kernel', {}, ['/sys/firmware/qemu_fw_cfg']],
+  ] as const)('leaves the driver of the firmware alone when %s', async (_, config, folders) => {
+    const { os, context } = await bareGuest(config)
+    for (const folder of folders) await os.files.makeDirectories(folder)
+    await loadDeviceDrivers(context)
+    expect(os.tools.calls[0]?.argv).not.toContain('qemu_fw_cfg')
   })
 
   it('loads the driver of virtio-mmio where the machine has such devices', async () => {

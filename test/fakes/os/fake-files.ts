@@ -201,10 +201,18 @@ export class FakeFiles implements Files {
   #follow(path: string, depth = 0): string {
     const place = this.#place(path)
     const node = this.#nodes.get(place)
-    if (node?.kind !== 'symlink') return place
+    if (node?.kind !== 'symlink') return this.#shownAt(place)
     if (depth === 40) throw kernelError('resolve', path, 'ELOOP')
     const target = node.target.startsWith('/') ? node.target : join(dirname(place), node.target)
     return this.#follow(target, depth + 1)
+  }
+
+  /** The file that a bind mount shows there, or what is there itself. */
+  #shownAt(place: string): string {
+    const { source = place, options = '' } =
+      this.#mounts.entries.findLast(({ mountPoint }) => mountPoint === place) ?? {}
+    const isFile = options.split(',').includes('bind') && this.#nodes.get(source)?.kind === 'file'
+    return isFile ? source : place
   }
 
   /** Everything below a directory, the deepest first. */

@@ -38,9 +38,27 @@ describe('CreateContainer', () => {
 
   it('uses a root that a storage has made', async () => {
     const made = await machineWithSandbox()
-    await made.os.files.makeDirectories('/run/kata-containers/c1/rootfs')
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    const storages = [{ mountPoint: '/run/kata-containers/c1/rootfs' }]
+    await made.handlers.createContainer(containerRequest('c1', {}, { storages }), PATIENT)
     expect(made.os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(false)
+  })
+
+  it('takes away the root that an earlier container has left, or is refused when it cannot', async () => {
+    const made = await machineWithSandbox()
+    const { os, handlers } = made
+    const rootfs = '/run/kata-containers/c1/rootfs'
+    await os.files.put(`${rootfs}/of-another`, '')
+    await os.mounts.mount({ source: '/dev/vdb', target: rootfs, type: 'ext4', flags: [], data: '' })
+    os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow(
+      `unmount ${rootfs}: EBUSY`,
+    )
+    os.mounts.failWith = () => undefined
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    expect(await os.files.list(rootfs)).toEqual([])
+    expect(os.mounts.entries.filter(({ mountPoint }) => mountPoint === rootfs)).toMatchObject([
+      { source: '/images/root' },
+    ])
   })
 
   it('adds a cgroup namespace on cgroup v2', async () => {

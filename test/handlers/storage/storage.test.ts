@@ -184,12 +184,18 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
-    it('uses again what could not be unmounted instead of mounting over it', async () => {
+    it('neither mounts over what could not be unmounted nor takes it for another storage', async () => {
+      await os.files.makeSpecial('/dev/vdc', { kind: 'block', major: 254, minor: 32 })
       const attached = await attach(disk())
       os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
       await expect(handlers.release(attached)).rejects.toThrow('EBUSY')
-      await attach(disk())
+      await expect(attach(disk({ source: '/dev/vdc' }))).rejects.toThrow(`unmount ${DISK}: EBUSY`)
       expect(os.mounts.requests).toHaveLength(1)
+      os.mounts.failWith = () => undefined
+      await attach(disk({ source: '/dev/vdc' }))
+      expect(os.mounts.entries.filter(({ mountPoint }) => mountPoint === DISK)).toMatchObject([
+        { source: '/dev/vdc' },
+      ])
     })
 
     it('removes no directory that holds something once it is unmounted', async () => {
@@ -213,6 +219,17 @@ describe('createStorageHandlers', () => {
       await Promise.all([releasing, attaching])
       expect(os.mounts.requests).toHaveLength(2)
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('tells what is used from what stays without a user', async () => {
+      const attached = await attach(shm())
+      expect([handlers.isUsed(SHM), handlers.isUsed(ROOT), handlers.isUsed(`${SHM}/x`)]).toEqual([
+        true,
+        true,
+        false,
+      ])
+      await handlers.release(attached)
+      expect(handlers.isUsed(SHM)).toBe(false)
     })
 
     it('fails for what was released before', async () => {

@@ -1,0 +1,55 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { type Forward, forward } from '../rpc/forward.ts'
+import { REPLAYS } from '../sequences/all.ts'
+import { replay } from '../sequences/replay.ts'
+import { say } from '../sequences/summary.ts'
+import { dialWire } from '../sequences/wires.ts'
+import { cgroupsOf, inNamespaceOf, removeEmptyCgroups } from './agent-pod.ts'
+import { type AgentProcess, startAgent } from './agent-process.ts'
+import { busyboxRoot } from './busybox-root.ts'
+
+describe('the order in which callers call, replayed on an agent that is a process', () => {
+  let folder: string
+  let root: string
+  let started: AgentProcess
+  let way: Forward
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'sequences-'))
+    root = busyboxRoot(folder)
+  })
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+  beforeEach(async () => {
+    // A network of its own: the calls name interfaces, and must not find those of the machine.
+    started = await startAgent({ withOwnNetwork: true })
+    way = await forward(join(folder, 'agent.sock'), async () => connect(started.path))
+  })
+  afterEach(async () => {
+    way.close()
+    await started.stop()
+  })
+
+  /** The host's side of a shared folder. */
+  async function share(path: string): Promise<void> {
+    inNamespaceOf(started, 'mkdir', '-p', path)
+    inNamespaceOf(started, 'mount', '--bind', root, path)
+  }
+
+  it.each(REPLAYS)('$caller over $framing', async ({ sequenceIn, framing }) => {
+    const sequence = sequenceIn({ standInsFor: () => [] })
+    const reports = await replay(sequence, { dial: () => dialWire(way, framing), share })
+    say(`${sequence.caller} over ${framing}, on a process`, reports)
+    expect(await started.exited).toBe(0)
+    expect(started.log.at(-1)).toMatchObject({ msg: 'stopped', status: '0' })
+    // Only the folder that the containers shared is left, and empty.
+    const paths = ['', ...sequence.sharedCgroups].flatMap((path) =>
+      sequence.containers.map((id) => `${path}/${id}`),
+    )
+    expect(paths.flatMap(cgroupsOf)).toEqual([])
+    removeEmptyCgroups(sequence.sharedCgroups)
+  })
+})
