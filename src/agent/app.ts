@@ -159,6 +159,7 @@ function buildService(
     initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
+    hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
   const network = createNetworkHandlers({
     os,

@@ -15,6 +15,7 @@ import { linuxSystem } from './system.ts'
 import { linuxTools } from './tools.ts'
 import { linuxUevents } from './uevents.ts'
 import { connectVminit } from './vminit.ts'
+import { linuxVolumes } from './volumes/volumes.ts'
 
 /** Linux, with the sockets that only the transport needs. */
 export interface LinuxOs extends Os {
@@ -37,6 +38,7 @@ export function linuxOs(options: {
     clock,
     files: linuxFiles(native),
     mounts: linuxMounts(native),
+    volumes: linuxVolumes(native),
     tools: linuxTools(join(options.agentFolder, 'vminit')),
     streams,
     consoles: linuxConsoles(native, streams),

@@ -61,6 +61,14 @@ export interface Native {
   /** umount2(2), on a thread likewise. */
   unmount(target: string, flags: number): Promise<number>
 
+  /** swapon(2), on a thread likewise. */
+  swapOn(path: string, flags: number): Promise<number>
+  /**
+   * ioctl(2), on a thread likewise. The kernel reads and writes `argument`, which is laid out as `request` says; one
+   * that is too short is -EINVAL.
+   */
+  ioctl(fd: Fd, request: number, argument: Uint8Array): Promise<number>
+
   /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd
   /** mknod(2); `mode` includes the file type. */

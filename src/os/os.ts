@@ -9,6 +9,7 @@ export interface Os {
   readonly clock: Clock
   readonly files: Files
   readonly mounts: Mounts
+  readonly volumes: Volumes
   readonly tools: Tools
   readonly streams: Streams
   readonly consoles: Consoles
@@ -128,6 +129,42 @@ export type MountFlag =
   | 'i_version'
   | 'strictatime'
   | 'lazytime'
+
+/** What file systems have room for, and space for swapping. */
+export interface Volumes {
+  /** statfs(2): the file system that `path` is on. ENOENT when there is nothing at `path`. */
+  usage(path: string): Promise<FileSystemUsage>
+  /** How file systems of this type (as in {@link MountEntry}) grow while they are mounted; undefined for those that do not. */
+  growth(type: string): FileSystemGrowth | undefined
+  /** swapon(2) of a block device or file: EINVAL when it is not prepared for it, EBUSY when it is in use. */
+  addSwap(path: string): Promise<void>
+  /** The block devices and files that are swapped on, by the names they were given. */
+  swaps(): Promise<readonly string[]>
+}
+
+export interface FileSystemUsage {
+  readonly blockBytes: bigint
+  readonly blocks: bigint
+  /** Those reserved for root are free as well. */
+  readonly freeBlocks: bigint
+  readonly inodes: bigint
+  readonly freeInodes: bigint
+}
+
+/** A file system that is mounted somewhere. */
+export interface Volume {
+  readonly mountPoint: string
+  /** The node of the block device it is on. */
+  readonly device: string
+}
+
+/** One type of file system that can grow while it is mounted. */
+export interface FileSystemGrowth {
+  /** All it covers of its device, its own bookkeeping included. */
+  size(volume: Volume): Promise<{ readonly blockBytes: bigint; readonly blocks: bigint }>
+  /** Makes it cover so many blocks: no fewer than it has. EROFS on a mount that is read-only. */
+  grow(volume: Volume, blocks: bigint): Promise<void>
+}
 
 export interface ToolResult {
   /** 128 + signal when a signal ended it. */

@@ -196,6 +196,7 @@ describe('what a call answers that cannot be done', () => {
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
       ...['OnlineCPUMem', 'MemHotplugByProbe'],
       ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
+      ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)
     const client = ttrpcClient(connect(pod.started.path))

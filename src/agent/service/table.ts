@@ -70,6 +70,10 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     getGuestDetails: cancellable((request, call) => guest.details(request, call.signal)),
     onlineCPUMem: cancellable(empty(sandbox.onlineCpuMem)),
     memHotplugByProbe: finishing(empty(guest.memHotplugByProbe)),
+    addSwap: cancellable(empty(guest.addSwap)),
+    addSwapPath: finishing(empty(guest.addSwapPath)),
+    getVolumeStats: cancellable((request, call) => guest.volumeStats(request, call.signal)),
+    resizeVolume: cancellable(empty(guest.resizeVolume)),
 
     ...networkEntries(network),
     getIPTables: unimplemented('GetIPTables'),
@@ -80,10 +84,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     reseedRandomDev: unimplemented('ReseedRandomDev'),
     setGuestDateTime: unimplemented('SetGuestDateTime'),
     copyFile: unimplemented('CopyFile'),
-    addSwap: unimplemented('AddSwap'),
-    addSwapPath: unimplemented('AddSwapPath'),
-    getVolumeStats: unimplemented('GetVolumeStats'),
-    resizeVolume: unimplemented('ResizeVolume'),
     setPolicy: unimplemented('SetPolicy'),
   }
 }

@@ -10,6 +10,7 @@ import { FakeNetwork } from './fake-network.ts'
 import { FakeStreams } from './fake-streams.ts'
 import { FakeSystem, FakeUevents } from './fake-system.ts'
 import { FakeTools } from './fake-tools.ts'
+import { FakeVolumes } from './fake-volumes.ts'
 
 /** A machine in memory: it behaves as the kernel does, and shows the test what was done to it. */
 export class FakeOs implements Os {
@@ -25,5 +26,6 @@ export class FakeOs implements Os {
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()
+  readonly volumes = new FakeVolumes()
   readonly cgroupEvents = new FakeCgroupEvents(this.files)
 }
