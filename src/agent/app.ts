@@ -12,6 +12,8 @@ import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
+import { DeviceDrivers } from '../hotplug/device-drivers.ts'
+import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
 import { standardOutput } from '../os/standard-output.ts'
@@ -50,6 +52,8 @@ interface Parts {
   readonly log: Logger
   readonly gate: BootGate
   readonly networkRecord: NetworkRecord
+  /** Drivers of the guest's devices. */
+  readonly drivers: DeviceDrivers
 }
 
 /**
@@ -69,12 +73,17 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const os = linuxOs({ agentFolder, channel: given.channel?.fd, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
-  const parts = { given, config, os, log, gate: new BootGate(), networkRecord: new NetworkRecord(log) }
+  const parts = {
+    ...{ given, config, os, log },
+    gate: new BootGate(),
+    networkRecord: new NetworkRecord(log),
+    drivers: new DeviceDrivers(os, log),
+  }
   return serve(parts, start, join(agentFolder, 'descriptors.binpb'))
 }
 
 async function serve(parts: Parts, start: AgentStart, descriptors: string): Promise<number> {
-  const { given, config, os, log, gate } = parts
+  const { given, config, os, log, gate, drivers } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
   const context: BootContext = { os, config, log, environment: start.environment }
@@ -90,6 +99,8 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   })
   log.info('listening', { address: config.serverAddress, port: transport.port })
   await bootBehindGate(context, given, gate)
+  // Behind the gate, for modprobe takes a while. Elsewhere udev does it.
+  if (given.init) drivers.follow()
   // Of a machine that is somebody else's, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log)
   await service.clearPredecessor()
@@ -116,16 +127,16 @@ interface Service {
   readonly destroySandbox: () => Promise<void>
 }
 
-function buildService(
-  { given, config, os, log, gate, networkRecord }: Parts,
-  onDestroyed: () => void,
-): Service {
+function buildService(parts: Parts, onDestroyed: () => void): Service {
+  const { given, config, os, log, gate, drivers } = parts
   const runtime = runtimeChoice(config.runtime)
+  const hotplug: HotplugDependencies = { ...os, timeoutMs: config.hotplugTimeoutMs, drivers }
   const storage = createStorageHandlers({
     os,
     log,
     allowedRoots: [SHARED_ROOT],
-    hotplugTimeoutMs: config.hotplugTimeoutMs,
+    bundlesRoot: SHARED_ROOT,
+    hotplug,
   })
   const hostStreams = createHostStreams({
     os,
@@ -161,12 +172,7 @@ function buildService(
     storageHandlers: STORAGE_DRIVER_NAMES,
     hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
-  const network = createNetworkHandlers({
-    os,
-    log,
-    record: networkRecord,
-    hotplugTimeoutMs: config.hotplugTimeoutMs,
-  })
+  const network = createNetworkHandlers({ os, log, record: parts.networkRecord, hotplug })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
   return {
     methods: mergeTables(

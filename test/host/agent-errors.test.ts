@@ -194,7 +194,6 @@ describe('what a call answers that cannot be done', () => {
       ...['CloseStdin', 'TtyWinResize', 'PauseContainer', 'ResumeContainer', 'UpdateContainer'],
       ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
-      ...['OnlineCPUMem', 'MemHotplugByProbe'],
       ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
       ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
     ]

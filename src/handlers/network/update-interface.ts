@@ -50,13 +50,11 @@ export async function updateInterface(
 
 /** The name of the link behind the request's device path, once it is there. */
 async function pluggedIn(
-  { os, hotplugTimeoutMs }: NetworkDependencies,
+  { hotplug }: NetworkDependencies,
   { devicePath }: InterfaceRequest,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  if (devicePath === undefined) return undefined
-  const { files, uevents, clock } = os
-  return waitForPciNetworkDevice({ files, uevents, clock, timeoutMs: hotplugTimeoutMs }, devicePath, signal)
+  return devicePath === undefined ? undefined : waitForPciNetworkDevice(hotplug, devicePath, signal)
 }
 
 /** IPv6 addresses are left out where IPv6 is disabled, as a whole or for new links. */

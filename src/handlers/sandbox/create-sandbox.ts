@@ -42,7 +42,7 @@ async function setUp(
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir
   const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, undo, signal })
-  const attached = await storage.attach(request.storages, 'none', signal)
+  const attached = await storage.attach(request.storages, undefined, signal)
   undo.add('storages', () => storage.release(attached))
   await setResolvConf(os, config.sharedRoot, request.dns, undo)
   return {

@@ -26,7 +26,7 @@ export async function guestNetwork(...links: readonly string[]): Promise<GuestNe
   const lines: GuestNetwork['lines'] = []
   const log = recording(lines)
   const record = new NetworkRecord(log)
-  const handlers = createNetworkHandlers({ os, log, record, hotplugTimeoutMs: 3000 })
+  const handlers = createNetworkHandlers({ os, log, record, hotplug: { ...os, timeoutMs: 3000 } })
   return { os, handlers, record, lines, state: () => stateOf(os.network) }
 }
 
