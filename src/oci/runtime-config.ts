@@ -8,7 +8,7 @@ const DEFAULT_VERSION = '1.0.2'
 
 /**
  * The runtime's `config.json` for a spec message (behaviour spec, section D.2): a plain conversion that decides
- * nothing. Throws INVALID_ARGUMENT for a namespace kind or seccomp word that does not exist.
+ * nothing, of a spec that was checked.
  */
 export function runtimeConfig(spec: Spec): Json {
   return {

@@ -47,13 +47,16 @@ export interface Adjustment {
  */
 export class Container {
   readonly id: string
+  /** Where below the root of each hierarchy its cgroup is. */
+  readonly cgroupPath: string
   #state: ContainerState
   #endTransition: () => void
   #startAsked = false
 
   /** A container that is being created: {@link Container.created} or {@link Container.abandon} must follow. */
-  constructor(id: string) {
+  constructor(id: string, cgroupPath: string) {
     this.id = id
+    this.cgroupPath = cgroupPath
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#endTransition = resolve
     this.#state = { name: 'creating', settled: promise }

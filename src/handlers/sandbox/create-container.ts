@@ -1,6 +1,8 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
+import { cgroupsPath } from '../../oci/cgroups-path.ts'
+import { checkSpec } from '../../oci/check-spec.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
@@ -42,9 +44,10 @@ export async function createContainer(
 ): Promise<void> {
   const id = request.containerId
   checkContainerId(id)
-  completeSpec(request.OCI)
+  const complete = completeSpec(request.OCI)
+  checkSpec(complete)
   const sandbox = context.slot.active()
-  const container = context.containers.add(id)
+  const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
   const bundle = bundleOf(context.config.sharedRoot, id)
   sandbox.pidNamespace.begin(id)
@@ -128,6 +131,7 @@ async function createInRuntime(
   const { context, request, signal, bundle, undo } = creation
   const { runtime } = context
   const id = request.containerId
+  const program = request.OCI?.Process?.Args[0] ?? ''
   // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   undo.add('runtime', async () => {
     await cgroup.killAll()
@@ -137,6 +141,6 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, streams: theirs }, signal),
+    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
   })
 }
