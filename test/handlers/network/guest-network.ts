@@ -31,7 +31,7 @@ export async function guestNetwork(...links: readonly string[]): Promise<GuestNe
 }
 
 /** Links, addresses, routes and neighbours, each in an order of their own. */
-export function stateOf(network: Network) {
+function stateOf(network: Network) {
   const sorted = (entries: readonly object[]) => entries.map((entry) => JSON.stringify(entry)).toSorted()
   return {
     links: sorted(network.links()),
