@@ -9,6 +9,7 @@ const GUEST = {
   rootfs: '/bundle/rootfs',
   namespaces: { ipc: '/ns/ipc', uts: '/ns/uts', pid: undefined, cgroup: false },
   deviceModes: new Map([['/dev/known', 0o660]]),
+  hooks: { prestart: [], poststart: [], poststop: [] },
   nofile: { Type: 'RLIMIT_NOFILE', Hard: 6n, Soft: 5n },
 }
 

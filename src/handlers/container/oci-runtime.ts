@@ -4,7 +4,7 @@ import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/process-config.ts'
 import type { Fd, Os, ToolResult } from '../../os/os.ts'
 import { endOrphanedRuns } from './orphaned-runs.ts'
-import { runtimeError } from './runtime-error.ts'
+import { lastError, runtimeError } from './runtime-error.ts'
 import type { ChildPipes } from './stdio.ts'
 
 /** How to get at the OCI runtime program. */
@@ -56,8 +56,11 @@ export interface OciRuntime {
     },
     signal: AbortSignal,
   ): Promise<StartedProcess>
-  /** Deletes a container whose processes are gone. One that does not exist is fine. */
-  delete(containerId: string): Promise<void>
+  /**
+   * Deletes a container whose processes are gone. One that does not exist is fine. Answers what the runtime complained
+   * of although it succeeded: a poststop hook that failed.
+   */
+  delete(containerId: string): Promise<string | undefined>
   /** Takes away whatever a container that was made half, or by another agent, has left with the runtime. */
   erase(containerId: string): Promise<void>
   /** Ids of the containers the runtime knows. */
@@ -87,7 +90,8 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       return calls.launch({ verb: 'exec', id: containerId, program, streams, args }, signal)
     },
     delete: async (id) => {
-      if ((await os.files.lstat(`${stateRoot}/${id}`)) !== undefined) await calls.run('delete', [id])
+      if ((await os.files.lstat(`${stateRoot}/${id}`)) === undefined) return undefined
+      return calls.runComplaining('delete', [id])
     },
     erase: async (id) => {
       if ((await os.files.lstat(`${stateRoot}/${id}`)) === undefined) return
@@ -131,6 +135,14 @@ class RuntimeCalls {
 
   async run(verb: string, args: readonly string[]): Promise<void> {
     await this.#inFolder((folder) => this.#execute(folder, [verb, ...args], {}))
+  }
+
+  /** Answers the last error it logged, if any, although it succeeded. */
+  async runComplaining(verb: string, args: readonly string[]): Promise<string | undefined> {
+    return this.#inFolder(async (folder) => {
+      await this.#execute(folder, [verb, ...args], {})
+      return lastError(await this.#os.files.readText(`${folder}/log.json`).catch(() => ''))
+    })
   }
 
   /** Runs a verb that reads `text` from a file. */

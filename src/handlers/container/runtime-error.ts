@@ -31,8 +31,8 @@ export function runtimeError(failure: {
   return new AgentError('INTERNAL', `${subject}${what}: ${reason}`)
 }
 
-/** The last message of level error: those before it are its causes, and are told in it. */
-function lastError(log: string): string | undefined {
+/** The last message of level error in a runtime's log: those before it are its causes, and are told in it. */
+export function lastError(log: string): string | undefined {
   return log
     .split('\n')
     .map(errorMessage)

@@ -77,7 +77,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await makeBundle(os, bundle, held)
   await devices.attach(request.devices, request.containerId, signal)
   await attachStorages(creation)
-  const { spec, guestSysctls } = await specFor(creation, isV2)
+  const { spec, guestSysctls, poststart } = await specFor(creation, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
   if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
@@ -90,7 +90,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   }
   await devices.shareMounts(request.sharedMounts, request.containerId, signal)
   const processes = new ProcessTable(request.containerId, init)
-  return { init, spec: stored, processes, cgroup, release: () => held.run() }
+  return { init, spec: stored, poststart, processes, cgroup, release: () => held.run() }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
@@ -108,6 +108,7 @@ async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
     deviceModes: await deviceModes(context, request.OCI),
+    hooks: sandbox.guestHooks,
     nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
   })
 }
