@@ -5,6 +5,8 @@ import { jsonLogger, type Logger } from '../base/log.ts'
 import { AgentServiceDefinition } from '../gen/agent.ts'
 import { HealthDefinition } from '../gen/health.ts'
 import { createHostStreams } from '../handlers/container/create-host-streams.ts'
+import { createDeviceHandlers } from '../handlers/device/devices.ts'
+import { DEVICE_TYPES } from '../handlers/device/index.ts'
 import { createGuestHandlers } from '../handlers/guest/guest.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
@@ -143,6 +145,7 @@ function buildService({ given, config, os, log, gate, drivers }: Parts, onDestro
     os,
     log,
     storage,
+    devices: createDeviceHandlers({ os, log, hotplug }),
     hostStreams,
     onDestroyed,
     config: {
@@ -161,6 +164,7 @@ function buildService({ given, config, os, log, gate, drivers }: Parts, onDestro
     initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
+    deviceHandlers: DEVICE_TYPES,
     hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }

@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Cgroup } from './cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
@@ -11,6 +12,8 @@ export interface ContainerParts {
   readonly spec: StoredSpec
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
+  /** Where the host's PCI devices of the container are in the guest. */
+  readonly pciAddresses: PciAddresses
   /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */
   readonly release: () => Promise<void>
 }

@@ -1,6 +1,11 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Files } from '../../os/os.ts'
 
+/** A mount point without the slashes at its end: shims write that of the shared folder with one. */
+export function plainMountPoint(path: string): string {
+  return path.replace(/(?<=[^/])\/+$/, '')
+}
+
 /**
  * Checks a mount point of the host's request: an absolute path in plain form, below one of `roots`, and no symbolic
  * link on the way from the root to it. Throws INVALID_ARGUMENT naming the path.

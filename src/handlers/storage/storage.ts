@@ -6,7 +6,7 @@ import { StorageClaims } from './claims.ts'
 import type { StorageDependencies } from './driver.ts'
 import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
-import { checkMountPoint } from './mount-point.ts'
+import { checkMountPoint, plainMountPoint } from './mount-point.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
 
 /** Attaches the storages of requests and takes them away again (spec E). */
@@ -59,14 +59,15 @@ export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePage
 
   return {
     async attach(storages, owner, signal) {
+      const plain = storages.map((each) => ({ ...each, mountPoint: plainMountPoint(each.mountPoint) }))
       const undo = new UndoList(dependencies.log)
       try {
-        for (const storage of storages) {
+        for (const storage of plain) {
           signal.throwIfAborted()
           const newlyMade = (await attachOne(storage, owner, signal)) === 'made'
           undo.add(`release ${storage.mountPoint}`, () => claims.giveUp(storage.mountPoint, { newlyMade }))
         }
-        return { mountPoints: storages.map(({ mountPoint }) => mountPoint) }
+        return { mountPoints: plain.map(({ mountPoint }) => mountPoint) }
       } catch (error) {
         await undo.run()
         throw error
