@@ -1,6 +1,8 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
+import { cgroupsPath } from '../../oci/cgroups-path.ts'
+import { checkSpec } from '../../oci/check-spec.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
 import type { DeviceChoices } from '../../oci/guest-devices.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
@@ -43,9 +45,10 @@ export async function createContainer(
 ): Promise<void> {
   const id = request.containerId
   checkContainerId(id)
-  completeSpec(request.OCI)
+  const complete = completeSpec(request.OCI)
+  checkSpec(complete)
   const sandbox = context.slot.active()
-  const container = context.containers.add(id)
+  const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
   const bundle = bundleOf(context.config.sharedRoot, id)
   sandbox.pidNamespace.begin(id)
@@ -76,7 +79,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const devices = await context.devices.find(request.devices, signal)
   undo.add('devices', devices.giveBack)
   await attachStorages(creation)
-  const { spec, guestSysctls } = await specFor(creation, devices, isV2)
+  const { spec, guestSysctls, poststart } = await specFor(creation, devices, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
   if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
@@ -89,7 +92,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   }
   const processes = new ProcessTable(request.containerId, init)
   const { pciAddresses } = devices
-  return { init, spec: stored, processes, cgroup, pciAddresses, release: () => held.run() }
+  return { init, spec: stored, poststart, processes, cgroup, pciAddresses, release: () => held.run() }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
@@ -108,6 +111,7 @@ async function specFor(creation: Creation, devices: DeviceChoices, isV2: boolean
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
     devices,
     deviceModes: await deviceModes(context, request.OCI),
+    hooks: sandbox.guestHooks,
     nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
   })
 }
@@ -131,6 +135,7 @@ async function createInRuntime(
   const { context, request, signal, bundle, undo } = creation
   const { runtime } = context
   const id = request.containerId
+  const program = request.OCI?.Process?.Args[0] ?? ''
   // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   undo.add('runtime', async () => {
     await cgroup.killAll()
@@ -140,6 +145,6 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, streams: theirs }, signal),
+    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
   })
 }

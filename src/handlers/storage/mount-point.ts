@@ -1,9 +1,9 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Files } from '../../os/os.ts'
 
-/** A mount point without the slashes at its end: shims write that of the shared folder with one. */
-export function plainMountPoint(path: string): string {
-  return path.replace(/(?<=[^/])\/+$/, '')
+/** The mount point without the slash at its end that hosts write behind a shared folder (spec E.5). */
+export function withoutFinalSlash(mountPoint: string): string {
+  return mountPoint.replace(/(?<=[^/])\/$/, '')
 }
 
 /**

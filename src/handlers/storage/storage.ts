@@ -6,7 +6,7 @@ import { StorageClaims } from './claims.ts'
 import type { StorageDependencies } from './driver.ts'
 import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
-import { checkMountPoint, plainMountPoint } from './mount-point.ts'
+import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
 
 /** Attaches the storages of requests and takes them away again (spec E). */
@@ -58,16 +58,16 @@ export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePage
   }
 
   return {
-    async attach(storages, owner, signal) {
-      const plain = storages.map((each) => ({ ...each, mountPoint: plainMountPoint(each.mountPoint) }))
+    async attach(requested, owner, signal) {
+      const storages = requested.map(inPlainForm)
       const undo = new UndoList(dependencies.log)
       try {
-        for (const storage of plain) {
+        for (const storage of storages) {
           signal.throwIfAborted()
           const newlyMade = (await attachOne(storage, owner, signal)) === 'made'
           undo.add(`release ${storage.mountPoint}`, () => claims.giveUp(storage.mountPoint, { newlyMade }))
         }
-        return { mountPoints: plain.map(({ mountPoint }) => mountPoint) }
+        return { mountPoints: storages.map(({ mountPoint }) => mountPoint) }
       } catch (error) {
         await undo.run()
         throw error
@@ -87,6 +87,11 @@ export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePage
 
     isUsed: (folder) => claims.isUsed(folder),
 
-    updateEphemeral: (storages, signal) => updateEphemeral(storages, dependencies, signal),
+    updateEphemeral: (storages, signal) => updateEphemeral(storages.map(inPlainForm), dependencies, signal),
   }
+}
+
+/** Whoever asks for the same mount point writes it in the same way from here on. */
+function inPlainForm(storage: Storage): Storage {
+  return { ...storage, mountPoint: withoutFinalSlash(storage.mountPoint) }
 }
