@@ -67,8 +67,11 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     getGuestDetails: cancellable((request, call) => guest.details(request, call.signal)),
     onlineCPUMem: cancellable(empty(sandbox.onlineCpuMem)),
     memHotplugByProbe: finishing(empty(guest.memHotplugByProbe)),
+    setGuestDateTime: finishing(empty(guest.setDateTime)),
+    reseedRandomDev: finishing(empty(guest.reseedRandom)),
     addSwap: cancellable(empty(guest.addSwap)),
     addSwapPath: finishing(empty(guest.addSwapPath)),
+    getMetrics: cancellable((request, call) => guest.metrics(request, call.signal)),
     getVolumeStats: cancellable((request, call) => guest.volumeStats(request, call.signal)),
     resizeVolume: cancellable(empty(guest.resizeVolume)),
 
@@ -79,11 +82,8 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     addARPNeighbors: unimplemented('AddARPNeighbors'),
     getIPTables: unimplemented('GetIPTables'),
     setIPTables: unimplemented('SetIPTables'),
-    getMetrics: unimplemented('GetMetrics'),
     memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
     memAgentCompactSet: unimplemented('MemAgentCompactSet'),
-    reseedRandomDev: unimplemented('ReseedRandomDev'),
-    setGuestDateTime: unimplemented('SetGuestDateTime'),
     copyFile: unimplemented('CopyFile'),
     setPolicy: unimplemented('SetPolicy'),
   }
