@@ -119,12 +119,20 @@ function brokenConnection(): readonly Step[] {
 /** What is plugged in for a container before it is created. */
 function resources(): readonly Step[] {
   const from = 'M.1, 8'
-  const pending = 'storage and devices'
   return [
-    { from, call: agent('addSwap', { PCIPath: [2, 3] }), pending },
-    { from, call: agent('onlineCPUMem', { nbCpus: 2, cpuOnly: true }), pending },
-    { from, call: agent('memHotplugByProbe', { memHotplugProbeAddr: [0x1_0000_0000n] }), pending },
-    { from, call: agent('onlineCPUMem', { nbCpus: 0, cpuOnly: false }), pending },
+    // No such disk is plugged in here; test/vm/hot-plug-resources.test.ts has one.
+    {
+      from,
+      call: agent('addSwap', { PCIPath: [2, 3] }),
+      fails: { codes: ['INTERNAL'], text: /^Timeout after 3s waiting for .* PCI path 02\/03/ },
+    },
+    { from, call: agent('onlineCPUMem', { nbCpus: 2, cpuOnly: true }), answers: {} },
+    {
+      from,
+      call: agent('memHotplugByProbe', { memHotplugProbeAddr: [0x1_0000_0000n] }),
+      fails: { codes: ['FAILED_PRECONDITION'], text: /this kernel finds added memory by itself/ },
+    },
+    { from, call: agent('onlineCPUMem', { nbCpus: 0, cpuOnly: false }), answers: {} },
     shmResized(from, '32M'),
   ]
 }
