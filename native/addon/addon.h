@@ -44,6 +44,7 @@ extern const struct addon_function socket_functions[];
 extern const struct addon_function uevent_functions[];
 extern const struct addon_function mount_functions[];
 extern const struct addon_function file_functions[];
+extern const struct addon_function spawn_functions[];
 extern const struct addon_function system_functions[];
 extern const struct addon_function interface_functions[];
 extern const struct addon_function watch_functions[];

@@ -10,12 +10,10 @@
 #include "boot.h"
 #include "message.h"
 #include "supervisor.h"
-#include "tool.h"
 
 #define VERSION "0.1.0"
 #define USAGE \
   "usage: vminit -- AGENT [ARGUMENT…]       run AGENT, reap what it leaves behind, restart it when it dies\n" \
-  "       vminit tool -- PROGRAM [ARGUMENT…] run PROGRAM with the system's default limits\n" \
   "       vminit --version | --help\n" \
   "As the first process of a machine vminit boots it and runs " AGENT_DIRECTORY "/agent.cjs.\n"
 
@@ -45,7 +43,6 @@ static int misuse(void) {
 int main(int argc, char *argv[]) {
   ensure_standard_descriptors();
   if (argc > 2 && strcmp(argv[1], "--") == 0) return wrap(argv + 2);
-  if (argc > 3 && strcmp(argv[1], "tool") == 0 && strcmp(argv[2], "--") == 0) return run_tool(argv + 3);
   /* The kernel hands words of its command line to init as arguments, but never a `--`. */
   if (getpid() == 1) {
     static char *const agent[] = AGENT_COMMAND;

@@ -7,6 +7,7 @@ import type { AgentError } from '../base/errors.ts'
 export interface Os {
   readonly clock: Clock
   readonly files: Files
+  readonly scratch: ScratchFiles
   readonly mounts: Mounts
   readonly tools: Tools
   readonly streams: Streams
@@ -76,6 +77,12 @@ export interface Files {
   chmod(path: string, mode: number): Promise<void>
   chown(path: string, uid: number, gid: number): Promise<void>
 }
+
+/**
+ * Small files on a tmpfs in folders that nobody else writes to, such as those that a helper program is told something
+ * by. Memory answers at once, while each trip through a pool of threads takes longer than all that is done there.
+ */
+export type ScratchFiles = Pick<Files, 'readText' | 'write' | 'makeDirectories' | 'removeTree'>
 
 export interface MountEntry {
   readonly id: number

@@ -11,17 +11,19 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { buildVminit } from '../../scripts/build-native.ts'
 import { messageOf } from '../../src/base/errors.ts'
+import type { Native } from '../../src/os/native.ts'
 import type { Tools } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
 import { linuxTools } from '../../src/os/tools.ts'
 import { realNative } from './real-native.ts'
 
+let native: Native
 let tools: Tools
 let folder: string
 beforeAll(async () => {
-  tools = linuxTools(await buildVminit())
+  native = await realNative()
+  tools = linuxTools(native, linuxStreams(native))
   folder = mkdtempSync(join(tmpdir(), 'tools-'))
 })
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -88,7 +90,7 @@ describe('linuxTools', () => {
   })
 
   it('leaks neither descriptors nor limits of the agent', async () => {
-    const streams = linuxStreams(await realNative())
+    const streams = linuxStreams(native)
     const { ours, theirs } = streams.pipe('child-writes')
     const { stdout } = await shell('cat /proc/self/oom_score_adj; ulimit -n; ls -l /proc/self/fd')
     expect(stdout.split('\n').slice(0, 2)).toEqual(['0', '1024'])
@@ -97,13 +99,28 @@ describe('linuxTools', () => {
     streams.close(theirs)
   })
 
+  it('starts programs while more descriptors are open than a program may have', async () => {
+    const open = Array.from({ length: 1100 }, () => openSync('/dev/null', 'r'))
+    try {
+      expect((await shell('ulimit -n')).stdout).toBe('1024\n')
+    } finally {
+      for (const fd of open) closeSync(fd)
+    }
+  })
+
+  it('gives every signal its default action, and blocks none', async () => {
+    // Node itself ignores SIGPIPE.
+    const { stdout } = await shell('grep -E "Sig(Blk|Ign)" /proc/self/status')
+    expect(stdout.match(/[0-9a-f]{16}/g)).toEqual(['0000000000000000', '0000000000000000'])
+  })
+
   it('keeps the beginning of an output that is too long', async () => {
     const { stdout, stderr } = await shell('printf 0123456789; printf abc >&2', { maxOutputBytes: 4 })
     expect([stdout, stderr]).toEqual(['0123\n[6 more bytes dropped]', 'abc'])
   })
 
   it('hands descriptors over, which stay open here', async () => {
-    const streams = linuxStreams(await realNative())
+    const streams = linuxStreams(native)
     const { ours, theirs } = streams.pipe('child-writes')
     const result = await shell('echo to the pipe; echo captured >&2', {
       stdio: [undefined, theirs, undefined],
@@ -144,10 +161,9 @@ describe('linuxTools', () => {
   })
 
   it('names a program that cannot be started', async () => {
-    const run = tools.run(['/no/such/program'])
-    await expect(run).rejects.toThrow('start /no/such/program: cannot run /no/such/program: No such file')
-    const broken = linuxTools('/no/such/vminit').run(['/bin/true'])
-    await expect(broken).rejects.toMatchObject({ message: 'start /bin/true: ENOENT', errno: 'ENOENT' })
+    const missing = { message: 'start /no/such/program: ENOENT', errno: 'ENOENT' }
+    await expect(tools.run(['/no/such/program'])).rejects.toMatchObject(missing)
+    await expect(tools.run(['/etc/passwd'])).rejects.toMatchObject({ errno: 'EACCES' })
   })
 
   it('passes on what a program says that exits as if it were not there', async () => {

@@ -50,14 +50,11 @@ describe('ociRuntime', () => {
     await expect(runtime.create(container, PATIENT)).rejects.toThrow(`not a pid: '${pid}'`)
   })
 
-  it.each([
-    [126, 'cannot be executed'],
-    [127, 'is missing, or a library of it'],
-  ])('names the program when it did not run at all (status %d)', async (exitCode, reason) => {
+  it('names the program when it did not run at all', async () => {
     const { os, runtime } = client('runc')
-    os.tools.script(() => ({ exitCode }))
+    os.tools.script(() => ({ exitCode: 127 }))
     const container = { id: 'c1', bundle: '/b', streams: { pipes: [3, 4, 5] } } as const
-    await expect(runtime.create(container, PATIENT)).rejects.toThrow(`/usr/bin/runc ${reason}`)
+    await expect(runtime.create(container, PATIENT)).rejects.toThrow('/usr/bin/runc lacks a library')
   })
 
   it('deletes what it knows, and nothing else', async () => {
