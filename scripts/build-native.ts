@@ -45,18 +45,22 @@ export function buildAddon(): Promise<string> {
 async function buildPart(part: string, flags: readonly string[], result: string): Promise<string> {
   const inputs = { files: [nativeRoot], values: [flags.join(' '), await compilerVersion()] }
   const folder = await cached(`native-${part}`, inputs, async (target) => {
-    const sources = [part, SHARED_PART].flatMap(cSources)
-    // Relative names, so that messages and the program are the same wherever the project lies.
-    await run('cc', [...flags, '-o', join(target, result), ...sources], { cwd: projectRoot })
+    await run('cc', [...flags, '-o', join(target, result), ...nativeSources(part)], { cwd: projectRoot })
   })
   return join(folder, result)
 }
 
-function cSources(part: string): readonly string[] {
-  return readdirSync(join(nativeRoot, part))
-    .filter((name) => name.endsWith('.c'))
-    .sort()
-    .map((name) => join('native', part, name))
+/**
+ * The C files of a part and of what all share, below the project's top: with relative names the messages and the program
+ * are the same wherever the project lies.
+ */
+export function nativeSources(part: string): readonly string[] {
+  return [part, SHARED_PART].flatMap((folder) =>
+    readdirSync(join(nativeRoot, folder))
+      .filter((name) => name.endsWith('.c'))
+      .sort()
+      .map((name) => join('native', folder, name)),
+  )
 }
 
 async function compilerVersion(): Promise<string> {

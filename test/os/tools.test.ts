@@ -1,17 +1,10 @@
-import {
-  closeSync,
-  existsSync,
-  mkdtempSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-} from 'node:fs'
+import { execFile } from 'node:child_process'
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { messageOf } from '../../src/base/errors.ts'
+import { buildAddon } from '../../scripts/build-native.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Tools } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
@@ -32,19 +25,6 @@ function shell(script: string, options?: Parameters<Tools['run']>[1]) {
   return tools.run(['/bin/sh', '-c', script], options)
 }
 
-/** The loop learns of no exit meanwhile. */
-function blockUntilChildrenAreZombies(): void {
-  for (const pid of childrenOfThisProcess()) {
-    while (!readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z '));
-  }
-}
-
-function childrenOfThisProcess(): string[] {
-  const threads = readdirSync('/proc/self/task')
-  const lists = threads.map((thread) => readFileSync(`/proc/self/task/${thread}/children`, 'utf8'))
-  return lists.flatMap((list) => list.split(' ').filter((pid) => pid !== ''))
-}
-
 describe('linuxTools', () => {
   it('gives exit code and both outputs', async () => {
     expect(await shell('echo out; echo err >&2; exit 7')).toEqual({
@@ -56,19 +36,6 @@ describe('linuxTools', () => {
 
   it('gives 128 and the signal for a program that a signal ended', async () => {
     expect((await shell('kill -SEGV $$')).exitCode).toBe(139)
-  })
-
-  it('kills nothing when it is interrupted while the exit of the program is being told', async () => {
-    const nothing = openSync('/dev/null', 'r+')
-    const interrupt = new AbortController()
-    const stdio = [nothing, nothing, nothing] as const
-    const first = shell('exit 0', { stdio }).then(() => interrupt.abort(new Error('interrupted')))
-    const second = shell('exit 0', { stdio, signal: interrupt.signal }).catch(messageOf)
-    // Both exits are then told one after the other, with the interruption in between.
-    blockUntilChildrenAreZombies()
-    await first
-    expect(await second).toBe('interrupted')
-    closeSync(nothing)
   })
 
   it('feeds stdin, and gives an empty one otherwise', async () => {
@@ -106,6 +73,18 @@ describe('linuxTools', () => {
     } finally {
       for (const fd of open) closeSync(fd)
     }
+  })
+
+  it('keeps limits that are lower than the defaults', async () => {
+    const script = `
+      const holder = { exports: {} }
+      process.dlopen(holder, process.argv[1])
+      const { spawn, duplicate } = holder.exports
+      spawn(['/bin/sh', '-c', 'ulimit -Sn; ulimit -Hn'], [], '/', -1, duplicate(1), duplicate(2))`
+    const limited = 'ulimit -n 100; exec "$0" -e "$@"'
+    const argv = ['-c', limited, process.execPath, script, await buildAddon()]
+    const { stdout } = await promisify(execFile)('/bin/sh', argv)
+    expect(stdout).toBe('100\n100\n')
   })
 
   it('gives every signal its default action, and blocks none', async () => {
