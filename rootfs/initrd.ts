@@ -5,11 +5,11 @@ import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
 
 /**
  * What vminit loads by itself: what a disk root may need before it can be mounted (ext4 is built into Debian's
- * kernels), then what the agent would otherwise start modprobe for before it listens.
+ * kernels), then what the agent would otherwise start modprobe for before it listens or before its boot ends.
  */
 const EARLY_MODULES = [
   ...['virtio_pci', 'virtio_mmio', 'virtio_blk', 'erofs', 'ext4'],
-  ...['vmw_vsock_virtio_transport', 'virtio_net'],
+  ...['vmw_vsock_virtio_transport', 'virtio_net', 'qemu_fw_cfg'],
 ]
 
 /** The kernel opens it before anything is mounted; without it the first program has no stdio at all. */

@@ -16,7 +16,6 @@ const PROGRAMS = [
   'usr/bin/kmod',
   'usr/bin/unshare',
   'usr/sbin/mke2fs',
-  'usr/sbin/resize2fs',
   'usr/sbin/runc',
 ] as const
 

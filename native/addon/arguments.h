@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MAX_ARGUMENTS 6
+#define MAX_ARGUMENTS 7
 
 /*
  * The arguments of one call. Each is asked for by its index; one of another type than asked for, or missing, makes

@@ -20,8 +20,8 @@
 /* One program on its way. */
 struct spawn_work {
   struct arguments arguments; /* owns the strings */
-  char **command, **environment;
-  const char *directory;
+  const char *program, *directory;
+  char **command, **environment; /* the command begins with the program's name */
   int descriptors[STANDARD_DESCRIPTORS]; /* for 0, 1 and 2 of the program; -1 is /dev/null */
   volatile int child_errno;              /* set by the child, in our memory */
   int result[2];                         /* pid and pidfd; or -errno alone */
@@ -50,7 +50,7 @@ static void become_program(const struct spawn_work *work) {
   /* Last, for until they are closed by execve we may have more open than the program may. */
   if (!reset_open_files_limit()) return;
   reset_signals();
-  execve(work->command[0], work->command, work->environment);
+  execve(work->program, work->command, work->environment);
 }
 
 /* The pid, or -errno; the program has been executed. */
@@ -107,11 +107,12 @@ static napi_value spawn(napi_env env, napi_callback_info info) {
     return NULL;
   }
   arguments_read(&work->arguments, env, info);
-  work->command = strings_argument(&work->arguments, 0);
-  work->environment = strings_argument(&work->arguments, 1);
-  work->directory = string_argument(&work->arguments, 2);
+  work->program = string_argument(&work->arguments, 0);
+  work->command = strings_argument(&work->arguments, 1);
+  work->environment = strings_argument(&work->arguments, 2);
+  work->directory = string_argument(&work->arguments, 3);
   for (int i = 0; i < STANDARD_DESCRIPTORS; i++)
-    work->descriptors[i] = integer_argument(&work->arguments, 3 + i);
+    work->descriptors[i] = integer_argument(&work->arguments, 4 + i);
   napi_value promise, name;
   if (work->arguments.bad) {
     release(work);

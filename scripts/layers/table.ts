@@ -76,9 +76,19 @@ export const LAYERS: readonly Layer[] = [
     ],
   },
   {
+    // The rules for VM metadata are the guest's own.
     folder: 'src/microvm',
-    imports: ['src/rpc', 'src/gen', 'src/base', 'src/os', 'rootfs', 'scripts'],
+    imports: [
+      'src/handlers/network/vm-metadata',
+      'src/rpc',
+      'src/gen',
+      'src/base',
+      'src/os',
+      'rootfs',
+      'scripts',
+    ],
     node: 'all',
+    packages: ['yaml'],
   },
   {
     folder: 'src/ctl',

@@ -19,8 +19,8 @@ export interface GuestParts {
   readonly link: Pick<GuestLink, 'device' | 'backend' | 'commandLine'>
   /** Added at the end of the kernel command line. */
   readonly append: readonly string[]
-  /** Devices and backends besides; their PCI slots begin at 6. */
-  readonly extra?: Pick<VmSpec, 'devices' | 'backends'>
+  /** Devices and backends besides, whose PCI slots begin at 6, and the namespace of their tap interfaces. */
+  readonly extra?: Omit<VmSpec, 'board'>
 }
 
 /** The guest's own root. */
@@ -79,6 +79,7 @@ export function guestSpec(parts: GuestParts): VmSpec {
   const { kernel, initrd } = boot
   const { machine, memoryMib, cpus } = parts
   return {
+    ...parts.extra,
     board: { machine, memoryMib, cpus, kernel, initrd, commandLine: commandLine(parts) },
     devices,
     backends,

@@ -1,7 +1,17 @@
 import { AgentError } from '../base/errors.ts'
 import type { Acceleration } from './acceleration.ts'
 import { checkSpec } from './check-spec.ts'
-import type { Backend, Board, Device, DiskDevice, FileBackend, Machine, NicDevice, VmSpec } from './spec.ts'
+import type {
+  Backend,
+  Board,
+  Device,
+  DiskDevice,
+  FileBackend,
+  Machine,
+  NicDevice,
+  UserSubnet,
+  VmSpec,
+} from './spec.ts'
 import { qemuId, type SpecKey, specKey } from './spec-key.ts'
 
 /** What QEMU needs to know of this run besides the specification. */
@@ -128,9 +138,26 @@ function netdevOption(device: NicDevice, backend: Backend | undefined): string {
   if (backend?.kind === 'tap') {
     return `tap,id=${id},ifname=${escaped(backend.interfaceName)},script=no,downscript=no`
   }
-  const forwards = backend?.kind === 'user-network' ? backend.forwards : []
+  const { forwards = [], subnets = [] } = backend?.kind === 'user-network' ? backend : {}
   const rules = forwards.map((rule) => `,hostfwd=tcp:127.0.0.1:${rule.hostPort}-:${rule.guestPort}`)
-  return `user,id=${id}${rules.join('')}`
+  return `user,id=${id}${subnetOptions(subnets)}${rules.join('')}`
+}
+
+/** A family that is not named would come with addresses of QEMU's own. */
+function subnetOptions(subnets: readonly UserSubnet[]): string {
+  if (subnets.length === 0) return ''
+  const v4 = subnets.find(({ family }) => family === 'ipv4')
+  const v6 = subnets.find(({ family }) => family === 'ipv6')
+  const options = [
+    `ipv4=${v4 ? 'on' : 'off'}`,
+    // The DHCP server's first address has to be in the subnet as well.
+    ...(v4 ? [`net=${v4.network}/${v4.prefixLength}`, `host=${v4.host}`, `dns=${v4.nameServer}`] : []),
+    ...(v4 ? [`dhcpstart=${v4.guest}`] : []),
+    `ipv6=${v6 ? 'on' : 'off'}`,
+    ...(v6 ? [`ipv6-prefix=${v6.network}`, `ipv6-prefixlen=${v6.prefixLength}`] : []),
+    ...(v6 ? [`ipv6-host=${v6.host}`, `ipv6-dns=${v6.nameServer}`] : []),
+  ]
+  return `,${options.join(',')}`
 }
 
 function fileBackend(spec: VmSpec, device: DiskDevice): FileBackend {

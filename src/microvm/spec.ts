@@ -1,3 +1,4 @@
+import type { IpFamily } from '../base/ip-address.ts'
 import type { SpecKey } from './spec-key.ts'
 
 /**
@@ -11,6 +12,8 @@ export interface VmSpec {
   readonly devices: Readonly<Record<SpecKey, Device>>
   /** Backends: each is used by exactly one device. */
   readonly backends: Readonly<Record<SpecKey, Backend>>
+  /** Path of the network namespace that QEMU runs in, where its tap interfaces are; left out: that of the runner. */
+  readonly networkNamespace?: string
 }
 
 /** `q35` and `pc` have a PCI bus; `microvm` has virtio-mmio devices only, found by their order. */
@@ -103,6 +106,20 @@ export interface FileBackend {
 export interface UserNetworkBackend {
   readonly kind: 'user-network'
   readonly forwards: readonly { readonly hostPort: number; readonly guestPort: number }[]
+  /** In place of QEMU's own choice (10.0.2.0/24 and fec0::/64): at most one of each family. */
+  readonly subnets?: readonly UserSubnet[]
+}
+
+/** Addresses that QEMU's network stack plays. */
+export interface UserSubnet {
+  readonly family: IpFamily
+  readonly network: string
+  readonly prefixLength: number
+  /** The host as the guest sees it; its ports are those of this machine's loopback. */
+  readonly host: string
+  /** The guest's own address. */
+  readonly guest: string
+  readonly nameServer: string
 }
 
 /** An existing tap interface of this host. */

@@ -32,7 +32,10 @@ export interface Vm {
  */
 export async function startVm(spec: VmSpec, acceleration: Acceleration): Promise<Vm> {
   const args = qemuArguments(spec, { acceleration, qmpFd: QMP_FD })
-  const qemu = await startChild('QEMU', ['qemu-system-x86_64', ...args])
+  const { networkNamespace: namespace } = spec
+  const command = ['qemu-system-x86_64', ...args] as const
+  const inside = ['nsenter', `--net=${namespace}`, '--', ...command] as const
+  const qemu = await startChild('QEMU', namespace === undefined ? command : inside)
   const complaints = new ConsoleTail(qemu.stderr)
   const console = new ConsoleTail(qemu.stdout)
   const gone = new AbortController()

@@ -1,4 +1,3 @@
-import { AgentError } from '../base/errors.ts'
 import type { LinuxNamespace } from '../gen/oci.ts'
 
 /** What a container joins instead of getting its own. */
@@ -39,20 +38,4 @@ function replaced(namespace: LinuxNamespace, shared: SharedNamespaces): LinuxNam
     default:
       return namespace
   }
-}
-
-/**
- * The pid namespace a new container joins: the shared one when it asks for it, else (undefined) a new one. Only
- * the first container of a sandbox may ask for it before there is one.
- */
-export function pidNamespaceToJoin(options: {
-  readonly wanted: boolean
-  readonly recorded: string | undefined
-  readonly isFirst: boolean
-}): string | undefined {
-  if (!options.wanted) return undefined
-  if (options.recorded === undefined && !options.isFirst) {
-    throw new AgentError('INTERNAL', 'Sandbox does not have sandbox_pidns')
-  }
-  return options.recorded
 }

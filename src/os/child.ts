@@ -15,6 +15,8 @@ export interface Child {
 export interface ChildStart {
   /** The program's absolute path and its arguments. */
   readonly argv: readonly [string, ...string[]]
+  /** What it is told to be called, when that is not its path. */
+  readonly name: string | undefined
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
   /** For its descriptors 0, 1 and 2; they stay open here. /dev/null where undefined. */
@@ -23,11 +25,20 @@ export interface ChildStart {
 
 /** Starts a program with the limits and signals of an ordinary process. Throws `start <program>: <ERRNO>`. */
 export async function startChild(native: Native, streams: Streams, start: ChildStart): Promise<Child> {
-  const { argv, env, cwd, stdio } = start
+  const { argv, name, env, cwd, stdio } = start
+  const [program, ...words] = argv
   const environment = Object.entries(env).map(([name, value]) => `${name}=${value}`)
   const [stdin = -1, stdout = -1, stderr = -1] = stdio
-  const started = await native.spawn(argv, environment, cwd, stdin, stdout, stderr)
-  const [pid, ending] = resultOf('start', argv[0], started)
+  const started = await native.spawn(
+    program,
+    [name ?? program, ...words],
+    environment,
+    cwd,
+    stdin,
+    stdout,
+    stderr,
+  )
+  const [pid, ending] = resultOf('start', program, started)
   let isOver = false
   const ended = async () => {
     try {
@@ -35,7 +46,7 @@ export async function startChild(native: Native, streams: Streams, start: ChildS
     } finally {
       streams.close(ending)
     }
-    const status = succeeded('wait for', argv[0], native.reap(pid))
+    const status = succeeded('wait for', program, native.reap(pid))
     isOver = true
     return decodeWaitStatus(status).exitCode
   }

@@ -4,16 +4,18 @@ import { linuxClock } from './clock.ts'
 import { linuxConsoles } from './consoles.ts'
 import { linuxFiles } from './files.ts'
 import { linuxHostSockets } from './host-sockets.ts'
+import { linuxNetwork } from './linux-network.ts'
 import { linuxMounts } from './mounts.ts'
 import { loadNative } from './native.ts'
 import type { Fd, Os } from './os.ts'
 import { linuxScratchFiles } from './scratch-files.ts'
 import { linuxSockets, type Sockets } from './sockets.ts'
 import { linuxStreams } from './streams.ts'
-import { linuxNetwork, linuxSystem } from './system.ts'
+import { linuxSystem } from './system.ts'
 import { linuxTools } from './tools.ts'
 import { linuxUevents } from './uevents.ts'
 import { connectVminit } from './vminit.ts'
+import { linuxVolumes } from './volumes/volumes.ts'
 
 /** Linux, with the sockets that only the transport needs. */
 export interface LinuxOs extends Os {
@@ -37,6 +39,7 @@ export function linuxOs(options: {
     files: linuxFiles(native),
     scratch: linuxScratchFiles(),
     mounts: linuxMounts(native),
+    volumes: linuxVolumes(native),
     tools: linuxTools(native, streams),
     streams,
     consoles: linuxConsoles(native, streams),

@@ -1,4 +1,5 @@
 import type { MountEntry } from './os.ts'
+import { unescapeOctal } from './unescape-octal.ts'
 
 /** Parses the text of /proc/PID/mountinfo (proc(5)): one entry a line, in the file's order. */
 export function parseMountinfo(text: string): MountEntry[] {
@@ -31,9 +32,4 @@ function parseLine(line: string): MountEntry {
     major: Number(major),
     minor: Number(minor),
   }
-}
-
-/** The kernel writes space, tab, newline, backslash and `#` as a backslash and three octal digits. */
-function unescapeOctal(text: string): string {
-  return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
 }

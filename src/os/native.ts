@@ -34,6 +34,11 @@ export interface Native {
    */
   vsockConnect(cid: number, port: number, timeoutMs: number): Fd
   vsockPeer(fd: Fd): { readonly cid: number; readonly port: number } | number
+  /**
+   * A non-blocking AF_NETLINK socket of NETLINK_ROUTE with extended acknowledgements: `write` hands requests to the
+   * kernel, which has answered them when it returns; `read` gives the answers.
+   */
+  netlinkRoute(): Fd
   /** SO_ERROR: 0 or -errno. */
   socketError(fd: Fd): number
   /** A non-blocking listening AF_UNIX stream socket at a path. */
@@ -56,6 +61,14 @@ export interface Native {
   /** umount2(2), on a thread likewise. */
   unmount(target: string, flags: number): Promise<number>
 
+  /** swapon(2), on a thread likewise. */
+  swapOn(path: string, flags: number): Promise<number>
+  /**
+   * ioctl(2), on a thread likewise. The kernel reads and writes `argument`, which is laid out as `request` says; one
+   * that is too short is -EINVAL.
+   */
+  ioctl(fd: Fd, request: number, argument: Uint8Array): Promise<number>
+
   /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd
   /** mknod(2); `mode` includes the file type. */
@@ -64,9 +77,11 @@ export interface Native {
   /**
    * Executes a program (execve(2), on a thread of libuv's pool) in a session of its own, with the limits, signals and
    * oom_score_adj that the system gives a process: its pid, and a descriptor (pidfd_open(2)) that is readable once it
-   * has ended. It is our child, and `reap` has to be called then. For a stream, -1 is /dev/null.
+   * has ended. It is our child, and `reap` has to be called then. The command begins with the program's name. For a
+   * stream, -1 is /dev/null.
    */
   spawn(
+    program: string,
     command: readonly string[],
     environment: readonly string[],
     directory: string,
@@ -82,12 +97,6 @@ export interface Native {
   /** setrlimit(RLIMIT_NOFILE). */
   setFileLimit(soft: number, hard: number): number
   setHostname(name: string): number
-  /** SIOCSIFFLAGS with IFF_UP. */
-  setInterfaceUp(name: string): number
-  /** SIOCSIFADDR with an IPv4 address. */
-  setInterfaceAddress(name: string, address: string): number
-  /** SIOCSIFNETMASK with an IPv4 mask. */
-  setInterfaceNetmask(name: string, mask: string): number
   /** TIOCSWINSZ. */
   setWindowSize(fd: Fd, rows: number, columns: number): number
 

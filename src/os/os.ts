@@ -1,4 +1,5 @@
 import type { AgentError } from '../base/errors.ts'
+import type { Network } from './network.ts'
 
 /**
  * Everything the agent asks of the kernel. `src/os` implements it for Linux; a fake implements it in unit tests.
@@ -9,6 +10,7 @@ export interface Os {
   readonly files: Files
   readonly scratch: ScratchFiles
   readonly mounts: Mounts
+  readonly volumes: Volumes
   readonly tools: Tools
   readonly streams: Streams
   readonly consoles: Consoles
@@ -135,6 +137,42 @@ export type MountFlag =
   | 'strictatime'
   | 'lazytime'
 
+/** What file systems have room for, and space for swapping. */
+export interface Volumes {
+  /** statfs(2): the file system that `path` is on. ENOENT when there is nothing at `path`. */
+  usage(path: string): Promise<FileSystemUsage>
+  /** How file systems of this type (as in {@link MountEntry}) grow while they are mounted; undefined for those that do not. */
+  growth(type: string): FileSystemGrowth | undefined
+  /** swapon(2) of a block device or file: EINVAL when it is not prepared for it, EBUSY when it is in use. */
+  addSwap(path: string): Promise<void>
+  /** The block devices and files that are swapped on, by the names they were given. */
+  swaps(): Promise<readonly string[]>
+}
+
+export interface FileSystemUsage {
+  readonly blockBytes: bigint
+  readonly blocks: bigint
+  /** Those reserved for root are free as well. */
+  readonly freeBlocks: bigint
+  readonly inodes: bigint
+  readonly freeInodes: bigint
+}
+
+/** A file system that is mounted somewhere. */
+export interface Volume {
+  readonly mountPoint: string
+  /** The node of the block device it is on. */
+  readonly device: string
+}
+
+/** One type of file system that can grow while it is mounted. */
+export interface FileSystemGrowth {
+  /** All it covers of its device, its own bookkeeping included. */
+  size(volume: Volume): Promise<{ readonly blockBytes: bigint; readonly blocks: bigint }>
+  /** Makes it cover so many blocks: no fewer than it has. EROFS on a mount that is read-only. */
+  grow(volume: Volume, blocks: bigint): Promise<void>
+}
+
 export interface ToolResult {
   /** 128 + signal when a signal ended it. */
   readonly exitCode: number
@@ -151,6 +189,8 @@ export interface Tools {
   run(
     argv: readonly [string, ...string[]],
     options?: {
+      /** argv[0] for the program, when it is not the path: one of several programs in one file goes by it. */
+      readonly name?: string
       readonly stdin?: string | Uint8Array
       /** fds that become 0, 1 and 2 of the program instead of /dev/null and captured pipes. They stay open here. */
       readonly stdio?: readonly [Fd | undefined, Fd | undefined, Fd | undefined]
@@ -295,14 +335,6 @@ export interface System {
 }
 
 export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGQUIT' | 'SIGUSR1' | 'SIGUSR2'
-
-/** Network interfaces of this network namespace. */
-export interface Network {
-  /** SIOCSIFFLAGS with IFF_UP; ENODEV when there is no such interface. */
-  setInterfaceUp(name: string): void
-  /** Makes this its one IPv4 address, with this mask (both as four numbers). */
-  setInterfaceAddress(name: string, address: string, mask: string): void
-}
 
 /** The kernel's events about devices that come and go (netlink KOBJECT_UEVENT, group 1). */
 export interface Uevents {

@@ -1,6 +1,6 @@
 import { fromNodeError, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
-import type { Network, System } from './os.ts'
+import type { System } from './os.ts'
 
 /** This process, and the name of the machine. */
 export function linuxSystem(native: Native): System {
@@ -27,18 +27,5 @@ export function linuxSystem(native: Native): System {
     },
     pid: process.pid,
     architecture: process.arch,
-  }
-}
-
-/** The interfaces of this process's network namespace. */
-export function linuxNetwork(native: Native): Network {
-  return {
-    setInterfaceUp(name) {
-      succeeded('bring up', name, native.setInterfaceUp(name))
-    },
-    setInterfaceAddress(name, address, mask) {
-      succeeded(`set the address ${address} of`, name, native.setInterfaceAddress(name, address))
-      succeeded(`set the mask ${mask} of`, name, native.setInterfaceNetmask(name, mask))
-    },
   }
 }

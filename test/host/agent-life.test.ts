@@ -69,7 +69,8 @@ describe('an agent that is killed', () => {
   let after: AgentConnection
   const pids: number[] = []
   beforeAll(async () => {
-    pod = await startPod()
+    pod = await startPod({}, { dns: ['nameserver 192.0.2.1'] })
+    expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe('nameserver 192.0.2.1')
     const resting = ['sh', '-c', '(trap "" TERM; sleep 1000 &); sleep 1000']
     await pod.run('c1', resting)
     await pod.add('c1', 'e', ['sleep', '1000'])
@@ -92,6 +93,9 @@ describe('an agent that is killed', () => {
     expect(mounts).toEqual([])
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
       expect(inNamespaceOf(pod.started, 'ls', folder), folder).toBe('')
+    expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe(
+      readFileSync('/etc/resolv.conf', 'utf8'),
+    )
   })
 
   it('is missed in the log by one line', () => {

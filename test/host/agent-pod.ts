@@ -1,7 +1,9 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { CreateSandboxRequest } from '../../src/gen/agent.ts'
+import type { DeepPartial } from '../../src/gen/oci.ts'
 import { type AgentProcess, startAgent } from './agent-process.ts'
 import { busyboxRoot } from './busybox-root.ts'
 import { container, exec, RemoteProcess } from './container-requests.ts'
@@ -23,13 +25,16 @@ export interface Pod {
   stop(): Promise<void>
 }
 
-/** Starts an agent and creates its sandbox `pod`. Whoever called stops it. */
-export async function startPod(options: Parameters<typeof startAgent>[0] = {}): Promise<Pod> {
+/** Starts an agent and creates its sandbox `pod`, with more if need be. Whoever called stops it. */
+export async function startPod(
+  options: Parameters<typeof startAgent>[0] = {},
+  sandbox: DeepPartial<CreateSandboxRequest> = {},
+): Promise<Pod> {
   const folder = mkdtempSync(join(tmpdir(), 'pod-'))
   const root = busyboxRoot(folder)
   const started = await startAgent(options)
   const { agent } = started
-  await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname' })
+  await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname', ...sandbox })
   const create: Pod['create'] = async (id, args, options) => {
     await agent.createContainer(container(id, root, args, options))
     return new RemoteProcess(agent, id)
@@ -100,6 +105,14 @@ export function cgroupsOf(id: string): string[] {
   return ['', ...listOf('/sys/fs/cgroup')]
     .map((hierarchy) => join('/sys/fs/cgroup', hierarchy, id))
     .filter((path) => existsSync(path))
+}
+
+/** Removes folders of cgroups on this machine, and those above them. Throws when one is not empty. */
+export function removeEmptyCgroups(paths: readonly string[]): void {
+  for (const path of paths) {
+    const parents = path.split('/').map((_, index, names) => names.slice(0, names.length - index).join('/'))
+    for (const folder of parents.flatMap(cgroupsOf)) rmdirSync(folder)
+  }
 }
 
 /** Where something is mounted in the agent's mount namespace. */

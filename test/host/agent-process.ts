@@ -53,12 +53,14 @@ const HIDE_HYBRID =
 
 /**
  * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
- * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
+ * agent alone. `withOwnNetwork` gives it a network namespace without interfaces: it can do no harm to those of the
+ * machine. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
  */
 export async function startAgent(
   options: {
     readonly args?: readonly string[]
     readonly withoutVminit?: boolean
+    readonly withOwnNetwork?: boolean
     readonly withoutHybridCgroups?: boolean
   } = {},
 ): Promise<AgentProcess> {
@@ -74,6 +76,7 @@ export async function startAgent(
   const child = spawn(
     'unshare',
     [
+      ...(options.withOwnNetwork ? ['--net'] : []),
       ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
       ...[...supervised, ...agent, ...(options.args ?? [])],
     ],

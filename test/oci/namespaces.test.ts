@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { containerNamespaces, pidNamespaceToJoin } from '../../src/oci/namespaces.ts'
+import { containerNamespaces } from '../../src/oci/namespaces.ts'
 
 const SHARED = { ipc: '/ns/ipc', uts: '/ns/uts', pid: undefined, cgroup: false }
 
@@ -48,21 +48,5 @@ describe('containerNamespaces', () => {
     ],
   ])('%s', (_what, requested, shared, expected) => {
     expect(containerNamespaces(requested, shared)).toEqual(expected)
-  })
-})
-
-describe('pidNamespaceToJoin', () => {
-  it.each([
-    ['not wanted', { wanted: false, recorded: '/p', isFirst: false }, undefined],
-    ['wanted and recorded', { wanted: true, recorded: '/p', isFirst: false }, '/p'],
-    ['wanted by the first container', { wanted: true, recorded: undefined, isFirst: true }, undefined],
-  ])('%s', (_what, options, expected) => {
-    expect(pidNamespaceToJoin(options)).toBe(expected)
-  })
-
-  it('fails when it is wanted, missing, and there are other containers', () => {
-    expect(() => pidNamespaceToJoin({ wanted: true, recorded: undefined, isFirst: false })).toThrow(
-      'Sandbox does not have sandbox_pidns',
-    )
   })
 })

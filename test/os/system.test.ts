@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { linuxNetwork, linuxSystem } from '../../src/os/system.ts'
+import { linuxSystem } from '../../src/os/system.ts'
 import { realNative } from './real-native.ts'
 
 describe('linuxSystem', () => {
@@ -34,13 +34,5 @@ describe('linuxSystem', () => {
     system.setOpenFileLimit(hard)
     expect(limits()).toEqual([String(hard), String(hard)])
     expect(() => system.setOpenFileLimit(2 ** 40)).toThrow(`set the limit of open files to ${2 ** 40}: EPERM`)
-  })
-})
-
-describe('linuxNetwork', () => {
-  it('names an interface that is not there', async () => {
-    const network = linuxNetwork(await realNative())
-    expect(() => network.setInterfaceUp('nowhere0')).toThrow('bring up nowhere0: ENODEV')
-    expect(() => network.setInterfaceUp('a-name-that-is-too-long')).toThrow('ENODEV')
   })
 })

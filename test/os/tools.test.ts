@@ -52,6 +52,11 @@ describe('linuxTools', () => {
     expect(stdout.trim().split('\n').sort()).toEqual(['ONE=1', expect.stringMatching(/^PATH=/)])
   })
 
+  it('gives the program another name', async () => {
+    const { stdout } = await tools.run(['/bin/busybox', 'a', '-- b'], { name: 'echo' })
+    expect(stdout).toBe('a -- b\n')
+  })
+
   it('runs where it is told to', async () => {
     expect((await shell('pwd', { cwd: '/usr' })).stdout).toBe('/usr\n')
   })
@@ -80,7 +85,7 @@ describe('linuxTools', () => {
       const holder = { exports: {} }
       process.dlopen(holder, process.argv[1])
       const { spawn, duplicate } = holder.exports
-      spawn(['/bin/sh', '-c', 'ulimit -Sn; ulimit -Hn'], [], '/', -1, duplicate(1), duplicate(2))`
+      spawn('/bin/sh', ['sh', '-c', 'ulimit -Sn; ulimit -Hn'], [], '/', -1, duplicate(1), duplicate(2))`
     const limited = 'ulimit -n 100; exec "$0" -e "$@"'
     const argv = ['-c', limited, process.execPath, script, await buildAddon()]
     const { stdout } = await promisify(execFile)('/bin/sh', argv)

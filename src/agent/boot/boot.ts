@@ -1,6 +1,6 @@
 import { setUpCgroups } from './cgroups.ts'
 import { linkDevices } from './device-links.ts'
-import { setHostname } from './hostname.ts'
+import { takeIdentity } from './identity.ts'
 import { setLoopbackUp } from './loopback.ts'
 import { loadDeviceDrivers } from './modules.ts'
 import { mountGuestFileSystems } from './mounts.ts'
@@ -23,7 +23,7 @@ const STEPS: readonly BootStep[] = [
   { name: 'mounts', run: mountGuestFileSystems },
   { name: 'device links', run: linkDevices },
   { name: 'cgroups', run: setUpCgroups },
-  { name: 'hostname', run: setHostname },
   { name: 'loopback', run: setLoopbackUp },
   { name: 'device drivers', run: loadDeviceDrivers },
+  { name: 'identity', run: takeIdentity },
 ]

@@ -1,11 +1,9 @@
 import type { BootContext, StepOutcome } from './step.ts'
 
-const IFF_UP = 1
-
 /** Sets `lo` up; the kernel then gives it its addresses by itself. */
 export async function setLoopbackUp({ os }: BootContext): Promise<StepOutcome> {
-  const flags = Number(await os.files.readText('/sys/class/net/lo/flags'))
-  if ((flags & IFF_UP) !== 0) return 'already'
-  os.network.setInterfaceUp('lo')
+  const loopback = os.network.links().find((link) => link.loopback)
+  if (loopback === undefined || loopback.up) return 'already'
+  os.network.setLink(loopback.index, { up: true })
   return 'done'
 }

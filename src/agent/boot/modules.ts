@@ -4,9 +4,19 @@ import type { BootContext, StepOutcome } from './step.ts'
 /** Drivers of devices that the host adds later: no udev is there to load them then. */
 const HOTPLUG_DRIVERS: readonly string[] = ['virtio_blk', 'virtio_net']
 
-/** Loads the drivers of what the host may plug in. */
+/** Where qemu_fw_cfg shows what the host has put into the machine's firmware. */
+export const FIRMWARE_ROOT = '/sys/firmware/qemu_fw_cfg'
+
+/** Loads the drivers of what the host may plug in, and of the firmware that it may have put VM metadata into. */
 export async function loadDeviceDrivers(context: BootContext): Promise<StepOutcome> {
-  return loadModules(context, [...(await virtioBuses(context)), ...HOTPLUG_DRIVERS])
+  const drivers = [...HOTPLUG_DRIVERS, ...(await firmwareDriver(context))]
+  return loadModules(context, [...(await virtioBuses(context)), ...drivers])
+}
+
+/** A built-in driver is no module, but its folder is there. */
+async function firmwareDriver({ config, os }: BootContext): Promise<readonly string[]> {
+  if (config.metadata === 'off' || (await os.files.stat(FIRMWARE_ROOT)) !== undefined) return []
+  return ['qemu_fw_cfg']
 }
 
 /** The drivers of the buses that virtio devices of this machine sit on. */

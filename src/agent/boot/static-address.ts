@@ -1,18 +1,31 @@
 import { AgentError } from '../../base/errors.ts'
+import { broadcastOf, parseIp, prefixLengthOfMask } from '../../base/ip-address.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
 /**
  * Gives an interface the address of the kernel parameter `ip=CLIENT:SERVER:GATEWAY:NETMASK:HOSTNAME:DEVICE:…`
  * (nfsroot.rst). The kernel does that itself only with a network driver that is built in, which distribution kernels do
- * not have. Throws INVALID_ARGUMENT unless it names address, mask and device.
+ * not have. Throws INVALID_ARGUMENT unless it names address, mask and device, and INTERNAL when there is no such device.
  */
 export async function setStaticAddress({ os, config }: BootContext): Promise<StepOutcome> {
   if (config.kernelIp === '') return 'already'
   const [address = '', , , mask = '', , device = ''] = config.kernelIp.split(':')
-  if (address === '' || mask === '' || device === '') {
+  const bytes = parseIp(address)
+  const prefixLength = prefixLengthOfMask(mask)
+  if (bytes === undefined || prefixLength === undefined || device === '') {
     throw new AgentError('INVALID_ARGUMENT', `ip=${config.kernelIp}: address, mask or device is missing`)
   }
-  os.network.setInterfaceAddress(device, address, mask)
-  os.network.setInterfaceUp(device)
+  const link = os.network.links().find(({ name }) => name === device)
+  if (link === undefined) throw new AgentError('INTERNAL', `ip=${config.kernelIp}: there is no ${device}`)
+  os.network.replaceAddress({
+    linkIndex: link.index,
+    family: 'ipv4',
+    address,
+    prefixLength,
+    broadcast: broadcastOf(bytes, prefixLength),
+    scope: 0,
+    flags: 0,
+  })
+  os.network.setLink(link.index, { up: true })
   return 'done'
 }

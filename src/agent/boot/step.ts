@@ -4,7 +4,7 @@ import type { AgentConfig } from '../config/settings.ts'
 
 /** What boot steps work with. */
 export interface BootContext {
-  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools'>
+  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools' | 'uevents'>
   readonly config: AgentConfig
   readonly log: Logger
   /** The environment of this process; a step may set a variable. */

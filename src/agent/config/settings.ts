@@ -114,6 +114,22 @@ export const SETTINGS = {
     default: 3000,
     doc: 'How long a device is waited for.',
   }),
+  metadata: setting({
+    commandLine: 'agent.metadata',
+    toml: 'metadata',
+    environment: 'KATA_AGENT_METADATA',
+    type: oneOf('off', 'fw_cfg'),
+    default: 'fw_cfg',
+    doc: 'Where the guest looks for its name and addresses at boot: nowhere, or in QEMU’s firmware configuration ([vm-metadata.md](vm-metadata.md)).',
+  }),
+  metadataInterface: setting({
+    commandLine: 'agent.metadata_interface',
+    toml: 'metadata_interface',
+    environment: 'KATA_AGENT_METADATA_INTERFACE',
+    type: text,
+    default: '',
+    doc: 'The interface that gets them, by its name or MAC address; empty: the only Ethernet, or the first.',
+  }),
   containerPipeSizeBytes: setting({
     commandLine: 'agent.container_pipe_size',
     toml: 'container_pipe_size',

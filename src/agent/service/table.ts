@@ -1,6 +1,6 @@
 import type { AgentServiceDefinition } from '../../gen/agent.ts'
 import { Empty } from '../../gen/google/protobuf/empty.ts'
-import type { GuestHandlers } from '../../handlers/guest/details.ts'
+import type { GuestHandlers } from '../../handlers/guest/guest.ts'
 import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../handlers/storage/storage.ts'
 import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
@@ -64,7 +64,13 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     getDiagnosticData: cancellable(async (request, call) => ({
       data: await sandbox.getDiagnosticData(request, call.signal),
     })),
-    getGuestDetails: cancellable(guest.details),
+    getGuestDetails: cancellable((request, call) => guest.details(request, call.signal)),
+    onlineCPUMem: cancellable(empty(sandbox.onlineCpuMem)),
+    memHotplugByProbe: finishing(empty(guest.memHotplugByProbe)),
+    addSwap: cancellable(empty(guest.addSwap)),
+    addSwapPath: finishing(empty(guest.addSwapPath)),
+    getVolumeStats: cancellable((request, call) => guest.volumeStats(request, call.signal)),
+    resizeVolume: cancellable(empty(guest.resizeVolume)),
 
     updateInterface: unimplemented('UpdateInterface'),
     updateRoutes: unimplemented('UpdateRoutes'),
@@ -76,15 +82,9 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     getMetrics: unimplemented('GetMetrics'),
     memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
     memAgentCompactSet: unimplemented('MemAgentCompactSet'),
-    onlineCPUMem: unimplemented('OnlineCPUMem'),
     reseedRandomDev: unimplemented('ReseedRandomDev'),
-    memHotplugByProbe: unimplemented('MemHotplugByProbe'),
     setGuestDateTime: unimplemented('SetGuestDateTime'),
     copyFile: unimplemented('CopyFile'),
-    addSwap: unimplemented('AddSwap'),
-    addSwapPath: unimplemented('AddSwapPath'),
-    getVolumeStats: unimplemented('GetVolumeStats'),
-    resizeVolume: unimplemented('ResizeVolume'),
     setPolicy: unimplemented('SetPolicy'),
   }
 }

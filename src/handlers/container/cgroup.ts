@@ -2,6 +2,7 @@ import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import { refreshCpuset } from './cpuset.ts'
 import { type OomWatch, watchOom } from './oom-watch.ts'
 import { cgroupFiles } from './stats/cgroup-files.ts'
 import { statsV1 } from './stats/stats-v1.ts'
@@ -22,6 +23,16 @@ export interface Cgroup {
   stats(): Promise<CgroupStats>
   /** Calls `killed` whenever the kernel has killed processes in it for want of memory. Throws when it cannot. */
   watchOom(killed: () => void): Promise<OomWatch>
+  /**
+   * Where below it, such as `/init`, a process is that may have moved itself; '' when it is in the cgroup itself, or
+   * nowhere below. On v1 always '': there a process may join any cgroup, so nobody needs to move away.
+   */
+  innerPathOf(pid: number): Promise<string>
+  /**
+   * Gives it CPUs that came online later than it: `cpus` is what the container was limited to, empty when it was not,
+   * `online` all there are.
+   */
+  refreshCpus(cpus: string, online: string): Promise<void>
   /** Removes it and all below it once its processes, which were killed, have left. Throws when one stays. */
   remove(): Promise<void>
 }
@@ -47,6 +58,15 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
         ? statsV2(cgroupFiles(os.files, () => inHierarchy('')))
         : statsV1(cgroupFiles(os.files, (controller) => inHierarchy(`/${controller}`))),
     watchOom: (killed) => watchOom(os, { folder: inHierarchy(isV2 ? '' : '/memory'), isV2 }, killed),
+    innerPathOf: async (pid) => {
+      const text = isV2 ? await os.files.readText(`/proc/${pid}/cgroup`).catch(() => '') : ''
+      const current = /^0::(.*)$/m.exec(text)?.[1] ?? ''
+      return current.startsWith(`${path}/`) ? current.slice(path.length) : ''
+    },
+    refreshCpus: (cpus, online) => {
+      const hierarchy = `${ROOT}${isV2 ? '' : '/cpuset'}`
+      return refreshCpuset(os.files, { path, hierarchy, isV2, cpus, online })
+    },
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
       const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy)))

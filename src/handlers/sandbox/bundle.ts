@@ -1,5 +1,7 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
+import { emptyFolder } from './empty-folder.ts'
 
 /** Where a container's files are in the guest. */
 export interface Bundle {
@@ -21,12 +23,18 @@ export async function makeBundle(os: Os, bundle: Bundle, held: UndoList): Promis
 }
 
 /**
- * Makes `source` the container's root by a plain bind mount (behaviour spec, section C.1, step 9), unless there is
- * one already: a storage was mounted there.
+ * Makes `source` the container's root by a plain bind mount (behaviour spec, section C.1, step 9). Anything else that is
+ * there was left by an earlier container of the same id, and is taken away: throws when that is not possible, for a
+ * container must not run on the root of another one.
  */
 export async function mountRoot(os: Os, bundle: Bundle, source: string, held: UndoList): Promise<void> {
-  if ((await os.files.lstat(bundle.rootfs)) !== undefined) return
-  await os.files.makeDirectory(bundle.rootfs, 0o755)
-  await os.mounts.mount({ source, target: bundle.rootfs, type: '', flags: ['bind'], data: '' })
+  await emptyFolder(os, bundle.rootfs)
+  try {
+    await os.mounts.mount({ source, target: bundle.rootfs, type: '', flags: ['bind'], data: '' })
+  } catch (error) {
+    throw new AgentError('INTERNAL', `Root.Path: '${source}' cannot be the root: ${messageOf(error)}`, {
+      cause: error,
+    })
+  }
   held.add('root mount', () => os.mounts.unmount(bundle.rootfs, { detach: true }))
 }

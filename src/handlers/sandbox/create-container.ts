@@ -1,8 +1,9 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
+import { cgroupsPath } from '../../oci/cgroups-path.ts'
+import { checkSpec } from '../../oci/check-spec.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
-import { pidNamespaceToJoin } from '../../oci/namespaces.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -15,7 +16,7 @@ import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
 import type { SandboxContext } from './context.ts'
 import { setGuestSysctls } from './guest-sysctls.ts'
 import { connectStdio, launch } from './launch.ts'
-import { recordPidNamespace } from './namespaces.ts'
+import { pinPidNamespace } from './namespaces.ts'
 import type { Sandbox } from './sandbox-slot.ts'
 import { noDeviceHandlers } from './unsupported.ts'
 
@@ -25,8 +26,6 @@ interface Creation {
   readonly request: CreateContainerRequest
   readonly signal: AbortSignal
   readonly sandbox: Sandbox
-  /** True when the sandbox has no other container. */
-  readonly isFirst: boolean
   readonly bundle: Bundle
   /** What only a failed creation takes back. */
   readonly undo: UndoList
@@ -45,16 +44,19 @@ export async function createContainer(
 ): Promise<void> {
   const id = request.containerId
   checkContainerId(id)
-  completeSpec(request.OCI)
+  const complete = completeSpec(request.OCI)
+  checkSpec(complete)
   const sandbox = context.slot.active()
-  const isFirst = context.containers.list().length === 0
-  const container = context.containers.add(id)
+  const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
   const bundle = bundleOf(context.config.sharedRoot, id)
+  sandbox.pidNamespace.begin(id)
+  held.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
-    const parts = await build({ context, request, signal, sandbox, isFirst, bundle, undo, held })
+    const parts = await build({ context, request, signal, sandbox, bundle, undo, held })
     signal.throwIfAborted()
     container.created(parts)
+    sandbox.pidNamespace.made(id, parts.init)
   } catch (error) {
     await undo.run()
     await held.run()
@@ -65,7 +67,7 @@ export async function createContainer(
 
 async function build(creation: Creation): Promise<ContainerParts> {
   const { context, request, signal, bundle, undo, held } = creation
-  const { os, config } = context
+  const { os } = context
   const { root, process } = completeSpec(request.OCI)
   // First, for the host waits for nothing else: without them nothing else is done.
   const hasTerminal = process.Terminal
@@ -75,18 +77,20 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await makeBundle(os, bundle, held)
   await devices.attach(request.devices, request.containerId, signal)
   await attachStorages(creation)
-  const { spec, guestSysctls } = await specFor(creation, isV2)
+  const { spec, guestSysctls, poststart } = await specFor(creation, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
-  await mountRoot(os, bundle, root.Path, held)
+  if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
   await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)
   const init = await createInRuntime(creation, cgroup, { hasTerminal, connections })
   const { sandbox } = creation
-  await recordPidNamespace({ os, folder: config.sandboxNamespaceDir, sandbox, pid: init.pid, undo })
+  if (sandbox.pidNamespace.begin(request.containerId)) {
+    await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, undo: held })
+  }
   await devices.shareMounts(request.sharedMounts, request.containerId, signal)
   const processes = new ProcessTable(request.containerId, init)
-  return { init, spec: stored, processes, cgroup, release: () => held.run() }
+  return { init, spec: stored, poststart, processes, cgroup, release: () => held.run() }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
@@ -95,14 +99,16 @@ async function attachStorages({ context, request, signal, held }: Creation): Pro
 }
 
 async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec> {
-  const { context, request, sandbox, isFirst, bundle } = creation
-  const wanted = request.sandboxPidns
-  const pid = pidNamespaceToJoin({ wanted, recorded: sandbox.pidNamespace, isFirst })
+  const { context, request, signal, sandbox, bundle } = creation
+  const pid = request.sandboxPidns
+    ? await sandbox.pidNamespace.joinedBy(request.containerId, signal)
+    : undefined
   return containerSpec(request.OCI, {
     containerId: request.containerId,
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
     deviceModes: await deviceModes(context, request.OCI),
+    hooks: sandbox.guestHooks,
     nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
   })
 }
@@ -126,6 +132,7 @@ async function createInRuntime(
   const { context, request, signal, bundle, undo } = creation
   const { runtime } = context
   const id = request.containerId
+  const program = request.OCI?.Process?.Args[0] ?? ''
   // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   undo.add('runtime', async () => {
     await cgroup.killAll()
@@ -135,6 +142,6 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, streams: theirs }, signal),
+    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
   })
 }

@@ -32,23 +32,16 @@ export async function pinNamespaces(options: {
 }
 
 /**
- * Makes the pid namespace of process `pid` the one that later containers may share, if it is the first. Pinned by a
- * mount, because the number in its /proc path may come to mean another process.
+ * Pins the pid namespace of process `pid` as the file `target`, by a mount: the number in its /proc path may come to
+ * mean another process.
  */
-export async function recordPidNamespace(options: {
+export async function pinPidNamespace(options: {
   readonly os: Os
-  readonly folder: string
-  readonly sandbox: Sandbox
+  readonly target: string
   readonly pid: number
   readonly undo: UndoList
 }): Promise<void> {
-  const { os, folder, sandbox, pid, undo } = options
-  if (sandbox.pidNamespace !== undefined) return
-  const target = `${folder}/pid`
-  sandbox.pidNamespace = target
-  undo.add('pid namespace', () => {
-    sandbox.pidNamespace = undefined
-  })
+  const { os, target, pid, undo } = options
   await os.files.write(target, '')
   undo.add('pid namespace file', () => os.files.removeFile(target))
   const source = `/proc/${pid}/ns/pid`

@@ -6,10 +6,11 @@ import type { OciRuntime } from '../container/oci-runtime.ts'
 import { bundleOf } from './bundle.ts'
 import type { SandboxConfig } from './dependencies.ts'
 import { emptyFolder } from './empty-folder.ts'
+import { clearResolvConf } from './resolv-conf.ts'
 
 /**
  * Takes away what an agent that died has left: containers, which nobody can talk to any more, their mounts and
- * bundles, and the sandbox's namespaces. Does what it can, logs what it cannot, and never rejects.
+ * bundles, and the sandbox's namespaces and resolver configuration. Does what it can, logs what it cannot, and never rejects.
  */
 export async function clearPredecessor(options: {
   readonly os: Os
@@ -29,6 +30,8 @@ export async function clearPredecessor(options: {
   const ids: string[] = []
   await attempt('containers', async () => void ids.push(...(await runtime.list())))
   for (const id of ids) await clearContainer(options, id, attempt)
+  // Before the file it shows is removed, by which it is known.
+  await attempt('resolv.conf', () => clearResolvConf(os, config.sharedRoot))
   for (const folder of [config.sharedRoot, config.sandboxNamespaceDir]) {
     await attempt(folder, () => emptyFolder(os, folder))
   }

@@ -17,12 +17,34 @@ export async function setResolvConf(
   if (lines.length === 0) return
   const present = await os.files.stat(RESOLV_CONF)
   if (present === undefined || present.kind === 'directory') return
-  const source = `${sharedRoot}/sandbox/resolv.conf`
-  await os.files.makeDirectories(`${sharedRoot}/sandbox`)
+  const source = fileBelow(sharedRoot)
+  await os.files.makeDirectories(dirname(source))
   await os.files.write(source, lines.join('\n'), { mode: 0o644 })
   const target = await linkedFile(os.files, RESOLV_CONF)
   await os.mounts.mount({ source, target, type: '', flags: ['bind'], data: '' })
   undo.add('resolv.conf', () => os.mounts.unmount(target, { detach: true }))
+}
+
+/**
+ * Takes away the mounts that an agent which died has left on the guest's resolver configuration: those that show the
+ * file below `sharedRoot`, which must still be there. The configuration of the guest itself is left alone.
+ */
+export async function clearResolvConf(os: Os, sharedRoot: string): Promise<void> {
+  const target = await linkedFile(os.files, RESOLV_CONF)
+  while (await isSameFile(os.files, target, fileBelow(sharedRoot))) {
+    await os.mounts.unmount(target, { detach: true })
+  }
+}
+
+function fileBelow(sharedRoot: string): string {
+  return `${sharedRoot}/sandbox/resolv.conf`
+}
+
+/** A bind mount of a file is that file, by its numbers. */
+async function isSameFile(files: Files, path: string, other: string): Promise<boolean> {
+  const [one, two] = [await files.stat(path), await files.stat(other)]
+  if (one === undefined || two === undefined) return false
+  return one.device === two.device && one.inode === two.inode
 }
 
 /** The file at the end of the links that `path` may be: a mount follows them, an unmount does not. */

@@ -1,13 +1,17 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
+import type { GuestHooks } from '../../oci/hooks.ts'
+import type { SharedPidNamespace } from './shared-pid-namespace.ts'
 
 /** What CreateSandbox has set up for the containers. */
 export interface Sandbox {
   readonly id: string
   /** Paths of the namespaces that its containers join. */
   readonly namespaces: { readonly ipc: string; readonly uts: string }
-  /** Path of the pid namespace of its first container, once there was one. */
-  pidNamespace: string | undefined
+  /** The pid namespace that containers may share. */
+  readonly pidNamespace: SharedPidNamespace
+  /** Hooks of the guest, for every container. */
+  readonly guestHooks: GuestHooks
   /** Takes all of it away again. */
   readonly setUp: UndoList
 }

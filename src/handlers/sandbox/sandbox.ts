@@ -7,6 +7,7 @@ import type {
   ExecProcessRequest,
   GetDiagnosticDataRequest,
   GetOOMEventRequest,
+  OnlineCPUMemRequest,
   PauseContainerRequest,
   ReadStreamRequest,
   RemoveContainerRequest,
@@ -31,6 +32,7 @@ import { destroySandbox } from './destroy-sandbox.ts'
 import { execProcess } from './exec-process.ts'
 import { getDiagnosticData } from './get-diagnostic-data.ts'
 import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
+import { onlineCpuMem } from './online-cpu-mem.ts'
 import { OomEvents } from './oom-events.ts'
 import { pauseContainer, resumeContainer } from './pause-container.ts'
 import { clearPredecessor } from './predecessor.ts'
@@ -53,7 +55,7 @@ import { updateContainer } from './update-container.ts'
 
 /**
  * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9 to
- * C.16, C.25, C.26, C.33). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
+ * C.16, C.25 to C.27, C.33). Each takes the request and the call's signal, and throws `AgentError`s with the codes of
  * section B.5. When the signal fires, waits and reads end, creations undo themselves; start, signal, pause,
  * resume, update, remove and destroy run to their end without the caller.
  */
@@ -83,6 +85,8 @@ export interface SandboxHandlers {
   readStderr(request: ReadStreamRequest, signal: AbortSignal): Promise<Uint8Array>
   closeStdin(request: CloseStdinRequest, signal: AbortSignal): Promise<void>
   ttyWinResize(request: TtyWinResizeRequest, signal: AbortSignal): Promise<void>
+  /** Brings CPUs and memory online that were plugged in, and lets the containers have them. */
+  onlineCpuMem(request: OnlineCPUMemRequest, signal: AbortSignal): Promise<void>
   /**
    * For an agent that took over from a dead one: kills and removes what that one left, and logs one line. Does
    * nothing otherwise. Never rejects; CreateSandbox waits for it.
@@ -119,6 +123,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     getOomEvent: onContainer(getOomEvent),
     getDiagnosticData: onContainer(getDiagnosticData),
     removeStaleShareMounts: (request, signal) => removeStaleShareMounts(context, request, signal),
+    onlineCpuMem: (request, signal) => onlineCpuMem(context, request, signal),
     pauseContainer: onContainer(pauseContainer),
     resumeContainer: onContainer(resumeContainer),
     execProcess: onContainer(execProcess),

@@ -31,8 +31,8 @@ export class StorageClaims {
 
   /**
    * Claims a mount point. While another call attaches or detaches it, this one waits for the outcome; when that
-   * attaching failed, this one tries by itself. Tells whether this claim made it. Throws what attaching threw or
-   * `signal` is aborted with; no claim is left then.
+   * attaching failed, this one tries by itself. Tells whether this claim made it. Throws what attaching threw, what
+   * taking away an earlier storage threw, or what `signal` is aborted with; no claim is left then.
    */
   async claim(claim: Claim, signal: AbortSignal): Promise<'made' | 'joined'> {
     for (;;) {
@@ -43,6 +43,9 @@ export class StorageClaims {
         entry.claims += 1
         entry.shared ||= claim.shared
         return 'joined'
+      } else if (entry?.attachment !== undefined && !stays(entry, entry.attachment)) {
+        // It could not be taken away, and may be another storage than the one asked for.
+        await this.#detach(entry, entry.attachment)
       } else {
         return this.#attach(claim, entry?.attachment)
       }
@@ -64,8 +67,13 @@ export class StorageClaims {
     }
     entry.claims -= 1
     if (entry.claims > 0) return
-    const stays = entry.shared || entry.attachment.keep
-    if (!stays || options.newlyMade) await this.#detach(entry, entry.attachment)
+    if (!stays(entry, entry.attachment) || options.newlyMade) await this.#detach(entry, entry.attachment)
+  }
+
+  /** Whether somebody uses a mount point at or below `folder`. */
+  isUsed(folder: string): boolean {
+    const isWithin = (path: string) => path === folder || path.startsWith(`${folder}/`)
+    return [...this.#entries].some(([mountPoint, { claims }]) => claims > 0 && isWithin(mountPoint))
   }
 
   /** The first claim; `left` is what nobody has used for a while. */
@@ -79,6 +87,7 @@ export class StorageClaims {
     try {
       // Somebody may have cleaned up below the root meanwhile.
       const usable = left !== undefined && (await isThere(this.#os, left))
+      if (!usable) await left?.release?.()
       entry.attachment = usable ? left : await attach()
       return usable ? 'joined' : 'made'
     } catch (error) {
@@ -102,4 +111,9 @@ export class StorageClaims {
       done.resolve()
     }
   }
+}
+
+/** What stays on purpose although nobody claims it. */
+function stays({ shared }: Entry, { keep }: Attachment): boolean {
+  return shared || keep
 }

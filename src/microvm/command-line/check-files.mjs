@@ -7,6 +7,9 @@ import { UsageError } from './parse.mjs'
  */
 export function checkFiles(options) {
   if (options.image !== undefined) checkImage(options.image)
+  if (options.metadata !== undefined && !statSync(options.metadata, { throwIfNoEntry: false })?.isFile()) {
+    throw new UsageError(`--metadata ${options.metadata}: no such file`)
+  }
   if (options.rootfs !== undefined && !existsSync(splitTag(options.rootfs).path)) {
     throw new UsageError(`--rootfs ${options.rootfs}: no such file or directory`)
   }

@@ -42,6 +42,8 @@ The microVM:
   --kernel SUITE         Debian's kernel of bookworm (6.1, default) or trixie (6.12)
   --form FORM            the guest's own root: disk (default) or initrd (all of it in memory)
   --image FILE           the guest's own root from a raw ext4 or erofs image FILE instead (it stays unchanged)
+  --metadata FILE        tell the guest its name and addresses (YAML or JSON: name, network_config), and give it a
+                         network card on QEMU's user network whose other end is peer_ip
   --append TEXT          add to the kernel command line (repeatable)
 
 What is shown, on stderr:

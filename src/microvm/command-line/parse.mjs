@@ -7,6 +7,7 @@ import { MICROVM_HELP, RUN_HELP } from './help.mjs'
  * @property {boolean} tty the container's process gets a terminal
  * @property {string | undefined} rootfs directory, tar or OCI layout of the container's root
  * @property {string | undefined} image raw image of the guest's own root
+ * @property {string | undefined} metadata YAML or JSON file of what the guest is told about itself
  * @property {number | undefined} memoryMib
  * @property {number} cpus
  * @property {'bookworm' | 'trixie'} kernel
@@ -84,6 +85,7 @@ function defaults() {
     tty: false,
     rootfs: undefined,
     image: undefined,
+    metadata: undefined,
     memoryMib: undefined,
     cpus: 2,
     kernel: 'bookworm',
@@ -126,6 +128,9 @@ const VALUES = {
   },
   '--image': (options, value) => {
     options.image = value
+  },
+  '--metadata': (options, value) => {
+    options.metadata = value
   },
   '--memory': (options, value, flag) => {
     options.memoryMib = wholeNumber(flag, value, 128, 1 << 20)

@@ -14,6 +14,8 @@ import { openRoot, packRoot } from './container-root.ts'
 import { agentOf, rootPathOf } from './container-session.ts'
 import { containerSpec } from './container-spec.ts'
 import type { Interruptions } from './interruptions.ts'
+import { metadataParts } from './metadata-parts.ts'
+import { readMetadata } from './read-metadata.ts'
 import type { Reporter } from './reporter.ts'
 import { runContainer, type Stdio } from './run-container.ts'
 import { terminalSize } from './terminal.ts'
@@ -54,9 +56,13 @@ async function prepare(
   folder: string,
   { interruptions: { signal }, reporter }: RunHost,
 ): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
+  const told =
+    options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
   const boot = await bootFiles(options, reporter.progress)
-  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, append } = options
-  const common = { boot, machine, memoryMib, cpus, append }
+  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus } = options
+  // What the command line says comes last, and so wins.
+  const append = [...(told?.append ?? []), ...options.append]
+  const common = { boot, machine, memoryMib, cpus, append, ...(told && { extra: told.extra }) }
   if (options.rootfs === undefined) {
     const containerRoot = await ensureContainerRoot(reporter.progress)
     return { parts: { ...common, containerRoot }, what: whatToRun(options, undefined) }

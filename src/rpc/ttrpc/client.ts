@@ -10,13 +10,21 @@ import {
   FrameType,
   MAX_FRAME_PAYLOAD_BYTES,
 } from './frame.ts'
-import { decodeResponse, encodeRequestFrame, type TtrpcResponse, timeoutNanoOf } from './messages.ts'
+import {
+  decodeResponse,
+  encodeRequestFrame,
+  type RequestMetadata,
+  type TtrpcResponse,
+  timeoutNanoOf,
+} from './messages.ts'
 
 export interface CallOptions {
   /** How long the call may take; told to the server, and enforced here as well. None by default. */
   readonly timeoutMs?: number | undefined
   /** Ends this call alone: it rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined
+  /** Sent along with the request; the agent leaves it aside. */
+  readonly metadata?: RequestMetadata | undefined
 }
 
 /** The client's side of one ttRPC connection. */
@@ -79,12 +87,8 @@ class ClientConnection implements TtrpcClient {
     options.signal?.throwIfAborted()
     if (this.#loss !== undefined) throw this.#loss
     const streamId = this.#takeStreamId()
-    const frame = encodeRequestFrame(streamId, {
-      service,
-      method,
-      payload,
-      timeoutNano: timeoutNanoOf(options.timeoutMs),
-    })
+    const timeoutNano = timeoutNanoOf(options.timeoutMs)
+    const frame = encodeRequestFrame(streamId, { service, method, payload, timeoutNano }, options.metadata)
     const frameBytes = frame.length - FRAME_HEADER_BYTES
     if (frameBytes > MAX_FRAME_PAYLOAD_BYTES) throw tooLarge('request', frameBytes)
     const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()

@@ -2,8 +2,8 @@ import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
-// The messages ttRPC itself adds around a call (behaviour spec, B.2). Unknown fields, and the metadata of a request
-// (field 5), are skipped.
+// The messages ttRPC itself adds around a call (behaviour spec, B.2). What is decoded skips unknown fields, and the
+// metadata of a request (field 5).
 
 /** The request message: which method, its encoded argument, and how long it may take. */
 export interface TtrpcRequest {
@@ -13,6 +13,9 @@ export interface TtrpcRequest {
   /** 0 means no limit. */
   readonly timeoutNano: bigint
 }
+
+/** Pairs that a caller adds to a request, such as W3C's `traceparent`. */
+export type RequestMetadata = Readonly<Record<string, string>>
 
 /** The response message: the encoded result if `code` is 0, else a numeric status code and what went wrong. */
 export interface TtrpcResponse {
@@ -42,12 +45,22 @@ export function decodeRequest(bytes: Uint8Array): TtrpcRequest {
 }
 
 /** The whole frame of a request. */
-export function encodeRequestFrame(streamId: number, request: TtrpcRequest): Buffer {
+export function encodeRequestFrame(
+  streamId: number,
+  request: TtrpcRequest,
+  metadata: RequestMetadata = {},
+): Buffer {
   const writer = new BinaryWriter()
   writer.tag(1, WireType.LengthDelimited).string(request.service)
   writer.tag(2, WireType.LengthDelimited).string(request.method)
   if (request.payload.length > 0) writer.tag(3, WireType.LengthDelimited).bytes(request.payload)
   if (request.timeoutNano !== 0n) writer.tag(4, WireType.Varint).int64(request.timeoutNano)
+  for (const [key, value] of Object.entries(metadata)) {
+    writer.tag(5, WireType.LengthDelimited).fork()
+    writer.tag(1, WireType.LengthDelimited).string(key)
+    writer.tag(2, WireType.LengthDelimited).string(value)
+    writer.join()
+  }
   return frameOf(streamId, FrameType.request, writer.finish())
 }
 

@@ -13,10 +13,10 @@ describe('boot', () => {
     expect(await os.files.readLink('/dev/stdin')).toBe('/proc/self/fd/0')
     expect(os.system).toMatchObject({ hostname: 'guest', openFileLimit: 1_048_576, umask: 0o022 })
     expect(await os.files.readText('/proc/self/oom_score_adj')).toBe('-997')
-    expect(os.network.interfaces.get('lo')).toBe(true)
+    expect(os.network.link('lo').up).toBe(true)
     expect(environment.PATH).toBe('/bin:/sbin:/usr/bin:/usr/sbin')
     expect(os.tools.calls.map(({ argv }) => argv.join(' '))).toEqual([
-      '/sbin/modprobe -a virtio_pci virtio_blk virtio_net',
+      '/sbin/modprobe -a virtio_pci virtio_blk virtio_net qemu_fw_cfg',
     ])
   })
 
@@ -29,9 +29,9 @@ describe('boot', () => {
       'mounts: done',
       'device links: done',
       'cgroups: done',
-      'hostname: done',
       'loopback: done',
       'device drivers: done',
+      'identity: done',
     ])
     for (const { ms } of steps) expect(ms).toMatch(/^\d+\.\d$/)
   })
@@ -47,14 +47,15 @@ describe('boot', () => {
     expect(os.mounts.requests).toEqual([])
     expect(os.tools.calls).toHaveLength(1)
     expect(os.system.openFileLimit).toBe(1_048_576)
-    expect(lines.map(({ fields }) => `${fields.step}: ${fields.outcome}`)).toEqual([
+    const steps = lines.filter(({ message }) => message === 'boot step').map(({ fields }) => fields)
+    expect(steps.map(({ step, outcome }) => `${step}: ${outcome}`)).toEqual([
       'own process: done',
       'mounts: already',
       'device links: already',
       'cgroups: already',
-      'hostname: already',
       'loopback: already',
       'device drivers: already',
+      'identity: already',
     ])
   })
 
@@ -82,9 +83,8 @@ async function asTheKernelShowsIt(
   write: (path: string, data: string) => Promise<void>,
   makeDirectories: (path: string) => Promise<void>,
 ): Promise<void> {
-  await write('/sys/class/net/lo/flags', '0x9\n')
   await write('/proc/sys/kernel/hostname', 'guest\n')
   await write('/sys/fs/cgroup/cgroup.subtree_control', 'cpuset cpu memory pids\n')
-  for (const module of ['virtio_pci', 'virtio_blk', 'virtio_net'])
+  for (const module of ['virtio_pci', 'virtio_blk', 'virtio_net', 'qemu_fw_cfg'])
     await makeDirectories(`/sys/module/${module}`)
 }

@@ -1,12 +1,12 @@
 import { defaultConfig } from '../../../src/agent/config/load-config.ts'
 import type { AgentConfig } from '../../../src/agent/config/settings.ts'
-import { type LogFields, type Logger, silentLogger } from '../../../src/base/log.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { recordingLog } from '../../fakes/recording-log.ts'
 
 /** A guest as vminit leaves it, and what a boot step gets in it. */
 export async function bareGuest(config: Partial<AgentConfig> = {}) {
   const os = new FakeOs()
-  const lines: { readonly message: string; readonly fields: LogFields }[] = []
+  const { lines, log } = recordingLog()
   for (const [target, type] of [
     ['/proc', 'proc'],
     ['/sys', 'sysfs'],
@@ -21,7 +21,6 @@ export async function bareGuest(config: Partial<AgentConfig> = {}) {
     '/proc/sys/kernel/hostname': '(none)\n',
     '/proc/self/oom_score_adj': '0\n',
     '/etc/hostname': 'guest\n',
-    '/sys/class/net/lo/flags': '0x8\n',
     '/sys/fs/cgroup/cgroup.controllers': 'cpuset cpu memory pids\n',
     '/sys/fs/cgroup/cgroup.subtree_control': '\n',
     '/dev/ptmx': '',
@@ -30,13 +29,6 @@ export async function bareGuest(config: Partial<AgentConfig> = {}) {
   await os.files.makeDirectories('/sys/bus/pci/devices/0000:00:00.0')
   os.tools.script(() => ({}))
   const environment: Record<string, string | undefined> = { PATH: '/usr/bin' }
-  const context = { os, config: { ...defaultConfig(), ...config }, log: recording(lines), environment }
+  const context = { os, config: { ...defaultConfig(), ...config }, log, environment }
   return { os, context, lines, environment }
-}
-
-function recording(lines: { readonly message: string; readonly fields: LogFields }[]): Logger {
-  const log = (_level: string, message: string, fields: LogFields = {}) =>
-    void lines.push({ message, fields })
-  const at = (message: string, fields?: LogFields) => log('', message, fields)
-  return { ...silentLogger(), log, info: at, warn: at, error: at, critical: at }
 }

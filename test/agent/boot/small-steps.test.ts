@@ -35,24 +35,45 @@ describe('setHostname', () => {
   ])('takes the first word of %j', async (content, hostname) => {
     const { os, context } = await bareGuest()
     await os.files.write('/etc/hostname', content)
-    await setHostname(context)
+    await setHostname(context, undefined)
     expect(os.system.hostname).toBe(hostname)
   })
 
   it('is localhost without /etc/hostname', async () => {
     const { os, context } = await bareGuest()
     await os.files.removeFile('/etc/hostname')
-    await setHostname(context)
+    await setHostname(context, undefined)
     expect(os.system.hostname).toBe('localhost')
   })
+
+  it('is what the host says', async () => {
+    const { os, context, lines } = await bareGuest()
+    await setHostname(context, 'vm1')
+    expect(os.system.hostname).toBe('vm1')
+    expect(lines).toEqual([])
+  })
+
+  it.each(['-vm1', 'vm1.example', 'a'.repeat(64), 'vm 1', '\ufffdm1'])(
+    'is not %j, which the host says and is no label',
+    async (name) => {
+      const { os, context, lines } = await bareGuest()
+      await setHostname(context, name)
+      expect(os.system.hostname).toBe('guest')
+      expect(lines).toEqual([
+        { level: 'warn', message: 'the name in the VM metadata is no host name', fields: { name } },
+      ])
+    },
+  )
 
   it('only logs a failure', async () => {
     const { os, context, lines } = await bareGuest()
     os.system.setHostname = () => {
       throw new Error('sethostname: EPERM')
     }
-    await expect(setHostname(context)).resolves.toBe('already')
-    expect(lines).toEqual([{ message: 'hostname not set', fields: { error: 'sethostname: EPERM' } }])
+    await expect(setHostname(context, undefined)).resolves.toBe('already')
+    expect(lines).toEqual([
+      { level: 'warn', message: 'hostname not set', fields: { error: 'sethostname: EPERM' } },
+    ])
   })
 })
 
@@ -62,7 +83,19 @@ describe('loadDeviceDrivers', () => {
     await os.files.makeDirectories('/sys/module/virtio_pci')
     await os.files.makeDirectories('/sys/module/virtio_blk')
     await loadDeviceDrivers(context)
-    expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/sbin/modprobe', '-a', 'virtio_net']])
+    expect(os.tools.calls.map(({ argv }) => argv)).toEqual([
+      ['/sbin/modprobe', '-a', 'virtio_net', 'qemu_fw_cfg'],
+    ])
+  })
+
+  it.each([
+    ['metadata is not looked for', { metadata: 'off' }, []],
+    ['it is built into the kernel', {}, ['/sys/firmware/qemu_fw_cfg']],
+  ] as const)('leaves the driver of the firmware alone when %s', async (_, config, folders) => {
+    const { os, context } = await bareGuest(config)
+    for (const folder of folders) await os.files.makeDirectories(folder)
+    await loadDeviceDrivers(context)
+    expect(os.tools.calls[0]?.argv).not.toContain('qemu_fw_cfg')
   })
 
   it('loads the driver of virtio-mmio where the machine has such devices', async () => {
@@ -107,24 +140,34 @@ describe('prepareTransport', () => {
       serverAddress: 'tcp://0.0.0.0:1024',
       kernelIp: '10.0.2.15::10.0.2.2:255.255.255.0::eth0:off',
     })
-    os.network.interfaces.set('eth0', false)
+    os.network.addLink({ name: 'eth0' })
     await prepareTransport(context, true)
     expect(os.tools.calls.map(({ argv }) => argv.join(' '))).toEqual([
       '/sbin/modprobe -a virtio_pci virtio_net',
     ])
-    expect(os.network.addresses.get('eth0')).toBe('10.0.2.15/255.255.255.0')
-    expect(os.network.interfaces.get('eth0')).toBe(true)
+    expect(os.network.addresses()).toMatchObject([
+      { address: '10.0.2.15', prefixLength: 24, broadcast: '10.0.2.255' },
+    ])
+    expect(os.network.link('eth0').up).toBe(true)
   })
 
   it('leaves the network to others when there is no ip=', async () => {
     const { os, context } = await bareGuest({ serverAddress: 'tcp://0.0.0.0:1024' })
     await prepareTransport(context, true)
-    expect(os.network.addresses.size).toBe(0)
+    expect(os.network.changes).toEqual([])
   })
 
   it.each(['dhcp', '10.0.2.15:::255.255.255.0::', '::::::eth0'])('refuses ip=%s', async (kernelIp) => {
     const preparing = loaded({ serverAddress: 'tcp://0.0.0.0:1024', kernelIp })
     await expect(preparing).rejects.toThrow(`ip=${kernelIp}: address, mask or device is missing`)
+  })
+
+  it('names the device of ip= that is not there', async () => {
+    const preparing = loaded({
+      serverAddress: 'tcp://0.0.0.0:1024',
+      kernelIp: '10.0.2.15:::255.255.255.0::eth9',
+    })
+    await expect(preparing).rejects.toThrow('there is no eth9')
   })
 
   it('loads nothing for a unix socket', async () => {

@@ -7,7 +7,8 @@ import {
   ServerReflectionResponse,
 } from '../../../src/gen/grpc/reflection/v1/reflection.ts'
 import { echo, tableOf } from '../../rpc/fake-methods.ts'
-import { type GrpcClient, type RunningTransport, runTransport } from './running-transport.ts'
+import type { GrpcClient } from '../../rpc/grpc-client.ts'
+import { type RunningTransport, runTransport } from './running-transport.ts'
 
 const V1 = 'grpc.reflection.v1.ServerReflection'
 const V1_ALPHA = 'grpc.reflection.v1alpha.ServerReflection'

@@ -3,13 +3,13 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Client, credentials, type ServiceError } from '@grpc/grpc-js'
 import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { ListenAddress, VsockAddress } from '../../../src/os/sockets.ts'
 import type { MethodTable } from '../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type FakeTimer, fakeTimer } from '../../rpc/fake-timer.ts'
+import { type GrpcClient, grpcClient } from '../../rpc/grpc-client.ts'
 import { nodeSockets } from './node-sockets.ts'
 
 /** A transport on a unix socket of its own, with a clock that stands still. */
@@ -24,16 +24,6 @@ export interface RunningTransport {
   dialTtrpc(): Promise<TtrpcClient>
   dialGrpc(): GrpcClient
   close(): Promise<void>
-}
-
-/** Unary calls with encoded messages. */
-export interface GrpcClient {
-  readonly client: Client
-  call(
-    name: string,
-    payload: Uint8Array,
-    options?: { readonly deadline?: number; readonly signal?: AbortSignal },
-  ): Promise<Buffer>
 }
 
 export async function runTransport(
@@ -86,32 +76,5 @@ export async function runTransport(
       await transport.stop()
       await rm(folder, { recursive: true })
     },
-  }
-}
-
-function grpcClient(path: string): GrpcClient {
-  const unlimited = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 }
-  // A channel of its own, or else grpc-js shares connections between clients of one address.
-  const client = new Client(`unix:${path}`, credentials.createInsecure(), {
-    ...unlimited,
-    'grpc.use_local_subchannel_pool': 1,
-  })
-  return {
-    client,
-    call: (name, payload, { deadline, signal } = {}) =>
-      new Promise((resolve, reject) => {
-        const call = client.makeUnaryRequest(
-          `/${name}`,
-          (bytes: Uint8Array) => Buffer.from(bytes),
-          (bytes: Buffer) => bytes,
-          payload,
-          deadline === undefined ? {} : { deadline },
-          (error: ServiceError | null, response?: Buffer) => {
-            if (error === null && response !== undefined) resolve(response)
-            else reject(error)
-          },
-        )
-        signal?.addEventListener('abort', () => call.cancel())
-      }),
   }
 }

@@ -7,7 +7,8 @@ import {
   HealthListResponse,
 } from '../../../src/gen/grpc/health/v1/health.ts'
 import { echo, tableOf } from '../../rpc/fake-methods.ts'
-import { type GrpcClient, type RunningTransport, runTransport } from './running-transport.ts'
+import type { GrpcClient } from '../../rpc/grpc-client.ts'
+import { type RunningTransport, runTransport } from './running-transport.ts'
 
 const SERVING = 1
 const SERVICE_UNKNOWN = 3

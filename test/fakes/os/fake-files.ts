@@ -20,6 +20,8 @@ export class FakeFiles implements Files {
   readonly #nodes = new Map<string, Node>()
   readonly #mounts: FakeMounts
   #lastInode = 1n
+  /** What the kernel does about a write, after it; when it throws, the write has failed. */
+  onWrite: (path: string, data: string) => void | Promise<void> = () => {}
 
   constructor(mounts: FakeMounts) {
     this.#mounts = mounts
@@ -71,7 +73,14 @@ export class FakeFiles implements Files {
     const place = this.#follow(path)
     const node = this.#nodes.get(place) ?? this.#create('write', place, this.#node('file', mode))
     if (node.kind === 'directory') throw kernelError('write', path, 'EISDIR')
+    const before = node.data
     node.data = Buffer.from(data)
+    try {
+      await this.onWrite(place, node.data.toString())
+    } catch (error) {
+      node.data = before
+      throw error
+    }
   }
 
   async makeDirectories(path: string, mode = 0o777): Promise<void> {
@@ -192,10 +201,18 @@ export class FakeFiles implements Files {
   #follow(path: string, depth = 0): string {
     const place = this.#place(path)
     const node = this.#nodes.get(place)
-    if (node?.kind !== 'symlink') return place
+    if (node?.kind !== 'symlink') return this.#shownAt(place)
     if (depth === 40) throw kernelError('resolve', path, 'ELOOP')
     const target = node.target.startsWith('/') ? node.target : join(dirname(place), node.target)
     return this.#follow(target, depth + 1)
+  }
+
+  /** The file that a bind mount shows there, or what is there itself. */
+  #shownAt(place: string): string {
+    const { source = place, options = '' } =
+      this.#mounts.entries.findLast(({ mountPoint }) => mountPoint === place) ?? {}
+    const isFile = options.split(',').includes('bind') && this.#nodes.get(source)?.kind === 'file'
+    return isFile ? source : place
   }
 
   /** Everything below a directory, the deepest first. */

@@ -3,7 +3,7 @@ import type { MountEntry, Mounts } from '../../../src/os/os.ts'
 
 type MountRequest = Parameters<Mounts['mount']>[0]
 
-/** A mount table. Mounts do not hide what is below them in {@link FakeFiles}. */
+/** A mount table. Mounts do not hide what is below them in {@link FakeFiles}, but for a file bound over a file. */
 export class FakeMounts implements Mounts {
   readonly entries: MountEntry[] = []
   /** Every mount(2) that succeeded, remounts and propagation changes included. */

@@ -6,9 +6,11 @@ import { FakeExits, FakeSupervisor } from './fake-exits.ts'
 import { FakeFiles } from './fake-files.ts'
 import { FakeHostSockets } from './fake-host-sockets.ts'
 import { FakeMounts } from './fake-mounts.ts'
+import { FakeNetwork } from './fake-network.ts'
 import { FakeStreams } from './fake-streams.ts'
-import { FakeNetwork, FakeSystem, FakeUevents } from './fake-system.ts'
+import { FakeSystem, FakeUevents } from './fake-system.ts'
 import { FakeTools } from './fake-tools.ts'
+import { FakeVolumes } from './fake-volumes.ts'
 
 /** A machine in memory: it behaves as the kernel does, and shows the test what was done to it. */
 export class FakeOs implements Os {
@@ -25,5 +27,6 @@ export class FakeOs implements Os {
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()
+  readonly volumes = new FakeVolumes()
   readonly cgroupEvents = new FakeCgroupEvents(this.files)
 }

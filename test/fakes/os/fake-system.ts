@@ -1,5 +1,5 @@
 import { kernelError } from '../../../src/os/errors.ts'
-import type { HandledSignal, Network, System, UeventListener, Uevents } from '../../../src/os/os.ts'
+import type { HandledSignal, System, UeventListener, Uevents } from '../../../src/os/os.ts'
 
 /** Processes that live as long as they are in {@link processes}. */
 export class FakeSystem implements System {
@@ -46,22 +46,6 @@ export class FakeSystem implements System {
     const handlers = this.#handlers.get(signal) ?? new Set()
     if (handlers.size === 0) this.endedBy = signal
     for (const handler of handlers) handler()
-  }
-}
-
-/** Interfaces by name, and whether they are up. */
-export class FakeNetwork implements Network {
-  readonly interfaces = new Map<string, boolean>([['lo', false]])
-  readonly addresses = new Map<string, string>()
-
-  setInterfaceUp(name: string): void {
-    if (!this.interfaces.has(name)) throw kernelError('bring up', name, 'ENODEV')
-    this.interfaces.set(name, true)
-  }
-
-  setInterfaceAddress(name: string, address: string, mask: string): void {
-    if (!this.interfaces.has(name)) throw kernelError('set the address', name, 'ENODEV')
-    this.addresses.set(name, `${address}/${mask}`)
   }
 }
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { silentLogger } from '../../../src/base/log.ts'
 import { cancelled } from '../../../src/base/signals.ts'
-import { createGuestHandlers } from '../../../src/handlers/guest/details.ts'
+import { guestDetails } from '../../../src/handlers/guest/details.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
 
 const BLOCK_SIZE = '/sys/devices/system/memory/block_size_bytes'
@@ -59,11 +59,8 @@ describe('GetGuestDetails', () => {
 
   describe('supportsSeccomp', () => {
     it('asks the runtime once', async () => {
-      const handlers = guest()
-      await Promise.all([
-        handlers.details(ASK_NOTHING, { signal: noSignal }),
-        handlers.details(ASK_NOTHING, { signal: noSignal }),
-      ])
+      const ask = guest()
+      await Promise.all([ask(ASK_NOTHING, noSignal), ask(ASK_NOTHING, noSignal)])
       expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/usr/sbin/runc', 'features']])
     })
 
@@ -94,14 +91,14 @@ describe('GetGuestDetails', () => {
     it('is waited for no longer than the caller waits', async () => {
       os.tools.script(() => new Promise(() => {}))
       const call = new AbortController()
-      const asked = guest().details(ASK_NOTHING, { signal: call.signal })
+      const asked = guest()(ASK_NOTHING, call.signal)
       call.abort(cancelled())
       await expect(asked).rejects.toMatchObject({ code: 'CANCELLED' })
     })
   })
 
   function guest() {
-    return createGuestHandlers({
+    return guestDetails({
       os,
       log: silentLogger(),
       runtime: { binary: '/usr/sbin/runc' },
@@ -112,7 +109,7 @@ describe('GetGuestDetails', () => {
   }
 
   function details(request: typeof ASK_ALL) {
-    return guest().details(request, { signal: noSignal })
+    return guest()(request, noSignal)
   }
 
   async function seccomp() {

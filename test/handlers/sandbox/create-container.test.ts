@@ -38,9 +38,27 @@ describe('CreateContainer', () => {
 
   it('uses a root that a storage has made', async () => {
     const made = await machineWithSandbox()
-    await made.os.files.makeDirectories('/run/kata-containers/c1/rootfs')
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    const storages = [{ mountPoint: '/run/kata-containers/c1/rootfs' }]
+    await made.handlers.createContainer(containerRequest('c1', {}, { storages }), PATIENT)
     expect(made.os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(false)
+  })
+
+  it('takes away the root that an earlier container has left, or is refused when it cannot', async () => {
+    const made = await machineWithSandbox()
+    const { os, handlers } = made
+    const rootfs = '/run/kata-containers/c1/rootfs'
+    await os.files.put(`${rootfs}/of-another`, '')
+    await os.mounts.mount({ source: '/dev/vdb', target: rootfs, type: 'ext4', flags: [], data: '' })
+    os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow(
+      `unmount ${rootfs}: EBUSY`,
+    )
+    os.mounts.failWith = () => undefined
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    expect(await os.files.list(rootfs)).toEqual([])
+    expect(os.mounts.entries.filter(({ mountPoint }) => mountPoint === rootfs)).toMatchObject([
+      { source: '/images/root' },
+    ])
   })
 
   it('adds a cgroup namespace on cgroup v2', async () => {
@@ -59,23 +77,6 @@ describe('CreateContainer', () => {
     expect((await configOf(made, 'c1')).linux).not.toHaveProperty('sysctl')
   })
 
-  it('shares the pid namespace of the first container with those that ask for it', async () => {
-    const made = await machineWithSandbox()
-    await made.handlers.createContainer(containerRequest('c1', {}, { sandboxPidns: true }), PATIENT)
-    await made.handlers.createContainer(containerRequest('c2', {}, { sandboxPidns: true }), PATIENT)
-    await made.handlers.createContainer(containerRequest('c3'), PATIENT)
-    const pidOf = async (id: string) =>
-      (await configOf(made, id)).linux.namespaces.find(({ type }: { type: string }) => type === 'pid').path
-    expect([await pidOf('c1'), await pidOf('c2'), await pidOf('c3')]).toEqual([
-      undefined,
-      '/run/sandbox-ns/pid',
-      undefined,
-    ])
-    expect(made.os.mounts.requests).toContainEqual(
-      expect.objectContaining({ source: '/proc/1001/ns/pid', target: '/run/sandbox-ns/pid' }),
-    )
-  })
-
   it('refuses an id in use, whatever its container does, and touches nothing', async () => {
     const made = await machineWithSandbox()
     const first = made.handlers.createContainer(containerRequest('c1'), PATIENT)
@@ -88,6 +89,28 @@ describe('CreateContainer', () => {
     await expect(made.handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow('created')
     expect(await remains(made)).toEqual(before)
   })
+
+  it.each(['/pods/c1', 'pods:c1', '/pods', '/pods/c1/below', '/'])(
+    'refuses the cgroup %s when it would be one with another container’s',
+    async (CgroupsPath) => {
+      const inCgroup = (id: string, path: string) => {
+        const request = containerRequest(id)
+        if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = path
+        return request
+      }
+      const made = await machineWithSandbox()
+      // Where a path of nothing leads.
+      const id = CgroupsPath === '/' ? 'pods' : 'c2'
+      const first = made.handlers.createContainer(inCgroup('c1', '/pods/c1'), PATIENT)
+      const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), PATIENT)
+      await expect(creating).rejects.toMatchObject({
+        code: 'INVALID_ARGUMENT',
+        message: expect.stringMatching(/^Linux.CgroupsPath: .*\/pods\/c1 is the cgroup of container 'c1'$/),
+      })
+      await first
+      await made.handlers.createContainer(inCgroup(id, '/pods/c10'), PATIENT)
+    },
+  )
 
   it('creates several at the same time', async () => {
     const { handlers, runtime } = await machineWithSandbox()
@@ -134,7 +157,8 @@ describe('CreateContainer', () => {
       const msg = 'exec: "nosuch": executable file not found in $PATH'
       return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
     }
-    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+    const request = containerRequest('c1', { Args: ['nosuch'] })
+    await expect(handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),
     })

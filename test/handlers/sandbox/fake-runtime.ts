@@ -4,6 +4,8 @@ import type { FakeOs } from '../../fakes/os/fake-os.ts'
 const SIGKILL = 9
 const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume', 'update']
 
+type Refusal = Partial<ToolResult> | undefined
+
 /** A process in a container of the fake runtime, with the container's ends of its streams. */
 export interface FakeProcess {
   readonly pid: number
@@ -20,8 +22,8 @@ export class FakeRuntime {
   readonly processes: FakeProcess[] = []
   /** The verbs it was called with. */
   readonly calls: string[] = []
-  /** When it answers, the call does only that. */
-  refuse: (verb: string) => Partial<ToolResult> | Promise<Partial<ToolResult>> | undefined = () => undefined
+  /** When it answers, the call does only that. It may take its time. */
+  refuse: (verb: string) => Refusal | Promise<Refusal> = () => undefined
   #lastPid = 1000
 
   constructor(os: FakeOs) {
@@ -52,7 +54,7 @@ export class FakeRuntime {
   async #run(argv: readonly string[], stdio: readonly (Fd | undefined)[]): Promise<Partial<ToolResult>> {
     const verb = argv.find((word) => VERBS.includes(word)) ?? ''
     this.calls.push(verb)
-    const refusal = this.refuse(verb)
+    const refusal = await this.refuse(verb)
     if (refusal !== undefined) return refusal
     const option = (name: string) => argv[argv.indexOf(name) + 1] ?? ''
     const call = {

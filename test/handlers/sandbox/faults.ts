@@ -30,10 +30,13 @@ export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
     if (faults.count === faults.at) faults.strike(what)
   }
   const parts = [...wrapped(os, ASYNCHRONOUS, rejecting, count), ...wrapped(os, SYNCHRONOUS, throwing, count)]
-  const { clock, system, supervisor, network, uevents, cgroupEvents } = os
+  const { clock, system, supervisor, network, uevents, cgroupEvents, volumes } = os
   // Every other part of Os is a key of one of the two tables.
   return {
-    os: { clock, system, supervisor, network, uevents, cgroupEvents, ...Object.fromEntries(parts) } as Os,
+    os: {
+      ...{ clock, system, supervisor, network, uevents, cgroupEvents, volumes },
+      ...Object.fromEntries(parts),
+    } as Os,
     faults,
   }
 }

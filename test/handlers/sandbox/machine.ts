@@ -120,6 +120,7 @@ function fakeStorage(attached: string[]): StorageHandlers {
       return { mountPoints }
     },
     updateEphemeral: async () => {},
+    isUsed: (folder) => attached.includes(folder),
     release: async ({ mountPoints }) => {
       for (const mountPoint of mountPoints) attached.splice(attached.indexOf(mountPoint), 1)
     },

@@ -34,6 +34,18 @@ describe('an agent that took over from a dead one', () => {
     await handlers.createContainer(containerRequest('c1'), PATIENT)
   })
 
+  it('takes its resolver configuration away, and no other', async () => {
+    const { os, runtime, handlers: dead } = await machine()
+    const target = '/etc/resolv.conf'
+    await os.files.put('/lib/resolv.conf', '')
+    await os.mounts.mount({ source: '/lib/resolv.conf', target, type: '', flags: ['bind'], data: '' })
+    await dead.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), PATIENT)
+    const { handlers } = await machine({ os, runtime, config: { restarted: true } })
+    await handlers.clearPredecessor()
+    const left = os.mounts.entries.filter(({ mountPoint }) => mountPoint === target)
+    expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])
+  })
+
   it('goes on when something cannot be removed', async () => {
     const { os, handlers } = await successor()
     os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)

@@ -30,6 +30,12 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests).toHaveLength(1)
     })
 
+    it('takes a slash at the end of a mount point for nothing', async () => {
+      const slashed = disk({ mountPoint: `${DISK}/` })
+      await expect(attach(slashed, disk())).resolves.toEqual({ mountPoints: [DISK, DISK] })
+      expect(os.mounts.requests.map(({ target }) => target)).toEqual([DISK])
+    })
+
     it('takes those before it back when one fails, so that a retry mounts again', async () => {
       await expect(attach(disk(), shm({ options: ['loop'] }))).rejects.toThrow("'loop'")
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
@@ -52,25 +58,23 @@ describe('createStorageHandlers', () => {
     })
 
     it('refuses a driver it does not know, and leaves no trace of it', async () => {
-      await expect(attach(disk({ driver: '9p' }))).rejects.toMatchObject({
-        message: 'Failed to find the storage handler 9p',
+      await expect(attach(disk({ driver: 'nfs' }))).rejects.toMatchObject({
+        message: 'Failed to find the storage handler nfs',
       })
       await attach(disk())
       expect(os.mounts.requests).toHaveLength(1)
     })
 
     it.each([
-      'blk-ccw',
-      'erofs.multi-layer',
-      'image_guest_pull',
-      'mmioblk',
-      'nvdimm',
-      'overlayfs',
-      'scsi',
-      'virtio-fs',
-      'watchable-bind',
-    ])('answers UNIMPLEMENTED for the driver %s', async (driver) => {
-      await expect(attach(disk({ driver }))).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
+      ['blk-ccw', 'is for s390x, not for this architecture'],
+      ['erofs.multi-layer', 'is not supported by this agent'],
+      ['image_guest_pull', 'needs a helper that pulls images'],
+      ['watchable-bind', 'is not supported by this agent'],
+    ])('answers UNIMPLEMENTED for the driver %s, and why', async (driver, reason) => {
+      const attaching = expect(attach(disk({ driver }))).rejects
+      await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
+      await attaching.toThrow(`storage driver ${driver} ${reason}`)
+      expect(os.mounts.requests).toEqual([])
     })
 
     it.each(['/etc', `${ROOT}/../../etc`, 'relative', ''])(
@@ -184,12 +188,18 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
-    it('uses again what could not be unmounted instead of mounting over it', async () => {
+    it('neither mounts over what could not be unmounted nor takes it for another storage', async () => {
+      await os.files.makeSpecial('/dev/vdc', { kind: 'block', major: 254, minor: 32 })
       const attached = await attach(disk())
       os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
       await expect(handlers.release(attached)).rejects.toThrow('EBUSY')
-      await attach(disk())
+      await expect(attach(disk({ source: '/dev/vdc' }))).rejects.toThrow(`unmount ${DISK}: EBUSY`)
       expect(os.mounts.requests).toHaveLength(1)
+      os.mounts.failWith = () => undefined
+      await attach(disk({ source: '/dev/vdc' }))
+      expect(os.mounts.entries.filter(({ mountPoint }) => mountPoint === DISK)).toMatchObject([
+        { source: '/dev/vdc' },
+      ])
     })
 
     it('removes no directory that holds something once it is unmounted', async () => {
@@ -213,6 +223,17 @@ describe('createStorageHandlers', () => {
       await Promise.all([releasing, attaching])
       expect(os.mounts.requests).toHaveLength(2)
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('tells what is used from what stays without a user', async () => {
+      const attached = await attach(shm())
+      expect([handlers.isUsed(SHM), handlers.isUsed(ROOT), handlers.isUsed(`${SHM}/x`)]).toEqual([
+        true,
+        true,
+        false,
+      ])
+      await handlers.release(attached)
+      expect(handlers.isUsed(SHM)).toBe(false)
     })
 
     it('fails for what was released before', async () => {

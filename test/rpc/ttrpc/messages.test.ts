@@ -48,6 +48,13 @@ describe('encodeRequestFrame', () => {
       expect(decodeRequest(payloadOf(frame))).toEqual(request)
     }
   })
+
+  it('carries metadata as pairs of key and value', () => {
+    const request = { service: 's', method: 'm', payload: new Uint8Array(0), timeoutNano: 0n }
+    const frame = encodeRequestFrame(1, request, { a: 'bc', d: '' })
+    expect(payloadOf(frame).toString('hex')).toBe('0a017312016d' + '2a070a016112026263' + '2a050a01641200')
+    expect(decodeRequest(payloadOf(frame))).toEqual(request)
+  })
 })
 
 describe('encodeResponseFrame', () => {

@@ -1,0 +1,76 @@
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import type { Files } from '../../os/os.ts'
+
+const MEMORY = '/sys/devices/system/memory'
+
+/** Bytes of the blocks in which memory is added (spec C.29); 0 where it cannot be. Throws INTERNAL for nonsense. */
+export async function memoryBlockSize(files: Files): Promise<bigint> {
+  const path = `${MEMORY}/block_size_bytes`
+  if ((await files.stat(path)) === undefined) return 0n
+  const text = (await files.readText(path)).trim()
+  // Hexadecimal without 0x.
+  if (!/^[0-9a-f]+$/i.test(text)) throw new AgentError('INTERNAL', `Invalid block size '${text}' in ${path}`)
+  return BigInt(`0x${text}`)
+}
+
+/** Whether the kernel lets itself be told where memory was added. */
+export async function canProbeMemory(files: Files): Promise<boolean> {
+  return (await files.stat(PROBE)) !== undefined
+}
+
+const PROBE = `${MEMORY}/probe`
+
+/**
+ * Tells the kernel of a memory block at each of these physical addresses (spec C.30). Throws, having told nothing,
+ * FAILED_PRECONDITION when it cannot be told, INVALID_ARGUMENT for an address where no block begins; later, INTERNAL
+ * with the address that the kernel refused.
+ */
+export async function probeMemory(files: Files, addresses: readonly bigint[]): Promise<void> {
+  if (addresses.length === 0) return
+  if (!(await canProbeMemory(files))) {
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `this kernel finds added memory by itself: it has no ${PROBE}`,
+    )
+  }
+  const blockSize = await memoryBlockSize(files)
+  const crooked = addresses.find((address) => blockSize > 0n && address % blockSize !== 0n)
+  if (crooked !== undefined) {
+    const text = `memHotplugProbeAddr ${hex(crooked)} is not a multiple of the block size ${hex(blockSize)}`
+    throw new AgentError('INVALID_ARGUMENT', text)
+  }
+  for (const address of addresses) {
+    try {
+      await files.write(PROBE, hex(address))
+    } catch (error) {
+      throw new AgentError('INTERNAL', `probe memory at ${hex(address)}`, { cause: error })
+    }
+  }
+}
+
+function hex(address: bigint): string {
+  return `0x${address.toString(16).toUpperCase()}`
+}
+
+/** Brings all memory online that is there but off. Tries every block, then throws INTERNAL naming those that stay off. */
+export async function onlineMemory(files: Files): Promise<void> {
+  const failures: unknown[] = []
+  for (const name of await files.list(MEMORY)) {
+    if (!/^memory[0-9]+$/.test(name)) continue
+    await onlineBlock(files, `${MEMORY}/${name}`).catch((error) => failures.push(error))
+  }
+  if (failures.length === 0) return
+  const text = `memory not brought online: ${failures.map(messageOf).join('; ')}`
+  throw new AgentError('INTERNAL', text, { cause: failures[0] })
+}
+
+/** Brings one block online, if it is there and off. */
+export async function onlineBlock(files: Files, folder: string): Promise<void> {
+  const file = `${folder}/online`
+  try {
+    if ((await files.readText(file)).trim() === '0') await files.write(file, '1')
+  } catch (error) {
+    // Taken out again meanwhile.
+    if (errnoOf(error) !== 'ENOENT') throw error
+  }
+}

@@ -1,0 +1,81 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import { type HotplugDependencies, type Probe, waitForDevice } from '../../hotplug/wait-for-device.ts'
+import type { Files } from '../../os/os.ts'
+import { countCpus } from './cpu-list.ts'
+
+const CPUS = '/sys/devices/system/cpu'
+
+/** What 100 tries take that are 50 ms apart (spec C.27). */
+const TIMEOUT_MS = 5000
+/** An attempt that the kernel refused for the moment is followed by no event. */
+const LOOK_AGAIN_MS = 50
+
+/**
+ * Brings CPUs online until `wanted` are, those of the boot included, and waits for such as are still being plugged in.
+ * Throws INVALID_ARGUMENT when the guest can never have so many, INTERNAL after 5 s.
+ */
+export async function onlineCpus(
+  os: Omit<HotplugDependencies, 'timeoutMs'>,
+  wanted: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const { files, uevents, clock } = os
+  const possible = countCpus(await files.readText(`${CPUS}/possible`))
+  if (wanted > possible) {
+    const text = `nb_cpus is ${wanted}, but this guest can have ${possible} CPUs at most`
+    throw new AgentError('INVALID_ARGUMENT', text)
+  }
+  try {
+    await waitForDevice(
+      { files, uevents, clock, timeoutMs: TIMEOUT_MS },
+      {
+        description: `CPUs until ${wanted} are online`,
+        probe: () => bringOnline(files, wanted),
+        concerns: ({ subsystem }) => subsystem === 'cpu',
+        lookAgainMs: LOOK_AGAIN_MS,
+      },
+      signal,
+    )
+  } catch (error) {
+    if (signal.aborted) throw error
+    const missing = wanted - countCpus(await listOnlineCpus(files))
+    throw new AgentError('INTERNAL', `failed to online ${missing} CPU(s)`, { cause: error })
+  }
+}
+
+/** The CPUs that are online, as the kernel lists them: `0-3`. */
+export async function listOnlineCpus(files: Files): Promise<string> {
+  return (await files.readText(`${CPUS}/online`)).trim()
+}
+
+/** Turns on as many as are missing, the lowest first. */
+async function bringOnline(files: Files, wanted: number): Promise<Probe<true>> {
+  const refusals: unknown[] = []
+  let missing = wanted - countCpus(await listOnlineCpus(files))
+  for (const file of missing > 0 ? await offlineCpus(files) : []) {
+    if (missing === 0) break
+    try {
+      await files.write(file, '1')
+      missing -= 1
+    } catch (error) {
+      refusals.push(error)
+    }
+  }
+  const online = await listOnlineCpus(files)
+  if (countCpus(online) >= wanted) return { found: true }
+  const [refusal] = refusals
+  const why = refusal === undefined ? '' : ` (${messageOf(refusal)})`
+  return { missing: `other CPUs than ${online}${why}` }
+}
+
+/** The `online` files of CPUs that are there but off. The boot CPU may have none: it cannot be turned off. */
+async function offlineCpus(files: Files): Promise<string[]> {
+  const numbers = (await files.list(CPUS)).flatMap((name) => /^cpu([0-9]+)$/.exec(name)?.[1] ?? [])
+  const offline: string[] = []
+  for (const number of numbers.toSorted((a, b) => Number(a) - Number(b))) {
+    const file = `${CPUS}/cpu${number}/online`
+    if ((await files.stat(file)) === undefined) continue
+    if ((await files.readText(file)).trim() === '0') offline.push(file)
+  }
+  return offline
+}

@@ -1,0 +1,66 @@
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import { waitForPciBlockDevice } from '../../hotplug/block-device.ts'
+import { parsePciPath } from '../../hotplug/pci-path.ts'
+import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
+import type { FileStatus, Files, Volumes } from '../../os/os.ts'
+
+/** What adding swap works with. */
+export interface SwapDependencies extends HotplugDependencies {
+  readonly volumes: Volumes
+}
+
+const HIGHEST_SLOT = 0x1f
+
+/**
+ * AddSwap (spec C.34): waits for the disk at a PCI path, given as the numbers of its slots, and swaps on it. Throws
+ * INVALID_ARGUMENT for an empty path or a slot that no bus has.
+ */
+export async function addSwap(
+  dependencies: SwapDependencies,
+  slots: readonly number[],
+  signal: AbortSignal,
+): Promise<void> {
+  if (slots.length === 0) throw new AgentError('INVALID_ARGUMENT', 'PCIPath is empty')
+  const wrong = slots.find((slot) => slot > HIGHEST_SLOT)
+  if (wrong !== undefined) {
+    throw new AgentError('INVALID_ARGUMENT', `PCIPath: slot ${wrong} is above ${HIGHEST_SLOT}`)
+  }
+  const path = parsePciPath(slots.map((slot) => slot.toString(16).padStart(2, '0')).join('/'))
+  await swapOn(dependencies, await waitForPciBlockDevice(dependencies, path, signal))
+}
+
+/** AddSwapPath (spec C.34): swaps on a block device or a file. Throws INVALID_ARGUMENT for a path that is not absolute. */
+export async function addSwapPath(dependencies: SwapDependencies, path: string): Promise<void> {
+  if (!path.startsWith('/')) throw new AgentError('INVALID_ARGUMENT', `path '${path}' is not absolute`)
+  await swapOn(dependencies, path)
+}
+
+/**
+ * Nothing has to be undone: the kernel takes the whole of it or nothing. What is swapped on already is as it should be:
+ * the caller of an earlier try may not have got its answer.
+ */
+async function swapOn({ files, volumes }: SwapDependencies, path: string): Promise<void> {
+  try {
+    await volumes.addSwap(path)
+  } catch (error) {
+    if (errnoOf(error) === 'EINVAL') {
+      throw new AgentError('INTERNAL', `${path} is not prepared for swapping (mkswap)`, { cause: error })
+    }
+    if (errnoOf(error) !== 'EBUSY' || !(await isSwap(files, volumes, path))) throw error
+  }
+}
+
+/** Whether the kernel has it as swap space, under whatever name. */
+async function isSwap(files: Files, volumes: Volumes, path: string): Promise<boolean> {
+  const status = await files.stat(path)
+  for (const name of await volumes.swaps()) {
+    if (isSame(status, await files.stat(name))) return true
+  }
+  return false
+}
+
+function isSame(one: FileStatus | undefined, other: FileStatus | undefined): boolean {
+  if (one === undefined || other === undefined || one.kind !== other.kind) return false
+  if (one.kind === 'block') return one.major === other.major && one.minor === other.minor
+  return one.device === other.device && one.inode === other.inode
+}

@@ -1,0 +1,70 @@
+import { ADDRESS_BITS, familyOf, formatIp, type IpFamily, parseIp } from '../../../base/ip-address.ts'
+import type { NetworkConfig, PTPAddress } from '../../../gen/vm.ts'
+
+/** One family's link to the host. */
+export interface PointToPoint {
+  readonly family: IpFamily
+  /** The VM's own address, without a prefix length. */
+  readonly ip: string
+  /** The host's end, and the gateway of everything else. */
+  readonly peerIp: string
+}
+
+/** What can be used of a network configuration, and a sentence about each part that cannot. */
+export interface CheckedLinks {
+  readonly links: readonly PointToPoint[]
+  readonly problems: readonly string[]
+}
+
+const FIELDS = { v4: 'ipv4', v6: 'ipv6' } as const
+const NAMES: Readonly<Record<IpFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' }
+
+/** Checks each family for itself: one that is wrong does not stand in the other's way. */
+export function checkLinks(config: NetworkConfig | undefined): CheckedLinks {
+  const links: PointToPoint[] = []
+  const problems: string[] = []
+  for (const field of ['v4', 'v6'] as const) {
+    const given = config?.[field]
+    if (given === undefined) continue
+    const checked = checkLink(FIELDS[field], given)
+    if (typeof checked === 'string') problems.push(`network_config.${field}${checked}`)
+    else links.push(checked)
+  }
+  return { links, problems }
+}
+
+function checkLink(family: IpFamily, { ip, peerIp }: PTPAddress): PointToPoint | string {
+  const own = checkAddress(family, ip)
+  if (typeof own === 'string') return `.ip ${own}`
+  const peer = checkAddress(family, peerIp)
+  if (typeof peer === 'string') return `.peer_ip ${peer}`
+  if (Buffer.compare(own, peer) === 0) return ': ip and peer_ip are the same'
+  return { family, ip: formatIp(own), peerIp: formatIp(peer) }
+}
+
+/** The address, or what is wrong with it. A link of two ends has no network, so a length has to be the full one. */
+function checkAddress(family: IpFamily, text: string): Uint8Array | string {
+  if (text === '') return 'is missing'
+  const [, bare = text, length] = /^([^/]*)(\/.*)$/.exec(text) ?? []
+  const address = parseIp(bare)
+  if (address === undefined || familyOf(address) !== family) return `${text} is no ${NAMES[family]} address`
+  const full = `/${ADDRESS_BITS[family]}`
+  if (length !== undefined && length !== full) {
+    return `${text}: only ${full} goes with a point-to-point link`
+  }
+  const kind = kindOf(family, address)
+  return kind === 'unicast' ? address : `${text} is ${kind}`
+}
+
+function kindOf(family: IpFamily, bytes: Uint8Array): string {
+  const [first = 0] = bytes
+  const allButLast = bytes.subarray(0, -1)
+  if (bytes.every((byte) => byte === 0)) return 'the unspecified address'
+  if (family === 'ipv4') {
+    if (first === 127) return 'a loopback address'
+    if (first < 224) return 'unicast'
+    return first < 240 ? 'a multicast address' : 'a reserved address'
+  }
+  if (first === 0xff) return 'a multicast address'
+  return allButLast.every((byte) => byte === 0) ? 'a loopback address' : 'unicast'
+}

@@ -1,0 +1,56 @@
+import { messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import { VMMetadata } from '../../../gen/vm.ts'
+import { type FirmwareState, type FirmwareTree, firmwareState, readFirmwareItem } from './firmware-item.ts'
+
+/** The firmware item that the metadata belongs in. */
+export const METADATA_ITEM = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
+
+/** The items that it is looked for in, the preferred one first. */
+const ITEMS: readonly string[] = [
+  METADATA_ITEM,
+  // As the protocol has it. QEMU asks for `opt/` in front of names that are not its own.
+  'vm.metropolis.monogon.dev/v1/metadata.pb',
+]
+
+/** What the host says about this machine, and where it was read. */
+export interface FoundMetadata {
+  readonly item: string
+  readonly metadata: VMMetadata
+}
+
+/**
+ * The VM metadata that the host put into the machine's firmware; undefined when there is none, with a log line that
+ * tells a kernel without the driver from a machine without the device and from a host that said nothing. An item that
+ * cannot be read or decoded counts as absent, with a warning.
+ */
+export async function readVmMetadata(tree: FirmwareTree, log: Logger): Promise<FoundMetadata | undefined> {
+  const state = await firmwareState(tree)
+  if (state !== 'ready') {
+    log.info('no VM metadata', { reason: REASONS[state] })
+    return undefined
+  }
+  const found: (FoundMetadata & { readonly bytes: Uint8Array })[] = []
+  for (const item of ITEMS) {
+    try {
+      const bytes = await readFirmwareItem(tree, item)
+      if (bytes !== undefined) found.push({ item, bytes, metadata: VMMetadata.decode(bytes) })
+    } catch (error) {
+      log.warn('VM metadata ignored', { item, error: messageOf(error) })
+    }
+  }
+  const [first, second] = found
+  if (first === undefined) {
+    log.info('no VM metadata', { reason: 'the host gave none' })
+    return undefined
+  }
+  if (second !== undefined && Buffer.compare(first.bytes, second.bytes) !== 0) {
+    log.warn('VM metadata given twice, and not the same', { used: first.item, ignored: second.item })
+  }
+  return first
+}
+
+const REASONS: Readonly<Record<Exclude<FirmwareState, 'ready'>, string>> = {
+  'no driver': 'this kernel has no qemu_fw_cfg driver (FW_CFG_SYSFS)',
+  'no device': 'this machine has no fw_cfg device, or its driver did not find it',
+}

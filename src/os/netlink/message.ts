@@ -1,0 +1,119 @@
+/**
+ * Netlink messages as linux/netlink.h lays them out: a header of 16 bytes, a fixed part that belongs to the type, then
+ * attributes, all aligned to 4 bytes. Numbers are in the machine's order, which is little-endian wherever this runs.
+ */
+export interface Message {
+  readonly type: number
+  /** NLM_F_. */
+  readonly flags: number
+  readonly sequence: number
+  /** Everything behind the header. */
+  readonly payload: Buffer
+}
+
+/** A numbered value; a nest holds attributes itself. */
+export interface Attribute {
+  readonly type: number
+  readonly value: Uint8Array | readonly Attribute[]
+}
+
+const HEADER_BYTES = 16
+const ATTRIBUTE_HEADER_BYTES = 4
+/** The two highest bits of an attribute's type are flags (NLA_F_NESTED, NLA_F_NET_BYTEORDER). */
+const NESTED = 0x8000
+const TYPE_MASK = 0x3fff
+
+/** One message, ready to be sent. */
+export function encodeMessage(message: {
+  readonly type: number
+  readonly flags: number
+  readonly sequence: number
+  readonly fixed: Uint8Array
+  readonly attributes: readonly Attribute[]
+}): Buffer {
+  const fixedEnd = HEADER_BYTES + aligned(message.fixed.length)
+  const bytes = Buffer.alloc(fixedEnd + sizeOf(message.attributes))
+  bytes.writeUInt32LE(bytes.length, 0)
+  bytes.writeUInt16LE(message.type, 4)
+  bytes.writeUInt16LE(message.flags, 6)
+  bytes.writeUInt32LE(message.sequence, 8)
+  bytes.set(message.fixed, HEADER_BYTES)
+  writeAttributes(bytes, fixedEnd, message.attributes)
+  return bytes
+}
+
+/** The messages of one datagram. Throws a RangeError when it is cut off. */
+export function decodeMessages(datagram: Buffer): readonly Message[] {
+  const messages: Message[] = []
+  for (let offset = 0; offset < datagram.length; ) {
+    const length = datagram.readUInt32LE(offset)
+    if (length < HEADER_BYTES || offset + length > datagram.length)
+      throw new RangeError(`netlink message of ${length} bytes at ${offset} of ${datagram.length}`)
+    messages.push({
+      type: datagram.readUInt16LE(offset + 4),
+      flags: datagram.readUInt16LE(offset + 6),
+      sequence: datagram.readUInt32LE(offset + 8),
+      payload: datagram.subarray(offset + HEADER_BYTES, offset + length),
+    })
+    offset += aligned(length)
+  }
+  return messages
+}
+
+/** The attributes behind the fixed part of a payload, by type; of several with the same type the last. */
+export function decodeAttributes(bytes: Buffer): ReadonlyMap<number, Buffer> {
+  const attributes = new Map<number, Buffer>()
+  for (let offset = 0; offset + ATTRIBUTE_HEADER_BYTES <= bytes.length; ) {
+    const length = bytes.readUInt16LE(offset)
+    if (length < ATTRIBUTE_HEADER_BYTES || offset + length > bytes.length) break
+    const type = bytes.readUInt16LE(offset + 2) & TYPE_MASK
+    attributes.set(type, bytes.subarray(offset + ATTRIBUTE_HEADER_BYTES, offset + length))
+    offset += aligned(length)
+  }
+  return attributes
+}
+
+/** A value of 32 bits. */
+export function u32(value: number): Buffer {
+  const bytes = Buffer.alloc(4)
+  bytes.writeUInt32LE(value >>> 0)
+  return bytes
+}
+
+/** A text that ends with a NUL. */
+export function text(value: string): Buffer {
+  return Buffer.from(`${value}\0`)
+}
+
+/** The text before the first NUL. */
+export function textOf(bytes: Buffer): string {
+  const end = bytes.indexOf(0)
+  return bytes.toString('utf8', 0, end === -1 ? bytes.length : end)
+}
+
+function sizeOf(attributes: readonly Attribute[]): number {
+  return attributes.reduce((sum, attribute) => sum + aligned(lengthOf(attribute)), 0)
+}
+
+/** With its header, without what aligns the next one. */
+function lengthOf({ value }: Attribute): number {
+  return ATTRIBUTE_HEADER_BYTES + (value instanceof Uint8Array ? value.length : sizeOf(value))
+}
+
+function writeAttributes(bytes: Buffer, start: number, attributes: readonly Attribute[]): void {
+  let offset = start
+  for (const attribute of attributes) {
+    const { type, value } = attribute
+    const length = lengthOf(attribute)
+    const plain = value instanceof Uint8Array
+    bytes.writeUInt16LE(length, offset)
+    bytes.writeUInt16LE(plain ? type : type | NESTED, offset + 2)
+    if (plain) bytes.set(value, offset + ATTRIBUTE_HEADER_BYTES)
+    else writeAttributes(bytes, offset + ATTRIBUTE_HEADER_BYTES, value)
+    offset += aligned(length)
+  }
+}
+
+function aligned(length: number): number {
+  return (length + 3) & ~3
+}

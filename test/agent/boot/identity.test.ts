@@ -1,0 +1,84 @@
+import { describe, expect, it, vi } from 'vitest'
+import { takeIdentity } from '../../../src/agent/boot/identity.ts'
+import type { AgentConfig } from '../../../src/agent/config/settings.ts'
+import { VMMetadata } from '../../../src/gen/vm.ts'
+import { bareGuest } from './guest.ts'
+
+const ITEM = '/sys/firmware/qemu_fw_cfg/by_name/opt/vm.metropolis.monogon.dev/v1/metadata.pb'
+const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
+
+/** A guest with one card, and with metadata in its firmware. */
+async function guestWith(
+  metadata: Parameters<typeof VMMetadata.create>[0],
+  config: Partial<AgentConfig> = {},
+) {
+  const guest = await bareGuest(config)
+  const { files, network } = guest.os
+  const bytes = VMMetadata.encode(VMMetadata.create(metadata)).finish()
+  await files.makeDirectories('/sys/firmware/qemu_fw_cfg/by_key')
+  await files.put(`${ITEM}/size`, String(bytes.length))
+  await files.put(`${ITEM}/raw`, '')
+  await files.write(`${ITEM}/raw`, bytes)
+  network.addLink({ name: 'eth0' })
+  return guest
+}
+
+describe('takeIdentity', () => {
+  it('takes name and addresses from the firmware', async () => {
+    const { os, context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } })
+    expect(await takeIdentity(context)).toBe('done')
+    expect(os.system.hostname).toBe('vm1')
+    expect(os.network.addresses()).toMatchObject([{ address: '10.0.0.2', peer: '10.0.0.1' }])
+  })
+
+  it('finds nothing to do the second time', async () => {
+    const { os, context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } })
+    await takeIdentity(context)
+    await os.files.write('/proc/sys/kernel/hostname', 'vm1\n')
+    expect(await takeIdentity(context)).toBe('already')
+  })
+
+  it('is named by /etc/hostname where the metadata has no name', async () => {
+    const { os, context } = await guestWith({})
+    await takeIdentity(context)
+    expect(os.system.hostname).toBe('guest')
+    expect(os.network.changes).toEqual([])
+  })
+
+  it('does not look with agent.metadata=off', async () => {
+    const { os, context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } }, { metadata: 'off' })
+    await takeIdentity(context)
+    expect(os.system.hostname).toBe('guest')
+    expect(os.network.changes).toEqual([])
+  })
+
+  it('goes on with a warning when the card does not come within agent.hotplug_timeout', async () => {
+    const { os, context, lines } = await guestWith(
+      { name: 'vm1', networkConfig: { v4: V4 } },
+      { metadataInterface: 'eth7', hotplugTimeoutMs: 4000 },
+    )
+    const taking = takeIdentity(context)
+    await vi.waitUntil(() => os.clock.sleeping === 1)
+    os.clock.advance(4000)
+    expect(await taking).toBe('done')
+    expect(os.system.hostname).toBe('vm1')
+    expect(lines.at(-1)).toMatchObject({
+      level: 'warn',
+      message: 'VM metadata not applied to the network',
+      fields: {
+        error: expect.stringContaining('Timeout after 4s waiting for uevent of network interface eth7'),
+      },
+    })
+  })
+
+  it('goes on with a warning when the firmware cannot be read', async () => {
+    const { os, context, lines } = await guestWith({ name: 'vm1' })
+    os.files.stat = () => Promise.reject(new Error('stat: EIO'))
+    await takeIdentity(context)
+    expect(lines[0]).toEqual({
+      level: 'warn',
+      message: 'VM metadata not read',
+      fields: { error: 'stat: EIO' },
+    })
+  })
+})

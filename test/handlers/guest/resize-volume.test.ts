@@ -1,0 +1,133 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../../src/base/signals.ts'
+import { resizeVolume } from '../../../src/handlers/guest/resize-volume.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { FakeSysfs } from './fake-sysfs.ts'
+
+const MIB = 2n ** 20n
+
+describe('resizeVolume', () => {
+  let os: FakeOs
+  let sysfs: FakeSysfs
+  /** The disk's folder in sysfs. */
+  let disk: string
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    sysfs = await FakeSysfs.of(os, 1)
+    disk = await mount('ext4')
+    await setDisk(8n * MIB)
+    os.volumes.blocks.set('/vol', (8n * MIB) / 4096n)
+  })
+
+  it('grows to whole blocks of the size that was asked for, on a disk that is larger already', async () => {
+    await setDisk(64n * MIB)
+    await resize(16n * MIB + 4095n)
+    expect(size()).toBe(16n * MIB)
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it('waits until the kernel knows how large the disk is now', async () => {
+    const growing = resize(16n * MIB)
+    await turn()
+    expect(size()).toBe(8n * MIB)
+    await setDisk(16n * MIB)
+    sysfs.announce('change', '/devices/pci0000:00/0000:00:02.0/virtio4/block/vdb', 'block')
+    await growing
+    expect(size()).toBe(16n * MIB)
+  })
+
+  it('tells a SCSI disk to look at its size', async () => {
+    await os.files.put(`${disk}/device/rescan`, '')
+    os.files.onWrite = async (path) => {
+      if (path.endsWith('/rescan')) await setDisk(16n * MIB)
+    }
+    await resize(16n * MIB)
+    expect(size()).toBe(16n * MIB)
+  })
+
+  it('leaves a volume alone that has the size, rounded or not', async () => {
+    await resize(8n * MIB)
+    await resize(8n * MIB + 1n)
+    expect(size()).toBe(8n * MIB)
+  })
+
+  it('gives up after its time on a disk that is too small, and names both sizes', async () => {
+    const growing = expect(resize(16n * MIB)).rejects
+    await turn()
+    os.clock.advance(3000)
+    await growing.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringContaining('/dev/vdb with 16777216 bytes: no more than 8388608 bytes'),
+    })
+    expect(size()).toBe(8n * MIB)
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it('stops waiting when its call is cancelled', async () => {
+    const call = new AbortController()
+    const growing = resize(16n * MIB, { signal: call.signal })
+    await turn()
+    call.abort(cancelled())
+    await expect(growing).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(size()).toBe(8n * MIB)
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it.each([0n, 1n, 8n * MIB - 1n])('refuses to shrink to %s bytes', async (bytes) => {
+    await expect(resize(bytes)).rejects.toMatchObject({
+      code: 'OUT_OF_RANGE',
+      message: `size ${bytes}: the volume at /vol has 8388608 bytes, and can only grow`,
+    })
+  })
+
+  it('refuses a file system that cannot grow, naming it', async () => {
+    await mount('vfat')
+    await expect(resize(16n * MIB)).rejects.toMatchObject({
+      code: 'UNIMPLEMENTED',
+      message: 'the volume at /vol is vfat, which cannot grow while it is mounted; ext4 and xfs can',
+    })
+  })
+
+  it.each([
+    ['a relative path', 'vol', 'INVALID_ARGUMENT', "volume_guest_path 'vol' is not absolute"],
+    ['no path', '', 'INVALID_ARGUMENT', "volume_guest_path '' is not absolute"],
+    [
+      'a folder in a volume',
+      '/vol/a',
+      'INVALID_ARGUMENT',
+      'volume_guest_path /vol/a: nothing is mounted there',
+    ],
+    ['nothing', '/none', 'NOT_FOUND', 'volume_guest_path /none does not exist'],
+  ])('refuses %s', async (_what, path, code, message) => {
+    await os.files.makeDirectories('/vol/a')
+    await expect(resize(16n * MIB, { path })).rejects.toMatchObject({ code, message })
+  })
+
+  it('finds what is mounted there last, by a path that is not written the shortest way', async () => {
+    await setDisk(16n * MIB)
+    await resize(16n * MIB, { path: '/x/..//vol/' })
+    expect(size()).toBe(16n * MIB)
+  })
+
+  const size = () => (os.volumes.blocks.get('/vol') ?? 0n) * 4096n
+
+  function resize(bytes: bigint, options: { readonly path?: string; readonly signal?: AbortSignal } = {}) {
+    const { path = '/vol', signal = new AbortController().signal } = options
+    return resizeVolume({ ...os, timeoutMs: 3000 }, { volumeGuestPath: path, size: bytes }, signal)
+  }
+
+  async function setDisk(bytes: bigint): Promise<void> {
+    await os.files.put(`${disk}/size`, `${bytes / 512n}\n`)
+  }
+
+  /** Answers the disk's folder. */
+  async function mount(type: string): Promise<string> {
+    await os.mounts.mount({ source: '/dev/root', target: '/vol', type, flags: [], data: '' })
+    const { major, minor } = os.mounts.entries.at(-1) ?? { major: 0, minor: 0 }
+    const folder = `/sys/dev/block/${major}:${minor}`
+    await os.files.put(`${folder}/uevent`, `MAJOR=${major}\nMINOR=${minor}\nDEVNAME=vdb\nDEVTYPE=disk\n`)
+    return folder
+  }
+})

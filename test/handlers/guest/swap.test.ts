@@ -1,0 +1,83 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { statusOf } from '../../../src/agent/service/status.ts'
+import { addSwap, addSwapPath } from '../../../src/handlers/guest/swap.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+
+const DEVICE = '/sys/devices/pci0000:00/0000:00:1f.0/0000:01:03.0'
+const noSignal = new AbortController().signal
+
+let os: FakeOs
+
+beforeEach(async () => {
+  os = new FakeOs()
+  await os.files.makeDirectories('/sys/devices/pci0000:00/0000:00:1f.0/pci_bus/0000:01')
+  await os.files.put(`${DEVICE}/virtio4/block/vdb/dev`, '254:16\n')
+  await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+  os.volumes.swappable.add('/dev/vdb')
+})
+
+describe('addSwap', () => {
+  const add = (slots: readonly number[]) => addSwap({ ...os, timeoutMs: 3000 }, slots, noSignal)
+
+  it('swaps on the disk at a PCI path, whose slots are plain numbers', async () => {
+    await add([31, 3])
+    expect(os.volumes.swapped).toEqual(['/dev/vdb'])
+  })
+
+  it.each([
+    ['no slot', [], 'PCIPath is empty'],
+    ['a slot that no bus has', [2, 32], 'PCIPath: slot 32 is above 31'],
+    ['the largest number', [4_294_967_295, 1, 1], 'PCIPath: slot 4294967295 is above 31'],
+  ])('refuses %s', async (_what, slots, message) => {
+    await expect(add(slots)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', message })
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+})
+
+describe('addSwapPath', () => {
+  const add = (path: string) => addSwapPath({ ...os, timeoutMs: 3000 }, path)
+
+  it('swaps on a device, and lets it be when it is swapped on already, under whatever name', async () => {
+    await add('/dev/vdb')
+    await add('/dev/vdb')
+    await os.files.makeSpecial('/dev/other-name', { kind: 'block', major: 254, minor: 16 })
+    os.volumes.swapped.push('/dev/other-name')
+    os.volumes.swapped.splice(0, 1)
+    os.volumes.addSwap = (path) => Promise.reject(kernelError('swapon', path, 'EBUSY'))
+    await add('/dev/vdb')
+    expect(os.volumes.swapped).toEqual(['/dev/other-name'])
+  })
+
+  it('lets a file be that is swapped on already', async () => {
+    await os.files.put('/run/swap', '')
+    os.volumes.swappable.add('/run/swap')
+    await add('/run/swap')
+    await add('/run/swap')
+    expect(os.volumes.swapped).toEqual(['/run/swap'])
+  })
+
+  it('passes on that a device is in use for something else', async () => {
+    os.volumes.addSwap = (path) => Promise.reject(kernelError('swapon', path, 'EBUSY'))
+    os.volumes.swapped.push('/dev/vdz')
+    await expect(add('/dev/vdb')).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'swapon /dev/vdb: EBUSY',
+    })
+  })
+
+  it('says what a device without a swap signature lacks, with the kernel’s word', async () => {
+    os.volumes.swappable.clear()
+    await expect(add('/dev/vdb').catch(statusOf)).resolves.toEqual({
+      code: 'INTERNAL',
+      message: '/dev/vdb is not prepared for swapping (mkswap): swapon /dev/vdb: EINVAL',
+    })
+  })
+
+  it.each(['', 'dev/vdb', '../dev/vdb'])('refuses the path %j', async (path) => {
+    await expect(add(path)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: `path '${path}' is not absolute`,
+    })
+  })
+})

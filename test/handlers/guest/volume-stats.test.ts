@@ -1,0 +1,60 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../../src/base/signals.ts'
+import { VolumeUsage_Unit } from '../../../src/gen/csi.ts'
+import { volumeStats } from '../../../src/handlers/guest/volume-stats.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import { FakeVolumes } from '../../fakes/os/fake-volumes.ts'
+
+const noSignal = new AbortController().signal
+
+describe('volumeStats', () => {
+  let volumes: FakeVolumes
+
+  beforeEach(() => {
+    volumes = new FakeVolumes()
+    const usage = { blockBytes: 4096n, blocks: 2n ** 51n, freeBlocks: 2n ** 50n }
+    volumes.usages.set('/vol', { ...usage, inodes: 1000n, freeInodes: 900n })
+  })
+
+  it('counts bytes and inodes, exactly', async () => {
+    await expect(volumeStats(volumes, '/vol', noSignal)).resolves.toEqual({
+      usage: [
+        { unit: VolumeUsage_Unit.BYTES, total: 2n ** 63n, available: 2n ** 62n, used: 2n ** 62n },
+        { unit: VolumeUsage_Unit.INODES, total: 1000n, available: 900n, used: 100n },
+      ],
+      volumeCondition: { abnormal: false, message: 'OK' },
+    })
+  })
+
+  it.each(['/vol/', '//vol', '/vol/.', '/other/../vol'])('finds the volume by the path %s', async (path) => {
+    await expect(volumeStats(volumes, path, noSignal)).resolves.toBeDefined()
+  })
+
+  it.each(['', 'vol', './vol'])('refuses the path %j', async (path) => {
+    await expect(volumeStats(volumes, path, noSignal)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: `volume_guest_path '${path}' is not absolute`,
+    })
+  })
+
+  it('says that a path does not exist', async () => {
+    await expect(volumeStats(volumes, '/gone', noSignal)).rejects.toMatchObject({
+      code: 'NOT_FOUND',
+      message: 'volume_guest_path /gone does not exist',
+    })
+  })
+
+  it('passes on what else the kernel says', async () => {
+    volumes.usage = (path) => Promise.reject(kernelError('statfs', path, 'EIO'))
+    const asked = volumeStats(volumes, '/vol', noSignal)
+    await expect(asked).rejects.toMatchObject({ code: 'INTERNAL', message: 'statfs /vol: EIO' })
+  })
+
+  it('waits for a hanging file system no longer than its caller', async () => {
+    volumes.usage = () => new Promise(() => {})
+    const call = new AbortController()
+    const asked = volumeStats(volumes, '/vol', call.signal)
+    call.abort(cancelled())
+    await expect(asked).rejects.toMatchObject({ code: 'CANCELLED' })
+  })
+})

@@ -1,0 +1,210 @@
+import { describe, expect, it, vi } from 'vitest'
+import { VMMetadata } from '../../../../src/gen/vm.ts'
+import { configureNetwork } from '../../../../src/handlers/network/vm-metadata/configure-network.ts'
+import type { Route } from '../../../../src/os/network.ts'
+import { FakeOs } from '../../../fakes/os/fake-os.ts'
+import { recordingLog } from '../../../fakes/recording-log.ts'
+import { OPT_ITEM } from './firmware-tree.ts'
+
+const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
+const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }
+const ACCEPT_RA = '/proc/sys/net/ipv6/conf/eth0/accept_ra'
+const ADD_ETH0 =
+  'add@/devices/virtio0/net/eth0\0ACTION=add\0DEVPATH=/devices/virtio0/net/eth0\0SUBSYSTEM=net\0INTERFACE=eth0'
+
+/** A guest with the card eth0, or without any. */
+function guest({ card = true, wanted = '' } = {}) {
+  const os = new FakeOs()
+  const { lines, log } = recordingLog()
+  const { clock, files, network, uevents } = os
+  if (card) network.addLink({ name: 'eth0' })
+  const dependencies = { clock, files, network, uevents, log, interface: wanted, timeoutMs: 3000 }
+  return {
+    ...os,
+    network,
+    lines,
+    apply: (networkConfig: { readonly v4?: typeof V4; readonly v6?: typeof V6 }) =>
+      configureNetwork(dependencies, { item: OPT_ITEM, metadata: VMMetadata.create({ networkConfig }) }),
+    addresses: () =>
+      network.addresses().map(({ address, peer, prefixLength }) => `${address} peer ${peer}/${prefixLength}`),
+    defaults: () =>
+      network
+        .routes()
+        .filter(({ destination }) => destination.prefixLength === 0)
+        .map(({ gateway, linkIndex }) => `${gateway} on ${linkIndex}`),
+  }
+}
+
+function defaultRoute(changes: Partial<Route>): Route {
+  const destination = { address: '0.0.0.0', prefixLength: 0 }
+  return { family: 'ipv4', destination, linkIndex: 2, scope: 0, protocol: 3, flags: 0, ...changes }
+}
+
+describe('configureNetwork', () => {
+  it('gives the link both addresses with their peers, and default routes by these', async () => {
+    const { apply, addresses, defaults, lines, network } = guest()
+    expect(await apply({ v4: V4, v6: V6 })).toBe(true)
+    expect(network.link('eth0').up).toBe(true)
+    expect(addresses()).toEqual(['10.0.0.2 peer 10.0.0.1/32', 'fd00::2 peer fd00::1/128'])
+    expect(defaults()).toEqual(['10.0.0.1 on 2', 'fd00::1 on 2'])
+    expect(lines).toEqual([
+      {
+        level: 'info',
+        message: 'network from VM metadata',
+        fields: {
+          item: OPT_ITEM,
+          interface: 'eth0',
+          addresses: '10.0.0.2 peer 10.0.0.1, fd00::2 peer fd00::1',
+          changed: true,
+        },
+      },
+    ])
+  })
+
+  it('makes an IPv6 address usable at once', async () => {
+    const { apply, network } = guest()
+    await apply({ v6: V6 })
+    expect(Number(network.addresses()[0]?.flags) & 2).toBe(2)
+  })
+
+  it('keeps routers from adding to it, before the link is up', async () => {
+    const { apply, files, network } = guest()
+    await files.put(ACCEPT_RA, '1\n')
+    const write = files.write.bind(files)
+    files.write = (path, data) => {
+      expect(network.link('eth0').up).toBe(false)
+      return write(path, data)
+    }
+    await apply({ v4: V4 })
+    expect(await files.readText(ACCEPT_RA)).toBe('0')
+  })
+
+  it('changes nothing the second time', async () => {
+    const { apply, network } = guest()
+    await apply({ v4: V4, v6: V6 })
+    const { length } = network.changes
+    expect(await apply({ v4: V4, v6: V6 })).toBe(false)
+    expect(network.changes).toHaveLength(length)
+  })
+
+  it('takes back what it gave and no longer does', async () => {
+    const { apply, addresses, defaults } = guest()
+    await apply({ v4: V4, v6: V6 })
+    expect(await apply({ v4: { ip: '10.0.0.9', peerIp: '10.0.0.8' } })).toBe(true)
+    expect(addresses()).toEqual(['10.0.0.9 peer 10.0.0.8/32'])
+    expect(defaults()).toEqual(['10.0.0.8 on 2'])
+    expect(await apply({})).toBe(true)
+    expect([...addresses(), ...defaults()]).toEqual([])
+  })
+
+  it('gives another address at the same peer in place of the first', async () => {
+    const { apply, addresses, defaults } = guest()
+    await apply({ v4: V4 })
+    await apply({ v4: { ...V4, ip: '10.0.0.9' } })
+    expect(addresses()).toEqual(['10.0.0.9 peer 10.0.0.1/32'])
+    expect(defaults()).toEqual(['10.0.0.1 on 2'])
+  })
+
+  it('leaves what others made, when metadata changes and when it is applied again', async () => {
+    const { apply, addresses, defaults, lines, network } = guest()
+    await apply({ v4: V4 })
+    network.addAddress({
+      linkIndex: 2,
+      family: 'ipv4',
+      address: '192.168.0.2',
+      prefixLength: 24,
+      scope: 0,
+      flags: 0,
+    })
+    network.replaceRoute(defaultRoute({ gateway: '192.168.0.1' }))
+    expect(await apply({ v4: V4 })).toBe(false)
+    expect(defaults()).toEqual(['192.168.0.1 on 2'])
+    expect(lines).toContainEqual({
+      level: 'info',
+      message: 'default route left as it is',
+      fields: { family: 'ipv4', gateway: '192.168.0.1' },
+    })
+    await apply({})
+    expect(addresses()).toContain('192.168.0.2 peer undefined/24')
+    expect(defaults()).toEqual(['192.168.0.1 on 2'])
+  })
+
+  it('replaces the route that a router offered', async () => {
+    const { apply, defaults, network } = guest()
+    network.setLink(2, { up: true })
+    network.addAddress({
+      linkIndex: 2,
+      family: 'ipv6',
+      address: 'fe80::2',
+      prefixLength: 64,
+      scope: 253,
+      flags: 0,
+    })
+    const destination = { address: '::', prefixLength: 0 }
+    network.addRoute(
+      defaultRoute({ family: 'ipv6', destination, gateway: 'fe80::1', protocol: 9, priority: 1024 }),
+    )
+    await apply({ v6: V6 })
+    expect(defaults()).toEqual(['fd00::1 on 2'])
+  })
+
+  it('lets the other family have its address when one is wrong', async () => {
+    const { apply, addresses, lines } = guest()
+    await apply({ v4: { ...V4, ip: '10.0.0.2/24' }, v6: V6 })
+    expect(addresses()).toEqual(['fd00::2 peer fd00::1/128'])
+    expect(lines[0]).toMatchObject({ level: 'warn', message: 'part of the VM metadata ignored' })
+    expect(lines[0]?.fields.problem).toContain('network_config.v4.ip 10.0.0.2/24')
+  })
+
+  it.each(['replaceAddress', 'addRoute'])(
+    'leaves nothing of a family that the kernel refuses (%s), and applies the other',
+    async (call) => {
+      const { apply, addresses, defaults, lines, network } = guest()
+      network.failWith = (made, about) =>
+        made === call && (about.startsWith('fd00::2') || about.includes('via fd00::1')) ? 'EACCES' : undefined
+      await apply({ v4: V4, v6: V6 })
+      expect(addresses()).toEqual(['10.0.0.2 peer 10.0.0.1/32'])
+      expect(defaults()).toEqual(['10.0.0.1 on 2'])
+      expect(lines[0]).toMatchObject({
+        level: 'warn',
+        message: 'VM metadata refused by the kernel',
+        fields: { family: 'ipv6', error: expect.stringContaining('EACCES') },
+      })
+    },
+  )
+
+  it('keeps the old address of a family when the kernel refuses the new one', async () => {
+    const { apply, addresses, defaults, network } = guest()
+    await apply({ v4: V4 })
+    network.failWith = (_, about) => (about.startsWith('10.0.0.9') ? 'EINVAL' : undefined)
+    await apply({ v4: { ip: '10.0.0.9', peerIp: '10.0.0.8' } })
+    expect(addresses()).toEqual(['10.0.0.2 peer 10.0.0.1/32'])
+    expect(defaults()).toEqual(['10.0.0.1 on 2'])
+  })
+
+  it('warns when several links could have been meant', async () => {
+    const { apply, lines, network } = guest()
+    network.addLink({ name: 'eth1' })
+    await apply({ v4: V4 })
+    expect(lines[0]).toEqual({
+      level: 'warn',
+      message: 'VM metadata does not say which interface it is about',
+      fields: { used: 'eth0', ignored: 'eth1' },
+    })
+  })
+
+  it('waits for a card that its driver has not found yet', async () => {
+    const { apply, addresses, clock, network, uevents } = guest({ card: false })
+    const applying = apply({ v4: V4 })
+    await vi.waitUntil(() => uevents.listeners.size === 1)
+    network.addLink({ name: 'eth0' })
+    uevents.send(ADD_ETH0)
+    expect(await applying).toBe(true)
+    expect(addresses()).toEqual(['10.0.0.2 peer 10.0.0.1/32'])
+    expect([uevents.listeners.size, clock.sleeping]).toEqual([0, 0])
+  })
+
+  it('does not wait for a card where no address asks for one', async () => {
+    expect(await guest({ card: false }).apply({})).toBe(false)
+  })
+})

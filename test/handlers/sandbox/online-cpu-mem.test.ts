@@ -1,0 +1,64 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { OnlineCPUMemRequest } from '../../../src/gen/agent.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { FakeSysfs } from '../guest/fake-sysfs.ts'
+import { containerRequest, type Machine, machineWithSandbox, PATIENT } from './machine.ts'
+
+const cpusetOf = (id: string) => `/sys/fs/cgroup/cpuset/pod/${id}/cpuset.cpus`
+
+describe('OnlineCPUMem', () => {
+  let made: Machine
+  let sysfs: FakeSysfs
+
+  beforeEach(async () => {
+    const os = new FakeOs()
+    sysfs = await FakeSysfs.of(os, 4)
+    made = await machineWithSandbox({ os })
+    await create('free', undefined)
+    await create('bound', '0')
+    await sysfs.plugCpu(1)
+    await sysfs.plugMemory(32)
+  })
+
+  it('brings CPUs and memory online, and lets the containers have the CPUs', async () => {
+    await onlineCpuMem({ nbCpus: 2 })
+    expect(await made.os.files.readText(cpusetOf('free'))).toBe('0,1')
+    expect(await made.os.files.readText(cpusetOf('bound'))).toBe('0')
+    expect(await sysfs.memoryOnline(32)).toBe('1')
+  })
+
+  it('leaves memory alone with cpu_only, and CPUs with 0 of them', async () => {
+    await onlineCpuMem({ nbCpus: 0, cpuOnly: true })
+    expect(sysfs.written).toEqual([])
+    await onlineCpuMem({ nbCpus: 2, cpuOnly: true })
+    expect(await sysfs.memoryOnline(32)).toBe('0')
+    sysfs.written.length = 0
+    await onlineCpuMem({ nbCpus: 0 })
+    expect(sysfs.written).toEqual(['/sys/devices/system/memory/memory32/online'])
+  })
+
+  it('gives CPUs to every other container when one cannot have them', async () => {
+    sysfs.refusals.set(cpusetOf('free'), 'EACCES')
+    await made.os.files.write(cpusetOf('bound'), '')
+    await expect(onlineCpuMem({ nbCpus: 2 })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: `CPUs not given to containers: write ${cpusetOf('free')}: EACCES`,
+    })
+    expect(await made.os.files.readText(cpusetOf('bound'))).toBe('0')
+  })
+
+  async function create(id: string, cpus: string | undefined): Promise<void> {
+    const { OCI, ...request } = containerRequest(id)
+    const limits = cpus === undefined ? {} : { Resources: { CPU: { Cpus: cpus } } }
+    const Linux = { ...OCI?.Linux, CgroupsPath: `/pod/${id}`, ...limits }
+    await made.handlers.createContainer(
+      containerRequest(id, {}, { ...request, OCI: { ...OCI, Linux } }),
+      PATIENT,
+    )
+    await made.os.files.put(cpusetOf(id), '0')
+  }
+
+  function onlineCpuMem(request: Parameters<typeof OnlineCPUMemRequest.fromPartial>[0]): Promise<void> {
+    return made.handlers.onlineCpuMem(OnlineCPUMemRequest.fromPartial(request), PATIENT)
+  }
+})

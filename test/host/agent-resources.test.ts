@@ -1,0 +1,139 @@
+import { execFileSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { inNamespaceOf, type Pod, startPod } from './agent-pod.ts'
+import { container } from './container-requests.ts'
+
+const MIB = 2 ** 20
+const CGROUPS = '/sys/fs/cgroup'
+const isV1 = existsSync(`${CGROUPS}/cpuset`)
+
+describe('what an agent tells and changes of the machine it runs on', () => {
+  let pod: Pod
+  let folder: string
+  const cleanUps: (() => void)[] = []
+
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'resources-'))
+    pod = await startPod()
+  })
+  afterAll(async () => {
+    await pod.stop()
+    for (const cleanUp of cleanUps.reverse()) cleanUp()
+    rmSync(folder, { recursive: true })
+  })
+
+  it('GetVolumeStats counts what is on a volume of the agent’s mount namespace', async () => {
+    mkdirSync(pod.started.inside('/run/volume'))
+    inNamespaceOf(pod.started, 'mount', '-t', 'tmpfs', '-o', 'size=1m,nr_inodes=64', 'tmpfs', '/run/volume')
+    writeFileSync(pod.started.inside('/run/volume/file'), Buffer.alloc(8192))
+    await expect(pod.agent.getVolumeStats({ volumeGuestPath: '/run/volume' })).resolves.toEqual({
+      usage: [
+        { unit: 1, total: BigInt(MIB), used: 8192n, available: BigInt(MIB) - 8192n },
+        { unit: 2, total: 64n, used: 2n, available: 62n },
+      ],
+      volumeCondition: { abnormal: false, message: 'OK' },
+    })
+    await expect(pod.agent.getVolumeStats({ volumeGuestPath: '/run/none' })).rejects.toMatchObject({
+      code: 'NOT_FOUND',
+      message: 'volume_guest_path /run/none does not exist',
+    })
+    await expect(pod.agent.getVolumeStats({})).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  })
+
+  it('ResizeVolume grows a volume while it is mounted, and no other', async () => {
+    const device = mountXfs('/run/xfs')
+    truncateSync(join(folder, 'disk.img'), 600 * MIB)
+    execFileSync('losetup', ['--set-capacity', device])
+    await pod.agent.resizeVolume({ volumeGuestPath: '/run/xfs', size: BigInt(600 * MIB) })
+    const { usage } = await pod.agent.getVolumeStats({ volumeGuestPath: '/run/xfs' })
+    expect(usage[0]?.total).toBeGreaterThan(500n * BigInt(MIB))
+    const shrinking = pod.agent.resizeVolume({ volumeGuestPath: '/run/xfs', size: BigInt(300 * MIB) })
+    await expect(shrinking).rejects.toMatchObject({ code: 'OUT_OF_RANGE' })
+    const tmpfs = pod.agent.resizeVolume({ volumeGuestPath: '/run', size: BigInt(MIB) })
+    await expect(tmpfs).rejects.toMatchObject({
+      code: 'UNIMPLEMENTED',
+      message: 'the volume at /run is tmpfs, which cannot grow while it is mounted; ext4 and xfs can',
+    })
+  })
+
+  it('OnlineCPUMem lets containers and the cgroups above them have the CPUs that are online', async () => {
+    const { OCI, ...request } = container('narrow', pod.root, ['sleep', '1000'])
+    const Linux = { ...OCI?.Linux, CgroupsPath: '/resources-pod/narrow' }
+    cleanUps.push(removePodCgroups)
+    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
+    if (isV1) writeFileSync(cpuset('narrow/cpuset.cpus'), '0')
+    writeFileSync(cpuset('cpuset.cpus'), '0')
+    expect(effectiveCpus()).toBe('0')
+
+    const online = readFileSync('/sys/devices/system/cpu/online', 'utf8').trim()
+    await pod.agent.onlineCPUMem({ nbCpus: 1, cpuOnly: true })
+    expect(effectiveCpus()).toBe(online)
+    await pod.remove('narrow')
+  })
+
+  it('OnlineCPUMem refuses more CPUs than the machine can have', async () => {
+    await expect(pod.agent.onlineCPUMem({ nbCpus: 4_294_967_295 })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringMatching(/^nb_cpus is 4294967295, but this guest can have \d+ CPUs at most$/),
+    })
+  })
+
+  it('AddSwap and AddSwapPath refuse what can be no swap', async () => {
+    await expect(pod.agent.addSwap({})).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'PCIPath is empty',
+    })
+    await expect(pod.agent.addSwapPath({ path: '/run/volume/file' })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: '/run/volume/file is not prepared for swapping (mkswap): swapon /run/volume/file: EINVAL',
+    })
+    await expect(pod.agent.addSwapPath({ path: '/run/none' })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'swapon /run/none: ENOENT',
+    })
+  })
+
+  /** A disk of 300 MiB with XFS, mounted in the agent's mount namespace. Answers its node. */
+  function mountXfs(mountPoint: string): string {
+    const file = join(folder, 'disk.img')
+    writeFileSync(file, '')
+    truncateSync(file, 300 * MIB)
+    execFileSync('/sbin/mkfs.xfs', ['-q', file])
+    const device = execFileSync('losetup', ['--find', '--show', file], { encoding: 'utf8' }).trim()
+    cleanUps.push(() => execFileSync('losetup', ['--detach', device]))
+    mkdirSync(pod.started.inside(mountPoint))
+    inNamespaceOf(pod.started, 'mount', device, mountPoint)
+    return device
+  }
+})
+
+/** A file of the pod's cpuset cgroup. */
+function cpuset(path: string): string {
+  return join(CGROUPS, isV1 ? 'cpuset' : '', 'resources-pod', path)
+}
+
+function effectiveCpus(): string {
+  const file = isV1 ? 'cpuset.effective_cpus' : 'cpuset.cpus.effective'
+  return readFileSync(cpuset(`narrow/${file}`), 'utf8').trim()
+}
+
+/** The runtime makes the cgroups above a container's, and leaves them. */
+function removePodCgroups(): void {
+  for (const hierarchy of ['', ...readdirSync(CGROUPS)]) {
+    const path = join(CGROUPS, hierarchy, 'resources-pod')
+    if (existsSync(path)) rmdirSync(path)
+  }
+}

@@ -1,0 +1,38 @@
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+
+/** A network namespace of its own, which lasts until it is closed; the machine's own network is never touched. */
+export interface NetworkNamespace {
+  /** Words to put before a program's argv to run it in there. */
+  readonly enter: readonly string[]
+  /** Runs `ip` in there with these words, and gives what it prints. */
+  ip(words: string): string
+  /** What `ip -json -details` prints. */
+  show<T>(words: string): T
+  close(): Promise<void>
+}
+
+/** Makes one with these links, as the words behind `ip link add`. */
+export async function makeNetworkNamespace(...links: readonly string[]): Promise<NetworkNamespace> {
+  const holder = spawn('unshare', ['--net', 'sh', '-c', 'echo ready; exec cat'], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  await once(holder.stdout, 'data')
+  const enter = ['nsenter', `--net=/proc/${holder.pid}/ns/net`, '--']
+  const run = (...args: readonly string[]) => {
+    const [program = '', ...rest] = [...enter, 'ip', ...args]
+    return execFileSync(program, rest, { encoding: 'utf8' })
+  }
+  const namespace: NetworkNamespace = {
+    enter,
+    ip: (words) => run(...words.split(' ')),
+    show: (words) => JSON.parse(run('-json', '-details', ...words.split(' '))),
+    close: async () => {
+      const ended = once(holder, 'exit')
+      holder.stdin.end()
+      await ended
+    },
+  }
+  for (const link of links) namespace.ip(`link add ${link}`)
+  return namespace
+}

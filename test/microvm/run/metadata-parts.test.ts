@@ -1,0 +1,68 @@
+import { readFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { afterAll, describe, expect, it } from 'vitest'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../scripts/temporary-folder.ts'
+import { VMMetadata } from '../../../src/gen/vm.ts'
+import { type GuestParts, guestSpec } from '../../../src/microvm/guest-spec.ts'
+import { qemuArguments } from '../../../src/microvm/qemu-arguments.ts'
+import { metadataParts } from '../../../src/microvm/run/metadata-parts.ts'
+
+const folder = makeTemporaryFolder(tmpdir())
+afterAll(() => removeTemporaryFolder(folder))
+
+const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
+const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }
+const ITEM = `name=opt/vm.metropolis.monogon.dev/v1/metadata.pb,file=${folder}/metadata.pb`
+
+const link: GuestParts['link'] = {
+  device: (slot, backend) => ({ kind: 'vsock', slot, cid: 3, backend }),
+  backend: { kind: 'vhost-vsock' },
+  commandLine: [],
+}
+
+/** The options of QEMU that a guest with this metadata gets. */
+function optionsFor(networkConfig: { readonly v4?: typeof V4; readonly v6?: typeof V6 }): readonly string[] {
+  const metadata = VMMetadata.create({ name: 'vm1', networkConfig })
+  const boot = { kernel: '/k', initrd: '/i', root: undefined }
+  const machine = { machine: 'q35', memoryMib: 512, cpus: 1, boot, containerRoot: undefined, link } as const
+  const spec = guestSpec({ ...machine, ...metadataParts(metadata, folder) })
+  return qemuArguments(spec, { acceleration: 'tcg', qmpFd: 3 })
+}
+
+describe('metadataParts', () => {
+  it('puts the encoded metadata into the firmware', () => {
+    expect(optionsFor({ v4: V4 })).toContain(ITEM)
+    expect(readFileSync(`${folder}/metadata.pb`).toString('hex')).toBe(
+      '0a03766d3112160a140a0831302e302e302e32120831302e302e302e31',
+    )
+  })
+
+  it('adds a card whose other end answers as the peer of both families, and tells the guest which it is', () => {
+    const options = optionsFor({ v4: V4, v6: V6 })
+    expect(options).toContain(
+      'user,id=name-metadata-network,ipv4=on,net=10.0.0.0/29,host=10.0.0.1,dns=10.0.0.3,dhcpstart=10.0.0.2,' +
+        'ipv6=on,ipv6-prefix=fd00::,ipv6-prefixlen=120,ipv6-host=fd00::1,ipv6-dns=fd00::3',
+    )
+    expect(options.join(' ')).toContain('virtio-net-pci,addr=0x6,id=name-metadata-card')
+    expect(options[options.indexOf('-append') + 1]).toContain('agent.metadata_interface=52:54:00:00:00:03')
+  })
+
+  it('spans ends that are further apart, and leaves out the family that is not in use', () => {
+    expect(optionsFor({ v4: { ip: '10.1.0.2', peerIp: '10.1.255.1' } }).join(' ')).toContain(
+      'ipv4=on,net=10.1.0.0/16,host=10.1.255.1,dns=10.1.0.1,dhcpstart=10.1.0.2,ipv6=off',
+    )
+    expect(optionsFor({ v6: V6 }).join(' ')).toContain('user,id=name-metadata-network,ipv4=off,ipv6=on,')
+  })
+
+  it('adds no card for a name alone', () => {
+    const options = optionsFor({})
+    expect(options).toContain(ITEM)
+    expect(options.join(' ')).not.toMatch(/virtio-net|metadata_interface/)
+  })
+
+  it('refuses ends that no subnet can hold', () => {
+    expect(() => optionsFor({ v4: { ip: '10.0.0.2', peerIp: '192.168.0.1' } })).toThrow(
+      "--metadata: 10.0.0.2 and 192.168.0.1 differ in their first 8 bits, which QEMU's user network cannot span",
+    )
+  })
+})

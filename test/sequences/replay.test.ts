@@ -1,0 +1,196 @@
+import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../src/base/errors.ts'
+import { AgentServiceDefinition } from '../../src/gen/agent.ts'
+import { HealthDefinition } from '../../src/gen/health.ts'
+import { clientFor } from '../../src/rpc/client.ts'
+import { REPLAYS } from './all.ts'
+import { type Place, replay } from './replay.ts'
+import { agent, health, type Sequence, type Step } from './sequence.ts'
+
+type Answer = (request: Buffer) => Promise<object>
+
+const UNIMPLEMENTED: Answer = async () => {
+  throw new AgentError('UNIMPLEMENTED', 'not yet')
+}
+const EMPTY: Answer = async () => ({})
+
+/** An agent that answers as told, and UNIMPLEMENTED otherwise, and what it was asked. */
+function placeWith(answers: Readonly<Record<string, Answer>>) {
+  const asked: string[] = []
+  const call = async (_service: string, method: string, payload: Uint8Array) => {
+    asked.push(method)
+    const answer = await (answers[method] ?? UNIMPLEMENTED)(Buffer.from(payload))
+    return encoderOf(method).encode(answer).finish()
+  }
+  const clients = {
+    agent: clientFor(AgentServiceDefinition, { call }),
+    health: clientFor(HealthDefinition, { call }),
+  }
+  const place: Place = {
+    dial: async () => {
+      asked.push('dial')
+      return { clients, ended: async () => {}, close: () => void asked.push('close') }
+    },
+    share: async (path) => void asked.push(`share ${path}`),
+    killAgent: async () => void asked.push('kill'),
+  }
+  return { place, asked }
+}
+
+/** The union of all message types cannot say that each encodes its own answers. */
+function encoderOf(method: string): { encode(message: object): { finish(): Uint8Array } } {
+  const methods = [AgentServiceDefinition, HealthDefinition].flatMap(({ methods }) => Object.values(methods))
+  const found = methods.find(({ name }) => name === method)
+  if (found === undefined) throw new Error(`there is no ${method}`)
+  return found.responseType as ReturnType<typeof encoderOf>
+}
+
+function sequenceOf(...steps: readonly Step[]): Sequence {
+  return { caller: 'a caller', metadata: {}, timeoutMs: 1000, containers: [], sharedCgroups: [], steps }
+}
+
+const from = 'X.1'
+const read = agent('readStdout', { containerId: 'c', len: 1 })
+
+describe('replay', () => {
+  it('makes the calls in their order and reports each step', async () => {
+    const { place, asked } = placeWith({ Check: async () => ({ status: 1 }), CreateSandbox: EMPTY })
+    const reports = await replay(
+      sequenceOf(
+        { from, call: health('check', {}), answers: { status: 1 } },
+        { from, shares: '/root' },
+        { from, call: agent('createSandbox', {}) },
+      ),
+      place,
+    )
+    expect(asked).toEqual(['dial', 'Check', 'share /root', 'CreateSandbox', 'close'])
+    expect(reports).toEqual([
+      { number: 1, what: 'Check (X.1)', outcome: 'as recorded' },
+      { number: 2, what: 'the host shares /root (X.1)', outcome: 'as recorded' },
+      { number: 3, what: 'CreateSandbox (X.1)', outcome: 'as recorded' },
+    ])
+  })
+
+  it('fails at an answer that is not the recorded one, and names the step', async () => {
+    const { place, asked } = placeWith({ Check: async () => ({ status: 2 }) })
+    const steps: Step[] = [{ from, call: health('check', {}), answers: { status: 1 } }]
+    await expect(replay(sequenceOf(...steps), place)).rejects.toThrow(/^a caller, step 1, Check \(X.1\): /)
+    expect(asked.at(-1)).toBe('close')
+  })
+
+  it.each<[string, Answer, Partial<Step>]>([
+    ['a failure instead of success', UNIMPLEMENTED, {}],
+    ['success instead of a failure', EMPTY, { fails: { codes: ['INTERNAL'] } }],
+    ['another code', UNIMPLEMENTED, { fails: { codes: ['INTERNAL'] } }],
+    ['another text', UNIMPLEMENTED, { fails: { codes: ['UNIMPLEMENTED'], text: /never/ } }],
+  ])('fails at %s', async (_name, answer, expected) => {
+    const { place } = placeWith({ StartContainer: answer })
+    const step: Step = { from, call: agent('startContainer', {}), ...expected }
+    await expect(replay(sequenceOf(step), place)).rejects.toThrow(/instead of/)
+  })
+
+  it('takes an answer or a failure where either is right', async () => {
+    const step: Step = {
+      from,
+      call: agent('signalProcess', {}),
+      answers: {},
+      fails: { codes: ['UNIMPLEMENTED'], text: /not yet/ },
+    }
+    for (const SignalProcess of [EMPTY, UNIMPLEMENTED]) {
+      await expect(replay(sequenceOf(step), placeWith({ SignalProcess }).place)).resolves.toHaveLength(1)
+    }
+  })
+
+  describe('of a pending call', () => {
+    const step: Step = { from, call: agent('updateRoutes', {}), pending: 'network' }
+
+    it('wants UNIMPLEMENTED and says whose it is', async () => {
+      const reports = await replay(sequenceOf(step), placeWith({}).place)
+      expect(reports[0]?.outcome).toBe('pending: network')
+    })
+
+    it.each<[string, Answer]>([
+      ['success', EMPTY],
+      ['any other failure', async () => Promise.reject(new AgentError('INTERNAL', 'Link not found'))],
+    ])('fails at %s, for the mark has to be turned', async (_name, UpdateRoutes) => {
+      const { place } = placeWith({ UpdateRoutes })
+      await expect(replay(sequenceOf(step), place)).rejects.toThrow(/turn the mark 'network'/)
+    })
+  })
+
+  describe('of a loop', () => {
+    const texts =
+      (...list: string[]): Answer =>
+      async () => ({ data: Buffer.from(list.shift() ?? '') })
+    const reading: Step = { from, loop: 'output', call: read }
+
+    it('reads to the end and compares all that came', async () => {
+      const { place, asked } = placeWith({ ReadStdout: texts('a', 'b') })
+      await replay(
+        sequenceOf(reading, { from, shown: 'ab', by: 'output' }, { from, ended: 'output', brought: 'ab' }),
+        place,
+      )
+      expect(asked.filter((name) => name === 'ReadStdout')).toHaveLength(3)
+    })
+
+    it.each<[string, Step]>([
+      ['ends without the text', { from, shown: 'c', by: 'output' }],
+      ['brings another text', { from, ended: 'output', brought: /^a$/ }],
+    ])('fails when it %s', async (_name, step) => {
+      const { place } = placeWith({ ReadStdout: texts('a', 'b') })
+      await expect(replay(sequenceOf(reading, step), place)).rejects.toThrow(/a caller, step 2, /)
+    })
+
+    it('fails when nobody has looked at its end', async () => {
+      const { place } = placeWith({ ReadStdout: texts() })
+      await expect(replay(sequenceOf(reading), place)).rejects.toThrow('without the end of output')
+    })
+  })
+
+  it('goes on beside a call that was begun, on a connection that is dialled anew', async () => {
+    const held = Promise.withResolvers<object>()
+    const { place, asked } = placeWith({
+      WaitProcess: () => held.promise,
+      CreateSandbox: async () => {
+        held.reject(new AgentError('UNAVAILABLE', 'ttrpc: closed'))
+        return {}
+      },
+    })
+    await replay(
+      sequenceOf(
+        { from, begin: 'exit', call: agent('waitProcess', {}) },
+        { from, call: agent('createSandbox', {}) },
+        { from, connection: 'breaks' },
+        { from, ended: 'exit', fails: { codes: ['UNAVAILABLE'] } },
+      ),
+      place,
+    )
+    expect(asked).toEqual(['dial', 'WaitProcess', 'CreateSandbox', 'close', 'dial', 'close'])
+  })
+
+  it('makes a timer’s call beside each step until it is stopped, and fails with it', async () => {
+    const timer: Step = {
+      from,
+      timer: 'health',
+      everyMs: 1000,
+      call: health('check', {}),
+      answers: { status: 1 },
+    }
+    const steps: Step[] = [timer, { from, shares: '1' }, { from, shares: '2' }, { from, stop: 'health' }]
+    const { place, asked } = placeWith({ Check: async () => ({ status: 1 }) })
+    await replay(sequenceOf(...steps, { from, shares: '3' }), place)
+    expect(asked.filter((name) => name === 'Check')).toHaveLength(3)
+    const failing = placeWith({ Check: async () => ({ status: 2 }) })
+    await expect(replay(sequenceOf(...steps), failing.place)).rejects.toThrow(/^a caller, step 1, /)
+  })
+})
+
+describe('the recorded sequences', () => {
+  it.each(REPLAYS)(
+    'of $caller name a section of the specification for each step ($framing)',
+    ({ sequenceIn }) => {
+      for (const step of sequenceIn({ roots: () => [], swapDisk: undefined }, 'dead agent').steps)
+        expect(step.from).toMatch(/^[A-M]\b/)
+    },
+  )
+})

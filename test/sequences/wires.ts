@@ -1,0 +1,40 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { AgentServiceDefinition } from '../../src/gen/agent.ts'
+import { HealthDefinition } from '../../src/gen/health.ts'
+import { clientFor } from '../../src/rpc/client.ts'
+import { type TtrpcClient, ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import type { Forward } from '../rpc/forward.ts'
+import { grpcConnection } from '../rpc/grpc-client.ts'
+import type { Wire } from './replay.ts'
+
+/** The two framings of the API. */
+export const FRAMINGS = ['ttrpc', 'grpc'] as const
+export type Framing = (typeof FRAMINGS)[number]
+
+/** Dials the agent behind a forward. A forward can break a connection of either framing, and tell its end. */
+export async function dialWire(forward: Forward, framing: Framing): Promise<Wire> {
+  const connection = await connectionsOf[framing](forward.path)
+  return {
+    clients: {
+      agent: clientFor(AgentServiceDefinition, connection),
+      health: clientFor(HealthDefinition, connection),
+    },
+    ended: forward.ended,
+    close: () => {
+      forward.drop()
+      connection.close()
+    },
+  }
+}
+
+/** Dials an agent, or a forward, on a unix socket. Whoever dialled closes the connection. */
+export const connectionsOf: Record<Framing, (path: string) => Promise<Pick<TtrpcClient, 'call' | 'close'>>> =
+  {
+    ttrpc: async (path) => {
+      const socket = connect(path)
+      await once(socket, 'connect')
+      return ttrpcClient(socket)
+    },
+    grpc: async (path) => grpcConnection(path),
+  }
