@@ -72,7 +72,7 @@ describe('takeIdentity', () => {
   })
 
   it('goes on with a warning when the firmware cannot be read', async () => {
-    const { os, context, lines } = await guestWith({ name: 'vm1' })
+    const { os, context, lines } = await bareGuest()
     os.files.stat = () => Promise.reject(new Error('stat: EIO'))
     await takeIdentity(context)
     expect(lines[0]).toEqual({

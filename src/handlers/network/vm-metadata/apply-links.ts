@@ -11,6 +11,12 @@ const ROUTER_ADVERTISEMENT = 9
 /** IFA_F_NODAD: with two ends there is nobody who could have the address too, so it can be used at once. */
 const NO_DUPLICATE_DETECTION = 2
 
+/**
+ * RTNH_F_ONLINK: the gateway is on the link, whatever other routes say. The kernel makes the route to an IPv6 peer only
+ * when its work queue comes to it (addrconf_dad_work), and not again after the link was down.
+ */
+const ON_LINK = 4
+
 /** What the priority of a route is that names none. */
 const USUAL_PRIORITY: Readonly<Record<IpFamily, number>> = { ipv4: 0, ipv6: 1024 }
 
@@ -117,7 +123,8 @@ function addressOf({ family, ip, peerIp, linkIndex }: PlacedLink): LinkAddress {
 
 function routeOf({ family, peerIp, linkIndex }: PlacedLink): Route {
   const destination = { address: family === 'ipv4' ? '0.0.0.0' : '::', prefixLength: 0 }
-  return { family, destination, gateway: peerIp, linkIndex, scope: 0, protocol: METADATA_PROTOCOL, flags: 0 }
+  const way = { gateway: peerIp, linkIndex, flags: ON_LINK }
+  return { family, destination, ...way, scope: 0, protocol: METADATA_PROTOCOL }
 }
 
 function isSameAddress(one: LinkAddress, other: LinkAddress): boolean {

@@ -1,10 +1,10 @@
-import { messageOf } from '../../../base/errors.ts'
+import { errnoOf, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { waitForDevice } from '../../../hotplug/wait-for-device.ts'
 import type { Link, Network } from '../../../os/network.ts'
 import type { Clock, Files, Uevents } from '../../../os/os.ts'
 import { applyLinks } from './apply-links.ts'
-import { type ChosenLink, chooseLink } from './choose-link.ts'
+import { chooseLink } from './choose-link.ts'
 import { checkLinks } from './point-to-point.ts'
 import type { FoundMetadata } from './read-vm-metadata.ts'
 
@@ -61,11 +61,9 @@ async function readyLink(dependencies: NetworkDependencies): Promise<Link> {
   }
   const concerns = ({ subsystem, action }: { readonly subsystem: string; readonly action: string }) =>
     subsystem === 'net' && action !== 'remove'
-  const { link, others }: ChosenLink = await waitForDevice(
-    dependencies,
-    { description, probe, concerns },
-    NEVER,
-  )
+  const { link, others } =
+    chooseLink(network.links(), wanted) ??
+    (await waitForDevice(dependencies, { description, probe, concerns }, NEVER))
   if (others.length > 0) {
     const ignored = others.map(({ name }) => name).join(' ')
     log.warn('VM metadata does not say which interface it is about', { used: link.name, ignored })
@@ -77,11 +75,11 @@ async function readyLink(dependencies: NetworkDependencies): Promise<Link> {
 /** The host says what there is on the link: a router's advertisements must not add to it. */
 async function ignoreRouters({ files, log }: NetworkDependencies, link: Link): Promise<void> {
   const path = `/proc/sys/net/ipv6/conf/${link.name}/accept_ra`
-  // A kernel without IPv6 has no such file, and no routers that it would listen to.
-  if ((await files.stat(path)) === undefined) return
   try {
     await files.write(path, '0')
   } catch (error) {
+    // A kernel without IPv6 has no such file, and no routers that it would listen to.
+    if (errnoOf(error) === 'ENOENT') return
     log.warn('router advertisements are still heeded', { interface: link.name, error: messageOf(error) })
   }
 }

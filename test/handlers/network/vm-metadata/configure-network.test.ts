@@ -67,6 +67,20 @@ describe('configureNetwork', () => {
     expect(Number(network.addresses()[0]?.flags) & 2).toBe(2)
   })
 
+  it.each([
+    ['IPv4', { v4: V4 }],
+    ['IPv6', { v6: V6 }],
+  ])('has its %s route before the kernel has made one to the peer', async (_, config) => {
+    const { apply, defaults, network } = guest()
+    const routes = network.routes.bind(network)
+    network.addAddress = (address) => {
+      network.replaceAddress(address)
+      for (const route of routes()) network.removeRoute(route)
+    }
+    await apply(config)
+    expect(defaults()).toHaveLength(1)
+  })
+
   it('keeps routers from adding to it, before the link is up', async () => {
     const { apply, files, network } = guest()
     await files.put(ACCEPT_RA, '1\n')
