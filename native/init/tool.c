@@ -12,7 +12,7 @@
 #define EXIT_NOT_EXECUTABLE 126
 #define EXIT_NOT_FOUND 127
 
-int run_tool(char *const command[]) {
+int run_tool(const char *program, char *const command[]) {
   if (!reset_oom_score()) {
     say("tool: /proc/self/oom_score_adj: %s", strerror(errno));
     return EXIT_NOT_PREPARED;
@@ -22,8 +22,8 @@ int run_tool(char *const command[]) {
     return EXIT_NOT_PREPARED;
   }
   reset_signals();
-  execvp(command[0], command);
+  execvp(program, command);
   int error = errno;
-  say("tool: cannot run %s: %s", command[0], strerror(error));
+  say("tool: cannot run %s: %s", program, strerror(error));
   return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 }

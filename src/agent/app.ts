@@ -10,6 +10,8 @@ import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
+import { DeviceDrivers } from '../hotplug/device-drivers.ts'
+import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
 import { standardOutput } from '../os/standard-output.ts'
@@ -47,6 +49,8 @@ interface Parts {
   readonly os: LinuxOs
   readonly log: Logger
   readonly gate: BootGate
+  /** Drivers of the guest's devices. */
+  readonly drivers: DeviceDrivers
 }
 
 /**
@@ -66,12 +70,12 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const os = linuxOs({ agentFolder, channel: given.channel?.fd, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
-  const parts = { given, config, os, log, gate: new BootGate() }
+  const parts = { given, config, os, log, gate: new BootGate(), drivers: new DeviceDrivers(os, log) }
   return serve(parts, start, join(agentFolder, 'descriptors.binpb'))
 }
 
 async function serve(parts: Parts, start: AgentStart, descriptors: string): Promise<number> {
-  const { given, config, os, log, gate } = parts
+  const { given, config, os, log, gate, drivers } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
   const context: BootContext = { os, config, log, environment: start.environment }
@@ -87,6 +91,8 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   })
   log.info('listening', { address: config.serverAddress, port: transport.port })
   await bootBehindGate(context, given, gate)
+  // Behind the gate, for modprobe takes a while. Elsewhere udev does it.
+  if (given.init) drivers.follow()
   // Of a machine that is somebody else's, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log)
   await service.clearPredecessor()
@@ -113,13 +119,15 @@ interface Service {
   readonly destroySandbox: () => Promise<void>
 }
 
-function buildService({ given, config, os, log, gate }: Parts, onDestroyed: () => void): Service {
+function buildService({ given, config, os, log, gate, drivers }: Parts, onDestroyed: () => void): Service {
   const runtime = runtimeChoice(config.runtime)
+  const hotplug: HotplugDependencies = { ...os, timeoutMs: config.hotplugTimeoutMs, drivers }
   const storage = createStorageHandlers({
     os,
     log,
     allowedRoots: [SHARED_ROOT],
-    hotplugTimeoutMs: config.hotplugTimeoutMs,
+    bundlesRoot: SHARED_ROOT,
+    hotplug,
   })
   const hostStreams = createHostStreams({
     os,

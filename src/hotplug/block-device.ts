@@ -1,4 +1,6 @@
 import type { Files } from '../os/os.ts'
+import { blockNode } from './block-node.ts'
+import { pciCandidates, rescanPci } from './pci-bus.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
@@ -12,41 +14,37 @@ export function waitForPciBlockDevice(
   path: PciPath,
   signal: AbortSignal,
 ): Promise<string> {
+  const { files } = dependencies
+  let place: string | undefined
   return waitForDevice(
     dependencies,
     {
       description: `a block device at PCI path ${path.text}`,
-      probe: () => findBlockDevice(dependencies.files, path),
-      // A bridge may be new as well, so more than block events can bring us further.
-      concerns: ({ action, subsystem }) =>
-        action === 'add' && (subsystem === 'block' || subsystem.startsWith('pci')),
+      probe: async () => {
+        const location = await locatePciDevice(files, path)
+        if ('missing' in location) return location
+        place = location.devicePath
+        return findBlockDevice(files, `/sys${place}`)
+      },
+      // A bridge may be new as well, so until the place is known other PCI devices can bring us further. Then events
+      // of other disks do not: with many waits at once each would look at each.
+      concerns: ({ action, subsystem, devicePath }) =>
+        action === 'add' &&
+        (subsystem === 'pci_bus' ||
+          (place === undefined ? subsystem === 'pci' : devicePath.startsWith(`${place}/`))),
+      candidates: () => pciCandidates(files),
+      rescan: () => rescanPci(files),
     },
     signal,
   )
 }
 
 /** Looks for `<device>/virtioN/block/<name>`, never a partition: those are one folder deeper. */
-async function findBlockDevice(files: Files, path: PciPath): Promise<Probe<string>> {
-  const location = await locatePciDevice(files, path)
-  if ('missing' in location) return location
-  const device = `/sys${location.devicePath}`
+async function findBlockDevice(files: Files, device: string): Promise<Probe<string>> {
   for (const name of await files.list(device)) {
     if (!/^virtio[0-9]+$/.test(name)) continue
-    for (const disk of await files.list(`${device}/${name}/block`)) {
-      const node = `/dev/${disk}`
-      if (await isNodeOf(files, node, `${device}/${name}/block/${disk}`)) return { found: node }
-      return { missing: `device node ${node}` }
-    }
+    const [disk] = await files.list(`${device}/${name}/block`)
+    if (disk !== undefined) return blockNode(files, `${device}/${name}/block/${disk}`)
   }
   return { missing: `${device}/virtio*/block/*` }
-}
-
-/**
- * Whether the node exists and is this very disk's: the kernel shows a disk in sysfs before it makes the node, and a
- * node of an earlier disk may have had the same name.
- */
-async function isNodeOf(files: Files, node: string, disk: string): Promise<boolean> {
-  const status = await files.stat(node)
-  if (status?.kind !== 'block' || (await files.stat(`${disk}/dev`)) === undefined) return false
-  return (await files.readText(`${disk}/dev`)).trim() === `${status.major}:${status.minor}`
 }

@@ -9,6 +9,8 @@ export interface Uevent {
   readonly deviceName: string
   /** Name of a network interface; empty for anything else. */
   readonly interfaceName: string
+  /** What modprobe finds the driver by; empty where there is none to be found. */
+  readonly modalias: string
 }
 
 /**
@@ -26,6 +28,7 @@ export function parseUevent(datagram: Uint8Array): Uevent | undefined {
     subsystem: values.get('SUBSYSTEM') ?? '',
     deviceName: values.get('DEVNAME') ?? '',
     interfaceName: values.get('INTERFACE') ?? '',
+    modalias: values.get('MODALIAS') ?? '',
   }
 }
 

@@ -8,6 +8,6 @@ export function cgroupsPath(requested: string, containerId: string): string {
   const names = requested
     .replaceAll(':', '/')
     .split('/')
-    .filter((name) => name !== '' && name !== '.' && name !== '..')
+    .filter((name) => name !== '' && name !== '.')
   return `/${names.length === 0 ? containerId : names.join('/')}`
 }

@@ -1,6 +1,7 @@
 import { AgentError } from '../base/errors.ts'
 import type { Linux, LinuxDevice, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
 import { cgroupsPath } from './cgroups-path.ts'
+import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
 import { withBindOption } from './mounts.ts'
 import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
 import { withNofile } from './rlimits.ts'
@@ -14,6 +15,8 @@ export interface GuestChoices {
   readonly namespaces: SharedNamespaces
   /** Modes of device nodes in the guest by path, for devices that came without one. */
   readonly deviceModes: ReadonlyMap<string, number>
+  /** Added to the container's own. */
+  readonly hooks: GuestHooks
   /** RLIMIT_NOFILE where the host set none. */
   readonly nofile: POSIXRlimit
 }
@@ -22,6 +25,8 @@ export interface GuestChoices {
 export interface ContainerSpec {
   readonly spec: Spec & { readonly Process: Process; readonly Linux: Linux }
   readonly guestSysctls: SplitSysctls['guest']
+  /** The hooks that the agent runs; those of `spec` are the runtime's. */
+  readonly poststart: SplitHooks['poststart']
 }
 
 /**
@@ -35,6 +40,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
     linux.Sysctl,
     namespaces.some(({ Type }) => Type === 'network'),
   )
+  const hooks = splitHooks(spec.Hooks, guest.hooks)
   // The sandbox's uts namespace has its name already; a runtime may set one only in a namespace it made.
   const joinsUts = namespaces.some(({ Type, Path }) => Type === 'uts' && Path !== '')
   return {
@@ -44,6 +50,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
       Root: { ...root, Path: guest.rootfs },
       Process: { ...process, Rlimits: withNofile(process.Rlimits, guest.nofile) },
       Mounts: spec.Mounts.map(withBindOption),
+      Hooks: hooks.runtime,
       Linux: {
         ...linux,
         Namespaces: namespaces,
@@ -53,6 +60,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
       },
     },
     guestSysctls: sysctls.guest,
+    poststart: hooks.poststart,
   }
 }
 

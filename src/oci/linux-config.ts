@@ -1,12 +1,9 @@
-import { AgentError } from '../base/errors.ts'
 import type { Linux, LinuxDevice, LinuxIDMapping, LinuxNamespace } from '../gen/oci.ts'
 import { type Json, omitEmpty } from './json.ts'
 import { resourcesConfig } from './resources-config.ts'
 import { seccompConfig } from './seccomp-config.ts'
 
-const NAMESPACE_KINDS = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', 'time']
-
-/** The `linux` object of `config.json`. Throws INVALID_ARGUMENT for an unknown namespace kind or seccomp word. */
+/** The `linux` object of `config.json`. */
 export function linuxConfig(linux: Linux): Json {
   return omitEmpty({
     uidMappings: linux.UIDMappings.map(idMappingConfig),
@@ -30,9 +27,6 @@ function idMappingConfig(mapping: LinuxIDMapping): Json {
 }
 
 function namespaceConfig(namespace: LinuxNamespace): Json {
-  if (!NAMESPACE_KINDS.includes(namespace.Type)) {
-    throw new AgentError('INVALID_ARGUMENT', `unknown namespace type '${namespace.Type}'`)
-  }
   return { type: namespace.Type, ...omitEmpty({ path: namespace.Path }) }
 }
 

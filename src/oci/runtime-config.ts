@@ -4,11 +4,11 @@ import { linuxConfig } from './linux-config.ts'
 import { processConfig } from './process-config.ts'
 
 /** What the OCI runtime specification calls this version, for a spec that names none. */
-const DEFAULT_VERSION = '1.0.2'
+export const DEFAULT_VERSION = '1.0.2'
 
 /**
  * The runtime's `config.json` for a spec message (behaviour spec, section D.2): a plain conversion that decides
- * nothing. Throws INVALID_ARGUMENT for a namespace kind or seccomp word that does not exist.
+ * nothing, of a spec that was checked.
  */
 export function runtimeConfig(spec: Spec): Json {
   return {

@@ -182,6 +182,8 @@ export interface Tools {
   run(
     argv: readonly [string, ...string[]],
     options?: {
+      /** argv[0] for the program, when it is not the path: one of several programs in one file goes by it. */
+      readonly name?: string
       readonly stdin?: string | Uint8Array
       /** fds that become 0, 1 and 2 of the program instead of /dev/null and captured pipes. They stay open here. */
       readonly stdio?: readonly [Fd | undefined, Fd | undefined, Fd | undefined]

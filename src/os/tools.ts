@@ -37,7 +37,8 @@ export function linuxTools(vminit: string): Tools {
 
 function start(vminit: string, argv: readonly string[], options: Options): ChildProcess {
   const [stdin, stdout, stderr] = options.stdio ?? []
-  return spawn(vminit, ['tool', '--', ...argv], {
+  const name = options.name === undefined ? [] : ['--as', options.name]
+  return spawn(vminit, ['tool', ...name, '--', ...argv], {
     stdio: [stdin ?? (options.stdin === undefined ? 'ignore' : 'pipe'), stdout ?? 'pipe', stderr ?? 'pipe'],
     env: { PATH: DEFAULT_PATH, ...options.env },
     // A session of its own, so that all it starts can be killed as one group.

@@ -6,44 +6,74 @@ import type { Fd, Streams, UeventListener, Uevents } from './os.ts'
 /** Room for what a cold-plug of thousands of devices sends while the loop is busy. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 
-/** The kernel's uevents by netlink. */
-export function linuxUevents(native: Native, streams: Streams): Uevents {
+/** One socket of events, from its opening until its close or a failure. */
+interface Feed {
+  readonly listeners: Set<UeventListener>
+  readonly closing: AbortController
+}
+
+/** The kernel's uevents by netlink: one socket for all who listen, open as long as anybody does. */
+export function linuxUevents(
+  native: Native,
+  streams: Streams,
+  receiveBufferBytes = RECEIVE_BUFFER_BYTES,
+): Uevents {
+  let open: Feed | undefined
+
+  function openFeed(): Feed {
+    const fd = succeeded('listen to', 'uevents', native.ueventListen(receiveBufferBytes))
+    const feed: Feed = { listeners: new Set(), closing: new AbortController() }
+    receiveAll(native, streams, fd, feed)
+      .catch((error) => {
+        if (open === feed) open = undefined
+        if (!feed.closing.signal.aborted) tellAll(feed, (listener) => listener.error(asAgentError(error)))
+      })
+      .finally(() => streams.close(fd))
+    return feed
+  }
+
   return {
     listen(listener) {
-      const fd = succeeded('listen to', 'uevents', native.ueventListen(RECEIVE_BUFFER_BYTES))
-      const closing = new AbortController()
-      receiveAll({ native, streams, fd, listener, closed: closing.signal })
-        .catch((error) => {
-          if (!closing.signal.aborted) listener.error(asAgentError(error))
-        })
-        .finally(() => streams.close(fd))
-      return { close: () => closing.abort() }
+      open ??= openFeed()
+      const feed = open
+      // The same object may listen twice.
+      const own: UeventListener = {
+        event: (datagram) => listener.event(datagram),
+        error: (error) => listener.error(error),
+      }
+      feed.listeners.add(own)
+      return {
+        close() {
+          feed.listeners.delete(own)
+          if (feed.listeners.size > 0) return
+          if (open === feed) open = undefined
+          feed.closing.abort()
+        },
+      }
     },
   }
 }
 
-async function receiveAll(socket: {
-  readonly native: Native
-  readonly streams: Streams
-  readonly fd: Fd
-  readonly listener: UeventListener
-  readonly closed: AbortSignal
-}): Promise<never> {
-  const { native, streams, fd, listener, closed } = socket
+async function receiveAll(native: Native, streams: Streams, fd: Fd, feed: Feed): Promise<never> {
   for (;;) {
-    await streams.readable(fd, closed)
+    await streams.readable(fd, feed.closing.signal)
     const received = native.ueventReceive(fd)
     if (received === undefined) continue
     if (typeof received !== 'number') {
-      listener.event(received)
+      tellAll(feed, (listener) => listener.event(received))
       continue
     }
     const errno = errnoName(-received)
     if (errno === 'EAGAIN') continue
     const error = kernelError('receive', 'uevents', errno)
     if (errno !== 'ENOBUFS') throw error
-    listener.error(error)
+    tellAll(feed, (listener) => listener.error(error))
   }
+}
+
+/** Those who listen now: telling one may make it stop, or make another one begin. */
+function tellAll({ listeners }: Feed, tell: (listener: UeventListener) => void): void {
+  for (const listener of [...listeners]) if (listeners.has(listener)) tell(listener)
 }
 
 function asAgentError(error: unknown): AgentError {

@@ -1,5 +1,5 @@
 import type { CreateContainerRequest, ExecProcessRequest } from '../../src/gen/agent.ts'
-import type { DeepPartial } from '../../src/gen/oci.ts'
+import type { DeepPartial, Process } from '../../src/gen/oci.ts'
 import type { AgentConnection } from './agent-process.ts'
 
 type Agent = AgentConnection['agent']
@@ -7,12 +7,20 @@ type Agent = AgentConnection['agent']
 /** Ports of the host for streams. */
 export type Ports = Partial<Pick<ExecProcessRequest, 'stdinPort' | 'stdoutPort' | 'stderrPort'>>
 
+/** What a process is like besides what it runs. */
+export interface ProcessOptions {
+  readonly terminal?: boolean
+  readonly ports?: Ports
+  /** Takes the place of what most processes are given. */
+  readonly process?: DeepPartial<Process>
+}
+
 /** What a container needs to be like most: a busybox root, /proc, a terminal device, its own namespaces. */
 export function container(
   containerId: string,
   root: string,
   args: readonly string[],
-  options: { readonly terminal?: boolean; readonly sandboxPidns?: boolean; readonly ports?: Ports } = {},
+  options: ProcessOptions & { readonly sandboxPidns?: boolean } = {},
 ): DeepPartial<CreateContainerRequest> {
   return {
     containerId,
@@ -21,7 +29,7 @@ export function container(
     OCI: {
       Version: '1.0.2',
       Root: { Path: root },
-      Process: processOf(args, options.terminal),
+      Process: processOf(args, options),
       Mounts: [
         { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
         { destination: '/dev', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'mode=755'] },
@@ -42,12 +50,12 @@ export function exec(
   containerId: string,
   execId: string,
   args: readonly string[],
-  options: { readonly terminal?: boolean; readonly ports?: Ports } = {},
+  options: ProcessOptions = {},
 ): DeepPartial<ExecProcessRequest> {
-  return { containerId, execId, process: processOf(args, options.terminal), ...options.ports }
+  return { containerId, execId, process: processOf(args, options), ...options.ports }
 }
 
-function processOf(args: readonly string[], terminal = false) {
+function processOf(args: readonly string[], { terminal = false, process }: ProcessOptions) {
   const capabilities = ['CAP_KILL', 'CAP_SYS_CHROOT']
   return {
     Terminal: terminal,
@@ -56,6 +64,7 @@ function processOf(args: readonly string[], terminal = false) {
     Env: ['PATH=/bin'],
     Cwd: '/',
     Capabilities: { Bounding: capabilities, Effective: capabilities, Permitted: capabilities },
+    ...process,
   }
 }
 

@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
+import type { Uevents } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
 import { linuxSystem } from '../../src/os/system.ts'
 import { linuxUevents } from '../../src/os/uevents.ts'
@@ -20,19 +21,49 @@ describe('linuxSystem', () => {
 })
 
 describe('linuxUevents', () => {
-  it('hands over what the kernel sends, until it is closed', async () => {
-    const native = await realNative()
-    const uevents = linuxUevents(native, linuxStreams(native))
-    const received = Promise.withResolvers<string>()
-    const failed = (error: Error) => received.reject(error)
-    const listening = uevents.listen({
-      event: (datagram) => received.resolve(datagram.toString()),
-      error: failed,
-    })
-    writeFileSync('/sys/devices/virtual/net/lo/uevent', 'change')
-    const fields = (await received.promise).split('\0')
-    listening.close()
+  it('hands over what the kernel sends to each listener, until it is closed', async () => {
+    const uevents = await realUevents()
+    const [first, second] = [received(uevents), received(uevents)]
+    change()
+    const fields = (await first.event).split('\0')
     expect(fields[0]).toBe('change@/devices/virtual/net/lo')
     expect(fields).toContain('INTERFACE=lo')
+    await second.event
+    first.close()
+    const third = received(uevents)
+    second.close()
+    change()
+    await third.event
+    third.close()
+  })
+
+  it('says when events were lost, and goes on', async () => {
+    const uevents = await realUevents(4096)
+    const lost = Promise.withResolvers<string | undefined>()
+    const listening = uevents.listen({ event: () => {}, error: ({ errno }) => lost.resolve(errno) })
+    for (let n = 0; n < 100; n += 1) change()
+    await expect(lost.promise).resolves.toBe('ENOBUFS')
+    const after = received(uevents)
+    change()
+    await after.event
+    after.close()
+    listening.close()
   })
 })
+
+async function realUevents(receiveBufferBytes?: number): Promise<Uevents> {
+  const native = await realNative()
+  return linuxUevents(native, linuxStreams(native), receiveBufferBytes)
+}
+
+/** An event about the loopback interface, which changes nothing. */
+function change(): void {
+  writeFileSync('/sys/devices/virtual/net/lo/uevent', 'change')
+}
+
+/** The first event from now. */
+function received(uevents: Uevents): { readonly event: Promise<string>; close(): void } {
+  const { promise, resolve, reject } = Promise.withResolvers<string>()
+  const { close } = uevents.listen({ event: (datagram) => resolve(datagram.toString()), error: reject })
+  return { event: promise, close }
+}

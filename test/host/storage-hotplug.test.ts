@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import { parseUevent, type Uevent } from '../../src/hotplug/uevent.ts'
-import { noSignal } from '../handlers/storage/storage-builder.ts'
+import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
 import { realOs } from './real-os.ts'
 
 const disk = virtioDisk()
@@ -11,11 +11,7 @@ const disk = virtioDisk()
 describe('hot-plug on a real kernel', () => {
   it.skipIf(disk === undefined)('finds a virtio disk of this machine by its PCI path', async () => {
     const os = await realOs()
-    const found = waitForPciBlockDevice(
-      { ...os, timeoutMs: 1000 },
-      parsePciPath(disk?.pciPath ?? ''),
-      noSignal,
-    )
+    const found = waitForPciBlockDevice(hotplugOf(os), parsePciPath(disk?.pciPath ?? ''), noSignal)
     await expect(found).resolves.toBe(`/dev/${disk?.name}`)
   })
 

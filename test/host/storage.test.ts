@@ -15,7 +15,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Storage } from '../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../src/handlers/storage/storage.ts'
-import { noSignal, storageOf } from '../handlers/storage/storage-builder.ts'
+import { hotplugOf, noSignal, storageOf } from '../handlers/storage/storage-builder.ts'
 import { realOs } from './real-os.ts'
 
 describe('storages on a real kernel', () => {
@@ -26,12 +26,11 @@ describe('storages on a real kernel', () => {
   beforeEach(async () => {
     root = mkdtempSync(join(tmpdir(), 'storage-'))
     cleanUps = []
-    handlers = createStorageHandlers({
-      os: await realOs(),
-      log: silentLogger(),
-      allowedRoots: [root],
-      hotplugTimeoutMs: 100,
-    })
+    const os = await realOs()
+    // Too short for a rescan of this machine's buses.
+    const hotplug = { ...hotplugOf(os), timeoutMs: 100 }
+    const roots = { allowedRoots: [root], bundlesRoot: root }
+    handlers = createStorageHandlers({ os, log: silentLogger(), ...roots, hotplug })
   })
 
   afterEach(() => {

@@ -37,6 +37,12 @@ describe('vminit tool', () => {
     expect(await run([vminit, 'tool', '--', 'sh', '-c', 'exit 42'])).toMatchObject({ status: 42 })
   })
 
+  it('gives the program another name', async () => {
+    const { stdout } = await run([vminit, 'tool', '--as', 'echo', '--', '/bin/busybox', 'a', '-- b'])
+    expect(stdout).toBe('a -- b\n')
+    expect(await run([vminit, 'tool', '--as', 'echo'])).toMatchObject({ status: 2 })
+  })
+
   it('says which program it cannot run', async () => {
     expect(await run([vminit, 'tool', '--', 'no-such-program'])).toEqual({
       status: 127,

@@ -5,6 +5,7 @@ import { cancelled } from '../../src/base/signals.ts'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import { FakeOs } from '../fakes/os/fake-os.ts'
+import { hotplugOf } from '../handlers/storage/storage-builder.ts'
 
 const BRIDGE = '/sys/devices/pci0000:00/0000:00:02.0'
 const DEVICE = `${BRIDGE}/0000:01:03.0`
@@ -111,14 +112,16 @@ describe('waitForPciBlockDevice', () => {
   })
 
   function wait(signal = new AbortController().signal) {
-    const dependencies = { files: os.files, uevents: os.uevents, clock: os.clock, timeoutMs: 3000 }
-    return waitForPciBlockDevice(dependencies, parsePciPath('02/03'), signal)
+    return waitForPciBlockDevice(hotplugOf(os), parsePciPath('02/03'), signal)
   }
 
-  /** The first look is over, and the wait goes on: the machine in memory answers within one turn of the loop. */
+  /**
+   * The first look is over, and the wait goes on: the machine in memory answers within one turn of the loop. Of the two
+   * sleeps one ends in the time-out, the other one in the rescan.
+   */
   async function listening(count = 1) {
     await turn()
-    expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([count, count])
+    expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([count, 2 * count])
   }
 
   async function plug({ node = true } = {}) {

@@ -9,6 +9,9 @@ const RECORDED = {
   net:
     'add@/devices/virtual/net/lo\0ACTION=add\0DEVPATH=/devices/virtual/net/lo\0SUBSYSTEM=net\0SYNTH_UUID=0\0' +
     'INTERFACE=lo\0IFINDEX=1\0SEQNUM=823\0',
+  virtio:
+    'add@/devices/pci0000:00/0000:00:09.0/virtio4\0ACTION=add\0DEVPATH=/devices/pci0000:00/0000:00:09.0/virtio4\0' +
+    'SUBSYSTEM=virtio\0MODALIAS=virtio:d00000002v00001AF4\0SEQNUM=1201\0',
 }
 
 const parse = (text: string) => parseUevent(Buffer.from(text))
@@ -21,11 +24,16 @@ describe('parseUevent', () => {
       subsystem: 'block',
       deviceName: 'loop0',
       interfaceName: '',
+      modalias: '',
     })
   })
 
   it('reads the event of a network interface', () => {
     expect(parse(RECORDED.net)).toMatchObject({ subsystem: 'net', interfaceName: 'lo', deviceName: '' })
+  })
+
+  it('reads what modprobe finds the driver by', () => {
+    expect(parse(RECORDED.virtio)).toMatchObject({ action: 'add', modalias: 'virtio:d00000002v00001AF4' })
   })
 
   it('takes action and path from the first line when the keys are missing', () => {

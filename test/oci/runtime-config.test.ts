@@ -80,25 +80,6 @@ describe('runtimeConfig', () => {
     expect(hooks).toEqual({ poststart: [{ path: '/a', timeout: 5 }], poststop: [{ path: '/b' }] })
   })
 
-  it.each([
-    ['namespace type', { Namespaces: [{ Type: 'planet' }] }, "unknown namespace type 'planet'"],
-    ['seccomp action', { Seccomp: { DefaultAction: 'NO' } }, "unknown seccomp action 'NO'"],
-    [
-      'seccomp operator',
-      {
-        Seccomp: {
-          DefaultAction: 'SCMP_ACT_ALLOW',
-          Syscalls: [{ Action: 'SCMP_ACT_LOG', Args: [{ Op: '?' }] }],
-        },
-      },
-      "unknown seccomp operator '?'",
-    ],
-  ])('refuses an unknown %s', (_what, linux, message) => {
-    expect(() => read({ Linux: linux })).toThrow(
-      expect.objectContaining({ code: 'INVALID_ARGUMENT', message }),
-    )
-  })
-
   it('tells an errno of 0 from none', () => {
     const rule = { Names: ['mount'], Action: 'SCMP_ACT_ERRNO' }
     const { seccomp } = read({

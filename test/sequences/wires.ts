@@ -10,7 +10,7 @@ import type { Wire } from './replay.ts'
 
 /** The two framings of the API. */
 export const FRAMINGS = ['ttrpc', 'grpc'] as const
-type Framing = (typeof FRAMINGS)[number]
+export type Framing = (typeof FRAMINGS)[number]
 
 /** Dials the agent behind a forward. A forward can break a connection of either framing, and tell its end. */
 export async function dialWire(forward: Forward, framing: Framing): Promise<Wire> {
@@ -28,11 +28,13 @@ export async function dialWire(forward: Forward, framing: Framing): Promise<Wire
   }
 }
 
-const connectionsOf: Record<Framing, (path: string) => Promise<Pick<TtrpcClient, 'call' | 'close'>>> = {
-  ttrpc: async (path) => {
-    const socket = connect(path)
-    await once(socket, 'connect')
-    return ttrpcClient(socket)
-  },
-  grpc: async (path) => grpcConnection(path),
-}
+/** Dials an agent, or a forward, on a unix socket. Whoever dialled closes the connection. */
+export const connectionsOf: Record<Framing, (path: string) => Promise<Pick<TtrpcClient, 'call' | 'close'>>> =
+  {
+    ttrpc: async (path) => {
+      const socket = connect(path)
+      await once(socket, 'connect')
+      return ttrpcClient(socket)
+    },
+    grpc: async (path) => grpcConnection(path),
+  }

@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { container, RemoteProcess } from '../host/container-requests.ts'
+import { BOMB_LINUX, explosion, FORK_BOMB } from '../host/fork-bomb.ts'
 import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, type GuestPod, ROOT } from './guest-pod.ts'
+import { expectAddedProcessesIn } from './divided-cgroup.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
 
 const SIGKILL = 9
 const LIMIT = 32n << 20n
@@ -77,6 +79,27 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     await pod.agent.signalProcess({ containerId: 'killed', signal: SIGKILL })
     expect(await init.wait()).toBe(128 + SIGKILL)
     await pod.remove('killed')
+  })
+
+  it('is the first process’s to divide: added processes go where that one has moved', async () => {
+    await expectAddedProcessesIn('init', pod)
+  })
+
+  it('is emptied of a fork bomb by one kill, and by a removal', async () => {
+    const { OCI, ...request } = container('bomb', ROOT, FORK_BOMB)
+    for (const isKilled of [true, false]) {
+      const Linux = { ...OCI?.Linux, ...BOMB_LINUX }
+      await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
+      await pod.agent.startContainer({ containerId: 'bomb' })
+      await explosion(pod.agent, 'bomb')
+      const status = new RemoteProcess(pod.agent, 'bomb').wait()
+      if (isKilled) await pod.agent.signalProcess({ containerId: 'bomb', signal: SIGKILL })
+      else await pod.remove('bomb')
+      expect(await status).toBe(128 + SIGKILL)
+      if (isKilled) await pod.remove('bomb')
+    }
+    const zombies = 'grep -l "^State:.Z" /guest/proc/[0-9]*/status 2>/dev/null || true'
+    expect(await pod.output('zombies', zombies, { mounts: [GUEST_PROC] })).toBe('')
   })
 
   it('tells GetOOMEvent when it runs out of memory, as often as that happens', async () => {

@@ -69,6 +69,34 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     await pod.remove('limits')
   })
 
+  it('adds processes as what they say they are', async () => {
+    await pod.run('kin', ['sleep', '1000'])
+    const process = {
+      User: { UID: 1000, GID: 1000, AdditionalGids: [2000] },
+      Capabilities: undefined,
+      // The shell counts in blocks of 512 bytes.
+      Rlimits: [{ Type: 'RLIMIT_CORE', Soft: 7n * 512n, Hard: 9n * 512n }],
+      Cwd: '/tmp',
+      Env: ['PATH=/bin', 'A=b'],
+      NoNewPrivileges: true,
+      Terminal: true,
+      ConsoleSize: { Height: 11, Width: 22 },
+    }
+    const look = `id -u; id -G; pwd; echo $A $HOME; umask; stty size; ulimit -c
+      sed -n 's/^\\(CapBnd\\|NoNewPrivs\\):\t//p' /proc/self/status`
+    const added = await pod.add('kin', 'e', ['sh', '-c', look], { process })
+    const seen = ['1000', '1000 2000', '/tmp', 'b /', '0022', '11 22', '7', '0000000000040020', '1', '']
+    expect((await added.readAll()).toString().split('\r\n')).toEqual(seen)
+    expect(await added.wait()).toBe(0)
+    for (const terminal of [false, true]) {
+      await expect(pod.add('kin', 'missing', ['/bin/nosuch'], { terminal })).rejects.toMatchObject({
+        code: 'INTERNAL',
+        message: expect.stringContaining('the file /bin/nosuch was not found'),
+      })
+    }
+    await pod.remove('kin')
+  })
+
   it('gives containers the sandbox’s name and cgroup v2', async () => {
     const cgroup = { source: 'cgroup', destination: '/sys/fs/cgroup', type: 'cgroup', options: ['ro'] }
     const script = 'hostname; cat /proc/self/cgroup; cat /sys/fs/cgroup/cgroup.controllers'

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { cannotBoot, type TestGuest } from './boot-guest.ts'
+import { expectAddedProcessesIn } from './divided-cgroup.ts'
 import { bootPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', () => {
@@ -50,6 +51,10 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     await init.write('\n')
     expect((await init.readAll()).toString()).toContain('40 100\r\n')
     await pod.remove('terminal')
+  })
+
+  it('adds processes where a first process has moved that divides its cgroup', async () => {
+    await expectAddedProcessesIn('init.scope', pod)
   })
 
   it('says which program was not found', async () => {

@@ -1,7 +1,13 @@
 import type { CreateSandboxRequest } from '../../src/gen/agent.ts'
 import type { DeepPartial, Mount, Spec } from '../../src/gen/oci.ts'
 import type { Agent } from '../../src/microvm/run/container-session.ts'
-import { container, exec, type Ports, RemoteProcess } from '../host/container-requests.ts'
+import {
+  container,
+  exec,
+  type Ports,
+  type ProcessOptions,
+  RemoteProcess,
+} from '../host/container-requests.ts'
 import { bootTestGuest, type TestGuest, type TestGuestOptions } from './boot-guest.ts'
 
 /** Where the busybox disk is mounted in the guest. */
@@ -32,12 +38,7 @@ export interface GuestPod {
   create(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
   /** Creates and starts a container. */
   run(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
-  add(
-    id: string,
-    execId: string,
-    args: readonly string[],
-    options?: Pick<ContainerOptions, 'terminal' | 'ports'>,
-  ): Promise<RemoteProcess>
+  add(id: string, execId: string, args: readonly string[], options?: ProcessOptions): Promise<RemoteProcess>
   /** Runs a shell script in a container of its own to its end and answers its output; it must exit with 0. */
   output(id: string, script: string, options?: ContainerOptions): Promise<string>
   remove(id: string): Promise<void>

@@ -24,6 +24,11 @@ export interface Cgroup {
   /** Calls `killed` whenever the kernel has killed processes in it for want of memory. Throws when it cannot. */
   watchOom(killed: () => void): Promise<OomWatch>
   /**
+   * Where below it, such as `/init`, a process is that may have moved itself; '' when it is in the cgroup itself, or
+   * nowhere below. On v1 always '': there a process may join any cgroup, so nobody needs to move away.
+   */
+  innerPathOf(pid: number): Promise<string>
+  /**
    * Gives it CPUs that came online later than it: `cpus` is what the container was limited to, empty when it was not,
    * `online` all there are.
    */
@@ -53,6 +58,11 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
         ? statsV2(cgroupFiles(os.files, () => inHierarchy('')))
         : statsV1(cgroupFiles(os.files, (controller) => inHierarchy(`/${controller}`))),
     watchOom: (killed) => watchOom(os, { folder: inHierarchy(isV2 ? '' : '/memory'), isV2 }, killed),
+    innerPathOf: async (pid) => {
+      const text = isV2 ? await os.files.readText(`/proc/${pid}/cgroup`).catch(() => '') : ''
+      const current = /^0::(.*)$/m.exec(text)?.[1] ?? ''
+      return current.startsWith(`${path}/`) ? current.slice(path.length) : ''
+    },
     refreshCpus: (cpus, online) => {
       const hierarchy = `${ROOT}${isV2 ? '' : '/cpuset'}`
       return refreshCpuset(os.files, { path, hierarchy, isV2, cpus, online })

@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import type { Hook } from '../../gen/oci.ts'
 import type { Cgroup } from './cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
@@ -9,6 +10,8 @@ export interface ContainerParts {
   readonly init: ContainerProcess
   /** What the container was asked to be; processes that are added later inherit from its first one. */
   readonly spec: StoredSpec
+  /** What to run once it was started. */
+  readonly poststart: readonly Hook[]
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
   /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */
@@ -47,13 +50,16 @@ export interface Adjustment {
  */
 export class Container {
   readonly id: string
+  /** Where below the root of each hierarchy its cgroup is. */
+  readonly cgroupPath: string
   #state: ContainerState
   #endTransition: () => void
   #startAsked = false
 
   /** A container that is being created: {@link Container.created} or {@link Container.abandon} must follow. */
-  constructor(id: string) {
+  constructor(id: string, cgroupPath: string) {
     this.id = id
+    this.cgroupPath = cgroupPath
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#endTransition = resolve
     this.#state = { name: 'creating', settled: promise }

@@ -1,7 +1,10 @@
 import { AgentError } from '../../base/errors.ts'
+import type { Process } from '../../gen/oci.ts'
+import { printJson } from '../../oci/json.ts'
+import { processConfig } from '../../oci/process-config.ts'
 import type { Fd, Os, ToolResult } from '../../os/os.ts'
 import { endOrphanedRuns } from './orphaned-runs.ts'
-import { runtimeError } from './runtime-error.ts'
+import { lastError, runtimeError } from './runtime-error.ts'
 import type { ChildPipes } from './stdio.ts'
 
 /** How to get at the OCI runtime program. */
@@ -27,7 +30,13 @@ export interface StartedProcess {
 export interface OciRuntime {
   /** Makes a container whose first process waits to be started. `signal` kills the runtime in its tracks. */
   create(
-    container: { readonly id: string; readonly bundle: string; readonly streams: ProcessStreams },
+    container: {
+      readonly id: string
+      readonly bundle: string
+      /** The program that the bundle's configuration names, for error texts. */
+      readonly program: string
+      readonly streams: ProcessStreams
+    },
     signal: AbortSignal,
   ): Promise<StartedProcess>
   start(containerId: string): Promise<void>
@@ -36,13 +45,22 @@ export interface OciRuntime {
   /** Freezes all processes; returns when they are. */
   pause(containerId: string): Promise<void>
   resume(containerId: string): Promise<void>
-  /** Adds a process; `process` is its JSON. `signal` kills the runtime in its tracks. */
+  /** Adds a process. `signal` kills the runtime in its tracks. */
   exec(
-    process: { readonly containerId: string; readonly process: string; readonly streams: ProcessStreams },
+    addition: {
+      readonly containerId: string
+      readonly process: Process
+      readonly streams: ProcessStreams
+      /** Where below the container's cgroup it goes, such as `/init`; '' for the cgroup itself. */
+      readonly cgroup: string
+    },
     signal: AbortSignal,
   ): Promise<StartedProcess>
-  /** Deletes a container whose processes are gone. One that does not exist is fine. */
-  delete(containerId: string): Promise<void>
+  /**
+   * Deletes a container whose processes are gone. One that does not exist is fine. Answers what the runtime complained
+   * of although it succeeded: a poststop hook that failed.
+   */
+  delete(containerId: string): Promise<string | undefined>
   /** Takes away whatever a container that was made half, or by another agent, has left with the runtime. */
   erase(containerId: string): Promise<void>
   /** Ids of the containers the runtime knows. */
@@ -56,22 +74,24 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const calls = new RuntimeCalls(os, options)
   const stateRoot = `${options.root}/state`
   return {
-    create: ({ id, bundle, streams }, signal) =>
-      calls.launch({ verb: 'create', id, streams, args: () => ['--bundle', bundle] }, signal),
+    create: ({ id, bundle, program, streams }, signal) =>
+      calls.launch({ verb: 'create', id, program, streams, args: () => ['--bundle', bundle] }, signal),
     start: (id) => calls.run('start', [id]),
     update: (id, resources) => calls.runWithFile('update', { option: '--resources', text: resources, id }),
     pause: (id) => calls.run('pause', [id]),
     resume: (id) => calls.run('resume', [id]),
-    exec: ({ containerId, process, streams }, signal) => {
+    exec: ({ containerId, process, streams, cgroup }, signal) => {
       const args = async (folder: string) => {
         const file = `${folder}/process.json`
-        await os.files.write(file, process, { mode: 0o600 })
-        return ['--detach', '--process', file]
+        await os.files.write(file, printJson(processConfig(process)), { mode: 0o600 })
+        return ['--detach', '--process', file, ...(cgroup === '' ? [] : ['--cgroup', cgroup])]
       }
-      return calls.launch({ verb: 'exec', id: containerId, streams, args }, signal)
+      const program = process.Args[0] ?? ''
+      return calls.launch({ verb: 'exec', id: containerId, program, streams, args }, signal)
     },
     delete: async (id) => {
-      if ((await os.files.lstat(`${stateRoot}/${id}`)) !== undefined) await calls.run('delete', [id])
+      if ((await os.files.lstat(`${stateRoot}/${id}`)) === undefined) return undefined
+      return calls.runComplaining('delete', [id])
     },
     erase: async (id) => {
       if ((await os.files.lstat(`${stateRoot}/${id}`)) === undefined) return
@@ -96,6 +116,7 @@ const NEVER_RAN: ReadonlyMap<number, string> = new Map([
 interface Launch {
   readonly verb: 'create' | 'exec'
   readonly id: string
+  readonly program: string
   readonly streams: ProcessStreams
   /** The verb's own arguments; `folder` is the call's. */
   readonly args: (folder: string) => readonly string[] | Promise<readonly string[]>
@@ -116,6 +137,14 @@ class RuntimeCalls {
     await this.#inFolder((folder) => this.#execute(folder, [verb, ...args], {}))
   }
 
+  /** Answers the last error it logged, if any, although it succeeded. */
+  async runComplaining(verb: string, args: readonly string[]): Promise<string | undefined> {
+    return this.#inFolder(async (folder) => {
+      await this.#execute(folder, [verb, ...args], {})
+      return lastError(await this.#os.files.readText(`${folder}/log.json`).catch(() => ''))
+    })
+  }
+
   /** Runs a verb that reads `text` from a file. */
   async runWithFile(
     verb: string,
@@ -132,8 +161,9 @@ class RuntimeCalls {
     return this.#inFolder(async (folder) => {
       const pidFile = `${folder}/pid`
       const args = [launch.verb, ...(await launch.args(folder)), '--pid-file', pidFile]
-      if (launch.streams === 'terminal') return this.#launchOnTerminal(folder, args, launch.id, signal)
-      await this.#execute(folder, [...args, launch.id], { stdio: launch.streams.pipes, signal })
+      if (launch.streams === 'terminal') return this.#launchOnTerminal(folder, args, launch, signal)
+      const options = { program: launch.program, stdio: launch.streams.pipes, signal }
+      await this.#execute(folder, [...args, launch.id], options)
       return { pid: await this.#pidIn(pidFile), master: undefined }
     })
   }
@@ -141,7 +171,7 @@ class RuntimeCalls {
   async #launchOnTerminal(
     folder: string,
     args: readonly string[],
-    id: string,
+    { id, program }: Launch,
     signal: AbortSignal,
   ): Promise<StartedProcess> {
     const socket = this.#os.consoles.listen(`${folder}/tty`)
@@ -150,7 +180,7 @@ class RuntimeCalls {
     // It may fail before the runtime's end is seen, whose error says more.
     master.catch(() => {})
     try {
-      await this.#execute(folder, [...args, '--console-socket', `${folder}/tty`, id], { signal })
+      await this.#execute(folder, [...args, '--console-socket', `${folder}/tty`, id], { program, signal })
       return { pid: await this.#pidIn(`${folder}/pid`), master: await master }
     } catch (error) {
       failed.abort(error)
@@ -167,7 +197,7 @@ class RuntimeCalls {
   async #execute(
     folder: string,
     args: readonly string[],
-    options: { readonly stdio?: ChildPipes; readonly signal?: AbortSignal },
+    options: { readonly program?: string; readonly stdio?: ChildPipes; readonly signal?: AbortSignal },
   ): Promise<void> {
     const { kind, binary, root } = this.#options
     const log = `${folder}/log.json`
@@ -179,7 +209,12 @@ class RuntimeCalls {
     // A runtime makes its log before all else. Where the container has stderr, only the status tells that none ran.
     const neverRan = text === undefined ? NEVER_RAN.get(result.exitCode) : undefined
     if (neverRan !== undefined) throw new AgentError('INTERNAL', `the OCI runtime ${binary} ${neverRan}`)
-    throw runtimeError(`${kind} ${args[0] ?? ''}`, result, text ?? '')
+    throw runtimeError({
+      what: `${kind} ${args[0] ?? ''}`,
+      result,
+      log: text ?? '',
+      program: options.program,
+    })
   }
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {

@@ -12,8 +12,12 @@ export interface Found {
 export class ContainerRegistry {
   readonly #containers = new Map<string, Container>()
 
-  /** Takes an id for a container about to be created. Throws INTERNAL, touching nothing, when it is in use. */
-  add(id: string): Container {
+  /**
+   * Takes an id, and the place of its cgroup, for a container about to be created. Throws, touching nothing, INTERNAL
+   * when the id is in use, INVALID_ARGUMENT when the cgroup is another container's, above or below it: what ends all in
+   * a cgroup would end both.
+   */
+  add(id: string, cgroupPath: string): Container {
     const present = this.#containers.get(id)
     if (present !== undefined) {
       throw new AgentError(
@@ -21,7 +25,13 @@ export class ContainerRegistry {
         `container id '${id}' is in use by a container that is ${present.state.name}`,
       )
     }
-    const container = new Container(id)
+    for (const other of this.#containers.values()) {
+      if (isWithin(cgroupPath, other.cgroupPath) || isWithin(other.cgroupPath, cgroupPath)) {
+        const where = `${other.cgroupPath} is the cgroup of container '${other.id}'`
+        throw new AgentError('INVALID_ARGUMENT', `Linux.CgroupsPath: '${cgroupPath}' cannot be: ${where}`)
+      }
+    }
+    const container = new Container(id, cgroupPath)
     this.#containers.set(id, container)
     return container
   }
@@ -53,6 +63,11 @@ export class ContainerRegistry {
     if (state?.name === 'creating') await raceSignal(state.settled, signal)
     return this.find(id, code)
   }
+}
+
+/** Whether `path` is `folder` or below it. */
+function isWithin(path: string, folder: string): boolean {
+  return path === folder || path.startsWith(`${folder}/`)
 }
 
 /** What is answered about a container that does not exist (behaviour spec, section B.5: the code differs by call). */

@@ -1,29 +1,38 @@
 import { AgentError } from '../../base/errors.ts'
 import type { ToolResult } from '../../os/os.ts'
 
-/** How runtimes say that the program to run is not there. */
-const MISSING_FILE = [
-  /exec: \\?"([^"\\]+)\\?": (?:executable file not found|stat .*: no such file or directory)/,
-  /executable file [`'"]([^`'"]+)[`'"] not found/,
+/** How runtimes say what is wrong with the program to run, and how callers are told; runc first, then crun. */
+const PROGRAM_FAULTS: readonly { readonly said: RegExp; readonly told: string }[] = [
+  {
+    said: /\bexec: .*: (?:executable file not found|stat .*: no such file or directory)/s,
+    told: 'was not found',
+  },
+  { said: /^executable file .* not found/s, told: 'was not found' },
+  { said: /\bexec: ".*": (?:permission denied|is a directory)$/s, told: 'cannot be executed' },
+  { said: /^open executable: /, told: 'cannot be executed' },
 ]
 
 /**
  * What a failed run of the OCI runtime is answered with. `log` is the text of its JSON log, which tells more than
- * its exit code, and which is all there is when stderr belongs to the container. Callers look for the words
- * `the file X was not found` (behaviour spec, section B.6).
+ * its exit code, and which is all there is when stderr belongs to the container. `program` is the one to be run in the
+ * container, if any: callers look for the words `the file X was not found` (behaviour spec, section B.6).
  */
-export function runtimeError(what: string, result: ToolResult, log: string): AgentError {
+export function runtimeError(failure: {
+  readonly what: string
+  readonly result: ToolResult
+  readonly log: string
+  readonly program: string | undefined
+}): AgentError {
+  const { what, result, log, program } = failure
   const reason = lastError(log) ?? (result.stderr.trim() || `exit code ${result.exitCode}`)
-  const file = MISSING_FILE.map((pattern) => pattern.exec(reason)?.[1]).find((name) => name !== undefined)
-  const message = `${what}: ${reason}`
-  return new AgentError(
-    'INTERNAL',
-    file === undefined ? message : `the file ${file} was not found: ${message}`,
-  )
+  const fault = PROGRAM_FAULTS.find(({ said }) => said.test(reason))
+  const isProgram = program !== undefined && fault !== undefined
+  const subject = isProgram ? `the file ${program} ${fault.told}: ` : ''
+  return new AgentError('INTERNAL', `${subject}${what}: ${reason}`)
 }
 
-/** The last message of level error: those before it are its causes, and are told in it. */
-function lastError(log: string): string | undefined {
+/** The last message of level error in a runtime's log: those before it are its causes, and are told in it. */
+export function lastError(log: string): string | undefined {
   return log
     .split('\n')
     .map(errorMessage)

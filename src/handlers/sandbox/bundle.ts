@@ -1,3 +1,4 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
 import { emptyFolder } from './empty-folder.ts'
@@ -28,6 +29,12 @@ export async function makeBundle(os: Os, bundle: Bundle, held: UndoList): Promis
  */
 export async function mountRoot(os: Os, bundle: Bundle, source: string, held: UndoList): Promise<void> {
   await emptyFolder(os, bundle.rootfs)
-  await os.mounts.mount({ source, target: bundle.rootfs, type: '', flags: ['bind'], data: '' })
+  try {
+    await os.mounts.mount({ source, target: bundle.rootfs, type: '', flags: ['bind'], data: '' })
+  } catch (error) {
+    throw new AgentError('INTERNAL', `Root.Path: '${source}' cannot be the root: ${messageOf(error)}`, {
+      cause: error,
+    })
+  }
   held.add('root mount', () => os.mounts.unmount(bundle.rootfs, { detach: true }))
 }

@@ -1,6 +1,8 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
+import { cgroupsPath } from '../../oci/cgroups-path.ts'
+import { checkSpec } from '../../oci/check-spec.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
@@ -42,9 +44,10 @@ export async function createContainer(
 ): Promise<void> {
   const id = request.containerId
   checkContainerId(id)
-  completeSpec(request.OCI)
+  const complete = completeSpec(request.OCI)
+  checkSpec(complete)
   const sandbox = context.slot.active()
-  const container = context.containers.add(id)
+  const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
   const bundle = bundleOf(context.config.sharedRoot, id)
   sandbox.pidNamespace.begin(id)
@@ -74,7 +77,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await makeBundle(os, bundle, held)
   await devices.attach(request.devices, request.containerId, signal)
   await attachStorages(creation)
-  const { spec, guestSysctls } = await specFor(creation, isV2)
+  const { spec, guestSysctls, poststart } = await specFor(creation, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
   if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
@@ -87,7 +90,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   }
   await devices.shareMounts(request.sharedMounts, request.containerId, signal)
   const processes = new ProcessTable(request.containerId, init)
-  return { init, spec: stored, processes, cgroup, release: () => held.run() }
+  return { init, spec: stored, poststart, processes, cgroup, release: () => held.run() }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
@@ -105,6 +108,7 @@ async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
     deviceModes: await deviceModes(context, request.OCI),
+    hooks: sandbox.guestHooks,
     nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
   })
 }
@@ -128,6 +132,7 @@ async function createInRuntime(
   const { context, request, signal, bundle, undo } = creation
   const { runtime } = context
   const id = request.containerId
+  const program = request.OCI?.Process?.Args[0] ?? ''
   // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   undo.add('runtime', async () => {
     await cgroup.killAll()
@@ -137,6 +142,6 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, streams: theirs }, signal),
+    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
   })
 }

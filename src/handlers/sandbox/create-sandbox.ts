@@ -2,6 +2,7 @@ import { UndoList } from '../../base/undo.ts'
 import type { CreateSandboxRequest } from '../../gen/agent.ts'
 import type { SandboxContext } from './context.ts'
 import { emptyFolder } from './empty-folder.ts'
+import { findGuestHooks } from './guest-hooks.ts'
 import { loadKernelModules } from './kernel-modules.ts'
 import { pinNamespaces } from './namespaces.ts'
 import { setResolvConf } from './resolv-conf.ts'
@@ -36,19 +37,20 @@ async function setUp(
   signal: AbortSignal,
 ): Promise<Sandbox> {
   const { os, config, storage, log } = context
-  if (request.guestHookPath !== '') log.warn('guest hooks are not supported', { path: request.guestHookPath })
   await emptyFolder(os, config.sharedRoot)
   undo.add('shared folder', () => emptyFolder(os, config.sharedRoot))
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir
   const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, undo, signal })
-  const attached = await storage.attach(request.storages, 'none', signal)
+  const attached = await storage.attach(request.storages, undefined, signal)
   undo.add('storages', () => storage.release(attached))
+  const guestHooks = await findGuestHooks(os.files, request.guestHookPath, log)
   await setResolvConf(os, config.sharedRoot, request.dns, undo)
   return {
     id: request.sandboxId,
     namespaces,
     pidNamespace: new SharedPidNamespace(`${folder}/pid`),
+    guestHooks,
     setUp: undo,
   }
 }

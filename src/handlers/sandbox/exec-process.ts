@@ -3,9 +3,8 @@ import { raceSignal } from '../../base/signals.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
 import type { Process } from '../../gen/oci.ts'
+import { checkProcess } from '../../oci/check-process.ts'
 import { execProcess as inheriting } from '../../oci/exec-process.ts'
-import { printJson } from '../../oci/json.ts'
-import { processConfig } from '../../oci/process-config.ts'
 import type { Clock } from '../../os/os.ts'
 import type { ContainerParts } from '../container/container.ts'
 import type { ContainerProcess } from '../container/process.ts'
@@ -28,13 +27,14 @@ export async function execProcess(
   if (request.process === undefined) {
     throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
   }
+  checkProcess(request.process)
   const parts = await livingContainer(context, request.containerId, signal)
   const process = inheriting(request.process, parts.spec.current.Process)
   const reservation = parts.processes.reserve(request.execId)
   const undo = new UndoList(context.log)
   undo.add('reservation', () => reservation.abandon())
   try {
-    const started = await start(context, { request, process, undo, signal })
+    const started = await start(context, { request, parts, process, undo, signal })
     signal.throwIfAborted()
     reservation.publish(started)
   } catch (error) {
@@ -64,25 +64,27 @@ async function livingContainer(
 
 interface Addition {
   readonly request: ExecProcessRequest
+  readonly parts: ContainerParts
   readonly process: Process
   readonly undo: UndoList
   readonly signal: AbortSignal
 }
 
 async function start(context: SandboxContext, addition: Addition): Promise<ContainerProcess> {
-  const { request, process, undo, signal } = addition
+  const { request, parts, process, undo, signal } = addition
   const { containerId } = request
   const hasTerminal = process.Terminal
   signal.throwIfAborted()
   const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
   const grace = graceAfter(signal, context.os.clock)
   try {
-    const json = printJson(processConfig(process))
+    // Where the first process has gone: one that divides its cgroup may have nobody left in it (cgroup v2).
+    const cgroup = await parts.cgroup.innerPathOf(parts.init.pid)
     return await launch(context, {
       hasTerminal,
       connections,
       undo,
-      start: (streams) => context.runtime.exec({ containerId, process: json, streams }, grace.signal),
+      start: (streams) => context.runtime.exec({ containerId, process, streams, cgroup }, grace.signal),
     })
   } finally {
     grace.stop()

@@ -45,7 +45,10 @@ async function remove({ context, container, timeoutSeconds }: Removal): Promise<
     await inTime(context, timeoutSeconds, container.id, endProcesses(context, parts))
     await context.oom.end(container.id)
     // Only now: a runtime that deletes by force waits for zombies that somebody else has to reap.
-    await context.runtime.delete(container.id)
+    const complaint = await context.runtime.delete(container.id)
+    if (complaint !== undefined) {
+      context.log.warn('poststop hook failed', { containerId: container.id, error: complaint })
+    }
     for (const { stdio } of parts.processes.known()) stdio.close()
     await parts.release()
   } catch (error) {

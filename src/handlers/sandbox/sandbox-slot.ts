@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
+import type { GuestHooks } from '../../oci/hooks.ts'
 import type { SharedPidNamespace } from './shared-pid-namespace.ts'
 
 /** What CreateSandbox has set up for the containers. */
@@ -9,6 +10,8 @@ export interface Sandbox {
   readonly namespaces: { readonly ipc: string; readonly uts: string }
   /** The pid namespace that containers may share. */
   readonly pidNamespace: SharedPidNamespace
+  /** Hooks of the guest, for every container. */
+  readonly guestHooks: GuestHooks
   /** Takes all of it away again. */
   readonly setUp: UndoList
 }

@@ -1,10 +1,11 @@
 import { raceSignal } from '../../base/signals.ts'
 import type { StartContainerRequest } from '../../gen/agent.ts'
 import type { SandboxContext } from './context.ts'
+import { runPoststartHooks } from './poststart-hooks.ts'
 
 /**
- * StartContainer (behaviour spec, section C.2): lets the first process go on. Waits for a creation or an adjustment in
- * progress.
+ * StartContainer (behaviour spec, section C.2): lets the first process go on, then runs the poststart hooks. Waits for a
+ * creation or an adjustment in progress.
  */
 export async function startContainer(
   context: SandboxContext,
@@ -19,6 +20,7 @@ export async function startContainer(
     // The sandbox's own container does nothing but hold namespaces.
     if (container.id !== context.slot.active().id) await context.oom.watch(container.id, parts)
     await context.runtime.start(container.id)
+    await runPoststartHooks(context, container.id, parts)
     succeeded = true
   } finally {
     if (!succeeded) await context.oom.end(container.id)

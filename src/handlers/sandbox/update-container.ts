@@ -1,4 +1,5 @@
 import type { UpdateContainerRequest } from '../../gen/agent.ts'
+import { checkResources } from '../../oci/check-spec.ts'
 import { printJson } from '../../oci/json.ts'
 import { resourcesConfig } from '../../oci/resources-config.ts'
 import type { SandboxContext } from './context.ts'
@@ -13,6 +14,7 @@ export async function updateContainer(
   { containerId, resources }: UpdateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
+  if (resources !== undefined) checkResources(resources)
   await adjust(
     context,
     {

@@ -8,6 +8,8 @@ export interface Attachment {
   readonly kind: 'mount' | 'directory'
   /** Stays until the sandbox ends although nobody uses it: its contents outlive a container that is restarted. */
   readonly keep: boolean
+  /** Takes back what the driver did besides, once the mount point is gone. Never throws. */
+  readonly release?: () => Promise<void>
 }
 
 type Kernel = Pick<Os, 'files' | 'mounts'>
@@ -20,9 +22,14 @@ export async function isThere(os: Kernel, { kind, mountPoint }: Attachment): Pro
 
 /**
  * Takes it away again (spec E.1): unmounts, then removes the directory, which must be empty; a file that was mounted
- * over is left. What is gone already is fine.
+ * over is left. What is gone already is fine. Then it takes back what the driver did besides.
  */
-export async function detach(os: Kernel, { mountPoint }: Attachment): Promise<void> {
+export async function detach(os: Kernel, { mountPoint, release }: Attachment): Promise<void> {
+  await detachMountPoint(os, mountPoint)
+  await release?.()
+}
+
+async function detachMountPoint(os: Kernel, mountPoint: string): Promise<void> {
   if (await isMounted(os, mountPoint)) await os.mounts.unmount(mountPoint)
   if (await isMounted(os, mountPoint)) {
     throw new AgentError('INTERNAL', `${mountPoint} is still mounted after its unmount`)

@@ -87,6 +87,7 @@ export class StorageClaims {
     try {
       // Somebody may have cleaned up below the root meanwhile.
       const usable = left !== undefined && (await isThere(this.#os, left))
+      if (!usable) await left?.release?.()
       entry.attachment = usable ? left : await attach()
       return usable ? 'joined' : 'made'
     } catch (error) {

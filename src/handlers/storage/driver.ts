@@ -1,16 +1,27 @@
 import type { Logger } from '../../base/log.ts'
 import type { Storage } from '../../gen/agent.ts'
+import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { Attachment } from './attachment.ts'
+import type { HugePages } from './huge-pages.ts'
 
-/** What storage drivers work with. */
+/** What storages work with. */
 export interface StorageDependencies {
-  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>
+  readonly os: Pick<Os, 'files' | 'mounts' | 'tools'>
   readonly log: Logger
   /** Mount points must lie below one of these (spec E.5), `/run/kata-containers` in a guest. */
   readonly allowedRoots: readonly string[]
-  /** How long a device is waited for. */
-  readonly hotplugTimeoutMs: number
+  /** Holds a folder for each container, named by its id. */
+  readonly bundlesRoot: string
+  /** How devices are waited for. */
+  readonly hotplug: HotplugDependencies
+  readonly hugePages: HugePages
+}
+
+/** What a driver works with at one request. */
+export interface StorageRequest extends StorageDependencies {
+  /** The container that asks; undefined for the sandbox. */
+  readonly owner: string | undefined
 }
 
 /**
@@ -21,5 +32,5 @@ export interface StorageDriver {
   /**
    * Makes the storage usable at its mount point. When it throws, or `signal` is aborted, it leaves nothing behind.
    */
-  attach(storage: Storage, dependencies: StorageDependencies, signal: AbortSignal): Promise<Attachment>
+  attach(storage: Storage, request: StorageRequest, signal: AbortSignal): Promise<Attachment>
 }

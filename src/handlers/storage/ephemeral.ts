@@ -1,7 +1,6 @@
 import { UndoList } from '../../base/undo.ts'
 import type { StorageDriver } from './driver.ts'
 import { fsGidOf, giveToGroup, withoutFsGid } from './fs-gid.ts'
-import { reserveHugePages } from './huge-pages.ts'
 import { mountStorage } from './mount-storage.ts'
 
 /**
@@ -9,21 +8,20 @@ import { mountStorage } from './mount-storage.ts'
  * options count, so a size limit holds. It is kept until the sandbox ends.
  */
 export const ephemeral: StorageDriver = {
-  async attach(storage, dependencies, signal) {
+  async attach(storage, request, signal) {
     const { mountPoint, fstype } = storage
-    const { files } = dependencies.os
     const gid = fsGidOf(storage.options)
     const options = withoutFsGid(storage.options)
-    const undo = new UndoList(dependencies.log)
+    const undo = new UndoList(request.log)
+    if (fstype === 'hugetlbfs') undo.add('give back huge pages', await request.hugePages.reserve(options))
     try {
-      if (fstype === 'hugetlbfs') await reserveHugePages(files, options, undo)
-      await mountStorage({ ...storage, options }, dependencies, signal, async () => {
-        if (gid !== undefined) await giveToGroup(files, mountPoint, gid)
+      await mountStorage({ ...storage, options }, request, signal, async () => {
+        if (gid !== undefined) await giveToGroup(request.os.files, mountPoint, gid)
       })
     } catch (error) {
       await undo.run()
       throw error
     }
-    return { mountPoint, kind: 'mount', keep: true }
+    return { mountPoint, kind: 'mount', keep: true, release: () => undo.run() }
   },
 }

@@ -1,34 +1,84 @@
 import { AgentError } from '../../base/errors.ts'
-import type { UndoList } from '../../base/undo.ts'
 import type { Files } from '../../os/os.ts'
 
+/** The pages of one size that storages have asked for. */
+interface Pool {
+  /** What the kernel had before the first storage; it never gets fewer. */
+  readonly before: bigint
+  wanted: bigint
+}
+
 /**
- * Has the kernel set aside the huge pages that the options `pagesize=` and `size=` (bytes) ask for (spec E.3.3).
- * Throws INVALID_ARGUMENT without them, INTERNAL when there is too little memory in one piece; `undo` gets the way back.
+ * The huge pages that the kernel sets aside for storages: one number for each page size, which is the sum of what all
+ * of them need.
  */
-export async function reserveHugePages(
-  files: Files,
-  options: readonly string[],
-  undo: UndoList,
-): Promise<void> {
-  const pageSize = bytesOf(options, 'pagesize')
-  const size = bytesOf(options, 'size')
-  if (pageSize === undefined || size === undefined) {
-    throw new AgentError('INVALID_ARGUMENT', 'no pagesize/size options found')
+export class HugePages {
+  readonly #files: Files
+  readonly #pools = new Map<bigint, Pool>()
+  /** The number has to be read back before it is changed again, so changes wait for each other. */
+  #lastChange: Promise<unknown> = Promise.resolve()
+
+  constructor(files: Files) {
+    this.#files = files
   }
-  const wanted = size / pageSize
-  const path = `/sys/kernel/mm/hugepages/hugepages-${pageSize / 1024n}kB/nr_hugepages`
-  if ((await files.stat(path)) === undefined) {
-    throw new AgentError('INVALID_ARGUMENT', `there are no huge pages of size ${pageSize}`)
+
+  /**
+   * Has the kernel set aside what the options `pagesize=` and `size=` (bytes) ask for (spec E.3.3), and returns the way
+   * back. Throws INVALID_ARGUMENT without them, INTERNAL when there is too little memory in one piece.
+   */
+  async reserve(options: readonly string[]): Promise<() => Promise<void>> {
+    const pageSize = bytesOf(options, 'pagesize')
+    const size = bytesOf(options, 'size')
+    if (pageSize === undefined || size === undefined) {
+      throw new AgentError('INVALID_ARGUMENT', 'no pagesize/size options found')
+    }
+    const path = `/sys/kernel/mm/hugepages/hugepages-${pageSize / 1024n}kB/nr_hugepages`
+    if ((await this.#files.stat(path)) === undefined) {
+      throw new AgentError('INVALID_ARGUMENT', `there are no huge pages of size ${pageSize}`)
+    }
+    const pages = size / pageSize
+    await this.#inTurn(() => this.#grow(path, pageSize, pages))
+    return () => this.#inTurn(() => this.#shrink(path, pageSize, pages))
   }
-  const before = await files.readText(path)
-  undo.add('give back huge pages', () => files.write(path, before.trim()))
-  await files.write(path, String(wanted))
-  // The kernel takes any number and sets aside what it can.
-  const allocated = BigInt((await files.readText(path)).trim())
-  if (allocated < wanted) {
-    const message = `Only allocated ${allocated} of ${wanted} hugepages of size ${pageSize}`
-    throw new AgentError('INTERNAL', message)
+
+  async #grow(path: string, pageSize: bigint, pages: bigint): Promise<void> {
+    const pool = this.#pools.get(pageSize) ?? { before: await this.#count(path), wanted: 0n }
+    this.#pools.set(pageSize, pool)
+    const reserved = pool.wanted
+    pool.wanted += pages
+    try {
+      await this.#set(path, pool)
+      // The kernel takes any number and sets aside what it can.
+      const got = (await this.#count(path)) - reserved
+      if (got >= pages) return
+      const message = `Only allocated ${got} of ${pages} hugepages of size ${pageSize}`
+      throw new AgentError('INTERNAL', message)
+    } catch (error) {
+      await this.#shrink(path, pageSize, pages)
+      throw error
+    }
+  }
+
+  async #shrink(path: string, pageSize: bigint, pages: bigint): Promise<void> {
+    const pool = this.#pools.get(pageSize)
+    if (pool === undefined) return
+    pool.wanted -= pages
+    if (pool.wanted === 0n) this.#pools.delete(pageSize)
+    await this.#set(path, pool)
+  }
+
+  async #set(path: string, { before, wanted }: Pool): Promise<void> {
+    await this.#files.write(path, String(wanted > before ? wanted : before))
+  }
+
+  async #count(path: string): Promise<bigint> {
+    return BigInt((await this.#files.readText(path)).trim())
+  }
+
+  async #inTurn(change: () => Promise<void>): Promise<void> {
+    const turn = this.#lastChange.then(change)
+    this.#lastChange = turn.catch(() => {})
+    await turn
   }
 }
 

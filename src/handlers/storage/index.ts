@@ -3,39 +3,48 @@ import { blk } from './blk.ts'
 import type { StorageDriver } from './driver.ts'
 import { ephemeral } from './ephemeral.ts'
 import { local } from './local.ts'
+import { mmioblk } from './mmioblk.ts'
+import { nineP } from './nine-p.ts'
+import { nvdimm } from './nvdimm.ts'
+import { overlayfs } from './overlayfs.ts'
+import { scsi } from './scsi.ts'
+import { virtioFs } from './virtio-fs.ts'
 
-/** Every driver name of the API (spec E.3), with its driver once there is one. */
-const TABLE: ReadonlyMap<string, StorageDriver | 'unimplemented'> = new Map<
-  string,
-  StorageDriver | 'unimplemented'
->([
+/** Why there is no driver. */
+interface Refusal {
+  readonly refused: string
+}
+
+const TO_BE_WRITTEN: Refusal = { refused: 'is not supported by this agent' }
+
+/** Every driver name of the API (spec E.3), with its driver where there is one. */
+const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, StorageDriver | Refusal>([
+  ['9p', nineP],
   ['blk', blk],
-  ['blk-ccw', 'unimplemented'],
+  ['blk-ccw', { refused: 'is for s390x, not for this architecture' }],
   ['ephemeral', ephemeral],
-  ['erofs.multi-layer', 'unimplemented'],
-  ['image_guest_pull', 'unimplemented'],
+  ['erofs.multi-layer', TO_BE_WRITTEN],
+  ['image_guest_pull', { refused: 'needs a helper that pulls images, which this guest does not have' }],
   ['local', local],
-  ['mmioblk', 'unimplemented'],
-  ['nvdimm', 'unimplemented'],
-  ['overlayfs', 'unimplemented'],
-  ['scsi', 'unimplemented'],
-  ['virtio-fs', 'unimplemented'],
-  ['watchable-bind', 'unimplemented'],
+  ['mmioblk', mmioblk],
+  ['nvdimm', nvdimm],
+  ['overlayfs', overlayfs],
+  ['scsi', scsi],
+  ['virtio-fs', virtioFs],
+  ['watchable-bind', TO_BE_WRITTEN],
 ])
 
 /** The names of the drivers that there are, sorted. */
 export const STORAGE_DRIVER_NAMES: readonly string[] = [...TABLE]
-  .filter(([, driver]) => driver !== 'unimplemented')
+  .filter(([, entry]) => !('refused' in entry))
   .map(([name]) => name)
 
-/** The driver of a name. Throws UNIMPLEMENTED when it is still to be written, INVALID_ARGUMENT for any other name. */
+/** The driver of a name. Throws UNIMPLEMENTED, saying why, where there is none, INVALID_ARGUMENT for any other name. */
 export function storageDriver(name: string): StorageDriver {
-  const driver = TABLE.get(name)
-  if (driver === undefined) {
+  const entry = TABLE.get(name)
+  if (entry === undefined) {
     throw new AgentError('INVALID_ARGUMENT', `Failed to find the storage handler ${name}`)
   }
-  if (driver === 'unimplemented') {
-    throw new AgentError('UNIMPLEMENTED', `storage driver ${name} is not supported by this agent`)
-  }
-  return driver
+  if ('refused' in entry) throw new AgentError('UNIMPLEMENTED', `storage driver ${name} ${entry.refused}`)
+  return entry
 }

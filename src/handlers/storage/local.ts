@@ -3,14 +3,16 @@ import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { StorageDriver } from './driver.ts'
 import { fsGidOf, giveToGroup } from './fs-gid.ts'
+import { applyFsGroup } from './fs-group.ts'
 import { checkMountPoint } from './mount-point.ts'
 
 /** A directory of the guest that the containers of a sandbox share (spec E.3.4). It is kept until the sandbox ends. */
 export const local: StorageDriver = {
-  async attach({ mountPoint, options }, { os: { files }, log, allowedRoots }, signal) {
+  async attach({ mountPoint, options, fsGroup: group }, request, signal) {
+    const { files } = request.os
     const gid = fsGidOf(options)
     const mode = modeOf(options)
-    const undo = new UndoList(log)
+    const undo = new UndoList(request.log)
     try {
       if ((await files.lstat(mountPoint)) === undefined) {
         await files.makeDirectories(dirname(mountPoint), 0o755)
@@ -18,9 +20,12 @@ export const local: StorageDriver = {
         undo.add('remove directory', () => files.removeDirectory(mountPoint))
       }
       // Looked at again now that all of it exists: a link may have been made meanwhile.
-      await checkMountPoint(files, mountPoint, allowedRoots)
+      await checkMountPoint(files, mountPoint, request.allowedRoots)
       if (mode !== undefined) await files.chmod(mountPoint, mode)
       if (gid !== undefined) await giveToGroup(files, mountPoint, gid)
+      if (group !== undefined) {
+        await applyFsGroup({ root: mountPoint, group, readOnly: false }, request, signal)
+      }
       signal.throwIfAborted()
     } catch (error) {
       await undo.run()

@@ -4,6 +4,7 @@ import type { Storage } from '../../gen/agent.ts'
 import { checkText } from './check-text.ts'
 import { StorageClaims } from './claims.ts'
 import type { StorageDependencies } from './driver.ts'
+import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
 import { checkMountPoint } from './mount-point.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
@@ -12,9 +13,14 @@ import { updateEphemeral } from './update-ephemeral.ts'
 export interface StorageHandlers {
   /**
    * Attaches them in their order; a mount point that is attached already only gains a user. All or nothing: when one
-   * fails, or `signal` is aborted, those before it are given up again. `owner` is the container's id, for the log.
+   * fails, or `signal` is aborted, those before it are given up again. `owner` is the container's id, undefined for the
+   * sandbox.
    */
-  attach(storages: readonly Storage[], owner: string, signal: AbortSignal): Promise<AttachedStorages>
+  attach(
+    storages: readonly Storage[],
+    owner: string | undefined,
+    signal: AbortSignal,
+  ): Promise<AttachedStorages>
   /**
    * Gives them up, the last first; what nobody uses any more is unmounted, but what is shared, `local` or `ephemeral`
    * stays until the sandbox's root is cleared. To be called once. Tries all, then throws INTERNAL naming what failed.
@@ -32,15 +38,20 @@ export interface AttachedStorages {
 }
 
 /** Builds the storage handlers around an empty set of claims. */
-export function createStorageHandlers(dependencies: StorageDependencies): StorageHandlers {
+export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePages'>): StorageHandlers {
+  const dependencies = { ...given, hugePages: new HugePages(given.os.files) }
   const claims = new StorageClaims(dependencies.os)
 
-  async function attachOne(storage: Storage, owner: string, signal: AbortSignal): Promise<'made' | 'joined'> {
+  async function attachOne(
+    storage: Storage,
+    owner: string | undefined,
+    signal: AbortSignal,
+  ): Promise<'made' | 'joined'> {
     const { mountPoint, driver: name, shared } = storage
     const driver = storageDriver(name)
     checkText(storage)
     await checkMountPoint(dependencies.os.files, mountPoint, dependencies.allowedRoots)
-    const attach = () => driver.attach(storage, dependencies, signal)
+    const attach = () => driver.attach(storage, { ...dependencies, owner }, signal)
     const outcome = await claims.claim({ mountPoint, shared, attach }, signal)
     dependencies.log.debug('storage attached', { driver: name, mountPoint, owner, outcome })
     return outcome

@@ -120,6 +120,31 @@ describe('remove, while killed processes are still leaving', () => {
   })
 })
 
+describe('innerPathOf', () => {
+  const innerPath = async (text: string, isV2 = true) => {
+    const os = await machine({ '/proc/11/cgroup': text })
+    return cgroupAt(os, '/pod/c1', isV2, silentLogger()).innerPathOf(11)
+  }
+
+  it.each([
+    ['one that has moved below', '0::/pod/c1/init.scope\n', '/init.scope'],
+    ['one far below', '0::/pod/c1/a/b\n', '/a/b'],
+    ['one in the cgroup itself', '0::/pod/c1\n', ''],
+    ['one in another cgroup of a similar name', '0::/pod/c10/init\n', ''],
+    ['one that is gone', '', ''],
+  ])('tells where below it a process is on v2: %s', async (_what, text, expected) => {
+    expect(await innerPath(text)).toBe(expected)
+  })
+
+  it('tells nothing on v1, where a process may join any', async () => {
+    expect(await innerPath('4:memory:/pod/c1/init\n0::/pod/c1/init\n', false)).toBe('')
+  })
+
+  it('takes a process whose file cannot be read for one that is gone', async () => {
+    expect(await cgroupAt(await machine({}), '/pod/c1', true, silentLogger()).innerPathOf(99)).toBe('')
+  })
+})
+
 describe('usesCgroupV2', () => {
   it('looks for the controllers of the one hierarchy', async () => {
     expect(await usesCgroupV2(await machine({}))).toBe(false)

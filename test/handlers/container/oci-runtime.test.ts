@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/container/oci-runtime.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
 
@@ -15,13 +16,14 @@ function client(kind: 'runc' | 'crun', pid = '42') {
   return { os, runtime, argv: () => os.tools.calls.map((call) => call.argv.join(' ')) }
 }
 
+const CONTAINER = { id: 'c1', bundle: '/b', program: 'sh', streams: { pipes: [3, 4, 5] } } as const
+
 const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-format json'
 
 describe('ociRuntime', () => {
   it('creates with pipes as the standard streams', async () => {
     const { os, runtime, argv } = client('runc')
-    const container = { id: 'c1', bundle: '/b', streams: { pipes: [3, 4, 5] } } as const
-    expect(await runtime.create(container, PATIENT)).toEqual({ pid: 42, master: undefined })
+    expect(await runtime.create(CONTAINER, PATIENT)).toEqual({ pid: 42, master: undefined })
     expect(argv()).toEqual([`/usr/bin/runc ${general} create --bundle /b --pid-file /run/rt/calls/0/pid c1`])
     expect(os.tools.calls[0]?.options.stdio).toEqual([3, 4, 5])
     expect(await os.files.list('/run/rt/calls')).toEqual([])
@@ -33,8 +35,9 @@ describe('ociRuntime', () => {
       os.consoles.connect(words[words.indexOf('--console-socket') + 1] ?? '')
       return undefined
     })
-    const process = { containerId: 'c1', process: '{}', streams: 'terminal' } as const
-    const { pid, master } = await runtime.exec(process, PATIENT)
+    const process = Process.fromPartial({ Args: ['sh'] })
+    const addition = { containerId: 'c1', process, streams: 'terminal', cgroup: '' } as const
+    const { pid, master } = await runtime.exec(addition, PATIENT)
     expect(pid).toBe(42)
     expect(os.streams.openFds).toContain(master)
     const call = '/run/rt/calls/0'
@@ -44,10 +47,27 @@ describe('ociRuntime', () => {
     expect(os.consoles.paths).toEqual([])
   })
 
+  it('adds a process to a cgroup below the container’s', async () => {
+    const { runtime, argv } = client('runc')
+    const process = Process.fromPartial({ Args: ['sh'] })
+    const addition = { containerId: 'c1', process, streams: { pipes: [3, 4, 5] }, cgroup: '/init' } as const
+    await runtime.exec(addition, PATIENT)
+    expect(argv()[0]).toContain(' --cgroup /init ')
+  })
+
+  it('names the program that it could not run', async () => {
+    const { os, runtime } = client('runc')
+    const msg = 'exec: "sh": executable file not found in $PATH'
+    os.tools.script((argv) => {
+      const log = argv[argv.indexOf('--log') + 1] ?? ''
+      return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
+    })
+    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow('the file sh was not found')
+  })
+
   it.each(['', 'x', '0', '-1', '1.5'])('refuses %j for a pid', async (pid) => {
     const { runtime } = client('runc', pid)
-    const container = { id: 'c1', bundle: '/b', streams: { pipes: [3, 4, 5] } } as const
-    await expect(runtime.create(container, PATIENT)).rejects.toThrow(`not a pid: '${pid}'`)
+    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow(`not a pid: '${pid}'`)
   })
 
   it.each([
@@ -56,8 +76,7 @@ describe('ociRuntime', () => {
   ])('names the program when it did not run at all (status %d)', async (exitCode, reason) => {
     const { os, runtime } = client('runc')
     os.tools.script(() => ({ exitCode }))
-    const container = { id: 'c1', bundle: '/b', streams: { pipes: [3, 4, 5] } } as const
-    await expect(runtime.create(container, PATIENT)).rejects.toThrow(`/usr/bin/runc ${reason}`)
+    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow(`/usr/bin/runc ${reason}`)
   })
 
   it('deletes what it knows, and nothing else', async () => {

@@ -166,6 +166,20 @@ describe('ExecProcess', () => {
     })
   })
 
+  it.each([
+    ['the first process has moved', '0::/c1/init.scope\n', ['--cgroup', '/init.scope']],
+    ['the container is', '0::/c1\n', []],
+  ])('adds to the cgroup where %s', async (_where, text, expected) => {
+    const made = await machineWithSandbox()
+    await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await made.os.files.put('/proc/1001/cgroup', text)
+    await made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    const argv = made.os.tools.calls.at(-1)?.argv ?? []
+    const at = argv.indexOf('--cgroup')
+    expect(at < 0 ? [] : argv.slice(at, at + 2)).toEqual(expected)
+  })
+
   it('kills a runtime that hangs, two seconds after its caller gave up', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     let runtimeSignal: AbortSignal | undefined

@@ -90,6 +90,28 @@ describe('CreateContainer', () => {
     expect(await remains(made)).toEqual(before)
   })
 
+  it.each(['/pods/c1', 'pods:c1', '/pods', '/pods/c1/below', '/'])(
+    'refuses the cgroup %s when it would be one with another container’s',
+    async (CgroupsPath) => {
+      const inCgroup = (id: string, path: string) => {
+        const request = containerRequest(id)
+        if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = path
+        return request
+      }
+      const made = await machineWithSandbox()
+      // Where a path of nothing leads.
+      const id = CgroupsPath === '/' ? 'pods' : 'c2'
+      const first = made.handlers.createContainer(inCgroup('c1', '/pods/c1'), PATIENT)
+      const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), PATIENT)
+      await expect(creating).rejects.toMatchObject({
+        code: 'INVALID_ARGUMENT',
+        message: expect.stringMatching(/^Linux.CgroupsPath: .*\/pods\/c1 is the cgroup of container 'c1'$/),
+      })
+      await first
+      await made.handlers.createContainer(inCgroup(id, '/pods/c10'), PATIENT)
+    },
+  )
+
   it('creates several at the same time', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const ids = ['c1', 'c2', 'c3']
@@ -135,7 +157,8 @@ describe('CreateContainer', () => {
       const msg = 'exec: "nosuch": executable file not found in $PATH'
       return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
     }
-    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+    const request = containerRequest('c1', { Args: ['nosuch'] })
+    await expect(handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),
     })

@@ -60,6 +60,21 @@ describe('ephemeral', () => {
       expect(await os.files.readText(HUGE_PAGES)).toBe('1')
     })
 
+    it('adds to what another storage has, and gives back its own part alone', async () => {
+      await os.files.put(HUGE_PAGES, '1\n')
+      const request = dependenciesOf(os)
+      const attachOf = (sizeMib: number) => {
+        const storage = storageOf({ fstype: 'hugetlbfs', options: hugeOptions(sizeMib) })
+        return ephemeral.attach(storage, request, noSignal)
+      }
+      const [first, second] = await Promise.all([attachOf(8), attachOf(4)])
+      expect(await os.files.readText(HUGE_PAGES)).toBe('6')
+      await first.release?.()
+      expect(await os.files.readText(HUGE_PAGES)).toBe('2')
+      await second.release?.()
+      expect(await os.files.readText(HUGE_PAGES)).toBe('1')
+    })
+
     it('gives back what it got when the mount fails', async () => {
       await os.files.put(HUGE_PAGES, '0\n')
       os.mounts.failWith = () => 'EINVAL'

@@ -23,6 +23,14 @@ describe('local', () => {
     expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o777, gid: 0 })
   })
 
+  it('gives it to the group that the storage names', async () => {
+    const os = new FakeOs()
+    const fsGroup = { groupId: 1000, groupChangePolicy: 0 } as const
+    const storage = storageOf({ driver: 'local', source: 'local', mountPoint: MOUNT_POINT, fsGroup })
+    await local.attach(storage, dependenciesOf(os), noSignal)
+    expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o2775, gid: 1000 })
+  })
+
   it('gives the directory to a group, with the setgid bit', async () => {
     const { os } = await attach(['mode=0770', 'fsgid=1000'])
     expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o2770, gid: 1000 })

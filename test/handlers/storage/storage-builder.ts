@@ -1,6 +1,8 @@
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
-import type { StorageDependencies } from '../../../src/handlers/storage/driver.ts'
+import type { StorageRequest } from '../../../src/handlers/storage/driver.ts'
+import { HugePages } from '../../../src/handlers/storage/huge-pages.ts'
+import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../src/os/os.ts'
 
 export const ROOT = '/run/kata-containers'
@@ -23,7 +25,20 @@ export function storageOf(changes: Partial<Storage> = {}): Storage {
   }
 }
 
+/** What waiting for devices takes on the given machine, where every driver loads. */
+export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugDependencies {
+  return { ...os, timeoutMs: 3000, drivers: { failures: [] } }
+}
+
 /** What drivers get, on the given machine. */
-export function dependenciesOf(os: Os): StorageDependencies {
-  return { os, log: silentLogger(), allowedRoots: [ROOT], hotplugTimeoutMs: 3000 }
+export function dependenciesOf(os: Os): StorageRequest {
+  return {
+    os,
+    log: silentLogger(),
+    allowedRoots: [ROOT],
+    bundlesRoot: ROOT,
+    hotplug: hotplugOf(os),
+    hugePages: new HugePages(os.files),
+    owner: 'c1',
+  }
 }

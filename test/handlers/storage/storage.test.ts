@@ -52,25 +52,23 @@ describe('createStorageHandlers', () => {
     })
 
     it('refuses a driver it does not know, and leaves no trace of it', async () => {
-      await expect(attach(disk({ driver: '9p' }))).rejects.toMatchObject({
-        message: 'Failed to find the storage handler 9p',
+      await expect(attach(disk({ driver: 'nfs' }))).rejects.toMatchObject({
+        message: 'Failed to find the storage handler nfs',
       })
       await attach(disk())
       expect(os.mounts.requests).toHaveLength(1)
     })
 
     it.each([
-      'blk-ccw',
-      'erofs.multi-layer',
-      'image_guest_pull',
-      'mmioblk',
-      'nvdimm',
-      'overlayfs',
-      'scsi',
-      'virtio-fs',
-      'watchable-bind',
-    ])('answers UNIMPLEMENTED for the driver %s', async (driver) => {
-      await expect(attach(disk({ driver }))).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
+      ['blk-ccw', 'is for s390x, not for this architecture'],
+      ['erofs.multi-layer', 'is not supported by this agent'],
+      ['image_guest_pull', 'needs a helper that pulls images'],
+      ['watchable-bind', 'is not supported by this agent'],
+    ])('answers UNIMPLEMENTED for the driver %s, and why', async (driver, reason) => {
+      const attaching = expect(attach(disk({ driver }))).rejects
+      await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
+      await attaching.toThrow(`storage driver ${driver} ${reason}`)
+      expect(os.mounts.requests).toEqual([])
     })
 
     it.each(['/etc', `${ROOT}/../../etc`, 'relative', ''])(

@@ -1,0 +1,19 @@
+import { makeFilesystem, wantsFilesystem } from './block-filesystem.ts'
+import type { StorageDependencies, StorageDriver } from './driver.ts'
+import { mountStorage } from './mount-storage.ts'
+
+/** Finds a disk by what a storage calls its source, and returns its device node. Waits for it if need be. */
+type FindDisk = (source: string, dependencies: StorageDependencies, signal: AbortSignal) => Promise<string>
+
+/** The driver of a kind of disk (spec E.3 and E.3.1): they differ in how the disk is found alone. */
+export function blockDriver(find: FindDisk): StorageDriver {
+  return {
+    async attach(storage, dependencies, signal) {
+      const makeFirst = wantsFilesystem(storage)
+      const source = await find(storage.source, dependencies, signal)
+      if (makeFirst) await makeFilesystem(dependencies.os.tools, source, signal)
+      await mountStorage({ ...storage, source }, dependencies, signal)
+      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false }
+    },
+  }
+}

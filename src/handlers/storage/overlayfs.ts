@@ -1,0 +1,75 @@
+import { AgentError } from '../../base/errors.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { Storage } from '../../gen/agent.ts'
+import type { Files } from '../../os/os.ts'
+import type { StorageDriver, StorageRequest } from './driver.ts'
+import { checkMountPoint } from './mount-point.ts'
+import { mountStorage } from './mount-storage.ts'
+
+/** Words for agents, which the kernel would refuse. */
+const WORDS = 'io.katacontainers.fs-opt.'
+const WRITABLE = `${WORDS}overlay-rw`
+const CREATE = 'io.katacontainers.volume.overlayfs.create_directory='
+
+/**
+ * Folders laid over each other (spec E.3.2). With the option `…overlay-rw` the uppermost is a new one in the container's
+ * own folder, which goes with the storage.
+ */
+export const overlayfs: StorageDriver = {
+  async attach(storage, request, signal) {
+    const { files } = request.os
+    const undo = new UndoList(request.log)
+    try {
+      await createFolders(storage, request, undo)
+      const upper = storage.options.includes(WRITABLE) ? await createUpper(files, request, undo) : []
+      const plain = storage.options.filter((option) => !option.startsWith(WORDS))
+      const fstype = upper.length > 0 ? 'overlay' : storage.fstype
+      await mountStorage({ ...storage, fstype, options: [...plain, ...upper] }, request, signal)
+    } catch (error) {
+      await undo.run()
+      throw error
+    }
+    return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, release: () => undo.run() }
+  },
+}
+
+/** The folders that the layers are in, where they are not there yet. */
+async function createFolders(
+  { driverOptions }: Storage,
+  { os: { files }, allowedRoots }: StorageRequest,
+  undo: UndoList,
+): Promise<void> {
+  for (const option of driverOptions) {
+    if (!option.startsWith(CREATE)) continue
+    const folder = option.slice(CREATE.length)
+    await checkMountPoint(files, folder, allowedRoots)
+    if ((await files.lstat(folder)) !== undefined) continue
+    await files.makeDirectories(folder, 0o755)
+    undo.add('remove layer', () => files.removeTree(folder))
+    await checkMountPoint(files, folder, allowedRoots)
+  }
+}
+
+async function createUpper(
+  files: Files,
+  { owner, bundlesRoot, allowedRoots }: StorageRequest,
+  undo: UndoList,
+): Promise<readonly string[]> {
+  if (owner === undefined) {
+    throw new AgentError(
+      'INVALID_ARGUMENT',
+      `storage option ${WRITABLE}: only a container can have a layer of its own`,
+    )
+  }
+  const folder = `${bundlesRoot}/${owner}`
+  await files.makeDirectories(folder, 0o755)
+  const options: string[] = []
+  for (const name of ['upper', 'work']) {
+    const path = `${folder}/${name}`
+    await checkMountPoint(files, path, allowedRoots)
+    await files.makeDirectory(path, 0o755)
+    undo.add(`remove ${name} folder`, () => files.removeTree(path))
+    options.push(`${name}dir=${path}`)
+  }
+  return options
+}

@@ -1,0 +1,42 @@
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { Storage } from '../../gen/agent.ts'
+import type { StorageDriver } from './driver.ts'
+import { mountStorage } from './mount-storage.ts'
+
+/**
+ * A folder of the host, by its tag: `kataShared` is that of the whole sandbox (spec E.3). `hints` say what an errno of
+ * mount(2) means for this file system; ENODEV always means that the kernel has none.
+ */
+export function sharedFolder(name: string, hints: Readonly<Record<string, string>> = {}): StorageDriver {
+  return {
+    async attach(storage, dependencies, signal) {
+      try {
+        await mountStorage(storage, dependencies, signal)
+      } catch (error) {
+        throw explained(error, { name, hints, storage })
+      }
+      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false }
+    },
+  }
+}
+
+function explained(
+  error: unknown,
+  context: {
+    readonly name: string
+    readonly hints: Readonly<Record<string, string>>
+    readonly storage: Storage
+  },
+): unknown {
+  const { name, hints, storage } = context
+  const errno = errnoOf(error)
+  if (errno === undefined) return error
+  if (errno === 'ENODEV') {
+    const text = `storage ${storage.mountPoint}: the guest's kernel has no ${name}`
+    return new AgentError('UNIMPLEMENTED', text, { cause: error, errno })
+  }
+  const hint = hints[errno]
+  if (hint === undefined) return error
+  const text = `mount ${storage.source} on ${storage.mountPoint}: ${errno}: ${hint}`
+  return new AgentError('INTERNAL', text, { cause: error, errno })
+}

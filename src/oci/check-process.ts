@@ -1,0 +1,95 @@
+import type { LinuxCapabilities, POSIXRlimit, Process } from '../gen/oci.ts'
+import { checkText, checkWord, invalidField } from './check-field.ts'
+
+/** The kernel's, of which later ones have had no more since 5.9 (man 7 capabilities). */
+const CAPABILITIES = [
+  ...['CHOWN', 'DAC_OVERRIDE', 'DAC_READ_SEARCH', 'FOWNER', 'FSETID', 'KILL', 'SETGID', 'SETUID', 'SETPCAP'],
+  ...[
+    'LINUX_IMMUTABLE',
+    'NET_BIND_SERVICE',
+    'NET_BROADCAST',
+    'NET_ADMIN',
+    'NET_RAW',
+    'IPC_LOCK',
+    'IPC_OWNER',
+  ],
+  ...[
+    'SYS_MODULE',
+    'SYS_RAWIO',
+    'SYS_CHROOT',
+    'SYS_PTRACE',
+    'SYS_PACCT',
+    'SYS_ADMIN',
+    'SYS_BOOT',
+    'SYS_NICE',
+  ],
+  ...[
+    'SYS_RESOURCE',
+    'SYS_TIME',
+    'SYS_TTY_CONFIG',
+    'MKNOD',
+    'LEASE',
+    'AUDIT_WRITE',
+    'AUDIT_CONTROL',
+    'SETFCAP',
+  ],
+  ...['MAC_OVERRIDE', 'MAC_ADMIN', 'SYSLOG', 'WAKE_ALARM', 'BLOCK_SUSPEND', 'AUDIT_READ', 'PERFMON', 'BPF'],
+  'CHECKPOINT_RESTORE',
+].map((name) => `CAP_${name}`)
+
+/** man 2 getrlimit. */
+const RLIMITS = [
+  ...['AS', 'CORE', 'CPU', 'DATA', 'FSIZE', 'LOCKS', 'MEMLOCK', 'MSGQUEUE', 'NICE', 'NOFILE', 'NPROC', 'RSS'],
+  ...['RTPRIO', 'RTTIME', 'SIGPENDING', 'STACK'],
+].map((name) => `RLIMIT_${name}`)
+
+/** The kernel keeps a terminal's size in 16-bit numbers. */
+const MAX_TERMINAL_SIZE = 0xffff
+const MAX_OOM_SCORE_ADJ = 1000n
+
+/**
+ * Throws INVALID_ARGUMENT, naming the field, for a process that cannot be: runtimes pass over some of it, and each of
+ * them over something else. What depends on the container, such as a program that is not there, is left to them.
+ */
+export function checkProcess(process: Process): void {
+  if ((process.Args[0] ?? '') === '') throw invalidField('Process.Args', 'there is no program in it')
+  for (const arg of process.Args) checkText('Process.Args', arg)
+  checkEnvironment(process.Env)
+  if (!/^($|\/)/.test(process.Cwd)) {
+    throw invalidField('Process.Cwd', `'${process.Cwd}' is not an absolute path`)
+  }
+  checkText('Process.Cwd', process.Cwd)
+  if (process.Capabilities !== undefined) checkCapabilities(process.Capabilities)
+  checkRlimits(process.Rlimits)
+  const { Height: height = 0, Width: width = 0 } = process.ConsoleSize ?? {}
+  if (Math.max(height, width) > MAX_TERMINAL_SIZE) {
+    throw invalidField('Process.ConsoleSize', `a terminal of ${height} x ${width} is too large`)
+  }
+  if (process.OOMScoreAdj < -MAX_OOM_SCORE_ADJ || process.OOMScoreAdj > MAX_OOM_SCORE_ADJ) {
+    throw invalidField('Process.OOMScoreAdj', `${process.OOMScoreAdj} is not from -1000 to 1000`)
+  }
+}
+
+/** Entries are told by their number: what is in them is nobody's business (behaviour spec, section D.4). */
+function checkEnvironment(entries: readonly string[]): void {
+  entries.forEach((entry, index) => {
+    checkText('Process.Env', entry)
+    if (entry.indexOf('=') < 1) throw invalidField('Process.Env', `Malformed OCI env entry, number ${index}`)
+  })
+}
+
+function checkCapabilities(capabilities: LinuxCapabilities): void {
+  for (const [set, names] of Object.entries(capabilities)) {
+    for (const name of names) checkWord(`Process.Capabilities.${set}`, CAPABILITIES, name)
+  }
+}
+
+function checkRlimits(rlimits: readonly POSIXRlimit[]): void {
+  const seen = new Set<string>()
+  for (const { Type: type, Soft: soft, Hard: hard } of rlimits) {
+    checkWord('Process.Rlimits', RLIMITS, type)
+    if (seen.has(type)) throw invalidField('Process.Rlimits', `${type} is there twice`)
+    seen.add(type)
+    if (soft > hard) throw invalidField('Process.Rlimits', `${type}: the soft limit is above the hard one`)
+  }
+}

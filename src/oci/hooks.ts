@@ -1,0 +1,40 @@
+import type { Hook, Hooks } from '../gen/oci.ts'
+
+/** Hooks that the guest adds to those of every container (behaviour spec, section I.1). */
+export type GuestHooks = Readonly<Record<GuestHookType, readonly Hook[]>>
+
+/** The kinds of hooks a guest may add. */
+export type GuestHookType = (typeof GUEST_HOOK_TYPES)[number]
+
+export const GUEST_HOOK_TYPES = ['prestart', 'poststart', 'poststop'] as const
+
+/** What is given to a hook that names no time-out, in seconds. */
+const DEFAULT_TIMEOUT_SECONDS = 10n
+
+/** A container's hooks by who runs them. */
+export interface SplitHooks {
+  /** Run by the runtime. */
+  readonly runtime: Hooks
+  /** Run by the agent: runtimes differ about when they run these, and fail the container when one fails. */
+  readonly poststart: readonly Hook[]
+}
+
+/** The hooks of a spec, then those of the guest, none without a time-out. */
+export function splitHooks(requested: Hooks | undefined, guest: GuestHooks): SplitHooks {
+  const all = (own: readonly Hook[] = [], added: readonly Hook[] = []) => [...own, ...added].map(withTimeout)
+  return {
+    runtime: {
+      Prestart: all(requested?.Prestart, guest.prestart),
+      CreateRuntime: all(requested?.CreateRuntime),
+      CreateContainer: all(requested?.CreateContainer),
+      StartContainer: all(requested?.StartContainer),
+      Poststart: [],
+      Poststop: all(requested?.Poststop, guest.poststop),
+    },
+    poststart: all(requested?.Poststart, guest.poststart),
+  }
+}
+
+function withTimeout(hook: Hook): Hook {
+  return hook.Timeout > 0n ? hook : { ...hook, Timeout: DEFAULT_TIMEOUT_SECONDS }
+}

@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest'
+import { statusOf } from '../../../src/agent/service/status.ts'
+import { AgentError, StatusCode, type StatusCodeName } from '../../../src/base/errors.ts'
+
+const CODES = Object.keys(StatusCode) as readonly StatusCodeName[]
+
+describe('statusOf', () => {
+  it.each(CODES)('keeps the code %s and the text of an AgentError', (code) => {
+    expect(statusOf(new AgentError(code, 'Invalid container id'))).toEqual({
+      code,
+      message: 'Invalid container id',
+    })
+  })
+
+  it.each([
+    ['a plain error', new TypeError('x is not a function'), 'x is not a function'],
+    ['an error of Node', Object.assign(new Error('EACCES: open'), { code: 'EACCES' }), 'EACCES: open'],
+    ['a text', 'thrown', 'thrown'],
+    ['nothing', undefined, 'undefined'],
+  ])('answers INTERNAL to %s', (_what, error, message) => {
+    expect(statusOf(error)).toEqual({ code: 'INTERNAL', message })
+  })
+
+  it('appends the causes that the text does not tell', () => {
+    const root = new Error('ENOENT')
+    const cause = new AgentError('NOT_FOUND', 'open /x', { cause: root })
+    const error = new AgentError('UNAVAILABLE', 'read the image', { cause })
+    expect(statusOf(error)).toEqual({ code: 'UNAVAILABLE', message: 'read the image: open /x: ENOENT' })
+    const told = new AgentError('INTERNAL', 'read the image: open /x: ENOENT', { cause })
+    expect(statusOf(told).message).toBe('read the image: open /x: ENOENT')
+  })
+
+  it('ends with an error that is its own cause', () => {
+    const error = new Error('round')
+    error.cause = new Error('and round', { cause: error })
+    expect(statusOf(error).message).toBe('round: and round')
+  })
+
+  it('leaves the text empty that is empty: the host looks at the code alone', () => {
+    expect(statusOf(new AgentError('INTERNAL', ''))).toEqual({ code: 'INTERNAL', message: '' })
+  })
+})

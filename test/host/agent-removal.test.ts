@@ -1,0 +1,84 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
+import { container, RemoteProcess } from './container-requests.ts'
+import { BOMB_LINUX, explosion, FORK_BOMB } from './fork-bomb.ts'
+
+const SIGKILL = 9
+const SIGTERM = 15
+
+describe('a fork bomb below a limit of processes', () => {
+  let pod: Pod
+  beforeAll(async () => {
+    pod = await startPod()
+  })
+  afterAll(() => pod.stop())
+
+  async function explode(id: string): Promise<RemoteProcess> {
+    const { OCI, ...request } = container(id, pod.root, FORK_BOMB)
+    const Linux = { ...OCI?.Linux, ...BOMB_LINUX }
+    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
+    await pod.agent.startContainer({ containerId: id })
+    await explosion(pod.agent, id)
+    return new RemoteProcess(pod.agent, id)
+  }
+
+  it('is stopped: a kill of the whole container reaches all, those forked meanwhile too', async () => {
+    const init = await explode('bomb')
+    await init.signal(SIGTERM)
+    await pod.agent.signalProcess({ containerId: 'bomb', signal: SIGKILL })
+    expect(await init.wait()).toBe(128 + SIGKILL)
+    await pod.remove('bomb')
+    expect(leftoversOf(pod.started, 'bomb')).toEqual(NOTHING_LEFT)
+  })
+
+  it('is removed as it is', async () => {
+    const init = await explode('bomb')
+    const status = init.wait()
+    await pod.remove('bomb')
+    expect(await status).toBe(128 + SIGKILL)
+    expect(leftoversOf(pod.started, 'bomb')).toEqual(NOTHING_LEFT)
+  })
+})
+
+describe('RemoveContainer of a container that does not end', () => {
+  let pod: Pod
+  beforeAll(async () => {
+    pod = await startPod()
+  })
+  afterAll(() => pod.stop())
+
+  it('gives up after its timeout and keeps everything; with 0 it waits as long as it takes', async () => {
+    const init = await pod.run('lasting', ['sleep', '1000'])
+    const waits = Array.from({ length: 10 }, () => init.wait())
+    const before = leftoversOf(pod.started, 'lasting')
+    // Nobody reaps, so no exit is known.
+    process.kill(pod.started.vminitPid, 'SIGSTOP')
+    let removal: Promise<void> | undefined
+    try {
+      await expect(pod.agent.removeContainer({ containerId: 'lasting', timeout: 1 })).rejects.toMatchObject({
+        code: 'INTERNAL',
+        message: 'remove container lasting: ETIME: not ended within 1 s',
+      })
+      expect(leftoversOf(pod.started, 'lasting')).toMatchObject({
+        mounts: before.mounts,
+        bundles: before.bundles,
+        cgroups: before.cgroups,
+        runtimeState: before.runtimeState,
+      })
+      removal = pod.remove('lasting')
+      let isOver = false
+      void removal.then(() => {
+        isOver = true
+      })
+      // Others are served meanwhile.
+      await pod.started.health.check({})
+      await expect(pod.create('lasting', ['true'])).rejects.toThrow('in use by a container that is removing')
+      expect(isOver).toBe(false)
+    } finally {
+      process.kill(pod.started.vminitPid, 'SIGCONT')
+    }
+    await removal
+    expect(new Set(await Promise.all(waits))).toEqual(new Set([128 + SIGKILL]))
+    expect(leftoversOf(pod.started, 'lasting')).toEqual(NOTHING_LEFT)
+  })
+})

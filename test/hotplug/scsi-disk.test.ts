@@ -1,0 +1,102 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { parseScsiAddress, waitForScsiDisk } from '../../src/hotplug/scsi-disk.ts'
+import { FakeOs } from '../fakes/os/fake-os.ts'
+import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
+
+describe('parseScsiAddress', () => {
+  it('reads target and LUN in decimal', () => {
+    expect(parseScsiAddress('10:08')).toEqual({ target: 10, lun: 8 })
+  })
+
+  it.each(['', '1', '1:', ':1', '1:2:3', 'a:1', '1:-1', '0x1:0', '1: 2', '123456:0'])(
+    'refuses %j',
+    (text) => {
+      expect(() => parseScsiAddress(text)).toThrow(`SCSI address '${text}'`)
+    },
+  )
+})
+
+describe('waitForScsiDisk', () => {
+  let os: FakeOs
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    await addHost('host0')
+  })
+
+  it('finds a disk that is there, and leaves the controllers alone', async () => {
+    await plug('0:0:2:5', 'sdb')
+    await expect(wait()).resolves.toBe('/dev/sdb')
+    expect(await scans('host0')).toBe('')
+  })
+
+  it('takes no disk of another target, LUN or channel', async () => {
+    for (const address of ['0:0:12:5', '0:0:2:55', '0:1:2:5', '0:0:5:2']) await plug(address, 'sda')
+    const found = wait()
+    await turn()
+    await plug('1:0:2:5', 'sdc')
+    os.uevents.send(blockEvent('1:0:2:5', 'sdc'))
+    await expect(found).resolves.toBe('/dev/sdc')
+  })
+
+  it('asks every controller to look at the address', async () => {
+    await addHost('host1')
+    const found = wait()
+    await turn()
+    expect([await scans('host0'), await scans('host1')]).toEqual(['0 2 5', '0 2 5'])
+    await plug('1:0:2:5', 'sdb')
+    os.uevents.send(blockEvent('1:0:2:5', 'sdb'))
+    await expect(found).resolves.toBe('/dev/sdb')
+  })
+
+  it('asks a controller that comes later too', async () => {
+    const found = wait()
+    await turn()
+    await addHost('host7')
+    os.uevents.send('add@/devices/x/host7/scsi_host/host7\0ACTION=add\0SUBSYSTEM=scsi_host\0')
+    await turn()
+    expect(await scans('host7')).toBe('0 2 5')
+    await plug('7:0:2:5', 'sdb')
+    os.uevents.send(blockEvent('7:0:2:5', 'sdb'))
+    await expect(found).resolves.toBe('/dev/sdb')
+  })
+
+  it('asks once more when the kernel is silent', async () => {
+    const found = wait()
+    await turn()
+    await os.files.write('/sys/class/scsi_host/host0/scan', '')
+    os.clock.advance(1000)
+    await turn()
+    expect(await scans('host0')).toBe('0 2 5')
+    os.clock.advance(2000)
+    await expect(found).rejects.toThrow(
+      'Timeout after 3s waiting for uevent of SCSI disk 2:5: no /sys/bus/scsi/devices/*:0:2:5',
+    )
+  })
+
+  it('tells which controller could not look', async () => {
+    await os.files.removeFile('/sys/class/scsi_host/host0/scan')
+    await os.files.makeDirectories('/sys/class/scsi_host/host0/scan')
+    const found = wait()
+    await turn()
+    os.clock.advance(3000)
+    await expect(found).rejects.toThrow('write /sys/class/scsi_host/host0/scan: EISDIR')
+  })
+
+  function wait() {
+    return waitForScsiDisk(hotplugOf(os), { target: 2, lun: 5 }, noSignal)
+  }
+
+  const addHost = (name: string) => os.files.put(`/sys/class/scsi_host/${name}/scan`, '')
+  const scans = (name: string) => os.files.readText(`/sys/class/scsi_host/${name}/scan`)
+
+  async function plug(address: string, disk: string) {
+    await os.files.put(`/sys/bus/scsi/devices/${address}/block/${disk}/dev`, '8:16\n')
+    await os.files.makeSpecial(`/dev/${disk}`, { kind: 'block', major: 8, minor: 16 })
+  }
+})
+
+function blockEvent(address: string, disk: string): string {
+  return `add@/devices/x/${address}/block/${disk}\0ACTION=add\0SUBSYSTEM=block\0DEVNAME=${disk}\0`
+}

@@ -1,0 +1,101 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { type Probe, type WantedDevice, waitForDevice } from '../../src/hotplug/wait-for-device.ts'
+import { FakeOs } from '../fakes/os/fake-os.ts'
+import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
+
+describe('waitForDevice', () => {
+  let os: FakeOs
+  let device: string | undefined
+  let looks: number
+
+  beforeEach(() => {
+    os = new FakeOs()
+    device = undefined
+    looks = 0
+  })
+
+  it('has the kernel look when nothing came about the device for a second, and looks again itself', async () => {
+    const found = wait({
+      rescan: async () => {
+        device = '/dev/late'
+      },
+    })
+    await turn()
+    os.uevents.send('add@/devices/other\0ACTION=add\0SUBSYSTEM=net\0')
+    os.clock.advance(1000)
+    await expect(found).resolves.toBe('/dev/late')
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('leaves the kernel alone when something came', async () => {
+    let rescans = 0
+    const found = wait({
+      rescan: async () => {
+        rescans += 1
+      },
+    })
+    await turn()
+    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    await turn()
+    os.clock.advance(2999)
+    await turn()
+    device = '/dev/found'
+    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    await expect(found).resolves.toBe('/dev/found')
+    expect(rescans).toBe(0)
+  })
+
+  it('looks at sysfs only after events that concern the device', async () => {
+    const found = wait()
+    await turn()
+    for (let n = 0; n < 50; n += 1) os.uevents.send(`add@/devices/o${n}\0ACTION=add\0SUBSYSTEM=net\0`)
+    await turn()
+    expect(looks).toBe(1)
+    device = '/dev/found'
+    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    await expect(found).resolves.toBe('/dev/found')
+    expect(looks).toBe(2)
+  })
+
+  it('tells after its time what sysfs shows, what it tried, and which drivers did not load', async () => {
+    const failures = ['modprobe: ERROR: could not insert virtio_blk: Exec format error']
+    const found = wait(
+      {
+        candidates: async () => ['0000:00:03.0 (virtio-pci)', '0000:00:09.0 (no driver)'],
+        rescan: async () => Promise.reject(new Error('write /sys/bus/pci/rescan: EROFS')),
+      },
+      failures,
+    )
+    await turn()
+    os.clock.advance(1000)
+    await turn()
+    os.clock.advance(2000)
+    await expect(found).rejects.toThrow(
+      'Timeout after 3s waiting for uevent of a thing: no thing; meanwhile no uevent came; ' +
+        'the kernel was silent: write /sys/bus/pci/rescan: EROFS; ' +
+        'sysfs shows 0000:00:03.0 (virtio-pci), 0000:00:09.0 (no driver); ' +
+        'drivers not loaded: modprobe: ERROR: could not insert virtio_blk: Exec format error',
+    )
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it('shortens a long list of candidates', async () => {
+    const names = Array.from({ length: 40 }, (_, n) => `d${n}`)
+    const found = wait({ candidates: async () => names })
+    await turn()
+    os.clock.advance(3000)
+    await expect(found).rejects.toThrow('d30, d31, 8 more')
+  })
+
+  function wait(parts: Partial<WantedDevice<string>> = {}, failures: readonly string[] = []) {
+    const probe = async (): Promise<Probe<string>> => {
+      looks += 1
+      return device === undefined ? { missing: 'thing' } : { found: device }
+    }
+    const wanted = { description: 'a thing', probe, concerns: isBlock, ...parts }
+    return waitForDevice({ ...hotplugOf(os), drivers: { failures } }, wanted, noSignal)
+  }
+})
+
+const isBlock: WantedDevice<string>['concerns'] = ({ subsystem }) => subsystem === 'block'

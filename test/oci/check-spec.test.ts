@@ -1,0 +1,129 @@
+import { describe, expect, it } from 'vitest'
+import { LinuxResources, Process, Spec } from '../../src/gen/oci.ts'
+import { checkProcess } from '../../src/oci/check-process.ts'
+import { checkResources, checkSpec } from '../../src/oci/check-spec.ts'
+import { completeSpec } from '../../src/oci/container-spec.ts'
+
+type PartialSpec = Parameters<typeof Spec.fromPartial>[0]
+type PartialProcess = NonNullable<PartialSpec['Process']>
+
+function check(spec: PartialSpec): void {
+  const complete = { Process: { Args: ['sh'] }, Root: { Path: '/root' }, Linux: {}, ...spec }
+  checkSpec(completeSpec(Spec.fromPartial(complete)))
+}
+
+const refusal = (message: string) => expect.objectContaining({ code: 'INVALID_ARGUMENT', message })
+
+describe('checkSpec', () => {
+  it('takes what hosts send', () => {
+    const kill = ['CAP_KILL']
+    check({
+      Process: {
+        Args: ['sh', ''],
+        Env: ['A=', 'B=c=d'],
+        Cwd: '/a/../b',
+        Capabilities: { Bounding: kill, Effective: kill, Inheritable: kill, Permitted: kill, Ambient: kill },
+        Rlimits: [{ Type: 'RLIMIT_NOFILE', Soft: 2n ** 64n - 1n, Hard: 2n ** 64n - 1n }],
+        ConsoleSize: { Height: 0xffff, Width: 0 },
+        OOMScoreAdj: -1000n,
+      },
+      Mounts: [
+        { destination: '/proc', source: 'proc', type: 'proc' },
+        { destination: 'relative', source: '/a..b/..c', type: 'bind' },
+      ],
+      Linux: {
+        Namespaces: ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup'].map((Type) => ({ Type })),
+        CgroupsPath: 'system.slice:kata:..c1',
+        Devices: [{ Path: '/dev/null', Type: 'c' }],
+        Resources: { Devices: [{ Type: '', Access: 'rwm' }, { Type: 'b' }] },
+        Seccomp: {
+          DefaultAction: 'SCMP_ACT_ERRNO',
+          Architectures: ['SCMP_ARCH_X86_64', 'SCMP_ARCH_AARCH64'],
+          Flags: ['SECCOMP_FILTER_FLAG_LOG'],
+          Syscalls: [{ Names: ['read'], Action: 'SCMP_ACT_ALLOW', Args: [{ Op: 'SCMP_CMP_MASKED_EQ' }] }],
+        },
+      },
+    })
+    check({ Root: { Path: '' } })
+  })
+
+  const allow = { DefaultAction: 'SCMP_ACT_ALLOW' }
+  it.each<[PartialSpec, string]>([
+    [{ Root: { Path: 'images/x' } }, "Root.Path: 'images/x' is not an absolute path"],
+    [{ Root: { Path: '/a/../b' } }, "Root.Path: '/a/../b' has '..' in it"],
+    [{ Root: { Path: '/a\0b' } }, 'Root.Path: there is a NUL character in it'],
+    [{ Mounts: [{ destination: '' }] }, 'Mounts.destination: it is empty'],
+    [{ Mounts: [{ destination: '/../x' }] }, "Mounts.destination: '/../x' has '..' in it"],
+    [{ Mounts: [{ destination: '/x', source: '/a/..' }] }, "Mounts.source: '/a/..' has '..' in it"],
+    [{ Linux: { Namespaces: [{ Type: 'planet' }] } }, "Linux.Namespaces: there is no 'planet'"],
+    [
+      { Linux: { Namespaces: [{ Type: 'network', Path: 'proc/1/ns/net' }] } },
+      "Linux.Namespaces.Path: 'proc/1/ns/net' is not an absolute path",
+    ],
+    [{ Linux: { CgroupsPath: '/a/../..' } }, "Linux.CgroupsPath: '/a/../..' has '..' in it"],
+    [{ Linux: { CgroupsPath: 'a:..:b' } }, "Linux.CgroupsPath: 'a/../b' has '..' in it"],
+    [
+      { Linux: { Devices: [{ Path: '/dev/../x', Type: 'c' }] } },
+      "Linux.Devices.Path: '/dev/../x' has '..' in it",
+    ],
+    [{ Linux: { Devices: [{ Path: '/dev/x', Type: 'z' }] } }, "Linux.Devices.Type: there is no 'z'"],
+    [{ Linux: { Resources: { Devices: [{ Type: 'z' }] } } }, "Linux.Resources.Devices.Type: there is no 'z'"],
+    [{ Linux: { Seccomp: { DefaultAction: 'NO' } } }, "Linux.Seccomp.DefaultAction: there is no 'NO'"],
+    [
+      { Linux: { Seccomp: { ...allow, Architectures: ['VAX'] } } },
+      "Linux.Seccomp.Architectures: there is no 'VAX'",
+    ],
+    [{ Linux: { Seccomp: { ...allow, Flags: ['?'] } } }, "Linux.Seccomp.Flags: there is no '?'"],
+    [
+      { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: '' }] } } },
+      "Linux.Seccomp.Syscalls.Action: there is no ''",
+    ],
+    [
+      { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: 'SCMP_ACT_LOG', Args: [{ Op: '?' }] }] } } },
+      "Linux.Seccomp.Syscalls.Args.Op: there is no '?'",
+    ],
+    [{ Process: { Args: [] } }, 'Process.Args: there is no program in it'],
+  ])('refuses, naming the field: %j', (spec, message) => {
+    expect(() => check(spec)).toThrow(refusal(message))
+  })
+})
+
+describe('checkProcess', () => {
+  const core = { Type: 'RLIMIT_CORE', Soft: 1n, Hard: 1n }
+  it.each<[string, PartialProcess, string]>([
+    ['no program', { Args: [''] }, 'Process.Args: there is no program in it'],
+    ['an argument that ends early', { Args: ['sh', 'a\0b'] }, 'Process.Args: there is a NUL character in it'],
+    ['a value without a name', { Env: ['A=b', '=x'] }, 'Process.Env: Malformed OCI env entry, number 1'],
+    ['a secret without a name', { Env: ['secret'] }, 'Process.Env: Malformed OCI env entry, number 0'],
+    ['an empty variable', { Env: [''] }, 'Process.Env: Malformed OCI env entry, number 0'],
+    ['a relative folder', { Cwd: 'tmp' }, "Process.Cwd: 'tmp' is not an absolute path"],
+    [
+      'a capability that does not exist',
+      { Capabilities: { Ambient: ['CAP_KILL', 'CAP_FLY'] } },
+      "Process.Capabilities.Ambient: there is no 'CAP_FLY'",
+    ],
+    ['a limit of nothing', { Rlimits: [{ Type: 'RLIMIT_X' }] }, "Process.Rlimits: there is no 'RLIMIT_X'"],
+    ['two limits of one kind', { Rlimits: [core, core] }, 'Process.Rlimits: RLIMIT_CORE is there twice'],
+    [
+      'a soft limit above the hard one',
+      { Rlimits: [{ ...core, Soft: 2n }] },
+      'Process.Rlimits: RLIMIT_CORE: the soft limit is above the hard one',
+    ],
+    [
+      'a terminal that is too large',
+      { ConsoleSize: { Height: 1, Width: 0x10000 } },
+      'Process.ConsoleSize: a terminal of 1 x 65536 is too large',
+    ],
+    ['a score out of range', { OOMScoreAdj: 1001n }, 'Process.OOMScoreAdj: 1001 is not from -1000 to 1000'],
+  ])('refuses %s', (_what, process, message) => {
+    const complete = Process.fromPartial({ Args: ['sh'], ...process })
+    expect(() => checkProcess(complete)).toThrow(refusal(message))
+  })
+})
+
+describe('checkResources', () => {
+  it('refuses a rule for a kind of device that does not exist', () => {
+    const resources = LinuxResources.fromPartial({ Devices: [{ Type: 'z' }] })
+    expect(() => checkResources(resources)).toThrow(refusal("Linux.Resources.Devices.Type: there is no 'z'"))
+  })
+})

@@ -1,0 +1,33 @@
+import { expect } from 'vitest'
+import { bind, type GuestPod } from './guest-pod.ts'
+
+/** A container's own cgroup, which it may divide. */
+const OWN_CGROUP = { source: 'cgroup', destination: '/sys/fs/cgroup', type: 'cgroup', options: ['rw'] }
+
+const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
+
+/**
+ * Runs a container whose first process divides its cgroup as systemd does on v2: it moves to a cgroup below, `inner`,
+ * and then enables controllers, for which nobody may be left above. Expects processes that are added to go where it
+ * is, before that and after, and the whole to be removed.
+ */
+export async function expectAddedProcessesIn(inner: string, pod: GuestPod): Promise<void> {
+  const id = `divided-${inner}`
+  const move = `cd /sys/fs/cgroup; mkdir ${inner}; echo $$ > ${inner}/cgroup.procs; echo moved; read line`
+  const enable = 'echo "+memory +pids" > cgroup.subtree_control; cat cgroup.subtree_control; read line'
+  const init = await pod.run(id, ['sh', '-c', `${move}; ${enable}`], { mounts: [OWN_CGROUP] })
+  await init.readUntil('moved')
+  const place = async (execId: string) => {
+    const added = await pod.add(id, execId, ['sh', '-c', 'cat /proc/self/cgroup; exec sleep 1000'])
+    return added.readUntil('\n')
+  }
+  expect(await place('before')).toBe(`0::/${inner}\n`)
+  await init.write('enable\n')
+  expect(await init.readUntil('\n')).toBe('memory pids\n')
+  expect(await place('after')).toBe(`0::/${inner}\n`)
+  await pod.remove(id)
+  const left = await pod.output(`left-${inner}`, `ls -d /guest/cgroup/${id} 2>/dev/null || true`, {
+    mounts: [GUEST_CGROUPS],
+  })
+  expect(left).toBe('')
+}
