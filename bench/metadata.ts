@@ -7,6 +7,7 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../scripts/temporary
 import { ADDRESS_BITS } from '../src/base/ip-address.ts'
 import { silentLogger } from '../src/base/log.ts'
 import { VMMetadata } from '../src/gen/vm.ts'
+import { NetworkRecord } from '../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../src/handlers/network/vm-metadata/configure-network.ts'
 import { METADATA_ITEM, readVmMetadata } from '../src/handlers/network/vm-metadata/read-vm-metadata.ts'
 import { type LinuxOs, linuxOs } from '../src/os/linux-os.ts'
@@ -71,10 +72,14 @@ function putMetadata(root: string): void {
 
 async function applyMetadata(os: LinuxOs, root: string): Promise<void> {
   const log = silentLogger()
+  const record = new NetworkRecord(log)
   const found = await readVmMetadata({ files: os.files, root }, log)
   if (found === undefined) throw new Error('no metadata')
   const { clock, files, network, uevents } = os
-  await configureNetwork({ clock, files, network, uevents, log, interface: '', timeoutMs: 3000 }, found)
+  await configureNetwork(
+    { clock, files, network, uevents, log, record, interface: '', timeoutMs: 3000 },
+    found,
+  )
 }
 
 function sendMessages({ network }: LinuxOs): void {
