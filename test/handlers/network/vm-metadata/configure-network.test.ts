@@ -130,6 +130,8 @@ describe('configureNetwork', () => {
       flags: 0,
     })
     network.replaceRoute(defaultRoute({ gateway: '192.168.0.1' }))
+    const elsewhere = { address: '10.9.0.0', prefixLength: 16 }
+    network.addRoute(defaultRoute({ destination: elsewhere, gateway: V4.peerIp }))
     expect(await apply({ v4: V4 })).toBe(false)
     expect(defaults()).toEqual(['192.168.0.1 on 2'])
     expect(settings().at(-1)).toBe('address 10.0.0.2/32: eth0 peer 10.0.0.1')
