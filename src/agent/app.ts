@@ -5,6 +5,8 @@ import { jsonLogger, type Logger } from '../base/log.ts'
 import { AgentServiceDefinition } from '../gen/agent.ts'
 import { HealthDefinition } from '../gen/health.ts'
 import { createHostStreams } from '../handlers/container/create-host-streams.ts'
+import { createDeviceHandlers } from '../handlers/device/devices.ts'
+import { DEVICE_TYPES } from '../handlers/device/index.ts'
 import { createGuestHandlers } from '../handlers/guest/guest.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { createNetworkHandlers } from '../handlers/network/network.ts'
@@ -158,6 +160,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     os,
     log,
     storage,
+    devices: createDeviceHandlers({ os, log, hotplug }),
     hostStreams,
     onDestroyed,
     config: {
@@ -176,6 +179,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
+    deviceHandlers: DEVICE_TYPES,
     hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
   const network = createNetworkHandlers({ os, log, record: parts.networkRecord, hotplug })
