@@ -17,6 +17,7 @@ export const ROOT = '/run/kata-containers/sandbox/busybox'
 export interface ContainerOptions {
   readonly mounts?: readonly Mount[]
   readonly hooks?: DeepPartial<Spec>['Hooks']
+  readonly sysctls?: Readonly<Record<string, string>>
   readonly terminal?: boolean
   readonly ports?: Ports
 }
@@ -117,5 +118,7 @@ function requestOf(id: string, args: readonly string[], options: ContainerOption
     ports: options.ports ?? {},
   })
   const mounts = [...(OCI?.Mounts ?? []), ...(options.mounts ?? [])]
-  return { ...request, OCI: { ...OCI, Mounts: mounts, ...(options.hooks ? { Hooks: options.hooks } : {}) } }
+  const linux = { ...OCI?.Linux, Sysctl: options.sysctls ?? {} }
+  const hooks = options.hooks ? { Hooks: options.hooks } : {}
+  return { ...request, OCI: { ...OCI, Mounts: mounts, Linux: linux, ...hooks } }
 }
