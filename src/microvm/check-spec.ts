@@ -30,8 +30,9 @@ export function checkSpec(spec: VmSpec): void {
     }
   }
   for (const key of unused.keys()) refuse(key, 'no device uses this backend')
-  const { commandLine, memoryMib, cpus } = spec.board
+  const { commandLine, memoryMib, cpus, machine, room } = spec.board
   if (/[\n\0]/.test(commandLine)) refuse('board', 'the kernel command line has a line break')
+  if (machine === 'microvm' && room !== undefined) refuse('board', 'machine microvm takes no CPU or memory')
   if (!(memoryMib > 0 && cpus > 0)) refuse('board', 'memory and CPUs have to be above 0')
 }
 

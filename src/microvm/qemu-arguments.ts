@@ -39,13 +39,22 @@ function boardArguments(board: Board, acceleration: Acceleration, shared: boolea
   return [
     ...['-machine', `${MACHINES[board.machine]}${memory}`],
     ...ACCELERATIONS[acceleration],
-    ...['-smp', String(board.cpus), '-m', `${board.memoryMib}M`],
+    ...['-smp', cpuOption(board), '-m', memoryOption(board)],
     // A vhost-user daemon reads and writes the guest's memory itself.
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
     ...['-kernel', board.kernel],
     ...(board.initrd === undefined ? [] : ['-initrd', board.initrd]),
     ...['-append', board.commandLine],
   ]
+}
+
+function cpuOption({ cpus, room }: Board): string {
+  return room === undefined ? `${cpus}` : `${cpus},maxcpus=${cpus + room.cpus}`
+}
+
+function memoryOption({ memoryMib, room }: Board): string {
+  if (room === undefined) return `${memoryMib}M`
+  return `${memoryMib}M,slots=${room.memorySlots},maxmem=${memoryMib + room.memoryMib}M`
 }
 
 const MACHINES: Readonly<Record<Machine, string>> = {

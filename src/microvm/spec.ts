@@ -24,10 +24,20 @@ export interface Board {
   readonly machine: Machine
   readonly memoryMib: number
   readonly cpus: number
+  /** What can be plugged in while it runs, besides; nothing where it is left out. Machine `microvm` has no room. */
+  readonly room?: Room | undefined
   /** Path of a bzImage on this host. */
   readonly kernel: string
   readonly initrd: string | undefined
   readonly commandLine: string
+}
+
+/** Room for more of what a machine has. */
+export interface Room {
+  readonly cpus: number
+  readonly memoryMib: number
+  /** How many pieces of memory it may come in. */
+  readonly memorySlots: number
 }
 
 /** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */

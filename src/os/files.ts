@@ -2,6 +2,7 @@ import * as fs from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
 import { fromNodeError } from './errors.ts'
 import { fileStatus } from './file-status.ts'
+import { makeDirectories } from './make-directories.ts'
 import type { Native } from './native.ts'
 import type { Files } from './os.ts'
 import { readHead } from './read-head.ts'
@@ -15,9 +16,7 @@ export function linuxFiles(native: Native): Files {
     readHead: (path, maxBytes) => readHead(native, path, maxBytes),
     write: (path, data, { mode = 0o666 } = {}) =>
       fs.writeFile(path, data, { mode }).catch(failed('write', path)),
-    async makeDirectories(path, mode = 0o777) {
-      await fs.mkdir(path, { recursive: true, mode }).catch(failed('mkdir', path))
-    },
+    makeDirectories: (path, mode = 0o777) => makeDirectories(path, mode).catch(failed('mkdir', path)),
     makeDirectory: (path, mode = 0o777) => fs.mkdir(path, { mode }).catch(failed('mkdir', path)),
     removeFile: (path) => fs.unlink(path).catch(failed('unlink', path)),
     removeDirectory: (path) => fs.rmdir(path).catch(failed('rmdir', path)),

@@ -1,6 +1,11 @@
 import { writeFileSync } from 'node:fs'
 
-/** What a foreign client is to do: a container to create and what it must print and exit with. */
+/** What a foreign client prints at its end when the container's output is `output`. */
+export function printed(output: string): string {
+  return `large messages\nlong polls\ndeadline\nhang-up\n${output}`
+}
+
+/** What a foreign client is to do: a container to create and what it must print, and exit with at the end of its input. */
 export interface ForeignCase {
   readonly container: string
   readonly output: string
@@ -19,9 +24,14 @@ export function writeCase(path: string, wanted: ForeignCase): void {
       Version: '1.0.2',
       Process: {
         User: { UID: 0, GID: 0 },
-        Args: ['/bin/sh', '-c', `printf '${wanted.output.replaceAll('\n', '\\n')}'; exit ${wanted.status}`],
+        Args: [
+          '/bin/sh',
+          '-c',
+          `printf '${wanted.output.replaceAll('\n', '\\n')}'; cat; exit ${wanted.status}`,
+        ],
         Env: ['PATH=/bin:/usr/bin:/sbin'],
         Cwd: '/',
+        Capabilities: { Bounding: ['CAP_KILL'] },
       },
       Root: { Path: wanted.rootPath, Readonly: true },
       Mounts: [{ destination: '/proc', source: 'proc', type: 'proc' }],

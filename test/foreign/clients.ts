@@ -82,7 +82,8 @@ async function build(folder: string): Promise<void> {
     run('protoc', [`-I${protos}`, `-I${GOOGLE_PROTOS}`, `--gogo_out=${GO_IMPORTS}:${target}`, ...files])
   await gogo(join(go, 'grpc'), ['agent.proto', 'health.proto', 'csi.proto', 'oci.proto'])
   await gogo(join(go, 'types'), ['types.proto'])
-  await run('/usr/bin/go', ['build', '-o', join(folder, 'drive.new'), join(here, 'go/drive/main.go')], {
+  await run('/usr/bin/go', ['build', '-o', join(folder, 'drive.new'), '.'], {
+    cwd: join(here, 'go/drive'),
     env: {
       PATH: '/usr/bin:/bin',
       GO111MODULE: 'off',

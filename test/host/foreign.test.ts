@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { writeCase } from '../foreign/case.ts'
+import { printed, writeCase } from '../foreign/case.ts'
 import { type ForeignClients, foreignClients } from '../foreign/clients.ts'
 import { startAgent } from './agent-process.ts'
 import { busyboxRoot } from './busybox-root.ts'
@@ -25,11 +25,11 @@ describe('clients on other people’s libraries drive the agent on a unix socket
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   it.each(['go', 'python'] as const)(
-    '%s: Check, CreateSandbox and the life of a container',
+    '%s: the life of a container, large messages, long polls, a deadline and a hang-up',
     async (language) => {
       const agent = await startAgent()
       try {
-        expect(await clients[language](agent.path, caseFile)).toBe('from a container\n')
+        expect(await clients[language](agent.path, caseFile)).toBe(printed('from a container\n'))
       } finally {
         await agent.stop()
       }

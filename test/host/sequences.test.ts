@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type Forward, forward } from '../rpc/forward.ts'
-import { REPLAYS } from '../sequences/all.ts'
+import { REPLAYS, type Replay } from '../sequences/all.ts'
 import { replay } from '../sequences/replay.ts'
+import type { Ending, Sequence } from '../sequences/sequence.ts'
 import { say } from '../sequences/summary.ts'
 import { dialWire } from '../sequences/wires.ts'
 import { cgroupsOf, inNamespaceOf, removeEmptyCgroups } from './agent-pod.ts'
@@ -26,6 +27,8 @@ describe('the order in which callers call, replayed on an agent that is a proces
   beforeEach(async () => {
     // A network of its own: the calls name interfaces, and must not find those of the machine.
     started = await startAgent({ withOwnNetwork: true })
+    // Nor is it to bring memory of the machine online.
+    inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
     way = await forward(join(folder, 'agent.sock'), async () => connect(started.path))
   })
   afterEach(async () => {
@@ -39,17 +42,30 @@ describe('the order in which callers call, replayed on an agent that is a proces
     inNamespaceOf(started, 'mount', '--bind', root, path)
   }
 
-  it.each(REPLAYS)('$caller over $framing', async ({ sequenceIn, framing }) => {
-    const sequence = sequenceIn({ standInsFor: () => [] })
-    const reports = await replay(sequence, { dial: () => dialWire(way, framing), share })
-    say(`${sequence.caller} over ${framing}, on a process`, reports)
+  /** What is the same whichever way it ends. */
+  async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
+    const sequence = sequenceIn({ roots: () => [], swapDisk: undefined }, ending)
+    const killAgent = async () => {
+      process.kill(started.agentPid(), 'SIGKILL')
+      await started.logged({ msg: 'listening' }, 2)
+    }
+    const reports = await replay(sequence, { dial: () => dialWire(way, framing), share, killAgent })
+    say(`${sequence.caller} over ${framing}, on a process, to its ${ending}`, reports)
+    return sequence
+  }
+
+  it.each(REPLAYS)('$caller over $framing, to DestroySandbox', async (one) => {
+    const { containers, sharedCgroups } = await play(one, 'DestroySandbox')
     expect(await started.exited).toBe(0)
     expect(started.log.at(-1)).toMatchObject({ msg: 'stopped', status: '0' })
-    // Only the folder that the containers shared is left, and empty.
-    const paths = ['', ...sequence.sharedCgroups].flatMap((path) =>
-      sequence.containers.map((id) => `${path}/${id}`),
-    )
+    const paths = ['', ...sharedCgroups].flatMap((path) => containers.map((id) => `${path}/${id}`))
     expect(paths.flatMap(cgroupsOf)).toEqual([])
-    removeEmptyCgroups(sequence.sharedCgroups)
+    removeEmptyCgroups(sharedCgroups)
+  })
+
+  it.each(REPLAYS)('$caller over $framing, to the death of the agent', async (one) => {
+    const { sharedCgroups } = await play(one, 'dead agent')
+    await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
+    removeEmptyCgroups(sharedCgroups)
   })
 })

@@ -55,6 +55,16 @@ describe.each(implementations)('%s', (_name, build) => {
     }
   })
 
+  it('makes all directories of a path, and keeps those that are there', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/a/b/c`, 0o750)
+    await files.write(`${root}/a/b/c/kept`, 'x')
+    await files.makeDirectories(`${root}/a/b/c`)
+    expect(await files.readText(`${root}/a/b/c/kept`)).toBe('x')
+    expect((await files.stat(`${root}/a/b`))?.mode).toBe(0o750)
+    await expect(files.makeDirectories(`${root}/a/b/c/kept`)).rejects.toMatchObject({ errno: 'EEXIST' })
+  })
+
   it('writes, truncates and reads files', async () => {
     const { files, root } = await workIn(build)
     await files.write(`${root}/a`, 'something long', { mode: 0o600 })
@@ -157,6 +167,21 @@ describe('linuxFiles', () => {
     expect(await files.readText('/proc/self/status')).toContain(`Pid:\t${process.pid}\n`)
   })
 
+  it('reads no head of a fifo, and does not wait for its writer', async () => {
+    const files = linuxFiles(await realNative())
+    const fifo = join(folder, 'fifo')
+    execFileSync('mkfifo', [fifo])
+    await expect(files.readHead(fifo, 10)).rejects.toMatchObject({ errno: 'EINVAL' })
+  })
+
+  // Node's own mkdir tries again for ever.
+  it('gives up making directories where the kernel has none to be made', async () => {
+    const files = linuxFiles(await realNative())
+    await expect(files.makeDirectories('/proc/none/below')).rejects.toMatchObject({
+      message: 'mkdir /proc/none/below: ENOENT',
+    })
+  })
+
   it('removes trees with names that are not UTF-8', async () => {
     const { files, root } = await workIn(async () => linuxFiles(await realNative()))
     const odd = Buffer.concat([Buffer.from(`${root}/tree/`), Buffer.from([0xff, 0xfe])])
@@ -172,12 +197,5 @@ describe('deviceNumbers', () => {
     expect(deviceNumbers(0x0103n)).toEqual({ major: 1, minor: 3 })
     // makedev(0xabcde, 0xfedcb) of glibc.
     expect(deviceNumbers(0xab000fedcdecbn)).toEqual({ major: 0xabcde, minor: 0xfedcb })
-  })
-
-  it('reads no head of a fifo, and does not wait for its writer', async () => {
-    const files = linuxFiles(await realNative())
-    const fifo = join(folder, 'fifo')
-    execFileSync('mkfifo', [fifo])
-    await expect(files.readHead(fifo, 10)).rejects.toMatchObject({ errno: 'EINVAL' })
   })
 })

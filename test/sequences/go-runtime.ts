@@ -23,7 +23,7 @@ import {
   written,
 } from './process-steps.ts'
 import { SHARED_FOLDER, sandboxCreated, shmResized } from './sandbox-steps.ts'
-import { agent, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
+import { agent, type Ending, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
 
 /** The sandbox has the id of its first container. */
 const PAUSE = initOf('pause', '5a'.repeat(32))
@@ -43,7 +43,7 @@ const SIGTERM = 15
  * The Go runtime with a pod of a pause container and two more, which share its pid namespace (M.1). Init has the
  * container's id as exec id; a long-lived connection that broke once is dialled anew.
  */
-export function goRuntime(surroundings: Surroundings): Sequence {
+export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence {
   return {
     caller: 'the Go runtime',
     metadata: { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' },
@@ -61,19 +61,19 @@ export function goRuntime(surroundings: Surroundings): Sequence {
       ...sandbox(surroundings),
       ...pause(),
       ...brokenConnection(),
-      ...resources(),
+      ...resources(surroundings),
       ...app(),
       ...terminal(),
       ...readiness(),
       ...outOfMemory(),
       ...endOfApp(),
       ...sidecar(),
-      ...end(),
+      ...(ending === 'DestroySandbox' ? destroyed() : deadAgent()),
     ],
   }
 }
 
-function sandbox({ standInsFor }: Surroundings): readonly Step[] {
+function sandbox({ roots }: Surroundings): readonly Step[] {
   const request = {
     hostname: POD_HOSTNAME,
     dns: ['search cluster.local', 'nameserver 10.96.0.10'],
@@ -81,7 +81,7 @@ function sandbox({ standInsFor }: Surroundings): readonly Step[] {
     sandboxId: PAUSE.key.containerId,
   }
   return [
-    sandboxCreated('M.1, 4', request, standInsFor([PAUSE, APP, SIDECAR].map(rootPathOf))),
+    ...sandboxCreated('M.1, 4', request, roots, [PAUSE, APP, SIDECAR].map(rootPathOf)),
     {
       from: 'M.1, 5',
       call: agent('getGuestDetails', { memBlockSize: true, memHotplugProbe: true }),
@@ -117,14 +117,19 @@ function brokenConnection(): readonly Step[] {
 }
 
 /** What is plugged in for a container before it is created. */
-function resources(): readonly Step[] {
+function resources({ swapDisk }: Surroundings): readonly Step[] {
   const from = 'M.1, 8'
-  const pending = 'storage and devices'
   return [
-    { from, call: agent('addSwap', { PCIPath: [2, 3] }), pending },
-    { from, call: agent('onlineCPUMem', { nbCpus: 2, cpuOnly: true }), pending },
-    { from, call: agent('memHotplugByProbe', { memHotplugProbeAddr: [0x1_0000_0000n] }), pending },
-    { from, call: agent('onlineCPUMem', { nbCpus: 0, cpuOnly: false }), pending },
+    ...(swapDisk === undefined ? [] : [{ from, call: agent('addSwap', { PCIPath: [...swapDisk] }) }]),
+    { from, call: agent('onlineCPUMem', { nbCpus: 2, cpuOnly: true }) },
+    {
+      from: 'C.30',
+      call: agent('memHotplugByProbe', { memHotplugProbeAddr: [0x1_0000_0000n] }),
+      // Sent where GetGuestDetails told of a probe file, which few kernels have.
+      answers: {},
+      fails: { codes: ['FAILED_PRECONDITION'], text: /probe/ },
+    },
+    { from, call: agent('onlineCPUMem', { nbCpus: 0, cpuOnly: false }) },
     shmResized(from, '32M'),
   ]
 }
@@ -233,7 +238,7 @@ function sidecar(): readonly Step[] {
 }
 
 /** The watcher of out-of-memory events polls again after any error, until it is that of a closed connection. */
-function end(): readonly Step[] {
+function destroyed(): readonly Step[] {
   return [
     allKilled(PAUSE),
     { from: 'M.1, 10', ended: 'exit of pause', answers: { status: 128 + SIGKILL } },
@@ -242,6 +247,24 @@ function end(): readonly Step[] {
     { from: 'C.33', ended: 'out of memory', fails: { codes: ['INTERNAL', 'UNAVAILABLE'] } },
     { from: 'M.1, 13', connection: 'ended' },
     { from: 'B.6', call: agent('getOOMEvent', {}), timeoutMs: 'none', fails: { codes: ['UNAVAILABLE'] } },
+  ]
+}
+
+/** Of which the watcher of out-of-memory events hears by `Dead agent`, and stops. */
+function deadAgent(): readonly Step[] {
+  const lost = { from: 'B.6', fails: { codes: ['UNAVAILABLE'] } } as const
+  return [
+    { from: 'I.13', connection: 'agent dies' },
+    { ...lost, ended: 'out of memory' },
+    { ...lost, ended: 'exit of pause' },
+    { from: 'B.1', connection: 'breaks' },
+    { from: 'M.1, 1', call: health('check', {}), timeoutMs: 30_000, answers: { status: 1 } },
+    {
+      from: 'B.6',
+      call: agent('getOOMEvent', {}),
+      timeoutMs: 'none',
+      fails: { codes: ['INTERNAL'], text: /^Dead agent/ },
+    },
   ]
 }
 

@@ -14,7 +14,7 @@ import {
   written,
 } from './process-steps.ts'
 import { SHARED_FOLDER, sandboxCreated } from './sandbox-steps.ts'
-import { agent, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
+import { agent, type Ending, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
 
 /** The sandbox has the id of its first container. */
 const PAUSE = initOf('pause', '7b'.repeat(32))
@@ -30,7 +30,7 @@ const SIGTERM = 15
  * runtime-rs with a pod of a pause container and two more, created at the same time, each with a pid namespace of its own
  * (M.2). Init has no exec id, the end of input is a write of nothing, and the sandbox's health is asked for all along.
  */
-export function runtimeRs(surroundings: Surroundings): Sequence {
+export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence {
   return {
     caller: 'runtime-rs',
     metadata: {},
@@ -51,17 +51,19 @@ export function runtimeRs(surroundings: Surroundings): Sequence {
       ...probe(),
       ...endOfApp(),
       ...endOfSidecar(),
-      ...end(),
+      { from: 'M.2', stop: 'version' },
+      { from: 'M.2', stop: 'health' },
+      ...(ending === 'DestroySandbox' ? destroyed() : deadAgent()),
     ],
   }
 }
 
-function sandbox({ standInsFor }: Surroundings): readonly Step[] {
+function sandbox({ roots }: Surroundings): readonly Step[] {
   const request = { hostname: POD_HOSTNAME, sandboxPidns: false, sandboxId: PAUSE.key.containerId }
   const asked = { timeoutMs: 90_000, answers: { status: 1 } } as const
   const version = { grpcVersion: '0.0.1', agentVersion: expect.stringMatching(/./) }
   return [
-    sandboxCreated('M.2', request, standInsFor([PAUSE, APP, SIDECAR].map(rootPathOf))),
+    ...sandboxCreated('M.2', request, roots, [PAUSE, APP, SIDECAR].map(rootPathOf)),
     {
       from: 'M.2',
       call: agent('getGuestDetails', { memBlockSize: true, memHotplugProbe: true }),
@@ -168,10 +170,8 @@ function endOfSidecar(): readonly Step[] {
 }
 
 /** The sandbox is destroyed with its first container still running (M.3). */
-function end(): readonly Step[] {
+function destroyed(): readonly Step[] {
   return [
-    { from: 'M.2', stop: 'health' },
-    { from: 'M.2', stop: 'version' },
     { from: 'M.3', call: agent('destroySandbox', {}) },
     // A wait that fails is an exit code of 255 for this shim.
     {
@@ -182,6 +182,21 @@ function end(): readonly Step[] {
     },
     { from: 'C.33', ended: 'out of memory', fails: { codes: ['INTERNAL', 'UNAVAILABLE'] } },
     { from: 'C.26', connection: 'ended' },
+  ]
+}
+
+/** After which everything but the health checks fails. */
+function deadAgent(): readonly Step[] {
+  const lost = { from: 'M.2', fails: { codes: ['UNAVAILABLE'] } } as const
+  const dead = { from: 'B.6', fails: { codes: ['INTERNAL'], text: /^Dead agent/ } } as const
+  return [
+    { from: 'I.13', connection: 'agent dies' },
+    { ...lost, ended: 'exit of pause' },
+    { ...lost, ended: 'out of memory' },
+    { from: 'B.1', connection: 'breaks' },
+    { from: 'M.2', call: health('check', {}), timeoutMs: 90_000, answers: { status: 1 } },
+    { ...dead, call: agent('waitProcess', PAUSE.key), timeoutMs: 'none' },
+    { ...dead, call: agent('signalProcess', { ...PAUSE.key, signal: SIGKILL }) },
   ]
 }
 

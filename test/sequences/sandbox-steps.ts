@@ -1,5 +1,5 @@
-import type { CreateSandboxRequest, Storage } from '../../src/gen/agent.ts'
-import { agent, type Step } from './sequence.ts'
+import type { CreateSandboxRequest } from '../../src/gen/agent.ts'
+import { agent, type Step, type Surroundings } from './sequence.ts'
 
 /** Where all shims share the root file systems (E.5). */
 export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
@@ -9,23 +9,25 @@ export const SHM_FOLDER = '/run/kata-containers/sandbox/shm'
 
 const SHM = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint: SHM_FOLDER }
 
-/** CreateSandbox with the shared folder of root file systems and with shared memory (C.25). */
+/**
+ * CreateSandbox with the shared folder of root file systems and with shared memory (C.25). Where there is no shared folder
+ * that is refused, and called again with what stands in for it.
+ */
 export function sandboxCreated(
   from: string,
   request: Partial<CreateSandboxRequest>,
-  standIns: readonly Storage[],
-): Step {
+  roots: Surroundings['roots'],
+  rootPaths: readonly string[],
+): readonly Step[] {
   const share = { driver: 'virtio-fs', source: 'kataShared', fstype: 'virtiofs', mountPoint: SHARED_FOLDER }
   const shm = { ...SHM, options: ['noexec', 'nosuid', 'nodev', 'mode=1777', 'size=67108864'] }
-  return {
-    from,
-    call: agent('createSandbox', { ...request, storages: [share, shm] }),
-    pending: 'storage and devices',
-    instead: {
-      call: agent('createSandbox', { ...request, storages: [...standIns, shm] }),
-      leftOut: 'without the storage kataShared, for there is no virtio-fs',
-    },
-  }
+  const call = agent('createSandbox', { ...request, storages: [share, shm] })
+  if (roots === 'shared folder') return [{ from, call }]
+  const fails = { codes: ['INTERNAL', 'UNIMPLEMENTED'], text: /no virtio-?fs/ } as const
+  return [
+    { from: 'E.3', call, fails },
+    { from, call: agent('createSandbox', { ...request, storages: [...roots(rootPaths), shm] }) },
+  ]
 }
 
 /** Shared memory with another size, after memory was plugged in (C.8). */

@@ -22,9 +22,17 @@ export interface Sequence {
 
 /** What of a sequence depends on where it is played. */
 export interface Surroundings {
-  /** Storages that bring what a share of the host would: a root file system at each of the paths. */
-  readonly standInsFor: (paths: readonly string[]) => Storage[]
+  /**
+   * `shared folder`: there is a virtio-fs device with the tag kataShared, and all root file systems are in it. Else
+   * storages that bring a root file system at each of the paths.
+   */
+  readonly roots: 'shared folder' | ((paths: readonly string[]) => readonly Storage[])
+  /** PCI path of a disk to swap on, if there is one. */
+  readonly swapDisk: readonly number[] | undefined
 }
+
+/** How a sequence ends: the caller takes the sandbox down, or the agent dies in the middle of it and comes back. */
+export type Ending = 'DestroySandbox' | 'dead agent'
 
 /** Parts of the API that are not served yet, by the name of their area. */
 export type PendingArea = 'storage and devices' | 'network' | 'guest services'
@@ -61,10 +69,8 @@ export interface Expected {
 /** A call whose answer is awaited; one that names no end succeeds. */
 export interface CallStep extends Calling, Expected {
   readonly call: RecordedCall
-  /** It, or the part that `instead` leaves out, must answer UNIMPLEMENTED until its area takes the mark away. */
+  /** It must answer UNIMPLEMENTED until its area takes the mark away. */
   readonly pending?: PendingArea
-  /** What is called after the pending call was refused, so that the rest of the sequence can be played. */
-  readonly instead?: { readonly call: RecordedCall; readonly leftOut: string }
 }
 
 /** A call that goes on beside the steps that follow. */
@@ -109,9 +115,12 @@ interface SharesStep extends AnyStep {
   readonly shares: string
 }
 
-/** The connection breaks and is made anew, with what goes on beside failing; or waits until the agent has closed it. */
+/**
+ * What becomes of the connection. `breaks`: it is lost, with all that goes on beside, and dialled anew. `agent dies`: it
+ * is lost in that way; the step ends when another agent listens. `ended`: the agent closes it.
+ */
 interface ConnectionStep extends AnyStep {
-  readonly connection: 'breaks' | 'ended'
+  readonly connection: 'breaks' | 'agent dies' | 'ended'
 }
 
 /** The clients of one connection. */

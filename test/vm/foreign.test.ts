@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { writeCase } from '../foreign/case.ts'
+import { printed, writeCase } from '../foreign/case.ts'
 import { type ForeignClients, foreignClients, reflectedBy } from '../foreign/clients.ts'
 import type { Forward } from '../rpc/forward.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from './boot-guest.ts'
@@ -42,7 +42,7 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
 
   it('go, on containerd’s ttRPC', async () => {
     await inGuest(async (guest, { path }) => {
-      expect(await clients.go(path, caseFor(guest))).toBe('from a guest\n')
+      expect(await clients.go(path, caseFor(guest))).toBe(printed('from a guest\n'))
       expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
     })
   })
@@ -55,7 +55,7 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
       )
       expect(reflected.methods).toHaveLength(42)
       expect(reflected.answer).toMatchObject({ agentDetails: { initDaemon: true } })
-      expect(await clients.python(path, caseFor(guest))).toBe('from a guest\n')
+      expect(await clients.python(path, caseFor(guest))).toBe(printed('from a guest\n'))
       expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
     })
   })

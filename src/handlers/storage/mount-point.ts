@@ -1,6 +1,11 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Files } from '../../os/os.ts'
 
+/** The mount point without the slash at its end that hosts write behind a shared folder (spec E.5). */
+export function withoutFinalSlash(mountPoint: string): string {
+  return mountPoint.replace(/(?<=[^/])\/$/, '')
+}
+
 /**
  * Checks a mount point of the host's request: an absolute path in plain form, below one of `roots`, and no symbolic
  * link on the way from the root to it. Throws INVALID_ARGUMENT naming the path.

@@ -6,7 +6,7 @@ import { StorageClaims } from './claims.ts'
 import type { StorageDependencies } from './driver.ts'
 import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
-import { checkMountPoint } from './mount-point.ts'
+import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
 
 /** Attaches the storages of requests and takes them away again (spec E). */
@@ -58,7 +58,8 @@ export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePage
   }
 
   return {
-    async attach(storages, owner, signal) {
+    async attach(requested, owner, signal) {
+      const storages = requested.map(inPlainForm)
       const undo = new UndoList(dependencies.log)
       try {
         for (const storage of storages) {
@@ -86,6 +87,11 @@ export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePage
 
     isUsed: (folder) => claims.isUsed(folder),
 
-    updateEphemeral: (storages, signal) => updateEphemeral(storages, dependencies, signal),
+    updateEphemeral: (storages, signal) => updateEphemeral(storages.map(inPlainForm), dependencies, signal),
   }
+}
+
+/** Whoever asks for the same mount point writes it in the same way from here on. */
+function inPlainForm(storage: Storage): Storage {
+  return { ...storage, mountPoint: withoutFinalSlash(storage.mountPoint) }
 }

@@ -40,6 +40,17 @@ export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSigna
   }
 }
 
+/** Makes a disk that was plugged in larger, with the file below it. */
+export async function growDisk(
+  qmp: QmpClient,
+  disk: HotDisk,
+  sizeBytes: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const node = qemuId(disk.device.backend)
+  await qmp.execute('block_resize', { 'node-name': node, size: sizeBytes }, signal)
+}
+
 /** Takes a disk out again: asks the guest, waits until it has given it back, and closes the file. */
 export async function unplugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSignal): Promise<void> {
   const id = qemuId(disk.key)

@@ -30,6 +30,12 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests).toHaveLength(1)
     })
 
+    it('takes a slash at the end of a mount point for nothing', async () => {
+      const slashed = disk({ mountPoint: `${DISK}/` })
+      await expect(attach(slashed, disk())).resolves.toEqual({ mountPoints: [DISK, DISK] })
+      expect(os.mounts.requests.map(({ target }) => target)).toEqual([DISK])
+    })
+
     it('takes those before it back when one fails, so that a retry mounts again', async () => {
       await expect(attach(disk(), shm({ options: ['loop'] }))).rejects.toThrow("'loop'")
       expect(os.mounts.isMountPoint(DISK)).toBe(false)

@@ -1,5 +1,6 @@
 // A ttRPC client on containerd's library and gogo's messages: code that knows nothing of the agent but its proto files.
-// It drives Health.Check, CreateSandbox and the life of one container, and prints what the container wrote.
+// It drives Health.Check, CreateSandbox and the life of one container, in which it does what is hard on a connection. It
+// prints what the container wrote, and one line for each case.
 //
 // Usage: drive SOCKET CASE.json   (the case: see test/foreign/case.ts)
 package main
@@ -8,13 +9,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
 	"agent/grpc"
 
-	"github.com/containerd/ttrpc"
 	"github.com/gogo/protobuf/types"
 )
 
@@ -45,63 +44,64 @@ func drive(socket, path string) error {
 	if err := json.Unmarshal(wanted.Request, &create); err != nil {
 		return err
 	}
-	connection, err := net.Dial("unix", socket)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	agent, err := dial(ctx, socket)
 	if err != nil {
 		return err
 	}
-	client := ttrpc.NewClient(connection)
-	defer client.Close()
-	return run(client, wanted, &create)
+	defer agent.client.Close()
+	return live(agent, socket, wanted, &create)
 }
 
-func run(client *ttrpc.Client, wanted testCase, create *grpc.CreateContainerRequest) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	call := func(method string, request, response interface{}) error {
-		if err := client.Call(ctx, "grpc.AgentService", method, request, response); err != nil {
-			return fmt.Errorf("%s: %w", method, err)
-		}
-		return nil
-	}
-	var health grpc.HealthCheckResponse
-	if err := client.Call(ctx, "grpc.Health", "Check", &grpc.CheckRequest{}, &health); err != nil {
-		return fmt.Errorf("Check: %w", err)
-	}
-	if health.Status != grpc.HealthCheckResponse_SERVING {
-		return fmt.Errorf("Check: status %v", health.Status)
-	}
+func live(agent *agent, socket string, wanted testCase, create *grpc.CreateContainerRequest) error {
 	id := wanted.Container
-	if err := call("CreateSandbox", &grpc.CreateSandboxRequest{Hostname: "foreign", SandboxId: id}, &types.Empty{}); err != nil {
+	if err := agent.check(); err != nil {
 		return err
 	}
-	if err := call("CreateContainer", create, &types.Empty{}); err != nil {
+	sandbox := &grpc.CreateSandboxRequest{Hostname: "foreign", SandboxId: id}
+	if err := agent.call("CreateSandbox", sandbox, &types.Empty{}); err != nil {
 		return err
 	}
-	if err := call("StartContainer", &grpc.StartContainerRequest{ContainerId: id}, &types.Empty{}); err != nil {
+	// A request of some 3 MiB.
+	create.OCI.Annotations = map[string]string{"filler": string(filled(largeBytes))}
+	if err := agent.call("CreateContainer", create, &types.Empty{}); err != nil {
 		return err
 	}
-	output := ""
-	for {
-		var chunk grpc.ReadStreamResponse
-		if err := call("ReadStdout", &grpc.ReadStreamRequest{ContainerId: id, Len: 32768}, &chunk); err != nil {
-			return err
+	if err := agent.call("StartContainer", &grpc.StartContainerRequest{ContainerId: id}, &types.Empty{}); err != nil {
+		return err
+	}
+	for _, one := range cases {
+		if err := one.run(agent, socket, wanted); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		if len(chunk.Data) == 0 {
-			break
-		}
-		output += string(chunk.Data)
+		fmt.Println(one.name)
 	}
-	var exit grpc.WaitProcessResponse
-	if err := call("WaitProcess", &grpc.WaitProcessRequest{ContainerId: id}, &exit); err != nil {
+	return end(agent, wanted)
+}
+
+// The container reads its input to the end, and then ends itself.
+func end(agent *agent, wanted testCase) error {
+	init := process{agent, wanted.Container, ""}
+	if err := init.closeStdin(); err != nil {
 		return err
 	}
-	if output != wanted.Output || exit.Status != wanted.Status {
-		return fmt.Errorf("got %q and status %d, wanted %q and %d", output, exit.Status, wanted.Output, wanted.Status)
-	}
-	if err := call("RemoveContainer", &grpc.RemoveContainerRequest{ContainerId: id}, &types.Empty{}); err != nil {
+	output, err := init.readAll()
+	if err != nil {
 		return err
 	}
-	if err := call("DestroySandbox", &grpc.DestroySandboxRequest{}, &types.Empty{}); err != nil {
+	status, err := init.wait()
+	if err != nil {
+		return err
+	}
+	if string(output) != wanted.Output || status != wanted.Status {
+		return fmt.Errorf("got %q and status %d, wanted %q and %d", output, status, wanted.Output, wanted.Status)
+	}
+	remove := &grpc.RemoveContainerRequest{ContainerId: wanted.Container}
+	if err := agent.call("RemoveContainer", remove, &types.Empty{}); err != nil {
+		return err
+	}
+	if err := agent.call("DestroySandbox", &grpc.DestroySandboxRequest{}, &types.Empty{}); err != nil {
 		return err
 	}
 	fmt.Printf("%s", output)
