@@ -1,3 +1,4 @@
+import { setPriority } from 'node:os'
 import { fromNodeError, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
 import type { System } from './os.ts'
@@ -14,6 +15,13 @@ export function linuxSystem(native: Native): System {
     },
     setOpenFileLimit(limit) {
       succeeded('set the limit of open files to', `${limit}`, native.setFileLimit(limit, limit))
+    },
+    setNice(nice) {
+      try {
+        setPriority(nice)
+      } catch (error) {
+        throw fromNodeError('set', `nice to ${nice}`, error)
+      }
     },
     setUmask(mask) {
       process.umask(mask)

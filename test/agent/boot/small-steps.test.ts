@@ -16,6 +16,15 @@ describe('prepareOwnProcess', () => {
       expect(os.system.endedBy).toBeUndefined()
     },
   )
+
+  it('goes before others for a CPU, as a process and as a session', async () => {
+    const { os, context } = await bareGuest()
+    await prepareOwnProcess(context)
+    expect([os.system.nice, os.files.has('/proc/self/autogroup')]).toEqual([-10, false])
+    await os.files.put('/proc/self/autogroup', '/autogroup-1 nice 0')
+    await prepareOwnProcess(context)
+    expect(await os.files.readText('/proc/self/autogroup')).toBe('-10')
+  })
 })
 
 describe('linkDevices', () => {

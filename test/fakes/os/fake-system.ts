@@ -10,6 +10,7 @@ export class FakeSystem implements System {
   /** What a signal does to a process, if anything. */
   onKill: (pid: number, signal: number) => void = () => {}
   openFileLimit: number | undefined
+  nice: number | undefined
   umask: number | undefined
   hostname: string | undefined
   /** The signal that ended the agent: one that it did not handle. */
@@ -25,6 +26,10 @@ export class FakeSystem implements System {
 
   setOpenFileLimit(limit: number): void {
     this.openFileLimit = limit
+  }
+
+  setNice(nice: number): void {
+    this.nice = nice
   }
 
   setUmask(mask: number): void {
