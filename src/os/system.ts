@@ -1,3 +1,4 @@
+import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
 import { fromNodeError, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
@@ -18,7 +19,8 @@ export function linuxSystem(native: Native): System {
     },
     setNice(nice) {
       try {
-        setPriority(nice)
+        // To Linux a priority is a thread's, and those to come inherit the loop's.
+        for (const thread of readdirSync('/proc/self/task')) setPriority(Number(thread), nice)
       } catch (error) {
         throw fromNodeError('set', `nice to ${nice}`, error)
       }

@@ -27,7 +27,8 @@ export async function prepareOwnProcess({ os, environment }: BootContext): Promi
   os.system.setOpenFileLimit(Number(await os.files.readText('/proc/sys/fs/nr_open')))
   await os.files.write('/proc/self/oom_score_adj', String(OOM_SCORE_ADJUSTMENT))
   os.system.setNice(NICE)
-  if ((await os.files.stat(AUTOGROUP)) !== undefined) await os.files.write(AUTOGROUP, String(NICE))
+  // A kernel that refuses (`noautogroup`) does not share CPU time out to sessions either.
+  await os.files.write(AUTOGROUP, String(NICE)).catch(() => {})
   os.system.setUmask(0o022)
   environment.PATH = PATH
   return 'done'
