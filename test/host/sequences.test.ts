@@ -44,12 +44,12 @@ describe('the order in which callers call, replayed on an agent that is a proces
 
   /** What is the same whichever way it ends. */
   async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
-    const sequence = sequenceIn({ roots: () => [], swapDisk: undefined }, ending)
+    const sequence = sequenceIn({ roots: () => [], isGuest: false, swapDisk: undefined }, ending)
     const killAgent = async () => {
       process.kill(started.agentPid(), 'SIGKILL')
       await started.logged({ msg: 'listening' }, 2)
     }
-    const reports = await replay(sequence, { dial: () => dialWire(way, framing), share, killAgent })
+    const reports = await replay(sequence, { dial: () => dialWire(way, framing, sequence), share, killAgent })
     say(`${sequence.caller} over ${framing}, on a process, to its ${ending}`, reports)
     return sequence
   }

@@ -66,9 +66,9 @@ describe.skipIf(cannotBoot() !== undefined).each([
         root = paths[0] ?? ''
         return paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
       }
-      const sequence = sequenceIn({ roots, swapDisk: [SWAP_SLOT] }, ending)
+      const sequence = sequenceIn({ roots, isGuest: true, swapDisk: [SWAP_SLOT] }, ending)
       const reports = await replay(sequence, {
-        dial: () => dialWire(way, framing),
+        dial: () => dialWire(way, framing, sequence),
         // The disk that stands in is there since CreateSandbox.
         share: async () => {},
         killAgent: () => killAgent(on, root),
