@@ -10,6 +10,8 @@ export default defineConfig({
           exclude: ['test/host/**', 'test/vm/**'],
           // Milliseconds each; the limit only ends a hung one, also on a busy machine.
           testTimeout: 30_000,
+          // The first hook may have to build the addon.
+          hookTimeout: 60_000,
         },
       },
       {

@@ -7,6 +7,8 @@ import { HealthDefinition } from '../gen/health.ts'
 import { createHostStreams } from '../handlers/container/create-host-streams.ts'
 import { createGuestHandlers } from '../handlers/guest/guest.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
+import { createNetworkHandlers } from '../handlers/network/network.ts'
+import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
@@ -49,6 +51,7 @@ interface Parts {
   readonly os: LinuxOs
   readonly log: Logger
   readonly gate: BootGate
+  readonly networkRecord: NetworkRecord
   /** Drivers of the guest's devices. */
   readonly drivers: DeviceDrivers
 }
@@ -70,7 +73,12 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const os = linuxOs({ agentFolder, channel: given.channel?.fd, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
-  const parts = { given, config, os, log, gate: new BootGate(), drivers: new DeviceDrivers(os, log) }
+  const parts = {
+    ...{ given, config, os, log },
+    gate: new BootGate(),
+    networkRecord: new NetworkRecord(log),
+    drivers: new DeviceDrivers(os, log),
+  }
   return serve(parts, start, join(agentFolder, 'descriptors.binpb'))
 }
 
@@ -119,7 +127,8 @@ interface Service {
   readonly destroySandbox: () => Promise<void>
 }
 
-function buildService({ given, config, os, log, gate, drivers }: Parts, onDestroyed: () => void): Service {
+function buildService(parts: Parts, onDestroyed: () => void): Service {
+  const { given, config, os, log, gate, drivers } = parts
   const runtime = runtimeChoice(config.runtime)
   const hotplug: HotplugDependencies = { ...os, timeoutMs: config.hotplugTimeoutMs, drivers }
   const storage = createStorageHandlers({
@@ -163,11 +172,12 @@ function buildService({ given, config, os, log, gate, drivers }: Parts, onDestro
     storageHandlers: STORAGE_DRIVER_NAMES,
     hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
+  const network = createNetworkHandlers({ os, log, record: parts.networkRecord, hotplug })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
   return {
     methods: mergeTables(
       methodsOf(HealthDefinition, healthEntries(packageJson.version), wrapper),
-      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage }), wrapper),
+      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage, network }), wrapper),
     ),
     listenForStreams: hostStreams.listen,
     clearPredecessor: sandbox.clearPredecessor,

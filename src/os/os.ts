@@ -8,6 +8,7 @@ import type { Network } from './network.ts'
 export interface Os {
   readonly clock: Clock
   readonly files: Files
+  readonly scratch: ScratchFiles
   readonly mounts: Mounts
   readonly volumes: Volumes
   readonly tools: Tools
@@ -78,6 +79,12 @@ export interface Files {
   chmod(path: string, mode: number): Promise<void>
   chown(path: string, uid: number, gid: number): Promise<void>
 }
+
+/**
+ * Small files on a tmpfs in folders that nobody else writes to, such as those that a helper program is told something
+ * by. Memory answers at once, while each trip through a pool of threads takes longer than all that is done there.
+ */
+export type ScratchFiles = Pick<Files, 'readText' | 'write' | 'makeDirectories' | 'removeTree'>
 
 export interface MountEntry {
   readonly id: number

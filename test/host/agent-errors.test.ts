@@ -69,6 +69,7 @@ describe('what a call answers that cannot be done', () => {
       ...['CloseStdin', 'TtyWinResize', 'PauseContainer', 'ResumeContainer', 'UpdateContainer'],
       ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
+      ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
       ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)

@@ -10,6 +10,7 @@ import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
 import { clientFor, type ServiceClient } from '../../src/rpc/client.ts'
 import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import type { NetworkNamespace } from './network-namespace.ts'
 
 /** One ttRPC connection to an agent. */
 export interface AgentConnection {
@@ -62,6 +63,8 @@ export async function startAgent(
     readonly withoutVminit?: boolean
     readonly withOwnNetwork?: boolean
     readonly withoutHybridCgroups?: boolean
+    /** Instead of the machine's own network. */
+    readonly network?: NetworkNamespace
   } = {},
 ): Promise<AgentProcess> {
   const built = await buildAgent()
@@ -73,9 +76,11 @@ export async function startAgent(
   const prepare = ['mount -t tmpfs tmpfs /run', ...(options.withoutHybridCgroups ? [HIDE_HYBRID] : [])].join(
     ' && ',
   )
+  const [program = '', ...words] = [...(options.network?.enter ?? []), 'unshare']
   const child = spawn(
-    'unshare',
+    program,
     [
+      ...words,
       ...(options.withOwnNetwork ? ['--net'] : []),
       ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
       ...[...supervised, ...agent, ...(options.args ?? [])],

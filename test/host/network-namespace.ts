@@ -21,7 +21,7 @@ export async function makeNetworkNamespace(...links: readonly string[]): Promise
   const enter = ['nsenter', `--net=/proc/${holder.pid}/ns/net`, '--']
   const run = (...args: readonly string[]) => {
     const [program = '', ...rest] = [...enter, 'ip', ...args]
-    return execFileSync(program, rest, { encoding: 'utf8' })
+    return execFileSync(program, rest, { encoding: 'utf8', maxBuffer: 2 ** 26 })
   }
   const namespace: NetworkNamespace = {
     enter,

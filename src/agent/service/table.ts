@@ -1,15 +1,18 @@
 import type { AgentServiceDefinition } from '../../gen/agent.ts'
 import { Empty } from '../../gen/google/protobuf/empty.ts'
 import type { GuestHandlers } from '../../handlers/guest/guest.ts'
+import type { NetworkHandlers } from '../../handlers/network/network.ts'
 import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../handlers/storage/storage.ts'
 import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
+import { networkEntries } from './network-entries.ts'
 
 /** What the calls of `grpc.AgentService` end up in. */
 export interface ServiceHandlers {
   readonly sandbox: SandboxHandlers
   readonly guest: GuestHandlers
   readonly storage: Pick<StorageHandlers, 'updateEphemeral'>
+  readonly network: NetworkHandlers
 }
 
 /**
@@ -17,7 +20,7 @@ export interface ServiceHandlers {
  * themselves; what starts, signals, updates or removes runs to its end.
  */
 export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof AgentServiceDefinition> {
-  const { sandbox, guest, storage } = handlers
+  const { sandbox, guest, storage, network } = handlers
   return {
     createSandbox: cancellable(empty(sandbox.createSandbox)),
     destroySandbox: finishing(empty(sandbox.destroySandbox)),
@@ -72,11 +75,7 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     getVolumeStats: cancellable((request, call) => guest.volumeStats(request, call.signal)),
     resizeVolume: cancellable(empty(guest.resizeVolume)),
 
-    updateInterface: unimplemented('UpdateInterface'),
-    updateRoutes: unimplemented('UpdateRoutes'),
-    listInterfaces: unimplemented('ListInterfaces'),
-    listRoutes: unimplemented('ListRoutes'),
-    addARPNeighbors: unimplemented('AddARPNeighbors'),
+    ...networkEntries(network),
     getIPTables: unimplemented('GetIPTables'),
     setIPTables: unimplemented('SetIPTables'),
     getMetrics: unimplemented('GetMetrics'),

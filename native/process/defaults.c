@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "process-defaults.h"
+#include "defaults.h"
 
 #include <errno.h>
 #include <fcntl.h>

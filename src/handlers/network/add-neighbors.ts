@@ -1,0 +1,67 @@
+import { AgentError } from '../../base/errors.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { ARPNeighbor } from '../../gen/types.ts'
+import type { Neighbor } from '../../os/network.ts'
+import { checkAddress, checkHardwareAddress, checkNumber, invalid } from './check-fields.ts'
+import type { NetworkDependencies } from './dependencies.ts'
+import { inTurns } from './in-turns.ts'
+
+const NUD_PERMANENT = 0x80
+const MOST_U16 = 0xffff
+const MOST_U8 = 0xff
+
+/**
+ * AddARPNeighbors (spec G.5): entries of the neighbour tables of both families. Throws INVALID_ARGUMENT for a wrong
+ * field, INTERNAL `Link not found (Name: …)`, and the kernel's refusal; the tables are those of before then.
+ */
+export async function addNeighbors(
+  { os, log, record }: NetworkDependencies,
+  neighbors: readonly ARPNeighbor[],
+): Promise<void> {
+  const { network } = os
+  const links = new Map(network.links().map(({ name, index }) => [name, index]))
+  const wanted = neighbors.map((neighbor, index) => checkNeighbor(`neighbors[${index}]`, neighbor, links))
+  const present = new Map(network.neighbors().map((neighbor) => [keyOf(neighbor), neighbor]))
+  const undo = new UndoList(log)
+  try {
+    await inTurns(wanted, (neighbor) => {
+      const old = present.get(keyOf(neighbor))
+      network.replaceNeighbor(neighbor)
+      undo.add(`neighbour ${neighbor.address}`, () => {
+        if (old === undefined) network.removeNeighbor(neighbor)
+        else network.replaceNeighbor(old)
+      })
+    })
+  } catch (error) {
+    await undo.run()
+    throw error
+  }
+  const byDevice = Map.groupBy(neighbors, ({ device }) => device)
+  record.note(
+    'rpc',
+    Array.from(byDevice, ([device, added]) => ({
+      kind: 'neighbors',
+      subject: device,
+      value: `${added.length} added`,
+    })),
+  )
+}
+
+function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<string, number>): Neighbor {
+  const { toIPAddress, device, lladdr, state, flags } = neighbor
+  if (toIPAddress === undefined || toIPAddress.address === '')
+    throw invalid(`${field}.toIPAddress`, '', 'it is required')
+  const linkIndex = links.get(device)
+  const checked = {
+    ...checkAddress(`${field}.toIPAddress.address`, toIPAddress.address),
+    hardwareAddress: lladdr === '' ? '' : checkHardwareAddress(`${field}.lladdr`, lladdr),
+    state: state === 0 ? NUD_PERMANENT : checkNumber(`${field}.state`, state, MOST_U16),
+    flags: checkNumber(`${field}.flags`, flags, MOST_U8),
+  }
+  if (linkIndex === undefined) throw new AgentError('INTERNAL', `Link not found (Name: ${device})`)
+  return { ...checked, linkIndex }
+}
+
+function keyOf({ linkIndex, address }: Neighbor): string {
+  return `${linkIndex} ${address}`
+}

@@ -1,0 +1,58 @@
+import { broadcastOf, parseIp } from '../../base/ip-address.ts'
+import type { Interface } from '../../gen/types.ts'
+import { type PciPath, parsePciPath } from '../../hotplug/pci-path.ts'
+import type { LinkAddress } from '../../os/network.ts'
+import {
+  checkAddress,
+  checkHardwareAddress,
+  checkNumber,
+  checkPrefixLength,
+  invalid,
+} from './check-fields.ts'
+
+/** What UpdateInterface is to make of a link. */
+export interface InterfaceRequest {
+  readonly name: string
+  /** Lower case; undefined when the request has none. */
+  readonly hardwareAddress: string | undefined
+  readonly devicePath: PciPath | undefined
+  /** undefined leaves it. */
+  readonly mtu: number | undefined
+  readonly arp: boolean
+  readonly addresses: readonly Omit<LinkAddress, 'linkIndex'>[]
+}
+
+const IFF_NOARP = 0x80
+/** IFA_F_NODAD: the host has given the address, and it is to be of use at once. */
+const NODAD = 0x2
+const MOST_U32 = 0xffffffff
+
+/** Checks an interface of the API. Throws INVALID_ARGUMENT naming the field that is wrong. */
+export function checkInterface(request: Interface): InterfaceRequest {
+  const { name, hwAddr, devicePath, IPAddresses } = request
+  if (!/^[^\s/:\0]{1,15}$/.test(name) || Buffer.byteLength(name) > 15 || name === '.' || name === '..')
+    throw invalid('interface.name', name, 'it is no name of a link (1 to 15 bytes, without space, / and :)')
+  const mtu = checkNumber('interface.mtu', request.mtu, MOST_U32)
+  return {
+    name,
+    hardwareAddress: hwAddr === '' ? undefined : checkHardwareAddress('interface.hwAddr', hwAddr),
+    devicePath: devicePath === '' ? undefined : parsePciPath(devicePath),
+    mtu: mtu === 0 ? undefined : mtu,
+    arp: (request.rawFlags & IFF_NOARP) === 0,
+    addresses: IPAddresses.map(({ address, mask }, index) => {
+      const field = `interface.IPAddresses[${index}]`
+      return wantedAddress(field, address, mask)
+    }),
+  }
+}
+
+/** The family is that of the text: the field of the API is not filled in by every host. */
+function wantedAddress(field: string, text: string, mask: string): Omit<LinkAddress, 'linkIndex'> {
+  const { family, address } = checkAddress(`${field}.address`, text)
+  const prefixLength = checkPrefixLength(family, `${field}.mask`, mask)
+  const wanted = { family, address, prefixLength, scope: 0 }
+  if (family === 'ipv6') return { ...wanted, flags: NODAD }
+  // Networks of one or two addresses have none to broadcast to.
+  if (prefixLength > 30) return { ...wanted, flags: 0 }
+  return { ...wanted, flags: 0, broadcast: broadcastOf(parseIp(address) ?? new Uint8Array(), prefixLength) }
+}

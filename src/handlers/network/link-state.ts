@@ -1,0 +1,117 @@
+import { messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Link, LinkAddress, Network, Route } from '../../os/network.ts'
+
+/** A link with all that is lost when it goes down. */
+export interface LinkState {
+  readonly link: Link
+  readonly addresses: readonly LinkAddress[]
+  readonly routes: readonly Route[]
+}
+
+const MADE_BY_KERNEL = 2
+
+/** What some links are like now. */
+export function linkStates(network: Network, links: readonly Link[]): readonly LinkState[] {
+  const addresses = network.addresses()
+  const routes = network.routes()
+  return links.map((link) => ({
+    link,
+    addresses: addresses.filter(({ linkIndex }) => linkIndex === link.index),
+    routes: routes.filter(({ linkIndex }) => linkIndex === link.index),
+  }))
+}
+
+/** Makes one change, or leaves its failure at a log line. */
+type Attempt = (what: string, action: () => void) => void
+
+/**
+ * Gives links back what they lost while they were down: the kernel takes routes and IPv6 addresses away then, and
+ * makes routes to connected networks itself. Throws the kernel's refusal unless `attempt` does not.
+ */
+export function giveBack(
+  network: Network,
+  states: readonly LinkState[],
+  attempt: Attempt = (_what, action) => action(),
+): void {
+  for (const { link, addresses } of states) {
+    const present = network.addresses().filter(({ linkIndex }) => linkIndex === link.index)
+    for (const address of addresses) {
+      // The kernel makes link-local ones itself.
+      if (address.scope !== 0 || present.some((other) => sameAddress(other, address))) continue
+      attempt('address', () => network.replaceAddress(address))
+    }
+  }
+  const present = network.routes()
+  const lost = states
+    .flatMap(({ routes }) => routes)
+    .filter((route) => route.protocol !== MADE_BY_KERNEL && !present.some((other) => sameRoute(other, route)))
+  // Gateways are reached by the routes without one.
+  for (const route of [...lost.filter(isDirect), ...lost.filter((route) => !isDirect(route))])
+    attempt('route', () => network.addRoute(route, 'first'))
+}
+
+/** Makes links what they were; never throws. What cannot be put back is logged. */
+export function putBack(network: Network, log: Logger, states: readonly LinkState[]): void {
+  const attempt: Attempt = (what, action) => {
+    try {
+      action()
+    } catch (error) {
+      log.warn('link not put back', { what, error: messageOf(error) })
+    }
+  }
+  const now = new Map(network.links().map((link) => [link.index, link]))
+  const renamed = states.filter(({ link }) => now.get(link.index)?.name !== link.name)
+  // All of them first: two may have each other's name.
+  for (const { link } of renamed) {
+    attempt('link', () => network.setLink(link.index, { up: false }))
+    attempt('link name', () => network.setLink(link.index, { name: temporaryName(link.name) }))
+  }
+  for (const { link } of states) {
+    const { name, mtu, arp, up, hardwareAddress } = link
+    if (now.get(link.index)?.hardwareAddress !== hardwareAddress)
+      attempt('hardware address', () => network.setLink(link.index, { hardwareAddress }))
+    attempt('link', () => network.setLink(link.index, { name, mtu, arp, up }))
+  }
+  removeNewAddresses(network, states, attempt)
+  giveBack(network, states, attempt)
+}
+
+/** The same address of the same link, with the same prefix. */
+export function sameAddress(a: LinkAddress, b: LinkAddress): boolean {
+  return (
+    a.linkIndex === b.linkIndex &&
+    a.address === b.address &&
+    a.prefixLength === b.prefixLength &&
+    a.peer === b.peer
+  )
+}
+
+/** The name of a link while another one takes its own; a link's name has 15 bytes at most. */
+export function temporaryName(name: string): string {
+  return `${name.slice(0, 10)}_temp`
+}
+
+function removeNewAddresses(network: Network, states: readonly LinkState[], attempt: Attempt): void {
+  for (const { link, addresses } of states) {
+    for (const address of network.addresses()) {
+      const isNew = address.linkIndex === link.index && !addresses.some((old) => sameAddress(old, address))
+      if (isNew && address.scope === 0) attempt('address', () => network.removeAddress(address))
+    }
+  }
+}
+
+function sameRoute(a: Route, b: Route): boolean {
+  return (
+    a.family === b.family &&
+    a.destination.address === b.destination.address &&
+    a.destination.prefixLength === b.destination.prefixLength &&
+    a.gateway === b.gateway &&
+    a.linkIndex === b.linkIndex &&
+    a.priority === b.priority
+  )
+}
+
+function isDirect({ gateway }: Route): boolean {
+  return gateway === undefined
+}

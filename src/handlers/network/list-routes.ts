@@ -1,0 +1,26 @@
+import type { IpFamily } from '../../base/ip-address.ts'
+import type { Route as ApiRoute } from '../../gen/types.ts'
+import type { Network } from '../../os/network.ts'
+import { apiFamily } from './check-fields.ts'
+
+/** What every route with a gateway has as its destination in the answer, also one that is no default route (sic). */
+const BEHIND_GATEWAY: Readonly<Record<IpFamily, string>> = { ipv4: '0.0.0.0', ipv6: '::1' }
+
+/** ListRoutes (spec G.4): the main table, without default routes that have no gateway. */
+export function listRoutes(network: Network): ApiRoute[] {
+  const names = new Map(network.links().map(({ index, name }) => [index, name]))
+  return network
+    .routes()
+    .filter(({ destination, gateway }) => gateway !== undefined || destination.prefixLength > 0)
+    .map(({ family, destination, gateway, linkIndex, source, scope, mtu }) => ({
+      dest:
+        gateway === undefined ? `${destination.address}/${destination.prefixLength}` : BEHIND_GATEWAY[family],
+      gateway: gateway ?? '',
+      device: (linkIndex === undefined ? undefined : names.get(linkIndex)) ?? '',
+      source: source === undefined ? '' : `${source.address}/${source.prefixLength}`,
+      scope,
+      family: apiFamily(family),
+      flags: 0,
+      mtu: mtu ?? 0,
+    }))
+}

@@ -1,0 +1,28 @@
+import type { ARPNeighbor, Interface, Route } from '../../gen/types.ts'
+import { addNeighbors } from './add-neighbors.ts'
+import type { NetworkDependencies } from './dependencies.ts'
+import { listInterfaces } from './list-interfaces.ts'
+import { listRoutes } from './list-routes.ts'
+import { updateInterface } from './update-interface.ts'
+import { updateRoutes } from './update-routes.ts'
+
+/** The calls about the guest's network (spec G). */
+export interface NetworkHandlers {
+  updateInterface(request: Interface, signal: AbortSignal): Promise<Interface>
+  updateRoutes(routes: readonly Route[]): Promise<Route[]>
+  listInterfaces(): Interface[]
+  listRoutes(): Route[]
+  addNeighbors(neighbors: readonly ARPNeighbor[]): Promise<void>
+}
+
+/** Builds the calls; each says in its own file what it throws. */
+export function createNetworkHandlers(dependencies: NetworkDependencies): NetworkHandlers {
+  const { network } = dependencies.os
+  return {
+    updateInterface: (request, signal) => updateInterface(dependencies, request, signal),
+    updateRoutes: (routes) => updateRoutes(dependencies, routes),
+    listInterfaces: () => listInterfaces(network),
+    listRoutes: () => listRoutes(network),
+    addNeighbors: (neighbors) => addNeighbors(dependencies, neighbors),
+  }
+}

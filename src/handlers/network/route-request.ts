@@ -1,0 +1,54 @@
+import { ADDRESS_BITS } from '../../base/ip-address.ts'
+import type { Route as ApiRoute } from '../../gen/types.ts'
+import type { Route } from '../../os/network.ts'
+import { checkAddressOf, checkFamily, checkNumber, checkPrefix } from './check-fields.ts'
+
+/** A route of a request, by the name of its link. */
+export interface RouteRequest {
+  readonly device: string
+  readonly route: Omit<Route, 'linkIndex'>
+}
+
+const MADE_AT_BOOT = 3
+/** RTNH_F_PERVASIVE and ONLINK. The other bits are a kernel's report on a next hop, and refused as a wish. */
+const WISHES = 0x6
+const MOST_U8 = 0xff
+
+/** Checks a route of the API; `field` is its name. Throws INVALID_ARGUMENT naming the part that is wrong. */
+export function checkRoute(field: string, route: ApiRoute): RouteRequest {
+  const family = checkFamily(`${field}.family`, route.family)
+  const destination = checkPrefix(
+    family,
+    `${field}.dest`,
+    route.dest === '' ? everything(family) : route.dest,
+  )
+  const whole = destination.prefixLength === ADDRESS_BITS[family]
+  const isUnspecified = destination.address === '0.0.0.0' || destination.address === '::'
+  const source = route.source === '' ? undefined : checkPrefix(family, `${field}.source`, route.source)
+  return {
+    device: route.device,
+    route: {
+      family,
+      // ListRoutes writes the destination of a default route as an address alone.
+      destination: whole && isUnspecified ? { ...destination, prefixLength: 0 } : destination,
+      ...(route.gateway === '' ? {} : { gateway: checkAddressOf(family, `${field}.gateway`, route.gateway) }),
+      ...(source === undefined ? {} : sourceOf(source, ADDRESS_BITS[family])),
+      scope: checkNumber(`${field}.scope`, route.scope, MOST_U8),
+      protocol: MADE_AT_BOOT,
+      ...(route.mtu === 0 ? {} : { mtu: route.mtu }),
+      flags: route.flags & WISHES,
+    },
+  }
+}
+
+/** A whole address is the one that connections come from; a network is the one that packets must come from. */
+function sourceOf(
+  source: NonNullable<Route['source']>,
+  bits: number,
+): Pick<Route, 'source' | 'preferredSource'> {
+  return source.prefixLength === bits ? { preferredSource: source.address } : { source }
+}
+
+function everything(family: Route['family']): string {
+  return family === 'ipv4' ? '0.0.0.0/0' : '::/0'
+}

@@ -1,0 +1,143 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Interface } from '../../gen/types.ts'
+import { waitForPciNetworkDevice } from '../../hotplug/network-device.ts'
+import type { Link, LinkAddress, LinkChange, Network } from '../../os/network.ts'
+import { invalid } from './check-fields.ts'
+import type { NetworkDependencies } from './dependencies.ts'
+import { checkInterface, type InterfaceRequest } from './interface-request.ts'
+import { giveBack, linkStates, putBack, sameAddress, temporaryName } from './link-state.ts'
+
+/**
+ * UpdateInterface (spec G.1): makes a link what the request says, and answers the request. What is so already is left
+ * alone: a link goes down only to be renamed, and gets back what it loses by that. Throws INVALID_ARGUMENT for a wrong
+ * field, INTERNAL `Link not found (Address: …)` when there is no such link, and the kernel's refusal; nothing has
+ * changed then.
+ */
+export async function updateInterface(
+  dependencies: NetworkDependencies,
+  request: Interface,
+  signal: AbortSignal,
+): Promise<Interface> {
+  const { os, log, record } = dependencies
+  const wanted = checkInterface(request)
+  const pluggedName = await pluggedIn(dependencies, wanted, signal)
+  const addresses = await usableAddresses(os.files, wanted)
+  // From here on nothing is awaited: no other call sees a link on its way.
+  const { network } = os
+  const links = network.links()
+  const link = findLink(links, wanted, pluggedName)
+  const holder = links.find((other) => other.name === wanted.name && other.index !== link.index)
+  if (holder?.loopback) throw invalid('interface.name', wanted.name, 'it is the name of the loopback')
+  const before = linkStates(network, holder === undefined ? [link] : [link, holder])
+  try {
+    setHardwareAddress(dependencies, link, wanted, pluggedName !== undefined)
+    if (changeLink(network, link, holder, wanted)) giveBack(network, before)
+    addAddresses(network, link.index, addresses)
+  } catch (error) {
+    putBack(network, log, before)
+    throw error
+  }
+  record.note('rpc', [
+    { kind: 'interface', subject: wanted.name, value: describe(wanted, link) },
+    ...addresses.map(({ address, prefixLength }) => ({
+      kind: 'address' as const,
+      subject: `${address}/${prefixLength}`,
+      value: wanted.name,
+    })),
+  ])
+  return request
+}
+
+/** The name of the link behind the request's device path, once it is there. */
+async function pluggedIn(
+  { hotplug }: NetworkDependencies,
+  { devicePath }: InterfaceRequest,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  return devicePath === undefined ? undefined : waitForPciNetworkDevice(hotplug, devicePath, signal)
+}
+
+/** IPv6 addresses are left out where IPv6 is disabled, as a whole or for new links. */
+async function usableAddresses(
+  files: NetworkDependencies['os']['files'],
+  { addresses }: InterfaceRequest,
+): Promise<InterfaceRequest['addresses']> {
+  if (addresses.every(({ family }) => family === 'ipv4')) return addresses
+  for (const scope of ['all', 'default']) {
+    const path = `/proc/sys/net/ipv6/conf/${scope}/disable_ipv6`
+    if ((await files.stat(path)) === undefined) continue
+    if ((await files.readText(path)).trim() === '0') return addresses
+  }
+  return addresses.filter(({ family }) => family === 'ipv4')
+}
+
+/** The plugged-in link; or else the one with the hardware address; or else the one with the name. */
+function findLink(links: readonly Link[], wanted: InterfaceRequest, pluggedName: string | undefined): Link {
+  const { name, hardwareAddress } = wanted
+  const byAddress = links.filter((link) => !link.loopback && link.hardwareAddress === hardwareAddress)
+  const found =
+    links.find((link) => link.name === pluggedName) ??
+    byAddress.find((link) => link.name === name) ??
+    byAddress[0] ??
+    links.find((link) => link.name === name)
+  if (found !== undefined) return found
+  const sought = hardwareAddress === undefined ? `Name: ${name}` : `Address: ${hardwareAddress}`
+  throw new AgentError('INTERNAL', `Link not found (${sought})`)
+}
+
+/** A plugged-in card that keeps its own address is still the one that is meant. */
+function setHardwareAddress(
+  { os, log }: NetworkDependencies,
+  link: Link,
+  { hardwareAddress }: InterfaceRequest,
+  pluggedIn: boolean,
+): void {
+  if (hardwareAddress === undefined || hardwareAddress === link.hardwareAddress) return
+  try {
+    os.network.setLink(link.index, { hardwareAddress })
+  } catch (error) {
+    if (!pluggedIn) throw error
+    log.warn('hardware address not set', { link: link.name, error: messageOf(error) })
+  }
+}
+
+/** Gives a link name, MTU and flags in one message; whoever has the name gets the link's own. True when one was down. */
+function changeLink(
+  network: Network,
+  link: Link,
+  holder: Link | undefined,
+  { name, mtu, arp }: InterfaceRequest,
+): boolean {
+  const isRenamed = link.name !== name
+  if (isRenamed && link.up) network.setLink(link.index, { up: false })
+  if (holder !== undefined) {
+    if (holder.up) network.setLink(holder.index, { up: false })
+    network.setLink(holder.index, { name: temporaryName(name) })
+  }
+  const change: LinkChange = {
+    ...(isRenamed ? { name } : {}),
+    ...(mtu === undefined || mtu === link.mtu ? {} : { mtu }),
+    ...(arp === link.arp ? {} : { arp }),
+    ...(link.up && !isRenamed ? {} : { up: true }),
+  }
+  if (Object.keys(change).length > 0) network.setLink(link.index, change)
+  if (holder !== undefined) network.setLink(holder.index, { name: link.name, up: true })
+  return isRenamed
+}
+
+/** An address is never taken away, but for the same IPv6 address with another prefix, which a link has once only. */
+function addAddresses(network: Network, linkIndex: number, addresses: InterfaceRequest['addresses']): void {
+  const present = network.addresses().filter((address) => address.linkIndex === linkIndex)
+  for (const wanted of addresses) {
+    const address: LinkAddress = { ...wanted, linkIndex }
+    if (present.some((other) => sameAddress(other, address))) continue
+    const other = present.find(({ family, address: text }) => family === 'ipv6' && text === address.address)
+    if (other !== undefined) network.removeAddress(other)
+    network.replaceAddress(address)
+  }
+}
+
+function describe({ mtu, arp, hardwareAddress }: InterfaceRequest, link: Link): string {
+  const words = [hardwareAddress ?? link.hardwareAddress, `mtu ${mtu ?? link.mtu}`, ...(arp ? [] : ['noarp'])]
+  return words.join(' ')
+}

@@ -1,0 +1,106 @@
+import { AgentError } from '../../base/errors.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { Route as ApiRoute } from '../../gen/types.ts'
+import type { Network, Route } from '../../os/network.ts'
+import type { NetworkDependencies } from './dependencies.ts'
+import { inTurns } from './in-turns.ts'
+import { listRoutes } from './list-routes.ts'
+import { checkRoute, type RouteRequest } from './route-request.ts'
+
+const MADE_BY_KERNEL = 2
+const ONLINK = 4
+
+/**
+ * UpdateRoutes (spec G.2): adds what is missing, those without a gateway first, and answers ListRoutes. A route that
+ * is there already is left alone; one with the same destination takes the place of the old, but never of one that the
+ * kernel made. Throws INVALID_ARGUMENT for a wrong field, INTERNAL `Link not found (Name: …)`, and the kernel's refusal;
+ * the routes are those of before then.
+ */
+export async function updateRoutes(
+  { os, log, record }: NetworkDependencies,
+  routes: readonly ApiRoute[],
+): Promise<ApiRoute[]> {
+  const { network } = os
+  const requests = routes.map((route, index) => checkRoute(`routes[${index}]`, route))
+  const wanted = withLinks(network, requests)
+  const ordered = [...wanted.filter(isDirect), ...wanted.filter((route) => !isDirect(route))]
+  const present = byDestination(network.routes())
+  const undo = new UndoList(log)
+  try {
+    await inTurns(ordered, (route) => ensureRoute(network, route, present, undo))
+  } catch (error) {
+    await undo.run()
+    throw error
+  }
+  record.note(
+    'rpc',
+    requests.map(({ device, route }) => ({
+      kind: 'route',
+      subject: `${route.destination.address}/${route.destination.prefixLength}`,
+      value: `${route.gateway === undefined ? '' : `via ${route.gateway} `}dev ${device}`,
+    })),
+  )
+  return listRoutes(network)
+}
+
+/** Every link is looked for before anything is changed. */
+function withLinks(network: Network, requests: readonly RouteRequest[]): readonly Route[] {
+  const links = new Map(network.links().map(({ name, index }) => [name, index]))
+  return requests.map(({ device, route }) => {
+    const linkIndex = links.get(device)
+    if (linkIndex === undefined) throw new AgentError('INTERNAL', `Link not found (Name: ${device})`)
+    return { ...route, linkIndex }
+  })
+}
+
+/** Adds a route unless it is there, and keeps `present` true. */
+function ensureRoute(network: Network, route: Route, present: Map<string, Route[]>, undo: UndoList): void {
+  const key = destinationKey(route)
+  const rivals = present.get(key) ?? []
+  if (rivals.some((other) => serves(other, route))) return
+  const isKernels = rivals.some(({ protocol }) => protocol === MADE_BY_KERNEL)
+  const replaced = isKernels ? undefined : rivals[0]
+  try {
+    if (isKernels) network.addRoute(route, 'first')
+    else network.replaceRoute(route)
+  } catch (error) {
+    if (error instanceof AgentError && error.errno === 'EEXIST') return
+    throw new AgentError('INTERNAL', `Failed to add ${ipVersion(route)} route`, { cause: error })
+  }
+  undo.add(`route ${key}`, () => {
+    if (replaced === undefined) network.removeRoute(route)
+    else network.replaceRoute(replaced)
+  })
+  present.set(key, [route, ...rivals.filter((other) => other !== replaced)])
+}
+
+/** Whether a route that is there does what a wanted one would do. */
+function serves(present: Route, wanted: Route): boolean {
+  const same = present.gateway === wanted.gateway && present.linkIndex === wanted.linkIndex
+  const sameSource =
+    wanted.preferredSource === undefined
+      ? present.protocol === MADE_BY_KERNEL || present.preferredSource === undefined
+      : present.preferredSource === wanted.preferredSource
+  return (
+    same && sameSource && present.mtu === wanted.mtu && (present.flags & ONLINK) === (wanted.flags & ONLINK)
+  )
+}
+
+function byDestination(routes: readonly Route[]): Map<string, Route[]> {
+  return Map.groupBy(routes, destinationKey)
+}
+
+/** Routes with the same key are rivals: the kernel has one of them, unless told otherwise. */
+function destinationKey({ family, destination, source, priority }: Route): string {
+  const rank = priority ?? (family === 'ipv4' ? 0 : 1024)
+  const from = source === undefined ? '' : ` from ${source.address}/${source.prefixLength}`
+  return `${family} ${destination.address}/${destination.prefixLength}${from} ${rank}`
+}
+
+function isDirect({ gateway }: Route): boolean {
+  return gateway === undefined
+}
+
+function ipVersion({ family }: Route): string {
+  return family === 'ipv4' ? 'IP v4' : 'IP v6'
+}

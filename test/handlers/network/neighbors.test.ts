@@ -1,0 +1,70 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { aNeighbor, type GuestNetwork, guestNetwork } from './guest-network.ts'
+
+describe('addNeighbors', () => {
+  let guest: GuestNetwork
+  beforeEach(async () => {
+    guest = await guestNetwork('eth0')
+  })
+
+  it('adds permanent entries of both families', async () => {
+    await guest.handlers.addNeighbors([aNeighbor('10.0.0.9'), aNeighbor('fd00::9')])
+    expect(guest.os.network.neighbors()).toMatchObject([
+      { family: 'ipv4', address: '10.0.0.9', hardwareAddress: '02:00:00:00:00:aa', state: 0x80 },
+      { family: 'ipv6', address: 'fd00::9', state: 0x80 },
+    ])
+  })
+
+  it('takes state and flags as they are given, and an entry without a hardware address', async () => {
+    const NTF_PROXY = 8
+    await guest.handlers.addNeighbors([aNeighbor('10.0.0.9', { state: 0x40, flags: NTF_PROXY, lladdr: '' })])
+    expect(guest.os.network.neighbors()).toMatchObject([{ state: 0x40, flags: 8, hardwareAddress: '' }])
+  })
+
+  it('replaces the entry for the same address', async () => {
+    await guest.handlers.addNeighbors([aNeighbor('10.0.0.9')])
+    await guest.handlers.addNeighbors([aNeighbor('10.0.0.9', { lladdr: '02:00:00:00:00:BB' })])
+    expect(guest.os.network.neighbors()).toMatchObject([{ hardwareAddress: '02:00:00:00:00:bb' }])
+  })
+
+  it('takes all back when the kernel refuses one of hundreds', async () => {
+    await guest.handlers.addNeighbors([aNeighbor('10.0.0.9')])
+    const before = guest.state()
+    const many = Array.from({ length: 300 }, (_, number) => aNeighbor(`10.0.${number >> 8}.${number & 255}`))
+    guest.os.network.failWith = (call, about) =>
+      call === 'replaceNeighbor' && about.startsWith('10.0.1.20 ') ? 'ENOBUFS' : undefined
+    const changed = aNeighbor('10.0.0.9', { lladdr: '02:00:00:00:00:bb' })
+    await expect(guest.handlers.addNeighbors([changed, ...many])).rejects.toThrow('ENOBUFS')
+    expect(guest.state()).toEqual(before)
+  })
+
+  it.each([
+    ['neighbors[1].toIPAddress ', aNeighbor('10.0.0.8', { toIPAddress: undefined })],
+    ['neighbors[1].toIPAddress ', aNeighbor('')],
+    ['neighbors[1].toIPAddress.address ', aNeighbor('ten')],
+    ['neighbors[1].lladdr ', aNeighbor('10.0.0.8', { lladdr: '02-00' })],
+    ['neighbors[1].state ', aNeighbor('10.0.0.8', { state: -1 })],
+    ['neighbors[1].flags ', aNeighbor('10.0.0.8', { flags: 256 })],
+  ])('refuses a wrong %s', async (field, wrong) => {
+    await expect(guest.handlers.addNeighbors([aNeighbor('10.0.0.9'), wrong])).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining(field),
+    })
+    expect(guest.os.network.neighbors()).toEqual([])
+  })
+
+  it('says which link is not there', async () => {
+    const unknown = aNeighbor('10.0.0.8', { device: 'eth9' })
+    await expect(guest.handlers.addNeighbors([unknown])).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'Link not found (Name: eth9)',
+    })
+  })
+
+  it('notes how many were added to which link', async () => {
+    await guest.handlers.addNeighbors([aNeighbor('10.0.0.9'), aNeighbor('10.0.0.8')])
+    expect(guest.record.settings()).toEqual([
+      { kind: 'neighbors', subject: 'eth0', value: '2 added', source: 'rpc' },
+    ])
+  })
+})

@@ -1,0 +1,220 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import type { Route } from '../../../src/gen/types.ts'
+import { address, anInterface, aRoute, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
+
+const V6 = { family: 1 } as const
+
+describe('updateRoutes', () => {
+  let guest: GuestNetwork
+  beforeEach(async () => {
+    guest = await guestNetwork('eth0', 'eth1')
+    const { handlers } = guest
+    await handlers.updateInterface(
+      anInterface({ IPAddresses: [address('10.0.0.2/24'), address('fd00::2/64')] }),
+      PATIENT,
+    )
+    await handlers.updateInterface(
+      anInterface({ name: 'eth1', IPAddresses: [address('10.1.0.2/24')] }),
+      PATIENT,
+    )
+  })
+
+  it('adds routes of both families, those without a gateway first', async () => {
+    await update(
+      aRoute({ dest: '', gateway: '169.254.1.1' }),
+      aRoute({ dest: '169.254.1.1/32', scope: 253 }),
+      aRoute({ ...V6, dest: '', gateway: 'fd09::1', mtu: 1400 }),
+      aRoute({ ...V6, dest: 'fd09::1' }),
+    )
+    expect(own()).toEqual([
+      expect.objectContaining({ destination: { address: '169.254.1.1', prefixLength: 32 }, scope: 253 }),
+      expect.objectContaining({
+        destination: { address: '0.0.0.0', prefixLength: 0 },
+        gateway: '169.254.1.1',
+      }),
+      expect.objectContaining({ destination: { address: 'fd09::1', prefixLength: 128 } }),
+      expect.objectContaining({
+        destination: { address: '::', prefixLength: 0 },
+        gateway: 'fd09::1',
+        mtu: 1400,
+      }),
+    ])
+  })
+
+  it('answers what ListRoutes answers', async () => {
+    const answer = await update(
+      aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }),
+      aRoute({ dest: '10.8.0.0/16', scope: 253 }),
+      aRoute({ ...V6, dest: 'fd07::/32', gateway: 'fd00::1' }),
+    )
+    expect(answer).toEqual(guest.handlers.listRoutes())
+    expect(answer).toContainEqual(aRoute({ dest: '0.0.0.0', gateway: '10.0.0.1' }))
+    expect(answer).toContainEqual(aRoute({ dest: '10.8.0.0/16', scope: 253 }))
+    expect(answer).toContainEqual(aRoute({ ...V6, dest: '::1', gateway: 'fd00::1' }))
+  })
+
+  it.each([
+    ['192.168.157.204/20', 'ipv4', '192.168.144.0/20'],
+    ['10.7.0.1', 'ipv4', '10.7.0.1/32'],
+    ['0.0.0.0/0', 'ipv4', '0.0.0.0/0'],
+    ['0.0.0.0', 'ipv4', '0.0.0.0/0'],
+    ['fd00:1:2:3::9/48', 'ipv6', 'fd00:1:2::/48'],
+    ['::', 'ipv6', '::/0'],
+  ])('takes %s for the %s destination %s', async (dest, family, destination) => {
+    const gateway = family === 'ipv4' ? '10.0.0.1' : 'fd00::1'
+    await update(aRoute({ dest, gateway, family: family === 'ipv4' ? 0 : 1 }))
+    expect(own().map((route) => `${route.destination.address}/${route.destination.prefixLength}`)).toEqual([
+      destination,
+    ])
+  })
+
+  it('prefers an address as the source, and restricts to a network', async () => {
+    await update(
+      aRoute({ dest: '10.7.0.0/16', source: '10.0.0.2' }),
+      aRoute({ dest: '10.8.0.0/16', source: '10.0.0.2/32' }),
+      aRoute({ ...V6, dest: 'fd07::/32', source: 'fd00::/64' }),
+    )
+    expect(own()).toMatchObject([
+      { preferredSource: '10.0.0.2' },
+      { preferredSource: '10.0.0.2' },
+      { source: { address: 'fd00::', prefixLength: 64 } },
+    ])
+  })
+
+  it('passes an on-link gateway on, and not what the host’s kernel reports on its own', async () => {
+    const ONLINK = 4
+    const LINKDOWN = 16
+    await update(aRoute({ dest: '10.7.0.0/16', gateway: '192.168.1.1', flags: ONLINK | LINKDOWN }))
+    expect(own()).toMatchObject([{ gateway: '192.168.1.1', flags: ONLINK }])
+  })
+
+  it('changes nothing the second time', async () => {
+    const routes = [
+      aRoute({ dest: '10.0.0.0/24', source: '10.0.0.2', scope: 253 }),
+      aRoute({ dest: '', gateway: '10.0.0.1', source: '10.0.0.2', mtu: 1400 }),
+      aRoute({ ...V6, dest: '', gateway: 'fd00::1' }),
+    ]
+    await update(...routes)
+    const before = guest.os.network.changes.length
+    await update(...routes)
+    expect(guest.os.network.changes.slice(before)).toEqual([])
+  })
+
+  it('is content with a route that the kernel has made', async () => {
+    const before = guest.state()
+    await update(aRoute({ dest: '10.0.0.0/24', scope: 253 }))
+    expect(guest.state()).toEqual(before)
+  })
+
+  it('puts its route before one that the kernel has made for another link, and keeps both', async () => {
+    await update(aRoute({ dest: '10.1.0.0/24', scope: 253 }))
+    const same = guest.os.network.routes().filter(({ destination }) => destination.address === '10.1.0.0')
+    expect(same.map(({ protocol, linkIndex }) => [protocol, linkIndex])).toEqual([
+      [3, 2],
+      [2, 3],
+    ])
+  })
+
+  it('replaces a route with the same destination, and keeps all others', async () => {
+    await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }), aRoute({ dest: '10.7.1.0/24' }))
+    await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.9' }))
+    expect(own().map(({ destination, gateway }) => [destination.address, gateway])).toEqual(
+      expect.arrayContaining([
+        ['10.7.0.0', '10.0.0.9'],
+        ['10.7.1.0', undefined],
+      ]),
+    )
+    expect(own()).toHaveLength(2)
+  })
+
+  it('takes one route that comes twice as one, and the last of two rivals', async () => {
+    const route = aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' })
+    await update(route, route, aRoute({ ...route, gateway: '10.0.0.3' }))
+    expect(own()).toMatchObject([{ gateway: '10.0.0.3' }])
+  })
+
+  it('counts a route that is there by now as added', async () => {
+    guest.os.network.failWith = (call) => (call === 'replaceRoute' ? 'EEXIST' : undefined)
+    await expect(update(aRoute({ dest: '10.7.0.0/16' }))).resolves.toBeDefined()
+  })
+
+  it('takes back what it has added and replaced when the kernel refuses one', async () => {
+    await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }))
+    const before = guest.state()
+    const noted = guest.record.settings()
+    await expect(
+      update(
+        aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.9' }),
+        aRoute({ dest: '10.8.0.0/16' }),
+        aRoute({ dest: '10.1.0.0/24', scope: 253 }),
+        aRoute({ dest: '10.9.0.0/16', gateway: '192.168.1.1' }),
+      ),
+    ).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'Failed to add IP v4 route',
+      cause: expect.objectContaining({
+        message: expect.stringContaining('10.9.0.0/16 via 192.168.1.1 on link 2: ENETUNREACH'),
+      }),
+    })
+    expect(guest.state()).toEqual(before)
+    expect(guest.record.settings()).toEqual(noted)
+  })
+
+  it('looks for every link before it changes anything', async () => {
+    await expect(
+      update(aRoute({ dest: '10.7.0.0/16' }), aRoute({ dest: '10.8.0.0/16', device: 'eth9' })),
+    ).rejects.toMatchObject({ code: 'INTERNAL', message: 'Link not found (Name: eth9)' })
+    expect(own()).toEqual([])
+  })
+
+  it.each([
+    ['dest', { dest: 'ten' }],
+    ['dest', { dest: '10.0.0.0/33' }],
+    ['dest', { dest: '10.0.0.0/8/8' }],
+    ['dest', { dest: '10.0.0.0/' }],
+    ['dest', { dest: '10.0.0.0/-1' }],
+    ['dest', { dest: 'fd00::/64' }],
+    ['dest', { ...V6, dest: '10.0.0.0/8' }],
+    ['dest', { ...V6, dest: 'fd00::/129' }],
+    ['gateway', { dest: '10.0.0.0/8', gateway: 'fd00::1' }],
+    ['gateway', { ...V6, dest: 'fd00::/64', gateway: '10.0.0.1' }],
+    ['gateway', { dest: '10.0.0.0/8', gateway: '10.0.0.1/24' }],
+    ['source', { dest: '10.0.0.0/8', source: 'fd00::1' }],
+    ['source', { dest: '10.0.0.0/8', source: '10.0.0.0/40' }],
+    ['scope', { dest: '10.0.0.0/8', scope: 256 }],
+    ['family', { dest: '10.0.0.0/8', family: 7 as 0 }],
+  ])('refuses a wrong %s by its name: %j', async (field, fields) => {
+    await expect(update(aRoute({ dest: '10.7.0.0/16' }), aRoute(fields))).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining(`routes[1].${field} `),
+    })
+    expect(own()).toEqual([])
+  })
+
+  it('notes what it has set', async () => {
+    await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }), aRoute({ dest: '10.8.0.0/16' }))
+    expect(guest.record.settings().filter(({ kind }) => kind === 'route')).toEqual([
+      { kind: 'route', subject: '10.7.0.0/16', value: 'via 10.0.0.1 dev eth0', source: 'rpc' },
+      { kind: 'route', subject: '10.8.0.0/16', value: 'dev eth0', source: 'rpc' },
+    ])
+  })
+
+  function update(...routes: readonly Route[]) {
+    return guest.handlers.updateRoutes(routes)
+  }
+
+  /** The routes that the kernel has not made itself. */
+  function own() {
+    return guest.os.network.routes().filter(({ protocol }) => protocol !== 2)
+  }
+})
+
+describe('listRoutes', () => {
+  it('leaves default routes without a gateway out', async () => {
+    const guest = await guestNetwork('eth0')
+    await guest.handlers.updateInterface(anInterface({}), PATIENT)
+    await guest.handlers.updateRoutes([aRoute({ dest: '' }), aRoute({ ...V6, dest: '' })])
+    expect(guest.handlers.listRoutes()).toEqual([])
+    expect(guest.os.network.routes()).toHaveLength(2)
+  })
+})
