@@ -97,6 +97,8 @@ export interface Native {
   /** setrlimit(RLIMIT_NOFILE). */
   setFileLimit(soft: number, hard: number): number
   setHostname(name: string): number
+  /** clock_settime(CLOCK_REALTIME). */
+  setTime(seconds: number, nanoseconds: number): number
   /** TIOCSWINSZ. */
   setWindowSize(fd: Fd, rows: number, columns: number): number
 

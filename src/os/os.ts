@@ -329,6 +329,10 @@ export interface System {
   setUmask(mask: number): void
   /** sethostname(2). */
   setHostname(name: string): void
+  /** clock_settime(CLOCK_REALTIME), in microseconds since 1970; EINVAL for a time before the machine's start by its own count. */
+  setTime(microseconds: bigint): void
+  /** Mixes bytes into the kernel's random numbers, counts all their bits as unpredictable, and seeds anew. */
+  addEntropy(data: Uint8Array): Promise<void>
   /** Calls `handler` instead of the signal's default action. Returns how to stop that. */
   onSignal(signal: HandledSignal, handler: () => void): () => void
   readonly pid: number

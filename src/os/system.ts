@@ -1,5 +1,6 @@
 import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
+import { addEntropy } from './entropy.ts'
 import { fromNodeError, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
 import type { System } from './os.ts'
@@ -31,6 +32,12 @@ export function linuxSystem(native: Native): System {
     setHostname(name) {
       succeeded('sethostname', name, native.setHostname(name))
     },
+    setTime(microseconds) {
+      const [seconds, rest] = [microseconds / 1_000_000n, microseconds % 1_000_000n]
+      const result = native.setTime(Number(seconds), Number(rest) * 1000)
+      succeeded('set the time to', `${seconds} s`, result)
+    },
+    addEntropy: (data) => addEntropy(native, data),
     onSignal(signal, handler) {
       process.on(signal, handler)
       return () => process.off(signal, handler)

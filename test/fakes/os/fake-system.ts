@@ -13,6 +13,8 @@ export class FakeSystem implements System {
   nice: number | undefined
   umask: number | undefined
   hostname: string | undefined
+  timeUs: bigint | undefined
+  readonly entropy: string[] = []
   /** The signal that ended the agent: one that it did not handle. */
   endedBy: HandledSignal | undefined
   readonly #handlers = new Map<HandledSignal, Set<() => void>>()
@@ -38,6 +40,14 @@ export class FakeSystem implements System {
 
   setHostname(name: string): void {
     this.hostname = name
+  }
+
+  setTime(microseconds: bigint): void {
+    this.timeUs = microseconds
+  }
+
+  async addEntropy(data: Uint8Array): Promise<void> {
+    this.entropy.push(Buffer.from(data).toString())
   }
 
   onSignal(signal: HandledSignal, handler: () => void): () => void {
