@@ -88,7 +88,13 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   const { given, config, os, log, gate, drivers } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
-  const context: BootContext = { os, config, log, environment: start.environment }
+  const context: BootContext = {
+    os,
+    config,
+    log,
+    networkRecord: parts.networkRecord,
+    environment: start.environment,
+  }
   await prepareTransport(context, given.init)
   await service.listenForStreams()
   const transport = await startTransport({

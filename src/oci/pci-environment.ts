@@ -1,5 +1,3 @@
-import { AgentError } from '../base/errors.ts'
-
 /** Where PCI devices of the host are in the guest: `0000:1a:02.3` → `0000:01:00.0`. */
 export type PciAddresses = ReadonlyMap<string, string>
 
@@ -10,16 +8,14 @@ const ADDRESS = /\b[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]\b/gi
 /**
  * Device plugins tell a container by `PCIDEVICE_<RESOURCE>=<address>,…`, and by the keys of the JSON in
  * `PCIDEVICE_<RESOURCE>_INFO`, which PCI devices are its own: the host's addresses become the guest's (behaviour spec,
- * section D.4). What is no address, or not one of `addresses`, stays. Throws INVALID_ARGUMENT for an entry without `=`
- * where there is anything to put in.
+ * section D.4). What is no address, or not one of `addresses`, stays. The entries were checked: each has a name and `=`.
  */
 export function withGuestPciAddresses(environment: readonly string[], addresses: PciAddresses): string[] {
   if (addresses.size === 0) return [...environment]
   return environment.map((entry) => {
+    if (!entry.startsWith(PREFIX)) return entry
     const equals = entry.indexOf('=')
-    if (equals === -1) throw new AgentError('INVALID_ARGUMENT', `Malformed OCI env entry '${entry}'`)
     const name = entry.slice(0, equals)
-    if (!name.startsWith(PREFIX)) return entry
     const value = entry.slice(equals + 1)
     const translated = name.endsWith(INFO_SUFFIX) ? ofKeys(value, addresses) : ofList(value, addresses)
     return `${name}=${translated}`

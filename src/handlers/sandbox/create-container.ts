@@ -1,3 +1,4 @@
+import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
@@ -136,6 +137,10 @@ async function createInRuntime(
   const { runtime } = context
   const id = request.containerId
   const program = request.OCI?.Process?.Args[0] ?? ''
+  // From here on everything in it is taken for the container's, and killed with it.
+  if (!(await cgroup.isEmpty())) {
+    throw new AgentError('INVALID_ARGUMENT', `Linux.CgroupsPath: others are in the cgroup of container ${id}`)
+  }
   // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   undo.add('runtime', async () => {
     await cgroup.killAll()

@@ -137,6 +137,22 @@ describe('CreateContainer', () => {
     },
   )
 
+  it('refuses a cgroup that others are in, and leaves them alive', async () => {
+    const made = await machineWithSandbox()
+    const cgroup = '/sys/fs/cgroup/freezer/system.slice'
+    await made.os.files.put(`${cgroup}/cgroup.procs`, '')
+    await made.os.files.put(`${cgroup}/sshd/cgroup.procs`, '77\n')
+    const before = await remains(made)
+    const request = containerRequest('c1')
+    if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = '/system.slice'
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'Linux.CgroupsPath: others are in the cgroup of container c1',
+    })
+    expect(made.os.system.signals).toEqual([])
+    expect(await remains(made)).toEqual(before)
+  })
+
   it('creates several at the same time', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const ids = ['c1', 'c2', 'c3']
