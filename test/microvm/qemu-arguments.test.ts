@@ -63,7 +63,15 @@ describe('qemuArguments', () => {
     const vm = spec([], { room })
     expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
       ...ALWAYS,
-      ...['-machine', 'q35,usb=off', ...TCG, '-smp', '2,maxcpus=3', '-m', '512M,slots=4,maxmem=1536M'],
+      ...[
+        '-machine',
+        'q35,usb=off,nvdimm=on',
+        ...TCG,
+        '-smp',
+        '2,maxcpus=3',
+        '-m',
+        '512M,slots=4,maxmem=1536M',
+      ],
       ...[...BOOT, ...QMP],
     ])
   })
@@ -160,6 +168,16 @@ describe('qemuArguments', () => {
       ['-fw_cfg', 'name=opt/com.example/settings,file=/m'],
     ],
     [
+      'a shared folder',
+      'share',
+      { kind: 'share', slot: 6, tag: 'kataShared', backend: key },
+      { kind: 'vhost-user', socket: '/v.sock' },
+      [
+        ...['-chardev', 'socket,id=name-b,path=/v.sock'],
+        ...['-device', 'vhost-user-fs-pci,addr=0x6,id=name-share,chardev=name-b,tag=kataShared'],
+      ],
+    ],
+    [
       'a root port without I/O space',
       'port',
       { kind: 'root-port', slot: 6 },
@@ -199,6 +217,17 @@ describe('qemuArguments', () => {
     ],
     ['slot 31', spec([['d', { ...disk, slot: 31 }, file]]), 'PCI slot 31 is not from 2 to 30'],
     ['a long serial', spec([['d', { ...disk, serial: 'x'.repeat(21) }, file]]), 'is not 1 to 20 letters'],
+    [
+      'a tag that would end its option',
+      spec([
+        [
+          's',
+          { kind: 'share', slot: 6, tag: 'a,b', backend: key },
+          { kind: 'vhost-user', socket: '/v.sock' },
+        ],
+      ]),
+      's: tag a,b is not 1 to 36 letters',
+    ],
     [
       'root ports on pc',
       spec([['p', { kind: 'root-port', slot: 6 }]], { machine: 'pc' }),

@@ -20,6 +20,8 @@ export interface ContainerOptions {
   readonly sysctls?: Readonly<Record<string, string>>
   readonly terminal?: boolean
   readonly ports?: Ports
+  /** In place of the few that a process has. */
+  readonly capabilities?: readonly string[]
 }
 
 /** The guest's own /proc, for a container that looks at the guest or does it harm. */
@@ -119,6 +121,9 @@ function requestOf(id: string, args: readonly string[], options: ContainerOption
   })
   const mounts = [...(OCI?.Mounts ?? []), ...(options.mounts ?? [])]
   const linux = { ...OCI?.Linux, Sysctl: options.sysctls ?? {} }
-  const hooks = options.hooks ? { Hooks: options.hooks } : {}
-  return { ...request, OCI: { ...OCI, Mounts: mounts, Linux: linux, ...hooks } }
+  const capabilities = options.capabilities && [...options.capabilities]
+  const sets = capabilities && { Bounding: capabilities, Effective: capabilities, Permitted: capabilities }
+  const process = { ...OCI?.Process, ...(sets && { Capabilities: sets }) }
+  const hooks = options.hooks && { Hooks: options.hooks }
+  return { ...request, OCI: { ...OCI, Process: process, Mounts: mounts, Linux: linux, ...hooks } }
 }
