@@ -170,7 +170,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
-    hotplugTimeoutMs: config.hotplugTimeoutMs,
+    hotplug,
   })
   const network = createNetworkHandlers({ os, log, record: parts.networkRecord, hotplug })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
