@@ -13,6 +13,7 @@ const NAMES = [
   'port-stdout',
   'read-stdout',
   'exec-leak',
+  'metadata',
   'vm-boot',
   'guest-memory',
 ]

@@ -8,6 +8,7 @@ const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonl
   vsock: ['vhost-vsock', 'vhost-user'],
   serial: ['console'],
   'fw-cfg': ['content'],
+  share: ['vhost-user'],
 }
 
 /**
@@ -66,6 +67,9 @@ function checkDevice(key: string, device: Device): void {
   }
   if (device.kind === 'vsock' && !(device.cid >= 3 && device.cid < 0xffff_ffff)) {
     refuse(key, `context id ${device.cid} is not 3 or above`)
+  }
+  if (device.kind === 'share' && !/^[\w-]{1,36}$/.test(device.tag)) {
+    refuse(key, `tag ${device.tag} is not 1 to 36 letters, digits, _ or -`)
   }
 }
 

@@ -92,6 +92,16 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
       ]
     case 'fw-cfg':
       return ['-fw_cfg', `name=${escaped(device.name)},file=${escaped(contentPath(spec, device.backend))}`]
+    case 'share': {
+      const chardev = qemuId(device.backend)
+      return [
+        ...vhostUserChardev(spec, device.backend),
+        ...[
+          '-device',
+          `${virtio(machine, 'vhost-user-fs', device.slot)},id=${id},chardev=${chardev},tag=${device.tag}`,
+        ],
+      ]
+    }
     case 'root-port': {
       // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none.
       const numbers = `chassis=${device.slot},slot=${device.slot}`
@@ -111,11 +121,19 @@ function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsoc
   if (backend?.kind === 'vhost-user') {
     const chardev = qemuId(device.backend)
     return [
-      ...['-chardev', `socket,id=${chardev},path=${escaped(backend.socket)}`],
+      ...vhostUserChardev(spec, device.backend),
       ...['-device', `${virtio(machine, 'vhost-user-vsock', device.slot)},id=${id},chardev=${chardev}`],
     ]
   }
   return ['-device', `${virtio(machine, 'vhost-vsock', device.slot)},id=${id},guest-cid=${device.cid}`]
+}
+
+function vhostUserChardev(spec: VmSpec, key: SpecKey): readonly string[] {
+  const backend = spec.backends[key]
+  if (backend?.kind !== 'vhost-user') {
+    throw new AgentError('INTERNAL', `${key} is no vhost-user daemon: checkSpec has to run first`)
+  }
+  return ['-chardev', `socket,id=${qemuId(key)},path=${escaped(backend.socket)}`]
 }
 
 /** `virtio-blk-pci,addr=…` on a PCI machine, `virtio-blk-device` on virtio-mmio. */

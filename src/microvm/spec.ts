@@ -41,7 +41,14 @@ export interface Room {
 }
 
 /** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */
-export type Device = DiskDevice | NicDevice | VsockDevice | SerialDevice | FirmwareDevice | RootPortDevice
+export type Device =
+  | DiskDevice
+  | NicDevice
+  | VsockDevice
+  | SerialDevice
+  | FirmwareDevice
+  | RootPortDevice
+  | ShareDevice
 
 /**
  * A disk. virtio-blk ones are named vda, vdb …, on machine `microvm` in their order in the spec; NVMe ones, which need
@@ -92,6 +99,15 @@ export interface FirmwareDevice {
 export interface RootPortDevice {
   readonly kind: 'root-port'
   readonly slot: number
+}
+
+/** A folder of the host that the guest mounts by its tag (virtio-fs). */
+export interface ShareDevice {
+  readonly kind: 'share'
+  readonly slot: number
+  /** 1 to 36 bytes; shims use `kataShared`. */
+  readonly tag: string
+  readonly backend: SpecKey
 }
 
 /** How this host provides a device. */

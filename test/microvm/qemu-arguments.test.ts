@@ -160,6 +160,16 @@ describe('qemuArguments', () => {
       ['-fw_cfg', 'name=opt/com.example/settings,file=/m'],
     ],
     [
+      'a shared folder',
+      'share',
+      { kind: 'share', slot: 6, tag: 'kataShared', backend: key },
+      { kind: 'vhost-user', socket: '/v.sock' },
+      [
+        ...['-chardev', 'socket,id=name-b,path=/v.sock'],
+        ...['-device', 'vhost-user-fs-pci,addr=0x6,id=name-share,chardev=name-b,tag=kataShared'],
+      ],
+    ],
+    [
       'a root port without I/O space',
       'port',
       { kind: 'root-port', slot: 6 },
@@ -199,6 +209,17 @@ describe('qemuArguments', () => {
     ],
     ['slot 31', spec([['d', { ...disk, slot: 31 }, file]]), 'PCI slot 31 is not from 2 to 30'],
     ['a long serial', spec([['d', { ...disk, serial: 'x'.repeat(21) }, file]]), 'is not 1 to 20 letters'],
+    [
+      'a tag that would end its option',
+      spec([
+        [
+          's',
+          { kind: 'share', slot: 6, tag: 'a,b', backend: key },
+          { kind: 'vhost-user', socket: '/v.sock' },
+        ],
+      ]),
+      's: tag a,b is not 1 to 36 letters',
+    ],
     [
       'root ports on pc',
       spec([['p', { kind: 'root-port', slot: 6 }]], { machine: 'pc' }),

@@ -41,10 +41,13 @@ export interface BlockdevOptions {
   readonly file: { readonly driver: 'file' | 'host_device'; readonly filename: string }
 }
 
-/** QEMU's user network. */
+/** An existing tap interface, which no script is to change. */
 export interface NetdevOptions {
-  readonly type: 'user'
+  readonly type: 'tap'
   readonly id: string
+  readonly ifname: string
+  readonly script: 'no'
+  readonly downscript: 'no'
 }
 
 export interface DeviceOptions {

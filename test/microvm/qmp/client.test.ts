@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { QmpClient } from '../../../src/microvm/qmp/client.ts'
-import { growDisk, plugDisk, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
+import { growDisk, plugDisk, plugNic, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { plugCpu, plugMemory } from '../../../src/microvm/qmp/plug-resources.ts'
 import { specKey } from '../../../src/microvm/spec-key.ts'
 import { duplexPair } from '../duplex-pair.ts'
@@ -159,6 +159,41 @@ describe('plugDisk and unplugDisk', () => {
     )
     await unplugDisk(client, disk, never)
     expect(commands.slice(1).map((command) => command.execute)).toEqual(['device_del', 'blockdev-del'])
+  })
+})
+
+describe('plugNic', () => {
+  const nic = {
+    key: specKey('hot'),
+    device: { kind: 'nic', slot: 7, mac: '52:54:00:00:00:07', backend: specKey('hot-tap') },
+    backend: { kind: 'tap', interfaceName: 'tap7' },
+    rootPort: undefined,
+  } as const
+
+  it('opens the tap interface, then plugs the device into its slot', async () => {
+    const { client, commands } = await open((command) => [ok(command)])
+    await plugNic(client, nic, never)
+    expect(commands.slice(1).map(({ execute, arguments: args }) => [execute, args])).toEqual([
+      ['netdev_add', { type: 'tap', id: 'name-hot-tap', ifname: 'tap7', script: 'no', downscript: 'no' }],
+      [
+        'device_add',
+        {
+          driver: 'virtio-net-pci',
+          id: 'name-hot',
+          netdev: 'name-hot-tap',
+          mac: '52:54:00:00:00:07',
+          addr: '0x7',
+        },
+      ],
+    ])
+  })
+
+  it('closes the tap interface again when the device cannot be plugged in', async () => {
+    const { client, commands } = await open((command) =>
+      command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
+    )
+    await expect(plugNic(client, nic, never)).rejects.toThrow('device_add')
+    expect(commands.at(-1)).toMatchObject({ execute: 'netdev_del', arguments: { id: 'name-hot-tap' } })
   })
 })
 
