@@ -48,7 +48,7 @@ static void become_program(const struct spawn_work *work) {
   setsid();
   if (!reset_oom_score() || !place_descriptors(work) || chdir(work->directory) != 0) return;
   /* Last, for until they are closed by execve we may have more open than the program may. */
-  if (!reset_open_files_limit()) return;
+  if (!reset_open_files_limit() || !reset_nice()) return;
   reset_signals();
   execve(work->program, work->command, work->environment);
 }

@@ -36,3 +36,7 @@ bool reset_oom_score(void) {
   /* EACCES: an unprivileged process may not go below the score it was born with, so it was not the agent's. */
   return written == 1 || error == EACCES;
 }
+
+bool reset_nice(void) {
+  return getpriority(PRIO_PROCESS, 0) >= 0 || setpriority(PRIO_PROCESS, 0, 0) == 0;
+}

@@ -37,7 +37,7 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
 function boardArguments(board: Board, acceleration: Acceleration, shared: boolean): readonly string[] {
   const memory = shared ? ',memory-backend=memory' : ''
   return [
-    ...['-machine', `${MACHINES[board.machine]}${memory}`],
+    ...['-machine', `${MACHINES[board.machine]}${memory}${board.room === undefined ? '' : ',nvdimm=on'}`],
     ...ACCELERATIONS[acceleration],
     ...['-smp', cpuOption(board), '-m', memoryOption(board)],
     // A vhost-user daemon reads and writes the guest's memory itself.

@@ -323,6 +323,8 @@ export interface System {
   signal(pid: number, signal: number): void
   /** setrlimit(RLIMIT_NOFILE) of this process, soft and hard alike; EPERM above `/proc/sys/fs/nr_open`. */
   setOpenFileLimit(limit: number): void
+  /** setpriority(2) of this process with all its threads; programs that it starts do not inherit less than 0. */
+  setNice(nice: number): void
   /** umask(2) of this process. */
   setUmask(mask: number): void
   /** sethostname(2). */

@@ -1,3 +1,5 @@
+import { readdirSync } from 'node:fs'
+import { setPriority } from 'node:os'
 import { addEntropy } from './entropy.ts'
 import { fromNodeError, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
@@ -15,6 +17,14 @@ export function linuxSystem(native: Native): System {
     },
     setOpenFileLimit(limit) {
       succeeded('set the limit of open files to', `${limit}`, native.setFileLimit(limit, limit))
+    },
+    setNice(nice) {
+      try {
+        // To Linux a priority is a thread's, and those to come inherit the loop's.
+        for (const thread of readdirSync('/proc/self/task')) setPriority(Number(thread), nice)
+      } catch (error) {
+        throw fromNodeError('set', `nice to ${nice}`, error)
+      }
     },
     setUmask(mask) {
       process.umask(mask)

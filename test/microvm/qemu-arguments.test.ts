@@ -63,7 +63,15 @@ describe('qemuArguments', () => {
     const vm = spec([], { room })
     expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
       ...ALWAYS,
-      ...['-machine', 'q35,usb=off', ...TCG, '-smp', '2,maxcpus=3', '-m', '512M,slots=4,maxmem=1536M'],
+      ...[
+        '-machine',
+        'q35,usb=off,nvdimm=on',
+        ...TCG,
+        '-smp',
+        '2,maxcpus=3',
+        '-m',
+        '512M,slots=4,maxmem=1536M',
+      ],
       ...[...BOOT, ...QMP],
     ])
   })

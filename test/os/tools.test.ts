@@ -81,15 +81,12 @@ describe('linuxTools', () => {
   })
 
   it('keeps limits that are lower than the defaults', async () => {
-    const script = `
-      const holder = { exports: {} }
-      process.dlopen(holder, process.argv[1])
-      const { spawn, duplicate } = holder.exports
-      spawn('/bin/sh', ['sh', '-c', 'ulimit -Sn; ulimit -Hn'], [], '/', -1, duplicate(1), duplicate(2))`
-    const limited = 'ulimit -n 100; exec "$0" -e "$@"'
-    const argv = ['-c', limited, process.execPath, script, await buildAddon()]
-    const { stdout } = await promisify(execFile)('/bin/sh', argv)
-    expect(stdout).toBe('100\n100\n')
+    expect(await startedBy('ulimit -n 100; exec', 'ulimit -Sn; ulimit -Hn')).toBe('100\n100\n')
+  })
+
+  it('does not hand a priority above the ordinary on, but one below it', async () => {
+    expect(await startedBy('exec nice -n -10', 'nice')).toBe('0\n')
+    expect(await startedBy('exec nice -n 5', 'nice')).toBe('5\n')
   })
 
   it('gives every signal its default action, and blocks none', async () => {
@@ -154,6 +151,17 @@ describe('linuxTools', () => {
     expect((await shell('echo oops >&2; exit 127')).stderr).toBe('oops\n')
   })
 })
+
+/** What a script writes that is started by a process of its own, which `prefix` of a shell command prepares. */
+async function startedBy(prefix: string, script: string): Promise<string> {
+  const program = `
+    const holder = { exports: {} }
+    process.dlopen(holder, process.argv[1])
+    const { spawn, duplicate } = holder.exports
+    spawn('/bin/sh', ['sh', '-c', process.argv[2]], [], '/', -1, duplicate(1), duplicate(2))`
+  const argv = ['-c', `${prefix} "$0" -e "$@"`, process.execPath, program, await buildAddon(), script]
+  return (await promisify(execFile)('/bin/sh', argv)).stdout
+}
 
 /** Whether the process of a file's pid lives; a zombie does not. */
 function isAlive(pidFile: string): boolean {

@@ -13,10 +13,10 @@ export async function plugCpu(qmp: QmpClient, key: SpecKey, signal: AbortSignal)
   await qmp.execute('device_add', { driver: cpu.type, id: qemuId(key), ...cpu.props }, signal)
 }
 
-/** Plugs a module of memory in. */
+/** Plugs a module of memory in; the guest uses an `nvdimm` as a disk. */
 export async function plugMemory(
   qmp: QmpClient,
-  memory: { readonly key: SpecKey; readonly sizeMib: number },
+  memory: { readonly key: SpecKey; readonly sizeMib: number; readonly driver?: 'pc-dimm' | 'nvdimm' },
   signal: AbortSignal,
 ): Promise<void> {
   const id = qemuId(memory.key)
@@ -28,7 +28,7 @@ export async function plugMemory(
     signal,
   )
   try {
-    await qmp.execute('device_add', { driver: 'pc-dimm', id, memdev: backend }, signal)
+    await qmp.execute('device_add', { driver: memory.driver ?? 'pc-dimm', id, memdev: backend }, signal)
   } catch (error) {
     await qmp.execute('object-del', { id: backend }, signal)
     throw error

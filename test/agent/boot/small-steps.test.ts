@@ -16,6 +16,19 @@ describe('prepareOwnProcess', () => {
       expect(os.system.endedBy).toBeUndefined()
     },
   )
+
+  it('goes before others for a CPU, as a process and as a session', async () => {
+    const { os, context } = await bareGuest()
+    await prepareOwnProcess(context)
+    expect(os.system.nice).toBe(-10)
+    expect(await os.files.readText('/proc/self/autogroup')).toBe('-10')
+  })
+
+  it('does without the session where the kernel refuses', async () => {
+    const { os, context } = await bareGuest()
+    await os.files.makeDirectories('/proc/self/autogroup')
+    expect(await prepareOwnProcess(context)).toBe('done')
+  })
 })
 
 describe('linkDevices', () => {

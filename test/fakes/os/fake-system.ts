@@ -10,6 +10,7 @@ export class FakeSystem implements System {
   /** What a signal does to a process, if anything. */
   onKill: (pid: number, signal: number) => void = () => {}
   openFileLimit: number | undefined
+  nice: number | undefined
   umask: number | undefined
   hostname: string | undefined
   timeUs: bigint | undefined
@@ -27,6 +28,10 @@ export class FakeSystem implements System {
 
   setOpenFileLimit(limit: number): void {
     this.openFileLimit = limit
+  }
+
+  setNice(nice: number): void {
+    this.nice = nice
   }
 
   setUmask(mask: number): void {
