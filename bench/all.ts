@@ -13,6 +13,7 @@ const NAMES = [
   'port-stdout',
   'read-stdout',
   'exec-leak',
+  'network',
   'vm-boot',
   'guest-memory',
 ]

@@ -70,6 +70,7 @@ describe('what a call answers that cannot be done', () => {
       ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
       ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
+      ...['GetIPTables', 'SetIPTables'],
       ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)

@@ -76,8 +76,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     resizeVolume: cancellable(empty(guest.resizeVolume)),
 
     ...networkEntries(network),
-    getIPTables: unimplemented('GetIPTables'),
-    setIPTables: unimplemented('SetIPTables'),
     getMetrics: unimplemented('GetMetrics'),
     memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
     memAgentCompactSet: unimplemented('MemAgentCompactSet'),
