@@ -14,6 +14,7 @@ const NAMES = [
   'read-stdout',
   'exec-leak',
   'network',
+  'metadata',
   'vm-boot',
   'guest-memory',
 ]

@@ -1,4 +1,5 @@
-import { type Pod, startPod } from '../test/host/agent-pod.ts'
+import type { Pod } from '../test/host/agent-pod.ts'
+import { benchPod } from './bench-pod.ts'
 import { median, report } from './figure.ts'
 import { elapsedMs, execTrue } from './runtime-pair.ts'
 
@@ -9,8 +10,8 @@ const ROUNDS = 61
 const WARM_UP_ROUNDS = 10
 const IDLE = ['/bin/sleep', '1000000']
 
-const alone = await startPod()
-const crowd = await startPod()
+const alone = await benchPod()
+const crowd = await benchPod()
 try {
   await alone.run('alone', IDLE)
   for (let from = 0; from < CONTAINERS; from += AT_ONCE) {

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { leftoversOf, type Pod, startPod } from '../test/host/agent-pod.ts'
+import { leftoversOf, type Pod } from '../test/host/agent-pod.ts'
+import { benchPod } from './bench-pod.ts'
 import { type Figure, report } from './figure.ts'
 import { execTrue } from './runtime-pair.ts'
 
@@ -13,7 +14,7 @@ const DEFAULT_COUNT = 10_000
 const count = Number(process.argv[2] ?? DEFAULT_COUNT)
 if (!Number.isSafeInteger(count) || count <= BEFORE) throw new Error(`count: a number above ${BEFORE}`)
 
-const pod = await startPod()
+const pod = await benchPod()
 try {
   await pod.run('leak', ['/bin/sleep', '1000000'])
   await execTimes(pod, 0, BEFORE)

@@ -14,7 +14,15 @@ export interface Figure {
 /** Prints a figure as one JSON line. A missed limit is told, never asserted. */
 export function report(figure: Figure): void {
   const ratio = figure.value / figure.floor
-  const line = { ...figure, value: round(figure.value), floor: round(figure.floor), ratio: round(ratio) }
+  const { phases, ...rest } = figure
+  const line = {
+    ...rest,
+    value: round(figure.value),
+    floor: round(figure.floor),
+    limit: round(figure.limit),
+    ratio: round(ratio),
+    ...(phases === undefined ? {} : { phases: rounded(phases) }),
+  }
   process.stdout.write(`${JSON.stringify({ ...line, met: ratio <= figure.limit })}\n`)
 }
 
@@ -29,6 +37,10 @@ export function median(values: readonly number[]): number {
 /** The environment of measured programs: extra CA certificates alone cost Node 30 ms at start. */
 export function benchEnvironment(): Record<string, string> {
   return { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }
+}
+
+function rounded(values: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, round(value)]))
 }
 
 function round(value: number): number {

@@ -4,14 +4,10 @@ import { silentLogger } from '../src/base/log.ts'
 import { Interface, Route } from '../src/gen/types.ts'
 import { createNetworkHandlers } from '../src/handlers/network/network.ts'
 import { NetworkRecord } from '../src/handlers/network/network-record.ts'
-import { linuxClock } from '../src/os/clock.ts'
-import { linuxFiles } from '../src/os/files.ts'
 import { linuxNetwork } from '../src/os/linux-network.ts'
 import { loadNative, type Native } from '../src/os/native.ts'
 import { decodeMessages } from '../src/os/netlink/message.ts'
-import { linuxStreams } from '../src/os/streams.ts'
-import { linuxTools } from '../src/os/tools.ts'
-import { linuxUevents } from '../src/os/uevents.ts'
+import { realOs } from '../test/host/real-os.ts'
 
 // node network-bare.ts ADDON INTERFACE ROUTES: the netlink messages of two calls, sent bare. Reads words from stdin:
 // `record` makes the calls once and keeps their messages; `interface` and `routes` send those of one call again, and
@@ -49,12 +45,10 @@ async function messagesOf(
       return native.write(to, data)
     },
   }
-  const files = linuxFiles(native)
-  const clock = linuxClock(native)
-  const uevents = linuxUevents(native, linuxStreams(native))
+  const real = await realOs()
+  const os = { ...real, network: linuxNetwork(recording) }
   const log = silentLogger()
-  const os = { files, network: linuxNetwork(recording), tools: linuxTools('/nowhere') }
-  const hotplug = { files, clock, uevents, timeoutMs: 3000 }
+  const hotplug = { ...real, timeoutMs: 3000 }
   await call(createNetworkHandlers({ os, log, record: new NetworkRecord(log), hotplug }))
   return sent
 }

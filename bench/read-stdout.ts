@@ -4,8 +4,9 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Pod, startPod } from '../test/host/agent-pod.ts'
+import type { Pod } from '../test/host/agent-pod.ts'
 import type { RemoteProcess } from '../test/host/container-requests.ts'
+import { benchPod } from './bench-pod.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
 /** 256 MiB of a process's output by ReadStdout, against a Node program that copies them from a pipe to a unix socket. */
@@ -18,7 +19,7 @@ const COPY = `process.stdin.pipe(require('node:net').connect(process.argv[1]))`
 const folder = mkdtempSync(join(tmpdir(), 'bench-'))
 const path = join(folder, 'copy.sock')
 const server = createServer().listen(path)
-const pod = await startPod()
+const pod = await benchPod()
 try {
   await pod.run('bench', ['/bin/sleep', '1000000'])
   await measure(pod, server)

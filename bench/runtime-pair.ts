@@ -1,8 +1,9 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Pod, startPod } from '../test/host/agent-pod.ts'
+import type { Pod } from '../test/host/agent-pod.ts'
 import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
+import { benchPod } from './bench-pod.ts'
 
 /** An agent that uses a runtime, and that runtime alone beside it. */
 export interface RuntimePair {
@@ -17,7 +18,7 @@ export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair
   const config = join(folder, 'agent.toml')
   writeFileSync(config, `runtime = "${kind}"\n`)
   try {
-    const pod = await startPod({ args: ['--config', config], withoutHybridCgroups: kind === 'crun' })
+    const pod = await benchPod({ args: ['--config', config], withoutHybridCgroups: kind === 'crun' })
     try {
       await pod.run('model', ['/bin/sleep', '1000000'])
       const bare = startBareRuntime(pod, kind, 'model')

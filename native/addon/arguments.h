@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MAX_ARGUMENTS 6
+#define MAX_ARGUMENTS 7
 
 /*
  * The arguments of one call. Each is asked for by its index; one of another type than asked for, or missing, makes
@@ -14,12 +14,13 @@
 struct arguments {
   napi_env env;
   napi_value values[MAX_ARGUMENTS];
-  char *strings[MAX_ARGUMENTS]; /* owned */
+  char *strings[MAX_ARGUMENTS];  /* owned */
+  char **lists[MAX_ARGUMENTS];   /* owned, with their strings */
   bool bad;
 };
 
 void arguments_read(struct arguments *arguments, napi_env env, napi_callback_info info);
-/* Frees the strings. */
+/* Frees the strings and lists. */
 void arguments_release(struct arguments *arguments);
 
 int64_t integer_argument(struct arguments *arguments, unsigned index);
@@ -29,6 +30,8 @@ bool boolean_argument(struct arguments *arguments, unsigned index);
  * when bad.
  */
 const char *string_argument(struct arguments *arguments, unsigned index);
+/* An array of strings without NULs inside, ended by NULL; lives until arguments_release. NULL when bad. */
+char **strings_argument(struct arguments *arguments, unsigned index);
 /* A Buffer or other view of bytes. */
 const void *bytes_argument(struct arguments *arguments, unsigned index, size_t *length);
 /* The strong reference becomes the caller's. NULL when bad. */

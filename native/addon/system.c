@@ -27,6 +27,16 @@ static napi_value set_file_limit(napi_env env, napi_callback_info info) {
   return call_result(env, setrlimit(RLIMIT_NOFILE, &limit));
 }
 
+static napi_value set_time(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  struct timespec time;
+  time.tv_sec = integer_argument(&arguments, 0);
+  time.tv_nsec = integer_argument(&arguments, 1);
+  if (arguments.bad) return NULL;
+  return call_result(env, clock_settime(CLOCK_REALTIME, &time));
+}
+
 static napi_value set_hostname(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
@@ -52,6 +62,7 @@ const struct addon_function system_functions[] = {
     {"boottimeNs", boottime},
     {"setFileLimit", set_file_limit},
     {"setHostname", set_hostname},
+    {"setTime", set_time},
     {"setWindowSize", set_window_size},
     {NULL, NULL},
 };

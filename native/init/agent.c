@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "process-defaults.h"
+#include "../process/defaults.h"
 
 #define CHANNEL_FD 3
 #define EXIT_CANNOT_EXECUTE 127

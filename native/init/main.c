@@ -10,13 +10,10 @@
 #include "boot.h"
 #include "message.h"
 #include "supervisor.h"
-#include "tool.h"
 
 #define VERSION "0.1.0"
 #define USAGE \
   "usage: vminit -- AGENT [ARGUMENT…]       run AGENT, reap what it leaves behind, restart it when it dies\n" \
-  "       vminit tool [--as NAME] -- PROGRAM [ARGUMENT…]\n" \
-  "                                         run PROGRAM, as NAME, with the system's default limits\n" \
   "       vminit --version | --help\n" \
   "As the first process of a machine vminit boots it and runs " AGENT_DIRECTORY "/agent.cjs.\n"
 
@@ -43,21 +40,9 @@ static int misuse(void) {
   return EXIT_USAGE;
 }
 
-/* `-- PROGRAM [ARGUMENT…]` or `--as NAME -- PROGRAM [ARGUMENT…]`. */
-static int tool(int argc, char *arguments[]) {
-  if (argc > 1 && strcmp(arguments[0], "--") == 0) return run_tool(arguments[1], arguments + 1);
-  if (argc > 3 && strcmp(arguments[0], "--as") == 0 && strcmp(arguments[2], "--") == 0) {
-    const char *program = arguments[3];
-    arguments[3] = arguments[1];
-    return run_tool(program, arguments + 3);
-  }
-  return misuse();
-}
-
 int main(int argc, char *argv[]) {
   ensure_standard_descriptors();
   if (argc > 2 && strcmp(argv[1], "--") == 0) return wrap(argv + 2);
-  if (argc > 2 && strcmp(argv[1], "tool") == 0) return tool(argc - 2, argv + 2);
   /* The kernel hands words of its command line to init as arguments, but never a `--`. */
   if (getpid() == 1) {
     static char *const agent[] = AGENT_COMMAND;

@@ -6,7 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "process-defaults.h"
+#include "../process/defaults.h"
 
 /* PID 1 ignores every other signal by itself. */
 static const int init_signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGPWR};

@@ -5,6 +5,8 @@ import { jsonLogger, type Logger } from '../base/log.ts'
 import { AgentServiceDefinition } from '../gen/agent.ts'
 import { HealthDefinition } from '../gen/health.ts'
 import { createHostStreams } from '../handlers/container/create-host-streams.ts'
+import { createDeviceHandlers } from '../handlers/device/devices.ts'
+import { DEVICE_TYPES } from '../handlers/device/index.ts'
 import { createGuestHandlers } from '../handlers/guest/guest.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { createNetworkHandlers } from '../handlers/network/network.ts'
@@ -86,7 +88,13 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   const { given, config, os, log, gate, drivers } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
-  const context: BootContext = { os, config, log, environment: start.environment }
+  const context: BootContext = {
+    os,
+    config,
+    log,
+    networkRecord: parts.networkRecord,
+    environment: start.environment,
+  }
   await prepareTransport(context, given.init)
   await service.listenForStreams()
   const transport = await startTransport({
@@ -152,6 +160,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     os,
     log,
     storage,
+    devices: createDeviceHandlers({ os, log, hotplug }),
     hostStreams,
     onDestroyed,
     config: {
@@ -170,6 +179,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
+    deviceHandlers: DEVICE_TYPES,
     hotplugTimeoutMs: config.hotplugTimeoutMs,
   })
   const network = createNetworkHandlers({ os, log, record: parts.networkRecord, hotplug })

@@ -8,6 +8,7 @@ const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonl
   vsock: ['vhost-vsock', 'vhost-user'],
   serial: ['console'],
   'fw-cfg': ['content'],
+  share: ['vhost-user'],
 }
 
 /**
@@ -30,8 +31,9 @@ export function checkSpec(spec: VmSpec): void {
     }
   }
   for (const key of unused.keys()) refuse(key, 'no device uses this backend')
-  const { commandLine, memoryMib, cpus } = spec.board
+  const { commandLine, memoryMib, cpus, machine, room } = spec.board
   if (/[\n\0]/.test(commandLine)) refuse('board', 'the kernel command line has a line break')
+  if (machine === 'microvm' && room !== undefined) refuse('board', 'machine microvm takes no CPU or memory')
   if (!(memoryMib > 0 && cpus > 0)) refuse('board', 'memory and CPUs have to be above 0')
 }
 
@@ -65,6 +67,9 @@ function checkDevice(key: string, device: Device): void {
   }
   if (device.kind === 'vsock' && !(device.cid >= 3 && device.cid < 0xffff_ffff)) {
     refuse(key, `context id ${device.cid} is not 3 or above`)
+  }
+  if (device.kind === 'share' && !/^[\w-]{1,36}$/.test(device.tag)) {
+    refuse(key, `tag ${device.tag} is not 1 to 36 letters, digits, _ or -`)
   }
 }
 

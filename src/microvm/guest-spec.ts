@@ -1,4 +1,4 @@
-import type { Backend, Device, Machine, VmSpec } from './spec.ts'
+import type { Backend, Device, Machine, Room, VmSpec } from './spec.ts'
 import { type SpecKey, specKey } from './spec-key.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 
@@ -7,6 +7,8 @@ export interface GuestParts {
   readonly machine: Machine
   readonly memoryMib: number
   readonly cpus: number
+  /** What can be plugged in while it runs; nothing where it is left out. */
+  readonly room?: Room
   /** Kernel, initrd, and the guest's own root disk unless the initrd is the root. */
   readonly boot: {
     readonly kernel: string
@@ -77,10 +79,10 @@ export function guestSpec(parts: GuestParts): VmSpec {
     )
   }
   const { kernel, initrd } = boot
-  const { machine, memoryMib, cpus } = parts
+  const { machine, memoryMib, cpus, room } = parts
   return {
     ...parts.extra,
-    board: { machine, memoryMib, cpus, kernel, initrd, commandLine: commandLine(parts) },
+    board: { machine, memoryMib, cpus, room, kernel, initrd, commandLine: commandLine(parts) },
     devices,
     backends,
   }

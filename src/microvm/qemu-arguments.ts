@@ -37,15 +37,24 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
 function boardArguments(board: Board, acceleration: Acceleration, shared: boolean): readonly string[] {
   const memory = shared ? ',memory-backend=memory' : ''
   return [
-    ...['-machine', `${MACHINES[board.machine]}${memory}`],
+    ...['-machine', `${MACHINES[board.machine]}${memory}${board.room === undefined ? '' : ',nvdimm=on'}`],
     ...ACCELERATIONS[acceleration],
-    ...['-smp', String(board.cpus), '-m', `${board.memoryMib}M`],
+    ...['-smp', cpuOption(board), '-m', memoryOption(board)],
     // A vhost-user daemon reads and writes the guest's memory itself.
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
     ...['-kernel', board.kernel],
     ...(board.initrd === undefined ? [] : ['-initrd', board.initrd]),
     ...['-append', board.commandLine],
   ]
+}
+
+function cpuOption({ cpus, room }: Board): string {
+  return room === undefined ? `${cpus}` : `${cpus},maxcpus=${cpus + room.cpus}`
+}
+
+function memoryOption({ memoryMib, room }: Board): string {
+  if (room === undefined) return `${memoryMib}M`
+  return `${memoryMib}M,slots=${room.memorySlots},maxmem=${memoryMib + room.memoryMib}M`
 }
 
 const MACHINES: Readonly<Record<Machine, string>> = {
@@ -83,6 +92,16 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
       ]
     case 'fw-cfg':
       return ['-fw_cfg', `name=${escaped(device.name)},file=${escaped(contentPath(spec, device.backend))}`]
+    case 'share': {
+      const chardev = qemuId(device.backend)
+      return [
+        ...vhostUserChardev(spec, device.backend),
+        ...[
+          '-device',
+          `${virtio(machine, 'vhost-user-fs', device.slot)},id=${id},chardev=${chardev},tag=${device.tag}`,
+        ],
+      ]
+    }
     case 'root-port': {
       // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none.
       const numbers = `chassis=${device.slot},slot=${device.slot}`
@@ -102,11 +121,19 @@ function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsoc
   if (backend?.kind === 'vhost-user') {
     const chardev = qemuId(device.backend)
     return [
-      ...['-chardev', `socket,id=${chardev},path=${escaped(backend.socket)}`],
+      ...vhostUserChardev(spec, device.backend),
       ...['-device', `${virtio(machine, 'vhost-user-vsock', device.slot)},id=${id},chardev=${chardev}`],
     ]
   }
   return ['-device', `${virtio(machine, 'vhost-vsock', device.slot)},id=${id},guest-cid=${device.cid}`]
+}
+
+function vhostUserChardev(spec: VmSpec, key: SpecKey): readonly string[] {
+  const backend = spec.backends[key]
+  if (backend?.kind !== 'vhost-user') {
+    throw new AgentError('INTERNAL', `${key} is no vhost-user daemon: checkSpec has to run first`)
+  }
+  return ['-chardev', `socket,id=${qemuId(key)},path=${escaped(backend.socket)}`]
 }
 
 /** `virtio-blk-pci,addr=…` on a PCI machine, `virtio-blk-device` on virtio-mmio. */

@@ -24,14 +24,31 @@ export interface Board {
   readonly machine: Machine
   readonly memoryMib: number
   readonly cpus: number
+  /** What can be plugged in while it runs, besides; nothing where it is left out. Machine `microvm` has no room. */
+  readonly room?: Room | undefined
   /** Path of a bzImage on this host. */
   readonly kernel: string
   readonly initrd: string | undefined
   readonly commandLine: string
 }
 
+/** Room for more of what a machine has. */
+export interface Room {
+  readonly cpus: number
+  readonly memoryMib: number
+  /** How many pieces of memory it may come in. */
+  readonly memorySlots: number
+}
+
 /** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */
-export type Device = DiskDevice | NicDevice | VsockDevice | SerialDevice | FirmwareDevice | RootPortDevice
+export type Device =
+  | DiskDevice
+  | NicDevice
+  | VsockDevice
+  | SerialDevice
+  | FirmwareDevice
+  | RootPortDevice
+  | ShareDevice
 
 /**
  * A disk. virtio-blk ones are named vda, vdb …, on machine `microvm` in their order in the spec; NVMe ones, which need
@@ -82,6 +99,15 @@ export interface FirmwareDevice {
 export interface RootPortDevice {
   readonly kind: 'root-port'
   readonly slot: number
+}
+
+/** A folder of the host that the guest mounts by its tag (virtio-fs). */
+export interface ShareDevice {
+  readonly kind: 'share'
+  readonly slot: number
+  /** 1 to 36 bytes; shims use `kataShared`. */
+  readonly tag: string
+  readonly backend: SpecKey
 }
 
 /** How this host provides a device. */

@@ -1,9 +1,11 @@
 import { AgentError } from '../base/errors.ts'
 import type { Linux, LinuxDevice, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
 import { cgroupsPath } from './cgroups-path.ts'
+import { type DeviceChoices, withGuestDevices } from './guest-devices.ts'
 import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
 import { withBindOption } from './mounts.ts'
 import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
+import { withGuestPciAddresses } from './pci-environment.ts'
 import { withNofile } from './rlimits.ts'
 import { type SplitSysctls, splitSysctls } from './sysctls.ts'
 
@@ -13,6 +15,7 @@ export interface GuestChoices {
   /** The container's root in the guest, which replaces Root.Path. */
   readonly rootfs: string
   readonly namespaces: SharedNamespaces
+  readonly devices: DeviceChoices
   /** Modes of device nodes in the guest by path, for devices that came without one. */
   readonly deviceModes: ReadonlyMap<string, number>
   /** Added to the container's own. */
@@ -30,11 +33,12 @@ export interface ContainerSpec {
 }
 
 /**
- * The host's spec as this guest runs it (behaviour spec, sections D.2 to D.6). Throws INTERNAL when it has no
- * process, root or linux part.
+ * The host's spec as this guest runs it (behaviour spec, sections D.2 to D.6 and F.1). Throws INTERNAL when it has no
+ * process, root or linux part, INVALID_ARGUMENT for devices that it does not name.
  */
 export function containerSpec(requested: Spec | undefined, guest: GuestChoices): ContainerSpec {
-  const { spec, process, root, linux } = completeSpec(requested)
+  const { spec, process, root, linux: requestedLinux } = completeSpec(requested)
+  const linux = withGuestDevices(requestedLinux, guest.devices)
   const namespaces = containerNamespaces(linux.Namespaces, guest.namespaces)
   const sysctls = splitSysctls(
     linux.Sysctl,
@@ -48,7 +52,11 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
       ...spec,
       Hostname: joinsUts ? '' : spec.Hostname,
       Root: { ...root, Path: guest.rootfs },
-      Process: { ...process, Rlimits: withNofile(process.Rlimits, guest.nofile) },
+      Process: {
+        ...process,
+        Env: withGuestPciAddresses(process.Env, guest.devices.pciAddresses),
+        Rlimits: withNofile(process.Rlimits, guest.nofile),
+      },
       Mounts: spec.Mounts.map(withBindOption),
       Hooks: hooks.runtime,
       Linux: {

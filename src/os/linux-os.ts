@@ -1,4 +1,3 @@
-import { join } from 'node:path'
 import type { Logger } from '../base/log.ts'
 import { linuxCgroupEvents } from './cgroup-events.ts'
 import { linuxClock } from './clock.ts'
@@ -9,6 +8,7 @@ import { linuxNetwork } from './linux-network.ts'
 import { linuxMounts } from './mounts.ts'
 import { loadNative } from './native.ts'
 import type { Fd, Os } from './os.ts'
+import { linuxScratchFiles } from './scratch-files.ts'
 import { linuxSockets, type Sockets } from './sockets.ts'
 import { linuxStreams } from './streams.ts'
 import { linuxSystem } from './system.ts'
@@ -23,7 +23,7 @@ export interface LinuxOs extends Os {
 }
 
 /**
- * Everything of src/os put together. `agentFolder` holds addon.node and vminit (see `findAgentFolder`); `channel` is
+ * Everything of src/os put together. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` is
  * the socket to vminit, if the agent was started with one.
  */
 export function linuxOs(options: {
@@ -37,9 +37,10 @@ export function linuxOs(options: {
   return {
     clock,
     files: linuxFiles(native),
+    scratch: linuxScratchFiles(),
     mounts: linuxMounts(native),
     volumes: linuxVolumes(native),
-    tools: linuxTools(join(options.agentFolder, 'vminit')),
+    tools: linuxTools(native, streams),
     streams,
     consoles: linuxConsoles(native, streams),
     hostSockets: linuxHostSockets(native, streams, clock),

@@ -74,11 +74,31 @@ export interface Native {
   /** mknod(2); `mode` includes the file type. */
   makeNode(path: string, mode: number, major: number, minor: number): number
 
+  /**
+   * Executes a program (execve(2), on a thread of libuv's pool) in a session of its own, with the limits, signals and
+   * oom_score_adj that the system gives a process: its pid, and a descriptor (pidfd_open(2)) that is readable once it
+   * has ended. It is our child, and `reap` has to be called then. The command begins with the program's name. For a
+   * stream, -1 is /dev/null.
+   */
+  spawn(
+    program: string,
+    command: readonly string[],
+    environment: readonly string[],
+    directory: string,
+    stdin: Fd,
+    stdout: Fd,
+    stderr: Fd,
+  ): Promise<readonly [number, Fd] | number>
+  /** waitpid(2) of a child: its wait status; -EAGAIN while it lives. */
+  reap(pid: number): number
+
   /** CLOCK_BOOTTIME. */
   boottimeNs(): bigint
   /** setrlimit(RLIMIT_NOFILE). */
   setFileLimit(soft: number, hard: number): number
   setHostname(name: string): number
+  /** clock_settime(CLOCK_REALTIME). */
+  setTime(seconds: number, nanoseconds: number): number
   /** TIOCSWINSZ. */
   setWindowSize(fd: Fd, rows: number, columns: number): number
 

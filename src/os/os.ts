@@ -8,6 +8,7 @@ import type { Network } from './network.ts'
 export interface Os {
   readonly clock: Clock
   readonly files: Files
+  readonly scratch: ScratchFiles
   readonly mounts: Mounts
   readonly volumes: Volumes
   readonly tools: Tools
@@ -78,6 +79,12 @@ export interface Files {
   chmod(path: string, mode: number): Promise<void>
   chown(path: string, uid: number, gid: number): Promise<void>
 }
+
+/**
+ * Small files on a tmpfs in folders that nobody else writes to, such as those that a helper program is told something
+ * by. Memory answers at once, while each trip through a pool of threads takes longer than all that is done there.
+ */
+export type ScratchFiles = Pick<Files, 'readText' | 'write' | 'makeDirectories' | 'removeTree'>
 
 export interface MountEntry {
   readonly id: number
@@ -316,10 +323,16 @@ export interface System {
   signal(pid: number, signal: number): void
   /** setrlimit(RLIMIT_NOFILE) of this process, soft and hard alike; EPERM above `/proc/sys/fs/nr_open`. */
   setOpenFileLimit(limit: number): void
+  /** setpriority(2) of this process with all its threads; programs that it starts do not inherit less than 0. */
+  setNice(nice: number): void
   /** umask(2) of this process. */
   setUmask(mask: number): void
   /** sethostname(2). */
   setHostname(name: string): void
+  /** clock_settime(CLOCK_REALTIME), in microseconds since 1970; EINVAL for a time before the machine's start by its own count. */
+  setTime(microseconds: bigint): void
+  /** Mixes bytes into the kernel's random numbers, counts all their bits as unpredictable, and seeds anew. */
+  addEntropy(data: Uint8Array): Promise<void>
   /** Calls `handler` instead of the signal's default action. Returns how to stop that. */
   onSignal(signal: HandledSignal, handler: () => void): () => void
   readonly pid: number

@@ -69,6 +69,7 @@ describe('what a call answers that cannot be done', () => {
       ...['CloseStdin', 'TtyWinResize', 'PauseContainer', 'ResumeContainer', 'UpdateContainer'],
       ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
+      ...['GetMetrics', 'ReseedRandomDev', 'SetGuestDateTime'],
       ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
       ...['GetIPTables', 'SetIPTables'],
       ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],

@@ -54,14 +54,12 @@ const HIDE_HYBRID =
 
 /**
  * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
- * agent alone. `withOwnNetwork` gives it a network namespace without interfaces: it can do no harm to those of the
- * machine. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
+ * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
  */
 export async function startAgent(
   options: {
     readonly args?: readonly string[]
     readonly withoutVminit?: boolean
-    readonly withOwnNetwork?: boolean
     readonly withoutHybridCgroups?: boolean
     /** Instead of the machine's own network. */
     readonly network?: NetworkNamespace
@@ -81,7 +79,6 @@ export async function startAgent(
     program,
     [
       ...words,
-      ...(options.withOwnNetwork ? ['--net'] : []),
       ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
       ...[...supervised, ...agent, ...(options.args ?? [])],
     ],

@@ -106,6 +106,36 @@ describe('what an agent tells and changes of the machine it runs on', () => {
     })
   })
 
+  it('GetMetrics tells of the agent and of the machine, every line as Prometheus reads it', async () => {
+    const { metrics } = await pod.agent.getMetrics({})
+    const lines = metrics.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+    const form = /^[a-z_]+(\{([a-z]+="[^"]*",?)+\})? -?[0-9.]+$/
+    expect(lines.filter((line) => !form.test(line))).toEqual([])
+    const names = new Set(lines.map((line) => line.replace(/[ {].*/, '')))
+    expect([...names].sort()).toEqual([
+      ...['kata_agent_io_stat', 'kata_agent_proc_stat', 'kata_agent_proc_status', 'kata_agent_scrape_count'],
+      ...['kata_agent_threads', 'kata_agent_total_rss', 'kata_agent_total_time', 'kata_agent_total_vm'],
+      ...['kata_guest_cpu_time', 'kata_guest_diskstat', 'kata_guest_filesystem_bytes'],
+      ...['kata_guest_filesystem_inodes', 'kata_guest_load', 'kata_guest_meminfo', 'kata_guest_netdev_stat'],
+      ...['kata_guest_tasks', 'kata_guest_vm_stat'],
+    ])
+    const resident = readFileSync(`/proc/${pod.started.agentPid()}/status`, 'utf8')
+    const rssKib = Number(/^VmRSS:\s+(\d+) kB$/m.exec(resident)?.[1])
+    const told = Number(/^kata_agent_total_rss (\d+)$/m.exec(metrics)?.[1])
+    expect(Math.abs(told / 1024 / rssKib - 1)).toBeLessThan(0.2)
+  })
+
+  it('SetGuestDateTime and ReseedRandomDev refuse what is no time and no bytes', async () => {
+    await expect(pod.agent.setGuestDateTime({ Sec: 1n, Usec: 1_000_000n })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'Usec is 1000000, not from 0 to 999999',
+    })
+    await expect(pod.agent.reseedRandomDev({})).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'data: missing entropy data',
+    })
+  })
+
   /** A disk of 300 MiB with XFS, mounted in the agent's mount namespace. Answers its node. */
   function mountXfs(mountPoint: string): string {
     const file = join(folder, 'disk.img')

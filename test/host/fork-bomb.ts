@@ -2,16 +2,26 @@ import type { DeepPartial, Linux } from '../../src/gen/oci.ts'
 import type { AgentConnection } from './agent-process.ts'
 
 /** As many processes as {@link FORK_BOMB} may have, its first one included. */
-const BOMB_LIMIT = 40n
+const BOMB_LIMIT = 100n
 
 /** The limit as part of a container. */
 export const BOMB_LINUX: DeepPartial<Linux> = { Resources: { Pids: { Limit: BOMB_LIMIT } } }
 
-/** Forks for ever: awk goes on when a fork fails, and forks again for each process that is killed. */
-const FORKS = `awk 'BEGIN { for (;;) system("sleep 1000 &") }' 2>/dev/null &`
+/** Starts itself for ever: awk goes on when a fork fails, so each process that is killed makes room for one more. */
+const BOMB = 'BEGIN { for (;;) system("awk -f /tmp/bomb 2>/dev/null &") }'
 
-/** What a container with the limit runs. Its first process takes no notice of SIGTERM. */
-export const FORK_BOMB = ['sh', '-c', `trap "" TERM; ${FORKS.repeat(4)} while :; do read line; done`]
+/** What a container with the limit runs. Its first process takes no notice of SIGTERM, and is no part of it. */
+export const FORK_BOMB = [
+  'sh',
+  '-c',
+  `trap "" TERM; echo '${BOMB}' > /tmp/bomb; awk -f /tmp/bomb 2>/dev/null & while :; do read line; done`,
+]
+
+/**
+ * What the container runs in whose pid namespace the bomb is: its own would take everybody with its first process. A
+ * shell that reaps all the time: only what was reaped makes room for more.
+ */
+export const BOMB_OWNER = ['sh', '-c', 'while :; do usleep 1000; done']
 
 /** Resolves when the container has as many processes as it may. */
 export async function explosion(agent: AgentConnection['agent'], containerId: string): Promise<void> {

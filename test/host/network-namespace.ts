@@ -3,6 +3,8 @@ import { once } from 'node:events'
 
 /** A network namespace of its own, which lasts until it is closed; the machine's own network is never touched. */
 export interface NetworkNamespace {
+  /** Of the file that stands for it, for setns(2). */
+  readonly path: string
   /** Words to put before a program's argv to run it in there. */
   readonly enter: readonly string[]
   /** Runs a program in there, and gives what it prints. */
@@ -20,12 +22,14 @@ export async function makeNetworkNamespace(...links: readonly string[]): Promise
     stdio: ['pipe', 'pipe', 'inherit'],
   })
   await once(holder.stdout, 'data')
-  const enter = ['nsenter', `--net=/proc/${holder.pid}/ns/net`, '--']
+  const path = `/proc/${holder.pid}/ns/net`
+  const enter = ['nsenter', `--net=${path}`, '--']
   const run = (...argv: readonly string[]) => {
     const [program = '', ...rest] = [...enter, ...argv]
     return execFileSync(program, rest, { encoding: 'utf8', maxBuffer: 2 ** 26 })
   }
   const namespace: NetworkNamespace = {
+    path,
     enter,
     run,
     ip: (words) => run('ip', ...words.split(' ')),

@@ -10,13 +10,13 @@ import { linuxStreams } from '../../src/os/streams.ts'
 import { linuxTools } from '../../src/os/tools.ts'
 import { connectVminit } from '../../src/os/vminit.ts'
 
-const [, , vminit = '', addon = ''] = argv
+const [, , addon = ''] = argv
 const native = loadNative(dirname(addon))
 const streams = linuxStreams(native)
 const clock = linuxClock(native)
 const channel = Number(argv[argv.indexOf('--channel') + 1])
 const { exits, supervisor } = connectVminit({ channel, native, streams, clock, log: silentLogger() })
-const tools = linuxTools(vminit)
+const tools = linuxTools(native, streams)
 const folder = mkdtempSync(join(tmpdir(), 'below-vminit-'))
 
 /**

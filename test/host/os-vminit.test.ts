@@ -10,7 +10,7 @@ async function runBelowVminit(
   ...args: string[]
 ): Promise<{ status: number; lines: string[] }> {
   const { vminit, addon } = await buildNative()
-  const command = ['--', process.execPath, join(import.meta.dirname, program), vminit, addon, ...args]
+  const command = ['--', process.execPath, join(import.meta.dirname, program), addon, ...args]
   const wrapper = spawn(vminit, command, { stdio: ['ignore', 'pipe', 'inherit'] })
   const chunks: Buffer[] = []
   wrapper.stdout.on('data', (chunk: Buffer) => chunks.push(chunk))

@@ -1,4 +1,3 @@
-import { buildNative } from '../../scripts/build-native.ts'
 import { linuxClock } from '../../src/os/clock.ts'
 import { linuxFiles } from '../../src/os/files.ts'
 import { linuxMounts } from '../../src/os/mounts.ts'
@@ -10,13 +9,13 @@ import { realNative } from '../os/real-native.ts'
 
 /** The parts of this machine's kernel that storage and hot-plug need. */
 export async function realOs(): Promise<Pick<Os, 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>> {
-  const { vminit } = await buildNative()
   const native = await realNative()
+  const streams = linuxStreams(native)
   return {
     clock: linuxClock(native),
     files: linuxFiles(native),
     mounts: linuxMounts(native),
-    tools: linuxTools(vminit),
-    uevents: linuxUevents(native, linuxStreams(native)),
+    tools: linuxTools(native, streams),
+    uevents: linuxUevents(native, streams),
   }
 }

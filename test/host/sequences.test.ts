@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type Forward, forward } from '../rpc/forward.ts'
 import { REPLAYS, type Replay } from '../sequences/all.ts'
+import { NIC } from '../sequences/network.ts'
 import { replay } from '../sequences/replay.ts'
 import type { Ending, Sequence } from '../sequences/sequence.ts'
 import { say } from '../sequences/summary.ts'
@@ -12,11 +13,13 @@ import { dialWire } from '../sequences/wires.ts'
 import { cgroupsOf, inNamespaceOf, removeEmptyCgroups } from './agent-pod.ts'
 import { type AgentProcess, startAgent } from './agent-process.ts'
 import { busyboxRoot } from './busybox-root.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from './network-namespace.ts'
 
 describe('the order in which callers call, replayed on an agent that is a process', () => {
   let folder: string
   let root: string
   let started: AgentProcess
+  let network: NetworkNamespace
   let way: Forward
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), 'sequences-'))
@@ -26,7 +29,8 @@ describe('the order in which callers call, replayed on an agent that is a proces
 
   beforeEach(async () => {
     // A network of its own: the calls name interfaces, and must not find those of the machine.
-    started = await startAgent({ withOwnNetwork: true })
+    network = await makeNetworkNamespace(`nic0 address ${NIC.mac} type veth peer name nic1`)
+    started = await startAgent({ network })
     // Nor is it to bring memory of the machine online.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
     way = await forward(join(folder, 'agent.sock'), async () => connect(started.path))
@@ -34,6 +38,7 @@ describe('the order in which callers call, replayed on an agent that is a proces
   afterEach(async () => {
     way.close()
     await started.stop()
+    await network.close()
   })
 
   /** The host's side of a shared folder. */
@@ -44,12 +49,12 @@ describe('the order in which callers call, replayed on an agent that is a proces
 
   /** What is the same whichever way it ends. */
   async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
-    const sequence = sequenceIn({ roots: () => [], swapDisk: undefined }, ending)
+    const sequence = sequenceIn({ roots: () => [], isGuest: false, swapDisk: undefined }, ending)
     const killAgent = async () => {
       process.kill(started.agentPid(), 'SIGKILL')
       await started.logged({ msg: 'listening' }, 2)
     }
-    const reports = await replay(sequence, { dial: () => dialWire(way, framing), share, killAgent })
+    const reports = await replay(sequence, { dial: () => dialWire(way, framing, sequence), share, killAgent })
     say(`${sequence.caller} over ${framing}, on a process, to its ${ending}`, reports)
     return sequence
   }

@@ -11,6 +11,7 @@ const board: Board = {
   initrd: '/i',
   commandLine: 'console=ttyS0 root=/dev/vda',
 }
+const room = { cpus: 1, memoryMib: 1024, memorySlots: 4 }
 const ALWAYS = ['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot']
 const BOOT = ['-kernel', '/k', '-initrd', '/i', '-append', 'console=ttyS0 root=/dev/vda']
 const QMP = ['-chardev', 'socket,id=qmp,fd=3', '-mon', 'qmp,mode=control']
@@ -55,6 +56,23 @@ describe('qemuArguments', () => {
       ...['-machine', 'q35,usb=off', ...TCG, ...SIZE, ...BOOT, ...QMP],
       ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=name-root,drive=name-root-file,serial=root'],
       ...[...DATA_DRIVE, '-device', 'virtio-blk-pci,addr=0x5,id=name-data,drive=name-data-file,serial=data'],
+    ])
+  })
+
+  it('leaves room for CPUs and memory', () => {
+    const vm = spec([], { room })
+    expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
+      ...ALWAYS,
+      ...[
+        '-machine',
+        'q35,usb=off,nvdimm=on',
+        ...TCG,
+        '-smp',
+        '2,maxcpus=3',
+        '-m',
+        '512M,slots=4,maxmem=1536M',
+      ],
+      ...[...BOOT, ...QMP],
     ])
   })
 
@@ -150,6 +168,16 @@ describe('qemuArguments', () => {
       ['-fw_cfg', 'name=opt/com.example/settings,file=/m'],
     ],
     [
+      'a shared folder',
+      'share',
+      { kind: 'share', slot: 6, tag: 'kataShared', backend: key },
+      { kind: 'vhost-user', socket: '/v.sock' },
+      [
+        ...['-chardev', 'socket,id=name-b,path=/v.sock'],
+        ...['-device', 'vhost-user-fs-pci,addr=0x6,id=name-share,chardev=name-b,tag=kataShared'],
+      ],
+    ],
+    [
       'a root port without I/O space',
       'port',
       { kind: 'root-port', slot: 6 },
@@ -190,6 +218,17 @@ describe('qemuArguments', () => {
     ['slot 31', spec([['d', { ...disk, slot: 31 }, file]]), 'PCI slot 31 is not from 2 to 30'],
     ['a long serial', spec([['d', { ...disk, serial: 'x'.repeat(21) }, file]]), 'is not 1 to 20 letters'],
     [
+      'a tag that would end its option',
+      spec([
+        [
+          's',
+          { kind: 'share', slot: 6, tag: 'a,b', backend: key },
+          { kind: 'vhost-user', socket: '/v.sock' },
+        ],
+      ]),
+      's: tag a,b is not 1 to 36 letters',
+    ],
+    [
       'root ports on pc',
       spec([['p', { kind: 'root-port', slot: 6 }]], { machine: 'pc' }),
       'pc has no root ports',
@@ -199,6 +238,7 @@ describe('qemuArguments', () => {
       spec([['d', { ...disk, interface: 'nvme' }, file]], { machine: 'microvm' }),
       'd: machine microvm has no PCI',
     ],
+    ['room on microvm', spec([], { machine: 'microvm', room }), 'machine microvm takes no CPU or memory'],
     ['a broken command line', spec([], { commandLine: 'a\nb' }), 'the kernel command line has a line break'],
   ])('refuses %s', (_name, vm, sentence) => {
     expect(() => qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toThrow(sentence)

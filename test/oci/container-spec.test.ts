@@ -8,6 +8,7 @@ const GUEST = {
   containerId: 'c1',
   rootfs: '/bundle/rootfs',
   namespaces: { ipc: '/ns/ipc', uts: '/ns/uts', pid: undefined, cgroup: false },
+  devices: { updates: [], added: [], pciAddresses: new Map<string, string>() },
   deviceModes: new Map([['/dev/known', 0o660]]),
   hooks: { prestart: [], poststart: [], poststop: [] },
   nofile: { Type: 'RLIMIT_NOFILE', Hard: 6n, Soft: 5n },
@@ -21,6 +22,26 @@ function converted(spec: PartialSpec) {
 describe('containerSpec', () => {
   it('puts the root into the bundle and keeps it read-only', () => {
     expect(converted({}).spec.Root).toEqual({ Path: '/bundle/rootfs', Readonly: true })
+  })
+
+  it("has the guest's devices, and their addresses in the environment", () => {
+    const { spec } = containerSpec(
+      Spec.fromPartial({
+        Process: { Env: ['PCIDEVICE_X=0000:1a:02.3'] },
+        Root: { Path: '/r' },
+        Linux: { Devices: [{ Path: '/dev/data', Type: 'b', Major: 8n, Minor: 0n }] },
+      }),
+      {
+        ...GUEST,
+        devices: {
+          updates: [{ containerPath: '/dev/data', type: 'b', major: 254, minor: 16 }],
+          added: [],
+          pciAddresses: new Map([['0000:1a:02.3', '0000:01:00.0']]),
+        },
+      },
+    )
+    expect(spec.Linux.Devices).toMatchObject([{ Path: '/dev/data', Major: 254n, Minor: 16n }])
+    expect(spec.Process.Env).toEqual(['PCIDEVICE_X=0000:01:00.0'])
   })
 
   it('drops the host name where the uts namespace is joined', () => {

@@ -1,6 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { getPriority } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { linuxSystem } from '../../src/os/system.ts'
 import { realNative } from './real-native.ts'
@@ -34,5 +36,18 @@ describe('linuxSystem', () => {
     system.setOpenFileLimit(hard)
     expect(limits()).toEqual([String(hard), String(hard)])
     expect(() => system.setOpenFileLimit(2 ** 40)).toThrow(`set the limit of open files to ${2 ** 40}: EPERM`)
+  })
+
+  it('sets the priority of all its threads', async () => {
+    const system = linuxSystem(await realNative())
+    // A thread of the pool, which begins with the first work.
+    await readFile('/proc/self/stat')
+    const priorities = () =>
+      new Set(readdirSync('/proc/self/task').map((thread) => getPriority(Number(thread))))
+    system.setNice(-5)
+    expect(priorities()).toEqual(new Set([-5]))
+    system.setNice(0)
+    expect(priorities()).toEqual(new Set([0]))
+    expect(() => system.setNice(100)).toThrow('set nice to 100: ERR_OUT_OF_RANGE')
   })
 })

@@ -1,46 +1,28 @@
-import {
-  closeSync,
-  existsSync,
-  mkdtempSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-} from 'node:fs'
+import { execFile } from 'node:child_process'
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { buildVminit } from '../../scripts/build-native.ts'
-import { messageOf } from '../../src/base/errors.ts'
+import { buildAddon } from '../../scripts/build-native.ts'
+import type { Native } from '../../src/os/native.ts'
 import type { Tools } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
 import { linuxTools } from '../../src/os/tools.ts'
 import { realNative } from './real-native.ts'
 
+let native: Native
 let tools: Tools
 let folder: string
 beforeAll(async () => {
-  tools = linuxTools(await buildVminit())
+  native = await realNative()
+  tools = linuxTools(native, linuxStreams(native))
   folder = mkdtempSync(join(tmpdir(), 'tools-'))
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
 function shell(script: string, options?: Parameters<Tools['run']>[1]) {
   return tools.run(['/bin/sh', '-c', script], options)
-}
-
-/** The loop learns of no exit meanwhile. */
-function blockUntilChildrenAreZombies(): void {
-  for (const pid of childrenOfThisProcess()) {
-    while (!readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z '));
-  }
-}
-
-function childrenOfThisProcess(): string[] {
-  const threads = readdirSync('/proc/self/task')
-  const lists = threads.map((thread) => readFileSync(`/proc/self/task/${thread}/children`, 'utf8'))
-  return lists.flatMap((list) => list.split(' ').filter((pid) => pid !== ''))
 }
 
 describe('linuxTools', () => {
@@ -54,19 +36,6 @@ describe('linuxTools', () => {
 
   it('gives 128 and the signal for a program that a signal ended', async () => {
     expect((await shell('kill -SEGV $$')).exitCode).toBe(139)
-  })
-
-  it('kills nothing when it is interrupted while the exit of the program is being told', async () => {
-    const nothing = openSync('/dev/null', 'r+')
-    const interrupt = new AbortController()
-    const stdio = [nothing, nothing, nothing] as const
-    const first = shell('exit 0', { stdio }).then(() => interrupt.abort(new Error('interrupted')))
-    const second = shell('exit 0', { stdio, signal: interrupt.signal }).catch(messageOf)
-    // Both exits are then told one after the other, with the interruption in between.
-    blockUntilChildrenAreZombies()
-    await first
-    expect(await second).toBe('interrupted')
-    closeSync(nothing)
   })
 
   it('feeds stdin, and gives an empty one otherwise', async () => {
@@ -83,12 +52,17 @@ describe('linuxTools', () => {
     expect(stdout.trim().split('\n').sort()).toEqual(['ONE=1', expect.stringMatching(/^PATH=/)])
   })
 
+  it('gives the program another name', async () => {
+    const { stdout } = await tools.run(['/bin/busybox', 'a', '-- b'], { name: 'echo' })
+    expect(stdout).toBe('a -- b\n')
+  })
+
   it('runs where it is told to', async () => {
     expect((await shell('pwd', { cwd: '/usr' })).stdout).toBe('/usr\n')
   })
 
   it('leaks neither descriptors nor limits of the agent', async () => {
-    const streams = linuxStreams(await realNative())
+    const streams = linuxStreams(native)
     const { ours, theirs } = streams.pipe('child-writes')
     const { stdout } = await shell('cat /proc/self/oom_score_adj; ulimit -n; ls -l /proc/self/fd')
     expect(stdout.split('\n').slice(0, 2)).toEqual(['0', '1024'])
@@ -97,13 +71,37 @@ describe('linuxTools', () => {
     streams.close(theirs)
   })
 
+  it('starts programs while more descriptors are open than a program may have', async () => {
+    const open = Array.from({ length: 1100 }, () => openSync('/dev/null', 'r'))
+    try {
+      expect((await shell('ulimit -n')).stdout).toBe('1024\n')
+    } finally {
+      for (const fd of open) closeSync(fd)
+    }
+  })
+
+  it('keeps limits that are lower than the defaults', async () => {
+    expect(await startedBy('ulimit -n 100; exec', 'ulimit -Sn; ulimit -Hn')).toBe('100\n100\n')
+  })
+
+  it('does not hand a priority above the ordinary on, but one below it', async () => {
+    expect(await startedBy('exec nice -n -10', 'nice')).toBe('0\n')
+    expect(await startedBy('exec nice -n 5', 'nice')).toBe('5\n')
+  })
+
+  it('gives every signal its default action, and blocks none', async () => {
+    // Node itself ignores SIGPIPE.
+    const { stdout } = await shell('grep -E "Sig(Blk|Ign)" /proc/self/status')
+    expect(stdout.match(/[0-9a-f]{16}/g)).toEqual(['0000000000000000', '0000000000000000'])
+  })
+
   it('keeps the beginning of an output that is too long', async () => {
     const { stdout, stderr } = await shell('printf 0123456789; printf abc >&2', { maxOutputBytes: 4 })
     expect([stdout, stderr]).toEqual(['0123\n[6 more bytes dropped]', 'abc'])
   })
 
   it('hands descriptors over, which stay open here', async () => {
-    const streams = linuxStreams(await realNative())
+    const streams = linuxStreams(native)
     const { ours, theirs } = streams.pipe('child-writes')
     const result = await shell('echo to the pipe; echo captured >&2', {
       stdio: [undefined, theirs, undefined],
@@ -144,16 +142,26 @@ describe('linuxTools', () => {
   })
 
   it('names a program that cannot be started', async () => {
-    const run = tools.run(['/no/such/program'])
-    await expect(run).rejects.toThrow('start /no/such/program: cannot run /no/such/program: No such file')
-    const broken = linuxTools('/no/such/vminit').run(['/bin/true'])
-    await expect(broken).rejects.toMatchObject({ message: 'start /bin/true: ENOENT', errno: 'ENOENT' })
+    const missing = { message: 'start /no/such/program: ENOENT', errno: 'ENOENT' }
+    await expect(tools.run(['/no/such/program'])).rejects.toMatchObject(missing)
+    await expect(tools.run(['/etc/passwd'])).rejects.toMatchObject({ errno: 'EACCES' })
   })
 
   it('passes on what a program says that exits as if it were not there', async () => {
     expect((await shell('echo oops >&2; exit 127')).stderr).toBe('oops\n')
   })
 })
+
+/** What a script writes that is started by a process of its own, which `prefix` of a shell command prepares. */
+async function startedBy(prefix: string, script: string): Promise<string> {
+  const program = `
+    const holder = { exports: {} }
+    process.dlopen(holder, process.argv[1])
+    const { spawn, duplicate } = holder.exports
+    spawn('/bin/sh', ['sh', '-c', process.argv[2]], [], '/', -1, duplicate(1), duplicate(2))`
+  const argv = ['-c', `${prefix} "$0" -e "$@"`, process.execPath, program, await buildAddon(), script]
+  return (await promisify(execFile)('/bin/sh', argv)).stdout
+}
 
 /** Whether the process of a file's pid lives; a zombie does not. */
 function isAlive(pidFile: string): boolean {

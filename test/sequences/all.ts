@@ -1,17 +1,21 @@
+import { agentCtl } from './agent-ctl.ts'
 import { goRuntime } from './go-runtime.ts'
 import { runtimeRs } from './runtime-rs.ts'
 import type { Ending, Sequence, Surroundings } from './sequence.ts'
-import { FRAMINGS } from './wires.ts'
-
-type SequenceIn = (surroundings: Surroundings, ending: Ending) => Sequence
-
-const SEQUENCES: readonly { readonly caller: string; readonly sequenceIn: SequenceIn }[] = [
-  { caller: 'the Go runtime', sequenceIn: goRuntime },
-  { caller: 'runtime-rs', sequenceIn: runtimeRs },
-]
+import type { Framing } from './wires.ts'
 
 /** A sequence over one framing. */
-export type Replay = (typeof REPLAYS)[number]
+export interface Replay {
+  readonly caller: string
+  readonly framing: Framing
+  readonly sequenceIn: (surroundings: Surroundings, ending: Ending) => Sequence
+}
 
-/** Every sequence over every framing. */
-export const REPLAYS = SEQUENCES.flatMap((sequence) => FRAMINGS.map((framing) => ({ ...sequence, framing })))
+/** The shims' sequences over either framing, agent-ctl's over its own. */
+export const REPLAYS: readonly Replay[] = [
+  { caller: 'the Go runtime', framing: 'ttrpc', sequenceIn: goRuntime },
+  { caller: 'the Go runtime', framing: 'grpc', sequenceIn: goRuntime },
+  { caller: 'runtime-rs', framing: 'ttrpc', sequenceIn: runtimeRs },
+  { caller: 'runtime-rs', framing: 'grpc', sequenceIn: runtimeRs },
+  { caller: 'agent-ctl', framing: 'ttrpc', sequenceIn: agentCtl },
+]

@@ -48,6 +48,7 @@ export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence 
     caller: 'the Go runtime',
     metadata: { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' },
     timeoutMs: 60_000,
+    hasHealthConnection: false,
     containers: [PAUSE, APP, SIDECAR].map(({ key }) => key.containerId),
     sharedCgroups: [`${POD_SLICE}/cri-containerd`],
     steps: [

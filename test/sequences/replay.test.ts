@@ -46,7 +46,15 @@ function encoderOf(method: string): { encode(message: object): { finish(): Uint8
 }
 
 function sequenceOf(...steps: readonly Step[]): Sequence {
-  return { caller: 'a caller', metadata: {}, timeoutMs: 1000, containers: [], sharedCgroups: [], steps }
+  return {
+    caller: 'a caller',
+    metadata: {},
+    timeoutMs: 1000,
+    hasHealthConnection: false,
+    containers: [],
+    sharedCgroups: [],
+    steps,
+  }
 }
 
 const from = 'X.1'
@@ -189,7 +197,8 @@ describe('the recorded sequences', () => {
   it.each(REPLAYS)(
     'of $caller name a section of the specification for each step ($framing)',
     ({ sequenceIn }) => {
-      for (const step of sequenceIn({ roots: () => [], swapDisk: undefined }, 'dead agent').steps)
+      for (const step of sequenceIn({ roots: () => [], isGuest: false, swapDisk: undefined }, 'dead agent')
+        .steps)
         expect(step.from).toMatch(/^[A-M]\b/)
     },
   )

@@ -35,6 +35,7 @@ export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence 
     caller: 'runtime-rs',
     metadata: {},
     timeoutMs: 30_000,
+    hasHealthConnection: false,
     containers: [PAUSE, APP, SIDECAR].map(({ key }) => key.containerId),
     sharedCgroups: [],
     steps: [

@@ -12,7 +12,9 @@ export interface Sequence {
   /** Sent with every call. */
   readonly metadata: Readonly<Record<string, string>>
   /** The limit of a call that names none, in milliseconds. */
-  readonly timeoutMs: number
+  readonly timeoutMs: number | 'none'
+  /** `grpc.Health` is called on another connection than `grpc.AgentService`. */
+  readonly hasHealthConnection: boolean
   /** All containers' ids. */
   readonly containers: readonly string[]
   /** Folders of cgroups that containers are put into together, and that outlive them. */
@@ -27,6 +29,8 @@ export interface Surroundings {
    * storages that bring a root file system at each of the paths.
    */
   readonly roots: 'shared folder' | ((paths: readonly string[]) => readonly Storage[])
+  /** False for a machine that others use as well. */
+  readonly isGuest: boolean
   /** PCI path of a disk to swap on, if there is one. */
   readonly swapDisk: readonly number[] | undefined
 }

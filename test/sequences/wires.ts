@@ -7,23 +7,31 @@ import { type TtrpcClient, ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
 import type { Forward } from '../rpc/forward.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
 import type { Wire } from './replay.ts'
+import type { Sequence } from './sequence.ts'
 
 /** The two framings of the API. */
 export const FRAMINGS = ['ttrpc', 'grpc'] as const
 export type Framing = (typeof FRAMINGS)[number]
 
 /** Dials the agent behind a forward. A forward can break a connection of either framing, and tell its end. */
-export async function dialWire(forward: Forward, framing: Framing): Promise<Wire> {
-  const connection = await connectionsOf[framing](forward.path)
+export async function dialWire(
+  forward: Forward,
+  framing: Framing,
+  { hasHealthConnection }: Pick<Sequence, 'hasHealthConnection'>,
+): Promise<Wire> {
+  const dial = () => connectionsOf[framing](forward.path)
+  const connection = await dial()
+  const forHealth = hasHealthConnection ? await dial() : connection
   return {
     clients: {
       agent: clientFor(AgentServiceDefinition, connection),
-      health: clientFor(HealthDefinition, connection),
+      health: clientFor(HealthDefinition, forHealth),
     },
     ended: forward.ended,
     close: () => {
       forward.drop()
       connection.close()
+      forHealth.close()
     },
   }
 }

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { container, RemoteProcess } from '../host/container-requests.ts'
-import { BOMB_LINUX, explosion, FORK_BOMB } from '../host/fork-bomb.ts'
+import { BOMB_LINUX, BOMB_OWNER, explosion, FORK_BOMB } from '../host/fork-bomb.ts'
 import { cannotBoot, type TestGuest } from './boot-guest.ts'
 import { expectAddedProcessesIn } from './divided-cgroup.ts'
 import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
@@ -86,7 +86,10 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
   })
 
   it('is emptied of a fork bomb by one kill, and by a removal', async () => {
-    const { OCI, ...request } = container('bomb', ROOT, FORK_BOMB)
+    const shared = { sandboxPidns: true }
+    await pod.agent.createContainer(container('owner', ROOT, BOMB_OWNER, shared))
+    await pod.agent.startContainer({ containerId: 'owner' })
+    const { OCI, ...request } = container('bomb', ROOT, FORK_BOMB, shared)
     for (const isKilled of [true, false]) {
       const Linux = { ...OCI?.Linux, ...BOMB_LINUX }
       await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
@@ -98,6 +101,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
       expect(await status).toBe(128 + SIGKILL)
       if (isKilled) await pod.remove('bomb')
     }
+    await pod.remove('owner')
     const zombies = 'grep -l "^State:.Z" /guest/proc/[0-9]*/status 2>/dev/null || true'
     expect(await pod.output('zombies', zombies, { mounts: [GUEST_PROC] })).toBe('')
   })

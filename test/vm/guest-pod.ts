@@ -19,6 +19,8 @@ export interface ContainerOptions {
   readonly hooks?: DeepPartial<Spec>['Hooks']
   readonly terminal?: boolean
   readonly ports?: Ports
+  /** In place of the few that a process has. */
+  readonly capabilities?: readonly string[]
 }
 
 /** The guest's own /proc, for a container that looks at the guest or does it harm. */
@@ -117,5 +119,9 @@ function requestOf(id: string, args: readonly string[], options: ContainerOption
     ports: options.ports ?? {},
   })
   const mounts = [...(OCI?.Mounts ?? []), ...(options.mounts ?? [])]
-  return { ...request, OCI: { ...OCI, Mounts: mounts, ...(options.hooks ? { Hooks: options.hooks } : {}) } }
+  const capabilities = options.capabilities && [...options.capabilities]
+  const sets = capabilities && { Bounding: capabilities, Effective: capabilities, Permitted: capabilities }
+  const process = { ...OCI?.Process, ...(sets && { Capabilities: sets }) }
+  const hooks = options.hooks && { Hooks: options.hooks }
+  return { ...request, OCI: { ...OCI, Process: process, Mounts: mounts, ...hooks } }
 }

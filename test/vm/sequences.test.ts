@@ -11,6 +11,7 @@ import { specKey } from '../../src/microvm/spec-key.ts'
 import { container } from '../host/container-requests.ts'
 import type { Forward } from '../rpc/forward.ts'
 import { REPLAYS, type Replay } from '../sequences/all.ts'
+import { NIC } from '../sequences/network.ts'
 import { replay } from '../sequences/replay.ts'
 import type { Ending } from '../sequences/sequence.ts'
 import { say } from '../sequences/summary.ts'
@@ -26,8 +27,8 @@ interface Machine {
   restarts: number
 }
 
-/** The first that is free. */
-const SWAP_SLOT = 6
+/** The first that are free. */
+const SLOTS = { swap: 6, nic: 7 } as const
 
 const folder = makeTemporaryFolder(tmpdir())
 afterAll(() => removeTemporaryFolder(folder))
@@ -47,7 +48,7 @@ describe.skipIf(cannotBoot() !== undefined).each([
     afterAll(stop)
 
     async function boot(): Promise<Machine> {
-      const guest = await bootTestGuest({ append, extra: await swapDisk() })
+      const guest = await bootTestGuest({ append, extra: await devices() })
       return { guest, way: await forwardTo(guest), restarts: 0 }
     }
 
@@ -66,9 +67,9 @@ describe.skipIf(cannotBoot() !== undefined).each([
         root = paths[0] ?? ''
         return paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
       }
-      const sequence = sequenceIn({ roots, swapDisk: [SWAP_SLOT] }, ending)
+      const sequence = sequenceIn({ roots, isGuest: true, swapDisk: [SLOTS.swap] }, ending)
       const reports = await replay(sequence, {
-        dial: () => dialWire(way, framing),
+        dial: () => dialWire(way, framing, sequence),
         // The disk that stands in is there since CreateSandbox.
         share: async () => {},
         killAgent: () => killAgent(on, root),
@@ -95,16 +96,23 @@ describe.skipIf(cannotBoot() !== undefined).each([
   },
 )
 
-/** A disk that is prepared for swapping. */
-async function swapDisk(): Promise<NonNullable<GuestParts['extra']>> {
+/** What the calls are about: a disk that is prepared for swapping, and a network interface. */
+async function devices(): Promise<NonNullable<GuestParts['extra']>> {
   const path = join(folder, 'swap')
   writeFileSync(path, '')
   truncateSync(path, 16 * 2 ** 20)
   await tool('mkswap', [path], { debianPackage: 'util-linux' })
-  const [key, backend] = [specKey('swap'), specKey('swap-file')]
+  const [swap, swapFile] = [specKey('swap'), specKey('swap-file')]
+  const [nic, network] = [specKey('nic'), specKey('network')]
   return {
-    devices: { [key]: { kind: 'disk', slot: SWAP_SLOT, serial: 'swap', backend } },
-    backends: { [backend]: { kind: 'file', path, access: 'scratch' } },
+    devices: {
+      [swap]: { kind: 'disk', slot: SLOTS.swap, serial: 'swap', backend: swapFile },
+      [nic]: { kind: 'nic', slot: SLOTS.nic, mac: NIC.mac, backend: network },
+    },
+    backends: {
+      [swapFile]: { kind: 'file', path, access: 'scratch' },
+      [network]: { kind: 'user-network', forwards: [] },
+    },
   }
 }
 

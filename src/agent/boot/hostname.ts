@@ -4,19 +4,10 @@ import type { BootContext, StepOutcome } from './step.ts'
 
 const DEFAULT_HOSTNAME = 'localhost'
 
-/** One label of a host name (RFC 1123): letters, digits and inner hyphens, at most 63. */
-const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
-
-/**
- * Names the guest as the host does (`given`), or else as /etc/hostname says (spec A.8). A guest without its name still
- * works: failures are logged.
- */
+/** Names the guest: `given`, or else as /etc/hostname says (spec A.8). It still works without: failures are logged. */
 export async function setHostname({ os, log }: BootContext, given: string | undefined): Promise<StepOutcome> {
-  if (given !== undefined && given !== '' && !LABEL.test(given)) {
-    log.warn('the name in the VM metadata is no host name', { name: given })
-  }
   try {
-    const wanted = given !== undefined && LABEL.test(given) ? given : await wantedHostname(os.files)
+    const wanted = given ?? (await wantedHostname(os.files))
     const current = (await os.files.readText('/proc/sys/kernel/hostname')).trim()
     if (current === wanted) return 'already'
     os.system.setHostname(wanted)

@@ -5,16 +5,21 @@ import { setHostname } from './hostname.ts'
 import { FIRMWARE_ROOT } from './modules.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
+/** One label of a host name (RFC 1123): letters, digits and inner hyphens, at most 63. */
+const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
+
 /**
  * Gives the guest its name, and its addresses if the host put any into the firmware (docs/vm-metadata.md). A guest without
  * them can still be reached, so whatever goes wrong is a warning.
  */
 export async function takeIdentity(context: BootContext): Promise<StepOutcome> {
-  const metadata = await readMetadata(context)
-  return outcomeOf([
-    await setHostname(context, metadata?.metadata.name),
-    await applyNetwork(context, metadata),
-  ])
+  const found = await readMetadata(context)
+  const name = hostNameIn(found, context)
+  const named = await setHostname(context, name)
+  if (name !== undefined) {
+    context.networkRecord.note('metadata', [{ kind: 'hostname', subject: 'hostname', value: name }])
+  }
+  return outcomeOf([named, found === undefined ? 'already' : await applyNetwork(context, found)])
 }
 
 async function readMetadata({ config, log, os }: BootContext): Promise<FoundMetadata | undefined> {
@@ -27,18 +32,27 @@ async function readMetadata({ config, log, os }: BootContext): Promise<FoundMeta
   }
 }
 
+function hostNameIn(found: FoundMetadata | undefined, { log }: BootContext): string | undefined {
+  const name = found?.metadata.name ?? ''
+  if (LABEL.test(name)) return name
+  if (name !== '') log.warn('the name in the VM metadata is no host name', { name })
+  return undefined
+}
+
 async function applyNetwork(
-  { config, log, os }: BootContext,
-  metadata: FoundMetadata | undefined,
+  { config, log, networkRecord: record, os }: BootContext,
+  found: FoundMetadata,
 ): Promise<StepOutcome> {
-  if (metadata === undefined) return 'already'
   const { clock, files, network, uevents } = os
   const settings = { interface: config.metadataInterface, timeoutMs: config.hotplugTimeoutMs }
   try {
-    const changed = await configureNetwork({ clock, files, network, uevents, log, ...settings }, metadata)
+    const changed = await configureNetwork(
+      { clock, files, network, uevents, log, record, ...settings },
+      found,
+    )
     return changed ? 'done' : 'already'
   } catch (error) {
-    log.warn('VM metadata not applied to the network', { item: metadata.item, error: messageOf(error) })
+    log.warn('VM metadata not applied to the network', { item: found.item, error: messageOf(error) })
     return 'already'
   }
 }

@@ -1,4 +1,5 @@
 import type { Logger } from '../../base/log.ts'
+import type { NetworkRecord } from '../../handlers/network/network-record.ts'
 import type { Os } from '../../os/os.ts'
 import type { AgentConfig } from '../config/settings.ts'
 
@@ -7,6 +8,8 @@ export interface BootContext {
   readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools' | 'uevents'>
   readonly config: AgentConfig
   readonly log: Logger
+  /** What was set in the guest's network, and by whom. */
+  readonly networkRecord: NetworkRecord
   /** The environment of this process; a step may set a variable. */
   readonly environment: Record<string, string | undefined>
 }

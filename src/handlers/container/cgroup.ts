@@ -17,6 +17,8 @@ const LOOK_MS = 10
 
 /** A container's cgroup: the only sure list of its processes, however they forked and whatever namespaces they have. */
 export interface Cgroup {
+  /** Whether no process is in it or below it; also when it does not exist. */
+  isEmpty(): Promise<boolean>
   /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
   killAll(): Promise<void>
   /** What it counts; zeros for what it does not, or when it is gone. Never throws. */
@@ -46,6 +48,10 @@ export async function usesCgroupV2(os: Os): Promise<boolean> {
 export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgroup {
   const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`
   return {
+    isEmpty: async () => {
+      const folder = inHierarchy(isV2 ? '' : '/freezer')
+      return (await os.files.stat(folder)) === undefined || (await pidsBelow(os, folder)).length === 0
+    },
     killAll: async () => {
       try {
         await (isV2 ? killV2(os, inHierarchy(''), log) : killV1(os, inHierarchy('/freezer'), log))

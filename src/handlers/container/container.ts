@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Hook } from '../../gen/oci.ts'
+import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Cgroup } from './cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
@@ -14,6 +15,8 @@ export interface ContainerParts {
   readonly poststart: readonly Hook[]
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
+  /** Where the host's PCI devices of the container are in the guest. */
+  readonly pciAddresses: PciAddresses
   /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */
   readonly release: () => Promise<void>
 }

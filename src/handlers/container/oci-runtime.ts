@@ -83,7 +83,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     exec: ({ containerId, process, streams, cgroup }, signal) => {
       const args = async (folder: string) => {
         const file = `${folder}/process.json`
-        await os.files.write(file, printJson(processConfig(process)), { mode: 0o600 })
+        await os.scratch.write(file, printJson(processConfig(process)), { mode: 0o600 })
         return ['--detach', '--process', file, ...(cgroup === '' ? [] : ['--cgroup', cgroup])]
       }
       const program = process.Args[0] ?? ''
@@ -107,11 +107,8 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   }
 }
 
-/** What a shell, and `vminit tool` too, exits with instead of running a program. */
-const NEVER_RAN: ReadonlyMap<number, string> = new Map([
-  [126, 'cannot be executed'],
-  [127, 'is missing, or a library of it'],
-])
+/** What the dynamic linker exits with instead of running a program that lacks a library. */
+const NEVER_RAN = 127
 
 interface Launch {
   readonly verb: 'create' | 'exec'
@@ -152,7 +149,7 @@ class RuntimeCalls {
   ): Promise<void> {
     await this.#inFolder(async (folder) => {
       const file = `${folder}/input.json`
-      await this.#os.files.write(file, input.text, { mode: 0o600 })
+      await this.#os.scratch.write(file, input.text, { mode: 0o600 })
       await this.#execute(folder, [verb, input.option, file, input.id], {})
     })
   }
@@ -205,10 +202,11 @@ class RuntimeCalls {
     const general = ['--root', `${root}/state`, '--log', log, '--log-format', 'json', ...cgroups]
     const result: ToolResult = await this.#os.tools.run([binary, ...general, ...args], options)
     if (result.exitCode === 0) return
-    const text = await this.#os.files.readText(log).catch(() => undefined)
+    const text = await this.#os.scratch.readText(log).catch(() => undefined)
     // A runtime makes its log before all else. Where the container has stderr, only the status tells that none ran.
-    const neverRan = text === undefined ? NEVER_RAN.get(result.exitCode) : undefined
-    if (neverRan !== undefined) throw new AgentError('INTERNAL', `the OCI runtime ${binary} ${neverRan}`)
+    if (text === undefined && result.exitCode === NEVER_RAN) {
+      throw new AgentError('INTERNAL', `the OCI runtime ${binary} lacks a library`)
+    }
     throw runtimeError({
       what: `${kind} ${args[0] ?? ''}`,
       result,
@@ -219,18 +217,18 @@ class RuntimeCalls {
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
     const folder = `${this.#options.root}/calls/${this.#count++}`
-    await this.#os.files.removeTree(folder)
-    await this.#os.files.makeDirectories(folder, 0o700)
+    await this.#os.scratch.removeTree(folder)
+    await this.#os.scratch.makeDirectories(folder, 0o700)
     try {
       return await work(folder)
     } finally {
       // The call has had its effect: a folder that stays must not make it look failed.
-      await this.#os.files.removeTree(folder).catch(() => {})
+      await this.#os.scratch.removeTree(folder).catch(() => {})
     }
   }
 
   async #pidIn(file: string): Promise<number> {
-    const text = await this.#os.files.readText(file)
+    const text = await this.#os.scratch.readText(file)
     const pid = Number(text.trim())
     if (Number.isSafeInteger(pid) && pid > 0) return pid
     throw new AgentError('INTERNAL', `${file}: not a pid: '${text}'`)

@@ -17,13 +17,15 @@ export interface DetailsDependencies {
   readonly version: string
   /** Names of the storage drivers that there are. */
   readonly storageHandlers: readonly string[]
+  /** Types of devices that there are handlers for. */
+  readonly deviceHandlers: readonly string[]
 }
 
 /** The call GetGuestDetails (spec C.29); what cannot change while the agent runs is found out once. */
 export function guestDetails(
   dependencies: DetailsDependencies,
 ): (request: GuestDetailsRequest, signal: AbortSignal) => Promise<GuestDetailsResponse> {
-  const { os, initMode, version, storageHandlers } = dependencies
+  const { os, initMode, version, storageHandlers, deviceHandlers } = dependencies
   let seccomp: Promise<boolean> | undefined
 
   return async (request, signal) => {
@@ -36,7 +38,7 @@ export function guestDetails(
       agentDetails: {
         version,
         initDaemon: initMode,
-        deviceHandlers: [],
+        deviceHandlers: deviceHandlers.toSorted(),
         storageHandlers: storageHandlers.toSorted(),
         supportsSeccomp,
         extraFeatures: [],

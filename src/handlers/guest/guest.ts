@@ -1,17 +1,23 @@
 import type {
   AddSwapPathRequest,
   AddSwapRequest,
+  GetMetricsRequest,
   GuestDetailsRequest,
   GuestDetailsResponse,
   MemHotplugByProbeRequest,
+  Metrics,
+  ReseedRandomDevRequest,
   ResizeVolumeRequest,
+  SetGuestDateTimeRequest,
   VolumeStatsRequest,
 } from '../../gen/agent.ts'
 import type { VolumeStatsResponse } from '../../gen/csi.ts'
 import type { Os } from '../../os/os.ts'
 import { type DetailsDependencies, guestDetails } from './details.ts'
 import { probeMemory } from './memory-blocks.ts'
+import { createMetrics } from './metrics/metrics.ts'
 import { resizeVolume } from './resize-volume.ts'
+import { reseedRandom, setGuestDateTime } from './seed-and-clock.ts'
 import { addSwap, addSwapPath } from './swap.ts'
 import { volumeStats } from './volume-stats.ts'
 
@@ -28,6 +34,12 @@ export interface GuestHandlers {
   details(request: GuestDetailsRequest, signal: AbortSignal): Promise<GuestDetailsResponse>
   /** MemHotplugByProbe (spec C.30): see {@link probeMemory}. */
   memHotplugByProbe(request: MemHotplugByProbeRequest, signal: AbortSignal): Promise<void>
+  /** SetGuestDateTime (spec C.31): see {@link setGuestDateTime}. */
+  setDateTime(request: SetGuestDateTimeRequest, signal: AbortSignal): Promise<void>
+  /** ReseedRandomDev (spec C.28): see {@link reseedRandom}. */
+  reseedRandom(request: ReseedRandomDevRequest, signal: AbortSignal): Promise<void>
+  /** GetMetrics (spec C.24): see {@link createMetrics}. */
+  metrics(request: GetMetricsRequest, signal: AbortSignal): Promise<Metrics>
   /** AddSwap (spec C.34): see {@link addSwap}. */
   addSwap(request: AddSwapRequest, signal: AbortSignal): Promise<void>
   /** AddSwapPath (spec C.34): see {@link addSwapPath}. */
@@ -41,10 +53,14 @@ export interface GuestHandlers {
 /** Builds the calls. */
 export function createGuestHandlers(dependencies: GuestDependencies): GuestHandlers {
   const { os } = dependencies
+  const metrics = createMetrics(dependencies)
   const waiting = { ...os, timeoutMs: dependencies.hotplugTimeoutMs }
   return {
     details: guestDetails(dependencies),
     memHotplugByProbe: ({ memHotplugProbeAddr }) => probeMemory(os.files, memHotplugProbeAddr),
+    setDateTime: async ({ Sec, Usec }) => setGuestDateTime(os.system, Sec, Usec),
+    reseedRandom: ({ data }) => reseedRandom(os.system, data),
+    metrics: async (_request, signal) => ({ metrics: await metrics(signal) }),
     addSwap: ({ PCIPath }, signal) => addSwap(waiting, PCIPath, signal),
     addSwapPath: ({ path }) => addSwapPath(waiting, path),
     volumeStats: ({ volumeGuestPath }, signal) => volumeStats(os.volumes, volumeGuestPath, signal),

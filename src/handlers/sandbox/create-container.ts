@@ -1,9 +1,11 @@
+import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import { cgroupsPath } from '../../oci/cgroups-path.ts'
 import { checkSpec } from '../../oci/check-spec.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
+import type { DeviceChoices } from '../../oci/guest-devices.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -18,7 +20,7 @@ import { setGuestSysctls } from './guest-sysctls.ts'
 import { connectStdio, launch } from './launch.ts'
 import { pinPidNamespace } from './namespaces.ts'
 import type { Sandbox } from './sandbox-slot.ts'
-import { noDeviceHandlers } from './unsupported.ts'
+import { refuseSharedMounts } from './unsupported.ts'
 
 /** One creation under way. */
 interface Creation {
@@ -73,11 +75,12 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const hasTerminal = process.Terminal
   const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
   const isV2 = await usesCgroupV2(os)
-  const devices = context.devices ?? noDeviceHandlers()
+  refuseSharedMounts(request.sharedMounts)
   await makeBundle(os, bundle, held)
-  await devices.attach(request.devices, request.containerId, signal)
+  const devices = await context.devices.find(request.devices, signal)
+  undo.add('devices', devices.giveBack)
   await attachStorages(creation)
-  const { spec, guestSysctls, poststart } = await specFor(creation, isV2)
+  const { spec, guestSysctls, poststart } = await specFor(creation, devices, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
   if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
@@ -88,9 +91,9 @@ async function build(creation: Creation): Promise<ContainerParts> {
   if (sandbox.pidNamespace.begin(request.containerId)) {
     await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, undo: held })
   }
-  await devices.shareMounts(request.sharedMounts, request.containerId, signal)
   const processes = new ProcessTable(request.containerId, init)
-  return { init, spec: stored, poststart, processes, cgroup, release: () => held.run() }
+  const { pciAddresses } = devices
+  return { init, spec: stored, poststart, processes, cgroup, pciAddresses, release: () => held.run() }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
@@ -98,7 +101,7 @@ async function attachStorages({ context, request, signal, held }: Creation): Pro
   held.add('storages', () => context.storage.release(attached))
 }
 
-async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec> {
+async function specFor(creation: Creation, devices: DeviceChoices, isV2: boolean): Promise<ContainerSpec> {
   const { context, request, signal, sandbox, bundle } = creation
   const pid = request.sandboxPidns
     ? await sandbox.pidNamespace.joinedBy(request.containerId, signal)
@@ -107,6 +110,7 @@ async function specFor(creation: Creation, isV2: boolean): Promise<ContainerSpec
     containerId: request.containerId,
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
+    devices,
     deviceModes: await deviceModes(context, request.OCI),
     hooks: sandbox.guestHooks,
     nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
@@ -133,6 +137,10 @@ async function createInRuntime(
   const { runtime } = context
   const id = request.containerId
   const program = request.OCI?.Process?.Args[0] ?? ''
+  // From here on everything in it is taken for the container's, and killed with it.
+  if (!(await cgroup.isEmpty())) {
+    throw new AgentError('INVALID_ARGUMENT', `Linux.CgroupsPath: others are in the cgroup of container ${id}`)
+  }
   // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   undo.add('runtime', async () => {
     await cgroup.killAll()

@@ -1,7 +1,7 @@
 import type { Logger } from '../../base/log.ts'
-import type { Device, SharedMount } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import type { HostStreams } from '../container/host-streams.ts'
+import type { DeviceHandlers } from '../device/devices.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 
 /** Everything the sandbox and its containers are built from. */
@@ -14,8 +14,7 @@ export interface SandboxDependencies {
   readonly hostStreams: HostStreams
   /** Called once DestroySandbox has torn everything down, before its answer is sent. Must not throw. */
   readonly onDestroyed: () => void
-  /** Left out, a request that names devices or shared mounts is answered UNIMPLEMENTED. */
-  readonly devices?: DeviceHandlers
+  readonly devices: DeviceHandlers
 }
 
 /** The settings of the sandbox; all paths are absolute. */
@@ -38,12 +37,4 @@ export interface RuntimeChoice {
   readonly kind: 'runc' | 'crun'
   /** Absolute path of the program. */
   readonly binary: string
-}
-
-/** What the sandbox asks of the device handlers; they refuse what they do not know. */
-export interface DeviceHandlers {
-  /** Waits for the devices. Throws UNIMPLEMENTED for a kind there is no handler for. */
-  attach(devices: readonly Device[], containerId: string, signal: AbortSignal): Promise<void>
-  /** Clones mounts of other containers into a new one. */
-  shareMounts(mounts: readonly SharedMount[], containerId: string, signal: AbortSignal): Promise<void>
 }

@@ -5,6 +5,7 @@ import type { ExecProcessRequest } from '../../gen/agent.ts'
 import type { Process } from '../../gen/oci.ts'
 import { checkProcess } from '../../oci/check-process.ts'
 import { execProcess as inheriting } from '../../oci/exec-process.ts'
+import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/os.ts'
 import type { ContainerParts } from '../container/container.ts'
 import type { ContainerProcess } from '../container/process.ts'
@@ -29,7 +30,9 @@ export async function execProcess(
   }
   checkProcess(request.process)
   const parts = await livingContainer(context, request.containerId, signal)
-  const process = inheriting(request.process, parts.spec.current.Process)
+  const { Env } = request.process
+  const environment = withGuestPciAddresses(Env, parts.pciAddresses)
+  const process = inheriting({ ...request.process, Env: environment }, parts.spec.current.Process)
   const reservation = parts.processes.reserve(request.execId)
   const undo = new UndoList(context.log)
   undo.add('reservation', () => reservation.abandon())

@@ -1,16 +1,9 @@
 import { AgentError } from '../../base/errors.ts'
-import type { DeviceHandlers } from './dependencies.ts'
+import type { SharedMount } from '../../gen/agent.ts'
 
-/** The device handlers of an agent without any. */
-export function noDeviceHandlers(): DeviceHandlers {
-  return {
-    attach: async (devices) => {
-      const types = devices.map(({ type }) => type).join(', ')
-      if (types !== '') throw new AgentError('UNIMPLEMENTED', `no device handler for: ${types}`)
-    },
-    shareMounts: async (mounts) => {
-      const names = mounts.map(({ name }) => name).join(', ')
-      if (names !== '') throw new AgentError('UNIMPLEMENTED', `shared mounts are not supported: ${names}`)
-    },
-  }
+/** Throws UNIMPLEMENTED when a request wants mounts of other containers. */
+export function refuseSharedMounts(mounts: readonly SharedMount[]): void {
+  if (mounts.length === 0) return
+  const names = mounts.map(({ name }) => name).join(', ')
+  throw new AgentError('UNIMPLEMENTED', `shared mounts are not supported: ${names}`)
 }

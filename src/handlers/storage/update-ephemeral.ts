@@ -3,7 +3,7 @@ import type { Storage } from '../../gen/agent.ts'
 import { checkText } from './check-text.ts'
 import type { StorageDependencies } from './driver.ts'
 import { withoutFsGid } from './fs-gid.ts'
-import { checkMountPoint } from './mount-point.ts'
+import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { mountStorage } from './mount-storage.ts'
 
 /**
@@ -24,11 +24,12 @@ export async function updateEphemeral(
 }
 
 async function updateOne(
-  storage: Storage,
+  given: Storage,
   dependencies: StorageDependencies,
   signal: AbortSignal,
 ): Promise<void> {
   const { files } = dependencies.os
+  const storage = { ...given, mountPoint: withoutFinalSlash(given.mountPoint) }
   checkText(storage)
   await checkMountPoint(files, storage.mountPoint, dependencies.allowedRoots)
   if (storage.options.length === 0) return files.makeDirectories(storage.mountPoint, 0o755)

@@ -13,12 +13,22 @@ export interface QmpCommands {
   /** Opens what a disk will read from. */
   'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
   'blockdev-del': { args: { readonly 'node-name': string }; result: Record<never, never> }
+  /** Makes a disk larger, and the file below it; `size` is in bytes. */
+  block_resize: {
+    args: { readonly 'node-name': string; readonly size: number }
+    result: Record<never, never>
+  }
   netdev_add: { args: NetdevOptions; result: Record<never, never> }
   netdev_del: { args: { readonly id: string }; result: Record<never, never> }
   /** Plugs a device in; `bus` is a root port of machine q35. Other properties are the driver's own. */
   device_add: { args: DeviceOptions; result: Record<never, never> }
   /** Asks the guest to give a device back; DEVICE_DELETED tells when it did. */
   device_del: { args: { readonly id: string }; result: Record<never, never> }
+  /** Every CPU that the machine has or has room for. */
+  'query-hotpluggable-cpus': { args: Record<never, never>; result: readonly HotpluggableCpu[] }
+  /** Makes a backend of a device. */
+  'object-add': { args: MemoryBackendOptions; result: Record<never, never> }
+  'object-del': { args: { readonly id: string }; result: Record<never, never> }
 }
 
 export type QmpCommandName = keyof QmpCommands
@@ -31,10 +41,13 @@ export interface BlockdevOptions {
   readonly file: { readonly driver: 'file' | 'host_device'; readonly filename: string }
 }
 
-/** QEMU's user network. */
+/** An existing tap interface, which no script is to change. */
 export interface NetdevOptions {
-  readonly type: 'user'
+  readonly type: 'tap'
   readonly id: string
+  readonly ifname: string
+  readonly script: 'no'
+  readonly downscript: 'no'
 }
 
 export interface DeviceOptions {
@@ -42,4 +55,20 @@ export interface DeviceOptions {
   readonly id: string
   readonly bus?: string
   readonly [property: string]: string | number | boolean | undefined
+}
+
+/** A CPU by its place; one that is there has a `qom-path`. */
+export interface HotpluggableCpu {
+  /** The driver for `device_add`. */
+  readonly type: string
+  readonly props: Readonly<Record<string, number>>
+  readonly 'qom-path'?: string
+}
+
+/** Memory of this host for the guest; shared, so that a vhost-user daemon sees it too. */
+export interface MemoryBackendOptions {
+  readonly 'qom-type': 'memory-backend-memfd'
+  readonly id: string
+  readonly size: number
+  readonly share: true
 }

@@ -1,4 +1,4 @@
-import type { DiskDevice, FileBackend } from '../spec.ts'
+import type { DiskDevice, FileBackend, NicDevice, TapBackend } from '../spec.ts'
 import { qemuId, type SpecKey } from '../spec-key.ts'
 import type { QmpClient } from './client.ts'
 
@@ -24,20 +24,54 @@ export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSigna
     },
     signal,
   )
-  const place =
-    disk.rootPort === undefined
-      ? { addr: `0x${disk.device.slot.toString(16)}` }
-      : { bus: qemuId(disk.rootPort), addr: '0x0' }
+  const { serial } = disk.device
   try {
     await qmp.execute(
       'device_add',
-      { driver: 'virtio-blk-pci', id: qemuId(disk.key), drive: node, serial: disk.device.serial, ...place },
+      { driver: 'virtio-blk-pci', id: qemuId(disk.key), drive: node, serial, ...placeOf(disk) },
       signal,
     )
   } catch (error) {
     await qmp.execute('blockdev-del', { 'node-name': node }, signal)
     throw error
   }
+}
+
+/** A network card to plug into a running machine; places as for {@link HotDisk}. */
+export interface HotNic {
+  readonly key: SpecKey
+  readonly device: NicDevice
+  readonly backend: TapBackend
+  readonly rootPort: SpecKey | undefined
+}
+
+/** Plugs a network card in. Its tap interface is in the namespace that QEMU runs in. */
+export async function plugNic(qmp: QmpClient, nic: HotNic, signal: AbortSignal): Promise<void> {
+  const { device, backend } = nic
+  const id = qemuId(device.backend)
+  const tap = { type: 'tap', id, ifname: backend.interfaceName, script: 'no', downscript: 'no' } as const
+  await qmp.execute('netdev_add', tap, signal)
+  try {
+    await qmp.execute(
+      'device_add',
+      { driver: 'virtio-net-pci', id: qemuId(nic.key), netdev: id, mac: device.mac, ...placeOf(nic) },
+      signal,
+    )
+  } catch (error) {
+    await qmp.execute('netdev_del', { id }, signal)
+    throw error
+  }
+}
+
+/** Makes a disk that was plugged in larger, with the file below it. */
+export async function growDisk(
+  qmp: QmpClient,
+  disk: HotDisk,
+  sizeBytes: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const node = qemuId(disk.device.backend)
+  await qmp.execute('block_resize', { 'node-name': node, size: sizeBytes }, signal)
 }
 
 /** Takes a disk out again: asks the guest, waits until it has given it back, and closes the file. */
@@ -49,4 +83,10 @@ export async function unplugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSig
   await qmp.execute('device_del', { id }, signal)
   await gone
   await qmp.execute('blockdev-del', { 'node-name': qemuId(disk.device.backend) }, signal)
+}
+
+function placeOf({ device, rootPort }: HotDisk | HotNic): { readonly addr: string; readonly bus?: string } {
+  return rootPort === undefined
+    ? { addr: `0x${device.slot.toString(16)}` }
+    : { bus: qemuId(rootPort), addr: '0x0' }
 }

@@ -1,5 +1,6 @@
 import { defaultConfig } from '../../../src/agent/config/load-config.ts'
 import type { AgentConfig } from '../../../src/agent/config/settings.ts'
+import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
 import { recordingLog } from '../../fakes/recording-log.ts'
 
@@ -29,6 +30,7 @@ export async function bareGuest(config: Partial<AgentConfig> = {}) {
   await os.files.makeDirectories('/sys/bus/pci/devices/0000:00:00.0')
   os.tools.script(() => ({}))
   const environment: Record<string, string | undefined> = { PATH: '/usr/bin' }
-  const context = { os, config: { ...defaultConfig(), ...config }, log, environment }
+  const networkRecord = new NetworkRecord(log)
+  const context = { os, config: { ...defaultConfig(), ...config }, log, networkRecord, environment }
   return { os, context, lines, environment }
 }

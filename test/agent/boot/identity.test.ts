@@ -4,7 +4,8 @@ import type { AgentConfig } from '../../../src/agent/config/settings.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { bareGuest } from './guest.ts'
 
-const ITEM = '/sys/firmware/qemu_fw_cfg/by_name/opt/vm.metropolis.monogon.dev/v1/metadata.pb'
+const NAME = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
+const ITEM = `/sys/firmware/qemu_fw_cfg/by_name/${NAME}`
 const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 
 /** A guest with one card, and with metadata in its firmware. */
@@ -30,6 +31,31 @@ describe('takeIdentity', () => {
     expect(os.system.hostname).toBe('vm1')
     expect(os.network.addresses()).toMatchObject([{ address: '10.0.0.2', peer: '10.0.0.1' }])
   })
+
+  it('notes what comes from metadata', async () => {
+    const { context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } })
+    await takeIdentity(context)
+    const settings = context.networkRecord.settings()
+    expect(settings.map(({ source, kind, value }) => `${source} ${kind} ${value}`)).toEqual([
+      'metadata hostname vm1',
+      `metadata interface up, from ${NAME}`,
+      'metadata address eth0 peer 10.0.0.1',
+      'metadata route via 10.0.0.1 dev eth0',
+    ])
+  })
+
+  it.each(['-vm1', 'vm1.example', 'a'.repeat(64), 'vm 1', '\ufffdm1'])(
+    'does not take %j for a host name',
+    async (name) => {
+      const { os, context, lines } = await guestWith({ name })
+      await takeIdentity(context)
+      expect(os.system.hostname).toBe('guest')
+      expect(lines).toEqual([
+        { level: 'warn', message: 'the name in the VM metadata is no host name', fields: { name } },
+      ])
+      expect(context.networkRecord.settings()).toEqual([])
+    },
+  )
 
   it('finds nothing to do the second time', async () => {
     const { os, context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } })
@@ -72,7 +98,7 @@ describe('takeIdentity', () => {
   })
 
   it('goes on with a warning when the firmware cannot be read', async () => {
-    const { os, context, lines } = await guestWith({ name: 'vm1' })
+    const { os, context, lines } = await bareGuest()
     os.files.stat = () => Promise.reject(new Error('stat: EIO'))
     await takeIdentity(context)
     expect(lines[0]).toEqual({

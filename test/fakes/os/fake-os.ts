@@ -17,6 +17,7 @@ export class FakeOs implements Os {
   readonly clock = new FakeClock()
   readonly mounts = new FakeMounts()
   readonly files = new FakeFiles(this.mounts)
+  readonly scratch = this.files
   readonly tools = new FakeTools()
   readonly streams = new FakeStreams()
   readonly consoles = new FakeConsoles(this.streams)

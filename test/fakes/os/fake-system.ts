@@ -10,8 +10,11 @@ export class FakeSystem implements System {
   /** What a signal does to a process, if anything. */
   onKill: (pid: number, signal: number) => void = () => {}
   openFileLimit: number | undefined
+  nice: number | undefined
   umask: number | undefined
   hostname: string | undefined
+  timeUs: bigint | undefined
+  readonly entropy: string[] = []
   /** The signal that ended the agent: one that it did not handle. */
   endedBy: HandledSignal | undefined
   readonly #handlers = new Map<HandledSignal, Set<() => void>>()
@@ -27,12 +30,24 @@ export class FakeSystem implements System {
     this.openFileLimit = limit
   }
 
+  setNice(nice: number): void {
+    this.nice = nice
+  }
+
   setUmask(mask: number): void {
     this.umask = mask
   }
 
   setHostname(name: string): void {
     this.hostname = name
+  }
+
+  setTime(microseconds: bigint): void {
+    this.timeUs = microseconds
+  }
+
+  async addEntropy(data: Uint8Array): Promise<void> {
+    this.entropy.push(Buffer.from(data).toString())
   }
 
   onSignal(signal: HandledSignal, handler: () => void): () => void {

@@ -120,6 +120,28 @@ describe('remove, while killed processes are still leaving', () => {
   })
 })
 
+describe('isEmpty', () => {
+  it.each([
+    ['one that does not exist', {}, true],
+    ['one without processes', { 'cgroup.procs': '', 'below/cgroup.procs': '' }, true],
+    ['one with a process', { 'cgroup.procs': '11\n' }, false],
+    [
+      'one with a process below it',
+      { 'cgroup.procs': '', 'a/cgroup.procs': '', 'a/b/cgroup.procs': '11\n' },
+      false,
+    ],
+  ])('looks at all of it: %s', async (_what, files, expected) => {
+    for (const [folder, isV2] of [
+      [V1, false],
+      [V2, true],
+    ] as const) {
+      const placed = Object.entries(files).map(([name, text]) => [`${folder}/${name}`, text])
+      const os = await machine(Object.fromEntries(placed))
+      expect(await cgroupAt(os, '/pod/c1', isV2, silentLogger()).isEmpty()).toBe(expected)
+    }
+  })
+})
+
 describe('innerPathOf', () => {
   const innerPath = async (text: string, isV2 = true) => {
     const os = await machine({ '/proc/11/cgroup': text })

@@ -70,13 +70,10 @@ describe('ociRuntime', () => {
     await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow(`not a pid: '${pid}'`)
   })
 
-  it.each([
-    [126, 'cannot be executed'],
-    [127, 'is missing, or a library of it'],
-  ])('names the program when it did not run at all (status %d)', async (exitCode, reason) => {
+  it('names the program when it did not run at all', async () => {
     const { os, runtime } = client('runc')
-    os.tools.script(() => ({ exitCode }))
-    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow(`/usr/bin/runc ${reason}`)
+    os.tools.script(() => ({ exitCode: 127 }))
+    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow('/usr/bin/runc lacks a library')
   })
 
   it('deletes what it knows, and nothing else', async () => {

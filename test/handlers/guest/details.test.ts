@@ -24,7 +24,7 @@ describe('GetGuestDetails', () => {
       agentDetails: {
         version: '1.2.3',
         initDaemon: true,
-        deviceHandlers: [],
+        deviceHandlers: ['blk', 'scsi'],
         storageHandlers: ['blk', 'local'],
         supportsSeccomp: true,
         extraFeatures: [],
@@ -105,6 +105,7 @@ describe('GetGuestDetails', () => {
       initMode: true,
       version: '1.2.3',
       storageHandlers: ['local', 'blk'],
+      deviceHandlers: ['scsi', 'blk'],
     })
   }
 

@@ -1,6 +1,16 @@
 import { describe, expect, it } from 'vitest'
 import { containerRequest, machine, machineWithSandbox, PATIENT, remains } from './machine.ts'
 
+/** A disk that {@link machineWithDisk} has. */
+const DISK = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
+
+async function machineWithDisk() {
+  const made = await machineWithSandbox()
+  await made.os.files.put('/sys/class/block/vdb/dev', '254:16\n')
+  await made.os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+  return made
+}
+
 async function configOf(made: Awaited<ReturnType<typeof machine>>, id: string) {
   return JSON.parse(await made.os.files.readText(`/run/kata-containers/${id}/config.json`))
 }
@@ -90,6 +100,21 @@ describe('CreateContainer', () => {
     expect(await remains(made)).toEqual(before)
   })
 
+  it("gives the container its devices by the guest's numbers, and may use them", async () => {
+    const made = await machineWithDisk()
+    const Devices = [{ Path: '/dev/data', Type: 'b', Major: 8n, Minor: 0n, FileMode: 0o660 }]
+    const Resources = { Devices: [{ Allow: true, Type: 'b', Major: 8n, Minor: 0n, Access: 'r' }] }
+    const { OCI } = containerRequest('c1')
+    const spec = { ...OCI, Linux: { ...OCI?.Linux, Devices, Resources } }
+    await made.handlers.createContainer(containerRequest('c1', {}, { OCI: spec, devices: [DISK] }), PATIENT)
+    const { linux } = await configOf(made, 'c1')
+    expect(linux.devices).toMatchObject([{ path: '/dev/data', type: 'b', major: 254, minor: 16 }])
+    expect(linux.resources.devices).toEqual([
+      { allow: true, type: 'b', major: 254, minor: 16, access: 'r' },
+      { allow: true, type: 'b', major: 254, minor: 16, access: 'rwm' },
+    ])
+  })
+
   it.each(['/pods/c1', 'pods:c1', '/pods', '/pods/c1/below', '/'])(
     'refuses the cgroup %s when it would be one with another container’s',
     async (CgroupsPath) => {
@@ -112,6 +137,22 @@ describe('CreateContainer', () => {
     },
   )
 
+  it('refuses a cgroup that others are in, and leaves them alive', async () => {
+    const made = await machineWithSandbox()
+    const cgroup = '/sys/fs/cgroup/freezer/system.slice'
+    await made.os.files.put(`${cgroup}/cgroup.procs`, '')
+    await made.os.files.put(`${cgroup}/sshd/cgroup.procs`, '77\n')
+    const before = await remains(made)
+    const request = containerRequest('c1')
+    if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = '/system.slice'
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'Linux.CgroupsPath: others are in the cgroup of container c1',
+    })
+    expect(made.os.system.signals).toEqual([])
+    expect(await remains(made)).toEqual(before)
+  })
+
   it('creates several at the same time', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const ids = ['c1', 'c2', 'c3']
@@ -122,10 +163,21 @@ describe('CreateContainer', () => {
   it.each([
     ['an id that is a path', containerRequest('../x'), 'INTERNAL', 'not a container id'],
     ['no spec', containerRequest('c1', {}, { OCI: undefined }), 'INTERNAL', 'EINVAL'],
-    ['devices', containerRequest('c1', {}, { devices: [{ type: 'vfio' }] }), 'UNIMPLEMENTED', 'vfio'],
+    [
+      'a device without a name',
+      containerRequest('c1', {}, { devices: [{ type: 'blk' }] }),
+      'INVALID_ARGUMENT',
+      'neither id',
+    ],
+    [
+      'a device that its spec lacks',
+      containerRequest('c1', {}, { devices: [DISK] }),
+      'INVALID_ARGUMENT',
+      'Missing devices',
+    ],
     ['shared mounts', containerRequest('c1', {}, { sharedMounts: [{ name: 'm' }] }), 'UNIMPLEMENTED', ': m'],
   ])('refuses %s and leaves nothing behind', async (_what, request, code, text) => {
-    const made = await machineWithSandbox()
+    const made = await machineWithDisk()
     const before = await remains(made)
     await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
       code,

@@ -13,6 +13,7 @@ export interface Faults {
 /** The parts whose calls may fail, and which of them. Closing and probing do not. */
 const ASYNCHRONOUS: Counted = {
   files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
+  scratch: ['readText', 'write', 'makeDirectories', 'removeTree'],
   mounts: ['mount', 'unmount', 'list'],
   tools: ['run'],
   hostSockets: ['connect'],

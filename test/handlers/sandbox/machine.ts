@@ -2,11 +2,13 @@ import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
 import { createHostStreams } from '../../../src/handlers/container/create-host-streams.ts'
 import type { HostStreamsConfig } from '../../../src/handlers/container/host-streams.ts'
+import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
 import { createSandboxHandlers, type SandboxHandlers } from '../../../src/handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { hotplugOf } from '../storage/storage-builder.ts'
 import { FakeRuntime } from './fake-runtime.ts'
 
 /** A signal that never fires. */
@@ -69,6 +71,7 @@ export async function machine(
     hostStreams,
     config: { ...CONFIG, ...options.config },
     storage,
+    devices: createDeviceHandlers({ os: seen, log, hotplug: hotplugOf(seen) }),
     onDestroyed: () => {
       destroyed += 1
     },

@@ -31,7 +31,7 @@ async function lasting(made: Machine) {
 }
 
 /** Only the runtime knows the pid of a process it added: one it does not tell lives until its container is removed. */
-const LOST_PID = /^files\.readText .*\/pid$/
+const LOST_PID = /^scratch\.readText .*\/pid$/
 
 interface Scenario {
   readonly prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>

@@ -1,5 +1,6 @@
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
+import type { DeviceDependencies } from '../../../src/handlers/device/handler.ts'
 import type { StorageRequest } from '../../../src/handlers/storage/driver.ts'
 import { HugePages } from '../../../src/handlers/storage/huge-pages.ts'
 import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
@@ -28,6 +29,11 @@ export function storageOf(changes: Partial<Storage> = {}): Storage {
 /** What waiting for devices takes on the given machine, where every driver loads. */
 export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugDependencies {
   return { ...os, timeoutMs: 3000, drivers: { failures: [] } }
+}
+
+/** What device handlers get, on the given machine. */
+export function deviceDependenciesOf(os: Os): DeviceDependencies {
+  return { os, log: silentLogger(), hotplug: hotplugOf(os) }
 }
 
 /** What drivers get, on the given machine. */

@@ -24,6 +24,16 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests.map(({ target }) => target)).toEqual([SHM, DISK])
     })
 
+    it('knows a mount point by its slash at the end too, and releases it', async () => {
+      const attached = await attach(disk({ mountPoint: `${DISK}/` }))
+      expect(attached).toEqual({ mountPoints: [DISK] })
+      await attach(disk())
+      expect(os.mounts.requests.map(({ target }) => target)).toEqual([DISK])
+      await handlers.release(attached)
+      await handlers.release(attached)
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+    })
+
     it('mounts a mount point once however many use it', async () => {
       await attach(disk())
       await attach(disk(), disk())

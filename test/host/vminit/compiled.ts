@@ -1,13 +1,11 @@
 import { execFile } from 'node:child_process'
-import { readdirSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
+import { nativeSources } from '../../../scripts/build-native.ts'
 import { cached, projectRoot } from '../../../scripts/cache.ts'
 
 const initRoot = join(projectRoot, 'native/init')
-const vminitSources = readdirSync(initRoot)
-  .filter((name) => name.endsWith('.c'))
-  .map((name) => join(initRoot, name))
+const vminitSources = nativeSources('init').map((name) => join(projectRoot, name))
 
 /** The capacity of the smallest ring that vminit can be built with. */
 export const SMALL_RING = 1024
@@ -30,8 +28,12 @@ export function buildDescriptorPasser(): Promise<string> {
 
 async function compile(name: string, sources: readonly string[], flags: readonly string[]): Promise<string> {
   const all = ['-std=c11', '-O2', '-Wall', '-Wextra', '-Werror', `-I${initRoot}`, ...flags]
-  const folder = await cached(name, { files: [initRoot, ...sources], values: all }, async (target) => {
-    await promisify(execFile)('cc', [...all, '-o', join(target, name), ...sources])
-  })
+  const folder = await cached(
+    name,
+    { files: [dirname(initRoot), ...sources], values: all },
+    async (target) => {
+      await promisify(execFile)('cc', [...all, '-o', join(target, name), ...sources])
+    },
+  )
   return join(folder, name)
 }

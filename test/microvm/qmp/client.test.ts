@@ -1,7 +1,8 @@
 import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { QmpClient } from '../../../src/microvm/qmp/client.ts'
-import { plugDisk, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
+import { growDisk, plugDisk, plugNic, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
+import { plugCpu, plugMemory } from '../../../src/microvm/qmp/plug-resources.ts'
 import { specKey } from '../../../src/microvm/spec-key.ts'
 import { duplexPair } from '../duplex-pair.ts'
 
@@ -158,5 +159,99 @@ describe('plugDisk and unplugDisk', () => {
     )
     await unplugDisk(client, disk, never)
     expect(commands.slice(1).map((command) => command.execute)).toEqual(['device_del', 'blockdev-del'])
+  })
+})
+
+describe('plugNic', () => {
+  const nic = {
+    key: specKey('hot'),
+    device: { kind: 'nic', slot: 7, mac: '52:54:00:00:00:07', backend: specKey('hot-tap') },
+    backend: { kind: 'tap', interfaceName: 'tap7' },
+    rootPort: undefined,
+  } as const
+
+  it('opens the tap interface, then plugs the device into its slot', async () => {
+    const { client, commands } = await open((command) => [ok(command)])
+    await plugNic(client, nic, never)
+    expect(commands.slice(1).map(({ execute, arguments: args }) => [execute, args])).toEqual([
+      ['netdev_add', { type: 'tap', id: 'name-hot-tap', ifname: 'tap7', script: 'no', downscript: 'no' }],
+      [
+        'device_add',
+        {
+          driver: 'virtio-net-pci',
+          id: 'name-hot',
+          netdev: 'name-hot-tap',
+          mac: '52:54:00:00:00:07',
+          addr: '0x7',
+        },
+      ],
+    ])
+  })
+
+  it('closes the tap interface again when the device cannot be plugged in', async () => {
+    const { client, commands } = await open((command) =>
+      command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
+    )
+    await expect(plugNic(client, nic, never)).rejects.toThrow('device_add')
+    expect(commands.at(-1)).toMatchObject({ execute: 'netdev_del', arguments: { id: 'name-hot-tap' } })
+  })
+})
+
+describe('growDisk', () => {
+  it('resizes the block node of the disk', async () => {
+    const { client, commands } = await open((command) => [ok(command)])
+    const disk = {
+      key: specKey('hot'),
+      device: { kind: 'disk', slot: 7, serial: 'hot', backend: specKey('hot-file') },
+      backend: { kind: 'file', path: '/d', access: 'read-write' },
+      rootPort: specKey('port'),
+    } as const
+    await growDisk(client, disk, 65_536, never)
+    expect(commands.at(-1)).toMatchObject({
+      execute: 'block_resize',
+      arguments: { 'node-name': 'name-hot-file', size: 65_536 },
+    })
+  })
+})
+
+describe('plugCpu', () => {
+  const present = {
+    type: 'max-x86_64-cpu',
+    props: { 'socket-id': 0, 'core-id': 0 },
+    'qom-path': '/machine/0',
+  }
+  const absent = (core: number) => ({ type: 'max-x86_64-cpu', props: { 'socket-id': 0, 'core-id': core } })
+  const listing = (cpus: unknown) => (command: Command) =>
+    command.execute === 'query-hotpluggable-cpus' ? [ok(command, cpus)] : [ok(command)]
+
+  it('plugs the lowest in that is not there, at its place', async () => {
+    const { client, commands } = await open(listing([absent(2), absent(1), present]))
+    await plugCpu(client, specKey('cpu'), never)
+    expect(commands.at(-1)).toMatchObject({
+      execute: 'device_add',
+      arguments: { driver: 'max-x86_64-cpu', id: 'name-cpu', 'socket-id': 0, 'core-id': 1 },
+    })
+  })
+
+  it('says when there is no room', async () => {
+    const { client } = await open(listing([present]))
+    await expect(plugCpu(client, specKey('cpu'), never)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+    })
+  })
+})
+
+describe('plugMemory', () => {
+  it('takes its backend away again when the module cannot be plugged in', async () => {
+    const { client, commands } = await open((command) =>
+      command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
+    )
+    const plugging = plugMemory(client, { key: specKey('dimm'), sizeMib: 128 }, never)
+    await expect(plugging).rejects.toThrow('device_add')
+    expect(commands.slice(1).map(({ execute, arguments: args }) => [execute, args.id])).toEqual([
+      ['object-add', 'name-dimm-backend'],
+      ['device_add', 'name-dimm'],
+      ['object-del', 'name-dimm-backend'],
+    ])
   })
 })

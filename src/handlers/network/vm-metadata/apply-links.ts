@@ -1,21 +1,20 @@
 import { errnoOf, messageOf } from '../../../base/errors.ts'
-import { ADDRESS_BITS, type IpFamily } from '../../../base/ip-address.ts'
+import type { IpFamily } from '../../../base/ip-address.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { LinkAddress, Network, Route } from '../../../os/network.ts'
-import type { PointToPoint } from './point-to-point.ts'
+import {
+  addressOf,
+  isSameAddress,
+  isSameWay,
+  METADATA_PROTOCOL,
+  type PlacedLink,
+  routeOf,
+} from './placed-link.ts'
 
-/** RTPROT_ of the routes that metadata makes, by which they are known again: a number that no routing daemon has. */
-const METADATA_PROTOCOL = 77
 /** RTPROT_RA: a router on the link offered it. What the host says counts more. */
 const ROUTER_ADVERTISEMENT = 9
-/** IFA_F_NODAD: with two ends there is nobody who could have the address too, so it can be used at once. */
-const NO_DUPLICATE_DETECTION = 2
-
 /** What the priority of a route is that names none. */
 const USUAL_PRIORITY: Readonly<Record<IpFamily, number>> = { ipv4: 0, ipv6: 1024 }
-
-/** A link to the host at its place in the guest. */
-export type PlacedLink = PointToPoint & { readonly linkIndex: number }
 
 interface Work {
   readonly network: Network
@@ -109,28 +108,9 @@ function takeBack(work: Work, wanted: readonly PlacedLink[], refused: ReadonlySe
   return routes.length + addresses.length > 0
 }
 
-function addressOf({ family, ip, peerIp, linkIndex }: PlacedLink): LinkAddress {
-  const prefixLength = ADDRESS_BITS[family]
-  const flags = family === 'ipv6' ? NO_DUPLICATE_DETECTION : 0
-  return { linkIndex, family, address: ip, peer: peerIp, prefixLength, scope: 0, flags }
-}
-
-function routeOf({ family, peerIp, linkIndex }: PlacedLink): Route {
-  const destination = { address: family === 'ipv4' ? '0.0.0.0' : '::', prefixLength: 0 }
-  return { family, destination, gateway: peerIp, linkIndex, scope: 0, protocol: METADATA_PROTOCOL, flags: 0 }
-}
-
-function isSameAddress(one: LinkAddress, other: LinkAddress): boolean {
-  return one.linkIndex === other.linkIndex && one.address === other.address && one.peer === other.peer
-}
-
 /** Whether the kernel would take one of the two routes for the other. */
 function isRival(one: Route, other: Route): boolean {
   const priorityOf = ({ priority, family }: Route) => priority ?? USUAL_PRIORITY[family]
   const isDefault = one.destination.prefixLength === 0 && one.source === undefined
   return isDefault && one.family === other.family && priorityOf(one) === priorityOf(other)
-}
-
-function isSameWay(one: Route, other: Route): boolean {
-  return one.family === other.family && one.linkIndex === other.linkIndex && one.gateway === other.gateway
 }

@@ -11,7 +11,8 @@ export interface ChosenLink {
 
 /**
  * The link that VM metadata is about, which does not name one: that of this name or MAC address where one is configured
- * (`wanted`, else empty), else the first Ethernet. Cards come before links without a device, such as bridges.
+ * (`wanted`, else empty), else the first Ethernet of `links`, which are in the order of their indices. Cards come before
+ * links without a device, such as bridges.
  */
 export function chooseLink(links: readonly Link[], wanted: string): ChosenLink | undefined {
   if (wanted !== '') {
@@ -22,6 +23,6 @@ export function chooseLink(links: readonly Link[], wanted: string): ChosenLink |
   }
   const ethernet = links.filter(({ type, loopback }) => type === ETHERNET && !loopback)
   const cards = ethernet.filter(({ parentDevice }) => parentDevice !== '')
-  const [link, ...others] = (cards.length > 0 ? cards : ethernet).toSorted((a, b) => a.index - b.index)
+  const [link, ...others] = cards.length > 0 ? cards : ethernet
   return link && { link, others }
 }

@@ -1,10 +1,13 @@
-import { messageOf } from '../../../base/errors.ts'
+import { errnoOf, messageOf } from '../../../base/errors.ts'
+import { ADDRESS_BITS } from '../../../base/ip-address.ts'
 import type { Logger } from '../../../base/log.ts'
 import { waitForDevice } from '../../../hotplug/wait-for-device.ts'
 import type { Link, Network } from '../../../os/network.ts'
 import type { Clock, Files, Uevents } from '../../../os/os.ts'
+import type { AppliedSetting, NetworkRecord } from '../network-record.ts'
 import { applyLinks } from './apply-links.ts'
-import { type ChosenLink, chooseLink } from './choose-link.ts'
+import { chooseLink } from './choose-link.ts'
+import { addressOf, isSameAddress, isSameWay, type PlacedLink, routeOf } from './placed-link.ts'
 import { checkLinks } from './point-to-point.ts'
 import type { FoundMetadata } from './read-vm-metadata.ts'
 
@@ -15,6 +18,7 @@ export interface NetworkDependencies {
   readonly uevents: Uevents
   readonly clock: Clock
   readonly log: Logger
+  readonly record: NetworkRecord
   /** Name or MAC address of the link that leads to the host; empty: the only Ethernet, or the first. */
   readonly interface: string
   /** How long the link is waited for. */
@@ -30,25 +34,44 @@ export async function configureNetwork(
   dependencies: NetworkDependencies,
   { item, metadata }: FoundMetadata,
 ): Promise<boolean> {
-  const { network, log } = dependencies
+  const { network, log, record } = dependencies
   const { links, problems } = checkLinks(metadata.networkConfig)
   for (const problem of problems) log.warn('part of the VM metadata ignored', { item, problem })
   if (links.length === 0) return applyLinks(network, [], log)
   const link = await readyLink(dependencies)
+  const wanted = links.map((each) => ({ ...each, linkIndex: link.index }))
   const wasSetUp = setUp(network, link)
-  const changed = applyLinks(
-    network,
-    links.map((each) => ({ ...each, linkIndex: link.index })),
-    log,
-  )
-  const addresses = links.map(({ ip, peerIp }) => `${ip} peer ${peerIp}`).join(', ')
-  log.info('network from VM metadata', {
-    item,
-    interface: link.name,
-    addresses,
-    changed: changed || wasSetUp,
-  })
+  const changed = applyLinks(network, wanted, log)
+  record.note('metadata', [
+    { kind: 'interface', subject: link.name, value: `up, from ${item}` },
+    ...settingsInForce(network, link, wanted),
+  ])
   return changed || wasSetUp
+}
+
+/** What there is now of what metadata asks for: the kernel or a call of the API may have had the last word. */
+function settingsInForce(
+  network: Network,
+  { name }: Link,
+  wanted: readonly PlacedLink[],
+): readonly Omit<AppliedSetting, 'source'>[] {
+  const addresses = network.addresses()
+  const defaults = network.routes().filter(({ destination }) => destination.prefixLength === 0)
+  const given = wanted
+    .filter((link) => addresses.some((other) => isSameAddress(other, addressOf(link))))
+    .map(({ ip, family, peerIp }) => ({
+      kind: 'address' as const,
+      subject: `${ip}/${ADDRESS_BITS[family]}`,
+      value: `${name} peer ${peerIp}`,
+    }))
+  const routed = wanted
+    .filter((link) => defaults.some((other) => isSameWay(other, routeOf(link))))
+    .map((link) => ({
+      kind: 'route' as const,
+      subject: `${routeOf(link).destination.address}/0`,
+      value: `via ${link.peerIp} dev ${name}`,
+    }))
+  return [...given, ...routed]
 }
 
 /** The link once it is there. The network driver may be loaded, and yet not have found its card. */
@@ -61,11 +84,9 @@ async function readyLink(dependencies: NetworkDependencies): Promise<Link> {
   }
   const concerns = ({ subsystem, action }: { readonly subsystem: string; readonly action: string }) =>
     subsystem === 'net' && action !== 'remove'
-  const { link, others }: ChosenLink = await waitForDevice(
-    dependencies,
-    { description, probe, concerns },
-    NEVER,
-  )
+  const { link, others } =
+    chooseLink(network.links(), wanted) ??
+    (await waitForDevice(dependencies, { description, probe, concerns }, NEVER))
   if (others.length > 0) {
     const ignored = others.map(({ name }) => name).join(' ')
     log.warn('VM metadata does not say which interface it is about', { used: link.name, ignored })
@@ -77,11 +98,11 @@ async function readyLink(dependencies: NetworkDependencies): Promise<Link> {
 /** The host says what there is on the link: a router's advertisements must not add to it. */
 async function ignoreRouters({ files, log }: NetworkDependencies, link: Link): Promise<void> {
   const path = `/proc/sys/net/ipv6/conf/${link.name}/accept_ra`
-  // A kernel without IPv6 has no such file, and no routers that it would listen to.
-  if ((await files.stat(path)) === undefined) return
   try {
     await files.write(path, '0')
   } catch (error) {
+    // A kernel without IPv6 has no such file, and no routers that it would listen to.
+    if (errnoOf(error) === 'ENOENT') return
     log.warn('router advertisements are still heeded', { interface: link.name, error: messageOf(error) })
   }
 }

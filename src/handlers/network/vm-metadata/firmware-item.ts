@@ -1,4 +1,4 @@
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, errnoOf } from '../../../base/errors.ts'
 import type { Files } from '../../../os/os.ts'
 
 /** The tree in which the kernel's qemu_fw_cfg driver shows what the host has put into the machine's firmware. */
@@ -14,7 +14,7 @@ export type FirmwareState = 'ready' | 'no driver' | 'no device'
 /** Many times what VM metadata can need. */
 const MAX_ITEM_BYTES = 64 * 1024
 
-/** Whether items can be looked for. */
+/** Why there may be no item to find, or `ready`. */
 export async function firmwareState({ files, root }: FirmwareTree): Promise<FirmwareState> {
   if ((await files.stat(root)) === undefined) return 'no driver'
   return (await files.stat(`${root}/by_key`)) === undefined ? 'no device' : 'ready'
@@ -25,24 +25,42 @@ export async function firmwareState({ files, root }: FirmwareTree): Promise<Firm
  * 64 KiB, or not as long as its `size` says.
  */
 export async function readFirmwareItem(tree: FirmwareTree, name: string): Promise<Uint8Array | undefined> {
-  const folder = await itemFolder(tree, name)
+  const named = `${tree.root}/by_name/${name}`
+  const size = await sizeOf(tree, named)
+  if (size !== undefined) return readItem(tree, name, { folder: named, size })
+  const folder = await hiddenFolder(tree, name)
   if (folder === undefined) return undefined
-  // `stat` shows 0 for `raw`: the length is in a file of its own.
-  const size = Number(await tree.files.readText(`${folder}/size`))
+  return readItem(tree, name, { folder, size: (await sizeOf(tree, folder)) ?? 0 })
+}
+
+async function readItem(
+  { files }: FirmwareTree,
+  name: string,
+  { folder, size }: { readonly folder: string; readonly size: number },
+): Promise<Uint8Array> {
   if (!(size <= MAX_ITEM_BYTES)) {
     throw new AgentError('INTERNAL', `firmware item ${name}: ${size} bytes are more than ${MAX_ITEM_BYTES}`)
   }
   // In one go: the device has no position, so each read begins at the front and skips (qemu_fw_cfg.c).
-  const bytes = await tree.files.readBytes(`${folder}/raw`)
+  const bytes = await files.readBytes(`${folder}/raw`)
   if (bytes.length === size) return bytes
   throw new AgentError('INTERNAL', `firmware item ${name}: ${bytes.length} bytes of ${size} could be read`)
 }
 
-async function itemFolder(tree: FirmwareTree, name: string): Promise<string | undefined> {
-  const { files, root } = tree
-  const named = `${root}/by_name/${name}`
-  if ((await files.stat(`${named}/raw`)) !== undefined) return named
+/** The item's length, for which `stat` of `raw` shows 0; undefined where there is no item. */
+async function sizeOf({ files }: FirmwareTree, folder: string): Promise<number | undefined> {
+  try {
+    return Number(await files.readText(`${folder}/size`))
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+/** Where the item is when `by_name` does not show it. */
+async function hiddenFolder(tree: FirmwareTree, name: string): Promise<string | undefined> {
   if (!(await mayBeHidden(tree, name))) return undefined
+  const { files, root } = tree
   const keys = await files.list(`${root}/by_key`)
   const matches = await Promise.all(keys.map((key) => hasName(tree, `${root}/by_key/${key}`, name)))
   const key = keys.find((_, index) => matches[index])

@@ -25,23 +25,11 @@ export interface FoundMetadata {
  * cannot be read or decoded counts as absent, with a warning.
  */
 export async function readVmMetadata(tree: FirmwareTree, log: Logger): Promise<FoundMetadata | undefined> {
-  const state = await firmwareState(tree)
-  if (state !== 'ready') {
-    log.info('no VM metadata', { reason: REASONS[state] })
-    return undefined
-  }
-  const found: (FoundMetadata & { readonly bytes: Uint8Array })[] = []
-  for (const item of ITEMS) {
-    try {
-      const bytes = await readFirmwareItem(tree, item)
-      if (bytes !== undefined) found.push({ item, bytes, metadata: VMMetadata.decode(bytes) })
-    } catch (error) {
-      log.warn('VM metadata ignored', { item, error: messageOf(error) })
-    }
-  }
-  const [first, second] = found
+  const items = await Promise.all(ITEMS.map((item) => readItem(tree, item, log)))
+  const [first, second] = items.filter((item) => item !== undefined)
   if (first === undefined) {
-    log.info('no VM metadata', { reason: 'the host gave none' })
+    const state = await firmwareState(tree)
+    log.info('no VM metadata', { reason: REASONS[state] })
     return undefined
   }
   if (second !== undefined && Buffer.compare(first.bytes, second.bytes) !== 0) {
@@ -50,7 +38,22 @@ export async function readVmMetadata(tree: FirmwareTree, log: Logger): Promise<F
   return first
 }
 
-const REASONS: Readonly<Record<Exclude<FirmwareState, 'ready'>, string>> = {
+async function readItem(
+  tree: FirmwareTree,
+  item: string,
+  log: Logger,
+): Promise<(FoundMetadata & { readonly bytes: Uint8Array }) | undefined> {
+  try {
+    const bytes = await readFirmwareItem(tree, item)
+    return bytes && { item, bytes, metadata: VMMetadata.decode(bytes) }
+  } catch (error) {
+    log.warn('VM metadata ignored', { item, error: messageOf(error) })
+    return undefined
+  }
+}
+
+const REASONS: Readonly<Record<FirmwareState, string>> = {
   'no driver': 'this kernel has no qemu_fw_cfg driver (FW_CFG_SYSFS)',
   'no device': 'this machine has no fw_cfg device, or its driver did not find it',
+  ready: 'the host gave none',
 }

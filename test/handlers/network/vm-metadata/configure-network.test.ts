@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from 'vitest'
 import { VMMetadata } from '../../../../src/gen/vm.ts'
+import { NetworkRecord } from '../../../../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../../../../src/handlers/network/vm-metadata/configure-network.ts'
 import type { Route } from '../../../../src/os/network.ts'
 import { FakeOs } from '../../../fakes/os/fake-os.ts'
@@ -18,13 +19,15 @@ function guest({ card = true, wanted = '' } = {}) {
   const { lines, log } = recordingLog()
   const { clock, files, network, uevents } = os
   if (card) network.addLink({ name: 'eth0' })
-  const dependencies = { clock, files, network, uevents, log, interface: wanted, timeoutMs: 3000 }
+  const record = new NetworkRecord(log)
+  const dependencies = { clock, files, network, uevents, log, record, interface: wanted, timeoutMs: 3000 }
   return {
     ...os,
     network,
     lines,
     apply: (networkConfig: { readonly v4?: typeof V4; readonly v6?: typeof V6 }) =>
       configureNetwork(dependencies, { item: OPT_ITEM, metadata: VMMetadata.create({ networkConfig }) }),
+    settings: () => record.settings().map(({ kind, subject, value }) => `${kind} ${subject}: ${value}`),
     addresses: () =>
       network.addresses().map(({ address, peer, prefixLength }) => `${address} peer ${peer}/${prefixLength}`),
     defaults: () =>
@@ -42,22 +45,18 @@ function defaultRoute(changes: Partial<Route>): Route {
 
 describe('configureNetwork', () => {
   it('gives the link both addresses with their peers, and default routes by these', async () => {
-    const { apply, addresses, defaults, lines, network } = guest()
+    const { apply, addresses, defaults, lines, network, settings } = guest()
     expect(await apply({ v4: V4, v6: V6 })).toBe(true)
     expect(network.link('eth0').up).toBe(true)
     expect(addresses()).toEqual(['10.0.0.2 peer 10.0.0.1/32', 'fd00::2 peer fd00::1/128'])
     expect(defaults()).toEqual(['10.0.0.1 on 2', 'fd00::1 on 2'])
-    expect(lines).toEqual([
-      {
-        level: 'info',
-        message: 'network from VM metadata',
-        fields: {
-          item: OPT_ITEM,
-          interface: 'eth0',
-          addresses: '10.0.0.2 peer 10.0.0.1, fd00::2 peer fd00::1',
-          changed: true,
-        },
-      },
+    expect(lines).toMatchObject([{ level: 'info', message: 'network set', fields: { source: 'metadata' } }])
+    expect(settings()).toEqual([
+      `interface eth0: up, from ${OPT_ITEM}`,
+      'address 10.0.0.2/32: eth0 peer 10.0.0.1',
+      'address fd00::2/128: eth0 peer fd00::1',
+      'route 0.0.0.0/0: via 10.0.0.1 dev eth0',
+      'route ::/0: via fd00::1 dev eth0',
     ])
   })
 
@@ -65,6 +64,20 @@ describe('configureNetwork', () => {
     const { apply, network } = guest()
     await apply({ v6: V6 })
     expect(Number(network.addresses()[0]?.flags) & 2).toBe(2)
+  })
+
+  it.each([
+    ['IPv4', { v4: V4 }],
+    ['IPv6', { v6: V6 }],
+  ])('has its %s route before the kernel has made one to the peer', async (_, config) => {
+    const { apply, defaults, network } = guest()
+    const routes = network.routes.bind(network)
+    network.addAddress = (address) => {
+      network.replaceAddress(address)
+      for (const route of routes()) network.removeRoute(route)
+    }
+    await apply(config)
+    expect(defaults()).toHaveLength(1)
   })
 
   it('keeps routers from adding to it, before the link is up', async () => {
@@ -106,7 +119,7 @@ describe('configureNetwork', () => {
   })
 
   it('leaves what others made, when metadata changes and when it is applied again', async () => {
-    const { apply, addresses, defaults, lines, network } = guest()
+    const { apply, addresses, defaults, lines, network, settings } = guest()
     await apply({ v4: V4 })
     network.addAddress({
       linkIndex: 2,
@@ -117,8 +130,11 @@ describe('configureNetwork', () => {
       flags: 0,
     })
     network.replaceRoute(defaultRoute({ gateway: '192.168.0.1' }))
+    const elsewhere = { address: '10.9.0.0', prefixLength: 16 }
+    network.addRoute(defaultRoute({ destination: elsewhere, gateway: V4.peerIp }))
     expect(await apply({ v4: V4 })).toBe(false)
     expect(defaults()).toEqual(['192.168.0.1 on 2'])
+    expect(settings().at(-1)).toBe('address 10.0.0.2/32: eth0 peer 10.0.0.1')
     expect(lines).toContainEqual({
       level: 'info',
       message: 'default route left as it is',

@@ -10,3 +10,6 @@ bool reset_open_files_limit(void);
 
 /* oom_score_adj becomes 0. Returns false with errno set. */
 bool reset_oom_score(void);
+
+/* A nice value below 0 becomes 0: what is better was the agent's. Returns false with errno set. */
+bool reset_nice(void);

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "process-defaults.h"
+#include "defaults.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,4 +35,8 @@ bool reset_oom_score(void) {
   errno = error;
   /* EACCES: an unprivileged process may not go below the score it was born with, so it was not the agent's. */
   return written == 1 || error == EACCES;
+}
+
+bool reset_nice(void) {
+  return getpriority(PRIO_PROCESS, 0) >= 0 || setpriority(PRIO_PROCESS, 0, 0) == 0;
 }

@@ -1,0 +1,10 @@
+import { readdirSync } from 'node:fs'
+import { setPriority } from 'node:os'
+import { type Pod, startPod } from '../test/host/agent-pod.ts'
+
+/** A pod whose agent has the priority that it gives itself in a guest (src/agent/boot/own-process.ts). */
+export async function benchPod(options: Parameters<typeof startPod>[0] = {}): Promise<Pod> {
+  const pod = await startPod(options)
+  for (const thread of readdirSync(`/proc/${pod.started.agentPid()}/task`)) setPriority(Number(thread), -10)
+  return pod
+}

@@ -1,0 +1,32 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Device } from '../../gen/agent.ts'
+import { type PciPath, parsePciPath } from '../../hotplug/pci-path.ts'
+
+/** A passed-through device: its address on the host, and where it is in the guest. */
+export interface VfioOption {
+  /** `0000:1a:02.3`, in lower case. */
+  readonly hostAddress: string
+  readonly guestPath: PciPath
+}
+
+/**
+ * The options of a VFIO device (spec F.4): `<host address>=<guest PCI path>` each. Those that the host does not know the
+ * guest's place of are left out and named in `skipped`. Throws INVALID_ARGUMENT naming the option that is wrong.
+ */
+export function parseVfioOptions({ options, containerPath }: Device): {
+  readonly devices: readonly VfioOption[]
+  readonly skipped: readonly string[]
+} {
+  const devices: VfioOption[] = []
+  const skipped: string[] = []
+  for (const option of options) {
+    const [, address, path] = /^([0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])=(.*)$/i.exec(option) ?? []
+    if (address === undefined || path === undefined) {
+      const text = `device ${containerPath}: Malformed VFIO PCI option '${option}'`
+      throw new AgentError('INVALID_ARGUMENT', text)
+    }
+    if (path === '') skipped.push(address)
+    else devices.push({ hostAddress: address.toLowerCase(), guestPath: parsePciPath(path) })
+  }
+  return { devices, skipped }
+}

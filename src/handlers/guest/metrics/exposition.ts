@@ -1,0 +1,46 @@
+/** One metric with all its samples. */
+export interface Metric {
+  readonly name: string
+  readonly help: string
+  readonly type: 'counter' | 'gauge'
+  readonly samples: readonly Sample[]
+}
+
+/** One value of a metric, and what tells it from the others. */
+export interface Sample {
+  readonly labels?: Readonly<Record<string, string>>
+  readonly value: number | bigint
+}
+
+/** The metrics as Prometheus reads them (text exposition format 0.0.4); one without samples is left out. */
+export function printMetrics(metrics: readonly Metric[]): string {
+  return metrics
+    .filter(({ samples }) => samples.length > 0)
+    .map(({ name, help, type, samples }) =>
+      [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...samples.map((sample) => line(name, sample))]
+        .map((text) => `${text}\n`)
+        .join(''),
+    )
+    .join('')
+}
+
+/** A gauge of which each sample is told by its item; those without a value are left out. */
+export function itemGauge(
+  name: string,
+  help: string,
+  items: Iterable<readonly [item: string, value: number | bigint | undefined]>,
+): Metric {
+  const samples = [...items].flatMap(([item, value]) =>
+    value === undefined ? [] : [{ labels: { item }, value }],
+  )
+  return { name, help, type: 'gauge', samples }
+}
+
+function line(name: string, { labels = {}, value }: Sample): string {
+  const pairs = Object.entries(labels).map(([label, text]) => `${label}="${escaped(text)}"`)
+  return `${name}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}`
+}
+
+function escaped(text: string): string {
+  return text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')
+}

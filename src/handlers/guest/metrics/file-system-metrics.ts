@@ -1,0 +1,50 @@
+import { basename } from 'node:path/posix'
+import type { MountEntry, Os } from '../../../os/os.ts'
+import type { Metric, Sample } from './exposition.ts'
+
+/** The types that hold data of their own. */
+const TYPES: ReadonlySet<string> = new Set(['ext4', 'xfs', 'btrfs', 'vfat', 'overlay'])
+
+/** Room on the guest's file systems that can be written to: each once, however often it is mounted. */
+export async function fileSystemMetrics({
+  mounts,
+  volumes,
+}: Pick<Os, 'mounts' | 'volumes'>): Promise<Metric[]> {
+  const [bytes, inodes]: [Sample[], Sample[]] = [[], []]
+  const seen = new Set<string>()
+  for (const mount of await mounts.list()) {
+    const number = `${mount.major}:${mount.minor}`
+    if (!TYPES.has(mount.type) || isReadOnly(mount) || seen.has(number)) continue
+    seen.add(number)
+    // Whatever cannot be asked is left out: it may be gone by now.
+    const usage = await volumes.usage(mount.mountPoint).catch(() => undefined)
+    if (usage === undefined) continue
+    const device = mount.source.startsWith('/') ? basename(mount.source) : number
+    const labels = { mount: mount.mountPoint, device }
+    bytes.push(...samplesOf(labels, usage.blocks * usage.blockBytes, usage.freeBlocks * usage.blockBytes))
+    inodes.push(...samplesOf(labels, usage.inodes, usage.freeInodes))
+  }
+  return [
+    {
+      name: 'kata_guest_filesystem_bytes',
+      help: 'Bytes of the file systems.',
+      type: 'gauge',
+      samples: bytes,
+    },
+    {
+      name: 'kata_guest_filesystem_inodes',
+      help: 'Inodes of the file systems.',
+      type: 'gauge',
+      samples: inodes,
+    },
+  ]
+}
+
+function isReadOnly({ options }: MountEntry): boolean {
+  return options.split(',').includes('ro')
+}
+
+function samplesOf(labels: Readonly<Record<string, string>>, total: bigint, available: bigint): Sample[] {
+  const values = { total, used: total - available, available }
+  return Object.entries(values).map(([item, value]) => ({ labels: { ...labels, item }, value }))
+}

@@ -1,0 +1,57 @@
+import { messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import { raceSignal } from '../../../base/signals.ts'
+import type { Os } from '../../../os/os.ts'
+import { ioMetrics, processMetrics, statusMetrics } from './agent-metrics.ts'
+import { type Metric, printMetrics } from './exposition.ts'
+import { fileSystemMetrics } from './file-system-metrics.ts'
+import { cpuMetrics, diskMetrics, loadMetrics, networkMetrics } from './guest-metrics.ts'
+import { memoryMetrics, vmstatMetrics } from './memory-metrics.ts'
+
+/** What the metrics are read from. */
+export interface MetricsDependencies {
+  readonly os: Pick<Os, 'files' | 'mounts' | 'volumes'>
+  readonly log: Logger
+}
+
+/**
+ * The call GetMetrics (spec C.24 and H.5): the agent's own and the guest's figures as text for Prometheus. A source that
+ * cannot be read is left out, and logged.
+ */
+export function createMetrics({ os, log }: MetricsDependencies): (signal: AbortSignal) => Promise<string> {
+  let scrapes = 0
+  const collect = async ([name, source]: readonly [string, Source]) => {
+    try {
+      return await source(os)
+    } catch (error) {
+      log.debug('metrics left out', { source: name, error: messageOf(error) })
+      return []
+    }
+  }
+  return async (signal) => {
+    scrapes += 1
+    const count: Metric = {
+      ...{ name: 'kata_agent_scrape_count', help: 'Calls of GetMetrics.', type: 'counter' },
+      samples: [{ value: scrapes }],
+    }
+    // A file system whose server hangs never answers.
+    const found = await raceSignal(Promise.all(Object.entries(SOURCES).map(collect)), signal)
+    return printMetrics([count, ...found.flat()])
+  }
+}
+
+type Source = (os: MetricsDependencies['os']) => Promise<Metric[]>
+
+/** By the names they have in the log. */
+const SOURCES: Readonly<Record<string, Source>> = {
+  process: ({ files }) => processMetrics(files),
+  status: ({ files }) => statusMetrics(files),
+  io: ({ files }) => ioMetrics(files),
+  load: ({ files }) => loadMetrics(files),
+  cpu: ({ files }) => cpuMetrics(files),
+  vmstat: ({ files }) => vmstatMetrics(files),
+  network: ({ files }) => networkMetrics(files),
+  disks: ({ files }) => diskMetrics(files),
+  memory: ({ files }) => memoryMetrics(files),
+  fileSystems: fileSystemMetrics,
+}

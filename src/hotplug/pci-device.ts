@@ -1,0 +1,34 @@
+import { pciCandidates, rescanPci } from './pci-bus.ts'
+import type { PciPath } from './pci-path.ts'
+import { locatePciDevice } from './pci-sysfs.ts'
+import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
+
+/**
+ * The address (`0000:01:03.0`) of the PCI device at a path, waited for if it is not there yet, whatever its driver.
+ * Throws INTERNAL after the time-out, or what `signal` is aborted with.
+ */
+export function waitForPciDevice(
+  dependencies: HotplugDependencies,
+  path: PciPath,
+  signal: AbortSignal,
+): Promise<string> {
+  const { files } = dependencies
+  return waitForDevice(
+    dependencies,
+    {
+      description: `a PCI device at PCI path ${path.text}`,
+      probe: async () => {
+        const location = await locatePciDevice(files, path)
+        if ('missing' in location) return location
+        const { devicePath } = location
+        if ((await files.stat(`/sys${devicePath}`)) === undefined) return { missing: `/sys${devicePath}` }
+        return { found: devicePath.slice(devicePath.lastIndexOf('/') + 1) }
+      },
+      concerns: ({ action, subsystem }) =>
+        action === 'add' && (subsystem === 'pci' || subsystem === 'pci_bus'),
+      candidates: () => pciCandidates(files),
+      rescan: () => rescanPci(files),
+    },
+    signal,
+  )
+}

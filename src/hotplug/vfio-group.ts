@@ -1,0 +1,27 @@
+import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
+
+const GROUPS = '/sys/devices/virtual/vfio'
+
+/**
+ * The device node (`/dev/vfio/5`) of an IOMMU group, waited for if it is not there yet: it appears when a device of the
+ * group is bound to vfio-pci. Throws INTERNAL after the time-out, or what `signal` is aborted with.
+ */
+export function waitForVfioGroup(
+  dependencies: HotplugDependencies,
+  group: string,
+  signal: AbortSignal,
+): Promise<string> {
+  const { files } = dependencies
+  const node = `/dev/vfio/${group}`
+  return waitForDevice(
+    dependencies,
+    {
+      description: `VFIO group ${group}`,
+      probe: async () =>
+        (await files.stat(node))?.kind === 'character' ? { found: node } : { missing: `device node ${node}` },
+      concerns: ({ action, devicePath }) => action === 'add' && `/sys${devicePath}` === `${GROUPS}/${group}`,
+      candidates: () => files.list(GROUPS),
+    },
+    signal,
+  )
+}

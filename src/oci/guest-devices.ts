@@ -1,0 +1,99 @@
+import { AgentError } from '../base/errors.ts'
+import { type Linux, type LinuxDevice, type LinuxDeviceCgroup, LinuxResources } from '../gen/oci.ts'
+import type { PciAddresses } from './pci-environment.ts'
+
+/** A device node of the guest. */
+export interface GuestNode {
+  readonly type: 'b' | 'c'
+  readonly major: number
+  readonly minor: number
+}
+
+/** What a device of the spec is in the guest. */
+export interface DeviceUpdate extends GuestNode {
+  /** The `Path` of the device in the spec. */
+  readonly containerPath: string
+  /** Where the container finds it instead, for devices whose path tells something. */
+  readonly newPath?: string
+}
+
+/** A device node that the container gets although its spec does not name it. */
+export interface AddedDevice extends GuestNode {
+  readonly path: string
+}
+
+/** The devices of one container as they are in the guest. */
+export interface DeviceChoices {
+  /** For the devices that the spec names. */
+  readonly updates: readonly DeviceUpdate[]
+  /** Devices that the spec does not name. */
+  readonly added: readonly AddedDevice[]
+  readonly pciAddresses: PciAddresses
+}
+
+/**
+ * Puts the guest's numbers into a spec that was written with those of the host (behaviour spec, section F.1). Rules are
+ * matched against the host's numbers alone, for the guest's may be another device's there. Throws INVALID_ARGUMENT for
+ * updates that contradict each other or name a device that the spec does not have.
+ */
+export function withGuestDevices(
+  linux: Linux,
+  { updates, added }: Pick<DeviceChoices, 'updates' | 'added'>,
+): Linux {
+  if (updates.length === 0 && added.length === 0) return linux
+  const byPath = new Map<string, DeviceUpdate>()
+  const byHost = new Map<string, DeviceUpdate>()
+  for (const update of updates) {
+    const { containerPath } = update
+    if (byPath.has(containerPath)) throw refused(`Conflicting device updates for ${containerPath}`)
+    byPath.set(containerPath, update)
+    const device = linux.Devices.find(({ Path }) => Path === containerPath)
+    if (device === undefined) throw refused(`Missing devices in OCI spec: "${containerPath}"`)
+    const host = numbersOf(device)
+    const other = byHost.get(host)
+    if (other !== undefined) {
+      throw refused(`${containerPath} and ${other.containerPath} are the same device of the host: ${host}`)
+    }
+    byHost.set(host, update)
+  }
+  const resources = linux.Resources ?? LinuxResources.create()
+  const rules = resources.Devices.map((rule) => withGuestNumbers(rule, byHost.get(numbersOf(rule))))
+  return {
+    ...linux,
+    Devices: [...linux.Devices.map((device) => atHome(device, byPath.get(device.Path))), ...added.map(plain)],
+    Resources: { ...resources, Devices: [...rules, ...[...updates, ...added].map(allowing)] },
+  }
+}
+
+function numbersOf({ Type, Major, Minor }: Pick<LinuxDevice, 'Type' | 'Major' | 'Minor'>): string {
+  return `${Type} ${Major}:${Minor}`
+}
+
+function withGuestNumbers(rule: LinuxDeviceCgroup, update: DeviceUpdate | undefined): LinuxDeviceCgroup {
+  if (update === undefined) return rule
+  return { ...rule, Type: update.type, Major: BigInt(update.major), Minor: BigInt(update.minor) }
+}
+
+function atHome(device: LinuxDevice, update: DeviceUpdate | undefined): LinuxDevice {
+  if (update === undefined) return device
+  const { type, major, minor, newPath } = update
+  return {
+    ...device,
+    Path: newPath ?? device.Path,
+    Type: type,
+    Major: BigInt(major),
+    Minor: BigInt(minor),
+  }
+}
+
+function plain({ path, type, major, minor }: AddedDevice): LinuxDevice {
+  return { Path: path, Type: type, Major: BigInt(major), Minor: BigInt(minor), FileMode: 0, UID: 0, GID: 0 }
+}
+
+function allowing({ type, major, minor }: GuestNode): LinuxDeviceCgroup {
+  return { Allow: true, Type: type, Major: BigInt(major), Minor: BigInt(minor), Access: 'rwm' }
+}
+
+function refused(reason: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', reason)
+}

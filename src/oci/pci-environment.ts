@@ -1,0 +1,37 @@
+/** Where PCI devices of the host are in the guest: `0000:1a:02.3` → `0000:01:00.0`. */
+export type PciAddresses = ReadonlyMap<string, string>
+
+const PREFIX = 'PCIDEVICE_'
+const INFO_SUFFIX = '_INFO'
+const ADDRESS = /\b[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]\b/gi
+
+/**
+ * Device plugins tell a container by `PCIDEVICE_<RESOURCE>=<address>,…`, and by the keys of the JSON in
+ * `PCIDEVICE_<RESOURCE>_INFO`, which PCI devices are its own: the host's addresses become the guest's (behaviour spec,
+ * section D.4). What is no address, or not one of `addresses`, stays. The entries were checked: each has a name and `=`.
+ */
+export function withGuestPciAddresses(environment: readonly string[], addresses: PciAddresses): string[] {
+  if (addresses.size === 0) return [...environment]
+  return environment.map((entry) => {
+    if (!entry.startsWith(PREFIX)) return entry
+    const equals = entry.indexOf('=')
+    const name = entry.slice(0, equals)
+    const value = entry.slice(equals + 1)
+    const translated = name.endsWith(INFO_SUFFIX) ? ofKeys(value, addresses) : ofList(value, addresses)
+    return `${name}=${translated}`
+  })
+}
+
+function ofList(value: string, addresses: PciAddresses): string {
+  return value
+    .split(',')
+    .map((item) => addresses.get(item.toLowerCase()) ?? item)
+    .join(',')
+}
+
+/** Only keys: `"0000:1a:02.3": {…}`. The rest of the JSON is not touched, not even its spaces. */
+function ofKeys(value: string, addresses: PciAddresses): string {
+  return value.replace(/"([^"\\]*)"(?=\s*:)/g, (whole, key: string) => {
+    return key.replace(ADDRESS, '') === '' ? `"${addresses.get(key.toLowerCase()) ?? key}"` : whole
+  })
+}

@@ -1,0 +1,64 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { Device } from '../../../src/gen/agent.ts'
+import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
+import { DEVICE_TYPES } from '../../../src/handlers/device/index.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { deviceDependenciesOf, noSignal } from '../storage/storage-builder.ts'
+
+const whole = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
+
+describe('createDeviceHandlers', () => {
+  let os: FakeOs
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    await os.files.put('/sys/class/block/vdb/dev', '254:16\n')
+    await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+  })
+
+  it('finds nothing when nothing is asked for', async () => {
+    await expect(find()).resolves.toMatchObject({ updates: [], added: [], pciAddresses: new Map() })
+  })
+
+  it.each([
+    [{ type: '' }, 'invalid type for device /dev/data'],
+    [{ vmPath: '' }, 'device /dev/data: neither id nor vm_path'],
+    [{ containerPath: '' }, 'device /dev/vdb: no container_path'],
+    [{ vmPath: '', id: '1' }, 'device /dev/data: type mmioblk needs vm_path'],
+    [{ type: 'scsi' }, 'device /dev/data: type scsi needs id'],
+    [{ type: 'scsi', id: '1' }, "SCSI address '1'"],
+    [{ type: 'blk', id: '2/99' }, "PCI path '2/99'"],
+    [{ type: 'usb' }, 'Failed to find the device handler usb'],
+    [{ vmPath: '/dev/vdb\0' }, 'contains a NUL'],
+  ])('refuses %j, and waits for nothing', async (changes, message) => {
+    const finding = expect(find({ ...whole, vmPath: '/dev/vdz' }, { ...whole, ...changes })).rejects
+    await finding.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await finding.toThrow(message)
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it.each(['blk-ccw', 'vfio-ap', 'vfio-ap-cold'])('answers UNIMPLEMENTED for %s, and why', async (type) => {
+    const finding = expect(find({ ...whole, type })).rejects
+    await finding.toMatchObject({ code: 'UNIMPLEMENTED' })
+    await finding.toThrow(`device type ${type} is for s390x`)
+  })
+
+  it('waits for all at once, and for none when one does not come', async () => {
+    const finding = find({ ...whole, vmPath: '/dev/vdy' }, whole, { ...whole, vmPath: '/dev/vdz' })
+    await turn()
+    expect(os.uevents.listeners.size).toBe(2)
+    os.clock.advance(3000)
+    await expect(finding).rejects.toThrow('block device vdy')
+    expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
+  })
+
+  it('names its types', () => {
+    expect(DEVICE_TYPES).toEqual(['blk', 'mmioblk', 'nvdimm', 'scsi', 'vfio-pci', 'vfio-pci-gk'])
+  })
+
+  function find(...devices: Partial<Device>[]) {
+    const requests = devices.map((device) => Device.fromPartial(device))
+    return createDeviceHandlers(deviceDependenciesOf(os)).find(requests, noSignal)
+  }
+})

@@ -1,0 +1,144 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { Device } from '../../../src/gen/agent.ts'
+import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
+import { deviceHandlerContract } from '../../contracts/device-handler.ts'
+import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { deviceDependenciesOf, noSignal } from '../storage/storage-builder.ts'
+
+const BUS = '/sys/bus/pci'
+const ROOT = '/sys/devices/pci0000:00'
+
+deviceHandlerContract('vfio-pci', {
+  device: { type: 'vfio-pci', id: 'vfio', options: ['0000:1a:02.3=06'] },
+  prepare: machineWithVfio,
+  plug: (os) => plug(os, '0000:00:06.0', '5'),
+})
+deviceHandlerContract('vfio-pci-gk', {
+  device: { type: 'vfio-pci-gk', id: 'vfio', options: ['0000:1a:02.3=06'] },
+  prepare: machineWithVfio,
+  plug: (os) => plug(os, '0000:00:06.0', '5'),
+})
+
+describe('passed-through PCI devices', () => {
+  let os: FakeOs
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    await machineWithVfio(os)
+    await plug(os, '0000:00:06.0', '5')
+    await plug(os, '0000:00:07.0', '5')
+    await plug(os, '0000:00:08.0', '6')
+  })
+
+  it('are given to vfio-pci, and their group to the container at its own path', async () => {
+    await expect(find('vfio-pci', '0000:1A:02.3=06', '0000:1a:02.4=07')).resolves.toMatchObject({
+      updates: [{ containerPath: '/dev/x', type: 'c', major: 240, minor: 5, newPath: '/dev/vfio/5' }],
+      pciAddresses: new Map([
+        ['0000:1a:02.3', '0000:00:06.0'],
+        ['0000:1a:02.4', '0000:00:07.0'],
+      ]),
+    })
+    expect(await driverOf('0000:00:06.0')).toBe('vfio-pci')
+    expect(await driverOf('0000:00:07.0')).toBe('vfio-pci')
+  })
+
+  it('are given back when the request fails later', async () => {
+    const found = await find('vfio-pci', '0000:1a:02.3=06')
+    await found.giveBack()
+    expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
+  })
+
+  it('have to be of one group; otherwise all are given back', async () => {
+    await expect(find('vfio-pci', '0000:1a:02.3=06', '0000:1a:02.4=08')).rejects.toThrow(
+      '0000:00:08.0 is not in guest IOMMU group 5, but in 6',
+    )
+    expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
+    expect(await driverOf('0000:00:08.0')).toBe('mlx5_core')
+  })
+
+  it('need an IOMMU', async () => {
+    await os.files.removeFile(`${BUS}/devices/0000:00:06.0/iommu_group`)
+    await expect(find('vfio-pci', '0000:1a:02.3=06')).rejects.toThrow('failed to get VFIO group')
+    expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
+  })
+
+  it('need an option each', async () => {
+    await expect(find('vfio-pci')).rejects.toThrow('failed to get VFIO group')
+  })
+
+  it('stay with their driver when the guest’s kernel is to use them', async () => {
+    await expect(find('vfio-pci-gk', '0000:1a:02.3=06')).resolves.toMatchObject({
+      updates: [],
+      pciAddresses: new Map([['0000:1a:02.3', '0000:00:06.0']]),
+    })
+    expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
+  })
+
+  it('whose place the host does not know are passed over', async () => {
+    await expect(find('vfio-pci-gk', '0000:1a:02.3=', '0000:1a:02.4=07')).resolves.toMatchObject({
+      pciAddresses: new Map([['0000:1a:02.4', '0000:00:07.0']]),
+    })
+  })
+
+  it.each(['', '0000:1a:02.3', '1a:02.3=06', '0000:1a:02.8=06', '0000:1a:02.3=6'])(
+    'refuse the option %j',
+    async (option) => {
+      await expect(find('vfio-pci', option)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+      expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
+    },
+  )
+
+  it('bring the InfiniBand devices with them', async () => {
+    await os.files.makeSpecial('/dev/infiniband/uverbs0', { kind: 'character', major: 231, minor: 192 })
+    await os.files.makeDirectories('/dev/infiniband/by-path')
+    await expect(find('vfio-pci-gk', '0000:1a:02.3=06')).resolves.toMatchObject({
+      added: [{ path: '/dev/infiniband/uverbs0', type: 'c', major: 231, minor: 192 }],
+    })
+  })
+
+  it('say that their driver could not be loaded', async () => {
+    await os.files.removeTree(`${BUS}/drivers/vfio-pci`)
+    os.tools.script(() => ({ exitCode: 1, stderr: 'modprobe: FATAL: Module vfio-pci not found\n' }))
+    await expect(find('vfio-pci', '0000:1a:02.3=06')).rejects.toThrow('Module vfio-pci not found')
+  })
+
+  function find(type: string, ...options: string[]) {
+    const device = Device.fromPartial({ type, id: 'vfio', containerPath: '/dev/x', options })
+    return createDeviceHandlers(deviceDependenciesOf(os)).find([device], noSignal)
+  }
+
+  async function driverOf(address: string): Promise<string | undefined> {
+    const link = `${BUS}/devices/${address}/driver`
+    return (await os.files.lstat(link)) === undefined
+      ? undefined
+      : (await os.files.readLink(link)).replace(/.*\//, '')
+  }
+})
+
+/** A PCI bus that binds devices as Linux does. */
+async function machineWithVfio(os: FakeOs): Promise<void> {
+  for (const folder of [ROOT, `${BUS}/devices`, `${BUS}/drivers/vfio-pci`, `${BUS}/drivers/mlx5_core`]) {
+    await os.files.makeDirectories(folder)
+  }
+  const write = os.files.write.bind(os.files)
+  os.files.write = async (path, data, options) => {
+    const driver = /^(\/sys\/bus\/pci\/devices\/[^/]+\/driver)\/unbind$/.exec(path)?.[1]
+    if (driver !== undefined) return os.files.removeFile(driver)
+    if (path !== `${BUS}/drivers_probe`) return write(path, data, options)
+    const device = `${BUS}/devices/${data}`
+    const override = (await os.files.readText(`${device}/driver_override`)).trim()
+    await os.files.symlink(`../../../bus/pci/drivers/${override || 'mlx5_core'}`, `${device}/driver`)
+    if (override !== 'vfio-pci') return
+    const group = (await os.files.readLink(`${device}/iommu_group`)).replace(/.*\//, '')
+    await os.files.makeSpecial(`/dev/vfio/${group}`, { kind: 'character', major: 240, minor: Number(group) })
+  }
+}
+
+async function plug(os: FakeOs, address: string, group: string): Promise<void> {
+  const device = `${ROOT}/${address}`
+  await os.files.put(`${device}/driver_override`, '(null)\n')
+  await os.files.symlink(`../../../kernel/iommu_groups/${group}`, `${device}/iommu_group`)
+  await os.files.symlink('../../../bus/pci/drivers/mlx5_core', `${device}/driver`)
+  await os.files.symlink(`../../../devices/pci0000:00/${address}`, `${BUS}/devices/${address}`)
+  os.uevents.send(`add@/devices/pci0000:00/${address}\0ACTION=add\0SUBSYSTEM=pci\0`)
+}

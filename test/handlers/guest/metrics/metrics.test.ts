@@ -1,0 +1,147 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { cancelled } from '../../../../src/base/signals.ts'
+import { createMetrics } from '../../../../src/handlers/guest/metrics/metrics.ts'
+import { FakeOs } from '../../../fakes/os/fake-os.ts'
+
+const noSignal = new AbortController().signal
+
+/** What a guest's kernel said (6.1), shortened. */
+const RECORDED = {
+  '/proc/self/stat':
+    '77 (node) (x) S 1 77 77 0 -1 4194560 9000 0 12 0 250 50 7 3 20 0 11 0 100 1048576000 2500 18446744073709551615',
+  '/proc/self/status':
+    'Name:\tnode\nVmPeak:\t 1024000 kB\nVmRSS:\t   10000 kB\nHugetlbPages:\t       0 kB\nThreads:\t11\nvoluntary_ctxt_switches:\t42\n',
+  '/proc/self/io': 'rchar: 1000\nwchar: 2000\nsyscr: 3\nread_bytes: 4096\n',
+  '/proc/loadavg': '0.25 0.10 1.05 2/123 4567\n',
+  '/proc/stat': 'cpu  100 0 20 3000 4 0 1 0 0 0\ncpu0 60 0 10 1500 2 0 1 0 0 0\nintr 12345 0\nctxt 99\n',
+  '/proc/vmstat': 'nr_free_pages 1000\npgfault 18446744073709551615\n',
+  '/proc/net/dev':
+    'Inter-|   Receive                            |  Transmit\n' +
+    ' face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n' +
+    '    lo:     840      10    1    2    3     4          5         6      841      11    7    8    9    10      11          12\n',
+  '/proc/diskstats':
+    ' 254       0 vda 10 1 200 5 3 2 40 6 0 7 8 9 10 11 12 13 14\n 254      16 vdb 1 2 3 4 5 6 7 8 9 10 11\n',
+  '/proc/meminfo':
+    'MemTotal:         481000 kB\nActive(anon):       100 kB\nHugePages_Total:       4\nHugepagesize:       2048 kB\nZswap: 0 kB\n',
+}
+
+describe('GetMetrics', () => {
+  let os: FakeOs
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    os.mounts.entries.length = 0
+    for (const [path, text] of Object.entries(RECORDED)) await os.files.put(path, text)
+  })
+
+  it('tells of the agent and of the guest', async () => {
+    const lines = await values()
+    expect(lines).toEqual([
+      'kata_agent_scrape_count 1',
+      'kata_agent_threads 11',
+      'kata_agent_total_time 3',
+      'kata_agent_total_vm 1048576000',
+      'kata_agent_total_rss 10240000',
+      ...items('kata_agent_proc_stat', { utime: 250, stime: 50, cutime: 7, cstime: 3 }),
+      ...items('kata_agent_proc_status', {
+        ...{ vmpeak: 1_024_000, vmrss: 10_000, hugetlbpages: 0, voluntary_ctxt_switches: 42 },
+      }),
+      ...items('kata_agent_io_stat', { rchar: 1000, wchar: 2000, syscr: 3, read_bytes: 4096 }),
+      ...items('kata_guest_load', { load1: 0.25, load5: 0.1, load15: 1.05 }),
+      ...items('kata_guest_tasks', { cur: 2, max: 123 }),
+      ...cpuLines('total', [1000, 0, 200, 30_000, 40, 0, 10, 0, 0, 0]),
+      ...cpuLines('0', [600, 0, 100, 15_000, 20, 0, 10, 0, 0, 0]),
+      'kata_guest_vm_stat{item="nr_free_pages"} 1000',
+      'kata_guest_vm_stat{item="pgfault"} 18446744073709551615',
+      ...[840, 10, 1, 2, 3, 4, 5, 6, 841, 11, 7, 8, 9, 10, 11, 12].map(
+        (value, index) => `kata_guest_netdev_stat{interface="lo",item="${NETWORK[index]}"} ${value}`,
+      ),
+      ...diskLines('vda', [10, 1, 200, 5, 3, 2, 40, 6, 0, 7, 8, 9, 10, 11, 12, 13, 14]),
+      ...diskLines('vdb', [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+      ...items('kata_guest_meminfo', {
+        ...{ mem_total: 492_544_000, active_anon: 102_400, hugepages_total: 4, hugepagesize: 2_097_152 },
+      }),
+    ])
+  })
+
+  it('counts its calls, and leaves out what cannot be read', async () => {
+    for (const path of Object.keys(RECORDED)) await os.files.removeFile(path)
+    await os.files.put('/proc/stat', 'nonsense')
+    const metrics = createMetrics({ os, log: silentLogger() })
+    await metrics(noSignal)
+    expect(await metrics(noSignal)).toBe(
+      '# HELP kata_agent_scrape_count Calls of GetMetrics.\n# TYPE kata_agent_scrape_count counter\nkata_agent_scrape_count 2\n',
+    )
+  })
+
+  it('tells of each file system that can be written to, once', async () => {
+    const usage = { blockBytes: 4096n, blocks: 10n, freeBlocks: 4n, inodes: 7n, freeInodes: 5n }
+    await mount('/dev/vdb', '/vol', 'ext4', 'rw,relatime')
+    const [first] = os.mounts.entries
+    if (first !== undefined) os.mounts.entries.push({ ...first, mountPoint: '/again' })
+    await mount('/dev/vda', '/', 'ext4', 'ro,relatime')
+    await mount('tmpfs', '/run', 'tmpfs', 'rw')
+    await mount('overlay', '/merged', 'overlay', 'rw')
+    await mount('/dev/vdc', '/gone', 'xfs', 'rw')
+    for (const path of ['/vol', '/again', '/', '/run', '/merged']) os.volumes.usages.set(path, usage)
+    const overlay = os.mounts.entries.find(({ type }) => type === 'overlay')
+    const device = `${overlay?.major}:${overlay?.minor}`
+    const lines = (await values()).filter((line) => line.startsWith('kata_guest_filesystem'))
+    expect(lines).toEqual([
+      ...roomLines('bytes', '/vol', 'vdb', [40_960, 24_576, 16_384]),
+      ...roomLines('bytes', '/merged', device, [40_960, 24_576, 16_384]),
+      ...roomLines('inodes', '/vol', 'vdb', [7, 2, 5]),
+      ...roomLines('inodes', '/merged', device, [7, 2, 5]),
+    ])
+  })
+
+  it('waits for a hanging file system no longer than its caller', async () => {
+    await mount('/dev/vdb', '/vol', 'ext4', 'rw')
+    os.volumes.usage = () => new Promise(() => {})
+    const call = new AbortController()
+    const asked = createMetrics({ os, log: silentLogger() })(call.signal)
+    call.abort(cancelled())
+    await expect(asked).rejects.toMatchObject({ code: 'CANCELLED' })
+  })
+
+  async function values(): Promise<string[]> {
+    const text = await createMetrics({ os, log: silentLogger() })(noSignal)
+    return text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+  }
+
+  async function mount(source: string, target: string, type: string, options: string): Promise<void> {
+    await os.mounts.mount({ source, target, type, flags: options.includes('ro') ? ['ro'] : [], data: '' })
+  }
+})
+
+const NETWORK = [
+  ...['recv_bytes', 'recv_packets', 'recv_errs', 'recv_drop', 'recv_fifo', 'recv_frame', 'recv_compressed'],
+  ...['recv_multicast', 'sent_bytes', 'sent_packets', 'sent_errs', 'sent_drop', 'sent_fifo', 'sent_colls'],
+  ...['sent_carrier', 'sent_compressed'],
+]
+const CPU = ['user', 'nice', 'system', 'idle', 'iowait', 'irq', 'softirq', 'steal', 'guest', 'guest_nice']
+const DISK = [
+  ...['reads', 'merged', 'sectors_read', 'time_reading', 'writes', 'writes_merged', 'sectors_written'],
+  ...['time_writing', 'in_progress', 'time_in_progress', 'weighted_time_in_progress', 'discards'],
+  ...['discards_merged', 'sectors_discarded', 'time_discarding', 'flushes', 'time_flushing'],
+]
+
+function items(name: string, values: Readonly<Record<string, number>>): string[] {
+  return Object.entries(values).map(([item, value]) => `${name}{item="${item}"} ${value}`)
+}
+
+function cpuLines(cpu: string, values: readonly number[]): string[] {
+  return values.map((value, index) => `kata_guest_cpu_time{cpu="${cpu}",item="${CPU[index]}"} ${value}`)
+}
+
+function diskLines(disk: string, values: readonly number[]): string[] {
+  return values.map((value, index) => `kata_guest_diskstat{disk="${disk}",item="${DISK[index]}"} ${value}`)
+}
+
+function roomLines(unit: string, path: string, device: string, values: readonly number[]): string[] {
+  return ['total', 'used', 'available'].map(
+    (item, index) =>
+      `kata_guest_filesystem_${unit}{mount="${path}",device="${device}",item="${item}"} ${values[index]}`,
+  )
+}

@@ -1,0 +1,41 @@
+import { describe, expect, it } from 'vitest'
+import { reseedRandom, setGuestDateTime } from '../../../src/handlers/guest/seed-and-clock.ts'
+import { FakeSystem } from '../../fakes/os/fake-system.ts'
+
+describe('setGuestDateTime', () => {
+  it.each([
+    [0n, 0n, 0n],
+    [1_800_000_000n, 999_999n, 1_800_000_000_999_999n],
+  ])('sets %s s and %s µs', (seconds, microseconds, expected) => {
+    const system = new FakeSystem()
+    setGuestDateTime(system, seconds, microseconds)
+    expect(system.timeUs).toBe(expected)
+  })
+
+  it.each([
+    [-1n, 0n, 'Sec is -1, not from 0 to 9007199254740991'],
+    [2n ** 62n, 0n, 'Sec is 4611686018427387904, not from 0 to 9007199254740991'],
+    [1n, -1n, 'Usec is -1, not from 0 to 999999'],
+    [1n, 1_000_000n, 'Usec is 1000000, not from 0 to 999999'],
+  ])('refuses %s s and %s µs', (seconds, microseconds, message) => {
+    const system = new FakeSystem()
+    const expected = expect.objectContaining({ code: 'INVALID_ARGUMENT', message })
+    expect(() => setGuestDateTime(system, seconds, microseconds)).toThrow(expected)
+    expect(system.timeUs).toBeUndefined()
+  })
+})
+
+describe('reseedRandom', () => {
+  it('hands the bytes on', async () => {
+    const system = new FakeSystem()
+    await reseedRandom(system, Buffer.from('noise'))
+    expect(system.entropy).toEqual(['noise'])
+  })
+
+  it('refuses no bytes', async () => {
+    await expect(reseedRandom(new FakeSystem(), new Uint8Array())).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'data: missing entropy data',
+    })
+  })
+})

@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest'
+import { Linux } from '../../src/gen/oci.ts'
+import { type DeviceUpdate, withGuestDevices } from '../../src/oci/guest-devices.ts'
+
+const RULES = [
+  { Allow: false, Type: 'a', Access: 'rwm' },
+  { Allow: true, Type: 'b', Major: 8n, Minor: 0n, Access: 'r' },
+  { Allow: true, Type: 'b', Major: 8n, Minor: 16n, Access: 'rw' },
+  { Allow: true, Type: 'c', Major: 8n, Minor: 0n, Access: 'm' },
+]
+
+const linux = Linux.fromPartial({
+  Devices: [
+    { Path: '/dev/a', Type: 'b', Major: 8n, Minor: 0n, FileMode: 0o660, UID: 3, GID: 4 },
+    { Path: '/dev/b', Type: 'b', Major: 8n, Minor: 16n },
+    { Path: '/dev/null', Type: 'c', Major: 1n, Minor: 3n },
+  ],
+  Resources: { Devices: RULES },
+})
+
+const update = (containerPath: string, minor: number, changes: Partial<DeviceUpdate> = {}): DeviceUpdate => ({
+  containerPath,
+  type: 'b',
+  major: 8,
+  minor,
+  ...changes,
+})
+
+describe('withGuestDevices', () => {
+  it("puts the guest's numbers in and leaves the rest of the device", () => {
+    const { Devices } = apply([update('/dev/a', 32)])
+    expect(Devices[0]).toMatchObject({
+      Path: '/dev/a',
+      Major: 8n,
+      Minor: 32n,
+      FileMode: 0o660,
+      UID: 3,
+      GID: 4,
+    })
+    expect(Devices.slice(1)).toEqual(linux.Devices.slice(1))
+  })
+
+  it('moves a device to the path that tells its group', () => {
+    const { Devices } = apply([update('/dev/a', 5, { type: 'c', major: 240, newPath: '/dev/vfio/5' })])
+    expect(Devices[0]).toMatchObject({ Path: '/dev/vfio/5', Type: 'c', Major: 240n, Minor: 5n })
+  })
+
+  it("matches rules by the host's numbers only, when the guest's are another device's there", () => {
+    const { Resources } = apply([update('/dev/a', 16), update('/dev/b', 32)])
+    expect(
+      Resources?.Devices.map(({ Type, Major, Minor, Access }) => `${Type} ${Major}:${Minor} ${Access}`),
+    ).toEqual(['a 0:0 rwm', 'b 8:16 r', 'b 8:32 rw', 'c 8:0 m', 'b 8:16 rwm', 'b 8:32 rwm'])
+  })
+
+  it('allows the devices also where the spec has no resources', () => {
+    const { Resources } = withGuestDevices(
+      { ...linux, Resources: undefined },
+      { updates: [update('/dev/a', 32)], added: [] },
+    )
+    expect(Resources?.Devices).toEqual([{ Allow: true, Type: 'b', Major: 8n, Minor: 32n, Access: 'rwm' }])
+  })
+
+  it('adds devices that the spec does not name', () => {
+    const added = [{ path: '/dev/infiniband/uverbs0', type: 'c', major: 231, minor: 192 } as const]
+    const { Devices, Resources } = withGuestDevices(linux, { updates: [], added })
+    expect(Devices.at(-1)).toMatchObject({
+      Path: '/dev/infiniband/uverbs0',
+      Type: 'c',
+      Major: 231n,
+      Minor: 192n,
+    })
+    expect(Resources?.Devices.at(-1)).toMatchObject({ Allow: true, Major: 231n, Minor: 192n })
+  })
+
+  it('changes nothing without devices', () => {
+    expect(apply([])).toBe(linux)
+  })
+
+  it.each([
+    [[update('/dev/zz', 1)], 'Missing devices in OCI spec: "/dev/zz"'],
+    [[update('/dev/a', 1), update('/dev/a', 2)], 'Conflicting device updates for /dev/a'],
+  ])('refuses %j', (updates, message) => {
+    expect(() => apply(updates)).toThrow(message)
+  })
+
+  it('refuses one device of the host under two paths', () => {
+    const twice = { ...linux, Devices: [...linux.Devices, { ...linux.Devices[0], Path: '/dev/c' }] }
+    const updates = [update('/dev/a', 1), update('/dev/c', 2)]
+    expect(() => withGuestDevices(Linux.fromPartial(twice), { updates, added: [] })).toThrow(
+      '/dev/c and /dev/a are the same device of the host: b 8:0',
+    )
+  })
+
+  const apply = (updates: readonly DeviceUpdate[]) => withGuestDevices(linux, { updates, added: [] })
+})

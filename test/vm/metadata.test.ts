@@ -1,0 +1,37 @@
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
+import { cannotBoot } from './boot-guest.ts'
+import { runMicrovm } from './microvm-process.ts'
+
+describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
+  const folder = makeTemporaryFolder(tmpdir())
+  let server: Server
+  let port: number
+
+  beforeAll(async () => {
+    server = createServer((_, answer) => answer.end('hello from the host\n')).listen(0, '::')
+    await once(server, 'listening')
+    // A TCP server's address is an object.
+    port = (server.address() as AddressInfo).port
+  })
+
+  afterAll(() => {
+    server.close()
+    removeTemporaryFolder(folder)
+  })
+
+  it('of ./microvm run --metadata leads to this machine by the peers of both families', async () => {
+    const file = join(folder, 'vm.yaml')
+    const families = ['v4: {ip: 10.0.0.2, peer_ip: 10.0.0.1}', 'v6: {ip: fd00::2, peer_ip: fd00::1}']
+    writeFileSync(file, `name: vm1\nnetwork_config:\n  ${families.join('\n  ')}\n`)
+    const ask = ['10.0.0.1', '[fd00::1]'].map((peer) => `wget -q -O - http://${peer}:${port}/`)
+    const result = await runMicrovm(['--metadata', file, 'sh', '-c', ask.join(' && ')])
+    expect(result).toMatchObject({ status: 0, stdout: 'hello from the host\n'.repeat(2) })
+  })
+})
