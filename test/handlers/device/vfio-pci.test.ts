@@ -1,22 +1,21 @@
+import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { deviceHandlerContract } from '../../contracts/device-handler.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
 import { deviceDependenciesOf, noSignal } from '../storage/storage-builder.ts'
-
-const BUS = '/sys/bus/pci'
-const ROOT = '/sys/devices/pci0000:00'
+import { addPciBus, pciDriverOf, plugPci } from './pci-bus.ts'
 
 deviceHandlerContract('vfio-pci', {
   device: { type: 'vfio-pci', id: 'vfio', options: ['0000:1a:02.3=06'] },
-  prepare: machineWithVfio,
-  plug: (os) => plug(os, '0000:00:06.0', '5'),
+  prepare: addPciBus,
+  plug: (os) => plugPci(os, '0000:00:06.0', '5'),
 })
 deviceHandlerContract('vfio-pci-gk', {
   device: { type: 'vfio-pci-gk', id: 'vfio', options: ['0000:1a:02.3=06'] },
-  prepare: machineWithVfio,
-  plug: (os) => plug(os, '0000:00:06.0', '5'),
+  prepare: addPciBus,
+  plug: (os) => plugPci(os, '0000:00:06.0', '5'),
 })
 
 describe('passed-through PCI devices', () => {
@@ -24,10 +23,10 @@ describe('passed-through PCI devices', () => {
 
   beforeEach(async () => {
     os = new FakeOs()
-    await machineWithVfio(os)
-    await plug(os, '0000:00:06.0', '5')
-    await plug(os, '0000:00:07.0', '5')
-    await plug(os, '0000:00:08.0', '6')
+    await addPciBus(os)
+    await plugPci(os, '0000:00:06.0', '5')
+    await plugPci(os, '0000:00:07.0', '5')
+    await plugPci(os, '0000:00:08.0', '6')
   })
 
   it('are given to vfio-pci, and their group to the container at its own path', async () => {
@@ -48,6 +47,18 @@ describe('passed-through PCI devices', () => {
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
 
+  it('are given back when another device of the request does not come', async () => {
+    const vfio = { type: 'vfio-pci', id: 'vfio', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
+    const disk = { type: 'mmioblk', vmPath: '/dev/vdz', containerPath: '/dev/y' }
+    const requests = [vfio, disk].map((device) => Device.fromPartial(device))
+    const finding = createDeviceHandlers(deviceDependenciesOf(os)).find(requests, noSignal)
+    await turn()
+    expect(await driverOf('0000:00:06.0')).toBe('vfio-pci')
+    os.clock.advance(3000)
+    await expect(finding).rejects.toThrow('block device vdz')
+    expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
+  })
+
   it('have to be of one group; otherwise all are given back', async () => {
     await expect(find('vfio-pci', '0000:1a:02.3=06', '0000:1a:02.4=08')).rejects.toThrow(
       '0000:00:08.0 is not in guest IOMMU group 5, but in 6',
@@ -57,7 +68,7 @@ describe('passed-through PCI devices', () => {
   })
 
   it('need an IOMMU', async () => {
-    await os.files.removeFile(`${BUS}/devices/0000:00:06.0/iommu_group`)
+    await os.files.removeFile('/sys/bus/pci/devices/0000:00:06.0/iommu_group')
     await expect(find('vfio-pci', '0000:1a:02.3=06')).rejects.toThrow('failed to get VFIO group')
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
@@ -97,7 +108,7 @@ describe('passed-through PCI devices', () => {
   })
 
   it('say that their driver could not be loaded', async () => {
-    await os.files.removeTree(`${BUS}/drivers/vfio-pci`)
+    await os.files.removeTree('/sys/bus/pci/drivers/vfio-pci')
     os.tools.script(() => ({ exitCode: 1, stderr: 'modprobe: FATAL: Module vfio-pci not found\n' }))
     await expect(find('vfio-pci', '0000:1a:02.3=06')).rejects.toThrow('Module vfio-pci not found')
   })
@@ -107,38 +118,5 @@ describe('passed-through PCI devices', () => {
     return createDeviceHandlers(deviceDependenciesOf(os)).find([device], noSignal)
   }
 
-  async function driverOf(address: string): Promise<string | undefined> {
-    const link = `${BUS}/devices/${address}/driver`
-    return (await os.files.lstat(link)) === undefined
-      ? undefined
-      : (await os.files.readLink(link)).replace(/.*\//, '')
-  }
+  const driverOf = (address: string) => pciDriverOf(os, address)
 })
-
-/** A PCI bus that binds devices as Linux does. */
-async function machineWithVfio(os: FakeOs): Promise<void> {
-  for (const folder of [ROOT, `${BUS}/devices`, `${BUS}/drivers/vfio-pci`, `${BUS}/drivers/mlx5_core`]) {
-    await os.files.makeDirectories(folder)
-  }
-  const write = os.files.write.bind(os.files)
-  os.files.write = async (path, data, options) => {
-    const driver = /^(\/sys\/bus\/pci\/devices\/[^/]+\/driver)\/unbind$/.exec(path)?.[1]
-    if (driver !== undefined) return os.files.removeFile(driver)
-    if (path !== `${BUS}/drivers_probe`) return write(path, data, options)
-    const device = `${BUS}/devices/${data}`
-    const override = (await os.files.readText(`${device}/driver_override`)).trim()
-    await os.files.symlink(`../../../bus/pci/drivers/${override || 'mlx5_core'}`, `${device}/driver`)
-    if (override !== 'vfio-pci') return
-    const group = (await os.files.readLink(`${device}/iommu_group`)).replace(/.*\//, '')
-    await os.files.makeSpecial(`/dev/vfio/${group}`, { kind: 'character', major: 240, minor: Number(group) })
-  }
-}
-
-async function plug(os: FakeOs, address: string, group: string): Promise<void> {
-  const device = `${ROOT}/${address}`
-  await os.files.put(`${device}/driver_override`, '(null)\n')
-  await os.files.symlink(`../../../kernel/iommu_groups/${group}`, `${device}/iommu_group`)
-  await os.files.symlink('../../../bus/pci/drivers/mlx5_core', `${device}/driver`)
-  await os.files.symlink(`../../../devices/pci0000:00/${address}`, `${BUS}/devices/${address}`)
-  os.uevents.send(`add@/devices/pci0000:00/${address}\0ACTION=add\0SUBSYSTEM=pci\0`)
-}

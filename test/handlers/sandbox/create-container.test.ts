@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { containerRequest, machine, machineWithSandbox, PATIENT, remains } from './machine.ts'
+import { addPciBus, pciDriverOf, plugPci } from '../device/pci-bus.ts'
+import { containerRequest, execRequest, machine, machineWithSandbox, PATIENT, remains } from './machine.ts'
 
 /** A disk that {@link machineWithDisk} has. */
 const DISK = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
@@ -151,6 +152,35 @@ describe('CreateContainer', () => {
     })
     expect(made.os.system.signals).toEqual([])
     expect(await remains(made)).toEqual(before)
+  })
+
+  it('gives passed-through devices back when a later step fails', async () => {
+    const made = await machineWithSandbox()
+    await addPciBus(made.os)
+    await plugPci(made.os, '0000:00:06.0', '5')
+    const device = { type: 'vfio-pci', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
+    const creating = made.handlers.createContainer(containerRequest('c1', {}, { devices: [device] }), PATIENT)
+    await expect(creating).rejects.toThrow('Missing devices in OCI spec: "/dev/x"')
+    expect(await pciDriverOf(made.os, '0000:00:06.0')).toBe('mlx5_core')
+  })
+
+  it("tells every process of a container its PCI devices by the guest's addresses", async () => {
+    const made = await machineWithSandbox()
+    await addPciBus(made.os)
+    await plugPci(made.os, '0000:00:06.0', '5')
+    const Env = ['PCIDEVICE_X=0000:1a:02.3']
+    const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
+    await made.handlers.createContainer(containerRequest('c1', { Env }, { devices: [device] }), PATIENT)
+    expect((await configOf(made, 'c1')).process.env).toEqual(['PCIDEVICE_X=0000:00:06.0'])
+    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    const written: string[] = []
+    const write = made.os.files.write.bind(made.os.files)
+    made.os.files.write = (path, data, options) => {
+      written.push(String(data))
+      return write(path, data, options)
+    }
+    await made.handlers.execProcess(execRequest('c1', 'e1', { Env }), PATIENT)
+    expect(written.some((text) => text.includes('"PCIDEVICE_X=0000:00:06.0"'))).toBe(true)
   })
 
   it('creates several at the same time', async () => {
