@@ -180,7 +180,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
-    hotplugTimeoutMs: config.hotplugTimeoutMs,
+    hotplug,
   })
   const network = createNetworkHandlers({ os, log, record: parts.networkRecord, hotplug })
   const wrapper = { log, gate, nowMs: os.clock.monotonicMs }

@@ -64,8 +64,8 @@ export interface Native {
   /** swapon(2), on a thread likewise. */
   swapOn(path: string, flags: number): Promise<number>
   /**
-   * ioctl(2), on a thread likewise. The kernel reads and writes `argument`, which is laid out as `request` says; one
-   * that is too short is -EINVAL.
+   * ioctl(2), on a thread likewise, for requests that hold the size of their argument (linux/ioctl.h). The kernel reads
+   * and writes `argument`; one that is too short is -EINVAL.
    */
   ioctl(fd: Fd, request: number, argument: Uint8Array): Promise<number>
 

@@ -9,6 +9,7 @@ import { rawPeer } from '../rpc/ttrpc/raw-peer.ts'
 import { connectionsOf, FRAMINGS, type Framing } from '../sequences/wires.ts'
 import { cgroupsOf, leftoversOf, mountPointsOf, type Pod, startPod } from './agent-pod.ts'
 import { BAD_INPUT, UNMADE } from './bad-input.ts'
+import { GUEST_INPUT } from './bad-input-guest.ts'
 import { container, type RemoteProcess } from './container-requests.ts'
 
 const SERVICE = 'grpc.AgentService'
@@ -47,13 +48,16 @@ describe('a request that cannot be right', () => {
   }
 
   describe.each(FRAMINGS)('over %s', (framing) => {
-    it.each(BAD_INPUT)('$rpc with $what: $code, naming it, and nothing is left', async (input) => {
-      const agent = clientFor(AgentServiceDefinition, connections[framing])
-      const before = machine()
-      const refused = await input.call(agent, pod.root).catch((error: unknown) => error)
-      expect(refused).toMatchObject({ code: input.code, message: expect.stringContaining(input.names) })
-      expect(machine()).toEqual(before)
-    })
+    it.each([...BAD_INPUT, ...GUEST_INPUT])(
+      '$rpc with $what: $code, naming it, and nothing is left',
+      async (input) => {
+        const agent = clientFor(AgentServiceDefinition, connections[framing])
+        const before = machine()
+        const refused = await input.call(agent, pod.root).catch((error: unknown) => error)
+        expect(refused).toMatchObject({ code: input.code, message: expect.stringContaining(input.names) })
+        expect(machine()).toEqual(before)
+      },
+    )
 
     it('left the ids free, the others undisturbed, and the connection of use', async () => {
       const agent = clientFor(AgentServiceDefinition, connections[framing])

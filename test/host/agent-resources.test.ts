@@ -46,14 +46,9 @@ describe('what an agent tells and changes of the machine it runs on', () => {
       ],
       volumeCondition: { abnormal: false, message: 'OK' },
     })
-    await expect(pod.agent.getVolumeStats({ volumeGuestPath: '/run/none' })).rejects.toMatchObject({
-      code: 'NOT_FOUND',
-      message: 'volume_guest_path /run/none does not exist',
-    })
-    await expect(pod.agent.getVolumeStats({})).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
-  it('ResizeVolume grows a volume while it is mounted, and no other', async () => {
+  it('ResizeVolume grows a volume while it is mounted, and shrinks none', async () => {
     const device = mountXfs('/run/xfs')
     truncateSync(join(folder, 'disk.img'), 600 * MIB)
     execFileSync('losetup', ['--set-capacity', device])
@@ -62,11 +57,6 @@ describe('what an agent tells and changes of the machine it runs on', () => {
     expect(usage[0]?.total).toBeGreaterThan(500n * BigInt(MIB))
     const shrinking = pod.agent.resizeVolume({ volumeGuestPath: '/run/xfs', size: BigInt(300 * MIB) })
     await expect(shrinking).rejects.toMatchObject({ code: 'OUT_OF_RANGE' })
-    const tmpfs = pod.agent.resizeVolume({ volumeGuestPath: '/run', size: BigInt(MIB) })
-    await expect(tmpfs).rejects.toMatchObject({
-      code: 'UNIMPLEMENTED',
-      message: 'the volume at /run is tmpfs, which cannot grow while it is mounted; ext4 and xfs can',
-    })
   })
 
   it('OnlineCPUMem lets containers and the cgroups above them have the CPUs that are online', async () => {
@@ -84,18 +74,7 @@ describe('what an agent tells and changes of the machine it runs on', () => {
     await pod.remove('narrow')
   })
 
-  it('OnlineCPUMem refuses more CPUs than the machine can have', async () => {
-    await expect(pod.agent.onlineCPUMem({ nbCpus: 4_294_967_295 })).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
-      message: expect.stringMatching(/^nb_cpus is 4294967295, but this guest can have \d+ CPUs at most$/),
-    })
-  })
-
-  it('AddSwap and AddSwapPath refuse what can be no swap', async () => {
-    await expect(pod.agent.addSwap({})).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
-      message: 'PCIPath is empty',
-    })
+  it('AddSwapPath passes on what the kernel says of what can be no swap', async () => {
     await expect(pod.agent.addSwapPath({ path: '/run/volume/file' })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: '/run/volume/file is not prepared for swapping (mkswap): swapon /run/volume/file: EINVAL',
@@ -123,17 +102,6 @@ describe('what an agent tells and changes of the machine it runs on', () => {
     const rssKib = Number(/^VmRSS:\s+(\d+) kB$/m.exec(resident)?.[1])
     const told = Number(/^kata_agent_total_rss (\d+)$/m.exec(metrics)?.[1])
     expect(Math.abs(told / 1024 / rssKib - 1)).toBeLessThan(0.2)
-  })
-
-  it('SetGuestDateTime and ReseedRandomDev refuse what is no time and no bytes', async () => {
-    await expect(pod.agent.setGuestDateTime({ Sec: 1n, Usec: 1_000_000n })).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
-      message: 'Usec is 1000000, not from 0 to 999999',
-    })
-    await expect(pod.agent.reseedRandomDev({})).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
-      message: 'data: missing entropy data',
-    })
   })
 
   /** A disk of 300 MiB with XFS, mounted in the agent's mount namespace. Answers its node. */

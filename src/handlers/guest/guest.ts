@@ -12,6 +12,7 @@ import type {
   VolumeStatsRequest,
 } from '../../gen/agent.ts'
 import type { VolumeStatsResponse } from '../../gen/csi.ts'
+import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import { type DetailsDependencies, guestDetails } from './details.ts'
 import { probeMemory } from './memory-blocks.ts'
@@ -24,8 +25,8 @@ import { volumeStats } from './volume-stats.ts'
 /** What the calls about the guest itself work with. */
 export interface GuestDependencies extends DetailsDependencies {
   readonly os: Os
-  /** How long a device is waited for (setting `agent.hotplug_timeout`). */
-  readonly hotplugTimeoutMs: number
+  /** What waiting for devices needs. */
+  readonly hotplug: HotplugDependencies
 }
 
 /** Calls about the guest itself. Each throws what `signal` is aborted with while it waits. */
@@ -54,7 +55,7 @@ export interface GuestHandlers {
 export function createGuestHandlers(dependencies: GuestDependencies): GuestHandlers {
   const { os } = dependencies
   const metrics = createMetrics(dependencies)
-  const waiting = { ...os, timeoutMs: dependencies.hotplugTimeoutMs }
+  const waiting = { ...os, ...dependencies.hotplug }
   return {
     details: guestDetails(dependencies),
     memHotplugByProbe: ({ memHotplugProbeAddr }) => probeMemory(os.files, memHotplugProbeAddr),

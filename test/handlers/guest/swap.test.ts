@@ -66,6 +66,12 @@ describe('addSwapPath', () => {
     })
   })
 
+  it('passes on any other refusal, of what is swapped on too', async () => {
+    await add('/dev/vdb')
+    os.volumes.addSwap = (path) => Promise.reject(kernelError('swapon', path, 'EPERM'))
+    await expect(add('/dev/vdb')).rejects.toThrow('swapon /dev/vdb: EPERM')
+  })
+
   it('says what a device without a swap signature lacks, with the kernel’s word', async () => {
     os.volumes.swappable.clear()
     await expect(add('/dev/vdb').catch(statusOf)).resolves.toEqual({
