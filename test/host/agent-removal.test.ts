@@ -2,10 +2,12 @@ import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { cgroupsOf, type Leftovers, leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
 import { container, RemoteProcess } from './container-requests.ts'
-import { BOMB_LINUX, BOMB_OWNER, explosion, FORK_BOMB } from './fork-bomb.ts'
+import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from './fork-bomb.ts'
 
 const SIGKILL = 9
 const SIGTERM = 15
+/** So many that a kill of those that are listed takes longer than a fork. */
+const LIMIT = 100n
 
 describe('a fork bomb below a limit of processes', () => {
   let pod: Pod
@@ -25,10 +27,10 @@ describe('a fork bomb below a limit of processes', () => {
 
   async function explode(id: string): Promise<RemoteProcess> {
     const { OCI, ...request } = container(id, pod.root, FORK_BOMB, { sandboxPidns: true })
-    const Linux = { ...OCI?.Linux, ...BOMB_LINUX }
+    const Linux = { ...OCI?.Linux, ...bombLinux(LIMIT) }
     await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
     await pod.agent.startContainer({ containerId: id })
-    await explosion(pod.agent, id)
+    await explosion(pod.agent, id, LIMIT)
     return new RemoteProcess(pod.agent, id)
   }
 
