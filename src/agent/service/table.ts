@@ -6,6 +6,7 @@ import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../handlers/storage/storage.ts'
 import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
 import { networkEntries } from './network-entries.ts'
+import { encodeReadResponse } from './read-response.ts'
 
 /** What the calls of `grpc.AgentService` end up in. */
 export interface ServiceHandlers {
@@ -51,12 +52,14 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     }),
 
     writeStdin: streaming(async (request, call) => ({ len: await sandbox.writeStdin(request, call.signal) })),
-    readStdout: streaming(async (request, call) => ({
-      data: await sandbox.readStdout(request, call.signal),
-    })),
-    readStderr: streaming(async (request, call) => ({
-      data: await sandbox.readStderr(request, call.signal),
-    })),
+    readStdout: streaming(
+      async (request, call) => ({ data: await sandbox.readStdout(request, call.signal) }),
+      { encode: encodeReadResponse },
+    ),
+    readStderr: streaming(
+      async (request, call) => ({ data: await sandbox.readStderr(request, call.signal) }),
+      { encode: encodeReadResponse },
+    ),
     closeStdin: finishing(empty(sandbox.closeStdin)),
     ttyWinResize: finishing(empty(sandbox.ttyWinResize)),
 
