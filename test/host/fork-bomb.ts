@@ -1,11 +1,10 @@
 import type { DeepPartial, Linux } from '../../src/gen/oci.ts'
 import type { AgentConnection } from './agent-process.ts'
 
-/** As many processes as {@link FORK_BOMB} may have, its first one included. */
-const BOMB_LIMIT = 100n
-
-/** The limit as part of a container. */
-export const BOMB_LINUX: DeepPartial<Linux> = { Resources: { Pids: { Limit: BOMB_LIMIT } } }
+/** The limit of processes below which it has to stay, as part of a container. */
+export function bombLinux(limit: bigint): DeepPartial<Linux> {
+  return { Resources: { Pids: { Limit: limit } } }
+}
 
 /** Starts itself for ever: awk goes on when a fork fails, so each process that is killed makes room for one more. */
 const BOMB = 'BEGIN { for (;;) system("awk -f /tmp/bomb 2>/dev/null &") }'
@@ -24,8 +23,12 @@ export const FORK_BOMB = [
 export const BOMB_OWNER = ['sh', '-c', 'while :; do usleep 1000; done']
 
 /** Resolves when the container has as many processes as it may. */
-export async function explosion(agent: AgentConnection['agent'], containerId: string): Promise<void> {
-  for (let current = 0n; current < BOMB_LIMIT; ) {
+export async function explosion(
+  agent: AgentConnection['agent'],
+  containerId: string,
+  limit: bigint,
+): Promise<void> {
+  for (let current = 0n; current < limit; ) {
     const { cgroupStats } = await agent.statsContainer({ containerId })
     current = cgroupStats?.pidsStats?.current ?? 0n
   }

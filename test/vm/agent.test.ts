@@ -105,6 +105,24 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect(controllers?.split(' ')).toEqual(expect.arrayContaining(['cpu', 'cpuset', 'io', 'memory', 'pids']))
   })
 
+  it('sets net sysctls in the guest, where every container sees them', async () => {
+    const folder = '/proc/sys/net'
+    const names = ['core/somaxconn', 'ipv4/ip_unprivileged_port_start', 'ipv4/conf/lo/forwarding']
+    const look = `cat ${names.map((name) => `${folder}/${name}`).join(' ')}`
+    const sysctls = {
+      'net.core.somaxconn': '77',
+      'net/ipv4/ip_unprivileged_port_start': '80',
+      'net.ipv4.conf.lo.forwarding': '1',
+    }
+    expect(await pod.output('setter', look, { sysctls })).toBe('77\n80\n1\n')
+    expect(await pod.output('other', look)).toBe('77\n80\n1\n')
+    const wrong = pod.create('wrong', ['true'], {
+      sysctls: { 'net.core.somaxconn': '99', 'net.core.nope': '1' },
+    })
+    await expect(wrong).rejects.toThrow(`${folder}/core/nope: ENOENT`)
+    expect(await pod.output('after', look)).toBe('77\n80\n1\n')
+  })
+
   it('runs on a root that nobody can write to', async () => {
     const mounts = [bind('/usr', '/guest/usr'), GUEST_PROC]
     const script = `grep -c ' / / ro' /guest/proc/1/mountinfo

@@ -9,7 +9,7 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/tempor
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { openLink } from '../../src/microvm/vsock/open-link.ts'
 import { cannotBoot, type TestGuestOptions } from './boot-guest.ts'
-import { ensureDebianRoot } from './debian-root.ts'
+import { ensureDebianRoot, FOREIGN_ROOT } from './debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from './foreign-image.ts'
 import { bind, bootPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
 
@@ -38,7 +38,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     image = await ensureImage({ progress })
     const kernel = await ensureKernel('bookworm', progress)
     const archive = await makeArchive(folder, progress)
-    await makeForeignRoot(root, { base: await ensureDebianRoot(progress), archive, kernel })
+    await makeForeignRoot(root, { base: await ensureDebianRoot(FOREIGN_ROOT, progress), archive, kernel })
     await writeForeignImage(disk, root)
   })
   afterAll(() => removeTemporaryFolder(folder))

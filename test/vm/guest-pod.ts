@@ -17,6 +17,7 @@ export const ROOT = '/run/kata-containers/sandbox/busybox'
 export interface ContainerOptions {
   readonly mounts?: readonly Mount[]
   readonly hooks?: DeepPartial<Spec>['Hooks']
+  readonly sysctls?: Readonly<Record<string, string>>
   readonly terminal?: boolean
   readonly ports?: Ports
   /** In place of the few that a process has. */
@@ -119,9 +120,10 @@ function requestOf(id: string, args: readonly string[], options: ContainerOption
     ports: options.ports ?? {},
   })
   const mounts = [...(OCI?.Mounts ?? []), ...(options.mounts ?? [])]
+  const linux = { ...OCI?.Linux, Sysctl: options.sysctls ?? {} }
   const capabilities = options.capabilities && [...options.capabilities]
   const sets = capabilities && { Bounding: capabilities, Effective: capabilities, Permitted: capabilities }
   const process = { ...OCI?.Process, ...(sets && { Capabilities: sets }) }
   const hooks = options.hooks && { Hooks: options.hooks }
-  return { ...request, OCI: { ...OCI, Process: process, Mounts: mounts, ...hooks } }
+  return { ...request, OCI: { ...OCI, Process: process, Mounts: mounts, Linux: linux, ...hooks } }
 }

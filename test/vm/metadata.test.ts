@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
-import { cannotBoot } from './boot-guest.ts'
+import { bootTestGuest, cannotBoot } from './boot-guest.ts'
+import { metadataItem } from './metadata-item.ts'
 import { runMicrovm } from './microvm-process.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
@@ -33,5 +34,22 @@ describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
     const ask = ['10.0.0.1', '[fd00::1]'].map((peer) => `wget -q -O - http://${peer}:${port}/`)
     const result = await runMicrovm(['--metadata', file, 'sh', '-c', ask.join(' && ')])
     expect(result).toMatchObject({ status: 0, stdout: 'hello from the host\n'.repeat(2) })
+  })
+
+  it('holds up the boot for a missing card no longer than agent.hotplug_timeout', async () => {
+    const guest = await bootTestGuest({
+      append: ['agent.hotplug_timeout=1'],
+      extra: metadataItem(folder),
+    })
+    try {
+      // A call that waits for the boot.
+      await guest.agent.createSandbox({ sandboxId: 'pod', hostname: 'vm-pod' })
+      const lines = guest.guest.vm.console.lines
+      const told = lines.findIndex((line) => line.includes('VM metadata not applied to the network'))
+      expect(lines[told]).toContain('Timeout after 1s waiting for uevent of an Ethernet interface')
+      expect(lines.findIndex((line) => line.includes('"msg":"booted"'))).toBeGreaterThan(told)
+    } finally {
+      await guest.stop()
+    }
   })
 })

@@ -1,7 +1,7 @@
 import { messageOf } from '../../base/errors.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
-/** Drivers of devices that the host adds later: no udev is there to load them then. */
+/** Drivers of what hosts add most, there before it comes. Others are loaded when their device is seen (src/hotplug). */
 const HOTPLUG_DRIVERS: readonly string[] = ['virtio_blk', 'virtio_net']
 
 /** Where qemu_fw_cfg shows what the host has put into the machine's firmware. */

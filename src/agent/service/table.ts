@@ -79,8 +79,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     resizeVolume: cancellable(empty(guest.resizeVolume)),
 
     ...networkEntries(network),
-    getIPTables: unimplemented('GetIPTables'),
-    setIPTables: unimplemented('SetIPTables'),
     memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
     memAgentCompactSet: unimplemented('MemAgentCompactSet'),
     copyFile: unimplemented('CopyFile'),
