@@ -17,8 +17,10 @@ export async function plugCpu(qmp: QmpClient, key: SpecKey, signal: AbortSignal)
 export interface HotMemory {
   readonly key: SpecKey
   readonly sizeMib: number
-  /** The root port that a virtio-mem device goes into; a module (pc-dimm), which takes a slot, where it is left out. */
+  /** The root port that a virtio-mem device goes into; a module, which takes a slot, where it is left out. */
   readonly rootPort?: SpecKey
+  /** What kind of module: the guest uses an `nvdimm` as a disk. */
+  readonly driver?: 'pc-dimm' | 'nvdimm'
 }
 
 /** Plugs memory in, all of it at once. */
@@ -34,7 +36,7 @@ export async function plugMemory(qmp: QmpClient, memory: HotMemory, signal: Abor
   try {
     const device =
       memory.rootPort === undefined
-        ? { driver: 'pc-dimm' }
+        ? { driver: memory.driver ?? 'pc-dimm' }
         : { driver: 'virtio-mem-pci', bus: qemuId(memory.rootPort), 'requested-size': size }
     await qmp.execute('device_add', { ...device, id, memdev: backend }, signal)
   } catch (error) {
