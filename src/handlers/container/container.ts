@@ -15,6 +15,8 @@ export interface ContainerParts {
   readonly poststart: readonly Hook[]
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
+  /** What its first process executed while it waited to be started: the runtime's own program, if that could be told. */
+  readonly parkedProgram: string | undefined
   /** Where the host's PCI devices of the container are in the guest. */
   readonly pciAddresses: PciAddresses
   /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */

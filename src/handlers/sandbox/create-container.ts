@@ -20,6 +20,7 @@ import { setGuestSysctls } from './guest-sysctls.ts'
 import { connectStdio, launch } from './launch.ts'
 import { pinPidNamespace } from './namespaces.ts'
 import type { Sandbox } from './sandbox-slot.ts'
+import { programOf } from './signal-process.ts'
 import { refuseSharedMounts } from './unsupported.ts'
 
 /** One creation under way. */
@@ -92,8 +93,10 @@ async function build(creation: Creation): Promise<ContainerParts> {
     await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, undo: held })
   }
   const processes = new ProcessTable(request.containerId, init)
+  const parkedProgram = await programOf(os, init.pid)
   const { pciAddresses } = devices
-  return { init, spec: stored, poststart, processes, cgroup, pciAddresses, release: () => held.run() }
+  const release = () => held.run()
+  return { init, spec: stored, poststart, processes, cgroup, parkedProgram, pciAddresses, release }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {

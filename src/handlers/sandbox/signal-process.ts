@@ -23,13 +23,20 @@ export async function signalProcess(context: SandboxContext, request: SignalProc
   if (process.status === undefined) send(context.os, process.pid, sent)
 }
 
+/** What a process executes; undefined when that cannot be told, or it has ended. */
+export async function programOf({ files }: Os, pid: number): Promise<string | undefined> {
+  return files.readLink(`/proc/${pid}/exe`).catch(() => undefined)
+}
+
 /**
- * A SIGTERM that the container's first process would not notice becomes SIGKILL. One that still waits to be started
- * is the runtime's own program, whose handlers say nothing.
+ * A SIGTERM that the container's first process would not notice becomes SIGKILL. One that still waits to be started,
+ * or was told to start this moment, is the runtime's own program, whose handlers say nothing.
  */
 async function signalForInit(os: Os, { container, parts }: Found, signal: number): Promise<number> {
   if (signal !== SIGTERM) return signal
   if (container.isParked) return SIGKILL
+  const program = await programOf(os, parts.init.pid)
+  if (program !== undefined && program === parts.parkedProgram) return SIGKILL
   const status = await os.files.readText(`/proc/${parts.init.pid}/status`).catch(() => undefined)
   return handlesSignal(status, SIGTERM) ? SIGTERM : SIGKILL
 }

@@ -259,6 +259,17 @@ describe('SignalProcess', () => {
     await expect(handlers.startContainer({ containerId: 'c1' }, PATIENT)).rejects.toThrow('is stopped')
   })
 
+  it('kills a first process that was started and has not executed its program yet', async () => {
+    const { os, handlers } = await machineWithSandbox()
+    await os.files.makeDirectories('/proc/1001')
+    await os.files.symlink('/memfd:runtime', '/proc/1001/exe')
+    await os.files.put('/proc/1001/status', 'SigBlk:\t0\nSigIgn:\t0\nSigCgt:\t4000\n')
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await handlers.signalProcess({ ...init, signal: SIGTERM }, PATIENT)
+    expect((await handlers.waitProcess(init, PATIENT)).status).toBe(137)
+  })
+
   it('does not wait for a start that hangs', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), PATIENT)
