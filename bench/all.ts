@@ -13,6 +13,7 @@ const NAMES = [
   'port-stdout',
   'read-stdout',
   'exec-leak',
+  'network',
   'metadata',
   'vm-boot',
   'guest-memory',

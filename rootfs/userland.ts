@@ -1,4 +1,4 @@
-import { existsSync, realpathSync } from 'node:fs'
+import { existsSync, readdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import { extractPackage } from '../scripts/apt.ts'
 import { cached, temporaryRoot } from '../scripts/cache.ts'
@@ -17,6 +17,7 @@ const PROGRAMS = [
   'usr/bin/unshare',
   'usr/sbin/mke2fs',
   'usr/sbin/runc',
+  'usr/sbin/xtables-nft-multi',
 ] as const
 
 /** Debian's merged /usr, and the names under which programs are called. */
@@ -27,9 +28,20 @@ const LINKS: readonly TreeEntry[] = [
   link('sbin', 'usr/sbin'),
   link('usr/lib64/ld-linux-x86-64.so.2', '../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2'),
   link('usr/sbin/mkfs.ext4', 'mke2fs'),
+  ...[
+    'iptables',
+    'iptables-save',
+    'iptables-restore',
+    'ip6tables',
+    'ip6tables-save',
+    'ip6tables-restore',
+  ].map((name) => link(`usr/sbin/${name}`, 'xtables-nft-multi')),
   link('usr/sbin/modprobe', '../bin/kmod'),
   link('var/run', '/run'),
 ]
+
+/** Matches and targets of iptables, each a library that it loads when a rule names it. */
+const FILTER_EXTENSIONS = 'usr/lib/x86_64-linux-gnu/xtables'
 
 /** Where the guest mounts or writes something; /etc's mount points are files of the skeleton. */
 const FOLDERS: readonly TreeEntry[] = [
@@ -58,15 +70,25 @@ export async function userlandTree(progress: (line: string) => void): Promise<re
 /** The image's part of the packages that are unpacked, one over the other, at `root`. */
 async function selectFiles(root: string): Promise<readonly TreeEntry[]> {
   const ours = PROGRAMS.map((path) => [path, locate(root, path)] as const)
-  const libraries = await libraryClosure(root, [pinnedNode(), ...ours.map(([, file]) => file)])
+  const extensions = filesOf(root, FILTER_EXTENSIONS)
+  const loaded = [...ours, ...extensions].map(([, file]) => file)
+  const libraries = await libraryClosure(root, [pinnedNode(), ...loaded])
   return [
     ...FOLDERS,
     ...LINKS,
     ...treeOfFolder(skeleton, ''),
     fileFrom('etc/mke2fs.conf', locate(root, 'etc/mke2fs.conf')),
     ...ours.map(([path, file]) => fileFrom(path, file, 0o755)),
+    ...extensions.map(([path, file]) => fileFrom(path, file, 0o644)),
     ...[...libraries].map(([soname, file]) => fileFrom(`usr/lib/x86_64-linux-gnu/${soname}`, file, 0o755)),
   ]
+}
+
+/** The path in the image, and the file, of everything in a folder of the packages. */
+function filesOf(root: string, folder: string): readonly (readonly [string, string])[] {
+  return readdirSync(join(root, folder))
+    .sort()
+    .map((name) => [`${folder}/${name}`, realpathSync(join(root, folder, name))] as const)
 }
 
 /** bookworm's packages still name /bin, /sbin and /lib for some of what lies below /usr in the image. */

@@ -28,6 +28,7 @@ export const TEST_PACKAGES = [
   { name: 'runc', why: 'container tests on the host' },
   { name: 'crun', why: 'container tests on the host' },
   { name: 'iproute2', why: 'network namespaces of the tests' },
+  { name: 'iptables', why: 'packet filters on the host' },
   { name: 'debootstrap', why: "a plain Debian root, as somebody else's image" },
   { name: 'xfsprogs', why: 'makes the file systems that volume tests grow' },
   { name: 'golang-go', why: 'a foreign ttRPC client' },

@@ -14,8 +14,8 @@ import {
   removeNeighborRequest,
 } from './netlink/neighbor-messages.ts'
 import { decodeRoute, LIST_ROUTES, newRouteRequest, removeRouteRequest } from './netlink/route-messages.ts'
-import { RouteSocket } from './netlink/route-socket.ts'
-import type { LinkAddress, Neighbor, Network, Route } from './network.ts'
+import { type Change, RouteSocket } from './netlink/route-socket.ts'
+import type { LinkAddress, LinkChange, Neighbor, Network, Route } from './network.ts'
 
 /** NLM_F_ of a request that makes something. */
 const REPLACE = 0x100
@@ -28,45 +28,62 @@ export function linuxNetwork(native: Native): Network {
   return {
     links: () => socket.list(LIST_LINKS, 'links').map(decodeLink),
     setLink(index, change) {
-      const words = Object.entries(change).map(([key, value]) => `${key}=${value}`)
-      socket.change(setLinkRequest(index, change), 0, 'set', `link ${index} ${words.join(' ')}`)
+      const subject = () => describeChange(index, change)
+      socket.change({ request: setLinkRequest(index, change), flags: 0, call: 'set', subject })
     },
 
     addresses: () => decoded(socket.list(LIST_ADDRESSES, 'addresses'), decodeAddress),
-    addAddress(address) {
-      socket.change(newAddressRequest(address), CREATE | EXCLUSIVE, 'add', describeAddress(address))
-    },
-    replaceAddress(address) {
-      socket.change(newAddressRequest(address), CREATE | REPLACE, 'add', describeAddress(address))
-    },
+    addAddress: (address) => socket.change(newAddress(address, CREATE | EXCLUSIVE)),
+    replaceAddress: (address) => socket.change(newAddress(address, CREATE | REPLACE)),
     removeAddress(address) {
-      socket.change(removeAddressRequest(address), 0, 'remove', describeAddress(address))
+      const subject = () => describeAddress(address)
+      socket.change({ request: removeAddressRequest(address), flags: 0, call: 'remove', subject })
     },
 
     routes: () => decoded(socket.list(LIST_ROUTES, 'routes'), decodeRoute),
     addRoute(route, place = 'only') {
-      const flags = place === 'only' ? CREATE | EXCLUSIVE : CREATE
-      socket.change(newRouteRequest(route), flags, 'add', describeRoute(route))
+      socket.change(newRoute(route, place === 'only' ? CREATE | EXCLUSIVE : CREATE))
     },
-    replaceRoute(route) {
-      socket.change(newRouteRequest(route), CREATE | REPLACE, 'add', describeRoute(route))
-    },
+    replaceRoute: (route) => socket.change(newRoute(route, CREATE | REPLACE)),
+    putRoutes: (wanted) =>
+      socket.changeAll(
+        wanted.map(({ route, place }) => newRoute(route, place === 'first' ? CREATE : CREATE | REPLACE)),
+      ),
     removeRoute(route) {
-      socket.change(removeRouteRequest(route), 0, 'remove', describeRoute(route))
+      const subject = () => describeRoute(route)
+      socket.change({ request: removeRouteRequest(route), flags: 0, call: 'remove', subject })
     },
 
     neighbors: () => decoded(socket.list(LIST_NEIGHBORS, 'neighbours'), decodeNeighbor),
-    replaceNeighbor(neighbor) {
-      socket.change(newNeighborRequest(neighbor), CREATE | REPLACE, 'add', describeNeighbor(neighbor))
-    },
+    replaceNeighbor: (neighbor) => socket.change(newNeighbor(neighbor)),
+    replaceNeighbors: (neighbors) => socket.changeAll(neighbors.map(newNeighbor)),
     removeNeighbor(neighbor) {
-      socket.change(removeNeighborRequest(neighbor), 0, 'remove', describeNeighbor(neighbor))
+      const subject = () => describeNeighbor(neighbor)
+      socket.change({ request: removeNeighborRequest(neighbor), flags: 0, call: 'remove', subject })
     },
   }
 }
 
+function newAddress(address: LinkAddress, flags: number): Change {
+  return { request: newAddressRequest(address), flags, call: 'add', subject: () => describeAddress(address) }
+}
+
+function newRoute(route: Route, flags: number): Change {
+  return { request: newRouteRequest(route), flags, call: 'add', subject: () => describeRoute(route) }
+}
+
+function newNeighbor(neighbor: Neighbor): Change {
+  const subject = () => describeNeighbor(neighbor)
+  return { request: newNeighborRequest(neighbor), flags: CREATE | REPLACE, call: 'add', subject }
+}
+
 function decoded<T>(messages: readonly Message[], decode: (message: Message) => T | undefined): readonly T[] {
   return messages.map(decode).filter((entry) => entry !== undefined)
+}
+
+function describeChange(index: number, change: LinkChange): string {
+  const words = Object.entries(change).map(([key, value]) => `${key}=${value}`)
+  return `link ${index} ${words.join(' ')}`
 }
 
 function describeAddress({ address, peer, prefixLength, linkIndex }: LinkAddress): string {

@@ -1,3 +1,4 @@
+import type { AgentError } from '../base/errors.ts'
 import type { IpFamily, IpPrefix } from '../base/ip-address.ts'
 
 /**
@@ -31,15 +32,22 @@ export interface Network {
   addRoute(route: Route, place?: 'only' | 'first'): void
   /** Adds a route in place of the one with the same destination and priority, if there is one. */
   replaceRoute(route: Route): void
+  /** Adds routes in their order with few system calls, each as {@link RoutePut} says; what each has failed with. */
+  putRoutes(wanted: readonly RoutePut[]): Failures
   /** ESRCH when it is not there. */
   removeRoute(route: Route): void
 
   neighbors(): readonly Neighbor[]
   /** Adds an entry in place of the one for the same address on the same link, if there is one. */
   replaceNeighbor(neighbor: Neighbor): void
+  /** {@link replaceNeighbor} for many with few system calls; what each has failed with. */
+  replaceNeighbors(neighbors: readonly Neighbor[]): Failures
   /** ENOENT when it is not there. */
   removeNeighbor(neighbor: Neighbor): void
 }
+
+/** One entry for each item of a list: its failure, or undefined. A failure does not keep the others from being done. */
+export type Failures = readonly (AgentError | undefined)[]
 
 /** A network interface. */
 export interface Link {
@@ -54,6 +62,8 @@ export interface Link {
   readonly arp: boolean
   /** IFF_LOOPBACK. */
   readonly loopback: boolean
+  /** IPv6 is not disabled on it, nor missing in the kernel. */
+  readonly ipv6: boolean
   /** ARPHRD_: 1 is Ethernet, 772 the loopback. */
   readonly type: number
   /** Name of the device it belongs to (`virtio0`); empty when there is none behind it, or the kernel is older than 5.14. */
@@ -106,6 +116,12 @@ export interface Route {
   readonly mtu?: number
   /** RTNH_F_: 4 is ONLINK. */
   readonly flags: number
+}
+
+/** A route and its place among those with the same destination and priority: instead of one, or before them. */
+export interface RoutePut {
+  readonly route: Route
+  readonly place: 'instead' | 'first'
 }
 
 /** An entry of a neighbour table. */

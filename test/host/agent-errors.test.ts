@@ -71,6 +71,7 @@ describe('what a call answers that cannot be done', () => {
       ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
       ...['GetMetrics', 'ReseedRandomDev', 'SetGuestDateTime'],
       ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
+      ...['GetIPTables', 'SetIPTables'],
       ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)

@@ -390,16 +390,18 @@ describe('the calls about the network', () => {
     return namespace.show<readonly unknown[]>('neigh show nud permanent').length
   }
 
-  /** Links, addresses and routes as `ip` shows them, without what counts or lives for a time. */
+  /** Links, addresses and routes as `ip` shows them, without what follows the carrier by itself a moment later. */
   function everything() {
+    const lines = (words: string) => namespace.ip(words).split('\n').toSorted()
     return {
-      links: namespace.ip('-oneline link').split('\n').toSorted(),
-      addresses: namespace
-        .ip('-oneline address')
-        .split('\n')
-        .filter((line) => !line.includes('scope link'))
-        .toSorted(),
-      routes: [...namespace.ip('route').split('\n'), ...namespace.ip('-6 route').split('\n')].toSorted(),
+      links: namespace.show<readonly ShownLink[]>('link').map(({ ifname, address, mtu, flags }) => ({
+        ...{ ifname, address, mtu },
+        flags: flags.filter((flag) => ['UP', 'NOARP'].includes(flag)),
+      })),
+      addresses: lines('-oneline address').filter((line) => !line.includes('scope link')),
+      routes: [...lines('route'), ...lines('-6 route')]
+        .filter((line) => !line.startsWith('fe80::/64'))
+        .map((line) => line.replace(' linkdown', '')),
     }
   }
 })

@@ -7,6 +7,8 @@ export interface NetworkNamespace {
   readonly path: string
   /** Words to put before a program's argv to run it in there. */
   readonly enter: readonly string[]
+  /** Runs a program in there, and gives what it prints. */
+  run(program: string, ...args: readonly string[]): string
   /** Runs `ip` in there with these words, and gives what it prints. */
   ip(words: string): string
   /** What `ip -json -details` prints. */
@@ -22,15 +24,16 @@ export async function makeNetworkNamespace(...links: readonly string[]): Promise
   await once(holder.stdout, 'data')
   const path = `/proc/${holder.pid}/ns/net`
   const enter = ['nsenter', `--net=${path}`, '--']
-  const run = (...args: readonly string[]) => {
-    const [program = '', ...rest] = [...enter, 'ip', ...args]
+  const run = (...argv: readonly string[]) => {
+    const [program = '', ...rest] = [...enter, ...argv]
     return execFileSync(program, rest, { encoding: 'utf8', maxBuffer: 2 ** 26 })
   }
   const namespace: NetworkNamespace = {
     path,
     enter,
-    ip: (words) => run(...words.split(' ')),
-    show: (words) => JSON.parse(run('-json', '-details', ...words.split(' '))),
+    run,
+    ip: (words) => run('ip', ...words.split(' ')),
+    show: (words) => JSON.parse(run('ip', '-json', '-details', ...words.split(' '))),
     close: async () => {
       const ended = once(holder, 'exit')
       holder.stdin.end()

@@ -16,6 +16,7 @@ describe('linuxNetwork', () => {
   afterEach(() => namespace.close())
 
   it('lists links as `ip` shows them', async () => {
+    namespace.run('sysctl', '-qw', 'net.ipv6.conf.far.disable_ipv6=1')
     const [links] = await calls(['links'])
     const shown =
       namespace.show<
@@ -30,6 +31,7 @@ describe('linuxNetwork', () => {
         up: flags.includes('UP'),
         arp: !flags.includes('NOARP'),
         loopback: flags.includes('LOOPBACK'),
+        ipv6: ifname !== 'far',
         type: ifname === 'lo' ? 772 : 1,
         parentDevice: '',
       })),

@@ -8,7 +8,7 @@ import { type SpecKey, specKey } from '../../src/microvm/spec-key.ts'
 import { storageOf } from '../handlers/storage/storage-builder.ts'
 import { container, RemoteProcess } from '../host/container-requests.ts'
 import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, consoleLine, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
 
 const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20
@@ -16,11 +16,12 @@ const SHM = '/run/kata-containers/sandbox/shm'
 const SIGKILL = 9
 
 /** Root ports by the name of what goes in, and their slots. */
-const PORTS = { swap: 9, blank: 10, ext4: 11, xfs: 12 } as const
+const PORTS = { swap: 9, blank: 10, ext4: 11, xfs: 12, memory: 13 } as const
 
 describe.skipIf(skipped)('what is plugged into a running guest', () => {
   let guest: TestGuest
   let pod: GuestPod
+  let blocks: ReturnType<typeof blocksOnline>
 
   beforeAll(async () => {
     const room = { cpus: 1, memoryMib: 512, memorySlots: 2 }
@@ -31,6 +32,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     const booted = await bootPod({ cpus: 1, room, extra, append: ['agent.log=debug'] })
     guest = booted.guest
     pod = booted.pod
+    blocks = blocksOnline(guest)
   })
   afterAll(async () => {
     await guest?.stop()
@@ -57,10 +59,14 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
 
   it('memory comes online by itself, and a volume in memory grows into it', async () => {
     const before = await totalMemoryKib()
-    await plugMemory(guest.guest.vm.qmp, { key: specKey('dimm'), sizeMib: 256 }, guest.guest.vm.gone)
-    await consoleLine(guest, /"memory online".*memory\/memory\d+.*/)
-    await pod.agent.onlineCPUMem({ nbCpus: 0 })
+    const { qmp, gone } = guest.guest.vm
+    await plugMemory(qmp, { key: specKey('dimm'), sizeMib: 256 }, gone)
+    await blocks.reach(2)
     expect((await totalMemoryKib()) - before).toBe(256 * 1024)
+    await plugMemory(qmp, { key: specKey('memory'), sizeMib: 128, rootPort: portAt(PORTS.memory) }, gone)
+    await blocks.reach(3)
+    expect((await totalMemoryKib()) - before).toBe(384 * 1024)
+    await pod.agent.onlineCPUMem({ nbCpus: 0 })
 
     const shm = (options: string[]) => storageOf({ source: 'shm', mountPoint: SHM, options })
     const { OCI, ...request } = container('shm', ROOT, ['true'])
@@ -184,4 +190,22 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
 
 function portAt(slot: number): SpecKey {
   return specKey(`port-${slot}`)
+}
+
+/** Counts the blocks of memory that the agent says it brought online. */
+function blocksOnline({ guest: { vm } }: TestGuest) {
+  let count = 0
+  let changed = Promise.withResolvers<void>()
+  vm.console.onLine((line) => {
+    if (!/"memory online".*memory\/memory[0-9]+/.test(line)) return
+    count += 1
+    changed.resolve()
+    changed = Promise.withResolvers()
+  })
+  return {
+    /** Resolves when there were so many in all. */
+    async reach(wanted: number): Promise<void> {
+      while (count < wanted) await changed.promise
+    },
+  }
 }

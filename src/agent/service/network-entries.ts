@@ -6,7 +6,13 @@ import { cancellable, finishing, type ServiceEntries } from './entry.ts'
 
 type NetworkEntries = Pick<
   ServiceEntries<typeof AgentServiceDefinition>,
-  'updateInterface' | 'updateRoutes' | 'listInterfaces' | 'listRoutes' | 'addARPNeighbors'
+  | 'updateInterface'
+  | 'updateRoutes'
+  | 'listInterfaces'
+  | 'listRoutes'
+  | 'addARPNeighbors'
+  | 'getIPTables'
+  | 'setIPTables'
 >
 
 /** The calls about the guest's network. A request without its one message is INVALID_ARGUMENT (spec C.17). */
@@ -24,6 +30,12 @@ export function networkEntries(network: NetworkHandlers): NetworkEntries {
       await network.addNeighbors(present(request.neighbors, 'ARP neighbors').ARPNeighbors)
       return Empty.create()
     }),
+    getIPTables: cancellable(async ({ isIpv6 }, call) => ({
+      data: await network.getIptables(isIpv6, call.signal),
+    })),
+    setIPTables: finishing(async ({ isIpv6, data }, call) => ({
+      data: await network.setIptables(isIpv6, data, call.signal),
+    })),
   }
 }
 

@@ -1,9 +1,10 @@
-import type { AgentServiceDefinition } from '../../gen/agent.ts'
+import type { AgentServiceDefinition, ReadStreamResponse } from '../../gen/agent.ts'
 import { Empty } from '../../gen/google/protobuf/empty.ts'
 import type { GuestHandlers } from '../../handlers/guest/guest.ts'
 import type { NetworkHandlers } from '../../handlers/network/network.ts'
 import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../handlers/storage/storage.ts'
+import { encodeBytesField } from '../../rpc/bytes-field.ts'
 import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
 import { networkEntries } from './network-entries.ts'
 
@@ -51,12 +52,14 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     }),
 
     writeStdin: streaming(async (request, call) => ({ len: await sandbox.writeStdin(request, call.signal) })),
-    readStdout: streaming(async (request, call) => ({
-      data: await sandbox.readStdout(request, call.signal),
-    })),
-    readStderr: streaming(async (request, call) => ({
-      data: await sandbox.readStderr(request, call.signal),
-    })),
+    readStdout: streaming(
+      async (request, call) => ({ data: await sandbox.readStdout(request, call.signal) }),
+      { encode: encodeRead },
+    ),
+    readStderr: streaming(
+      async (request, call) => ({ data: await sandbox.readStderr(request, call.signal) }),
+      { encode: encodeRead },
+    ),
     closeStdin: finishing(empty(sandbox.closeStdin)),
     ttyWinResize: finishing(empty(sandbox.ttyWinResize)),
 
@@ -79,8 +82,6 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     resizeVolume: cancellable(empty(guest.resizeVolume)),
 
     ...networkEntries(network),
-    getIPTables: unimplemented('GetIPTables'),
-    setIPTables: unimplemented('SetIPTables'),
     memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
     memAgentCompactSet: unimplemented('MemAgentCompactSet'),
     copyFile: unimplemented('CopyFile'),
@@ -96,4 +97,9 @@ function empty<Request>(
     await handle(request, call.signal)
     return Empty.create()
   }
+}
+
+/** A `ReadStreamResponse`. */
+function encodeRead({ data }: ReadStreamResponse): Uint8Array {
+  return encodeBytesField(1, data)
 }

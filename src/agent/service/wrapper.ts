@@ -32,7 +32,7 @@ export function wrap<Request, Response>(
       ids = idsOf(request)
       const work = begin(request, entry, limits.signal, dependencies.gate, deliveries)
       const response = await answerOf(work, name, entry, limits.signal, dependencies.log)
-      const encoded = types.response.encode(response).finish()
+      const encoded = entry.encode?.(response) ?? types.response.encode(response).finish()
       outcome = {
         ok: true,
         payload: encoded,

@@ -1,10 +1,10 @@
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ARPNeighbor } from '../../gen/types.ts'
-import type { Neighbor } from '../../os/network.ts'
+import type { Neighbor, Network } from '../../os/network.ts'
 import { checkAddress, checkHardwareAddress, checkNumber, invalid } from './check-fields.ts'
 import type { NetworkDependencies } from './dependencies.ts'
-import { inTurns } from './in-turns.ts'
+import { inBatches } from './in-batches.ts'
 
 const NUD_PERMANENT = 0x80
 const MOST_U16 = 0xffff
@@ -24,14 +24,7 @@ export async function addNeighbors(
   const present = new Map(network.neighbors().map((neighbor) => [keyOf(neighbor), neighbor]))
   const undo = new UndoList(log)
   try {
-    await inTurns(wanted, (neighbor) => {
-      const old = present.get(keyOf(neighbor))
-      network.replaceNeighbor(neighbor)
-      undo.add(`neighbour ${neighbor.address}`, () => {
-        if (old === undefined) network.removeNeighbor(neighbor)
-        else network.replaceNeighbor(old)
-      })
-    })
+    await inBatches(wanted, (batch) => put(network, batch, present, undo))
   } catch (error) {
     await undo.run()
     throw error
@@ -45,6 +38,26 @@ export async function addNeighbors(
       value: `${added.length} added`,
     })),
   )
+}
+
+/** Adds entries, and registers the undo of each. Throws the first failure; the others of the batch may be there. */
+function put(
+  network: Network,
+  batch: readonly Neighbor[],
+  before: ReadonlyMap<string, Neighbor>,
+  undo: UndoList,
+): void {
+  const failures = network.replaceNeighbors(batch)
+  for (const [index, neighbor] of batch.entries()) {
+    if (failures[index] !== undefined) continue
+    const old = before.get(keyOf(neighbor))
+    undo.add(`neighbour ${neighbor.address}`, () => {
+      if (old === undefined) network.removeNeighbor(neighbor)
+      else network.replaceNeighbor(old)
+    })
+  }
+  const refused = failures.find((failure) => failure !== undefined)
+  if (refused !== undefined) throw refused
 }
 
 function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<string, number>): Neighbor {

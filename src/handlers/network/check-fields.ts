@@ -18,16 +18,13 @@ export interface CheckedAddress {
 
 /** The address of a field, of whatever family. Throws INVALID_ARGUMENT naming the field. */
 export function checkAddress(field: string, text: string): CheckedAddress {
-  const bytes = parseIp(text)
-  if (bytes === undefined) throw invalid(field, text, 'it is no IP address')
+  const bytes = addressBytes(field, text)
   return { family: familyOf(bytes), address: formatIp(bytes) }
 }
 
 /** The address of a field that must be of this family. Throws INVALID_ARGUMENT naming the field. */
 export function checkAddressOf(family: IpFamily, field: string, text: string): string {
-  const checked = checkAddress(field, text)
-  if (checked.family !== family) throw invalid(field, text, `the family is ${family}`)
-  return checked.address
+  return formatIp(addressBytes(field, text, family))
 }
 
 /**
@@ -37,9 +34,17 @@ export function checkAddressOf(family: IpFamily, field: string, text: string): s
 export function checkPrefix(family: IpFamily, field: string, text: string): IpPrefix {
   const [address = '', length, ...more] = text.split('/')
   if (more.length > 0) throw invalid(field, text, 'it has more than one /')
-  const bytes = parseIp(checkAddressOf(family, field, address)) ?? new Uint8Array()
+  const bytes = addressBytes(field, address, family)
   const prefixLength = length === undefined ? ADDRESS_BITS[family] : checkPrefixLength(family, field, length)
   return { address: formatIp(maskHostBits(bytes, prefixLength)), prefixLength }
+}
+
+function addressBytes(field: string, text: string, family?: IpFamily): Uint8Array {
+  const bytes = parseIp(text)
+  if (bytes === undefined) throw invalid(field, text, 'it is no IP address')
+  if (family !== undefined && family !== familyOf(bytes))
+    throw invalid(field, text, `the family is ${family}`)
+  return bytes
 }
 
 /** A prefix length in decimal text. Throws INVALID_ARGUMENT naming the field. */

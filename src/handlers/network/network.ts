@@ -1,6 +1,7 @@
 import type { ARPNeighbor, Interface, Route } from '../../gen/types.ts'
 import { addNeighbors } from './add-neighbors.ts'
 import type { NetworkDependencies } from './dependencies.ts'
+import { getIptables, setIptables } from './iptables.ts'
 import { listInterfaces } from './list-interfaces.ts'
 import { listRoutes } from './list-routes.ts'
 import { updateInterface } from './update-interface.ts'
@@ -13,6 +14,8 @@ export interface NetworkHandlers {
   listInterfaces(): Interface[]
   listRoutes(): Route[]
   addNeighbors(neighbors: readonly ARPNeighbor[]): Promise<void>
+  getIptables(isIpv6: boolean, signal: AbortSignal): Promise<Uint8Array>
+  setIptables(isIpv6: boolean, rules: Uint8Array, signal: AbortSignal): Promise<Uint8Array>
 }
 
 /** Builds the calls; each says in its own file what it throws. */
@@ -24,5 +27,7 @@ export function createNetworkHandlers(dependencies: NetworkDependencies): Networ
     listInterfaces: () => listInterfaces(network),
     listRoutes: () => listRoutes(network),
     addNeighbors: (neighbors) => addNeighbors(dependencies, neighbors),
+    getIptables: (isIpv6, signal) => getIptables(dependencies, isIpv6, signal),
+    setIptables: (isIpv6, rules, signal) => setIptables(dependencies, isIpv6, rules, signal),
   }
 }

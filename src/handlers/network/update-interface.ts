@@ -21,11 +21,12 @@ export async function updateInterface(
   const { os, log, record } = dependencies
   const wanted = checkInterface(request)
   const pluggedName = await pluggedIn(dependencies, wanted, signal)
-  const addresses = await usableAddresses(os.files, wanted)
   // From here on nothing is awaited: no other call sees a link on its way.
   const { network } = os
   const links = network.links()
   const link = findLink(links, wanted, pluggedName)
+  // Where IPv6 is disabled its addresses are left out.
+  const addresses = wanted.addresses.filter(({ family }) => family === 'ipv4' || link.ipv6)
   const holder = links.find((other) => other.name === wanted.name && other.index !== link.index)
   if (holder?.loopback) throw invalid('interface.name', wanted.name, 'it is the name of the loopback')
   const before = linkStates(network, holder === undefined ? [link] : [link, holder])
@@ -55,20 +56,6 @@ async function pluggedIn(
   signal: AbortSignal,
 ): Promise<string | undefined> {
   return devicePath === undefined ? undefined : waitForPciNetworkDevice(hotplug, devicePath, signal)
-}
-
-/** IPv6 addresses are left out where IPv6 is disabled, as a whole or for new links. */
-async function usableAddresses(
-  files: NetworkDependencies['os']['files'],
-  { addresses }: InterfaceRequest,
-): Promise<InterfaceRequest['addresses']> {
-  if (addresses.every(({ family }) => family === 'ipv4')) return addresses
-  for (const scope of ['all', 'default']) {
-    const path = `/proc/sys/net/ipv6/conf/${scope}/disable_ipv6`
-    if ((await files.stat(path)) === undefined) continue
-    if ((await files.readText(path)).trim() === '0') return addresses
-  }
-  return addresses.filter(({ family }) => family === 'ipv4')
 }
 
 /** The plugged-in link; or else the one with the hardware address; or else the one with the name. */

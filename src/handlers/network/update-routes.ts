@@ -1,9 +1,9 @@
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
-import type { Network, Route } from '../../os/network.ts'
+import type { Network, Route, RoutePut } from '../../os/network.ts'
 import type { NetworkDependencies } from './dependencies.ts'
-import { inTurns } from './in-turns.ts'
+import { inBatches } from './in-batches.ts'
 import { listRoutes } from './list-routes.ts'
 import { checkRoute, type RouteRequest } from './route-request.ts'
 
@@ -24,10 +24,10 @@ export async function updateRoutes(
   const requests = routes.map((route, index) => checkRoute(`routes[${index}]`, route))
   const wanted = withLinks(network, requests)
   const ordered = [...wanted.filter(isDirect), ...wanted.filter((route) => !isDirect(route))]
-  const present = byDestination(network.routes())
+  const steps = missing(ordered, network.routes())
   const undo = new UndoList(log)
   try {
-    await inTurns(ordered, (route) => ensureRoute(network, route, present, undo))
+    await inBatches(steps, (batch) => put(network, batch, undo))
   } catch (error) {
     await undo.run()
     throw error
@@ -53,25 +53,41 @@ function withLinks(network: Network, requests: readonly RouteRequest[]): readonl
   })
 }
 
-/** Adds a route unless it is there, and keeps `present` true. */
-function ensureRoute(network: Network, route: Route, present: Map<string, Route[]>, undo: UndoList): void {
-  const key = destinationKey(route)
-  const rivals = present.get(key) ?? []
-  if (rivals.some((other) => serves(other, route))) return
-  const isKernels = rivals.some(({ protocol }) => protocol === MADE_BY_KERNEL)
-  const replaced = isKernels ? undefined : rivals[0]
-  try {
-    if (isKernels) network.addRoute(route, 'first')
-    else network.replaceRoute(route)
-  } catch (error) {
-    if (error instanceof AgentError && error.errno === 'EEXIST') return
-    throw new AgentError('INTERNAL', `Failed to add ${ipVersion(route)} route`, { cause: error })
-  }
-  undo.add(`route ${key}`, () => {
-    if (replaced === undefined) network.removeRoute(route)
-    else network.replaceRoute(replaced)
+/** A route to be added, and the one whose place it takes. */
+interface Step extends RoutePut {
+  readonly replaced: Route | undefined
+}
+
+/** What is to be added to the routes that there are. */
+function missing(wanted: readonly Route[], routes: readonly Route[]): readonly Step[] {
+  const present = Map.groupBy(routes, destinationKey)
+  return wanted.flatMap((route) => {
+    const key = destinationKey(route)
+    const rivals = present.get(key) ?? []
+    if (rivals.some((other) => serves(other, route))) return []
+    const isKernels = rivals.some(({ protocol }) => protocol === MADE_BY_KERNEL)
+    const replaced = isKernels ? undefined : rivals[0]
+    present.set(key, [route, ...rivals.filter((other) => other !== replaced)])
+    return [{ route, replaced, place: isKernels ? 'first' : 'instead' }]
   })
-  present.set(key, [route, ...rivals.filter((other) => other !== replaced)])
+}
+
+/** Adds routes, and registers the undo of each. Throws the first failure; the others of the batch may be there. */
+function put(network: Network, batch: readonly Step[], undo: UndoList): void {
+  const failures = network.putRoutes(batch)
+  let refused: AgentError | undefined
+  for (const [index, { route, replaced }] of batch.entries()) {
+    const failure = failures[index]
+    if (failure === undefined) {
+      undo.add(`route ${destinationKey(route)}`, () => {
+        if (replaced === undefined) network.removeRoute(route)
+        else network.replaceRoute(replaced)
+      })
+    } else if (failure.errno !== 'EEXIST') {
+      refused ??= new AgentError('INTERNAL', `Failed to add ${ipVersion(route)} route`, { cause: failure })
+    }
+  }
+  if (refused !== undefined) throw refused
 }
 
 /** Whether a route that is there does what a wanted one would do. */
@@ -84,10 +100,6 @@ function serves(present: Route, wanted: Route): boolean {
   return (
     same && sameSource && present.mtu === wanted.mtu && (present.flags & ONLINK) === (wanted.flags & ONLINK)
   )
-}
-
-function byDestination(routes: readonly Route[]): Map<string, Route[]> {
-  return Map.groupBy(routes, destinationKey)
 }
 
 /** Routes with the same key are rivals: the kernel has one of them, unless told otherwise. */

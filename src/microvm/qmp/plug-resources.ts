@@ -13,12 +13,18 @@ export async function plugCpu(qmp: QmpClient, key: SpecKey, signal: AbortSignal)
   await qmp.execute('device_add', { driver: cpu.type, id: qemuId(key), ...cpu.props }, signal)
 }
 
-/** Plugs a module of memory in; the guest uses an `nvdimm` as a disk. */
-export async function plugMemory(
-  qmp: QmpClient,
-  memory: { readonly key: SpecKey; readonly sizeMib: number; readonly driver?: 'pc-dimm' | 'nvdimm' },
-  signal: AbortSignal,
-): Promise<void> {
+/** Memory to plug into a running machine. */
+export interface HotMemory {
+  readonly key: SpecKey
+  readonly sizeMib: number
+  /** The root port that a virtio-mem device goes into; a module, which takes a slot, where it is left out. */
+  readonly rootPort?: SpecKey
+  /** What kind of module: the guest uses an `nvdimm` as a disk. */
+  readonly driver?: 'pc-dimm' | 'nvdimm'
+}
+
+/** Plugs memory in, all of it at once. */
+export async function plugMemory(qmp: QmpClient, memory: HotMemory, signal: AbortSignal): Promise<void> {
   const id = qemuId(memory.key)
   const backend = `${id}-backend`
   const size = memory.sizeMib * MIB
@@ -28,7 +34,11 @@ export async function plugMemory(
     signal,
   )
   try {
-    await qmp.execute('device_add', { driver: memory.driver ?? 'pc-dimm', id, memdev: backend }, signal)
+    const device =
+      memory.rootPort === undefined
+        ? { driver: memory.driver ?? 'pc-dimm' }
+        : { driver: 'virtio-mem-pci', bus: qemuId(memory.rootPort), 'requested-size': size }
+    await qmp.execute('device_add', { ...device, id, memdev: backend }, signal)
   } catch (error) {
     await qmp.execute('object-del', { id: backend }, signal)
     throw error

@@ -1,6 +1,6 @@
 import type { LinkAddress } from '../network.ts'
 import { FAMILY_NUMBERS, familyOfNumber, ipBytes, ipText } from './addresses.ts'
-import { type Attribute, decodeAttributes, type Message, u32 } from './message.ts'
+import { type Attribute, decodeAttributes, type Message } from './message.ts'
 import type { Request } from './route-socket.ts'
 
 const RTM_NEWADDR = 20
@@ -34,7 +34,7 @@ export function decodeAddress({ payload }: Message): LinkAddress | undefined {
 }
 
 export function newAddressRequest(address: LinkAddress): Request {
-  return request(RTM_NEWADDR, address, [{ type: IFA.flags, value: u32(address.flags) }])
+  return request(RTM_NEWADDR, address, [{ type: IFA.flags, value: address.flags }])
 }
 
 export function removeAddressRequest(address: LinkAddress): Request {

@@ -1,13 +1,17 @@
 import type { Link, LinkChange } from '../network.ts'
 import { hardwareBytes, hardwareText } from './addresses.ts'
-import { type Attribute, decodeAttributes, type Message, text, textOf, u32 } from './message.ts'
+import { type Attribute, decodeAttributes, type Message, text, textOf } from './message.ts'
 import type { Request } from './route-socket.ts'
 
 const RTM_GETLINK = 18
 const RTM_SETLINK = 19
 /** struct ifinfomsg: family, ARPHRD_ type, index, flags, and which flags are meant. */
 const FIXED_BYTES = 16
-const IFLA = { address: 1, name: 3, mtu: 4, parentDeviceName: 56 }
+const IFLA = { address: 1, name: 3, mtu: 4, families: 26, parentDeviceName: 56 }
+/** Within `families` the link's IPv6 settings, and in those the array of its sysctls, of 32 bits each. */
+const AF_INET6 = 10
+const INET6_SYSCTLS = 2
+const DISABLE_IPV6 = 26
 const IFF = { up: 0x1, loopback: 0x8, noarp: 0x80 }
 
 export const LIST_LINKS: Request = { type: RTM_GETLINK, fixed: Buffer.alloc(FIXED_BYTES) }
@@ -26,9 +30,17 @@ export function decodeLink({ payload }: Message): Link {
     up: (flags & IFF.up) !== 0,
     arp: (flags & IFF.noarp) === 0,
     loopback: (flags & IFF.loopback) !== 0,
+    ipv6: hasIpv6(attributes.get(IFLA.families)),
     type: payload.readUInt16LE(2),
     parentDevice: parent === undefined ? '' : textOf(parent),
   }
+}
+
+function hasIpv6(families: Buffer | undefined): boolean {
+  const settings = families && decodeAttributes(families).get(AF_INET6)
+  const sysctls = settings && decodeAttributes(settings).get(INET6_SYSCTLS)
+  if (sysctls === undefined || sysctls.length < 4 * (DISABLE_IPV6 + 1)) return false
+  return sysctls.readInt32LE(4 * DISABLE_IPV6) === 0
 }
 
 /** One message with all that changes. */
@@ -51,7 +63,7 @@ export function setLinkRequest(index: number, change: LinkChange): Request {
   const attributes: Attribute[] = []
   if (change.hardwareAddress !== undefined)
     attributes.push({ type: IFLA.address, value: hardwareBytes(change.hardwareAddress) })
-  if (change.mtu !== undefined) attributes.push({ type: IFLA.mtu, value: u32(change.mtu) })
+  if (change.mtu !== undefined) attributes.push({ type: IFLA.mtu, value: change.mtu })
   if (change.name !== undefined) attributes.push({ type: IFLA.name, value: text(change.name) })
   return { type: RTM_SETLINK, fixed, attributes }
 }

@@ -11,10 +11,10 @@ export interface Message {
   readonly payload: Buffer
 }
 
-/** A numbered value; a nest holds attributes itself. */
+/** A numbered value: bytes, a number of 32 bits, or a nest that holds attributes itself. */
 export interface Attribute {
   readonly type: number
-  readonly value: Uint8Array | readonly Attribute[]
+  readonly value: Uint8Array | number | readonly Attribute[]
 }
 
 const HEADER_BYTES = 16
@@ -23,23 +23,27 @@ const ATTRIBUTE_HEADER_BYTES = 4
 const NESTED = 0x8000
 const TYPE_MASK = 0x3fff
 
-/** One message, ready to be sent. */
-export function encodeMessage(message: {
-  readonly type: number
-  readonly flags: number
-  readonly sequence: number
-  readonly fixed: Uint8Array
-  readonly attributes: readonly Attribute[]
-}): Buffer {
+/** Writes one message to the beginning of `target` and gives its length. Throws a RangeError when that is too small. */
+export function writeMessage(
+  target: Buffer,
+  message: {
+    readonly type: number
+    readonly flags: number
+    readonly sequence: number
+    readonly fixed: Uint8Array
+    readonly attributes: readonly Attribute[]
+  },
+): number {
   const fixedEnd = HEADER_BYTES + aligned(message.fixed.length)
-  const bytes = Buffer.alloc(fixedEnd + sizeOf(message.attributes))
-  bytes.writeUInt32LE(bytes.length, 0)
-  bytes.writeUInt16LE(message.type, 4)
-  bytes.writeUInt16LE(message.flags, 6)
-  bytes.writeUInt32LE(message.sequence, 8)
-  bytes.set(message.fixed, HEADER_BYTES)
-  writeAttributes(bytes, fixedEnd, message.attributes)
-  return bytes
+  const length = fixedEnd + sizeOf(message.attributes)
+  target.fill(0, 0, length)
+  target.writeUInt32LE(length, 0)
+  target.writeUInt16LE(message.type, 4)
+  target.writeUInt16LE(message.flags, 6)
+  target.writeUInt32LE(message.sequence, 8)
+  target.set(message.fixed, HEADER_BYTES)
+  writeAttributes(target, fixedEnd, message.attributes)
+  return length
 }
 
 /** The messages of one datagram. Throws a RangeError when it is cut off. */
@@ -73,13 +77,6 @@ export function decodeAttributes(bytes: Buffer): ReadonlyMap<number, Buffer> {
   return attributes
 }
 
-/** A value of 32 bits. */
-export function u32(value: number): Buffer {
-  const bytes = Buffer.alloc(4)
-  bytes.writeUInt32LE(value >>> 0)
-  return bytes
-}
-
 /** A text that ends with a NUL. */
 export function text(value: string): Buffer {
   return Buffer.from(`${value}\0`)
@@ -92,24 +89,31 @@ export function textOf(bytes: Buffer): string {
 }
 
 function sizeOf(attributes: readonly Attribute[]): number {
-  return attributes.reduce((sum, attribute) => sum + aligned(lengthOf(attribute)), 0)
+  let bytes = 0
+  for (const attribute of attributes) bytes += aligned(lengthOf(attribute))
+  return bytes
 }
 
 /** With its header, without what aligns the next one. */
 function lengthOf({ value }: Attribute): number {
+  if (typeof value === 'number') return ATTRIBUTE_HEADER_BYTES + 4
   return ATTRIBUTE_HEADER_BYTES + (value instanceof Uint8Array ? value.length : sizeOf(value))
 }
 
-function writeAttributes(bytes: Buffer, start: number, attributes: readonly Attribute[]): void {
+function writeAttributes(target: Buffer, start: number, attributes: readonly Attribute[]): void {
   let offset = start
   for (const attribute of attributes) {
     const { type, value } = attribute
     const length = lengthOf(attribute)
-    const plain = value instanceof Uint8Array
-    bytes.writeUInt16LE(length, offset)
-    bytes.writeUInt16LE(plain ? type : type | NESTED, offset + 2)
-    if (plain) bytes.set(value, offset + ATTRIBUTE_HEADER_BYTES)
-    else writeAttributes(bytes, offset + ATTRIBUTE_HEADER_BYTES, value)
+    const content = offset + ATTRIBUTE_HEADER_BYTES
+    target.writeUInt16LE(length, offset)
+    target.writeUInt16LE(type, offset + 2)
+    if (typeof value === 'number') target.writeUInt32LE(value >>> 0, content)
+    else if (value instanceof Uint8Array) target.set(value, content)
+    else {
+      target.writeUInt16LE(type | NESTED, offset + 2)
+      writeAttributes(target, content, value)
+    }
     offset += aligned(length)
   }
 }

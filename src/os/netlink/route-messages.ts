@@ -1,6 +1,6 @@
 import type { Route } from '../network.ts'
 import { FAMILY_NUMBERS, familyOfNumber, ipBytes, ipText, prefixOf } from './addresses.ts'
-import { type Attribute, decodeAttributes, type Message, u32 } from './message.ts'
+import { type Attribute, decodeAttributes, type Message } from './message.ts'
 import type { Request } from './route-socket.ts'
 
 const RTM_NEWROUTE = 24
@@ -80,8 +80,8 @@ function request(type: number, route: Route): Request {
   if (source !== undefined) attributes.push(ip(RTA.source, source.address))
   if (route.gateway !== undefined) attributes.push(ip(RTA.gateway, route.gateway))
   if (route.preferredSource !== undefined) attributes.push(ip(RTA.preferredSource, route.preferredSource))
-  if (route.linkIndex !== undefined) attributes.push({ type: RTA.oif, value: u32(route.linkIndex) })
-  if (priority !== undefined) attributes.push({ type: RTA.priority, value: u32(priority) })
-  if (mtu !== undefined) attributes.push({ type: RTA.metrics, value: [{ type: RTAX_MTU, value: u32(mtu) }] })
+  if (route.linkIndex !== undefined) attributes.push({ type: RTA.oif, value: route.linkIndex })
+  if (priority !== undefined) attributes.push({ type: RTA.priority, value: priority })
+  if (mtu !== undefined) attributes.push({ type: RTA.metrics, value: [{ type: RTAX_MTU, value: mtu }] })
   return { type, fixed, attributes }
 }

@@ -6,9 +6,9 @@ import {
   type Attribute,
   decodeAttributes,
   decodeMessages,
-  encodeMessage,
   type Message,
   textOf,
+  writeMessage,
 } from './message.ts'
 
 /** A request: its type (RTM_), the fixed part of that type, and attributes. */
@@ -16,6 +16,16 @@ export interface Request {
   readonly type: number
   readonly fixed: Uint8Array
   readonly attributes?: readonly Attribute[]
+}
+
+/** Something to be changed. */
+export interface Change {
+  readonly request: Request
+  /** NLM_F_. */
+  readonly flags: number
+  /** For the sentence of a failure. */
+  readonly call: string
+  readonly subject: () => string
 }
 
 /** NLM_F_. */
@@ -33,6 +43,8 @@ const KERNEL_WORDS = 1
 
 /** No datagram of the kernel is larger. */
 const READ_BYTES = 65536
+/** No request of ours has more: a dozen attributes of 16 bytes each. */
+const LARGEST_REQUEST = 1024
 /** A list is read anew when it changed meanwhile, so many times. */
 const MOST_DUMPS = 10
 
@@ -43,6 +55,8 @@ const MOST_DUMPS = 10
  */
 export class RouteSocket {
   readonly #native: Native
+  /** What is being sent; it grows with the largest batch. */
+  #datagram = Buffer.alloc(4 * LARGEST_REQUEST)
   #fd: Fd | undefined
   #sequence = 0
 
@@ -51,64 +65,97 @@ export class RouteSocket {
   }
 
   /** Has the kernel change something. Throws what it answers, as `<call> <subject>: <ERRNO> (<its words>)`. */
-  change(request: Request, flags: number, call: string, subject: string): void {
-    this.#exchange(request, flags | ACK, call, subject)
+  change(change: Change): void {
+    const [failure] = this.changeAll([change])
+    if (failure !== undefined) throw failure
+  }
+
+  /**
+   * Has the kernel change several things in their order, by one datagram: what each failed with. No more at once than
+   * the socket's buffer holds acknowledgements for, which are some hundred.
+   */
+  changeAll(changes: readonly Change[]): readonly (AgentError | undefined)[] {
+    const requests = changes.map(({ request, flags }) => ({ request, flags: flags | ACK }))
+    const messages = this.#exchange(requests, changes[0]?.call ?? '')
+    const answers = new Map(messages.map((message) => [message.sequence, message]))
+    const first = this.#sequence - changes.length + 1
+    return changes.map(({ call, subject }, index) => failureOf(answers.get(first + index), call, subject))
   }
 
   /** The messages of a list. */
   list(request: Request, what: string): readonly Message[] {
     for (let attempt = 1; ; attempt++) {
-      const messages = this.#exchange(request, DUMP, 'list', what)
+      const messages = this.#exchange([{ request, flags: DUMP }], 'list')
+      const failure = failureOf(messages.at(-1), 'list', () => what)
+      if (failure !== undefined) throw failure
       const interrupted = messages.some(({ flags }) => (flags & DUMP_INTERRUPTED) !== 0)
       if (!interrupted) return messages.slice(0, -1)
       if (attempt === MOST_DUMPS) throw kernelError('list', `${what}, which kept changing`, 'EINTR')
     }
   }
 
-  /** Sends a request; its answers, of which the last is an acknowledgement or the end of a list. */
-  #exchange(request: Request, flags: number, call: string, subject: string): readonly Message[] {
+  /** Sends requests; the answers to all of them. The last request has the sequence number `#sequence` afterwards. */
+  #exchange(
+    requests: readonly { readonly request: Request; readonly flags: number }[],
+    call: string,
+  ): Message[] {
     const fd = this.#fd ?? succeeded('open', 'a netlink socket', this.#native.netlinkRoute())
     this.#fd = fd
-    this.#sequence = (this.#sequence + 1) >>> 0
-    const { type, fixed, attributes = [] } = request
-    const bytes = encodeMessage({ type, flags: REQUEST | flags, sequence: this.#sequence, fixed, attributes })
-    let messages: readonly Message[]
+    const first = this.#sequence + 1
+    const datagram = this.#encode(requests)
     try {
-      succeeded(call, subject, this.#native.write(fd, bytes))
-      messages = this.#readAll(fd, call, subject)
+      succeeded(call, 'by netlink', this.#native.write(fd, datagram))
+      return this.#readAll(fd, first, call)
     } catch (error) {
       // Answers may be left in it that must not be taken for those of a later request.
       this.#native.close(fd)
       this.#fd = undefined
       throw error
     }
-    const last = messages.at(-1)
-    if (last !== undefined) throwFailure(last, call, subject)
-    return messages
   }
 
-  /** Until the acknowledgement of a change, or the end of a list. */
-  #readAll(fd: Fd, call: string, subject: string): readonly Message[] {
+  #encode(requests: readonly { readonly request: Request; readonly flags: number }[]): Buffer {
+    let length = 0
+    for (const { request, flags } of requests) {
+      const { type, fixed, attributes = [] } = request
+      this.#sequence += 1
+      const message = { type, flags: REQUEST | flags, sequence: this.#sequence, fixed, attributes }
+      if (this.#datagram.length - length < LARGEST_REQUEST)
+        this.#datagram = Buffer.concat([this.#datagram], this.#datagram.length * 2)
+      length += writeMessage(this.#datagram.subarray(length), message)
+    }
+    return this.#datagram.subarray(0, length)
+  }
+
+  /** Until the acknowledgement of the last change, or the end of a list. */
+  #readAll(fd: Fd, first: number, call: string): Message[] {
     const messages: Message[] = []
     for (;;) {
       const datagram = this.#native.read(fd, READ_BYTES)
-      if (typeof datagram === 'number') throw kernelError(call, subject, errnoName(-datagram))
+      if (typeof datagram === 'number') throw kernelError(call, 'by netlink', errnoName(-datagram))
       for (const message of decodeMessages(datagram)) {
-        if (message.sequence !== this.#sequence) continue
+        if (message.sequence < first) continue
         messages.push(message)
-        if (message.type === ERROR || message.type === DONE) return messages
+        const ends = message.type === ERROR || message.type === DONE
+        if (ends && message.sequence === this.#sequence) return messages
       }
     }
   }
 }
 
-/** Throws unless an acknowledgement, or the end of a list, says that all went well. */
-function throwFailure({ type, flags, payload }: Message, call: string, subject: string): void {
+/** What an acknowledgement, or the end of a list, says went wrong. */
+function failureOf(
+  message: Message | undefined,
+  call: string,
+  subject: () => string,
+): AgentError | undefined {
+  if (message === undefined) return kernelError(call, subject(), 'ENODATA')
+  const { type, flags, payload } = message
   const errno = payload.length < 4 ? 0 : -payload.readInt32LE(0)
-  if (errno === 0) return
+  if (errno === 0) return undefined
   const name = errnoName(errno)
   const words = type === ERROR ? wordsOf(flags, payload) : ''
-  throw new AgentError('INTERNAL', `${call} ${subject}: ${name}${words === '' ? '' : ` (${words})`}`, {
+  return new AgentError('INTERNAL', `${call} ${subject()}: ${name}${words === '' ? '' : ` (${words})`}`, {
     errno: name,
   })
 }

@@ -1,3 +1,4 @@
+import { AgentError } from '../../../src/base/errors.ts'
 import {
   ADDRESS_BITS,
   familyOf,
@@ -7,7 +8,16 @@ import {
   parseIp,
 } from '../../../src/base/ip-address.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { Link, LinkAddress, LinkChange, Neighbor, Network, Route } from '../../../src/os/network.ts'
+import type {
+  Failures,
+  Link,
+  LinkAddress,
+  LinkChange,
+  Neighbor,
+  Network,
+  Route,
+  RoutePut,
+} from '../../../src/os/network.ts'
 
 const LOOPBACK: Link = {
   index: 1,
@@ -17,6 +27,7 @@ const LOOPBACK: Link = {
   up: false,
   arp: true,
   loopback: true,
+  ipv6: true,
   type: 772,
   parentDevice: '',
 }
@@ -139,6 +150,12 @@ export class FakeNetwork implements Network {
     this.#routes = [...this.#routes.filter((other) => other !== old), asKept(route)]
   }
 
+  putRoutes(wanted: readonly RoutePut[]): Failures {
+    return wanted.map(({ route, place }) =>
+      failureOf(() => (place === 'first' ? this.addRoute(route, 'first') : this.replaceRoute(route))),
+    )
+  }
+
   removeRoute(route: Route): void {
     const found = this.#routes.find((other) => sameRoute(other, route))
     if (found === undefined) throw kernelError('remove', aboutRoute(route), 'ESRCH')
@@ -155,6 +172,10 @@ export class FakeNetwork implements Network {
     checkIp(neighbor.address, neighbor.family, 'add', about(neighbor))
     this.#note('replaceNeighbor', about(neighbor))
     this.#neighbors = [...this.#neighbors.filter((other) => about(other) !== about(neighbor)), neighbor]
+  }
+
+  replaceNeighbors(neighbors: readonly Neighbor[]): Failures {
+    return neighbors.map((neighbor) => failureOf(() => this.replaceNeighbor(neighbor)))
   }
 
   removeNeighbor(neighbor: Neighbor): void {
@@ -216,6 +237,16 @@ export class FakeNetwork implements Network {
           network(other.destination),
     )
     if (!reachable) throw kernelError('add', what, family === 'ipv4' ? 'ENETUNREACH' : 'EHOSTUNREACH')
+  }
+}
+
+function failureOf(action: () => void): AgentError | undefined {
+  try {
+    action()
+    return undefined
+  } catch (error) {
+    if (error instanceof AgentError) return error
+    throw error
   }
 }
 

@@ -18,10 +18,9 @@ export interface GuestNetwork {
   state(): object
 }
 
-/** Makes a machine whose IPv6 is on, with links of these names. */
+/** Makes a machine with links of these names. */
 export async function guestNetwork(...links: readonly string[]): Promise<GuestNetwork> {
   const os = new FakeOs()
-  await os.files.put('/proc/sys/net/ipv6/conf/all/disable_ipv6', '0\n')
   for (const name of links) os.network.addLink({ name })
   const lines: GuestNetwork['lines'] = []
   const log = recording(lines)

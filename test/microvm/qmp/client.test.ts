@@ -242,6 +242,22 @@ describe('plugCpu', () => {
 })
 
 describe('plugMemory', () => {
+  it('makes a module, or a virtio device in a root port, of memory that a daemon can share', async () => {
+    const { client, commands } = await open((command) => [ok(command)])
+    const size = 128 * 2 ** 20
+    await plugMemory(client, { key: specKey('dimm'), sizeMib: 128 }, never)
+    await plugMemory(client, { key: specKey('mem'), sizeMib: 128, rootPort: specKey('port') }, never)
+    expect(commands.slice(1).map(({ arguments: args }) => args)).toEqual([
+      { 'qom-type': 'memory-backend-memfd', id: 'name-dimm-backend', size, share: true },
+      { driver: 'pc-dimm', id: 'name-dimm', memdev: 'name-dimm-backend' },
+      { 'qom-type': 'memory-backend-memfd', id: 'name-mem-backend', size, share: true },
+      {
+        ...{ driver: 'virtio-mem-pci', id: 'name-mem', memdev: 'name-mem-backend' },
+        ...{ bus: 'name-port', 'requested-size': size },
+      },
+    ])
+  })
+
   it('takes its backend away again when the module cannot be plugged in', async () => {
     const { client, commands } = await open((command) =>
       command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],

@@ -1,11 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import {
-  decodeAttributes,
-  decodeMessages,
-  encodeMessage,
-  text,
-  u32,
-} from '../../../src/os/netlink/message.ts'
+import { decodeAttributes, decodeMessages, text, writeMessage } from '../../../src/os/netlink/message.ts'
 
 /** `ip link set eth0 name net0 mtu 1400`, as strace shows it, with sequence 5. */
 const RECORDED =
@@ -14,21 +8,21 @@ const RECORDED =
   '0800 0400 78050000' +
   '0900 0300 6e65743000 000000'
 
-describe('encodeMessage', () => {
+describe('writeMessage', () => {
   it('lays out header, fixed part and padded attributes', () => {
     const fixed = Buffer.alloc(16)
     fixed.writeInt32LE(2, 4)
     const attributes = [
-      { type: 4, value: u32(1400) },
+      { type: 4, value: 1400 },
       { type: 3, value: text('net0') },
     ]
-    const encoded = encodeMessage({ type: 19, flags: 5, sequence: 5, fixed, attributes })
+    const encoded = written({ type: 19, flags: 5, sequence: 5, fixed, attributes })
     expect(encoded.toString('hex')).toBe(RECORDED.replaceAll(' ', ''))
   })
 
   it('marks a nest and counts what is in it', () => {
-    const nest = { type: 8, value: [{ type: 2, value: u32(1300) }] }
-    const encoded = encodeMessage({
+    const nest = { type: 8, value: [{ type: 2, value: 1300 }] }
+    const encoded = written({
       type: 24,
       flags: 1,
       sequence: 1,
@@ -38,6 +32,12 @@ describe('encodeMessage', () => {
     expect(encoded.subarray(28).toString('hex')).toBe('0c0008800800020014050000')
   })
 })
+
+/** The message, written over what an earlier one has left. */
+function written(message: Parameters<typeof writeMessage>[1]): Buffer {
+  const target = Buffer.alloc(128, 0xff)
+  return target.subarray(0, writeMessage(target, message))
+}
 
 describe('decodeMessages', () => {
   it('takes a datagram apart', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Native } from '../../../src/os/native.ts'
-import { encodeMessage } from '../../../src/os/netlink/message.ts'
+import { decodeMessages, writeMessage } from '../../../src/os/netlink/message.ts'
 import { RouteSocket } from '../../../src/os/netlink/route-socket.ts'
 import { realNative } from '../real-native.ts'
 
@@ -9,6 +9,7 @@ const DONE = 3
 const MULTI = 0x2
 const INTERRUPTED = 0x10
 const REQUEST = { type: 18, fixed: Buffer.alloc(16) }
+const CHANGE = { request: REQUEST, flags: 0, call: 'set', subject: () => 'link 1' }
 
 describe('RouteSocket', () => {
   it('reads past the answers to an earlier request', () => {
@@ -16,7 +17,7 @@ describe('RouteSocket', () => {
       reply(ERROR, 0, sequence - 1, -17),
       reply(ERROR, 0, sequence, 0),
     ])
-    expect(() => socket.change(REQUEST, 0, 'set', 'link 1')).not.toThrow()
+    expect(() => socket.change(CHANGE)).not.toThrow()
   })
 
   it('reads a list anew that changed meanwhile', () => {
@@ -43,15 +44,28 @@ describe('RouteSocket', () => {
 
   it('opens another socket after one has failed', () => {
     const { socket, open } = answering(() => [])
-    expect(() => socket.change(REQUEST, 0, 'set', 'link 1')).toThrow('set link 1: EAGAIN')
+    expect(() => socket.change(CHANGE)).toThrow('set by netlink: EAGAIN')
     expect(open).toEqual(new Set())
-    expect(() => socket.change(REQUEST, 0, 'set', 'link 1')).toThrow('EAGAIN')
+    expect(() => socket.change(CHANGE)).toThrow('EAGAIN')
+  })
+
+  it('has several things changed by one datagram, and tells the failures apart', () => {
+    const { socket, writes } = answering((sequence) => [reply(ERROR, 0, sequence, sequence === 2 ? -17 : 0)])
+    const failures = socket.changeAll([CHANGE, { ...CHANGE, subject: () => 'link 2' }, CHANGE])
+    expect(failures.map((failure) => failure?.message)).toEqual([undefined, 'set link 2: EEXIST', undefined])
+    expect(writes).toHaveLength(1)
+  })
+
+  it('sends a batch of any size', () => {
+    const { socket } = answering((sequence) => [reply(ERROR, 0, sequence, 0)])
+    const batch = Array.from({ length: 1000 }, () => CHANGE)
+    expect(socket.changeAll(batch)).toEqual(batch.map(() => undefined))
   })
 
   it('keeps its socket when it is a request that fails', () => {
     const { socket, open } = answering((sequence) => [reply(ERROR, 0, sequence, -1)])
-    expect(() => socket.change(REQUEST, 0, 'set', 'link 1')).toThrow('set link 1: EPERM')
-    expect(() => socket.change(REQUEST, 0, 'set', 'link 1')).toThrow('set link 1: EPERM')
+    expect(() => socket.change(CHANGE)).toThrow('set link 1: EPERM')
+    expect(() => socket.change(CHANGE)).toThrow('set link 1: EPERM')
     expect(open).toEqual(new Set([100]))
   })
 
@@ -61,10 +75,11 @@ describe('RouteSocket', () => {
   })
 })
 
-/** A socket whose kernel answers each request with these datagrams. */
+/** A socket whose kernel answers each request of a datagram with these datagrams. */
 function answering(answers: (sequence: number) => readonly Buffer[]) {
   const queue: Buffer[] = []
   const open = new Set<number>()
+  const writes: number[] = []
   let lastFd = 99
   const native: Pick<Native, 'netlinkRoute' | 'read' | 'write' | 'close'> = {
     netlinkRoute: () => {
@@ -73,18 +88,20 @@ function answering(answers: (sequence: number) => readonly Buffer[]) {
       return lastFd
     },
     write: (_fd, data) => {
-      queue.push(...answers(Buffer.from(data).readUInt32LE(8)))
+      writes.push(data.length)
+      for (const { sequence } of decodeMessages(Buffer.from(data))) queue.push(...answers(sequence))
       return data.length
     },
     read: () => queue.shift() ?? -11,
     close: (fd) => (open.delete(fd) ? 0 : -9),
   }
   // The socket uses no other function of the addon.
-  return { socket: new RouteSocket(native as Native), open }
+  return { socket: new RouteSocket(native as Native), open, writes }
 }
 
 function reply(type: number, flags: number, sequence: number, number: number): Buffer {
   const fixed = Buffer.alloc(20)
   fixed.writeInt32LE(number)
-  return encodeMessage({ type, flags, sequence, fixed, attributes: [] })
+  const target = Buffer.alloc(64)
+  return target.subarray(0, writeMessage(target, { type, flags, sequence, fixed, attributes: [] }))
 }

@@ -1,0 +1,77 @@
+import { dirname } from 'node:path'
+import { createInterface } from 'node:readline'
+import { silentLogger } from '../src/base/log.ts'
+import { Interface, Route } from '../src/gen/types.ts'
+import { createNetworkHandlers } from '../src/handlers/network/network.ts'
+import { NetworkRecord } from '../src/handlers/network/network-record.ts'
+import { linuxNetwork } from '../src/os/linux-network.ts'
+import { loadNative, type Native } from '../src/os/native.ts'
+import { decodeMessages } from '../src/os/netlink/message.ts'
+import { realOs } from '../test/host/real-os.ts'
+
+// node network-bare.ts ADDON INTERFACE ROUTES: the netlink messages of two calls, sent bare. Reads words from stdin:
+// `record` makes the calls once and keeps their messages; `interface` and `routes` send those of one call again, and
+// print how many microseconds that took. Runs in the network namespace of the agent that it is compared with.
+const [, , addon = '', interfaceJson = '', routesJson = ''] = process.argv
+const native = loadNative(dirname(addon))
+const messages: Record<string, Buffer[]> = { interface: [], routes: [] }
+const fd = native.netlinkRoute()
+
+for await (const word of createInterface(process.stdin)) {
+  if (word === 'record') await record()
+  const begin = performance.now()
+  if (word !== 'record') for (const message of messages[word] ?? []) exchange(message)
+  process.stdout.write(`${(performance.now() - begin) * 1000}\n`)
+}
+
+async function record(): Promise<void> {
+  const described = JSON.parse(interfaceJson)
+  const wanted = Interface.fromPartial({ ...described, mtu: BigInt(described.mtu) })
+  messages.interface = await messagesOf((handlers) =>
+    handlers.updateInterface(wanted, new AbortController().signal),
+  )
+  const routes: Route[] = JSON.parse(routesJson).map(Route.fromPartial)
+  messages.routes = await messagesOf((handlers) => handlers.updateRoutes(routes))
+}
+
+async function messagesOf(
+  call: (handlers: ReturnType<typeof createNetworkHandlers>) => Promise<unknown>,
+): Promise<Buffer[]> {
+  const sent: Buffer[] = []
+  const recording: Native = {
+    ...native,
+    write: (to, data) => {
+      sent.push(...messagesIn(Buffer.from(data)))
+      return native.write(to, data)
+    },
+  }
+  const real = await realOs()
+  const os = { ...real, network: linuxNetwork(recording) }
+  const log = silentLogger()
+  const hotplug = { ...real, timeoutMs: 3000 }
+  await call(createNetworkHandlers({ os, log, record: new NetworkRecord(log), hotplug }))
+  return sent
+}
+
+/** Bare means one message at a time: the agent sends many in one datagram. */
+function messagesIn(datagram: Buffer): readonly Buffer[] {
+  const found: Buffer[] = []
+  for (let offset = 0; offset < datagram.length; ) {
+    const length = datagram.readUInt32LE(offset)
+    found.push(datagram.subarray(offset, offset + length))
+    offset += (length + 3) & ~3
+  }
+  return found
+}
+
+/** Sends one message, and reads its answers until the last. */
+function exchange(message: Buffer): void {
+  native.write(fd, message)
+  for (;;) {
+    const datagram = native.read(fd, 65536)
+    if (typeof datagram === 'number') throw new Error(`read: ${datagram}`)
+    const last = decodeMessages(datagram).at(-1)
+    if (last?.type === 2 && last.payload.readInt32LE(0) !== 0) throw new Error('the kernel refused a message')
+    if (last === undefined || last.type === 2 || last.type === 3) return
+  }
+}

@@ -1,0 +1,91 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { ToolResult } from '../../os/os.ts'
+import type { NetworkDependencies } from './dependencies.ts'
+
+type Tool = 'iptables-save' | 'iptables-restore' | 'ip6tables-save' | 'ip6tables-restore'
+
+/** How long one run of a tool may take. */
+const TIMEOUT_MS = 5000
+/** The largest set of rules: an answer has to fit into a message of 4 MiB. */
+const MOST_BYTES = 4 * 1024 * 1024 - 4096
+
+/** GetIPTables (spec G.6): what the save tool prints. Throws INTERNAL with the tool's words. */
+export async function getIptables(
+  dependencies: NetworkDependencies,
+  isIpv6: boolean,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
+  const { stdout } = await run(dependencies, isIpv6 ? 'ip6tables-save' : 'iptables-save', [], '', signal)
+  return Buffer.from(stdout)
+}
+
+/**
+ * SetIPTables (spec G.6): hands rules to the restore tool, and answers what that prints. The rules are read through
+ * first; when a table is refused after others were taken over, the old rules of all of them are put back. Throws
+ * INTERNAL with the tool's words, with the rules of before.
+ */
+export async function setIptables(
+  dependencies: NetworkDependencies,
+  isIpv6: boolean,
+  rules: Uint8Array,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
+  const restore: Tool = isIpv6 ? 'ip6tables-restore' : 'iptables-restore'
+  const wait = ['--wait', '5']
+  await run(dependencies, restore, [...wait, '--test'], rules, signal)
+  const old = await run(dependencies, isIpv6 ? 'ip6tables-save' : 'iptables-save', ['--counters'], '', signal)
+  try {
+    const { stdout } = await run(dependencies, restore, wait, rules, signal)
+    dependencies.record.note('rpc', [
+      { kind: 'iptables', subject: isIpv6 ? 'ipv6' : 'ipv4', value: `${rules.length} bytes` },
+    ])
+    return Buffer.from(stdout)
+  } catch (error) {
+    await putBack(dependencies, restore, old.stdout, rules)
+    throw error
+  }
+}
+
+/** Tables that were not there before are emptied. */
+async function putBack(
+  dependencies: NetworkDependencies,
+  restore: Tool,
+  old: string,
+  rules: Uint8Array,
+): Promise<void> {
+  const before = tablesOf(old)
+  const emptied = tablesOf(Buffer.from(rules).toString())
+    .filter((table) => !before.includes(table))
+    .map((table) => `*${table}\nCOMMIT\n`)
+  try {
+    const input = `${old}${emptied.join('')}`
+    await run(dependencies, restore, ['--wait', '5', '--counters'], input, new AbortController().signal)
+  } catch (error) {
+    dependencies.log.warn('packet filter not put back', { error: messageOf(error) })
+  }
+}
+
+/** The names of the tables in rules as the tools write them: `*nat`. */
+function tablesOf(rules: string): readonly string[] {
+  return Array.from(rules.matchAll(/^\*(\S+)/gm), ([, name = '']) => name)
+}
+
+async function run(
+  { os }: NetworkDependencies,
+  tool: Tool,
+  options: readonly string[],
+  stdin: string | Uint8Array,
+  signal: AbortSignal,
+): Promise<ToolResult> {
+  const path =
+    (await os.files.stat(`/usr/sbin/${tool}`)) === undefined ? `/sbin/${tool}` : `/usr/sbin/${tool}`
+  const limits = { timeoutMs: TIMEOUT_MS, maxOutputBytes: MOST_BYTES, signal }
+  const result = await os.tools.run([path, ...options], { stdin, ...limits })
+  if (result.exitCode !== 0) {
+    const said = result.stderr.trim() || result.stdout.trim()
+    throw new AgentError('INTERNAL', `${tool} ended with ${result.exitCode}: ${said}`)
+  }
+  if (Buffer.byteLength(result.stdout) > MOST_BYTES)
+    throw new AgentError('INTERNAL', `${tool} prints more than ${MOST_BYTES} bytes`)
+  return result
+}

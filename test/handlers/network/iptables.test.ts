@@ -1,0 +1,87 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
+
+const OLD = '*filter\n:INPUT ACCEPT [5:300]\nCOMMIT\n'
+const NEW = Buffer.from('*filter\n:INPUT DROP [0:0]\nCOMMIT\n*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n')
+
+describe('getIptables', () => {
+  let guest: GuestNetwork
+  beforeEach(async () => {
+    guest = await guestNetwork()
+    await guest.os.files.put('/usr/sbin/iptables-save', '')
+  })
+
+  it.each([
+    [false, '/usr/sbin/iptables-save'],
+    [true, '/sbin/ip6tables-save'],
+  ])('answers what the tool prints (IPv6 %s), from wherever it is', async (isIpv6, path) => {
+    guest.os.tools.script((argv) => (argv.join(' ') === path ? { stdout: OLD } : undefined))
+    expect(Buffer.from(await guest.handlers.getIptables(isIpv6, PATIENT)).toString()).toBe(OLD)
+    expect(guest.os.tools.calls[0]?.options.timeoutMs).toBe(5000)
+  })
+
+  it('hands on what the tool says when it fails', async () => {
+    guest.os.tools.script(() => ({
+      exitCode: 3,
+      stderr: 'iptables-save: Could not fetch rule set generation id\n',
+    }))
+    await expect(guest.handlers.getIptables(false, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'iptables-save ended with 3: iptables-save: Could not fetch rule set generation id',
+    })
+  })
+
+  it('answers no rules that are cut off', async () => {
+    guest.os.tools.script((_argv, { maxOutputBytes = 0 }) => ({ stdout: 'x'.repeat(maxOutputBytes + 1) }))
+    await expect(guest.handlers.getIptables(false, PATIENT)).rejects.toMatchObject({ code: 'INTERNAL' })
+  })
+})
+
+describe('setIptables', () => {
+  let guest: GuestNetwork
+  let restores: { readonly words: string; readonly stdin: string }[]
+  beforeEach(async () => {
+    guest = await guestNetwork()
+    restores = []
+    guest.os.tools.script(([program = '', ...words], { stdin = '' }) => {
+      if (program.endsWith('-save')) return { stdout: OLD }
+      restores.push({ words: words.join(' '), stdin: Buffer.from(stdin).toString() })
+      return { stdout: 'done\n' }
+    })
+  })
+
+  it('reads the rules through, then puts them in force, and answers what the tool prints', async () => {
+    const answer = await guest.handlers.setIptables(false, NEW, PATIENT)
+    expect(Buffer.from(answer).toString()).toBe('done\n')
+    expect(restores).toEqual([
+      { words: '--wait 5 --test', stdin: NEW.toString() },
+      { words: '--wait 5', stdin: NEW.toString() },
+    ])
+    expect(guest.record.settings()).toEqual([
+      { kind: 'iptables', subject: 'ipv4', value: `${NEW.length} bytes`, source: 'rpc' },
+    ])
+  })
+
+  it('changes nothing for rules that cannot be read', async () => {
+    guest.os.tools.script((argv) =>
+      argv.includes('--test') ? { exitCode: 2, stderr: "Can't initialize: line 2 failed\n" } : undefined,
+    )
+    await expect(guest.handlers.setIptables(true, NEW, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: "ip6tables-restore ended with 2: Can't initialize: line 2 failed",
+    })
+    expect(restores).toEqual([])
+    expect(guest.record.settings()).toEqual([])
+  })
+
+  it('puts the old rules back, counters included, and empties new tables, when the kernel refuses some', async () => {
+    guest.os.tools.script((argv) =>
+      argv.slice(1).join(' ') === '--wait 5'
+        ? { exitCode: 4, stderr: 'line 5: RULE_APPEND failed\n' }
+        : undefined,
+    )
+    await expect(guest.handlers.setIptables(false, NEW, PATIENT)).rejects.toThrow('RULE_APPEND failed')
+    expect(restores.at(-1)).toEqual({ words: '--wait 5 --counters', stdin: `${OLD}*nat\nCOMMIT\n` })
+    expect(guest.record.settings()).toEqual([])
+  })
+})

@@ -1,0 +1,57 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { waitForPciNetworkDevice } from '../../src/hotplug/network-device.ts'
+import { parsePciPath } from '../../src/hotplug/pci-path.ts'
+import { FakeOs } from '../fakes/os/fake-os.ts'
+
+const DEVICE = '/sys/devices/pci0000:00/0000:00:05.0'
+
+describe('waitForPciNetworkDevice', () => {
+  let os: FakeOs
+  beforeEach(async () => {
+    os = new FakeOs()
+    await os.files.makeDirectories('/sys/devices/pci0000:00')
+  })
+
+  it.each([
+    ['a virtio card', `${DEVICE}/virtio3/net/eth1`],
+    ['any other card', `${DEVICE}/net/eth1`],
+  ])('finds %s that was there before', async (_what, path) => {
+    await os.files.makeDirectories(path)
+    await expect(wait()).resolves.toBe('eth1')
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it('finds a card when its event comes, and not before it has its interface', async () => {
+    const found = wait()
+    await turn()
+    await os.files.makeDirectories(`${DEVICE}/virtio3`)
+    os.uevents.send(event(DEVICE, 'pci'))
+    await turn()
+    await os.files.makeDirectories(`${DEVICE}/virtio3/net/eth1`)
+    os.uevents.send(event(`${DEVICE}/virtio3/net/eth1`, 'net'))
+    await expect(found).resolves.toBe('eth1')
+  })
+
+  it('says after its time what was not there', async () => {
+    const found = wait()
+    await turn()
+    os.clock.advance(3000)
+    await expect(found).rejects.toThrow(
+      `waiting for uevent of a network device at PCI path 05: no ${DEVICE}/virtio*/net/*`,
+    )
+  })
+
+  function wait() {
+    return waitForPciNetworkDevice(
+      { ...os, timeoutMs: 3000 },
+      parsePciPath('05'),
+      new AbortController().signal,
+    )
+  }
+})
+
+function event(sysfsPath: string, subsystem: string): string {
+  const path = sysfsPath.replace(/^\/sys/, '')
+  return `add@${path}\0ACTION=add\0DEVPATH=${path}\0SUBSYSTEM=${subsystem}\0SEQNUM=1000\0`
+}
