@@ -43,6 +43,7 @@ extern const struct addon_function descriptor_functions[];
 extern const struct addon_function socket_functions[];
 extern const struct addon_function uevent_functions[];
 extern const struct addon_function mount_functions[];
+extern const struct addon_function clone_mount_functions[];
 extern const struct addon_function volume_functions[];
 extern const struct addon_function file_functions[];
 extern const struct addon_function spawn_functions[];

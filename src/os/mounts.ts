@@ -17,16 +17,22 @@ export function linuxMounts(native: Native): Mounts {
       succeeded('unmount', target, await native.unmount(target, flags))
     },
 
-    async list() {
-      return parseMountinfo(await readFile(MOUNTINFO, 'utf8').catch(failedToRead))
+    async clone(from, to) {
+      const result = await native.cloneMount(from.pid, from.path, to.pid, to.path)
+      succeeded('clone', `mount ${from.path} of process ${from.pid} to ${to.path}`, result)
+    },
+
+    async list(pid) {
+      const path = `/proc/${pid ?? 'self'}/mountinfo`
+      return parseMountinfo(await readFile(path, 'utf8').catch(failedToRead(path)))
     },
   }
 }
 
-const MOUNTINFO = '/proc/self/mountinfo'
-
-function failedToRead(error: unknown): never {
-  throw fromNodeError('read', MOUNTINFO, error)
+function failedToRead(path: string): (error: unknown) => never {
+  return (error) => {
+    throw fromNodeError('read', path, error)
+  }
 }
 
 const MNT_DETACH = 2

@@ -60,6 +60,8 @@ export interface Native {
   mount(source: string, target: string, type: string, flags: number, data: string): Promise<number>
   /** umount2(2), on a thread likewise. */
   unmount(target: string, flags: number): Promise<number>
+  /** open_tree(2) in the mount namespace of one process and move_mount(2) in that of another, on a thread likewise. */
+  cloneMount(fromPid: number, source: string, toPid: number, target: string): Promise<number>
 
   /** swapon(2), on a thread likewise. */
   swapOn(path: string, flags: number): Promise<number>

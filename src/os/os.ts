@@ -109,8 +109,16 @@ export interface Mounts {
   }): Promise<void>
   /** umount2(2), never following a symbolic link. */
   unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
-  /** /proc/self/mountinfo in its order. */
-  list(): Promise<readonly MountEntry[]>
+  /** Mounts a copy of what one process sees mounted at a path, and below it, at a path that another one sees. */
+  clone(from: MountPlace, to: MountPlace): Promise<void>
+  /** The mountinfo of a process, or of this one, in its order. ENOENT when the process is gone. */
+  list(pid?: number): Promise<readonly MountEntry[]>
+}
+
+/** A path in the mount namespace of a process, from the root of that namespace. */
+export interface MountPlace {
+  readonly pid: number
+  readonly path: string
 }
 
 export type MountFlag =

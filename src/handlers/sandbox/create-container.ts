@@ -20,8 +20,8 @@ import { setGuestSysctls } from './guest-sysctls.ts'
 import { connectStdio, launch } from './launch.ts'
 import { pinPidNamespace } from './namespaces.ts'
 import type { Sandbox } from './sandbox-slot.ts'
+import { checkSharedMounts, cloneSharedMounts } from './shared-mounts.ts'
 import { programOf } from './signal-process.ts'
-import { refuseSharedMounts } from './unsupported.ts'
 
 /** One creation under way. */
 interface Creation {
@@ -76,7 +76,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const hasTerminal = process.Terminal
   const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
   const isV2 = await usesCgroupV2(os)
-  refuseSharedMounts(request.sharedMounts)
+  checkSharedMounts(request.sharedMounts)
   await makeBundle(os, bundle, held)
   const devices = await context.devices.find(request.devices, signal)
   undo.add('devices', devices.giveBack)
@@ -92,6 +92,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   if (sandbox.pidNamespace.begin(request.containerId)) {
     await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, undo: held })
   }
+  await cloneSharedMounts(context, { mounts: request.sharedMounts, pid: init.pid }, signal)
   const processes = new ProcessTable(request.containerId, init)
   const parkedProgram = await programOf(os, init.pid)
   const { pciAddresses } = devices

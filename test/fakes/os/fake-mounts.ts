@@ -1,5 +1,5 @@
 import { kernelError } from '../../../src/os/errors.ts'
-import type { MountEntry, Mounts } from '../../../src/os/os.ts'
+import type { MountEntry, MountPlace, Mounts } from '../../../src/os/os.ts'
 
 type MountRequest = Parameters<Mounts['mount']>[0]
 
@@ -8,8 +8,12 @@ export class FakeMounts implements Mounts {
   readonly entries: MountEntry[] = []
   /** Every mount(2) that succeeded, remounts and propagation changes included. */
   readonly requests: MountRequest[] = []
+  /** Where something is mounted in the namespaces of other processes. */
+  readonly pathsOf = new Map<number, readonly string[]>()
+  /** Every copy that was mounted. */
+  readonly clones: { readonly from: MountPlace; readonly to: MountPlace }[] = []
   /** Answers with the errno that the next calls for this target fail with. */
-  failWith: (call: 'mount' | 'unmount', target: string) => string | undefined = () => undefined
+  failWith: (call: 'mount' | 'unmount' | 'clone', target: string) => string | undefined = () => undefined
   #lastId = 20
 
   constructor() {
@@ -33,15 +37,23 @@ export class FakeMounts implements Mounts {
     this.entries.splice(index, 1)
   }
 
-  async list(): Promise<readonly MountEntry[]> {
-    return [...this.entries]
+  async clone(from: MountPlace, to: MountPlace): Promise<void> {
+    this.#failIfAsked('clone', to.path)
+    this.clones.push({ from, to })
+  }
+
+  async list(pid?: number): Promise<readonly MountEntry[]> {
+    if (pid === undefined) return [...this.entries]
+    const paths = this.pathsOf.get(pid)
+    if (paths === undefined) throw kernelError('read', `/proc/${pid}/mountinfo`, 'ENOENT')
+    return this.entries.slice(0, 1).flatMap((entry) => paths.map((mountPoint) => ({ ...entry, mountPoint })))
   }
 
   isMountPoint(path: string): boolean {
     return this.entries.some(({ mountPoint }) => mountPoint === path)
   }
 
-  #failIfAsked(call: 'mount' | 'unmount', target: string): void {
+  #failIfAsked(call: 'mount' | 'unmount' | 'clone', target: string): void {
     const errno = this.failWith(call, target)
     if (errno !== undefined) throw kernelError(call, target, errno)
   }

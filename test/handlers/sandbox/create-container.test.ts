@@ -205,7 +205,12 @@ describe('CreateContainer', () => {
       'INVALID_ARGUMENT',
       'Missing devices',
     ],
-    ['shared mounts', containerRequest('c1', {}, { sharedMounts: [{ name: 'm' }] }), 'UNIMPLEMENTED', ': m'],
+    [
+      'a shared mount that is nowhere',
+      containerRequest('c1', {}, { sharedMounts: [{ name: 'm', srcPath: '/a', dstPath: '../b' }] }),
+      'INVALID_ARGUMENT',
+      'shared_mounts[0].dst_path',
+    ],
   ])('refuses %s and leaves nothing behind', async (_what, request, code, text) => {
     const made = await machineWithDisk()
     const before = await remains(made)

@@ -14,7 +14,7 @@ export interface Faults {
 const ASYNCHRONOUS: Counted = {
   files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
   scratch: ['readText', 'write', 'makeDirectories', 'removeTree'],
-  mounts: ['mount', 'unmount', 'list'],
+  mounts: ['mount', 'unmount', 'clone', 'list'],
   tools: ['run'],
   hostSockets: ['connect'],
 }

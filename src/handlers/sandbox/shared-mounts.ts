@@ -1,0 +1,76 @@
+import { errnoOf } from '../../base/errors.ts'
+import type { SharedMount } from '../../gen/agent.ts'
+import { checkAbsolutePath } from '../../oci/check-field.ts'
+import type { Mounts } from '../../os/os.ts'
+import type { SandboxContext } from './context.ts'
+
+/** How long a container may take to mount what another one is to share, and how often it is looked whether it has. */
+const WAIT_MS = 10_000
+const LOOK_MS = 100
+
+/** What a container's name in Kubernetes is noted under, by containerd and by CRI-O. */
+const NAME_ANNOTATIONS = ['io.kubernetes.cri.container-name', 'io.kubernetes.cri-o.ContainerName']
+
+/** Throws INVALID_ARGUMENT, naming the field, for paths that lead nowhere. */
+export function checkSharedMounts(mounts: readonly SharedMount[]): void {
+  for (const [index, { srcPath, dstPath }] of mounts.entries()) {
+    checkAbsolutePath(`shared_mounts[${index}].src_path`, srcPath)
+    checkAbsolutePath(`shared_mounts[${index}].dst_path`, dstPath)
+  }
+}
+
+/**
+ * Gives a container that waits to be started copies of what other containers have mounted (behaviour spec, section C.1).
+ * What its source has not mounted after 10 s is left out, with a line in the log. The copies end with the container.
+ */
+export async function cloneSharedMounts(
+  context: SandboxContext,
+  container: { readonly mounts: readonly SharedMount[]; readonly pid: number },
+  signal: AbortSignal,
+): Promise<void> {
+  const sources = await Promise.all(container.mounts.map((mount) => sourceOnceReady(context, mount, signal)))
+  for (const [index, { name, srcCtr, srcPath, dstPath }] of container.mounts.entries()) {
+    const source = sources[index]
+    if (source === undefined) {
+      context.log.warn('shared mount left out', { name, container: srcCtr, path: srcPath })
+    } else {
+      const to = { pid: container.pid, path: dstPath }
+      await context.os.mounts.clone({ pid: source, path: srcPath }, to)
+    }
+  }
+}
+
+/** The first process of the container that has it mounted, or undefined when none has in time. */
+async function sourceOnceReady(
+  context: SandboxContext,
+  { srcCtr, srcPath }: SharedMount,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  const { clock, mounts } = context.os
+  const givenUpMs = clock.monotonicMs() + WAIT_MS
+  for (;;) {
+    const pid = firstProcessOf(context, srcCtr)
+    if (pid !== undefined && (await hasMounted(mounts, pid, srcPath))) return pid
+    if (clock.monotonicMs() >= givenUpMs) return undefined
+    await clock.sleep(LOOK_MS, signal)
+  }
+}
+
+/** The living first process of the container with this name. */
+function firstProcessOf({ containers }: SandboxContext, name: string): number | undefined {
+  for (const { state } of containers.list()) {
+    if (!('parts' in state) || state.parts.init.status !== undefined) continue
+    const { Annotations } = state.parts.spec.current
+    if (NAME_ANNOTATIONS.some((key) => Annotations[key] === name)) return state.parts.init.pid
+  }
+  return undefined
+}
+
+async function hasMounted(mounts: Mounts, pid: number, path: string): Promise<boolean> {
+  try {
+    return (await mounts.list(pid)).some(({ mountPoint }) => mountPoint === path)
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'EINVAL') return false
+    throw error
+  }
+}
