@@ -26,7 +26,7 @@ describe('the mounts of one container in another', () => {
       Annotations: { 'io.kubernetes.cri.container-name': name },
       Mounts: [...(OCI?.Mounts ?? []), { ...TMPFS, destination }],
     }
-    await pod.agent.createContainer({ ...request, OCI: spec, sharedMounts })
+    await pod.agent.createContainer({ ...request, OCI: spec, sharedMounts: [...sharedMounts] })
     await pod.agent.startContainer({ containerId: name })
     return new RemoteProcess(pod.agent, name)
   }
