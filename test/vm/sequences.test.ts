@@ -1,4 +1,4 @@
-import { truncateSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
@@ -8,11 +8,14 @@ import { connectAgent } from '../../src/microvm/connect-agent.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { agentOf } from '../../src/microvm/run/container-session.ts'
 import { specKey } from '../../src/microvm/spec-key.ts'
+import { type SharedFolder, shareFolder } from '../../src/microvm/virtiofsd.ts'
+import { busyboxRoot } from '../host/busybox-root.ts'
 import { container } from '../host/container-requests.ts'
 import type { Forward } from '../rpc/forward.ts'
 import { REPLAYS, type Replay } from '../sequences/all.ts'
 import { NIC } from '../sequences/network.ts'
 import { replay } from '../sequences/replay.ts'
+import { SHARED_FOLDER } from '../sequences/sandbox-steps.ts'
 import type { Ending } from '../sequences/sequence.ts'
 import { say } from '../sequences/summary.ts'
 import { dialWire } from '../sequences/wires.ts'
@@ -24,14 +27,17 @@ import { consoleLine, GUEST_PROC } from './guest-pod.ts'
 interface Machine {
   readonly guest: TestGuest
   readonly way: Forward
+  readonly share: SharedFolder
   restarts: number
 }
 
 /** The first that are free. */
-const SLOTS = { swap: 6, nic: 7 } as const
+const SLOTS = { swap: 6, nic: 7, share: 8 } as const
 
 const folder = makeTemporaryFolder(tmpdir())
 afterAll(() => removeTemporaryFolder(folder))
+/** What a shim shares with its guest: a folder for each container, with its root. */
+const sharedFolder = join(folder, 'shared')
 
 /** DestroySandbox powers a guest off, so only the last of a guest's replays ends in it. */
 const endingOf = (one: Replay, all: readonly Replay[]): Ending =>
@@ -48,30 +54,40 @@ describe.skipIf(cannotBoot() !== undefined).each([
     afterAll(stop)
 
     async function boot(): Promise<Machine> {
-      const guest = await bootTestGuest({ append, extra: await devices() })
-      return { guest, way: await forwardTo(guest), restarts: 0 }
+      mkdirSync(sharedFolder, { recursive: true })
+      const share = await shareFolder(sharedFolder, join(folder, 'share.sock'))
+      try {
+        const guest = await bootTestGuest({ append, extra: await devices(share) })
+        return { guest, way: await forwardTo(guest), share, restarts: 0 }
+      } catch (error) {
+        await share.close()
+        throw error
+      }
     }
 
     async function stop(): Promise<void> {
       machine?.way.close()
       await machine?.guest.stop()
+      await machine?.share.close()
       machine = undefined
     }
 
-    async function play({ sequenceIn, framing }: Replay, ending: Ending, on: Machine): Promise<void> {
+    async function play({ caller, sequenceIn, framing }: Replay, ending: Ending, on: Machine): Promise<void> {
       const { guest, way } = on
       const disk = { driver: 'blk', source: guest.rootSource, fstype: 'ext4' }
       const unset = { driverOptions: [], options: [], fsGroup: undefined, shared: false }
+      const disks = (paths: readonly string[]) =>
+        paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
+      // agent-ctl shares no folder: its bundle is in the guest.
+      const roots = caller === 'agent-ctl' ? disks : 'shared folder'
       let root = ''
-      const roots = (paths: readonly string[]) => {
-        root = paths[0] ?? ''
-        return paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
-      }
       const sequence = sequenceIn({ roots, isGuest: true, swapDisk: [SLOTS.swap] }, ending)
       const reports = await replay(sequence, {
         dial: () => dialWire(way, framing, sequence),
-        // The disk that stands in is there since CreateSandbox.
-        share: async () => {},
+        share: async (path) => {
+          root = path
+          if (roots === 'shared folder') shareRoot(path)
+        },
         killAgent: () => killAgent(on, root),
       })
       say(`${sequence.caller} over ${framing}, in a guest with cgroups ${cgroups}, to its ${ending}`, reports)
@@ -96,22 +112,33 @@ describe.skipIf(cannotBoot() !== undefined).each([
   },
 )
 
-/** What the calls are about: a disk that is prepared for swapping, and a network interface. */
-async function devices(): Promise<NonNullable<GuestParts['extra']>> {
+/** Puts a container's root where the guest sees it at `path`. */
+function shareRoot(path: string): void {
+  const target = join(sharedFolder, path.slice(SHARED_FOLDER.length))
+  // The replay before used the same ids.
+  rmSync(target, { recursive: true, force: true })
+  cpSync(busyboxRoot(makeTemporaryFolder(folder)), target, { recursive: true, verbatimSymlinks: true })
+}
+
+/** What the calls are about: the shared folder, a disk that is prepared for swapping, and a network interface. */
+async function devices(share: SharedFolder): Promise<NonNullable<GuestParts['extra']>> {
   const path = join(folder, 'swap')
   writeFileSync(path, '')
   truncateSync(path, 16 * 2 ** 20)
   await tool('mkswap', [path], { debianPackage: 'util-linux' })
   const [swap, swapFile] = [specKey('swap'), specKey('swap-file')]
   const [nic, network] = [specKey('nic'), specKey('network')]
+  const [folders, virtiofsd] = [specKey('folders'), specKey('virtiofsd')]
   return {
     devices: {
       [swap]: { kind: 'disk', slot: SLOTS.swap, serial: 'swap', backend: swapFile },
-      [nic]: { kind: 'nic', slot: SLOTS.nic, mac: NIC.mac, backend: network },
+      [folders]: { kind: 'share', slot: SLOTS.share, tag: 'kataShared', backend: virtiofsd },
+      [nic]: { kind: 'nic', slot: SLOTS.nic, mac: NIC.mac.toLowerCase(), backend: network },
     },
     backends: {
       [swapFile]: { kind: 'file', path, access: 'scratch' },
       [network]: { kind: 'user-network', forwards: [] },
+      [virtiofsd]: share.backend,
     },
   }
 }
