@@ -60,21 +60,28 @@ export function putBack(network: Network, log: Logger, states: readonly LinkStat
       log.warn('link not put back', { what, error: messageOf(error) })
     }
   }
+  attempt('links', () => resetLinks(network, states, attempt))
+  attempt('new addresses', () => removeNewAddresses(network, states, attempt))
+  attempt('what was lost', () => giveBack(network, states, attempt))
+}
+
+/** Names, MTU, flags and hardware addresses as they were. */
+function resetLinks(network: Network, states: readonly LinkState[], attempt: Attempt): void {
   const now = new Map(network.links().map((link) => [link.index, link]))
-  const renamed = states.filter(({ link }) => now.get(link.index)?.name !== link.name)
+  const isRenamed = ({ index, name }: Link) => now.get(index)?.name !== name
   // All of them first: two may have each other's name.
-  for (const { link } of renamed) {
+  for (const { link } of states.filter((state) => isRenamed(state.link))) {
     attempt('link', () => network.setLink(link.index, { up: false }))
-    attempt('link name', () => network.setLink(link.index, { name: temporaryName(link.name) }))
+    attempt('link name', () => network.setLink(link.index, { name: temporaryName(link) }))
   }
   for (const { link } of states) {
     const { name, mtu, arp, up, hardwareAddress } = link
     if (now.get(link.index)?.hardwareAddress !== hardwareAddress)
       attempt('hardware address', () => network.setLink(link.index, { hardwareAddress }))
-    attempt('link', () => network.setLink(link.index, { name, mtu, arp, up }))
+    // Kernels before 6.2 refuse a link that is up any name, its own too.
+    const named = isRenamed(link) ? { name } : {}
+    attempt('link', () => network.setLink(link.index, { ...named, mtu, arp, up }))
   }
-  removeNewAddresses(network, states, attempt)
-  giveBack(network, states, attempt)
 }
 
 /** The same address of the same link, with the same prefix. */
@@ -87,9 +94,9 @@ export function sameAddress(a: LinkAddress, b: LinkAddress): boolean {
   )
 }
 
-/** The name of a link while another one takes its own; a link's name has 15 bytes at most. */
-export function temporaryName(name: string): string {
-  return `${name.slice(0, 10)}_temp`
+/** The name of a link while another one takes its own: of each link another one, and never longer than 15 bytes. */
+export function temporaryName({ index }: Link): string {
+  return `${index}_temp`
 }
 
 function removeNewAddresses(network: Network, states: readonly LinkState[], attempt: Attempt): void {

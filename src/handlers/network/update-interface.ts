@@ -99,7 +99,7 @@ function changeLink(
   if (isRenamed && link.up) network.setLink(link.index, { up: false })
   if (holder !== undefined) {
     if (holder.up) network.setLink(holder.index, { up: false })
-    network.setLink(holder.index, { name: temporaryName(name) })
+    network.setLink(holder.index, { name: temporaryName(holder) })
   }
   const change: LinkChange = {
     ...(isRenamed ? { name } : {}),

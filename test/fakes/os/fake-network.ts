@@ -84,10 +84,11 @@ export class FakeNetwork implements Network {
     const link = this.#existing('set', about, index)
     this.#note('setLink', about)
     const { name, mtu } = change
+    // Kernels before 6.2 look whether a link is up before they see that it has the name already.
+    if (name !== undefined && link.up) throw kernelError('set', about, 'EBUSY')
     if (name !== undefined && name !== link.name) {
-      if (!/^[^/\s:]{1,15}$/.test(name)) throw kernelError('set', about, 'EINVAL')
+      if (!/^[^/\s:]+$/.test(name) || Buffer.byteLength(name) > 15) throw kernelError('set', about, 'EINVAL')
       if (this.#links.some((other) => other.name === name)) throw kernelError('set', about, 'EEXIST')
-      if (link.up) throw kernelError('set', about, 'EBUSY')
     }
     if (mtu !== undefined && (mtu < 68 || mtu > 65536)) throw kernelError('set', about, 'EINVAL')
     const changed: Link = { ...link, ...change }

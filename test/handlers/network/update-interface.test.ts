@@ -157,6 +157,48 @@ describe('updateInterface', () => {
     })
   })
 
+  it.each([
+    ['begin alike', 'enx00112233aa00', 'enx00112233aa01'],
+    ['have few letters of many bytes', 'äääääää', 'ööööööö'],
+  ])('swaps names that %s, and swaps them back when an address fails', async (_what, one, other) => {
+    guest = await guestNetwork(one, other)
+    const request = anInterface({ name: other, hwAddr: ETH0, IPAddresses: [address('10.0.0.2/24')] })
+    guest.os.network.failWith = (call) => (call === 'replaceAddress' ? 'EPERM' : undefined)
+    await expect(update(request)).rejects.toThrow('EPERM')
+    guest.os.network.failWith = () => undefined
+    const linkNames = () => guest.os.network.links().map(({ name }) => name)
+    expect(linkNames()).toEqual(['lo', one, other])
+    await update(request)
+    expect(linkNames()).toEqual(['lo', other, one])
+  })
+
+  it('gives a link that keeps its name its MTU and ARP back when an address fails', async () => {
+    await update(anInterface({ hwAddr: ETH0 }))
+    const before = guest.state()
+    guest.os.network.failWith = (call) => (call === 'replaceAddress' ? 'EPERM' : undefined)
+    const changes = { mtu: 1400n, rawFlags: 0x80, IPAddresses: [address('10.0.0.2/24')] }
+    await expect(update(anInterface({ hwAddr: ETH0, ...changes }))).rejects.toThrow('EPERM')
+    expect(guest.state()).toEqual(before)
+    expect(guest.lines.map(({ message }) => message)).not.toContain('link not put back')
+  })
+
+  it('says what went wrong also when the kernel then lists nothing any more', async () => {
+    const unlisted = () => {
+      throw new Error('list links: ENOBUFS')
+    }
+    guest.os.network.failWith = (call) => {
+      if (call !== 'replaceAddress') return undefined
+      Object.assign(guest.os.network, { links: unlisted, addresses: unlisted, routes: unlisted })
+      return 'EPERM'
+    }
+    const request = anInterface({ hwAddr: ETH0, IPAddresses: [address('10.0.0.2/24')] })
+    await expect(update(request)).rejects.toThrow('EPERM')
+    expect(guest.lines).toContainEqual({
+      message: 'link not put back',
+      fields: { what: 'links', error: 'list links: ENOBUFS' },
+    })
+  })
+
   describe('of a card that is plugged in', () => {
     const DEVICE = '/sys/devices/pci0000:00/0000:00:05.0'
     beforeEach(() => guest.os.files.makeDirectories('/sys/devices/pci0000:00'))
@@ -195,6 +237,8 @@ describe('updateInterface', () => {
     ['interface.name', { name: 'a-name-too-long0' }],
     ['interface.name', { name: 'a/b' }],
     ['interface.name', { name: 'ääääääää' }],
+    // The kernel takes it for a pattern, and finds a number itself.
+    ['interface.name', { name: 'eth%d' }],
     ['interface.hwAddr', { hwAddr: '02:00' + ':zz' }],
     ['interface.mtu', { mtu: 2n ** 40n }],
     ['PCI path', { devicePath: 'zz' }],
