@@ -1,24 +1,34 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Link, LinkAddress, Network, Route } from '../../os/network.ts'
+import type { Link, LinkAddress, Neighbor, Network, Route } from '../../os/network.ts'
 
 /** A link with all that is lost when it goes down. */
 export interface LinkState {
   readonly link: Link
   readonly addresses: readonly LinkAddress[]
   readonly routes: readonly Route[]
+  /** The permanent ones; none where no link goes down. */
+  readonly neighbors: readonly Neighbor[]
 }
 
 const MADE_BY_KERNEL = 2
+const NUD_PERMANENT = 0x80
 
-/** What some links are like now. */
-export function linkStates(network: Network, links: readonly Link[]): readonly LinkState[] {
+/** What some links are like now, and whether they are to go down. */
+export function linkStates(
+  network: Network,
+  links: readonly Link[],
+  { goDown }: { readonly goDown: boolean },
+): readonly LinkState[] {
   const addresses = network.addresses()
   const routes = network.routes()
+  // There may be 10,000 of them.
+  const neighbors = goDown ? network.neighbors().filter(({ state }) => state === NUD_PERMANENT) : []
   return links.map((link) => ({
     link,
     addresses: addresses.filter(({ linkIndex }) => linkIndex === link.index),
     routes: routes.filter(({ linkIndex }) => linkIndex === link.index),
+    neighbors: neighbors.filter(({ linkIndex }) => linkIndex === link.index),
   }))
 }
 
@@ -26,8 +36,8 @@ export function linkStates(network: Network, links: readonly Link[]): readonly L
 type Attempt = (what: string, action: () => void) => void
 
 /**
- * Gives links back what they lost while they were down: the kernel takes routes and IPv6 addresses away then, and
- * makes routes to connected networks itself. Throws the kernel's refusal unless `attempt` does not.
+ * Gives links back what they lost while they were down: the kernel takes routes, neighbours and IPv6 addresses away
+ * then, and makes routes to connected networks itself. Throws the kernel's refusal unless `attempt` does not.
  */
 export function giveBack(
   network: Network,
@@ -49,6 +59,8 @@ export function giveBack(
   // Gateways are reached by the routes without one.
   for (const route of [...lost.filter(isDirect), ...lost.filter((route) => !isDirect(route))])
     attempt('route', () => network.addRoute(route, 'first'))
+  for (const { neighbors } of states)
+    for (const neighbor of neighbors) attempt('neighbour', () => network.replaceNeighbor(neighbor))
 }
 
 /** Makes links what they were; never throws. What cannot be put back is logged. */

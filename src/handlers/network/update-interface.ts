@@ -29,7 +29,8 @@ export async function updateInterface(
   const addresses = wanted.addresses.filter(({ family }) => family === 'ipv4' || link.ipv6)
   const holder = links.find((other) => other.name === wanted.name && other.index !== link.index)
   if (holder?.loopback) throw invalid('interface.name', wanted.name, 'it is the name of the loopback')
-  const before = linkStates(network, holder === undefined ? [link] : [link, holder])
+  const affected = holder === undefined ? [link] : [link, holder]
+  const before = linkStates(network, affected, { goDown: link.name !== wanted.name })
   try {
     setHardwareAddress(dependencies, link, wanted, pluggedName !== undefined)
     if (changeLink(network, link, holder, wanted)) giveBack(network, before)

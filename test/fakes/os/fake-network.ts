@@ -39,7 +39,8 @@ const PERMANENT_ADDRESS = 0x80
 
 /**
  * Links, addresses, routes and neighbours that keep the kernel's rules: an address of a link that is up makes a route,
- * a link that goes down loses its routes, and its IPv6 addresses too, and gateways have to be within reach.
+ * a link that goes down loses its routes and neighbours, and its IPv6 addresses too, and gateways have to be within
+ * reach.
  */
 export class FakeNetwork implements Network {
   #links: readonly Link[] = [LOOPBACK]
@@ -207,6 +208,7 @@ export class FakeNetwork implements Network {
     this.#addresses = this.#addresses.filter(
       ({ linkIndex, family }) => linkIndex !== index || family === 'ipv4',
     )
+    this.#neighbors = this.#neighbors.filter(({ linkIndex }) => linkIndex !== index)
   }
 
   #connectAll(index: number): void {

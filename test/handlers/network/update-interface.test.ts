@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { address, anInterface, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
+import { address, aNeighbor, anInterface, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
 
 const ETH0 = '02:00:00:00:00:02'
 const ETH1 = '02:00:00:00:00:03'
@@ -107,9 +107,10 @@ describe('updateInterface', () => {
         ...{ family: 'ipv4', destination: { address: '0.0.0.0', prefixLength: 0 }, gateway: '10.1.0.1' },
         ...{ linkIndex: 3, scope: 0, protocol: 3, flags: 0 },
       })
+      await guest.handlers.addNeighbors([aNeighbor('10.0.0.9'), aNeighbor('fd01::9', { device: 'eth1' })])
     })
 
-    it('swaps the names of both links, and each keeps its addresses and routes', async () => {
+    it('swaps the names of both links, and each keeps its addresses, routes and neighbours', async () => {
       await update(anInterface({ name: 'eth1', hwAddr: ETH0 }))
       expect(guest.os.network.link('eth1')).toMatchObject({ hardwareAddress: ETH0, up: true })
       expect(guest.os.network.link('eth0')).toMatchObject({ hardwareAddress: ETH1, up: true })
@@ -120,6 +121,10 @@ describe('updateInterface', () => {
       expect(guest.os.network.routes()).toContainEqual(
         expect.objectContaining({ gateway: '10.1.0.1', linkIndex: 3 }),
       )
+      expect(guest.os.network.neighbors()).toMatchObject([
+        { address: '10.0.0.9', linkIndex: 2, state: 0x80 },
+        { address: 'fd01::9', linkIndex: 3, state: 0x80 },
+      ])
     })
 
     it('serves two calls at once that want each other’s names', async () => {
@@ -153,7 +158,7 @@ describe('updateInterface', () => {
         failures += 1
         expect(guest.state(), `change ${at}`).toEqual(before)
       }
-      expect(failures).toBe(10)
+      expect(failures).toBe(12)
     })
   })
 
