@@ -76,11 +76,11 @@ export function checkHardwareAddress(field: string, text: string): string {
 }
 
 /**
- * A checked hardware address is for this link: of a longer one the kernel would take the beginning. Throws
- * INVALID_ARGUMENT naming the field.
+ * A checked hardware address is not longer than this link's: the kernel would take its beginning. It refuses a shorter
+ * one itself. Throws INVALID_ARGUMENT naming the field.
  */
 export function checkHardwareAddressFits(field: string, text: string, { name, hardwareAddress }: Link): void {
-  if (hardwareAddress === '' || text.length === hardwareAddress.length) return
+  if (hardwareAddress === '' || text.length <= hardwareAddress.length) return
   throw invalid(field, text, `those of ${name} are like ${hardwareAddress}`)
 }
 

@@ -247,7 +247,6 @@ describe('updateInterface', () => {
     ['interface.hwAddr', { hwAddr: '02:00' + ':zz' }],
     // The kernel would take the first six bytes.
     ['interface.hwAddr', { hwAddr: `${ETH0}:77` }],
-    ['interface.hwAddr', { hwAddr: '02:00' }],
     ['interface.mtu', { mtu: 2n ** 40n }],
     ['PCI path', { devicePath: 'zz' }],
     ['interface.IPAddresses[0].address', { IPAddresses: [{ address: 'ten', mask: '24' }] }],
