@@ -12,7 +12,7 @@ import type { IpFamily, IpPrefix } from '../base/ip-address.ts'
 export interface Network {
   /** In the order of their indices. */
   links(): readonly Link[]
-  /** One message. ENODEV; EEXIST for a name in use; EBUSY for a new name of a link that is up, on kernels before 6.2. */
+  /** One message. ENODEV; EEXIST for a name in use; EBUSY for a name, its own too, of a link that is up, on kernels before 6.2. */
   setLink(index: number, change: LinkChange): void
 
   addresses(): readonly LinkAddress[]

@@ -14,11 +14,7 @@ const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
  */
 export async function takeIdentity(context: BootContext): Promise<StepOutcome> {
   const found = await readMetadata(context)
-  const name = hostNameIn(found, context)
-  const named = await setHostname(context, name)
-  if (name !== undefined) {
-    context.networkRecord.note('metadata', [{ kind: 'hostname', subject: 'hostname', value: name }])
-  }
+  const named = await setHostname(context, hostNameIn(found, context))
   return outcomeOf([named, found === undefined ? 'already' : await applyNetwork(context, found)])
 }
 

@@ -1,8 +1,14 @@
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ARPNeighbor } from '../../gen/types.ts'
-import type { Neighbor, Network } from '../../os/network.ts'
-import { checkAddress, checkHardwareAddress, checkNumber, invalid } from './check-fields.ts'
+import type { Link, Neighbor, Network } from '../../os/network.ts'
+import {
+  checkAddress,
+  checkHardwareAddress,
+  checkHardwareAddressFits,
+  checkNumber,
+  invalid,
+} from './check-fields.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { inBatches } from './in-batches.ts'
 
@@ -19,7 +25,7 @@ export async function addNeighbors(
   neighbors: readonly ARPNeighbor[],
 ): Promise<void> {
   const { network } = os
-  const links = new Map(network.links().map(({ name, index }) => [name, index]))
+  const links = new Map(network.links().map((link) => [link.name, link]))
   const wanted = neighbors.map((neighbor, index) => checkNeighbor(`neighbors[${index}]`, neighbor, links))
   const present = new Map(network.neighbors().map((neighbor) => [keyOf(neighbor), neighbor]))
   const undo = new UndoList(log)
@@ -60,19 +66,20 @@ function put(
   if (refused !== undefined) throw refused
 }
 
-function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<string, number>): Neighbor {
+function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<string, Link>): Neighbor {
   const { toIPAddress, device, lladdr, state, flags } = neighbor
   if (toIPAddress === undefined || toIPAddress.address === '')
     throw invalid(`${field}.toIPAddress`, '', 'it is required')
-  const linkIndex = links.get(device)
+  const link = links.get(device)
   const checked = {
     ...checkAddress(`${field}.toIPAddress.address`, toIPAddress.address),
     hardwareAddress: lladdr === '' ? '' : checkHardwareAddress(`${field}.lladdr`, lladdr),
     state: state === 0 ? NUD_PERMANENT : checkNumber(`${field}.state`, state, MOST_U16),
     flags: checkNumber(`${field}.flags`, flags, MOST_U8),
   }
-  if (linkIndex === undefined) throw new AgentError('INTERNAL', `Link not found (Name: ${device})`)
-  return { ...checked, linkIndex }
+  if (link === undefined) throw new AgentError('INTERNAL', `Link not found (Name: ${device})`)
+  if (lladdr !== '') checkHardwareAddressFits(`${field}.lladdr`, checked.hardwareAddress, link)
+  return { ...checked, linkIndex: link.index }
 }
 
 function keyOf({ linkIndex, address }: Neighbor): string {

@@ -9,6 +9,7 @@ import {
   parseIp,
 } from '../../base/ip-address.ts'
 import { IPFamily } from '../../gen/types.ts'
+import type { Link } from '../../os/network.ts'
 
 /** An address of a request as text that is written like everybody's. */
 export interface CheckedAddress {
@@ -72,6 +73,15 @@ export function checkHardwareAddress(field: string, text: string): string {
   if (!/^[0-9a-f]{2}(:[0-9a-f]{2}){0,31}$/i.test(text))
     throw invalid(field, text, 'it is no hardware address (hexadecimal bytes with colons)')
   return text.toLowerCase()
+}
+
+/**
+ * A checked hardware address is not longer than this link's: the kernel would take its beginning. It refuses a shorter
+ * one itself. Throws INVALID_ARGUMENT naming the field.
+ */
+export function checkHardwareAddressFits(field: string, text: string, { name, hardwareAddress }: Link): void {
+  if (hardwareAddress === '' || text.length <= hardwareAddress.length) return
+  throw invalid(field, text, `those of ${name} are like ${hardwareAddress}`)
 }
 
 /** A number within bounds. Throws INVALID_ARGUMENT naming the field. */

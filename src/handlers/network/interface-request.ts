@@ -30,8 +30,13 @@ const MOST_U32 = 0xffffffff
 /** Checks an interface of the API. Throws INVALID_ARGUMENT naming the field that is wrong. */
 export function checkInterface(request: Interface): InterfaceRequest {
   const { name, hwAddr, devicePath, IPAddresses } = request
-  if (!/^[^\s/:\0]{1,15}$/.test(name) || Buffer.byteLength(name) > 15 || name === '.' || name === '..')
-    throw invalid('interface.name', name, 'it is no name of a link (1 to 15 bytes, without space, / and :)')
+  // The kernel takes a name with % for a pattern of names.
+  if (!/^[^\s/:%\0]{1,15}$/.test(name) || Buffer.byteLength(name) > 15 || name === '.' || name === '..')
+    throw invalid(
+      'interface.name',
+      name,
+      'it is no name of a link (1 to 15 bytes, without space, /, : and %)',
+    )
   const mtu = checkNumber('interface.mtu', request.mtu, MOST_U32)
   return {
     name,

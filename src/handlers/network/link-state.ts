@@ -1,24 +1,34 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Link, LinkAddress, Network, Route } from '../../os/network.ts'
+import type { Link, LinkAddress, Neighbor, Network, Route } from '../../os/network.ts'
 
 /** A link with all that is lost when it goes down. */
 export interface LinkState {
   readonly link: Link
   readonly addresses: readonly LinkAddress[]
   readonly routes: readonly Route[]
+  /** The permanent ones; none where no link goes down. */
+  readonly neighbors: readonly Neighbor[]
 }
 
 const MADE_BY_KERNEL = 2
+const NUD_PERMANENT = 0x80
 
-/** What some links are like now. */
-export function linkStates(network: Network, links: readonly Link[]): readonly LinkState[] {
+/** What some links are like now, and whether they are to go down. */
+export function linkStates(
+  network: Network,
+  links: readonly Link[],
+  { goDown }: { readonly goDown: boolean },
+): readonly LinkState[] {
   const addresses = network.addresses()
   const routes = network.routes()
+  // There may be 10,000 of them.
+  const neighbors = goDown ? network.neighbors().filter(({ state }) => state === NUD_PERMANENT) : []
   return links.map((link) => ({
     link,
     addresses: addresses.filter(({ linkIndex }) => linkIndex === link.index),
     routes: routes.filter(({ linkIndex }) => linkIndex === link.index),
+    neighbors: neighbors.filter(({ linkIndex }) => linkIndex === link.index),
   }))
 }
 
@@ -26,8 +36,8 @@ export function linkStates(network: Network, links: readonly Link[]): readonly L
 type Attempt = (what: string, action: () => void) => void
 
 /**
- * Gives links back what they lost while they were down: the kernel takes routes and IPv6 addresses away then, and
- * makes routes to connected networks itself. Throws the kernel's refusal unless `attempt` does not.
+ * Gives links back what they lost while they were down: the kernel takes routes, neighbours and IPv6 addresses away
+ * then, and makes routes to connected networks itself. Throws the kernel's refusal unless `attempt` does not.
  */
 export function giveBack(
   network: Network,
@@ -49,6 +59,8 @@ export function giveBack(
   // Gateways are reached by the routes without one.
   for (const route of [...lost.filter(isDirect), ...lost.filter((route) => !isDirect(route))])
     attempt('route', () => network.addRoute(route, 'first'))
+  for (const { neighbors } of states)
+    for (const neighbor of neighbors) attempt('neighbour', () => network.replaceNeighbor(neighbor))
 }
 
 /** Makes links what they were; never throws. What cannot be put back is logged. */
@@ -60,21 +72,28 @@ export function putBack(network: Network, log: Logger, states: readonly LinkStat
       log.warn('link not put back', { what, error: messageOf(error) })
     }
   }
+  attempt('links', () => resetLinks(network, states, attempt))
+  attempt('new addresses', () => removeNewAddresses(network, states, attempt))
+  attempt('what was lost', () => giveBack(network, states, attempt))
+}
+
+/** Names, MTU, flags and hardware addresses as they were. */
+function resetLinks(network: Network, states: readonly LinkState[], attempt: Attempt): void {
   const now = new Map(network.links().map((link) => [link.index, link]))
-  const renamed = states.filter(({ link }) => now.get(link.index)?.name !== link.name)
+  const isRenamed = ({ index, name }: Link) => now.get(index)?.name !== name
   // All of them first: two may have each other's name.
-  for (const { link } of renamed) {
+  for (const { link } of states.filter((state) => isRenamed(state.link))) {
     attempt('link', () => network.setLink(link.index, { up: false }))
-    attempt('link name', () => network.setLink(link.index, { name: temporaryName(link.name) }))
+    attempt('link name', () => network.setLink(link.index, { name: temporaryName(link) }))
   }
   for (const { link } of states) {
     const { name, mtu, arp, up, hardwareAddress } = link
     if (now.get(link.index)?.hardwareAddress !== hardwareAddress)
       attempt('hardware address', () => network.setLink(link.index, { hardwareAddress }))
-    attempt('link', () => network.setLink(link.index, { name, mtu, arp, up }))
+    // Kernels before 6.2 refuse a link that is up any name, its own too.
+    const named = isRenamed(link) ? { name } : {}
+    attempt('link', () => network.setLink(link.index, { ...named, mtu, arp, up }))
   }
-  removeNewAddresses(network, states, attempt)
-  giveBack(network, states, attempt)
 }
 
 /** The same address of the same link, with the same prefix. */
@@ -87,9 +106,9 @@ export function sameAddress(a: LinkAddress, b: LinkAddress): boolean {
   )
 }
 
-/** The name of a link while another one takes its own; a link's name has 15 bytes at most. */
-export function temporaryName(name: string): string {
-  return `${name.slice(0, 10)}_temp`
+/** The name of a link while another one takes its own: of each link another one, and never longer than 15 bytes. */
+export function temporaryName({ index }: Link): string {
+  return `${index}_temp`
 }
 
 function removeNewAddresses(network: Network, states: readonly LinkState[], attempt: Attempt): void {

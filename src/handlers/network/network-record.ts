@@ -8,7 +8,7 @@ export type NetworkSubject = 'interface' | 'address' | 'route' | 'neighbors' | '
 /** One thing that was set, and how it was set last. */
 export interface AppliedSetting {
   readonly kind: NetworkSubject
-  /** Which one, such as `eth0`, `10.0.0.2/24 eth0` or `ipv4 10.1.0.0/16`. */
+  /** Which one, such as `eth0`, `10.0.0.2/24` or `0.0.0.0/0`; of packet filters the family. */
   readonly subject: string
   /** What it was set to, for people. */
   readonly value: string

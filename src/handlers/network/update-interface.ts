@@ -2,7 +2,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Interface } from '../../gen/types.ts'
 import { waitForPciNetworkDevice } from '../../hotplug/network-device.ts'
 import type { Link, LinkAddress, LinkChange, Network } from '../../os/network.ts'
-import { invalid } from './check-fields.ts'
+import { checkHardwareAddressFits, invalid } from './check-fields.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { checkInterface, type InterfaceRequest } from './interface-request.ts'
 import { giveBack, linkStates, putBack, sameAddress, temporaryName } from './link-state.ts'
@@ -25,11 +25,14 @@ export async function updateInterface(
   const { network } = os
   const links = network.links()
   const link = findLink(links, wanted, pluggedName)
+  if (wanted.hardwareAddress !== undefined)
+    checkHardwareAddressFits('interface.hwAddr', wanted.hardwareAddress, link)
   // Where IPv6 is disabled its addresses are left out.
   const addresses = wanted.addresses.filter(({ family }) => family === 'ipv4' || link.ipv6)
   const holder = links.find((other) => other.name === wanted.name && other.index !== link.index)
   if (holder?.loopback) throw invalid('interface.name', wanted.name, 'it is the name of the loopback')
-  const before = linkStates(network, holder === undefined ? [link] : [link, holder])
+  const affected = holder === undefined ? [link] : [link, holder]
+  const before = linkStates(network, affected, { goDown: link.name !== wanted.name })
   try {
     setHardwareAddress(dependencies, link, wanted, pluggedName !== undefined)
     if (changeLink(network, link, holder, wanted)) giveBack(network, before)
@@ -99,7 +102,7 @@ function changeLink(
   if (isRenamed && link.up) network.setLink(link.index, { up: false })
   if (holder !== undefined) {
     if (holder.up) network.setLink(holder.index, { up: false })
-    network.setLink(holder.index, { name: temporaryName(name) })
+    network.setLink(holder.index, { name: temporaryName(holder) })
   }
   const change: LinkChange = {
     ...(isRenamed ? { name } : {}),

@@ -44,6 +44,15 @@ describe('takeIdentity', () => {
     ])
   })
 
+  it('notes no name that the kernel has refused', async () => {
+    const { os, context } = await guestWith({ name: 'vm1' })
+    os.system.setHostname = () => {
+      throw new Error('sethostname vm1: EPERM')
+    }
+    expect(await takeIdentity(context)).toBe('already')
+    expect(context.networkRecord.settings()).toEqual([])
+  })
+
   it.each(['-vm1', 'vm1.example', 'a'.repeat(64), 'vm 1', '\ufffdm1'])(
     'does not take %j for a host name',
     async (name) => {

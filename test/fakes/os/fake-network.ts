@@ -39,7 +39,8 @@ const PERMANENT_ADDRESS = 0x80
 
 /**
  * Links, addresses, routes and neighbours that keep the kernel's rules: an address of a link that is up makes a route,
- * a link that goes down loses its routes, and its IPv6 addresses too, and gateways have to be within reach.
+ * a link that goes down loses its routes and neighbours, and its IPv6 addresses too, and gateways have to be within
+ * reach.
  */
 export class FakeNetwork implements Network {
   #links: readonly Link[] = [LOOPBACK]
@@ -84,10 +85,11 @@ export class FakeNetwork implements Network {
     const link = this.#existing('set', about, index)
     this.#note('setLink', about)
     const { name, mtu } = change
+    // Kernels before 6.2 look whether a link is up before they see that it has the name already.
+    if (name !== undefined && link.up) throw kernelError('set', about, 'EBUSY')
     if (name !== undefined && name !== link.name) {
-      if (!/^[^/\s:]{1,15}$/.test(name)) throw kernelError('set', about, 'EINVAL')
+      if (!/^[^/\s:]+$/.test(name) || Buffer.byteLength(name) > 15) throw kernelError('set', about, 'EINVAL')
       if (this.#links.some((other) => other.name === name)) throw kernelError('set', about, 'EEXIST')
-      if (link.up) throw kernelError('set', about, 'EBUSY')
     }
     if (mtu !== undefined && (mtu < 68 || mtu > 65536)) throw kernelError('set', about, 'EINVAL')
     const changed: Link = { ...link, ...change }
@@ -206,6 +208,7 @@ export class FakeNetwork implements Network {
     this.#addresses = this.#addresses.filter(
       ({ linkIndex, family }) => linkIndex !== index || family === 'ipv4',
     )
+    this.#neighbors = this.#neighbors.filter(({ linkIndex }) => linkIndex !== index)
   }
 
   #connectAll(index: number): void {

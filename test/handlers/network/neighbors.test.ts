@@ -43,6 +43,8 @@ describe('addNeighbors', () => {
     ['neighbors[1].toIPAddress ', aNeighbor('')],
     ['neighbors[1].toIPAddress.address ', aNeighbor('ten')],
     ['neighbors[1].lladdr ', aNeighbor('10.0.0.8', { lladdr: '02-00' })],
+    // The kernel would take the first six bytes.
+    ['neighbors[1].lladdr ', aNeighbor('10.0.0.8', { lladdr: '02:00:00:00:00:aa:bb' })],
     ['neighbors[1].state ', aNeighbor('10.0.0.8', { state: -1 })],
     ['neighbors[1].flags ', aNeighbor('10.0.0.8', { flags: 256 })],
   ])('refuses a wrong %s', async (field, wrong) => {

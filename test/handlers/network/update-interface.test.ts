@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { address, anInterface, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
+import { address, aNeighbor, anInterface, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
 
 const ETH0 = '02:00:00:00:00:02'
 const ETH1 = '02:00:00:00:00:03'
@@ -107,9 +107,10 @@ describe('updateInterface', () => {
         ...{ family: 'ipv4', destination: { address: '0.0.0.0', prefixLength: 0 }, gateway: '10.1.0.1' },
         ...{ linkIndex: 3, scope: 0, protocol: 3, flags: 0 },
       })
+      await guest.handlers.addNeighbors([aNeighbor('10.0.0.9'), aNeighbor('fd01::9', { device: 'eth1' })])
     })
 
-    it('swaps the names of both links, and each keeps its addresses and routes', async () => {
+    it('swaps the names of both links, and each keeps its addresses, routes and neighbours', async () => {
       await update(anInterface({ name: 'eth1', hwAddr: ETH0 }))
       expect(guest.os.network.link('eth1')).toMatchObject({ hardwareAddress: ETH0, up: true })
       expect(guest.os.network.link('eth0')).toMatchObject({ hardwareAddress: ETH1, up: true })
@@ -120,6 +121,10 @@ describe('updateInterface', () => {
       expect(guest.os.network.routes()).toContainEqual(
         expect.objectContaining({ gateway: '10.1.0.1', linkIndex: 3 }),
       )
+      expect(guest.os.network.neighbors()).toMatchObject([
+        { address: '10.0.0.9', linkIndex: 2, state: 0x80 },
+        { address: 'fd01::9', linkIndex: 3, state: 0x80 },
+      ])
     })
 
     it('serves two calls at once that want each other’s names', async () => {
@@ -153,7 +158,49 @@ describe('updateInterface', () => {
         failures += 1
         expect(guest.state(), `change ${at}`).toEqual(before)
       }
-      expect(failures).toBe(10)
+      expect(failures).toBe(12)
+    })
+  })
+
+  it.each([
+    ['begin alike', 'enx00112233aa00', 'enx00112233aa01'],
+    ['have few letters of many bytes', 'äääääää', 'ööööööö'],
+  ])('swaps names that %s, and swaps them back when an address fails', async (_what, one, other) => {
+    guest = await guestNetwork(one, other)
+    const request = anInterface({ name: other, hwAddr: ETH0, IPAddresses: [address('10.0.0.2/24')] })
+    guest.os.network.failWith = (call) => (call === 'replaceAddress' ? 'EPERM' : undefined)
+    await expect(update(request)).rejects.toThrow('EPERM')
+    guest.os.network.failWith = () => undefined
+    const linkNames = () => guest.os.network.links().map(({ name }) => name)
+    expect(linkNames()).toEqual(['lo', one, other])
+    await update(request)
+    expect(linkNames()).toEqual(['lo', other, one])
+  })
+
+  it('gives a link that keeps its name its MTU and ARP back when an address fails', async () => {
+    await update(anInterface({ hwAddr: ETH0 }))
+    const before = guest.state()
+    guest.os.network.failWith = (call) => (call === 'replaceAddress' ? 'EPERM' : undefined)
+    const changes = { mtu: 1400n, rawFlags: 0x80, IPAddresses: [address('10.0.0.2/24')] }
+    await expect(update(anInterface({ hwAddr: ETH0, ...changes }))).rejects.toThrow('EPERM')
+    expect(guest.state()).toEqual(before)
+    expect(guest.lines.map(({ message }) => message)).not.toContain('link not put back')
+  })
+
+  it('says what went wrong also when the kernel then lists nothing any more', async () => {
+    const unlisted = () => {
+      throw new Error('list links: ENOBUFS')
+    }
+    guest.os.network.failWith = (call) => {
+      if (call !== 'replaceAddress') return undefined
+      Object.assign(guest.os.network, { links: unlisted, addresses: unlisted, routes: unlisted })
+      return 'EPERM'
+    }
+    const request = anInterface({ hwAddr: ETH0, IPAddresses: [address('10.0.0.2/24')] })
+    await expect(update(request)).rejects.toThrow('EPERM')
+    expect(guest.lines).toContainEqual({
+      message: 'link not put back',
+      fields: { what: 'links', error: 'list links: ENOBUFS' },
     })
   })
 
@@ -195,7 +242,11 @@ describe('updateInterface', () => {
     ['interface.name', { name: 'a-name-too-long0' }],
     ['interface.name', { name: 'a/b' }],
     ['interface.name', { name: 'ääääääää' }],
+    // The kernel takes it for a pattern, and finds a number itself.
+    ['interface.name', { name: 'eth%d' }],
     ['interface.hwAddr', { hwAddr: '02:00' + ':zz' }],
+    // The kernel would take the first six bytes.
+    ['interface.hwAddr', { hwAddr: `${ETH0}:77` }],
     ['interface.mtu', { mtu: 2n ** 40n }],
     ['PCI path', { devicePath: 'zz' }],
     ['interface.IPAddresses[0].address', { IPAddresses: [{ address: 'ten', mask: '24' }] }],
