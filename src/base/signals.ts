@@ -1,7 +1,12 @@
 import { AgentError } from './errors.ts'
 
-/** Waits for `promise`, or throws what `signal` was aborted with. The promise itself goes on. */
+/**
+ * Waits for `promise`, or throws what `signal` was aborted with. The promise itself goes on, and may fail when nobody
+ * waits for it any more.
+ */
 export async function raceSignal<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  // Nobody would handle its failure when the signal has fired already, and that ends the whole process.
+  promise.catch(() => {})
   signal.throwIfAborted()
   const aborted = Promise.withResolvers<never>()
   const onAbort = () => aborted.reject(signal.reason)

@@ -1,4 +1,5 @@
 import type { Files } from '../os/os.ts'
+import { pciCandidates, rescanPci } from './pci-bus.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
@@ -12,14 +13,17 @@ export function waitForPciNetworkDevice(
   path: PciPath,
   signal: AbortSignal,
 ): Promise<string> {
+  const { files } = dependencies
   return waitForDevice(
     dependencies,
     {
       description: `a network device at PCI path ${path.text}`,
-      probe: () => findNetworkDevice(dependencies.files, path),
+      probe: () => findNetworkDevice(files, path),
       // A bridge may be new as well, so more than network events can bring us further.
       concerns: ({ action, subsystem }) =>
         action === 'add' && (subsystem === 'net' || subsystem.startsWith('pci')),
+      candidates: () => pciCandidates(files),
+      rescan: () => rescanPci(files),
     },
     signal,
   )

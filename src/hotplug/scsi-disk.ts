@@ -58,11 +58,15 @@ export function waitForScsiDisk(
 }
 
 async function findDisk(files: Files, ending: string): Promise<Probe<string>> {
-  const device = (await files.list(DEVICES)).find((name) => name.endsWith(ending) && /^\d+:/.test(name))
-  if (device === undefined) return { missing: `${DEVICES}/*${ending}` }
-  const [disk] = await files.list(`${DEVICES}/${device}/block`)
-  if (disk === undefined) return { missing: `${DEVICES}/${device}/block/*` }
-  return blockNode(files, `${DEVICES}/${device}/block/${disk}`)
+  let missing = `${DEVICES}/*${ending}`
+  for (const device of await files.list(DEVICES)) {
+    if (!device.endsWith(ending) || !/^\d+:/.test(device)) continue
+    const [disk] = await files.list(`${DEVICES}/${device}/block`)
+    if (disk !== undefined) return blockNode(files, `${DEVICES}/${device}/block/${disk}`)
+    // Another controller may have a disk at the address.
+    missing = `${DEVICES}/${device}/block/*`
+  }
+  return { missing }
 }
 
 /** Asks each controller once. Some cannot have such an address, so their failures only tell. */

@@ -16,11 +16,11 @@ export interface SharedFolder {
  * Has virtiofsd serve `folder` at `socket`. It ends with the guest that used it, and is started again for the next one.
  * Needs root, for the guest's owners and modes are those of the files. Rejects with UNAVAILABLE when it does not start.
  */
-export async function shareFolder(folder: string, socket: string): Promise<SharedFolder> {
+export async function shareFolder(folder: string, socket: string, program = PROGRAM): Promise<SharedFolder> {
   const options = ['-o', `source=${folder}`, '-o', 'xattr', '-o', 'cache=auto']
   const start = () => {
     rmSync(socket, { force: true })
-    return startSocketServer('virtiofsd', [PROGRAM, `--socket-path=${socket}`, ...options], socket)
+    return startSocketServer('virtiofsd', [program, `--socket-path=${socket}`, ...options], socket)
   }
   let isClosed = false
   let daemon = await start()
@@ -28,7 +28,9 @@ export async function shareFolder(folder: string, socket: string): Promise<Share
     await daemon.exited
     if (isClosed) return
     daemon = await start()
-    await startAgain()
+    // Closed while it was being started.
+    if (isClosed) await daemon.kill()
+    else await startAgain()
   }
   // When it does not start again, QEMU says that nobody serves the socket.
   const ended = startAgain().catch(() => {})

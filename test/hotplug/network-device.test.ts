@@ -11,6 +11,7 @@ describe('waitForPciNetworkDevice', () => {
   beforeEach(async () => {
     os = new FakeOs()
     await os.files.makeDirectories('/sys/devices/pci0000:00')
+    await os.files.makeDirectories('/sys/bus/pci/devices/0000:00:03.0')
   })
 
   it.each([
@@ -33,6 +34,15 @@ describe('waitForPciNetworkDevice', () => {
     await expect(found).resolves.toBe('eth1')
   })
 
+  it('has the kernel look for a card of which it tells nothing, and looks again itself', async () => {
+    const found = wait()
+    await turn()
+    await os.files.makeDirectories(`${DEVICE}/virtio3/net/eth1`)
+    os.clock.advance(1000)
+    await expect(found).resolves.toBe('eth1')
+    await expect(os.files.readText('/sys/bus/pci/rescan')).resolves.toBe('1')
+  })
+
   it('says after its time what was not there', async () => {
     const found = wait()
     await turn()
@@ -40,6 +50,7 @@ describe('waitForPciNetworkDevice', () => {
     await expect(found).rejects.toThrow(
       `waiting for uevent of a network device at PCI path 05: no ${DEVICE}/virtio*/net/*`,
     )
+    await expect(found).rejects.toThrow('sysfs shows 0000:00:03.0 (no driver)')
   })
 
   function wait() {

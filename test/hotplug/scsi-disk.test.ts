@@ -40,6 +40,12 @@ describe('waitForScsiDisk', () => {
     await expect(found).resolves.toBe('/dev/sdc')
   })
 
+  it('passes over what has the address at another controller and is no disk', async () => {
+    await os.files.makeDirectories('/sys/bus/scsi/devices/0:0:2:5')
+    await plug('1:0:2:5', 'sdc')
+    await expect(wait()).resolves.toBe('/dev/sdc')
+  })
+
   it('asks every controller to look at the address', async () => {
     await addHost('host1')
     const found = wait()

@@ -1,5 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../src/base/signals.ts'
 import { type Probe, type WantedDevice, waitForDevice } from '../../src/hotplug/wait-for-device.ts'
 import { FakeOs } from '../fakes/os/fake-os.ts'
 import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
@@ -86,6 +87,27 @@ describe('waitForDevice', () => {
     await turn()
     os.clock.advance(3000)
     await expect(found).rejects.toThrow('d30, d31, 8 more')
+  })
+
+  it('ends as one when its call is cancelled during a look, although it was to look again by itself', async () => {
+    const call = new AbortController()
+    const unhandled: unknown[] = []
+    const record = (reason: unknown) => unhandled.push(reason)
+    process.on('unhandledRejection', record)
+    try {
+      const probe = async (): Promise<Probe<string>> => {
+        call.abort(cancelled())
+        return { missing: 'thing' }
+      }
+      const wanted = { description: 'a thing', probe, concerns: isBlock, lookAgainMs: 50 }
+      const waiting = waitForDevice(hotplugOf(os), wanted, call.signal)
+      await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+      await turn()
+    } finally {
+      process.off('unhandledRejection', record)
+    }
+    expect(unhandled).toEqual([])
+    expect(os.clock.sleeping).toBe(0)
   })
 
   function wait(parts: Partial<WantedDevice<string>> = {}, failures: readonly string[] = []) {

@@ -29,9 +29,12 @@ export async function addSwap(
   await swapOn(dependencies, await waitForPciBlockDevice(dependencies, path, signal))
 }
 
-/** AddSwapPath (spec C.34): swaps on a block device or a file. Throws INVALID_ARGUMENT for a path that is not absolute. */
+/** AddSwapPath (spec C.34): swaps on a block device or a file. Throws INVALID_ARGUMENT for what is no absolute path. */
 export async function addSwapPath(dependencies: SwapDependencies, path: string): Promise<void> {
   if (!path.startsWith('/')) throw new AgentError('INVALID_ARGUMENT', `path '${path}' is not absolute`)
+  if (path.includes('\0')) {
+    throw new AgentError('INVALID_ARGUMENT', `path ${JSON.stringify(path)} contains a NUL`)
+  }
   await swapOn(dependencies, path)
 }
 

@@ -47,7 +47,7 @@ export class StorageClaims {
         // It could not be taken away, and may be another storage than the one asked for.
         await this.#detach(entry, entry.attachment)
       } else {
-        return this.#attach(claim, entry?.attachment)
+        return this.#attach(claim, entry)
       }
     }
   }
@@ -76,22 +76,26 @@ export class StorageClaims {
     return [...this.#entries].some(([mountPoint, { claims }]) => claims > 0 && isWithin(mountPoint))
   }
 
-  /** The first claim; `left` is what nobody has used for a while. */
-  async #attach(
-    { mountPoint, shared, attach }: Claim,
-    left: Attachment | undefined,
-  ): Promise<'made' | 'joined'> {
+  /** The first claim; `left` is what nobody has used for a while, which stays known when this fails. */
+  async #attach({ mountPoint, shared, attach }: Claim, left: Entry | undefined): Promise<'made' | 'joined'> {
     const done = Promise.withResolvers<void>()
     const entry: Entry = { claims: 1, shared, attachment: undefined, transition: done.promise }
     this.#entries.set(mountPoint, entry)
+    let kept = left
     try {
       // Somebody may have cleaned up below the root meanwhile.
-      const usable = left !== undefined && (await isThere(this.#os, left))
-      if (!usable) await left?.release?.()
-      entry.attachment = usable ? left : await attach()
-      return usable ? 'joined' : 'made'
+      if (left?.attachment !== undefined && (await isThere(this.#os, left.attachment))) {
+        entry.attachment = left.attachment
+        entry.shared ||= left.shared
+        return 'joined'
+      }
+      kept = undefined
+      await left?.attachment?.release?.()
+      entry.attachment = await attach()
+      return 'made'
     } catch (error) {
-      this.#entries.delete(mountPoint)
+      if (kept === undefined) this.#entries.delete(mountPoint)
+      else this.#entries.set(mountPoint, kept)
       throw error
     } finally {
       entry.transition = undefined

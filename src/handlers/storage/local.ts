@@ -14,7 +14,11 @@ export const local: StorageDriver = {
     const mode = modeOf(options)
     const undo = new UndoList(request.log)
     try {
-      if ((await files.lstat(mountPoint)) === undefined) {
+      const status = await files.lstat(mountPoint)
+      if (status !== undefined && status.kind !== 'directory') {
+        throw new AgentError('INVALID_ARGUMENT', `storage ${mountPoint}: a ${status.kind} is there`)
+      }
+      if (status === undefined) {
         await files.makeDirectories(dirname(mountPoint), 0o755)
         await files.makeDirectory(mountPoint, 0o755)
         undo.add('remove directory', () => files.removeDirectory(mountPoint))

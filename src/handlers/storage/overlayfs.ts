@@ -18,22 +18,27 @@ const CREATE = 'io.katacontainers.volume.overlayfs.create_directory='
 export const overlayfs: StorageDriver = {
   async attach(storage, request, signal) {
     const { files } = request.os
-    const undo = new UndoList(request.log)
+    const own = new UndoList(request.log)
+    const folders = new UndoList(request.log)
     try {
-      await createFolders(storage, request, undo)
-      const upper = storage.options.includes(WRITABLE) ? await createUpper(files, request, undo) : []
+      await createFolders(storage, request, folders)
+      const upper = storage.options.includes(WRITABLE) ? await createUpper(files, request, own) : []
       const plain = storage.options.filter((option) => !option.startsWith(WORDS))
       const fstype = upper.length > 0 ? 'overlay' : storage.fstype
       await mountStorage({ ...storage, fstype, options: [...plain, ...upper] }, request, signal)
     } catch (error) {
-      await undo.run()
+      await own.run()
+      await folders.run()
       throw error
     }
-    return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, release: () => undo.run() }
+    return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, release: () => own.run() }
   },
 }
 
-/** The folders that the layers are in, where they are not there yet. */
+/**
+ * The folders that the layers are in, where they are not there yet. They stay when the storage goes: another one may
+ * have the same layers, or they are on a disk that outlives the container.
+ */
 async function createFolders(
   { driverOptions }: Storage,
   { os: { files }, allowedRoots }: StorageRequest,

@@ -49,6 +49,14 @@ describe('addSwapPath', () => {
     expect(os.volumes.swapped).toEqual(['/dev/other-name'])
   })
 
+  it('refuses a path that the kernel would cut short', async () => {
+    await expect(add('/dev/vdb\0x')).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'path "/dev/vdb\\u0000x" contains a NUL',
+    })
+    expect(os.volumes.swapped).toEqual([])
+  })
+
   it('lets a file be that is swapped on already', async () => {
     await os.files.put('/run/swap', '')
     os.volumes.swappable.add('/run/swap')

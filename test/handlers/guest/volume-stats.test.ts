@@ -30,6 +30,13 @@ describe('volumeStats', () => {
     await expect(volumeStats(volumes, path, noSignal)).resolves.toBeDefined()
   })
 
+  it('refuses a path that the kernel would cut short', async () => {
+    await expect(volumeStats(volumes, '/vol\0x', noSignal)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'volume_guest_path "/vol\\u0000x" contains a NUL',
+    })
+  })
+
   it.each(['', 'vol', './vol'])('refuses the path %j', async (path) => {
     await expect(volumeStats(volumes, path, noSignal)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',

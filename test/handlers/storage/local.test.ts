@@ -18,6 +18,17 @@ describe('local', () => {
     expect(os.mounts.requests).toEqual([])
   })
 
+  it('refuses what is no directory, and leaves it as it was', async () => {
+    const os = new FakeOs()
+    await os.files.put(MOUNT_POINT, 'precious')
+    const before = await os.files.lstat(MOUNT_POINT)
+    const options = ['mode=0777', 'fsgid=1000']
+    const storage = storageOf({ driver: 'local', source: 'local', mountPoint: MOUNT_POINT, options })
+    const attaching = local.attach(storage, dependenciesOf(os), noSignal)
+    await expect(attaching).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect(await os.files.lstat(MOUNT_POINT)).toEqual(before)
+  })
+
   it('gives the directory its mode', async () => {
     const { os } = await attach(['mode=0777'])
     expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o777, gid: 0 })

@@ -60,6 +60,21 @@ describe('overlayfs', () => {
     expect(await os.files.list(`${ROOT}/x`)).toEqual(['upper', 'work'])
   })
 
+  it('leaves the folders of layers, which others may use and which may outlive the container', async () => {
+    const driverOptions = [`${CREATE}=${ROOT}/x/upper`]
+    const attachment = await attach({ driverOptions })
+    await attach({ driverOptions, mountPoint: `${ROOT}/c2/rootfs` })
+    await os.files.put(`${ROOT}/x/upper/precious`, '')
+    await attachment.release?.()
+    expect(await os.files.list(`${ROOT}/x/upper`)).toEqual(['precious'])
+  })
+
+  it('takes the folders of layers away when the mount fails', async () => {
+    os.mounts.failWith = () => 'EINVAL'
+    await expect(attach({ driverOptions: [`${CREATE}=${ROOT}/x/upper`] })).rejects.toThrow('EINVAL')
+    expect(await os.files.list(`${ROOT}/x`)).toEqual([])
+  })
+
   it.each(['/etc/x', `${ROOT}/../etc`, ''])('creates no folder at %j, and mounts nothing', async (folder) => {
     const driverOptions = [`${CREATE}=${ROOT}/x/upper`, `${CREATE}=${folder}`]
     await expect(attach({ driverOptions })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })

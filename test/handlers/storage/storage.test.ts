@@ -167,6 +167,24 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
+    it('keeps what was shared once, also for users who do not ask for it', async () => {
+      await handlers.release(await attach(disk({ shared: true })))
+      await handlers.release(await attach(disk()))
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+    })
+
+    it('still knows what it keeps when the mount table cannot be read', async () => {
+      await handlers.release(await attach(shm()))
+      const list = os.mounts.list.bind(os.mounts)
+      os.mounts.list = async () => {
+        os.mounts.list = list
+        throw new Error('read /proc/self/mountinfo: ENOMEM')
+      }
+      await expect(attach(shm())).rejects.toThrow('ENOMEM')
+      await attach(shm())
+      expect(os.mounts.requests).toHaveLength(1)
+    })
+
     it('keeps memory for the next container, which finds it as it was', async () => {
       await handlers.release(await attach(shm()))
       expect(os.mounts.isMountPoint(SHM)).toBe(true)

@@ -1,0 +1,61 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { watch, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { shareFolder } from '../../src/microvm/virtiofsd.ts'
+
+/** Serves nobody: writes its number down, waits at the gate if there is one, and makes what passes for its socket. */
+const DAEMON = `#!/bin/sh
+socket=\${1#--socket-path=}
+echo $$ >> "$socket.started"
+if [ -p "$socket.gate" ]; then read -r go < "$socket.gate"; fi
+: > "$socket"
+exec sleep 60
+`
+
+describe('shareFolder', () => {
+  let folder: string
+  let socket: string
+  let program: string
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'share-'))
+    socket = join(folder, 'fs.sock')
+    program = join(folder, 'daemon')
+    writeFileSync(program, DAEMON, { mode: 0o755 })
+  })
+
+  afterEach(() => {
+    rmSync(folder, { recursive: true, force: true })
+  })
+
+  it('ends the daemon', async () => {
+    const share = await shareFolder(folder, socket, program)
+    await share.close()
+    expect(started().filter(isAlive)).toEqual([])
+  })
+
+  it('ends the daemon that is being started for the next guest', async () => {
+    const share = await shareFolder(folder, socket, program)
+    execFileSync('mkfifo', [`${socket}.gate`])
+    const changes = watch(folder)
+    for (const pid of started()) process.kill(pid)
+    for await (const _ of changes) if (started().length === 2) break
+    const closing = share.close()
+    await writeFile(`${socket}.gate`, 'go\n')
+    await closing
+    expect(started().filter(isAlive)).toEqual([])
+  })
+
+  const started = () => readFileSync(`${socket}.started`, 'utf8').trim().split('\n').map(Number)
+})
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
