@@ -76,6 +76,14 @@ describe('an agent that took over from a dead one', () => {
     expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])
   })
 
+  it('does not go round in a resolver configuration that links to itself', async () => {
+    const { os, handlers } = await successor()
+    await os.files.removeFile('/etc/resolv.conf')
+    await os.files.symlink('resolv.conf', '/etc/resolv.conf')
+    await handlers.clearPredecessor()
+    expect(await os.files.list('/run/kata-containers')).toEqual([])
+  })
+
   it('goes on when something cannot be removed', async () => {
     const { os, handlers } = await successor()
     os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
