@@ -145,7 +145,7 @@ function kill(os: Os, pid: number, log: Logger): void {
 }
 
 async function pidsBelow(os: Os, folder: string): Promise<number[]> {
-  const text = await os.files.readText(`${folder}/cgroup.procs`)
+  const text = await membersIn(os, folder)
   // A process of another pid namespace is listed as 0.
   const pids = text
     .split('\n')
@@ -153,6 +153,16 @@ async function pidsBelow(os: Os, folder: string): Promise<number[]> {
     .filter((pid) => pid > 0)
   for (const child of await foldersIn(os, folder)) pids.push(...(await pidsBelow(os, child)))
   return pids
+}
+
+/** Nobody is in a cgroup that its container has removed meanwhile: ENODEV when that was after the open. */
+async function membersIn({ files }: Os, folder: string): Promise<string> {
+  try {
+    return await files.readText(`${folder}/cgroup.procs`)
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT' && errnoOf(error) !== 'ENODEV') throw error
+    return ''
+  }
 }
 
 async function removeBelow(os: Os, folder: string): Promise<void> {
