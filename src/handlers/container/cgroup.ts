@@ -171,7 +171,10 @@ async function removeBelow(os: Os, folder: string): Promise<void> {
   await removeWhenEmpty(os, folder)
 }
 
-/** A process leaves its cgroup a moment after it was killed; on v1 nothing tells when. */
+/**
+ * A process leaves its cgroup a moment after it was killed; on v1 nothing tells when. One that is gone was removed by
+ * another name of its hierarchy (`cpu` is often a link to `cpu,cpuacct`).
+ */
 async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<void> {
   const givenUpMs = clock.monotonicMs() + LEAVE_MS
   for (;;) {
@@ -179,6 +182,7 @@ async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<vo
       await files.removeDirectory(folder)
       return
     } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return
       if (errnoOf(error) !== 'EBUSY' || clock.monotonicMs() >= givenUpMs) throw error
     }
     await clock.sleep(LOOK_MS)

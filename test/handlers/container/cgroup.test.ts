@@ -106,6 +106,14 @@ describe('remove', () => {
     expect(await os.files.list('/sys/fs/cgroup/memory/pod')).toEqual([])
     expect(await os.files.list('/sys/fs/cgroup/freezer/pod')).toEqual([])
   })
+
+  it('removes it in a hierarchy of v1 that has several names', async () => {
+    const os = await machine({})
+    await os.files.makeDirectories('/sys/fs/cgroup/cpu,cpuacct/pod/c1')
+    for (const name of ['cpu', 'cpuacct']) await os.files.symlink('cpu,cpuacct', `/sys/fs/cgroup/${name}`)
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
+    expect(await os.files.list('/sys/fs/cgroup/cpu,cpuacct/pod')).toEqual([])
+  })
 })
 
 describe('remove, while killed processes are still leaving', () => {
