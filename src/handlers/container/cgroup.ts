@@ -145,7 +145,7 @@ function kill(os: Os, pid: number, log: Logger): void {
 }
 
 async function pidsBelow(os: Os, folder: string): Promise<number[]> {
-  const text = await os.files.readText(`${folder}/cgroup.procs`)
+  const text = await membersIn(os, folder)
   // A process of another pid namespace is listed as 0.
   const pids = text
     .split('\n')
@@ -155,13 +155,26 @@ async function pidsBelow(os: Os, folder: string): Promise<number[]> {
   return pids
 }
 
+/** Nobody is in a cgroup that its container has removed meanwhile: ENODEV when that was after the open. */
+async function membersIn({ files }: Os, folder: string): Promise<string> {
+  try {
+    return await files.readText(`${folder}/cgroup.procs`)
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT' && errnoOf(error) !== 'ENODEV') throw error
+    return ''
+  }
+}
+
 async function removeBelow(os: Os, folder: string): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
   for (const child of await foldersIn(os, folder)) await removeBelow(os, child)
   await removeWhenEmpty(os, folder)
 }
 
-/** A process leaves its cgroup a moment after it was killed; on v1 nothing tells when. */
+/**
+ * A process leaves its cgroup a moment after it was killed; on v1 nothing tells when. One that is gone was removed by
+ * another name of its hierarchy (`cpu` is often a link to `cpu,cpuacct`).
+ */
 async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<void> {
   const givenUpMs = clock.monotonicMs() + LEAVE_MS
   for (;;) {
@@ -169,6 +182,7 @@ async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<vo
       await files.removeDirectory(folder)
       return
     } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return
       if (errnoOf(error) !== 'EBUSY' || clock.monotonicMs() >= givenUpMs) throw error
     }
     await clock.sleep(LOOK_MS)

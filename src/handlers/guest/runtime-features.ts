@@ -1,5 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { propertyOf } from '../../base/property-of.ts'
 import type { Os } from '../../os/os.ts'
 
 const TIMEOUT_MS = 10_000
@@ -32,10 +33,4 @@ export async function runtimeHasSeccomp({
 function seccompOfFeatures(json: string): boolean {
   const document: unknown = JSON.parse(json)
   return propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'enabled') === true
-}
-
-function propertyOf(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null
-    ? Object.entries(value).find(([key]) => key === name)?.[1]
-    : undefined
 }

@@ -92,7 +92,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   if (sandbox.pidNamespace.begin(request.containerId)) {
     await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, undo: held })
   }
-  await cloneSharedMounts(context, { mounts: request.sharedMounts, pid: init.pid }, signal)
+  await cloneSharedMounts(context, { mounts: request.sharedMounts, init }, signal)
   const processes = new ProcessTable(request.containerId, init)
   const parkedProgram = await programOf(os, init.pid)
   const { pciAddresses } = devices

@@ -1,5 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { propertyOf } from '../../base/property-of.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { OciRuntime } from '../container/oci-runtime.ts'
@@ -47,8 +48,8 @@ async function clearContainer(
   let cgroup: Cgroup | undefined
   await attempt(`processes of ${id}`, async () => {
     const text = await os.files.readText(bundleOf(config.sharedRoot, id).config)
-    const path = /"cgroupsPath":"(\/[^"\\]+)"/.exec(text)?.[1]
-    if (path === undefined) return
+    const path = propertyOf(propertyOf(JSON.parse(text), 'linux'), 'cgroupsPath')
+    if (typeof path !== 'string') return
     cgroup = cgroupAt(os, path, await usesCgroupV2(os), log)
     await cgroup.killAll()
   })

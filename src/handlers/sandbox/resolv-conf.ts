@@ -1,8 +1,11 @@
 import { dirname } from 'node:path/posix'
+import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Files, Os } from '../../os/os.ts'
 
 const RESOLV_CONF = '/etc/resolv.conf'
+/** As many as the kernel follows (man 7 path_resolution). */
+const MAX_LINKS = 40
 
 /**
  * Makes `lines` the guest's resolver configuration (behaviour spec, section G.7) by a bind mount, for the root may
@@ -47,10 +50,14 @@ async function isSameFile(files: Files, path: string, other: string): Promise<bo
   return one.device === two.device && one.inode === two.inode
 }
 
-/** The file at the end of the links that `path` may be: a mount follows them, an unmount does not. */
+/**
+ * The file at the end of the links that `path` may be: a mount follows them, an unmount does not. Throws for links in
+ * a circle.
+ */
 async function linkedFile(files: Files, path: string): Promise<string> {
   let place = path
-  while ((await files.lstat(place))?.kind === 'symlink') {
+  for (let links = 0; (await files.lstat(place))?.kind === 'symlink'; links++) {
+    if (links === MAX_LINKS) throw new AgentError('INTERNAL', `${path}: too many links`, { errno: 'ELOOP' })
     const target = await files.readLink(place)
     place = target.startsWith('/') ? target : `${dirname(place)}/${target}`
   }

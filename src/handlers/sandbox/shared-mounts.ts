@@ -1,7 +1,8 @@
-import { errnoOf } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { SharedMount } from '../../gen/agent.ts'
 import { checkAbsolutePath } from '../../oci/check-field.ts'
 import type { Mounts } from '../../os/os.ts'
+import type { ContainerProcess } from '../container/process.ts'
 import type { SandboxContext } from './context.ts'
 
 /** How long a container may take to mount what another one is to share, and how often it is looked whether it has. */
@@ -25,18 +26,21 @@ export function checkSharedMounts(mounts: readonly SharedMount[]): void {
  */
 export async function cloneSharedMounts(
   context: SandboxContext,
-  container: { readonly mounts: readonly SharedMount[]; readonly pid: number },
+  container: { readonly mounts: readonly SharedMount[]; readonly init: ContainerProcess },
   signal: AbortSignal,
 ): Promise<void> {
   const sources = await Promise.all(container.mounts.map((mount) => sourceOnceReady(context, mount, signal)))
   for (const [index, { name, srcCtr, srcPath, dstPath }] of container.mounts.entries()) {
     const source = sources[index]
-    if (source === undefined) {
+    // Looked at again, for the number of a process that ended while others were waited for may be another's.
+    if (source === undefined || source.status !== undefined) {
       context.log.warn('shared mount left out', { name, container: srcCtr, path: srcPath })
-    } else {
-      const to = { pid: container.pid, path: dstPath }
-      await context.os.mounts.clone({ pid: source, path: srcPath }, to)
+      continue
     }
+    const { pid, status } = container.init
+    if (status !== undefined)
+      throw new AgentError('INTERNAL', `shared mount ${dstPath}: the container has ended`)
+    await context.os.mounts.clone({ pid: source.pid, path: srcPath }, { pid, path: dstPath })
   }
 }
 
@@ -45,23 +49,23 @@ async function sourceOnceReady(
   context: SandboxContext,
   { srcCtr, srcPath }: SharedMount,
   signal: AbortSignal,
-): Promise<number | undefined> {
+): Promise<ContainerProcess | undefined> {
   const { clock, mounts } = context.os
   const givenUpMs = clock.monotonicMs() + WAIT_MS
   for (;;) {
-    const pid = firstProcessOf(context, srcCtr)
-    if (pid !== undefined && (await hasMounted(mounts, pid, srcPath))) return pid
+    const process = firstProcessOf(context, srcCtr)
+    if (process !== undefined && (await hasMounted(mounts, process.pid, srcPath))) return process
     if (clock.monotonicMs() >= givenUpMs) return undefined
     await clock.sleep(LOOK_MS, signal)
   }
 }
 
 /** The living first process of the container with this name. */
-function firstProcessOf({ containers }: SandboxContext, name: string): number | undefined {
+function firstProcessOf({ containers }: SandboxContext, name: string): ContainerProcess | undefined {
   for (const { state } of containers.list()) {
     if (!('parts' in state) || state.parts.init.status !== undefined) continue
     const { Annotations } = state.parts.spec.current
-    if (NAME_ANNOTATIONS.some((key) => Annotations[key] === name)) return state.parts.init.pid
+    if (NAME_ANNOTATIONS.some((key) => Annotations[key] === name)) return state.parts.init
   }
   return undefined
 }

@@ -57,6 +57,25 @@ describe('killAll', () => {
     expect(await os.files.readText(`${V1}/freezer.state`)).toBe('THAWED')
   })
 
+  it.each(['ENOENT', 'ENODEV'])('kills the others when a cgroup is removed meanwhile (%s)', async (errno) => {
+    const os = await machine({
+      [`${V1}/cgroup.procs`]: '11\n',
+      [`${V1}/below/cgroup.procs`]: '',
+      [`${V1}/last/cgroup.procs`]: '12\n',
+      [`${V1}/freezer.state`]: 'THAWED',
+    })
+    const { readText } = os.files
+    vi.spyOn(os.files, 'readText').mockImplementation(async (path) => {
+      if (path === `${V1}/below/cgroup.procs`) throw kernelError('read', path, errno)
+      return readText.call(os.files, path)
+    })
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [12, 9],
+    ])
+  })
+
   it('kills what was forked before the freezer took effect', async () => {
     const os = await machine({ [`${V1}/cgroup.procs`]: '11\n' })
     let forked = Promise.resolve()
@@ -86,6 +105,14 @@ describe('remove', () => {
     await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
     expect(await os.files.list('/sys/fs/cgroup/memory/pod')).toEqual([])
     expect(await os.files.list('/sys/fs/cgroup/freezer/pod')).toEqual([])
+  })
+
+  it('removes it in a hierarchy of v1 that has several names', async () => {
+    const os = await machine({})
+    await os.files.makeDirectories('/sys/fs/cgroup/cpu,cpuacct/pod/c1')
+    for (const name of ['cpu', 'cpuacct']) await os.files.symlink('cpu,cpuacct', `/sys/fs/cgroup/${name}`)
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
+    expect(await os.files.list('/sys/fs/cgroup/cpu,cpuacct/pod')).toEqual([])
   })
 })
 

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import { jsonLogger } from '../../../src/base/log.ts'
-import { containerRequest, machine, machineWithContainer, PATIENT, sandboxRequest } from './machine.ts'
+import {
+  containerRequest,
+  machine,
+  machineWithContainer,
+  machineWithSandbox,
+  PATIENT,
+  sandboxRequest,
+} from './machine.ts'
 
 /** An agent on a machine where another one died with container c1 running. */
 async function successor() {
@@ -21,6 +28,29 @@ describe('an agent that took over from a dead one', () => {
     expect(await os.files.list('/run/microvm-agent/runtime/state')).toEqual([])
     expect(lines).toHaveLength(1)
     expect(JSON.parse(lines[0] ?? '')).toMatchObject({ level: 'CRIT', containers: '1' })
+  })
+
+  it.each(['/pods\\x2d1.slice/c2', '/pods "1"/c2'])('kills all in the cgroup %s', async (path) => {
+    const { os, runtime, handlers: dead } = await machineWithSandbox()
+    const { OCI } = containerRequest('c2')
+    const annotated = {
+      ...OCI,
+      Annotations: { cgroupsPath: '/others' },
+      Linux: { ...OCI?.Linux, CgroupsPath: path },
+    }
+    await dead.createContainer(containerRequest('c2', {}, { OCI: annotated }), PATIENT)
+    for (const [pid, cgroup] of [
+      [7001, path],
+      [7002, '/others'],
+    ] as const) {
+      os.system.processes.add(pid)
+      await os.files.put(`/sys/fs/cgroup/freezer${cgroup}/cgroup.procs`, `${pid}\n`)
+    }
+    const { handlers } = await machine({ os, runtime, config: { restarted: true } })
+    await handlers.clearPredecessor()
+    const killed = os.system.signals.map(({ pid }) => pid)
+    expect(killed).toContain(7001)
+    expect(killed).not.toContain(7002)
   })
 
   it('answers container calls with `Dead agent: restarted` until a sandbox is created', async () => {
@@ -44,6 +74,14 @@ describe('an agent that took over from a dead one', () => {
     await handlers.clearPredecessor()
     const left = os.mounts.entries.filter(({ mountPoint }) => mountPoint === target)
     expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])
+  })
+
+  it('does not go round in a resolver configuration that links to itself', async () => {
+    const { os, handlers } = await successor()
+    await os.files.removeFile('/etc/resolv.conf')
+    await os.files.symlink('resolv.conf', '/etc/resolv.conf')
+    await handlers.clearPredecessor()
+    expect(await os.files.list('/run/kata-containers')).toEqual([])
   })
 
   it('goes on when something cannot be removed', async () => {

@@ -68,6 +68,31 @@ describe('shared mounts', () => {
     expect(made.os.mounts.clones).toEqual([])
   })
 
+  it('are left out when their container ends while others are waited for', async () => {
+    const made = await withSidecar()
+    made.os.mounts.pathsOf.set(1001, ['/', '/shared'])
+    const [first] = SHARED
+    const later = [...SHARED, { ...first, srcPath: '/later', dstPath: '/later' }]
+    const request = containerRequest('c2', {}, { sharedMounts: later })
+    const creating = made.handlers.createContainer(request, PATIENT)
+    await untilItWaits(made.os)
+    made.runtime.end(1001, { code: 0 })
+    made.os.clock.advance(10_000)
+    await creating
+    expect(made.os.mounts.clones).toEqual([])
+  })
+
+  it('go to no other process when the container ends meanwhile', async () => {
+    const made = await withSidecar()
+    const creating = createApp(made)
+    await untilItWaits(made.os)
+    made.runtime.end(1002, { code: 0 })
+    made.os.mounts.pathsOf.set(1001, ['/', '/shared'])
+    made.os.clock.advance(100)
+    await expect(creating).rejects.toThrow('ended')
+    expect(made.os.mounts.clones).toEqual([])
+  })
+
   it('are waited for no longer than their caller waits', async () => {
     const made = await withSidecar()
     const caller = new AbortController()
