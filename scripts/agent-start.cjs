@@ -7,6 +7,10 @@ const { Module } = require('node:module')
 const { join } = require('node:path')
 const { Script, constants } = require('node:vm')
 
+// Calls that hang on a dead file system each hold a thread of libuv's pool, which has four unless it is told otherwise
+// before its first use.
+process.env.UV_THREADPOOL_SIZE = '32'
+
 const bundle = join(__dirname, 'agent-bundle.cjs')
 
 /** The whole function around the bundle that a CommonJS module is; ASCII, so that V8 keeps one byte a character. */
