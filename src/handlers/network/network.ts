@@ -4,6 +4,7 @@ import type { NetworkDependencies } from './dependencies.ts'
 import { getIptables, setIptables } from './iptables.ts'
 import { listInterfaces } from './list-interfaces.ts'
 import { listRoutes } from './list-routes.ts'
+import { Turns } from './turns.ts'
 import { updateInterface } from './update-interface.ts'
 import { updateRoutes } from './update-routes.ts'
 
@@ -21,13 +22,18 @@ export interface NetworkHandlers {
 /** Builds the calls; each says in its own file what it throws. */
 export function createNetworkHandlers(dependencies: NetworkDependencies): NetworkHandlers {
   const { network } = dependencies.os
+  const turns = { routes: new Turns(), neighbors: new Turns(), filterV4: new Turns(), filterV6: new Turns() }
+  const patient = new AbortController().signal
   return {
     updateInterface: (request, signal) => updateInterface(dependencies, request, signal),
-    updateRoutes: (routes) => updateRoutes(dependencies, routes),
+    updateRoutes: (routes) => turns.routes.take(() => updateRoutes(dependencies, routes), patient),
     listInterfaces: () => listInterfaces(network),
     listRoutes: () => listRoutes(network),
-    addNeighbors: (neighbors) => addNeighbors(dependencies, neighbors),
+    addNeighbors: (neighbors) => turns.neighbors.take(() => addNeighbors(dependencies, neighbors), patient),
     getIptables: (isIpv6, signal) => getIptables(dependencies, isIpv6, signal),
-    setIptables: (isIpv6, rules, signal) => setIptables(dependencies, isIpv6, rules, signal),
+    setIptables: (isIpv6, rules, signal) => {
+      const turn = isIpv6 ? turns.filterV6 : turns.filterV4
+      return turn.take(() => setIptables(dependencies, isIpv6, rules, signal), signal)
+    },
   }
 }

@@ -84,4 +84,23 @@ describe('setIptables', () => {
     expect(restores.at(-1)).toEqual({ words: '--wait 5 --counters', stdin: `${OLD}*nat\nCOMMIT\n` })
     expect(guest.record.settings()).toEqual([])
   })
+
+  it('puts nothing back that another call has put in force', async () => {
+    const refused = Promise.withResolvers<void>()
+    const runs: string[] = []
+    guest.os.tools.script(([program = '', ...words], { stdin = '' }) => {
+      if (program.endsWith('-save')) return { stdout: OLD }
+      if (words.includes('--test')) return { stdout: '' }
+      const rules = Buffer.from(stdin).toString()
+      runs.push(rules)
+      if (rules !== 'bad') return { stdout: '' }
+      return refused.promise.then(() => ({ exitCode: 1, stderr: 'no' }))
+    })
+    const bad = guest.handlers.setIptables(false, Buffer.from('bad'), PATIENT)
+    const good = guest.handlers.setIptables(false, NEW, PATIENT)
+    refused.resolve()
+    await expect(bad).rejects.toThrow('no')
+    await good
+    expect(runs.at(-1)).toBe(NEW.toString())
+  })
 })
