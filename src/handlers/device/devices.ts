@@ -9,6 +9,11 @@ import { deviceHandler } from './index.ts'
 /** Finds the devices of requests (spec F). */
 export interface DeviceHandlers {
   /**
+   * The paths in the container of the devices whose node {@link DeviceHandlers.find} will tell. Throws as that one does
+   * for a request that is wrong, or a type without handler.
+   */
+  updatedPaths(devices: readonly Device[]): readonly string[]
+  /**
    * Waits for the devices, all at once. Throws INVALID_ARGUMENT for a request that is wrong and UNIMPLEMENTED for a type
    * without handler, waiting for nothing; INTERNAL when one does not come; or what `signal` is aborted with.
    */
@@ -27,6 +32,11 @@ const INFINIBAND = '/dev/infiniband'
 export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHandlers {
   const { files } = dependencies.os
   return {
+    updatedPaths: (devices) =>
+      devices
+        .filter((device) => !deviceHandler(checkDevice(device).type).withoutNode)
+        .map(({ containerPath }) => containerPath),
+
     async find(devices, signal) {
       const checked = devices.map((device) => ({ device, handler: deviceHandler(checkDevice(device).type) }))
       const ended = new AbortController()

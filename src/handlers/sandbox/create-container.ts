@@ -5,7 +5,7 @@ import type { Spec } from '../../gen/oci.ts'
 import { cgroupsPath } from '../../oci/cgroups-path.ts'
 import { checkSpec } from '../../oci/check-spec.ts'
 import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
-import type { DeviceChoices } from '../../oci/guest-devices.ts'
+import { checkDevicePaths, type DeviceChoices } from '../../oci/guest-devices.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -49,6 +49,7 @@ export async function createContainer(
   checkContainerId(id)
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
+  checkDevicePaths(complete.linux, context.devices.updatedPaths(request.devices))
   const sandbox = context.slot.active()
   const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
