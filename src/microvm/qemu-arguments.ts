@@ -9,6 +9,7 @@ import type {
   FileBackend,
   Machine,
   NicDevice,
+  RootPortDevice,
   UserSubnet,
   VmSpec,
 } from './spec.ts'
@@ -114,18 +115,22 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
         ],
       ]
     }
-    case 'root-port': {
-      // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none.
-      const numbers = `chassis=${device.slot},slot=${device.slot}`
-      return [
-        '-device',
-        `pcie-root-port,id=${id},bus=pcie.0,addr=${hex(device.slot)},${numbers},io-reserve=0`,
-      ]
-    }
+    case 'root-port':
+      return ['-device', rootPort(id, device)]
     default:
       return device satisfies never
   }
 }
+
+function rootPort(id: string, { slot, func = 0 }: RootPortDevice): string {
+  const place = `addr=${hex(slot)}.${func},multifunction=on`
+  const number = slot * FUNCTIONS + func
+  // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none.
+  return `pcie-root-port,id=${id},bus=pcie.0,${place},chassis=${number},slot=${number},io-reserve=0`
+}
+
+/** How many functions a PCI slot has. */
+const FUNCTIONS = 8
 
 function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsock' }): readonly string[] {
   const backend = spec.backends[device.backend]

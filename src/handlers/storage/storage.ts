@@ -7,6 +7,7 @@ import type { StorageDependencies } from './driver.ts'
 import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
+import { refuseEncryption } from './refuse-encryption.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
 
 /** Attaches the storages of requests and takes them away again (spec E). */
@@ -50,6 +51,7 @@ export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePage
     const { mountPoint, driver: name, shared } = storage
     const driver = storageDriver(name)
     checkText(storage)
+    refuseEncryption(storage)
     await checkMountPoint(dependencies.os.files, mountPoint, dependencies.allowedRoots)
     const attach = () => driver.attach(storage, { ...dependencies, owner }, signal)
     const outcome = await claims.claim({ mountPoint, shared, attach }, signal)
