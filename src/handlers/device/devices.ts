@@ -12,6 +12,11 @@ import { deviceHandler } from './index.ts'
 /** Finds the devices of requests (spec F). */
 export interface DeviceHandlers {
   /**
+   * The paths in the container of the devices whose node {@link DeviceHandlers.find} will tell. Throws as that one does
+   * for a request that is wrong, or a type without handler.
+   */
+  updatedPaths(devices: readonly Device[]): readonly string[]
+  /**
    * Waits for the devices, all at once. Throws INVALID_ARGUMENT for a request that is wrong and UNIMPLEMENTED for a type
    * without handler, waiting for nothing; INTERNAL when one does not come; or what `signal` is aborted with.
    */
@@ -34,6 +39,11 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
   const { files, clock } = os
   return {
     findCdiEdits: (spec, signal) => findCdiEdits(spec, { files, clock, log, settings: cdi }, signal),
+
+    updatedPaths: (devices) =>
+      devices
+        .filter((device) => !deviceHandler(checkDevice(device).type).withoutNode)
+        .map(({ containerPath }) => containerPath),
 
     async find(devices, signal) {
       const checked = devices.map((device) => ({ device, handler: deviceHandler(checkDevice(device).type) }))

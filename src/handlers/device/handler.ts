@@ -29,6 +29,8 @@ export interface FoundDevice {
 
 /** Takes care of one type of device (spec F). The request has been checked for what every type needs. */
 export interface DeviceHandler {
+  /** The guest's kernel uses what it finds: the container's spec says nothing about it. */
+  readonly withoutNode?: true
   /** Waits for the device. When it throws, or `signal` is aborted, all is as before. */
   find(device: Device, dependencies: DeviceDependencies, signal: AbortSignal): Promise<FoundDevice>
 }

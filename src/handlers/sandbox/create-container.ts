@@ -10,6 +10,7 @@ import {
   containerSpec,
   type GuestChoices,
 } from '../../oci/container-spec.ts'
+import { checkDevicePaths } from '../../oci/guest-devices.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -53,6 +54,7 @@ export async function createContainer(
   checkContainerId(id)
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
+  checkDevicePaths(complete.linux, context.devices.updatedPaths(request.devices))
   const sandbox = context.slot.active()
   const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
