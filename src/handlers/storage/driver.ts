@@ -7,7 +7,7 @@ import type { HugePages } from './huge-pages.ts'
 
 /** What storages work with. */
 export interface StorageDependencies {
-  readonly os: Pick<Os, 'files' | 'mounts' | 'tools'>
+  readonly os: Pick<Os, 'blockDevices' | 'files' | 'mounts' | 'tools'>
   readonly log: Logger
   /** Mount points must lie below one of these (spec E.5), `/run/kata-containers` in a guest. */
   readonly allowedRoots: readonly string[]

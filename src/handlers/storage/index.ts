@@ -2,6 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import { blk } from './blk.ts'
 import type { StorageDriver } from './driver.ts'
 import { ephemeral } from './ephemeral.ts'
+import { erofsMultiLayer } from './erofs-multi-layer.ts'
 import { local } from './local.ts'
 import { mmioblk } from './mmioblk.ts'
 import { nineP } from './nine-p.ts'
@@ -23,7 +24,7 @@ const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, Stor
   ['blk', blk],
   ['blk-ccw', { refused: 'is for s390x, not for this architecture' }],
   ['ephemeral', ephemeral],
-  ['erofs.multi-layer', TO_BE_WRITTEN],
+  ['erofs.multi-layer', erofsMultiLayer],
   ['image_guest_pull', { refused: 'needs a helper that pulls images, which this guest does not have' }],
   ['local', local],
   ['mmioblk', mmioblk],
