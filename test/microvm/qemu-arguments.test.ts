@@ -96,6 +96,19 @@ describe('qemuArguments', () => {
     ])
   })
 
+  it.each([
+    ['an emulated microvm', 'microvm', 'tcg', 2_445_432, 'tsc_early_khz=2445432 console=ttyS0 root=/dev/vda'],
+    ['no microvm of a CPU whose rate is not known', 'microvm', 'tcg', undefined, board.commandLine],
+    ['no microvm with KVM, which says it', 'microvm', 'kvm', 2_445_432, board.commandLine],
+    ['no machine with a PIT that the kernel uses', 'q35', 'tcg', 2_445_432, board.commandLine],
+  ] as const)(
+    'tells the rate of the time stamp counter to %s',
+    (_name, machine, acceleration, tscKhz, line) => {
+      const words = qemuArguments(spec([], { machine }), { acceleration, qmpFd: 3, tscKhz })
+      expect(words[words.indexOf('-append') + 1]).toBe(line)
+    },
+  )
+
   it('shares the memory with a vhost-user daemon', () => {
     const vsock: Parts = [
       [
