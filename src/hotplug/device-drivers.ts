@@ -6,6 +6,9 @@ import { parseUevent } from './uevent.ts'
 /** A driver that takes longer to initialise will not come. */
 const MODPROBE_TIMEOUT_MS = 30_000
 
+/** What modprobe says of an alias that no module has: `Module acpi:… not found in directory /lib/modules/…`. */
+const NO_MODULE = / not found in directory /
+
 /** Most failures that are remembered. */
 const REMEMBERED_FAILURES = 8
 
@@ -96,10 +99,12 @@ export class DeviceDrivers {
 
   async #load(aliases: readonly string[]): Promise<void> {
     try {
-      const argv = ['/sbin/modprobe', '--all', '--quiet', '--use-blacklist', '--', ...aliases] as const
+      // Not --quiet, with which it is silent about what it cannot load as well.
+      const argv = ['/sbin/modprobe', '--all', '--use-blacklist', '--', ...aliases] as const
       const result = await this.#os.tools.run(argv, { timeoutMs: MODPROBE_TIMEOUT_MS })
-      // The exit code tells nothing: most devices of a machine need no module. Those are passed over in silence.
-      for (const line of result.stderr.split('\n')) if (line.trim() !== '') this.#failed(line.trim())
+      // The exit code tells nothing: most devices of a machine need no module.
+      const lines = result.stderr.split('\n').map((line) => line.trim())
+      for (const line of lines) if (line !== '' && !NO_MODULE.test(line)) this.#failed(line)
     } catch (error) {
       this.#failed(messageOf(error))
     }

@@ -1,8 +1,10 @@
-import { AgentError, messageOf } from '../base/errors.ts'
+import { messageOf } from '../base/errors.ts'
 import { raceSignal } from '../base/signals.ts'
 import type { Clock, Files, Uevents } from '../os/os.ts'
 import type { DeviceDrivers } from './device-drivers.ts'
-import { parseUevent, type Uevent } from './uevent.ts'
+import { SeenEvents } from './seen-events.ts'
+import { timedOut } from './timed-out.ts'
+import type { Uevent } from './uevent.ts'
 
 /** What waiting for devices needs. */
 export interface HotplugDependencies {
@@ -30,56 +32,74 @@ export interface WantedDevice<T> {
   readonly lookAgainMs?: number
   /** What sysfs shows of the kind, for the error of a time-out. */
   readonly candidates?: () => Promise<readonly string[]>
-  /** Has the kernel look for the device by itself: done once, when it has been silent about it for a while. */
+  /** Has the kernel look for the device by itself: done once, when the device has not come for a while. */
   readonly rescan?: () => Promise<void>
 }
 
-/** Most events, and most candidates, that the error of a time-out lists. */
-const LISTED_EVENTS = 8
-const LISTED_CANDIDATES = 32
+/** How long a device may be late before the kernel is asked to look for it: events of other devices do not tell. */
+const LATE_MS = 1000
 
-/** How long the kernel may be silent before it is asked to look. */
-const SILENCE_MS = 1000
+/** How long a look that is going on when the time is over has to end: what it finds is better than an error. */
+const LAST_LOOK_MS = 500
 
 /**
  * Waits until `probe` finds its device. It looks at once, then again whenever an event that `concerns` it has come, or
  * events were lost: sysfs is what counts, an event only says when to look. Waits are independent of each other. Throws
- * INTERNAL after the time-out, with what was waited for and what was seen, or what `signal` is aborted with.
+ * INTERNAL after the time-out, with what was waited for and what was seen, or what `signal` is aborted with; both also
+ * while the kernel holds a look or a rescan, which nobody can end.
  */
 export async function waitForDevice<T>(
   dependencies: HotplugDependencies,
   wanted: WantedDevice<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  const { clock, timeoutMs, uevents } = dependencies
+  const { clock, timeoutMs, uevents, drivers } = dependencies
+  const { description, candidates } = wanted
   // Listening begins before the first look: what appears in between is not missed.
-  const events = listen(uevents, wanted.concerns)
+  const events = new SeenEvents(uevents, wanted.concerns)
   const ended = new AbortController()
-  let rescanned: string | undefined
   const elapsed = after(clock, timeoutMs, ended.signal).then(() => 'elapsed' as const)
-  if (wanted.rescan !== undefined && SILENCE_MS < timeoutMs) {
-    const { rescan } = wanted
-    void after(clock, SILENCE_MS, ended.signal).then(async () => {
-      if (events.hasConcerned) return
-      rescanned = await rescan().then(() => 'asked to rescan', messageOf)
-      events.wake()
-    })
+  const held = elapsed.then(() => after(clock, LAST_LOOK_MS, ended.signal)).then(() => 'held' as const)
+  const rescan = lateRescan(dependencies, wanted, ended.signal, events)
+  let missing: string | undefined
+  const failure = (heldMs?: number) => {
+    const driverFailures = drivers?.failures ?? []
+    const seen = { missing, heldMs, events, rescan: rescan.outcome, driverFailures }
+    return timedOut(clock, { timeoutMs, description, candidates, ...seen })
   }
   try {
     for (;;) {
       const event = events.next()
-      const result = await wanted.probe()
+      const lookedAtMs = clock.monotonicMs()
+      const result = await raceSignal(Promise.race([wanted.probe(), held]), signal)
+      if (result === 'held') throw await failure(clock.monotonicMs() - lookedAtMs)
       if ('found' in result) return result.found
+      missing = result.missing
       const pause = pauseOf(clock, wanted.lookAgainMs)
       const woken = raceSignal(Promise.race([event, elapsed, pause.over]), signal).finally(pause.end)
-      if ((await woken) === 'elapsed') {
-        throw await timedOut(dependencies, wanted, { missing: result.missing, events, rescanned })
-      }
+      if ((await woken) === 'elapsed') throw await failure()
     }
   } finally {
     ended.abort()
     events.close()
   }
+}
+
+/** Asks for the rescan when it is time, and wakes the wait after it. */
+function lateRescan(
+  { clock, timeoutMs }: HotplugDependencies,
+  { rescan }: Pick<WantedDevice<unknown>, 'rescan'>,
+  ended: AbortSignal,
+  events: SeenEvents,
+): { readonly outcome: string | undefined } {
+  const state: { outcome: string | undefined } = { outcome: undefined }
+  if (rescan === undefined || LATE_MS >= timeoutMs) return state
+  void after(clock, LATE_MS, ended).then(async () => {
+    state.outcome = 'has not ended'
+    state.outcome = await rescan().then(() => 'done', messageOf)
+    events.wake()
+  })
+  return state
 }
 
 /** Resolves after so long, or never when `ended` fires first. */
@@ -95,81 +115,4 @@ function pauseOf(clock: Clock, ms: number | undefined): { readonly over: Promise
   // Rejects when it is ended early, which nobody waits for any more.
   over.catch(() => {})
   return { over, end: () => ended.abort() }
-}
-
-async function timedOut<T>(
-  { timeoutMs, drivers }: HotplugDependencies,
-  { description, candidates }: WantedDevice<T>,
-  seen: { readonly missing: string; readonly events: Events; readonly rescanned: string | undefined },
-): Promise<AgentError> {
-  const { missing, events, rescanned } = seen
-  const failures = drivers?.failures ?? []
-  const shown = await (candidates?.() ?? Promise.resolve([])).catch((error) => [messageOf(error)])
-  const came =
-    events.count === 0
-      ? 'no uevent came'
-      : `${events.count} uevents came, the last: ${events.last.join(', ')}`
-  const parts = [
-    `Timeout after ${timeoutMs / 1000}s waiting for uevent of ${description}: no ${missing}; meanwhile ${came}`,
-    ...(rescanned === undefined ? [] : [`the kernel was silent: ${rescanned}`]),
-    ...(candidates === undefined ? [] : [`sysfs shows ${listed(shown)}`]),
-    ...(failures.length === 0 ? [] : [`drivers not loaded: ${failures.join(', ')}`]),
-  ]
-  return new AgentError('INTERNAL', parts.join('; '))
-}
-
-function listed(names: readonly string[]): string {
-  if (names.length === 0) return 'nothing of the kind'
-  const more = names.length > LISTED_CANDIDATES ? [`${names.length - LISTED_CANDIDATES} more`] : []
-  return [...names.slice(0, LISTED_CANDIDATES), ...more].join(', ')
-}
-
-interface Events {
-  /** Resolves at the next event from now that concerns us, or when events may have been lost. */
-  next(): Promise<void>
-  /** Whether an event has concerned us, or may have. */
-  readonly hasConcerned: boolean
-  /** How many events came, of whatever device. */
-  readonly count: number
-  /** The last of them, as text. */
-  readonly last: readonly string[]
-  /** Ends the wait for the next event: it is worth looking again. */
-  wake(): void
-  close(): void
-}
-
-function listen(uevents: Uevents, concerns: (event: Uevent) => boolean): Events {
-  const last: string[] = []
-  let count = 0
-  let hasConcerned = false
-  let wake = Promise.withResolvers<void>()
-  const record = (text: string, isConcern: boolean) => {
-    count += 1
-    if (last.push(text) > LISTED_EVENTS) last.shift()
-    if (!isConcern) return
-    hasConcerned = true
-    wake.resolve()
-  }
-  const socket = uevents.listen({
-    event(datagram) {
-      const event = parseUevent(datagram)
-      if (event !== undefined) record(`${event.action}@${event.devicePath}`, concerns(event))
-    },
-    error: (error) => record(error.message, true),
-  })
-  return {
-    next() {
-      wake = Promise.withResolvers()
-      return wake.promise
-    },
-    get hasConcerned() {
-      return hasConcerned
-    },
-    get count() {
-      return count
-    },
-    last,
-    wake: () => wake.resolve(),
-    close: () => socket.close(),
-  }
 }

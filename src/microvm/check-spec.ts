@@ -17,14 +17,14 @@ const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonl
  */
 export function checkSpec(spec: VmSpec): void {
   const unused = new Map<string, Backend>(Object.entries(spec.backends))
-  const slots = new Map<number, string>()
+  const slots = new Map<string, string>()
   for (const [key, device] of Object.entries(spec.devices)) {
     if (device.kind === 'root-port') {
       if (spec.board.machine !== 'q35') refuse(key, `machine ${spec.board.machine} has no root ports`)
     } else {
       checkBackend(key, device, unused)
     }
-    if ('slot' in device && spec.board.machine !== 'microvm') checkSlot(key, device.slot, slots)
+    if ('slot' in device && spec.board.machine !== 'microvm') checkSlot(key, device, slots)
     checkDevice(key, device)
     if (device.kind === 'disk' && device.interface === 'nvme' && spec.board.machine === 'microvm') {
       refuse(key, 'machine microvm has no PCI, which NVMe disks need')
@@ -50,12 +50,20 @@ function checkBackend(
   unused.delete(device.backend)
 }
 
-function checkSlot(key: string, slot: number, slots: Map<number, string>): void {
+function checkSlot(
+  key: string,
+  device: Extract<Device, { readonly slot: number }>,
+  taken: Map<string, string>,
+): void {
+  const { slot } = device
+  const func = device.kind === 'root-port' ? (device.func ?? 0) : 0
   // Slot 0 is the host bridge; the boards put their own bridge at 1 (pc) or 31 (q35).
   if (!Number.isInteger(slot) || slot < 2 || slot > 30) refuse(key, `PCI slot ${slot} is not from 2 to 30`)
-  const other = slots.get(slot)
-  if (other !== undefined) refuse(key, `PCI slot ${slot} is already that of ${other}`)
-  slots.set(slot, key)
+  if (!Number.isInteger(func) || func < 0 || func > 7) refuse(key, `PCI function ${func} is not from 0 to 7`)
+  const place = func === 0 ? `${slot}` : `${slot}.${func}`
+  const other = taken.get(place)
+  if (other !== undefined) refuse(key, `PCI slot ${place} is already that of ${other}`)
+  taken.set(place, key)
 }
 
 function checkDevice(key: string, device: Device): void {

@@ -9,6 +9,7 @@ import type {
   FileBackend,
   Machine,
   NicDevice,
+  RootPortDevice,
   UserSubnet,
   VmSpec,
 } from './spec.ts'
@@ -19,6 +20,8 @@ export interface QemuHost {
   readonly acceleration: Acceleration
   /** The descriptor, open in QEMU, on which it speaks QMP: a connected socket. */
   readonly qmpFd: number
+  /** Rate of this machine's time stamp counter, if it is known, in kHz. */
+  readonly tscKhz?: number | undefined
 }
 
 /** QEMU's arguments for `spec`, without the program's own name. Throws INVALID_ARGUMENT as `checkSpec` does. */
@@ -28,24 +31,34 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   return [
     // Nothing but what is written here: no configuration file, no default devices, no screen, no reboot loop.
     ...['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot'],
-    ...boardArguments(spec.board, host.acceleration, shared),
+    ...boardArguments(spec.board, host, shared),
     ...['-chardev', `socket,id=qmp,fd=${host.qmpFd}`, '-mon', 'qmp,mode=control'],
     ...Object.entries(spec.devices).flatMap(([key, device]) => deviceArguments(spec, specKey(key), device)),
   ]
 }
 
-function boardArguments(board: Board, acceleration: Acceleration, shared: boolean): readonly string[] {
+function boardArguments(board: Board, host: QemuHost, shared: boolean): readonly string[] {
   const memory = shared ? ',memory-backend=memory' : ''
   return [
     ...['-machine', `${MACHINES[board.machine]}${memory}${board.room === undefined ? '' : ',nvdimm=on'}`],
-    ...ACCELERATIONS[acceleration],
+    ...ACCELERATIONS[host.acceleration],
     ...['-smp', cpuOption(board), '-m', memoryOption(board)],
     // A vhost-user daemon reads and writes the guest's memory itself.
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
     ...['-kernel', board.kernel],
     ...(board.initrd === undefined ? [] : ['-initrd', board.initrd]),
-    ...['-append', board.commandLine],
+    ...['-append', [...clockParameters(board.machine, host), board.commandLine].join(' ')],
   ]
+}
+
+/**
+ * An ACPI `microvm` is hardware-reduced: its kernel has no timer but the local APIC's, which it calibrates against the
+ * time stamp counter, and measures that once, early, against the PIT. On a busy machine an emulated PIT is too uneven
+ * for it, and the guest would hang for ever in `Calibrating delay loop`.
+ */
+function clockParameters(machine: Machine, { acceleration, tscKhz }: QemuHost): readonly string[] {
+  if (machine !== 'microvm' || acceleration !== 'tcg' || tscKhz === undefined) return []
+  return [`tsc_early_khz=${tscKhz}`]
 }
 
 function cpuOption({ cpus, room }: Board): string {
@@ -102,18 +115,24 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
         ],
       ]
     }
-    case 'root-port': {
-      // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none.
-      const numbers = `chassis=${device.slot},slot=${device.slot}`
-      return [
-        '-device',
-        `pcie-root-port,id=${id},bus=pcie.0,addr=${hex(device.slot)},${numbers},io-reserve=0`,
-      ]
-    }
+    case 'root-port':
+      return ['-device', rootPort(id, device)]
     default:
       return device satisfies never
   }
 }
+
+function rootPort(id: string, { slot, func = 0 }: RootPortDevice): string {
+  const place = `addr=${hex(slot)}.${func},multifunction=on`
+  const number = slot * FUNCTIONS + func
+  // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none. With a bus number to
+  // spare, for a bridge that is plugged in.
+  const room = 'io-reserve=0,bus-reserve=1'
+  return `pcie-root-port,id=${id},bus=pcie.0,${place},chassis=${number},slot=${number},${room}`
+}
+
+/** How many functions a PCI slot has. */
+const FUNCTIONS = 8
 
 function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsock' }): readonly string[] {
   const backend = spec.backends[device.backend]

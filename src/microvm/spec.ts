@@ -99,6 +99,8 @@ export interface FirmwareDevice {
 export interface RootPortDevice {
   readonly kind: 'root-port'
   readonly slot: number
+  /** 0 where it is left out. A slot has room for eight ports, functions 0 to 7; function 0 has to be one of them. */
+  readonly func?: number
 }
 
 /** A folder of the host that the guest mounts by its tag (virtio-fs). */

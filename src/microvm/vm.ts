@@ -2,6 +2,7 @@ import { AgentError } from '../base/errors.ts'
 import type { Acceleration } from './acceleration.ts'
 import { type Child, type ChildExit, describeExit, startChild } from './child.ts'
 import { ConsoleTail } from './console-tail.ts'
+import { hostTscKhz } from './host-tsc.ts'
 import { qemuArguments } from './qemu-arguments.ts'
 import { QmpClient } from './qmp/client.ts'
 import type { VmSpec } from './spec.ts'
@@ -31,7 +32,7 @@ export interface Vm {
  * UNAVAILABLE, naming QEMU's own words, when QEMU ends before it greets.
  */
 export async function startVm(spec: VmSpec, acceleration: Acceleration): Promise<Vm> {
-  const args = qemuArguments(spec, { acceleration, qmpFd: QMP_FD })
+  const args = qemuArguments(spec, { acceleration, qmpFd: QMP_FD, tscKhz: hostTscKhz() })
   const { networkNamespace: namespace } = spec
   const command = ['qemu-system-x86_64', ...args] as const
   const inside = ['nsenter', `--net=${namespace}`, '--', ...command] as const

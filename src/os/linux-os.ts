@@ -47,7 +47,7 @@ export function linuxOs(options: {
     ...connectVminit({ channel: options.channel, native, streams, clock, log: options.log }),
     system: linuxSystem(native),
     network: linuxNetwork(native),
-    uevents: linuxUevents(native, streams),
+    uevents: linuxUevents({ native, streams, clock, log: options.log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
     sockets: linuxSockets(native, streams),
   }

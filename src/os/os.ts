@@ -352,7 +352,7 @@ export interface Uevents {
 
 export interface UeventListener {
   event(datagram: Buffer): void
-  /** Receiving failed: with ENOBUFS events were lost and listening goes on; with anything else it has ended. */
+  /** Receiving failed, so that events may have been lost. Listening goes on, if need be by a new socket, which is told again. */
   error(error: AgentError): void
 }
 

@@ -1,81 +1,144 @@
 import { AgentError, messageOf } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
 import { errnoName, kernelError, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
-import type { Fd, Streams, UeventListener, Uevents } from './os.ts'
+import type { Clock, Fd, Streams, UeventListener, Uevents } from './os.ts'
 
 /** Room for what a cold-plug of thousands of devices sends while the loop is busy. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 
-/** One socket of events, from its opening until its close or a failure. */
-interface Feed {
-  readonly listeners: Set<UeventListener>
-  readonly closing: AbortController
+/** Pauses before a socket that failed is opened anew: doubled each time until one has received something. */
+const FIRST_PAUSE_MS = 100
+const LONGEST_PAUSE_MS = 10_000
+
+/** What listening takes. */
+export interface UeventParts {
+  readonly native: Pick<Native, 'ueventListen' | 'ueventReceive'>
+  readonly streams: Pick<Streams, 'readable' | 'close'>
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Logger
+  readonly receiveBufferBytes?: number
 }
 
-/** The kernel's uevents by netlink: one socket for all who listen, open as long as anybody does. */
-export function linuxUevents(
-  native: Native,
-  streams: Streams,
-  receiveBufferBytes = RECEIVE_BUFFER_BYTES,
-): Uevents {
+/** The kernel's uevents by netlink: one feed for all who listen, open as long as anybody does. */
+export function linuxUevents(parts: UeventParts): Uevents {
   let open: Feed | undefined
-
-  function openFeed(): Feed {
-    const fd = succeeded('listen to', 'uevents', native.ueventListen(receiveBufferBytes))
-    const feed: Feed = { listeners: new Set(), closing: new AbortController() }
-    receiveAll(native, streams, fd, feed)
-      .catch((error) => {
-        if (open === feed) open = undefined
-        if (!feed.closing.signal.aborted) tellAll(feed, (listener) => listener.error(asAgentError(error)))
-      })
-      .finally(() => streams.close(fd))
-    return feed
-  }
-
   return {
     listen(listener) {
-      open ??= openFeed()
+      open ??= new Feed(parts)
       const feed = open
-      // The same object may listen twice.
-      const own: UeventListener = {
-        event: (datagram) => listener.event(datagram),
-        error: (error) => listener.error(error),
-      }
-      feed.listeners.add(own)
+      const leave = feed.add(listener)
       return {
         close() {
-          feed.listeners.delete(own)
-          if (feed.listeners.size > 0) return
+          if (leave() > 0) return
           if (open === feed) open = undefined
-          feed.closing.abort()
+          feed.close()
         },
       }
     },
   }
 }
 
-async function receiveAll(native: Native, streams: Streams, fd: Fd, feed: Feed): Promise<never> {
-  for (;;) {
-    await streams.readable(fd, feed.closing.signal)
-    const received = native.ueventReceive(fd)
-    if (received === undefined) continue
+/** Events from now until the close. A socket that fails is followed by another one. */
+class Feed {
+  readonly #parts: UeventParts
+  readonly #listeners = new Set<UeventListener>()
+  readonly #closing = new AbortController()
+  #pauseMs = FIRST_PAUSE_MS
+
+  /** Throws when the first socket cannot be had. */
+  constructor(parts: UeventParts) {
+    this.#parts = parts
+    void this.#follow(this.#openSocket())
+  }
+
+  /** Returns how to leave, which tells how many are left. */
+  add({ event, error }: UeventListener): () => number {
+    // The same object may listen twice.
+    const own: UeventListener = { event, error }
+    this.#listeners.add(own)
+    return () => {
+      this.#listeners.delete(own)
+      return this.#listeners.size
+    }
+  }
+
+  close(): void {
+    this.#closing.abort()
+  }
+
+  #openSocket(): Fd {
+    const { native, receiveBufferBytes = RECEIVE_BUFFER_BYTES } = this.#parts
+    return succeeded('listen to', 'uevents', native.ueventListen(receiveBufferBytes))
+  }
+
+  /** Never rejects. */
+  async #follow(first: Fd): Promise<void> {
+    for (let fd: Fd | undefined = first; fd !== undefined; ) {
+      const failure = await this.#receiveAll(fd)
+      this.#parts.streams.close(fd)
+      if (this.#closing.signal.aborted) return
+      this.#failed(failure)
+      fd = await this.#reopen()
+      // Whoever looks again now misses nothing: events are received already.
+      if (fd !== undefined) this.#tellAll((listener) => listener.error(failure))
+    }
+  }
+
+  /** Why the socket ended. */
+  async #receiveAll(fd: Fd): Promise<AgentError> {
+    try {
+      for (;;) {
+        await this.#parts.streams.readable(fd, this.#closing.signal)
+        this.#receive(fd)
+      }
+    } catch (error) {
+      return error instanceof AgentError
+        ? error
+        : new AgentError('INTERNAL', messageOf(error), { cause: error })
+    }
+  }
+
+  #receive(fd: Fd): void {
+    const received = this.#parts.native.ueventReceive(fd)
+    if (received === undefined) return
     if (typeof received !== 'number') {
-      tellAll(feed, (listener) => listener.event(received))
-      continue
+      this.#pauseMs = FIRST_PAUSE_MS
+      this.#tellAll((listener) => listener.event(received))
+      return
     }
     const errno = errnoName(-received)
-    if (errno === 'EAGAIN') continue
+    if (errno === 'EAGAIN') return
     const error = kernelError('receive', 'uevents', errno)
     if (errno !== 'ENOBUFS') throw error
-    tellAll(feed, (listener) => listener.error(error))
+    this.#tellAll((listener) => listener.error(error))
   }
-}
 
-/** Those who listen now: telling one may make it stop, or make another one begin. */
-function tellAll({ listeners }: Feed, tell: (listener: UeventListener) => void): void {
-  for (const listener of [...listeners]) if (listeners.has(listener)) tell(listener)
-}
+  /** Tries until there is a socket again; undefined when nobody listens any more. */
+  async #reopen(): Promise<Fd | undefined> {
+    const { clock, log } = this.#parts
+    for (;;) {
+      const pauseMs = this.#pauseMs
+      this.#pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)
+      try {
+        await clock.sleep(pauseMs, this.#closing.signal)
+        const fd = this.#openSocket()
+        log.info('listening to uevents again')
+        return fd
+      } catch (error) {
+        if (this.#closing.signal.aborted) return undefined
+        log.warn('uevents cannot be listened to', { error: messageOf(error) })
+      }
+    }
+  }
 
-function asAgentError(error: unknown): AgentError {
-  return error instanceof AgentError ? error : new AgentError('INTERNAL', messageOf(error), { cause: error })
+  #failed(failure: AgentError): void {
+    this.#parts.log.warn('uevents ended, to be listened to anew', { error: failure.message })
+    this.#tellAll((listener) => listener.error(failure))
+  }
+
+  /** Those who listen now: telling one may make it stop, or make another one begin. */
+  #tellAll(tell: (listener: UeventListener) => void): void {
+    for (const listener of [...this.#listeners]) if (this.#listeners.has(listener)) tell(listener)
+  }
 }

@@ -1,6 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
+import { silentLogger } from '../../src/base/log.ts'
+import { linuxClock } from '../../src/os/clock.ts'
 import type { Uevents } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
 import { linuxSystem } from '../../src/os/system.ts'
@@ -53,7 +55,13 @@ describe('linuxUevents', () => {
 
 async function realUevents(receiveBufferBytes?: number): Promise<Uevents> {
   const native = await realNative()
-  return linuxUevents(native, linuxStreams(native), receiveBufferBytes)
+  return linuxUevents({
+    native,
+    streams: linuxStreams(native),
+    clock: linuxClock(native),
+    log: silentLogger(),
+    ...(receiveBufferBytes === undefined ? {} : { receiveBufferBytes }),
+  })
 }
 
 /** An event about the loopback interface, which changes nothing. */

@@ -1,3 +1,4 @@
+import { silentLogger } from '../../src/base/log.ts'
 import { linuxClock } from '../../src/os/clock.ts'
 import { linuxFiles } from '../../src/os/files.ts'
 import { linuxMounts } from '../../src/os/mounts.ts'
@@ -11,11 +12,12 @@ import { realNative } from '../os/real-native.ts'
 export async function realOs(): Promise<Pick<Os, 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>> {
   const native = await realNative()
   const streams = linuxStreams(native)
+  const clock = linuxClock(native)
   return {
-    clock: linuxClock(native),
+    clock,
     files: linuxFiles(native),
     mounts: linuxMounts(native),
     tools: linuxTools(native, streams),
-    uevents: linuxUevents(native, streams),
+    uevents: linuxUevents({ native, streams, clock, log: silentLogger() }),
   }
 }

@@ -98,6 +98,16 @@ describe('DeviceDrivers', () => {
     expect(asked.at(-1)).toEqual([VIRTIO_BLK])
   })
 
+  it('does not hush modprobe, but passes over what it says of devices that need no module', async () => {
+    await follow()
+    const missing = 'modprobe: WARNING: Module acpi:PNP0C02: not found in directory /lib/modules/6.1.0\n'
+    const failure = "modprobe: ERROR: could not insert 'virtio_scsi': Invalid argument"
+    os.tools.script((argv) => ({ exitCode: 1, stderr: argv.includes('--quiet') ? '' : missing + failure }))
+    add(VIRTIO_BLK)
+    await drivers.idle()
+    expect(drivers.failures).toEqual([failure])
+  })
+
   it('survives a missing modprobe', async () => {
     os.tools.script(() => Promise.reject(new Error('start /sbin/modprobe: ENOENT')))
     await follow()

@@ -90,6 +90,47 @@ describe('waitForScsiDisk', () => {
     await expect(found).rejects.toThrow('write /sys/class/scsi_host/host0/scan: EISDIR')
   })
 
+  it('refuses an address at which two controllers have a disk, and names both', async () => {
+    await plug('0:0:2:5', 'sda')
+    await plug('1:0:2:5', 'sdb')
+    const failure = expect(wait()).rejects
+    await failure.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    await failure.toThrow(/2:5 is at more than one controller: .*0:0:2:5\/block\/sda, .*1:0:2:5\/block\/sdb/)
+    expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
+  })
+
+  it('finds the disk of one controller while another one hangs, which it asks only once', async () => {
+    await addHost('host1')
+    const asked = hang('/sys/class/scsi_host/host0/scan')
+    const found = wait()
+    await turn()
+    await plug('1:0:2:5', 'sdb')
+    os.clock.advance(1000)
+    await expect(found).resolves.toBe('/dev/sdb')
+    expect(asked()).toBe(1)
+  })
+
+  it('names the controller that hangs when its time is over', async () => {
+    hang('/sys/class/scsi_host/host0/scan')
+    const found = wait()
+    await turn()
+    os.clock.advance(1000)
+    await turn()
+    os.clock.advance(2000)
+    await expect(found).rejects.toThrow('*:0:2:5 (host0 has not ended its look)')
+  })
+
+  /** Has writes to a file of sysfs never end; counts them. */
+  function hang(file: string): () => number {
+    let count = 0
+    os.files.onWrite = (path) => {
+      if (path !== file) return
+      count += 1
+      return new Promise(() => {})
+    }
+    return () => count
+  }
+
   function wait() {
     return waitForScsiDisk(hotplugOf(os), { target: 2, lun: 5 }, noSignal)
   }

@@ -1,5 +1,5 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { cancelled } from '../../src/base/signals.ts'
 import { type Probe, type WantedDevice, waitForDevice } from '../../src/hotplug/wait-for-device.ts'
 import { FakeOs } from '../fakes/os/fake-os.ts'
@@ -29,7 +29,7 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('leaves the kernel alone when something came', async () => {
+  it('has the kernel look once although an event came: it may have been of another device behind the same bridge', async () => {
     let rescans = 0
     const found = wait({
       rescan: async () => {
@@ -37,14 +37,28 @@ describe('waitForDevice', () => {
       },
     })
     await turn()
-    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    os.uevents.send('add@/devices/other\0ACTION=add\0SUBSYSTEM=block\0')
     await turn()
-    os.clock.advance(2999)
+    os.clock.advance(1000)
     await turn()
+    os.clock.advance(1000)
     device = '/dev/found'
     os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
     await expect(found).resolves.toBe('/dev/found')
-    expect(rescans).toBe(0)
+    expect(rescans).toBe(1)
+  })
+
+  it('leaves the kernel alone when the device comes within a second', async () => {
+    const rescan = vi.fn(async () => {})
+    const found = wait({ rescan })
+    await turn()
+    device = '/dev/found'
+    os.clock.advance(999)
+    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    await expect(found).resolves.toBe('/dev/found')
+    os.clock.advance(1)
+    await turn()
+    expect(rescan).not.toHaveBeenCalled()
   })
 
   it('looks at sysfs only after events that concern the device', async () => {
@@ -74,7 +88,7 @@ describe('waitForDevice', () => {
     os.clock.advance(2000)
     await expect(found).rejects.toThrow(
       'Timeout after 3s waiting for uevent of a thing: no thing; meanwhile no uevent came; ' +
-        'the kernel was silent: write /sys/bus/pci/rescan: EROFS; ' +
+        'rescan by the kernel: write /sys/bus/pci/rescan: EROFS; ' +
         'sysfs shows 0000:00:03.0 (virtio-pci), 0000:00:09.0 (no driver); ' +
         'drivers not loaded: modprobe: ERROR: could not insert virtio_blk: Exec format error',
     )
@@ -87,6 +101,95 @@ describe('waitForDevice', () => {
     await turn()
     os.clock.advance(3000)
     await expect(found).rejects.toThrow('d30, d31, 8 more')
+  })
+
+  it('ends in time while the kernel holds its first look, and says so', async () => {
+    const found = wait({ probe: () => new Promise(() => {}), candidates: async () => ['d1'] })
+    await turn()
+    os.clock.advance(3000)
+    await turn()
+    os.clock.advance(500)
+    await expect(found).rejects.toThrow(
+      'a thing: no answer from sysfs; the last look at sysfs has not ended after 3.5s; meanwhile no uevent came; ' +
+        'sysfs shows d1',
+    )
+    expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
+  })
+
+  it('takes what a look finds that was going on when the time was over', async () => {
+    const look = Promise.withResolvers<Probe<string>>()
+    const found = wait({ probe: () => look.promise })
+    await turn()
+    os.clock.advance(3000)
+    await turn()
+    look.resolve({ found: '/dev/slow' })
+    await expect(found).resolves.toBe('/dev/slow')
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('says what a look missed when the kernel holds the next one', async () => {
+    const probe = vi.fn<() => Promise<Probe<string>>>(() => new Promise(() => {}))
+    probe.mockResolvedValueOnce({ missing: 'thing' })
+    const found = wait({ probe })
+    await turn()
+    os.clock.advance(1000)
+    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    await turn()
+    os.clock.advance(2000)
+    await turn()
+    os.clock.advance(500)
+    await expect(found).rejects.toThrow(
+      'a thing: no thing; the last look at sysfs has not ended after 2.5s; meanwhile 1 uevents',
+    )
+  })
+
+  it('is cancelled while the kernel holds a look', async () => {
+    const call = new AbortController()
+    const probe = () => new Promise<never>(() => {})
+    const waiting = waitForDevice(
+      hotplugOf(os),
+      { description: 'a thing', probe, concerns: isBlock },
+      call.signal,
+    )
+    await turn()
+    call.abort(cancelled())
+    await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
+  })
+
+  it('ends in time while the kernel holds the rescan and the list of candidates', async () => {
+    const found = wait({ rescan: () => new Promise(() => {}), candidates: () => new Promise(() => {}) })
+    await turn()
+    os.clock.advance(1000)
+    await turn()
+    os.clock.advance(2000)
+    await turn()
+    os.clock.advance(500)
+    await expect(found).rejects.toThrow(
+      'rescan by the kernel: has not ended; sysfs shows nothing: it did not answer within 500 ms',
+    )
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('keeps its error short in a flood of long events, and keeps those of the device', async () => {
+    const failures = Array.from({ length: 8 }, (_, n) => `modprobe: ERROR: ${n} ${'x'.repeat(5000)}`)
+    const names = Array.from({ length: 400 }, (_, n) => `device ${n} ${'y'.repeat(500)}`)
+    const found = wait({ candidates: async () => names }, failures)
+    await turn()
+    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    for (let n = 0; n < 5000; n += 1) {
+      os.uevents.send(`add@/devices/${n}/${'z'.repeat(1900)}/end${n}\0ACTION=add\0SUBSYSTEM=net\0`)
+    }
+    await turn()
+    os.clock.advance(3000)
+    const error = await found.catch((reason: Error) => reason)
+    const text = error instanceof Error ? error.message : ''
+    expect(text).toContain(
+      '5001 uevents came, of which 1 may concern it: among them add@/devices/mine, add@/devices/4993/',
+    )
+    for (const part of ['/end4999', '368 more', 'drivers not loaded: modprobe: ERROR: 0'])
+      expect(text).toContain(part)
+    expect(text.length).toBeLessThan(8000)
   })
 
   it('ends as one when its call is cancelled during a look, although it was to look again by itself', async () => {

@@ -96,6 +96,19 @@ describe('qemuArguments', () => {
     ])
   })
 
+  it.each([
+    ['an emulated microvm', 'microvm', 'tcg', 2_445_432, 'tsc_early_khz=2445432 console=ttyS0 root=/dev/vda'],
+    ['no microvm of a CPU whose rate is not known', 'microvm', 'tcg', undefined, board.commandLine],
+    ['no microvm with KVM, which says it', 'microvm', 'kvm', 2_445_432, board.commandLine],
+    ['no machine with a PIT that the kernel uses', 'q35', 'tcg', 2_445_432, board.commandLine],
+  ] as const)(
+    'tells the rate of the time stamp counter to %s',
+    (_name, machine, acceleration, tscKhz, line) => {
+      const words = qemuArguments(spec([], { machine }), { acceleration, qmpFd: 3, tscKhz })
+      expect(words[words.indexOf('-append') + 1]).toBe(line)
+    },
+  )
+
   it('shares the memory with a vhost-user daemon', () => {
     const vsock: Parts = [
       [
@@ -180,9 +193,12 @@ describe('qemuArguments', () => {
     [
       'a root port without I/O space',
       'port',
-      { kind: 'root-port', slot: 6 },
+      { kind: 'root-port', slot: 6, func: 2 },
       undefined,
-      ['-device', 'pcie-root-port,id=name-port,bus=pcie.0,addr=0x6,chassis=6,slot=6,io-reserve=0'],
+      [
+        '-device',
+        'pcie-root-port,id=name-port,bus=pcie.0,addr=0x6.2,multifunction=on,chassis=50,slot=50,io-reserve=0,bus-reserve=1',
+      ],
     ],
   ])('makes %s', (_name, deviceKey, device, backend, expected) => {
     const vm = spec([[deviceKey, device, backend]])
@@ -214,6 +230,19 @@ describe('qemuArguments', () => {
         ['e', { ...disk, backend: specKey('c') }, file],
       ]),
       'e: PCI slot 3 is already that of d',
+    ],
+    [
+      'a function used twice',
+      spec([
+        ['p', { kind: 'root-port', slot: 6, func: 1 }],
+        ['q', { kind: 'root-port', slot: 6, func: 1 }],
+      ]),
+      'q: PCI slot 6.1 is already that of p',
+    ],
+    [
+      'function 8',
+      spec([['p', { kind: 'root-port', slot: 6, func: 8 }]]),
+      'PCI function 8 is not from 0 to 7',
     ],
     ['slot 31', spec([['d', { ...disk, slot: 31 }, file]]), 'PCI slot 31 is not from 2 to 30'],
     ['a long serial', spec([['d', { ...disk, serial: 'x'.repeat(21) }, file]]), 'is not 1 to 20 letters'],

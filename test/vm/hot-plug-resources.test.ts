@@ -169,9 +169,9 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     file.prepare(path)
     const disk: HotDisk = {
       key: specKey(name),
-      device: { kind: 'disk', slot: PORTS[name], serial: name, backend: specKey(`${name}-file`) },
+      device: { kind: 'disk', slot: 0, serial: name, backend: specKey(`${name}-file`) },
       backend: { kind: 'file', path, access: 'read-write' },
-      rootPort: portAt(PORTS[name]),
+      bus: portAt(PORTS[name]),
     }
     await plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
     return disk

@@ -112,9 +112,9 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
       guest.guest.vm.qmp,
       {
         key: specKey('plugged'),
-        device: { kind: 'nic', slot: PORT_SLOT, mac: CARDS.plugged, backend },
+        device: { kind: 'nic', slot: 0, mac: CARDS.plugged, backend },
         backend: { kind: 'tap', interfaceName: 'tap2' },
-        rootPort: PORT,
+        bus: PORT,
       },
       guest.guest.vm.gone,
     )

@@ -22,7 +22,6 @@ const SHARED = '/run/kata-containers/shared/containers'
 const SHARE = specKey('share')
 const SCSI_PORT = specKey('scsi-port')
 const DISK_PORT = specKey('disk-port')
-const DISK_SLOT = 8
 
 describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => {
   let folder: string
@@ -41,7 +40,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
         devices: {
           [SHARE]: { kind: 'share', slot: 6, tag: 'kataShared', backend: specKey('virtiofsd') },
           [SCSI_PORT]: { kind: 'root-port', slot: 7 },
-          [DISK_PORT]: { kind: 'root-port', slot: DISK_SLOT },
+          [DISK_PORT]: { kind: 'root-port', slot: 8 },
         },
         backends: { [specKey('virtiofsd')]: share.backend },
       },
@@ -148,9 +147,9 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     const { qmp, gone } = guest.guest.vm
     const disk = {
       key: specKey('disk'),
-      device: { kind: 'disk', slot: DISK_SLOT, serial: 'raw', backend: specKey('disk-file') },
+      device: { kind: 'disk', slot: 0, serial: 'raw', backend: specKey('disk-file') },
       backend: { kind: 'file', path, access: 'read-write' },
-      rootPort: DISK_PORT,
+      bus: DISK_PORT,
     } as const
     await plugDisk(qmp, disk, gone)
     await expect(reading).resolves.toBe('from the host\n')

@@ -1,90 +1,108 @@
-import { execFileSync } from 'node:child_process'
-import { readFileSync, truncateSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { ensureImage } from '../../rootfs/ensure-image.ts'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
-import { chooseAcceleration } from '../../src/microvm/acceleration.ts'
-import { connectAgent } from '../../src/microvm/connect-agent.ts'
-import { guestSpec } from '../../src/microvm/guest-spec.ts'
-import { plugDisk } from '../../src/microvm/qmp/hot-plug.ts'
-import { type Agent, agentOf } from '../../src/microvm/run/container-session.ts'
-import type { VmSpec } from '../../src/microvm/spec.ts'
-import { specKey } from '../../src/microvm/spec-key.ts'
-import { startVm, type Vm } from '../../src/microvm/vm.ts'
-import { openLink } from '../../src/microvm/vsock/open-link.ts'
+import type { Storage } from '../../src/gen/agent.ts'
+import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
+import { qemuId, specKey } from '../../src/microvm/spec-key.ts'
 import { storageOf } from '../handlers/storage/storage-builder.ts'
+import { container } from '../host/container-requests.ts'
+import { cannotBoot, type TestGuest } from './boot-guest.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
+import { hotDisk } from './hot-disk.ts'
 
-const PORT_SLOT = 9
-const PORT = specKey('hot-plug-port')
-const silent = () => {}
+const DISK_PORT = specKey('disk-port')
+const SCSI_PORT = specKey('scsi-port')
+const MOUNT_POINT = '/run/kata-containers/sandbox/storage/hot'
 
-describe('storage in a guest', () => {
-  const folder = makeTemporaryFolder(tmpdir())
-  const cleanUps: (() => Promise<void>)[] = []
-  let vm: Vm
-  let agent: Agent
+describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', () => {
+  let guest: TestGuest
+  let pod: GuestPod
 
   beforeAll(async () => {
-    const image = await ensureImage({ progress: silent })
-    const link = await openLink({ folder, override: process.env.MICROVM_VSOCK, progress: silent })
-    cleanUps.push(() => link.close())
-    const parts = { machine: 'q35', memoryMib: 512, cpus: 2, containerRoot: undefined, append: [] } as const
-    vm = await startVm(withRootPort(guestSpec({ ...parts, boot: image, link })), acceleration())
-    cleanUps.push(() => vm.kill())
-    const connection = await connectAgent(link, vm.gone)
-    cleanUps.push(async () => connection.close())
-    agent = agentOf(connection)
+    const devices = {
+      [DISK_PORT]: { kind: 'root-port', slot: 9 },
+      [SCSI_PORT]: { kind: 'root-port', slot: 10 },
+    } as const
+    // With a parameter that is no number the driver of SCSI controllers does not load.
+    const append = ['scsi_mod.max_luns=none']
+    const booted = await bootPod({ extra: { devices, backends: {} }, append })
+    guest = booted.guest
+    pod = booted.pod
   })
-
   afterAll(async () => {
-    for (const cleanUp of cleanUps.reverse()) await cleanUp()
-    removeTemporaryFolder(folder)
+    await guest?.stop()
   })
 
-  it('tells after its time which disk did not come', async () => {
-    const creating = createSandboxWith({ source: '1e' })
+  it('and that never comes is an error which says what was waited for, and what there was instead', async () => {
+    const creating = createContainer('none', { source: '1e' })
     await expect(creating).rejects.toThrow(
-      'Timeout after 3s waiting for uevent of a block device at PCI path 1e: no /sys/devices/pci0000:00/0000:00:1e.0',
+      new RegExp(
+        'Timeout after 3s waiting for uevent of a block device at PCI path 1e: ' +
+          'no /sys/devices/pci0000:00/0000:00:1e.0/virtio\\*/block/\\*; meanwhile no uevent came; ' +
+          'rescan by the kernel: done; ' +
+          'sysfs shows .*0000:00:05.0 \\(virtio-pci\\), 0000:00:09.0 \\(pcieport\\)',
+      ),
     )
   })
 
-  it('waits for a disk that is plugged in behind a bridge while the request is in the guest', async () => {
-    const creating = createSandboxWith({ source: '09/00' })
-    await plugDisk(
-      vm.qmp,
-      {
-        key: specKey('hot'),
-        device: { kind: 'disk', slot: PORT_SLOT, serial: 'hot', backend: specKey('hot-file') },
-        backend: { kind: 'file', path: emptyExt4(folder), access: 'read-write' },
-        rootPort: PORT,
-      },
-      vm.gone,
+  it('and whose driver does not load is an error with the words of modprobe', async () => {
+    const creating = createContainer('driverless', { driver: 'scsi', source: '1:3' })
+    const controller = { driver: 'virtio-scsi-pci', id: 'scsi', bus: qemuId(SCSI_PORT), addr: '0x0' }
+    await guest.guest.vm.qmp.execute('device_add', controller, guest.guest.vm.gone)
+    await expect(creating).rejects.toThrow(
+      /SCSI disk 1:3: .* uevents came, .*@.*; drivers not loaded: .*could not insert 'virtio_scsi': Invalid argument/,
     )
-    await expect(creating).resolves.toBeDefined()
   })
 
-  function createSandboxWith({ source }: { readonly source: string }) {
-    const mountPoint = '/run/kata-containers/sandbox/storage/hot'
-    const storages = [storageOf({ driver: 'blk', source, fstype: 'ext4', mountPoint })]
-    return agent.createSandbox({ sandboxId: 'hot', hostname: 'hot', storages }, { signal: vm.gone })
+  it('is found when it is plugged in behind a bridge', async () => {
+    const creating = createContainer('waiting')
+    const disk = diskWith('first')
+    await plug(disk)
+    await creating
+    await expect(nameOn('waiting')).resolves.toBe('first')
+    await pod.remove('waiting')
+    await unplug(disk)
+  })
+
+  it('can be pulled out while it is mounted: the container goes on without it, and another disk takes its place', async () => {
+    const [pulled, next] = [diskWith('pulled'), diskWith('next')]
+    await plug(pulled)
+    await createContainer('robbed')
+    await unplug(pulled)
+    await expect(nameOn('robbed')).rejects.toThrow('Input/output error')
+    await expect(createContainer('late', { mountPoint: `${MOUNT_POINT}-late` })).rejects.toThrow(
+      /a block device at PCI path 09\/00: no .*\/virtio\*\/block\/\*/,
+    )
+
+    await pod.remove('robbed')
+    const mounts = await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })
+    expect(mounts).not.toContain(MOUNT_POINT)
+    await plug(next)
+    await createContainer('after')
+    await expect(nameOn('after')).resolves.toBe('next')
+    await pod.remove('after')
+    await unplug(next)
+  })
+
+  /** Creates and starts a container with a storage, the disk in the port unless `changes` say otherwise. */
+  async function createContainer(id: string, changes: Partial<Storage> = {}): Promise<void> {
+    const storage = storageOf({
+      ...{ driver: 'blk', source: '09/00', fstype: 'ext4', mountPoint: MOUNT_POINT },
+      ...changes,
+    })
+    const { OCI, ...request } = container(id, ROOT, ['sleep', '1000'])
+    const Mounts = [...(OCI?.Mounts ?? []), bind(storage.mountPoint, '/vol')]
+    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Mounts }, storages: [storage] })
+    await pod.agent.startContainer({ containerId: id })
   }
+
+  /** The name of the disk, read from the disk itself. */
+  async function nameOn(id: string): Promise<string> {
+    const reading = await pod.add(id, 'reading', ['cat', '/vol/name'])
+    const [output, errors] = [await reading.readAll(), await reading.readAll('stderr')]
+    if ((await reading.wait()) !== 0) throw new Error(errors.toString())
+    return output.toString()
+  }
+
+  const diskWith = (name: string) => hotDisk(guest.folder, name, { bus: DISK_PORT, slot: 0 })
+  const plug = (disk: HotDisk) => plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
+  const unplug = (disk: HotDisk) => unplugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
 })
-
-function withRootPort(spec: VmSpec): VmSpec {
-  return { ...spec, devices: { ...spec.devices, [PORT]: { kind: 'root-port', slot: PORT_SLOT } } }
-}
-
-function acceleration() {
-  const cpuinfo = readFileSync('/proc/cpuinfo', 'utf8')
-  return chooseAcceleration({ cpuinfo, kvmUsable: true, override: process.env.MICROVM_ACCEL })
-}
-
-function emptyExt4(folder: string): string {
-  const path = join(folder, 'hot.img')
-  writeFileSync(path, '')
-  truncateSync(path, 8 * 1024 * 1024)
-  execFileSync('/sbin/mkfs.ext4', ['-q', path])
-  return path
-}

@@ -1,4 +1,4 @@
-import { errnoOf, messageOf } from '../../base/errors.ts'
+import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { parseUevent } from '../../hotplug/uevent.ts'
 import type { Os } from '../../os/os.ts'
@@ -31,7 +31,7 @@ export function watchMemory(os: Pick<Os, 'files' | 'uevents'>, log: Logger): voi
     },
     error(error) {
       log.warn('uevents of memory were lost', { error: error.message })
-      if (errnoOf(error) === 'ENOBUFS') lookAtAll()
+      lookAtAll()
     },
   })
   lookAtAll()

@@ -4,15 +4,14 @@ import type { Tools } from '../../os/os.ts'
 
 /**
  * Whether the driver options ask for a new file system on the disk (spec E.3.1). Throws INVALID_ARGUMENT for any but
- * ext4 and for a key without file system, UNIMPLEMENTED for encryption.
+ * ext4.
  */
 export function wantsFilesystem({ driverOptions, fstype, mountPoint }: Storage): boolean {
   const wanted = driverOptions.includes('create_filesystem')
-  if (driverOptions.some((option) => option.startsWith('encryption_key='))) {
-    if (!wanted) throw refused(mountPoint, 'encryption_key needs create_filesystem')
-    throw new AgentError('UNIMPLEMENTED', `storage ${mountPoint}: encryption is not supported by this agent`)
+  if (wanted && fstype !== 'ext4') {
+    const text = `storage ${mountPoint}: create_filesystem makes ext4, not '${fstype}'`
+    throw new AgentError('INVALID_ARGUMENT', text)
   }
-  if (wanted && fstype !== 'ext4') throw refused(mountPoint, `create_filesystem makes ext4, not '${fstype}'`)
   return wanted
 }
 
@@ -26,8 +25,4 @@ export async function makeFilesystem(tools: Tools, disk: string, signal: AbortSi
       `mkfs.ext4 ${disk}: exit code ${result.exitCode}: ${result.stderr.trim()}`,
     )
   }
-}
-
-function refused(mountPoint: string, reason: string): AgentError {
-  return new AgentError('INVALID_ARGUMENT', `storage ${mountPoint}: ${reason}`)
 }

@@ -7,6 +7,7 @@ import type { StorageDependencies } from './driver.ts'
 import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
+import { refuseEncryption } from './refuse-encryption.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
 import { createWatch } from './watchable/watch.ts'
 
@@ -56,6 +57,7 @@ export function createStorageHandlers(
     const { mountPoint, driver: name, shared } = storage
     const driver = storageDriver(name)
     checkText(storage)
+    refuseEncryption(storage)
     await checkMountPoint(dependencies.os.files, mountPoint, dependencies.allowedRoots)
     const attach = () => driver.attach(storage, { ...dependencies, owner }, signal)
     const outcome = await claims.claim({ mountPoint, shared, attach }, signal)

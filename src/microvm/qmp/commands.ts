@@ -20,7 +20,7 @@ export interface QmpCommands {
   }
   netdev_add: { args: NetdevOptions; result: Record<never, never> }
   netdev_del: { args: { readonly id: string }; result: Record<never, never> }
-  /** Plugs a device in; `bus` is a root port of machine q35. Other properties are the driver's own. */
+  /** Plugs a device in; `bus` is a root port or bridge of machine q35. Other properties are the driver's own. */
   device_add: { args: DeviceOptions; result: Record<never, never> }
   /** Asks the guest to give a device back; DEVICE_DELETED tells when it did. */
   device_del: { args: { readonly id: string }; result: Record<never, never> }

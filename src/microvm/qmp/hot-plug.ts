@@ -7,11 +7,14 @@ export interface HotDisk {
   readonly key: SpecKey
   readonly device: DiskDevice & { readonly interface?: 'virtio-blk' }
   readonly backend: FileBackend & { readonly access: 'read-only' | 'read-write' }
-  /** The root port it goes into (machine `q35`), or undefined for the first bus (machine `pc`, at its `slot`). */
-  readonly rootPort: SpecKey | undefined
+  /**
+   * The bus of its `slot`: a root port, which has slot 0 alone, or a bridge behind one, which has slots from 1 on
+   * (machine `q35`); undefined for the first bus (machine `pc`).
+   */
+  readonly bus: SpecKey | undefined
 }
 
-/** Plugs a disk in. The guest finds it at `<slot of the root port>/00`, or at its own slot. */
+/** Plugs a disk in. The guest finds it at the slots of the bridges on the way, then its own: `09/00`. */
 export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSignal): Promise<void> {
   const node = qemuId(disk.device.backend)
   await qmp.execute(
@@ -42,7 +45,7 @@ export interface HotNic {
   readonly key: SpecKey
   readonly device: NicDevice
   readonly backend: TapBackend
-  readonly rootPort: SpecKey | undefined
+  readonly bus: SpecKey | undefined
 }
 
 /** Plugs a network card in. Its tap interface is in the namespace that QEMU runs in. */
@@ -85,8 +88,8 @@ export async function unplugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSig
   await qmp.execute('blockdev-del', { 'node-name': qemuId(disk.device.backend) }, signal)
 }
 
-function placeOf({ device, rootPort }: HotDisk | HotNic): { readonly addr: string; readonly bus?: string } {
-  return rootPort === undefined
-    ? { addr: `0x${device.slot.toString(16)}` }
-    : { bus: qemuId(rootPort), addr: '0x0' }
+function placeOf({ device, bus }: HotDisk | HotNic): Record<string, string> {
+  const addr = `0x${device.slot.toString(16)}`
+  // Root ports have no I/O space, which the legacy interface needs.
+  return bus === undefined ? { addr } : { addr, bus: qemuId(bus), 'disable-legacy': 'on' }
 }

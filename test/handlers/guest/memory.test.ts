@@ -74,11 +74,11 @@ describe('watchMemory', () => {
     expect(await sysfs.memoryOnline(2)).toBe('1')
   })
 
-  it('looks at all blocks again when events were lost', async () => {
+  it.each(['ENOBUFS', 'EIO'])('looks at all blocks again when events were lost by %s', async (errno) => {
     watchMemory(os, silentLogger())
     await turn()
     await sysfs.plugMemory(7)
-    for (const { error } of os.uevents.listeners) error(kernelError('receive', 'uevents', 'ENOBUFS'))
+    for (const { error } of os.uevents.listeners) error(kernelError('receive', 'uevents', errno))
     await turn()
     expect(await sysfs.memoryOnline(7)).toBe('1')
   })

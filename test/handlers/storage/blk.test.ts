@@ -91,15 +91,6 @@ describe('blk', () => {
     })
   })
 
-  it('refuses encryption, with or without a file system to make', async () => {
-    const key = 'encryption_key=ephemeral'
-    await expect(attach(disk({ driverOptions: [key] }))).rejects.toThrow(
-      'encryption_key needs create_filesystem',
-    )
-    const both = disk({ driverOptions: [key, 'create_filesystem'] })
-    await expect(attach(both)).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
-  })
-
   function attach(storage: Storage) {
     return blk.attach(storage, dependenciesOf(os), noSignal)
   }

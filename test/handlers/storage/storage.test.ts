@@ -86,6 +86,21 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests).toEqual([])
     })
 
+    it.each(['blk', 'ephemeral', 'local'])(
+      'leaves nothing of the driver %s unencrypted that was to be encrypted, and does not say the key',
+      async (driver) => {
+        const key = 'encryption_key=s3cret'
+        const withKey = (...more: string[]) => attach(disk({ driver, driverOptions: [key, ...more] }))
+        const bare = expect(withKey()).rejects
+        await bare.toMatchObject({ code: 'INVALID_ARGUMENT' })
+        await bare.toThrow(`storage ${DISK}: encryption_key needs create_filesystem`)
+        const whole = expect(withKey('create_filesystem')).rejects
+        await whole.toMatchObject({ code: 'UNIMPLEMENTED' })
+        await whole.toThrow(`storage ${DISK}: encryption_key: this guest has no helper that encrypts`)
+        expect([os.mounts.requests, os.tools.calls, os.files.has(DISK)]).toEqual([[], [], false])
+      },
+    )
+
     it.each(['/etc', `${ROOT}/../../etc`, 'relative', ''])(
       'refuses the mount point %j',
       async (mountPoint) => {

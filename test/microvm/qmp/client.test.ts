@@ -108,9 +108,9 @@ describe('QmpClient', () => {
 describe('plugDisk and unplugDisk', () => {
   const disk = {
     key: specKey('hot'),
-    device: { kind: 'disk', slot: 7, serial: 'hot', backend: specKey('hot-file') },
+    device: { kind: 'disk', slot: 0, serial: 'hot', backend: specKey('hot-file') },
     backend: { kind: 'file', path: '/d', access: 'read-write' },
-    rootPort: specKey('port'),
+    bus: specKey('port'),
   } as const
 
   it('opens the file, then plugs the device into its root port', async () => {
@@ -133,8 +133,9 @@ describe('plugDisk and unplugDisk', () => {
           id: 'name-hot',
           drive: 'name-hot-file',
           serial: 'hot',
-          bus: 'name-port',
           addr: '0x0',
+          bus: 'name-port',
+          'disable-legacy': 'on',
         },
       ],
     ])
@@ -167,7 +168,7 @@ describe('plugNic', () => {
     key: specKey('hot'),
     device: { kind: 'nic', slot: 7, mac: '52:54:00:00:00:07', backend: specKey('hot-tap') },
     backend: { kind: 'tap', interfaceName: 'tap7' },
-    rootPort: undefined,
+    bus: undefined,
   } as const
 
   it('opens the tap interface, then plugs the device into its slot', async () => {
@@ -202,9 +203,9 @@ describe('growDisk', () => {
     const { client, commands } = await open((command) => [ok(command)])
     const disk = {
       key: specKey('hot'),
-      device: { kind: 'disk', slot: 7, serial: 'hot', backend: specKey('hot-file') },
+      device: { kind: 'disk', slot: 0, serial: 'hot', backend: specKey('hot-file') },
       backend: { kind: 'file', path: '/d', access: 'read-write' },
-      rootPort: specKey('port'),
+      bus: specKey('port'),
     } as const
     await growDisk(client, disk, 65_536, never)
     expect(commands.at(-1)).toMatchObject({
