@@ -1,8 +1,11 @@
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Device } from '../../gen/agent.ts'
+import type { Spec } from '../../gen/oci.ts'
+import type { ResolvedEdits } from '../../oci/cdi/apply-edits.ts'
 import type { AddedDevice, DeviceChoices, DeviceUpdate, GuestNode } from '../../oci/guest-devices.ts'
 import type { Files } from '../../os/os.ts'
+import { findCdiEdits } from './cdi/cdi.ts'
 import type { DeviceDependencies, FoundDevice } from './handler.ts'
 import { deviceHandler } from './index.ts'
 
@@ -18,6 +21,8 @@ export interface DeviceHandlers {
    * without handler, waiting for nothing; INTERNAL when one does not come; or what `signal` is aborted with.
    */
   find(devices: readonly Device[], signal: AbortSignal): Promise<GuestDevices>
+  /** What the CDI devices that a spec asks for change in it, in order; see {@link findCdiEdits} for what it throws. */
+  findCdiEdits(spec: Spec, signal: AbortSignal): Promise<readonly ResolvedEdits[]>
 }
 
 /** The devices of one request as they are in the guest. */
@@ -30,8 +35,11 @@ const INFINIBAND = '/dev/infiniband'
 
 /** Builds the device handlers. */
 export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHandlers {
-  const { files } = dependencies.os
+  const { os, log, cdi } = dependencies
+  const { files, clock } = os
   return {
+    findCdiEdits: (spec, signal) => findCdiEdits(spec, { files, clock, log, settings: cdi }, signal),
+
     updatedPaths: (devices) =>
       devices
         .filter((device) => !deviceHandler(checkDevice(device).type).withoutNode)

@@ -31,9 +31,12 @@ export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugD
   return { ...os, timeoutMs: 3000, drivers: { failures: [] } }
 }
 
+/** Where CDI devices are described, and how long they are waited for. */
+export const CDI = { folder: '/run/cdi', timeoutMs: 100_000, readsVariable: true }
+
 /** What device handlers get, on the given machine. */
 export function deviceDependenciesOf(os: Os): DeviceDependencies {
-  return { os, log: silentLogger(), hotplug: hotplugOf(os) }
+  return { os, log: silentLogger(), hotplug: hotplugOf(os), cdi: CDI }
 }
 
 /** What drivers get, on the given machine. */
