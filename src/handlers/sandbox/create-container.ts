@@ -165,6 +165,7 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
+    start: (theirs, onPid) =>
+      runtime.create({ id, bundle: bundle.folder, program, streams: theirs, onPid }, signal),
   })
 }
