@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
-import { dirname, join, relative } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 import { build, type Plugin } from 'esbuild'
 import { buildNative, type NativeParts } from './build-native.ts'
 import { buildRoot, cached, projectRoot } from './cache.ts'
@@ -12,14 +12,13 @@ const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 const entryPoint = join(projectRoot, 'src/agent/main.ts')
 const startScript = join(projectRoot, 'scripts/agent-start.cjs')
 const codeCacheScript = join(projectRoot, 'scripts/write-code-cache.cjs')
-const grpcEntryPoint = join(projectRoot, 'src/rpc/grpc/server.ts')
 
 /** The folders of `src` that the agent is made of; the others run on the host. */
 const AGENT_SOURCES = ['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
 
 /**
- * Builds `build/agent`, unless it is built already: `agent.cjs` with its bundle and code cache, `grpc.cjs`, `node`,
- * `addon.node`, `vminit` and `descriptors.binpb`. Returns its path.
+ * Builds `build/agent`, unless it is built already: `agent.cjs` with its bundle and code cache, `grpc.cjs`,
+ * `yaml.cjs`, `node`, `addon.node`, `vminit` and `descriptors.binpb`. Returns its path.
  */
 export async function buildAgent(): Promise<string> {
   const native = await buildNative()
@@ -50,13 +49,23 @@ async function fillAgentFolder(target: string, native: NativeParts): Promise<voi
   symlinkSync(relative(target, pinnedNode), join(target, 'node'))
 }
 
-/** Resolves as `./grpc.cjs` in the agent's folder: the gRPC stack is read only when somebody speaks it. */
-const grpcApart: Plugin = {
-  name: 'grpc-apart',
+/** Files of their own in the agent's folder, by their names there: each is read when somebody first needs it. */
+const APART = {
+  grpc: 'src/rpc/grpc/server.ts',
+  yaml: 'src/handlers/device/cdi/parse-yaml.ts',
+}
+
+/** Resolves an `import()` of one of them as its file in the agent's folder. */
+const apart: Plugin = {
+  name: 'apart',
   setup: (build) => {
-    build.onResolve({ filter: /\/rpc\/grpc\/server\.ts$/ }, ({ kind }) =>
-      kind === 'dynamic-import' ? { path: './grpc.cjs', external: true } : undefined,
-    )
+    for (const [name, source] of Object.entries(APART)) {
+      build.onResolve({ filter: new RegExp(`/${basename(source)}$`) }, ({ kind, path, resolveDir }) =>
+        kind === 'dynamic-import' && join(resolveDir, path) === join(projectRoot, source)
+          ? { path: `./${name}.cjs`, external: true }
+          : undefined,
+      )
+    }
   },
 }
 
@@ -67,14 +76,14 @@ function writeCodeCache(target: string): void {
   execFileSync(pinnedNode, ['--random-seed=1', codeCacheScript, ...files], { env: {} })
 }
 
-/** Two CommonJS files: the agent, and the gRPC stack, which would more than double what is parsed at each start. */
+/** CommonJS files: the agent, and what would more than double what is parsed at each start. */
 async function bundleAgent(target: string): Promise<void> {
   if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: there is no agent to bundle`)
   await build({
-    entryPoints: { 'agent-bundle': entryPoint, grpc: grpcEntryPoint },
+    entryPoints: { 'agent-bundle': entryPoint, ...APART },
     outdir: target,
     outExtension: { '.js': '.cjs' },
-    plugins: [grpcApart],
+    plugins: [apart],
     bundle: true,
     platform: 'node',
     format: 'cjs',

@@ -43,6 +43,11 @@ export const LAYERS: readonly Layer[] = [
     imports: ['src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
   },
   {
+    folder: 'src/handlers/device',
+    imports: ['src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
+    packages: ['yaml'],
+  },
+  {
     // Order and undo across the handlers: the only one that may import its siblings.
     folder: 'src/handlers/sandbox',
     imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],

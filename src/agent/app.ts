@@ -38,6 +38,9 @@ import { startTransport } from './transport/transport.ts'
 /** Bundles, mount points and shared folders (spec E.5). */
 const SHARED_ROOT = '/run/kata-containers'
 
+/** Specifications of the Container Device Interface (spec F.5); /var/run is a link to /run. */
+const CDI_FOLDER = '/run/cdi'
+
 /** What the process was started with. */
 export interface AgentStart {
   readonly arguments: readonly string[]
@@ -160,7 +163,16 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     os,
     log,
     storage,
-    devices: createDeviceHandlers({ os, log, hotplug }),
+    devices: createDeviceHandlers({
+      os,
+      log,
+      hotplug,
+      cdi: {
+        folder: CDI_FOLDER,
+        timeoutMs: config.cdiTimeoutMs,
+        readsVariable: config.visibleCdiDevices,
+      },
+    }),
     hostStreams,
     onDestroyed,
     config: {

@@ -1,5 +1,6 @@
 import { AgentError } from '../base/errors.ts'
 import type { Linux, LinuxDevice, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
+import { type ResolvedEdits, withContainerEdits } from './cdi/apply-edits.ts'
 import { cgroupsPath } from './cgroups-path.ts'
 import { type DeviceChoices, withGuestDevices } from './guest-devices.ts'
 import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
@@ -16,6 +17,8 @@ export interface GuestChoices {
   readonly rootfs: string
   readonly namespaces: SharedNamespaces
   readonly devices: DeviceChoices
+  /** Of devices that the spec asks for by their CDI names. */
+  readonly deviceEdits: readonly ResolvedEdits[]
   /** Modes of device nodes in the guest by path, for devices that came without one. */
   readonly deviceModes: ReadonlyMap<string, number>
   /** Added to the container's own. */
@@ -37,8 +40,17 @@ export interface ContainerSpec {
  * process, root or linux part, INVALID_ARGUMENT for devices that it does not name.
  */
 export function containerSpec(requested: Spec | undefined, guest: GuestChoices): ContainerSpec {
-  const { spec, process, root, linux: requestedLinux } = completeSpec(requested)
-  const linux = withGuestDevices(requestedLinux, guest.devices)
+  const { root, ...complete } = completeSpec(requested)
+  // What edits add are the guest's own devices: rules of the host's numbers are matched before.
+  const spec = withContainerEdits(
+    {
+      ...complete.spec,
+      Process: complete.process,
+      Linux: withGuestDevices(complete.linux, guest.devices),
+    },
+    guest.deviceEdits,
+  )
+  const { Process: process, Linux: linux } = spec
   const namespaces = containerNamespaces(linux.Namespaces, guest.namespaces)
   const sysctls = splitSysctls(
     linux.Sysctl,

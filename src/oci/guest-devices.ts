@@ -41,28 +41,38 @@ export function withGuestDevices(
   { updates, added }: Pick<DeviceChoices, 'updates' | 'added'>,
 ): Linux {
   if (updates.length === 0 && added.length === 0) return linux
-  const byPath = new Map<string, DeviceUpdate>()
-  const byHost = new Map<string, DeviceUpdate>()
-  for (const update of updates) {
-    const { containerPath } = update
-    if (byPath.has(containerPath)) throw refused(`Conflicting device updates for ${containerPath}`)
-    byPath.set(containerPath, update)
-    const device = linux.Devices.find(({ Path }) => Path === containerPath)
-    if (device === undefined) throw refused(`Missing devices in OCI spec: "${containerPath}"`)
-    const host = numbersOf(device)
-    const other = byHost.get(host)
-    if (other !== undefined) {
-      throw refused(`${containerPath} and ${other.containerPath} are the same device of the host: ${host}`)
-    }
-    byHost.set(host, update)
-  }
+  const byPath = new Map(updates.map((update) => [update.containerPath, update]))
+  const pathOfHost = checkDevicePaths(
+    linux,
+    updates.map(({ containerPath }) => containerPath),
+  )
+  const updateOf = (rule: LinuxDeviceCgroup) => byPath.get(pathOfHost.get(numbersOf(rule)) ?? '')
   const resources = linux.Resources ?? LinuxResources.create()
-  const rules = resources.Devices.map((rule) => withGuestNumbers(rule, byHost.get(numbersOf(rule))))
+  const rules = resources.Devices.map((rule) => withGuestNumbers(rule, updateOf(rule)))
   return {
     ...linux,
     Devices: [...linux.Devices.map((device) => atHome(device, byPath.get(device.Path))), ...added.map(plain)],
     Resources: { ...resources, Devices: [...rules, ...[...updates, ...added].map(allowing)] },
   }
+}
+
+/**
+ * Whether a spec can be updated at these paths of its devices: to be asked before devices are waited for. Returns the
+ * paths by the host's numbers of the devices. Throws INVALID_ARGUMENT for paths that contradict each other, or that the
+ * spec does not have.
+ */
+export function checkDevicePaths(linux: Linux, paths: readonly string[]): ReadonlyMap<string, string> {
+  const pathOfHost = new Map<string, string>()
+  for (const [index, path] of paths.entries()) {
+    if (paths.indexOf(path) < index) throw refused(`Conflicting device updates for ${path}`)
+    const device = linux.Devices.find(({ Path }) => Path === path)
+    if (device === undefined) throw refused(`Missing devices in OCI spec: "${path}"`)
+    const host = numbersOf(device)
+    const other = pathOfHost.get(host)
+    if (other !== undefined) throw refused(`${path} and ${other} are the same device of the host: ${host}`)
+    pathOfHost.set(host, path)
+  }
+  return pathOfHost
 }
 
 function numbersOf({ Type, Major, Minor }: Pick<LinuxDevice, 'Type' | 'Major' | 'Minor'>): string {

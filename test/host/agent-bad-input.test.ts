@@ -1,4 +1,4 @@
-import { readdirSync } from 'node:fs'
+import { readdirSync, symlinkSync } from 'node:fs'
 import { connect } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { AgentServiceDefinition, CreateContainerRequest } from '../../src/gen/agent.ts'
@@ -10,6 +10,7 @@ import { connectionsOf, FRAMINGS, type Framing } from '../sequences/wires.ts'
 import { cgroupsOf, leftoversOf, mountPointsOf, type Pod, startPod } from './agent-pod.ts'
 import { BAD_INPUT, UNMADE } from './bad-input.ts'
 import { GUEST_INPUT } from './bad-input-guest.ts'
+import { LINK, STORAGE_INPUT } from './bad-input-storage.ts'
 import { container, type RemoteProcess } from './container-requests.ts'
 
 const SERVICE = 'grpc.AgentService'
@@ -26,6 +27,7 @@ describe('a request that cannot be right', () => {
     // Also so that each has its socket from now on.
     for (const framing of FRAMINGS) await connections[framing].call('grpc.Health', 'Check', new Uint8Array())
     await pod.run('living', ['sleep', '1000'])
+    symlinkSync('/etc', pod.started.inside(LINK))
     terminal = await pod.add('living', 'terminal', ['cat'], { terminal: true })
   })
   afterAll(async () => {
@@ -48,7 +50,7 @@ describe('a request that cannot be right', () => {
   }
 
   describe.each(FRAMINGS)('over %s', (framing) => {
-    it.each([...BAD_INPUT, ...GUEST_INPUT])(
+    it.each([...BAD_INPUT, ...GUEST_INPUT, ...STORAGE_INPUT])(
       '$rpc with $what: $code, naming it, and nothing is left',
       async (input) => {
         const agent = clientFor(AgentServiceDefinition, connections[framing])

@@ -143,6 +143,11 @@ const specs: readonly BadInput[] = [
     'UNIMPLEMENTED',
   ),
   creation(
+    'a CDI device of another form',
+    withSpec({ Annotations: { 'cdi.k8s.io/plugin': 'gpu0' } }),
+    "Annotations['cdi.k8s.io/plugin']: 'gpu0' is not vendor/class=name",
+  ),
+  creation(
     'one port for two streams',
     (request) => ({ ...request, stdoutPort: 7, stderrPort: 7 }),
     'stdout_port and stderr_port',

@@ -47,6 +47,18 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
+  it('finds a disk of an arm64 guest, whose bus is below a platform device', async () => {
+    const root = '/sys/devices/platform/4010000000.pcie/pci0000:00'
+    const device = `${root}/0000:00:02.0/0000:01:03.0`
+    await os.files.removeTree('/sys/devices/pci0000:00')
+    await os.files.makeDirectories(`${root}/0000:00:02.0/pci_bus/0000:01`)
+    const found = wait()
+    await listening()
+    await plug({ device })
+    os.uevents.send(uevent('add', `${device}/virtio4/block/vdb`, 'block', 'vdb'))
+    await expect(found).resolves.toBe('/dev/vdb')
+  })
+
   it('waits on when sysfs has the disk but the node is not there, or still an older disk’s', async () => {
     await plug({ node: false })
     await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 8, minor: 0 })
@@ -124,8 +136,8 @@ describe('waitForPciBlockDevice', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([count, 2 * count])
   }
 
-  async function plug({ node = true } = {}) {
-    await os.files.put(`${DEVICE}/virtio4/block/vdb/dev`, '254:16\n')
+  async function plug({ node = true, device = DEVICE } = {}) {
+    await os.files.put(`${device}/virtio4/block/vdb/dev`, '254:16\n')
     if (node) await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
   }
 })

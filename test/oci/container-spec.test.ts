@@ -9,6 +9,7 @@ const GUEST = {
   rootfs: '/bundle/rootfs',
   namespaces: { ipc: '/ns/ipc', uts: '/ns/uts', pid: undefined, cgroup: false },
   devices: { updates: [], added: [], pciAddresses: new Map<string, string>() },
+  deviceEdits: [],
   deviceModes: new Map([['/dev/known', 0o660]]),
   hooks: { prestart: [], poststart: [], poststop: [] },
   nofile: { Type: 'RLIMIT_NOFILE', Hard: 6n, Soft: 5n },
@@ -42,6 +43,42 @@ describe('containerSpec', () => {
     )
     expect(spec.Linux.Devices).toMatchObject([{ Path: '/dev/data', Major: 254n, Minor: 16n }])
     expect(spec.Process.Env).toEqual(['PCIDEVICE_X=0000:01:00.0'])
+  })
+
+  it('applies the edits of CDI devices after the host’s numbers were translated', () => {
+    const host = { Path: '/dev/data', Type: 'b', Major: 8n, Minor: 0n }
+    const rule = { Allow: true, Type: 'b', Major: 8n, Minor: 0n, Access: 'r' }
+    const node = { path: '/dev/gpu', type: 'b', major: 8, minor: 0, fileMode: 0o660 }
+    const edits = { env: ['GPU=1'], mounts: [], hooks: [], additionalGids: [] }
+    const { spec, poststart } = containerSpec(
+      Spec.fromPartial({
+        Process: {},
+        Root: { Path: '/r' },
+        Linux: { Devices: [host], Resources: { Devices: [rule] } },
+      }),
+      {
+        ...GUEST,
+        devices: {
+          ...GUEST.devices,
+          updates: [{ containerPath: '/dev/data', type: 'b', major: 254, minor: 16 }],
+        },
+        deviceEdits: [
+          {
+            ...edits,
+            deviceNodes: [{ ...node, permissions: undefined, uid: undefined, gid: undefined }],
+            hooks: [{ list: 'Poststart', hook: { Path: '/hook', Args: [], Env: [], Timeout: 0n } }],
+          },
+        ],
+      },
+    )
+    const numbers = (spec.Linux.Resources?.Devices ?? []).map(({ Major, Minor }) => `${Major}:${Minor}`)
+    expect(numbers).toEqual(['254:16', '254:16', '8:0'])
+    expect(spec.Linux.Devices.map(({ Path, Major }) => `${Path} ${Major}`)).toEqual([
+      '/dev/data 254',
+      '/dev/gpu 8',
+    ])
+    expect(spec.Process.Env).toEqual(['GPU=1'])
+    expect(poststart).toMatchObject([{ Path: '/hook', Timeout: 10n }])
   })
 
   it('drops the host name where the uts namespace is joined', () => {

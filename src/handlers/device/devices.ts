@@ -1,18 +1,28 @@
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Device } from '../../gen/agent.ts'
+import type { Spec } from '../../gen/oci.ts'
+import type { ResolvedEdits } from '../../oci/cdi/apply-edits.ts'
 import type { AddedDevice, DeviceChoices, DeviceUpdate, GuestNode } from '../../oci/guest-devices.ts'
 import type { Files } from '../../os/os.ts'
+import { findCdiEdits } from './cdi/cdi.ts'
 import type { DeviceDependencies, FoundDevice } from './handler.ts'
 import { deviceHandler } from './index.ts'
 
 /** Finds the devices of requests (spec F). */
 export interface DeviceHandlers {
   /**
+   * The paths in the container of the devices whose node {@link DeviceHandlers.find} will tell. Throws as that one does
+   * for a request that is wrong, or a type without handler.
+   */
+  updatedPaths(devices: readonly Device[]): readonly string[]
+  /**
    * Waits for the devices, all at once. Throws INVALID_ARGUMENT for a request that is wrong and UNIMPLEMENTED for a type
    * without handler, waiting for nothing; INTERNAL when one does not come; or what `signal` is aborted with.
    */
   find(devices: readonly Device[], signal: AbortSignal): Promise<GuestDevices>
+  /** What the CDI devices that a spec asks for change in it, in order; see {@link findCdiEdits} for what it throws. */
+  findCdiEdits(spec: Spec, signal: AbortSignal): Promise<readonly ResolvedEdits[]>
 }
 
 /** The devices of one request as they are in the guest. */
@@ -25,8 +35,16 @@ const INFINIBAND = '/dev/infiniband'
 
 /** Builds the device handlers. */
 export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHandlers {
-  const { files } = dependencies.os
+  const { os, log, cdi } = dependencies
+  const { files, clock } = os
   return {
+    findCdiEdits: (spec, signal) => findCdiEdits(spec, { files, clock, log, settings: cdi }, signal),
+
+    updatedPaths: (devices) =>
+      devices
+        .filter((device) => !deviceHandler(checkDevice(device).type).withoutNode)
+        .map(({ containerPath }) => containerPath),
+
     async find(devices, signal) {
       const checked = devices.map((device) => ({ device, handler: deviceHandler(checkDevice(device).type) }))
       const ended = new AbortController()

@@ -3,13 +3,16 @@ import type { Device } from '../../gen/agent.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Os } from '../../os/os.ts'
+import type { CdiSettings } from './cdi/cdi.ts'
 
 /** What devices work with. */
 export interface DeviceDependencies {
-  readonly os: Pick<Os, 'files' | 'tools'>
+  readonly os: Pick<Os, 'clock' | 'files' | 'tools'>
   readonly log: Logger
   /** How devices are waited for. */
   readonly hotplug: HotplugDependencies
+  /** How devices are found by their CDI names. */
+  readonly cdi: CdiSettings
 }
 
 /** What a handler has found. */
@@ -26,6 +29,8 @@ export interface FoundDevice {
 
 /** Takes care of one type of device (spec F). The request has been checked for what every type needs. */
 export interface DeviceHandler {
+  /** The guest's kernel uses what it finds: the container's spec says nothing about it. */
+  readonly withoutNode?: true
   /** Waits for the device. When it throws, or `signal` is aborted, all is as before. */
   find(device: Device, dependencies: DeviceDependencies, signal: AbortSignal): Promise<FoundDevice>
 }

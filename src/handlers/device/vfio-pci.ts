@@ -9,6 +9,7 @@ import { parseVfioOptions } from './vfio-options.ts'
 
 /** A passed-through PCI device that the guest's own kernel drives: it is waited for, and that is all (spec F.4). */
 export const vfioPciGuestKernel: DeviceHandler = {
+  withoutNode: true,
   async find(device, dependencies, signal) {
     return { node: undefined, pciAddresses: await guestAddresses(device, dependencies, signal) }
   },

@@ -4,8 +4,13 @@ import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import { cgroupsPath } from '../../oci/cgroups-path.ts'
 import { checkSpec } from '../../oci/check-spec.ts'
-import { type ContainerSpec, completeSpec, containerSpec } from '../../oci/container-spec.ts'
-import type { DeviceChoices } from '../../oci/guest-devices.ts'
+import {
+  type ContainerSpec,
+  completeSpec,
+  containerSpec,
+  type GuestChoices,
+} from '../../oci/container-spec.ts'
+import { checkDevicePaths } from '../../oci/guest-devices.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { ContainerParts } from '../container/container.ts'
@@ -49,6 +54,7 @@ export async function createContainer(
   checkContainerId(id)
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
+  checkDevicePaths(complete.linux, context.devices.updatedPaths(request.devices))
   const sandbox = context.slot.active()
   const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
@@ -71,7 +77,7 @@ export async function createContainer(
 async function build(creation: Creation): Promise<ContainerParts> {
   const { context, request, signal, bundle, undo, held } = creation
   const { os } = context
-  const { root, process } = completeSpec(request.OCI)
+  const { spec: requested, root, process } = completeSpec(request.OCI)
   // First, for the host waits for nothing else: without them nothing else is done.
   const hasTerminal = process.Terminal
   const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
@@ -80,8 +86,9 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await makeBundle(os, bundle, held)
   const devices = await context.devices.find(request.devices, signal)
   undo.add('devices', devices.giveBack)
+  const deviceEdits = await context.devices.findCdiEdits(requested, signal)
   await attachStorages(creation)
-  const { spec, guestSysctls, poststart } = await specFor(creation, devices, isV2)
+  const { spec, guestSysctls, poststart } = await specFor(creation, { devices, deviceEdits }, isV2)
   await setGuestSysctls(os, guestSysctls, undo)
   if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
@@ -105,7 +112,11 @@ async function attachStorages({ context, request, signal, held }: Creation): Pro
   held.add('storages', () => context.storage.release(attached))
 }
 
-async function specFor(creation: Creation, devices: DeviceChoices, isV2: boolean): Promise<ContainerSpec> {
+async function specFor(
+  creation: Creation,
+  devices: Pick<GuestChoices, 'devices' | 'deviceEdits'>,
+  isV2: boolean,
+): Promise<ContainerSpec> {
   const { context, request, signal, sandbox, bundle } = creation
   const pid = request.sandboxPidns
     ? await sandbox.pidNamespace.joinedBy(request.containerId, signal)
@@ -114,7 +125,7 @@ async function specFor(creation: Creation, devices: DeviceChoices, isV2: boolean
     containerId: request.containerId,
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
-    devices,
+    ...devices,
     deviceModes: await deviceModes(context, request.OCI),
     hooks: sandbox.guestHooks,
     nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
@@ -154,6 +165,7 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
+    start: (theirs, onPid) =>
+      runtime.create({ id, bundle: bundle.folder, program, streams: theirs, onPid }, signal),
   })
 }

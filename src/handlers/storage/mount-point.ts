@@ -1,6 +1,9 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Files } from '../../os/os.ts'
 
+/** PATH_MAX, which counts the closing NUL. */
+const LONGEST_PATH_BYTES = 4095
+
 /** The mount point without the slash at its end that hosts write behind a shared folder (spec E.5). */
 export function withoutFinalSlash(mountPoint: string): string {
   return mountPoint.replace(/(?<=[^/])\/$/, '')
@@ -11,6 +14,7 @@ export function withoutFinalSlash(mountPoint: string): string {
  * link on the way from the root to it. Throws INVALID_ARGUMENT naming the path.
  */
 export async function checkMountPoint(files: Files, path: string, roots: readonly string[]): Promise<void> {
+  if (Buffer.byteLength(path) > LONGEST_PATH_BYTES) throw refused(`${path.slice(0, 64)}…`, 'it is too long')
   if (!isPlainAbsolute(path)) throw refused(path, 'it is not an absolute path without . and ..')
   const root = roots.find((each) => path.startsWith(`${each}/`))
   if (root === undefined) throw refused(path, `it is not below ${roots.join(' or ')}`)

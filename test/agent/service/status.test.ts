@@ -30,6 +30,14 @@ describe('statusOf', () => {
     expect(statusOf(told).message).toBe('read the image: open /x: ENOENT')
   })
 
+  it('keeps beginning and end of a text that no trailer holds', () => {
+    const { message } = statusOf(new AgentError('INTERNAL', `mount ${'x'.repeat(1024 * 1024)}: EINVAL`))
+    expect(message).toMatch(/^mount x+ \[…\] x+: EINVAL$/)
+    expect(message.length).toBeLessThan(7100)
+    const whole = 'y'.repeat(7000)
+    expect(statusOf(new Error(whole)).message).toBe(whole)
+  })
+
   it('ends with an error that is its own cause', () => {
     const error = new Error('round')
     error.cause = new Error('and round', { cause: error })

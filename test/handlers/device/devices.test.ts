@@ -53,6 +53,15 @@ describe('createDeviceHandlers', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
+  it('tells before any wait which paths of the spec it will update: those of devices with a node', () => {
+    const gk = { ...whole, type: 'vfio-pci-gk', containerPath: '/dev/gk' }
+    const vfio = { ...whole, type: 'vfio-pci', containerPath: '/dev/vfio/7' }
+    const requests = [whole, gk, vfio].map((device) => Device.fromPartial(device))
+    const { updatedPaths } = createDeviceHandlers(deviceDependenciesOf(os))
+    expect(updatedPaths(requests)).toEqual(['/dev/data', '/dev/vfio/7'])
+    expect(() => updatedPaths([Device.fromPartial({ ...whole, type: 'usb' })])).toThrow('device handler usb')
+  })
+
   it('names its types', () => {
     expect(DEVICE_TYPES).toEqual(['blk', 'mmioblk', 'nvdimm', 'scsi', 'vfio-pci', 'vfio-pci-gk'])
   })

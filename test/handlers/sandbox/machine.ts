@@ -8,7 +8,7 @@ import { createSandboxHandlers, type SandboxHandlers } from '../../../src/handle
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { hotplugOf } from '../storage/storage-builder.ts'
+import { CDI, hotplugOf } from '../storage/storage-builder.ts'
 import { FakeRuntime } from './fake-runtime.ts'
 
 /** A signal that never fires. */
@@ -71,7 +71,7 @@ export async function machine(
     hostStreams,
     config: { ...CONFIG, ...options.config },
     storage,
-    devices: createDeviceHandlers({ os: seen, log, hotplug: hotplugOf(seen) }),
+    devices: createDeviceHandlers({ os: seen, log, hotplug: hotplugOf(seen), cdi: CDI }),
     onDestroyed: () => {
       destroyed += 1
     },
@@ -123,6 +123,9 @@ function fakeStorage(attached: string[]): StorageHandlers {
       return { mountPoints }
     },
     updateEphemeral: async () => {},
+    clear: async () => {
+      if (attached.length > 0) throw new Error('storages are in use')
+    },
     isUsed: (folder) => attached.includes(folder),
     release: async ({ mountPoints }) => {
       for (const mountPoint of mountPoints) attached.splice(attached.indexOf(mountPoint), 1)

@@ -43,6 +43,14 @@ describe('checkMountPoint', () => {
     await expect(check(path)).rejects.toThrow(reason)
   })
 
+  it('refuses what is longer than any path, and quotes only its beginning', async () => {
+    const path = `/run/kata-containers/${'x/'.repeat(2036)}xx`
+    await expect(check(path)).resolves.toBeUndefined()
+    const refusal = expect(check(`${path}x`)).rejects
+    await refusal.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    await refusal.toThrow(/^mount point '\/run\/kata-containers\/(x\/)*x?…' refused: it is too long$/)
+  })
+
   function check(path: string) {
     return checkMountPoint(os.files, path, ['/run/kata-containers'])
   }

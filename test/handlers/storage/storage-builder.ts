@@ -3,6 +3,7 @@ import type { Storage } from '../../../src/gen/agent.ts'
 import type { DeviceDependencies } from '../../../src/handlers/device/handler.ts'
 import type { StorageRequest } from '../../../src/handlers/storage/driver.ts'
 import { HugePages } from '../../../src/handlers/storage/huge-pages.ts'
+import { createWatch } from '../../../src/handlers/storage/watchable/watch.ts'
 import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../src/os/os.ts'
 
@@ -31,9 +32,12 @@ export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugD
   return { ...os, timeoutMs: 3000, drivers: { failures: [] } }
 }
 
+/** Where CDI devices are described, and how long they are waited for. */
+export const CDI = { folder: '/run/cdi', timeoutMs: 100_000, readsVariable: true }
+
 /** What device handlers get, on the given machine. */
 export function deviceDependenciesOf(os: Os): DeviceDependencies {
-  return { os, log: silentLogger(), hotplug: hotplugOf(os) }
+  return { os, log: silentLogger(), hotplug: hotplugOf(os), cdi: CDI }
 }
 
 /** What drivers get, on the given machine. */
@@ -45,6 +49,7 @@ export function dependenciesOf(os: Os): StorageRequest {
     bundlesRoot: ROOT,
     hotplug: hotplugOf(os),
     hugePages: new HugePages(os.files),
+    watch: createWatch(os.clock),
     owner: 'c1',
   }
 }

@@ -1,0 +1,74 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { Spec } from '../../../gen/oci.ts'
+import type { ResolvedEdits } from '../../../oci/cdi/apply-edits.ts'
+import { type AskedDevice, askedCdiDevices } from '../../../oci/cdi/asked-for.ts'
+import type { Clock, Files } from '../../../os/os.ts'
+import { type ChosenEdits, chooseEdits } from './choose-edits.ts'
+import { lookUpNodes } from './look-up-nodes.ts'
+import { SpecFolder } from './spec-folder.ts'
+
+/** How devices are found by their CDI names. */
+export interface CdiSettings {
+  /** Where their specifications are, `/run/cdi` in a guest. */
+  readonly folder: string
+  /** How long a kind is waited for that no specification describes (setting `agent.cdi_timeout`). */
+  readonly timeoutMs: number
+  /** Whether a container may ask by VISIBLE_CDI_DEVICES (setting `agent.visible_cdi_devices`). */
+  readonly readsVariable: boolean
+}
+
+interface CdiDependencies {
+  readonly files: Files
+  readonly clock: Clock
+  readonly log: Logger
+  readonly settings: CdiSettings
+}
+
+/** Drivers write the specifications when they have set their devices up; nothing tells when that is. */
+const LOOK_AGAIN_MS = 1000
+
+/**
+ * The edits for the CDI devices that a container's spec asks for, in the order in which they are to be applied; none
+ * when it asks for none (behaviour spec, section F.5). Throws INVALID_ARGUMENT for a malformed name, INTERNAL when a
+ * device does not exist or its kind has not come in time, or what `signal` is aborted with.
+ */
+export async function findCdiEdits(
+  spec: Spec,
+  dependencies: CdiDependencies,
+  signal: AbortSignal,
+): Promise<readonly ResolvedEdits[]> {
+  const asked = askedCdiDevices(spec, dependencies.settings.readsVariable)
+  if (asked.length === 0) return []
+  const chosen = await waitForEdits(asked, dependencies, signal)
+  return Promise.all(chosen.map((each) => lookUpNodes(dependencies.files, each)))
+}
+
+async function waitForEdits(
+  asked: readonly AskedDevice[],
+  { files, clock, log, settings }: CdiDependencies,
+  signal: AbortSignal,
+): Promise<readonly ChosenEdits[]> {
+  const folder = new SpecFolder(files, settings.folder)
+  const end = clock.monotonicMs() + settings.timeoutMs
+  const told = new Set<string>()
+  for (;;) {
+    signal.throwIfAborted()
+    const contents = await folder.read()
+    for (const problem of contents.problems) {
+      if (!told.has(problem)) log.warn('CDI specification not read', { error: problem })
+      told.add(problem)
+    }
+    const outcome = chooseEdits(asked, contents)
+    if ('chosen' in outcome) return outcome.chosen
+    const left = end - clock.monotonicMs()
+    if (left <= 0) throw timedOut(outcome.missing, settings, contents.problems)
+    await clock.sleep(Math.min(LOOK_AGAIN_MS, left), signal)
+  }
+}
+
+function timedOut(missing: string, settings: CdiSettings, problems: readonly string[]): AgentError {
+  const { folder, timeoutMs } = settings
+  const what = `Timeout after ${timeoutMs / 1000}s waiting for CDI device ${missing}: nothing in ${folder} describes it`
+  return new AgentError('INTERNAL', [what, ...problems].join('; '))
+}

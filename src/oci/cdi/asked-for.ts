@@ -1,0 +1,70 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Spec } from '../../gen/oci.ts'
+import { isDeviceName, isKind } from './names.ts'
+
+/** A device that a container asks for by name, or all of a kind. */
+export interface AskedDevice {
+  /** `nvidia.com/gpu`. */
+  readonly kind: string
+  /** undefined for every device of the kind. */
+  readonly name: string | undefined
+}
+
+const ANNOTATION = 'cdi.k8s.io/'
+const VARIABLE = 'VISIBLE_CDI_DEVICES'
+const NOTHING = ['', 'none', 'void']
+
+/** A sandbox's own container has no devices. */
+const CONTAINER_TYPE = 'io.katacontainers.pkg.oci.container_type'
+
+/**
+ * The CDI devices that a spec asks for (behaviour spec, section F.5), each once: by annotations `cdi.k8s.io/…`, and by
+ * the variable VISIBLE_CDI_DEVICES where `readsVariable`. Throws INVALID_ARGUMENT naming the annotation or variable
+ * that is malformed.
+ */
+export function askedCdiDevices(spec: Spec, readsVariable: boolean): readonly AskedDevice[] {
+  if (spec.Annotations[CONTAINER_TYPE] === 'pod_sandbox') return []
+  const byAnnotation = Object.keys(spec.Annotations)
+    .filter((key) => key.startsWith(ANNOTATION))
+    .sort()
+    .flatMap((key) => namedIn(key, spec.Annotations[key] ?? ''))
+  const byVariable = readsVariable ? visibleIn(spec.Process?.Env ?? []) : []
+  const asked = [...byAnnotation, ...byVariable]
+  return [...new Map(asked.map((device) => [textOf(device), device])).values()]
+}
+
+/** `nvidia.com/gpu=0`, as it is written. */
+export function textOf({ kind, name }: AskedDevice): string {
+  return `${kind}=${name ?? 'all'}`
+}
+
+/** `vendor/class=name,vendor/class=name`. */
+function namedIn(annotation: string, value: string): readonly AskedDevice[] {
+  return value.split(',').map((text) => {
+    const [kind = '', name = ''] = text.split('=', 2)
+    const isPlain = text === `${kind}=${name}`
+    if (isPlain && isKind(kind) && isDeviceName(name)) return { kind, name }
+    throw invalid(`Annotations['${annotation}']: '${text}' is not vendor/class=name`)
+  })
+}
+
+/** `VISIBLE_CDI_DEVICES=vendor/class=0,1:vendor/class=all`; the last one counts. */
+function visibleIn(environment: readonly string[]): readonly AskedDevice[] {
+  const value =
+    environment.findLast((entry) => entry.startsWith(`${VARIABLE}=`))?.slice(VARIABLE.length + 1) ?? ''
+  if (NOTHING.includes(value)) return []
+  return value.split(':').flatMap((part): readonly AskedDevice[] => {
+    const [kind = '', list = ''] = part.split('=', 2)
+    const names = list.split(',')
+    if (part !== `${kind}=${list}` || !isKind(kind) || !names.every(isDeviceName)) {
+      throw invalid(`Process.Env: ${VARIABLE}: '${part}' is not vendor/class=name,name`)
+    }
+    if (!names.includes('all')) return names.map((name) => ({ kind, name }))
+    if (names.length > 1) throw invalid(`Process.Env: ${VARIABLE}: '${part}' has all and names besides`)
+    return [{ kind, name: undefined }]
+  })
+}
+
+function invalid(text: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', text)
+}

@@ -1,0 +1,94 @@
+import type { Hook, Hooks, Mount } from '../../gen/oci.ts'
+import type { CdiHook, CdiNode, ContainerEdits } from './container-edits.ts'
+import { fieldsOf, listOf, malformed, numberOf, optional, pathOf, textOf } from './fields.ts'
+
+/** What a specification calls the lists of hooks. */
+const HOOK_LISTS: ReadonlyMap<string, keyof Hooks> = new Map([
+  ['prestart', 'Prestart'],
+  ['createRuntime', 'CreateRuntime'],
+  ['createContainer', 'CreateContainer'],
+  ['startContainer', 'StartContainer'],
+  ['poststart', 'Poststart'],
+  ['poststop', 'Poststop'],
+])
+
+/**
+ * The `containerEdits` at a place of a CDI specification. Throws INTERNAL naming the field for what is malformed or not
+ * known: a device of which only a part is set up would fail in the container, where nobody sees why.
+ */
+export function parseEdits(value: unknown, where: string): ContainerEdits {
+  const names = ['env', 'deviceNodes', 'mounts', 'hooks', 'additionalGids'] as const
+  const { env, deviceNodes, mounts, hooks, additionalGids } = fieldsOf(value, where, names)
+  return {
+    env: listOf(env, `${where}.env`, parseVariable),
+    deviceNodes: listOf(deviceNodes, `${where}.deviceNodes`, parseNode),
+    mounts: listOf(mounts, `${where}.mounts`, parseMount),
+    hooks: listOf(hooks, `${where}.hooks`, parseHook),
+    additionalGids: listOf(additionalGids, `${where}.additionalGids`, numberOf),
+  }
+}
+
+function parseVariable(value: unknown, where: string): string {
+  const entry = textOf(value, where)
+  if (entry.indexOf('=') > 0) return entry
+  throw malformed(`${where}: '${entry}' is not NAME=value`)
+}
+
+const NODE_FIELDS = [
+  'path',
+  'hostPath',
+  'type',
+  'major',
+  'minor',
+  'fileMode',
+  'permissions',
+  'uid',
+  'gid',
+] as const
+
+function parseNode(value: unknown, where: string): CdiNode {
+  const fields = fieldsOf(value, where, NODE_FIELDS)
+  const at = (name: (typeof NODE_FIELDS)[number]) => [fields[name], `${where}.${name}`] as const
+  return {
+    path: pathOf(...at('path')),
+    hostPath: optional(...at('hostPath'), pathOf),
+    type: optional(...at('type'), (type, place) => matching(type, place, /^[bcup]$/, 'b, c, u or p')),
+    major: optional(...at('major'), numberOf),
+    minor: optional(...at('minor'), numberOf),
+    fileMode: optional(...at('fileMode'), numberOf),
+    permissions: optional(...at('permissions'), (text, place) => matching(text, place, /^[rwm]+$/, 'of rwm')),
+    uid: optional(...at('uid'), numberOf),
+    gid: optional(...at('gid'), numberOf),
+  }
+}
+
+/** Without a type something of the guest is shown to the container, so that is a bind mount. */
+function parseMount(value: unknown, where: string): Mount {
+  const fields = fieldsOf(value, where, ['hostPath', 'containerPath', 'type', 'options'])
+  return {
+    source: pathOf(fields.hostPath, `${where}.hostPath`),
+    destination: pathOf(fields.containerPath, `${where}.containerPath`),
+    type: optional(fields.type, `${where}.type`, textOf) ?? 'bind',
+    options: [...listOf(fields.options, `${where}.options`, textOf)],
+  }
+}
+
+function parseHook(value: unknown, where: string): CdiHook {
+  const fields = fieldsOf(value, where, ['hookName', 'path', 'args', 'env', 'timeout'])
+  const name = textOf(fields.hookName, `${where}.hookName`)
+  const list = HOOK_LISTS.get(name)
+  if (list === undefined) throw malformed(`${where}.hookName: there is no '${name}'`)
+  const hook: Hook = {
+    Path: pathOf(fields.path, `${where}.path`),
+    Args: [...listOf(fields.args, `${where}.args`, textOf)],
+    Env: [...listOf(fields.env, `${where}.env`, parseVariable)],
+    Timeout: BigInt(optional(fields.timeout, `${where}.timeout`, numberOf) ?? 0),
+  }
+  return { list, hook }
+}
+
+function matching(value: unknown, where: string, pattern: RegExp, wanted: string): string {
+  const text = textOf(value, where)
+  if (pattern.test(text)) return text
+  throw malformed(`${where}: '${text}' is not ${wanted}`)
+}

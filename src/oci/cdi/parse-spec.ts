@@ -1,0 +1,39 @@
+import type { ContainerEdits } from './container-edits.ts'
+import { fieldsOf, listOf, malformed, optional, textOf } from './fields.ts'
+import { isDeviceName, isKind } from './names.ts'
+import { parseEdits } from './parse-edits.ts'
+
+/** One file of the Container Device Interface: devices of one kind. */
+export interface CdiSpec {
+  /** `nvidia.com/gpu`. */
+  readonly kind: string
+  /** For every container that has any of its devices. */
+  readonly edits: ContainerEdits
+  readonly devices: ReadonlyMap<string, ContainerEdits>
+}
+
+/** Reads what JSON or YAML gave. Throws INTERNAL naming the field that is malformed. */
+export function parseCdiSpec(value: unknown): CdiSpec {
+  const names = ['cdiVersion', 'kind', 'annotations', 'devices', 'containerEdits'] as const
+  const fields = fieldsOf(value, '', names)
+  const version = textOf(fields.cdiVersion, 'cdiVersion')
+  if (!/^v?[01]\.\d+\.\d+$/.test(version)) throw malformed(`cdiVersion: '${version}' is not known`)
+  const kind = textOf(fields.kind, 'kind')
+  if (!isKind(kind)) throw malformed(`kind: '${kind}' is not vendor/class`)
+  const devices = new Map<string, ContainerEdits>()
+  for (const { name, edits, where } of listOf(fields.devices, 'devices', parseDevice)) {
+    if (devices.has(name)) throw malformed(`${where}.name: '${name}' is there twice`)
+    devices.set(name, edits)
+  }
+  return { kind, edits: parseEdits(fields.containerEdits, 'containerEdits'), devices }
+}
+
+function parseDevice(value: unknown, where: string) {
+  const fields = fieldsOf(value, where, ['name', 'annotations', 'containerEdits'])
+  // YAML takes a name such as 0 for a number.
+  const name = typeof fields.name === 'number' ? String(fields.name) : textOf(fields.name, `${where}.name`)
+  if (!isDeviceName(name)) throw malformed(`${where}.name: '${name}' is no name of a device`)
+  const edits = optional(fields.containerEdits, `${where}.containerEdits`, parseEdits)
+  if (edits === undefined) throw malformed(`${where}.containerEdits is missing`)
+  return { name, edits, where }
+}

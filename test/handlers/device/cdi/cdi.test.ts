@@ -1,0 +1,215 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../../../src/base/signals.ts'
+import { Spec } from '../../../../src/gen/oci.ts'
+import { findCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
+import { FakeOs } from '../../../fakes/os/fake-os.ts'
+import { recordingLog } from '../../../fakes/recording-log.ts'
+import { CDI, noSignal } from '../../storage/storage-builder.ts'
+
+const KIND = 'nvidia.com/gpu'
+
+describe('findCdiEdits', () => {
+  let os: FakeOs
+  let log: ReturnType<typeof recordingLog>
+
+  beforeEach(() => {
+    os = new FakeOs()
+    log = recordingLog()
+  })
+
+  it('looks at nothing when nothing is asked for', async () => {
+    os.files.list = () => Promise.reject(new Error('looked'))
+    await expect(find()).resolves.toEqual([])
+  })
+
+  it('gives what holds for all devices of a file once, before the first of them', async () => {
+    await put('gpu.json', { containerEdits: { env: ['ALL=1'] }, devices: [device('0'), device('1')] })
+    await put('net.json', { kind: 'a.b/net', containerEdits: { env: ['NET=1'] }, devices: [device('x')] })
+    expect(await env(`${KIND}=1`, 'a.b/net=x', `${KIND}=0`)).toEqual([
+      ['ALL=1'],
+      ['DEVICE=1'],
+      ['NET=1'],
+      ['DEVICE=x'],
+      ['DEVICE=0'],
+    ])
+  })
+
+  it('reads YAML as its writers do', async () => {
+    const lines = [
+      'cdiVersion: 0.5.0',
+      `kind: ${KIND}`,
+      'devices:',
+      '- name: 0',
+      '  containerEdits:',
+      '    deviceNodes:',
+      '    - {path: /dev/gpu, type: c, major: 195, fileMode: 0660}',
+    ]
+    await os.files.put('/run/cdi/gpu.yaml', lines.join('\n'))
+    const [, edits] = await find(`${KIND}=0`)
+    expect(edits?.deviceNodes).toMatchObject([
+      { path: '/dev/gpu', type: 'c', major: 195, minor: 0, fileMode: 0o660 },
+    ])
+  })
+
+  it('takes a device that is called all for all, and else every one', async () => {
+    await put('gpu.json', { devices: [device('0'), device('1')] })
+    await put('net.json', { kind: 'a.b/net', devices: [device('x'), device('all')] })
+    const asked = [`VISIBLE_CDI_DEVICES=${KIND}=all:a.b/net=all`]
+    const edits = await findCdiEdits(Spec.fromPartial({ Process: { Env: asked } }), dependencies(), noSignal)
+    expect(edits.flatMap(({ env }) => env)).toEqual(['DEVICE=0', 'DEVICE=1', 'DEVICE=all'])
+  })
+
+  describe('for a kind that is not there yet', () => {
+    it('looks again each second, until it comes', async () => {
+      const finding = find(`${KIND}=0`)
+      for (const _ of [1, 2]) await second()
+      await put('gpu.json', { devices: [device('0')] })
+      await second()
+      await expect(finding).resolves.toHaveLength(2)
+      expect(os.clock.sleeping).toBe(0)
+    })
+
+    it('gives up after the time-out', async () => {
+      const finding = expect(find(`${KIND}=0`)).rejects
+      await asleep()
+      os.clock.advance(CDI.timeoutMs)
+      await finding.toThrow(
+        `Timeout after 100s waiting for CDI device ${KIND}=0: nothing in /run/cdi describes it`,
+      )
+      expect(os.clock.sleeping).toBe(0)
+    })
+
+    it('ends with its call', async () => {
+      const call = new AbortController()
+      const finding = expect(findWith(call.signal, `${KIND}=0`)).rejects
+      await asleep()
+      call.abort(cancelled())
+      await finding.toMatchObject({ code: 'CANCELLED' })
+      expect(os.clock.sleeping).toBe(0)
+    })
+
+    it('names what it could not read, in the log once and in the error', async () => {
+      await os.files.put('/run/cdi/gpu.json', '{"cdiVersion": "0.6.0"')
+      await put('other.json', { kind: 'x' })
+      const finding = expect(find(`${KIND}=0`)).rejects
+      await second()
+      await asleep()
+      os.clock.advance(CDI.timeoutMs)
+      await finding.toThrow(
+        /; \/run\/cdi\/gpu.json: .*; \/run\/cdi\/other.json: kind: 'x' is not vendor\/class$/,
+      )
+      expect(log.lines.map(({ message }) => message)).toEqual(Array(2).fill('CDI specification not read'))
+    })
+  })
+
+  it('waits for no device that its kind does not have', async () => {
+    await put('gpu.json', { devices: [device('0')] })
+    await os.files.put('/run/cdi/more.yaml', 'kind: [')
+    const finding = expect(find(`${KIND}=7`)).rejects
+    await finding.toMatchObject({ code: 'INTERNAL' })
+    await finding.toThrow(
+      `CDI device ${KIND}=7 does not exist: ${KIND} has 0; not read: /run/cdi/more.yaml: `,
+    )
+  })
+
+  it('does not choose between two files that describe the same device', async () => {
+    await put('a.json', { devices: [device('0')] })
+    await put('b.json', { devices: [device('0')] })
+    await expect(find(`${KIND}=0`)).rejects.toThrow(
+      `CDI device ${KIND}=0 is in /run/cdi/a.json and /run/cdi/b.json`,
+    )
+  })
+
+  it('reads no links, fifos, folders or huge files, nor what has another name', async () => {
+    await os.files.makeSpecial('/run/cdi/fifo.json', { kind: 'fifo' })
+    await os.files.symlink('/dev/console', '/run/cdi/link.json')
+    await os.files.makeDirectories('/run/cdi/folder.yaml')
+    await os.files.put('/run/cdi/huge.json', ' '.repeat(300_000))
+    await os.files.put('/run/cdi/notes.txt', 'x')
+    await os.files.put('/run/cdi/deep.yaml', '['.repeat(20_000))
+    await put('gpu.json', { devices: [device('0')] })
+    await expect(find(`${KIND}=0`)).resolves.toHaveLength(2)
+    const said = JSON.stringify(log.lines)
+    expect(log.lines).toHaveLength(5)
+    for (const name of ['fifo', 'link', 'folder', 'huge', 'deep']) expect(said).toContain(`/run/cdi/${name}.`)
+  })
+
+  it('reads no more files than a machine may have devices', async () => {
+    for (let index = 0; index < 65; index += 1) {
+      await put(`${String(index).padStart(3, '0')}.json`, { devices: [device(`d${index}`)] })
+    }
+    await expect(find(`${KIND}=d63`)).resolves.toHaveLength(2)
+    await expect(find(`${KIND}=d64`)).rejects.toThrow('/run/cdi: 65 files, of which 64 are read')
+  })
+
+  describe('with a node of which not all is said', () => {
+    beforeEach(() => os.files.makeSpecial('/dev/nvidia0', { kind: 'character', major: 195, minor: 7 }))
+
+    it.each([
+      [{ path: '/dev/nvidia0' }],
+      [{ path: '/dev/gpu', hostPath: '/dev/nvidia0' }],
+      [{ path: '/dev/nvidia0', type: 'u' }],
+    ])('looks at the node of the guest for %j', async (deviceNode) => {
+      expect(await nodes(deviceNode)).toMatchObject([
+        { path: deviceNode.path, type: 'c', major: 195, minor: 7, fileMode: 0o600 },
+      ])
+    })
+
+    it('leaves what is said, and does not look', async () => {
+      const deviceNode = { path: '/dev/none', type: 'b', major: 8, permissions: 'r' }
+      expect(await nodes(deviceNode)).toMatchObject([{ ...deviceNode, minor: 0, fileMode: 0 }])
+      expect(await nodes({ path: '/dev/pipe', type: 'p' })).toMatchObject([{ type: 'p', major: 0, minor: 0 }])
+    })
+
+    it('refuses a node that is not there, or of another type', async () => {
+      const device = `CDI device ${KIND}=0: deviceNodes:`
+      await expect(nodes({ path: '/dev/none' })).rejects.toThrow(
+        `${device} /dev/none is nothing in the guest`,
+      )
+      await expect(nodes({ path: '/dev' })).rejects.toThrow(`${device} /dev is directory in the guest`)
+      await expect(nodes({ path: '/dev/nvidia0', type: 'b' })).rejects.toThrow(
+        `${device} /dev/nvidia0 is of type c in the guest, not b`,
+      )
+    })
+
+    async function nodes(deviceNode: object) {
+      await put('gpu.json', { devices: [{ name: '0', containerEdits: { deviceNodes: [deviceNode] } }] })
+      return (await find(`${KIND}=0`))[1]?.deviceNodes
+    }
+  })
+
+  const dependencies = () => ({ ...os, log: log.log, settings: CDI })
+
+  function find(...names: string[]) {
+    return findWith(noSignal, ...names)
+  }
+
+  function findWith(signal: AbortSignal, ...names: string[]) {
+    const annotations = names.length === 0 ? {} : { 'cdi.k8s.io/plugin': names.join(',') }
+    return findCdiEdits(Spec.fromPartial({ Annotations: annotations }), dependencies(), signal)
+  }
+
+  async function env(...names: string[]) {
+    return (await find(...names)).map((edits) => edits.env)
+  }
+
+  async function put(name: string, spec: object) {
+    await os.files.put(`/run/cdi/${name}`, JSON.stringify({ cdiVersion: '0.6.0', kind: KIND, ...spec }))
+  }
+
+  /** The wait has looked, and sleeps. */
+  async function asleep() {
+    while (os.clock.sleeping === 0) await turn()
+  }
+
+  async function second() {
+    await asleep()
+    os.clock.advance(1000)
+    await turn()
+  }
+})
+
+function device(name: string) {
+  return { name, containerEdits: { env: [`DEVICE=${name}`] } }
+}

@@ -1,0 +1,82 @@
+import { describe, expect, it } from 'vitest'
+import { Spec } from '../../../src/gen/oci.ts'
+import { askedCdiDevices, textOf } from '../../../src/oci/cdi/asked-for.ts'
+
+describe('askedCdiDevices', () => {
+  it('finds nothing in a spec that asks for nothing', () => {
+    expect(asked({ 'io.kubernetes.cri.container-name': 'web' }, ['PATH=/bin'])).toEqual([])
+  })
+
+  it('reads annotations by the order of their names, each device once', () => {
+    const annotations = {
+      'cdi.k8s.io/vfio17': 'nvidia.com/gpu=1',
+      'cdi.k8s.io/a_plugin': 'nvidia.com/gpu=0,example.org/net=eth0:1',
+      'cdi.k8s.io/z': 'nvidia.com/gpu=0',
+    }
+    expect(asked(annotations)).toEqual(['nvidia.com/gpu=0', 'example.org/net=eth0:1', 'nvidia.com/gpu=1'])
+  })
+
+  it('reads the variable, of which the last one counts', () => {
+    const env = ['VISIBLE_CDI_DEVICES=x.y/z=9', 'VISIBLE_CDI_DEVICES=nvidia.com/gpu=0,2:example.org/net=eth0']
+    expect(asked({}, env)).toEqual(['nvidia.com/gpu=0', 'nvidia.com/gpu=2', 'example.org/net=eth0'])
+  })
+
+  it('takes all in the variable for every device, and in an annotation for a name', () => {
+    const spec = specOf({ 'cdi.k8s.io/x': 'a.b/c=all' }, ['VISIBLE_CDI_DEVICES=d.e/f=all'])
+    expect(askedCdiDevices(spec, true)).toEqual([
+      { kind: 'a.b/c', name: 'all' },
+      { kind: 'd.e/f', name: undefined },
+    ])
+  })
+
+  it.each(['', 'none', 'void'])('takes the value %j of the variable for nothing', (value) => {
+    expect(asked({}, [`VISIBLE_CDI_DEVICES=${value}`])).toEqual([])
+  })
+
+  it('leaves the variable alone unless it is to be read', () => {
+    expect(askedCdiDevices(specOf({}, ['VISIBLE_CDI_DEVICES=nonsense']), false)).toEqual([])
+  })
+
+  it('gives nothing to the container of the sandbox itself', () => {
+    const annotations = {
+      'cdi.k8s.io/x': 'nvidia.com/gpu=0',
+      'io.katacontainers.pkg.oci.container_type': 'pod_sandbox',
+    }
+    expect(asked(annotations, ['VISIBLE_CDI_DEVICES=nvidia.com/gpu=0'])).toEqual([])
+  })
+
+  it.each([
+    '',
+    'gpu',
+    'gpu=0',
+    'nvidia.com/gpu',
+    'nvidia.com/gpu=',
+    '/gpu=0',
+    'nvidia.com/gpu=0=1',
+    'n/g=../0',
+    'n/g=0,',
+  ])('refuses the annotation %j and names it', (value) => {
+    expect(() => asked({ 'cdi.k8s.io/x': value })).toThrow("Annotations['cdi.k8s.io/x']: '")
+  })
+
+  it.each(['gpu', 'nvidia.com/gpu', 'nvidia.com/gpu=', 'nvidia.com/gpu=0,', 'n/g=0:', 'n/g=0;1'])(
+    'refuses the value %j of the variable and names it',
+    (value) => {
+      expect(() => asked({}, [`VISIBLE_CDI_DEVICES=${value}`])).toThrow('Process.Env: VISIBLE_CDI_DEVICES: ')
+    },
+  )
+
+  it('refuses all among names', () => {
+    expect(() => asked({}, ['VISIBLE_CDI_DEVICES=n/g=all,0'])).toThrow(
+      "'n/g=all,0' has all and names besides",
+    )
+  })
+
+  function asked(annotations: Record<string, string>, env: string[] = []): string[] {
+    return askedCdiDevices(specOf(annotations, env), true).map(textOf)
+  }
+})
+
+function specOf(annotations: Record<string, string>, env: string[]): Spec {
+  return Spec.fromPartial({ Annotations: annotations, Process: { Env: env } })
+}

@@ -1,0 +1,125 @@
+import { describe, expect, it } from 'vitest'
+import { parseCdiSpec } from '../../../src/oci/cdi/parse-spec.ts'
+
+const LEAST = { cdiVersion: '0.6.0', kind: 'nvidia.com/gpu', devices: [{ name: '0', containerEdits: {} }] }
+
+const NOTHING = { env: [], deviceNodes: [], mounts: [], hooks: [], additionalGids: [] }
+
+describe('parseCdiSpec', () => {
+  it('reads a specification of the least', () => {
+    expect(parseCdiSpec(LEAST)).toEqual({
+      kind: 'nvidia.com/gpu',
+      edits: NOTHING,
+      devices: new Map([['0', NOTHING]]),
+    })
+  })
+
+  it('reads everything that a device can change', () => {
+    const { edits } = withEdits({
+      env: ['A=1'],
+      deviceNodes: [
+        {
+          path: '/dev/a',
+          hostPath: '/dev/b',
+          type: 'c',
+          major: 195,
+          minor: 0,
+          fileMode: 0o660,
+          permissions: 'rw',
+          uid: 1,
+          gid: 2,
+        },
+      ],
+      mounts: [{ hostPath: '/lib/a', containerPath: '/lib/b', options: ['ro', 'nosuid'] }],
+      hooks: [
+        { hookName: 'createContainer', path: '/bin/hook', args: ['hook', 'x'], env: ['B=2'], timeout: 3 },
+      ],
+      additionalGids: [44],
+    })
+    expect(edits).toEqual({
+      env: ['A=1'],
+      deviceNodes: [
+        {
+          path: '/dev/a',
+          hostPath: '/dev/b',
+          type: 'c',
+          major: 195,
+          minor: 0,
+          fileMode: 0o660,
+          permissions: 'rw',
+          uid: 1,
+          gid: 2,
+        },
+      ],
+      mounts: [{ source: '/lib/a', destination: '/lib/b', type: 'bind', options: ['ro', 'nosuid'] }],
+      hooks: [
+        {
+          list: 'CreateContainer',
+          hook: { Path: '/bin/hook', Args: ['hook', 'x'], Env: ['B=2'], Timeout: 3n },
+        },
+      ],
+      additionalGids: [44],
+    })
+  })
+
+  it('takes a number for the name that it is', () => {
+    const { devices } = parseCdiSpec({ ...LEAST, devices: [{ name: 0, containerEdits: {} }] })
+    expect([...devices.keys()]).toEqual(['0'])
+  })
+
+  it.each([
+    ['no mapping', 'text', 'it is no mapping, but a string'],
+    ['nothing', undefined, 'cdiVersion is missing'],
+    ['no version', { ...LEAST, cdiVersion: undefined }, 'cdiVersion is missing'],
+    ['an unknown version', { ...LEAST, cdiVersion: '2.0.0' }, "cdiVersion: '2.0.0' is not known"],
+    ['no kind', { ...LEAST, kind: undefined }, 'kind is missing'],
+    ['a kind of another form', { ...LEAST, kind: 'gpu' }, "kind: 'gpu' is not vendor/class"],
+    ['a field that nobody knows', { ...LEAST, more: 1 }, 'it has a field "more"'],
+    ['devices that are no list', { ...LEAST, devices: {} }, 'devices is no list'],
+    [
+      'a device without edits',
+      { ...LEAST, devices: [{ name: 'a' }] },
+      'devices[0].containerEdits is missing',
+    ],
+    [
+      'a name twice',
+      { ...LEAST, devices: [...LEAST.devices, ...LEAST.devices] },
+      "devices[1].name: '0' is there twice",
+    ],
+    [
+      'a name of another form',
+      { ...LEAST, devices: [{ name: '../x', containerEdits: {} }] },
+      "devices[0].name: '../x' is no name",
+    ],
+  ])('refuses %s and names the field', (_, value, message) => {
+    expect(() => parseCdiSpec(value)).toThrow(message)
+  })
+
+  it.each([
+    [{ env: ['A'] }, "env[0]: 'A' is not NAME=value"],
+    [{ env: 'A=1' }, 'env is no list, but a string'],
+    [{ intelRdt: {} }, 'has a field "intelRdt", which is not known here'],
+    [{ deviceNodes: [{}] }, 'deviceNodes[0].path is missing'],
+    [{ deviceNodes: [{ path: 'dev/a' }] }, "deviceNodes[0].path: 'dev/a' is not an absolute path"],
+    [{ deviceNodes: [{ path: '/dev/../a' }] }, "deviceNodes[0].path: '/dev/../a' is not"],
+    [{ deviceNodes: [{ path: '/a', type: 'z' }] }, "deviceNodes[0].type: 'z' is not b, c, u or p"],
+    [{ deviceNodes: [{ path: '/a', major: '1' }] }, 'deviceNodes[0].major is no whole number, but a string'],
+    [{ deviceNodes: [{ path: '/a', minor: -1 }] }, 'deviceNodes[0].minor: -1 is not between'],
+    [{ deviceNodes: [{ path: '/a', permissions: 'x' }] }, "deviceNodes[0].permissions: 'x' is not of rwm"],
+    [{ mounts: [{ containerPath: '/a' }] }, 'mounts[0].hostPath is missing'],
+    [
+      { mounts: [{ hostPath: '/a', containerPath: '/b\0' }] },
+      'mounts[0].containerPath is empty or has a NUL',
+    ],
+    [{ hooks: [{ hookName: 'afterwards', path: '/x' }] }, "hooks[0].hookName: there is no 'afterwards'"],
+    [{ hooks: [{ hookName: 'poststop' }] }, 'hooks[0].path is missing'],
+    [{ additionalGids: [1.5] }, 'additionalGids[0] is no whole number'],
+  ])('refuses the edits %j and names the field', (edits, message) => {
+    expect(() => withEdits(edits)).toThrow(`containerEdits`)
+    expect(() => withEdits(edits)).toThrow(message)
+  })
+
+  function withEdits(containerEdits: object) {
+    return parseCdiSpec({ ...LEAST, containerEdits })
+  }
+})
