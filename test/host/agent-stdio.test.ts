@@ -66,7 +66,7 @@ describe('standard streams over the wire', () => {
   })
 
   it('are read by the mebibyte by who asks for that', async () => {
-    const bytes = randomBytes(4 * MIB)
+    const bytes = randomBytes(3 * MIB)
     const added = await pod.add('host', 'large', ['cat'])
     const writing = added.write(bytes).then(() => added.closeStdin())
     const pieces: Buffer[] = []
