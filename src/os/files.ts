@@ -2,6 +2,7 @@ import * as fs from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
 import { fromNodeError } from './errors.ts'
 import { fileStatus } from './file-status.ts'
+import { openFolder } from './linux-folder.ts'
 import { makeDirectories } from './make-directories.ts'
 import type { Native } from './native.ts'
 import type { Files } from './os.ts'
@@ -37,6 +38,7 @@ export function linuxFiles(native: Native): Files {
     rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),
     chmod: (path, mode) => fs.chmod(path, mode).catch(failed('chmod', path)),
     chown: (path, uid, gid) => fs.chown(path, uid, gid).catch(failed('chown', path)),
+    openFolder: (path) => openFolder(native, path),
   }
 }
 
