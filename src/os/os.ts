@@ -217,6 +217,8 @@ export interface Streams {
   close(fd: Fd): void
   /** Another descriptor (O_CLOEXEC) of the same open file. */
   duplicate(fd: Fd): Fd
+  /** Lets a pipe hold at least `sizeBytes`. Answers whether the kernel allows it; a pty is never resized. */
+  growPipe(fd: Fd, sizeBytes: number): boolean
   /** Resolves when a read would not block (data, EOF or error). */
   readable(fd: Fd, signal?: AbortSignal): Promise<void>
   /** Resolves when a write would not block. */

@@ -1,3 +1,4 @@
+import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import type { Process } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/process-config.ts'
@@ -84,7 +85,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     },
     delete: async (id, hooksMs) => {
       if ((await os.files.lstat(`${stateRoot}/${id}`)) === undefined) return undefined
-      return calls.runComplaining('delete', [id], RUN_MS + hooksMs)
+      return calls.runComplaining('delete', [id], Math.min(RUN_MS + hooksMs, LONGEST_TIMER_MS))
     },
     erase: async (id) => {
       if ((await os.files.lstat(`${stateRoot}/${id}`)) === undefined) return
