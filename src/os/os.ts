@@ -59,6 +59,8 @@ export interface Files {
   stat(path: string): Promise<FileStatus | undefined>
   /** Names in a directory; [] when it does not exist. */
   list(path: string): Promise<readonly string[]>
+  /** Names of the directories in a directory, without those that links lead to; [] when it does not exist. */
+  listFolders(path: string): Promise<readonly string[]>
   readLink(path: string): Promise<string>
   symlink(target: string, path: string): Promise<void>
   rename(from: string, to: string): Promise<void>
