@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -67,6 +67,33 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('lister')
   })
 
+  it('is written past no link that a container has put in the way', async () => {
+    const source = join(folder, 'trap')
+    mkdirSync(join(source, 'folder'), { recursive: true })
+    const victim = '/run/kata-containers/victim'
+    mkdirSync(pod.started.inside(victim))
+    const script = `rm -rf /volume/folder; ln -s ${victim} /volume/folder; echo set; sleep 1000`
+    const trap = await run('trap', source, script, { options: ['rbind', 'rw'] })
+    await trap.readUntil('set\n')
+    writeFileSync(join(source, 'folder/file'), 'x')
+    await pod.started.logged({ msg: 'watched storage not up to date', mountPoint: `${WATCHED}/trap` })
+    expect(readdirSync(pod.started.inside(victim))).toEqual([])
+    await pod.remove('trap')
+    expectNothingLeft('trap')
+  })
+
+  it('may be a single file, which a container sees change', async () => {
+    const source = join(folder, 'file')
+    writeFileSync(source, 'the old content')
+    const script = 'cat /file; until grep -q new /file; do usleep 100000; done; cat /file'
+    const reader = await run('single', source, script, { destination: '/file' })
+    await reader.readUntil('old content')
+    writeFileSync(source, 'new')
+    expect((await reader.readAll()).toString()).toBe('new')
+    await pod.remove('single')
+    expectNothingLeft('single')
+  })
+
   it('is mounted itself when it is large, and again after it has become so', async () => {
     const source = join(folder, 'large')
     mkdirSync(source)
@@ -87,32 +114,27 @@ describe('a watched folder of the host', () => {
     await run('waiter', source, 'sleep 1000')
     writeFileSync(join(source, 'big'), Buffer.alloc(1024 * 1024))
     await pod.started.logged({ msg: 'watched storage is mounted itself', mountPoint: `${WATCHED}/waiter` })
-    const next = await run('next', source, 'ls /volume', `${WATCHED}/waiter`)
+    const next = await run('next', source, 'ls /volume', { mountPoint: `${WATCHED}/waiter` })
     expect((await next.readAll()).toString()).toBe('big\nsmall\n')
     await pod.remove('waiter')
     await pod.remove('next')
     expectNothingLeft('waiter', 'next')
   })
 
-  /** Runs a script in a container that has a copy of a folder at /volume. */
+  /** Runs a script in a container that has a copy of a folder, at /volume mostly. */
   async function run(
     id: string,
     source: string,
     script: string,
-    mountPoint = `${WATCHED}/${id}`,
+    { destination = '/volume', mountPoint = `${WATCHED}/${id}`, options = ['rbind', 'rprivate', 'ro'] } = {},
   ): Promise<RemoteProcess> {
     const { OCI, ...request } = container(id, pod.root, ['sh', '-c', script])
-    const volume = {
-      destination: '/volume',
-      type: 'bind',
-      source: mountPoint,
-      options: ['rbind', 'rprivate', 'ro'],
-    }
+    const volume = { destination, type: 'bind', source: mountPoint, options }
     const storage: DeepPartial<Storage> = {
       driver: 'watchable-bind',
       source,
       fstype: 'bind',
-      options: ['rbind', 'rprivate', 'ro'],
+      options,
       mountPoint,
     }
     const spec = { ...OCI, Mounts: [...(OCI?.Mounts ?? []), volume] }

@@ -111,6 +111,7 @@ export class StorageClaims {
         return 'joined'
       }
       kept = undefined
+      await left?.attachment?.end?.()
       await left?.attachment?.release?.()
       entry.attachment = await attach()
       return 'made'

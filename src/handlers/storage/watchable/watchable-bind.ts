@@ -4,6 +4,7 @@ import type { Storage } from '../../../gen/agent.ts'
 import type { StorageDriver, StorageRequest } from '../driver.ts'
 import { givenToGroup } from '../fs-group.ts'
 import { parseMountOptions } from '../mount-options.ts'
+import { isPlainAbsolute, withoutFinalSlash } from '../mount-point.ts'
 import { mountStorage } from '../mount-storage.ts'
 import type { CopyPlace } from './copy-entries.ts'
 import { watchRootOf } from './watch-roots.ts'
@@ -49,8 +50,9 @@ async function kindOfSource(
   { source, mountPoint }: Storage,
   { os }: StorageRequest,
 ): Promise<'file' | 'directory'> {
-  if (!source.startsWith('/')) {
-    throw new AgentError('INVALID_ARGUMENT', `storage ${mountPoint}: source '${source}' is no absolute path`)
+  if (!isPlainAbsolute(withoutFinalSlash(source))) {
+    const text = `storage ${mountPoint}: source '${source}' is not an absolute path without . and ..`
+    throw new AgentError('INVALID_ARGUMENT', text)
   }
   const kind = (await os.files.lstat(source))?.kind ?? 'directory'
   if (kind === 'directory' || kind === 'file') return kind

@@ -196,6 +196,21 @@ describe('watchable-bind', () => {
       expect(await os.files.readText(`${COPY}/a`)).toBe('two')
     })
 
+    it('looks again when something has changed that it had seen before', async () => {
+      await os.files.put(`${SOURCE}/a`, 'one')
+      await os.files.put(`${SOURCE}/b`, 'one')
+      const readBytes = os.files.readBytes.bind(os.files)
+      os.files.readBytes = async (path) => {
+        if (path.endsWith('/b')) {
+          os.files.readBytes = readBytes
+          await os.files.write(`${SOURCE}/a`, 'two')
+        }
+        return readBytes(path)
+      }
+      await attach()
+      expect(await treeOf(os.files, COPY)).toEqual({ a: 'two', b: 'one' })
+    })
+
     it('keeps what it has while the source is being changed or is missing', async () => {
       await os.files.put(`${SOURCE}/log`, 'old')
       await attach()
@@ -214,17 +229,20 @@ describe('watchable-bind', () => {
       expect(await treeOf(os.files, COPY)).toEqual({ log: 'old' })
     })
 
-    it('says once what it cannot read, and goes on', async () => {
-      await os.files.put(`${SOURCE}/file`, 'old')
+    it('says once what it cannot read, and again when it could meanwhile', async () => {
+      const complaint = `read ${SOURCE}/file: EACCES`
+      await os.files.put(`${SOURCE}/file`, 'first')
       await attach()
-      await os.files.write(`${SOURCE}/file`, 'new')
-      const heal = refuseToRead('EACCES')
-      await round()
-      await round()
-      expect(warnings()).toEqual([`read ${SOURCE}/file: EACCES`])
-      heal()
-      await round()
-      expect(await treeOf(os.files, COPY)).toEqual({ file: 'new' })
+      for (const content of ['second', 'third']) {
+        await os.files.write(`${SOURCE}/file`, content)
+        const heal = refuseToRead('EACCES')
+        await round()
+        await round()
+        heal()
+        await round()
+        expect(await treeOf(os.files, COPY)).toEqual({ file: content })
+      }
+      expect(warnings()).toEqual([complaint, complaint])
     })
 
     it('goes on where it failed to write', async () => {
@@ -262,6 +280,12 @@ describe('watchable-bind', () => {
       await round()
       expect(await os.files.readText(COPY)).toBe('after')
       expect(await statusOf(COPY)).toMatchObject({ kind: 'file', inode, mode: 0o644 })
+    })
+
+    it('takes the slash at the end of a source for nothing', async () => {
+      await os.files.put(`${SOURCE}/file`, 'x')
+      await attach({ source: `${SOURCE}/` })
+      expect(await treeOf(os.files, COPY)).toEqual({ file: 'x' })
     })
 
     it('follows no link that a container has put into its copy', async () => {
@@ -383,6 +407,14 @@ describe('watchable-bind', () => {
       await expectNothingLeft()
     })
 
+    it('ends with a copy that somebody has cleared away, when it is asked for again', async () => {
+      await handlers.release(await attach({ shared: true }))
+      await os.files.removeTree(COPY)
+      await os.mounts.unmount(WATCHED)
+      await handlers.release(await attach())
+      expect(os.clock.sleeping).toBe(0)
+    })
+
     it('leaves the folder of the memory when it was there before', async () => {
       await os.files.makeDirectories(WATCHED)
       await handlers.release(await attach())
@@ -410,12 +442,15 @@ describe('watchable-bind', () => {
     await expect(attach({ mountPoint })).resolves.toEqual({ mountPoints: [mountPoint] })
   })
 
-  it.each(['', 'relative', `${SHARED}/link`, `${SHARED}/fifo`])('refuses the source %j', async (source) => {
-    await os.files.symlink(SOURCE, `${SHARED}/link`)
-    await os.files.makeSpecial(`${SHARED}/fifo`, { kind: 'fifo' })
-    await expect(attach({ source })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
-    await expectNothingLeft()
-  })
+  it.each(['', 'relative', '/', `${SOURCE}/..`, `${SHARED}/link`, `${SHARED}/fifo`])(
+    'refuses the source %j',
+    async (source) => {
+      await os.files.symlink(SOURCE, `${SHARED}/link`)
+      await os.files.makeSpecial(`${SHARED}/fifo`, { kind: 'fifo' })
+      await expect(attach({ source })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+      await expectNothingLeft()
+    },
+  )
 
   it('refuses the option loop', async () => {
     await expect(attach({ options: ['loop'] })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
