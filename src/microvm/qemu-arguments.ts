@@ -125,8 +125,10 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
 function rootPort(id: string, { slot, func = 0 }: RootPortDevice): string {
   const place = `addr=${hex(slot)}.${func},multifunction=on`
   const number = slot * FUNCTIONS + func
-  // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none.
-  return `pcie-root-port,id=${id},bus=pcie.0,${place},chassis=${number},slot=${number},io-reserve=0`
+  // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none. With a bus number to
+  // spare, for a bridge that is plugged in.
+  const room = 'io-reserve=0,bus-reserve=1'
+  return `pcie-root-port,id=${id},bus=pcie.0,${place},chassis=${number},slot=${number},${room}`
 }
 
 /** How many functions a PCI slot has. */

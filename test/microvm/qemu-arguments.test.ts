@@ -197,7 +197,7 @@ describe('qemuArguments', () => {
       undefined,
       [
         '-device',
-        'pcie-root-port,id=name-port,bus=pcie.0,addr=0x6.2,multifunction=on,chassis=50,slot=50,io-reserve=0',
+        'pcie-root-port,id=name-port,bus=pcie.0,addr=0x6.2,multifunction=on,chassis=50,slot=50,io-reserve=0,bus-reserve=1',
       ],
     ],
   ])('makes %s', (_name, deviceKey, device, backend, expected) => {

@@ -10,13 +10,12 @@ import { nvdimm } from './nvdimm.ts'
 import { overlayfs } from './overlayfs.ts'
 import { scsi } from './scsi.ts'
 import { virtioFs } from './virtio-fs.ts'
+import { watchableBind } from './watchable/watchable-bind.ts'
 
 /** Why there is no driver. */
 interface Refusal {
   readonly refused: string
 }
-
-const TO_BE_WRITTEN: Refusal = { refused: 'is not supported by this agent' }
 
 /** Every driver name of the API (spec E.3), with its driver where there is one. */
 const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, StorageDriver | Refusal>([
@@ -32,7 +31,7 @@ const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, Stor
   ['overlayfs', overlayfs],
   ['scsi', scsi],
   ['virtio-fs', virtioFs],
-  ['watchable-bind', TO_BE_WRITTEN],
+  ['watchable-bind', watchableBind],
 ])
 
 /** The names of the drivers that there are, sorted. */
