@@ -1,6 +1,8 @@
 import type { Clock } from '../../../os/os.ts'
 
 const PERIOD_MS = 2000
+/** Between a round that took long and the next one. */
+const SHORTEST_REST_MS = 1000
 
 /** Never rejects. Tells whether it wants to be called again. */
 type Work = () => Promise<'again' | 'done'>
@@ -45,9 +47,10 @@ export class Rounds {
 
   /** Never rejects. */
   async #run(stopped: AbortSignal): Promise<void> {
-    for (;;) {
+    for (let restMs = PERIOD_MS; ; ) {
       // Rejected when it is stopped.
-      await this.#clock.sleep(PERIOD_MS, stopped).catch(() => {})
+      await this.#clock.sleep(restMs, stopped).catch(() => {})
+      const beginMs = this.#clock.monotonicMs()
       for (const work of [...this.#members]) {
         if (stopped.aborted) return
         if (!this.#members.has(work)) continue
@@ -57,6 +60,7 @@ export class Rounds {
         this.#running.delete(work)
       }
       if (stopped.aborted) return
+      restMs = Math.max(SHORTEST_REST_MS, beginMs + PERIOD_MS - this.#clock.monotonicMs())
     }
   }
 }

@@ -15,7 +15,8 @@ import { WatchedStorage } from './watched-storage.ts'
  * (spec E.3.5): a change on the host itself would cause no inotify event in the guest. What cannot be copied is mounted.
  */
 export const watchableBind: StorageDriver = {
-  async attach(storage, request, signal) {
+  async attach(given, request, signal) {
+    const storage = { ...given, source: withoutFinalSlash(given.source) }
     const { mountPoint } = storage
     const { os, log, watch } = request
     const root = watchRootOf(mountPoint, request.allowedRoots)
@@ -50,7 +51,7 @@ async function kindOfSource(
   { source, mountPoint }: Storage,
   { os }: StorageRequest,
 ): Promise<'file' | 'directory'> {
-  if (!isPlainAbsolute(withoutFinalSlash(source))) {
+  if (!isPlainAbsolute(source)) {
     const text = `storage ${mountPoint}: source '${source}' is not an absolute path without . and ..`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
@@ -72,7 +73,7 @@ function watchedStorage(storage: Storage, staging: string, { os, log }: StorageR
   return new WatchedStorage(source, place, log)
 }
 
-/** One round. A container that has the copy mounted keeps it as it is when the source is mounted over it. */
+/** One round. */
 async function follow(
   watched: WatchedStorage,
   storage: Storage,
@@ -91,7 +92,7 @@ async function follow(
 
 const NEVER = new AbortController().signal
 
-/** Mounts the source over its copy, for good. */
+/** Mounts the source over its copy, for good. A container that has the copy mounted keeps it as it is. */
 async function mountSource(
   storage: Storage,
   request: StorageRequest,

@@ -442,7 +442,7 @@ describe('watchable-bind', () => {
     await expect(attach({ mountPoint })).resolves.toEqual({ mountPoints: [mountPoint] })
   })
 
-  it.each(['', 'relative', '/', `${SOURCE}/..`, `${SHARED}/link`, `${SHARED}/fifo`])(
+  it.each(['', 'relative', '/', `${SOURCE}/..`, `${SHARED}/link`, `${SHARED}/link/`, `${SHARED}/fifo`])(
     'refuses the source %j',
     async (source) => {
       await os.files.symlink(SOURCE, `${SHARED}/link`)
