@@ -33,6 +33,11 @@ export function linuxFiles(native: Native): Files {
         .then(fileStatus)
         .catch(unless('ENOENT', undefined, failed('stat', path))),
     list: (path) => fs.readdir(path).catch(unless('ENOENT', [], failed('list', path))),
+    listFolders: async (path) => {
+      const all = fs.readdir(path, { withFileTypes: true })
+      const entries = await all.catch(unless('ENOENT', [], failed('list', path)))
+      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name)
+    },
     readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
     symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
     rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),

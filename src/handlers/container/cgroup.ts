@@ -202,11 +202,6 @@ async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<vo
   }
 }
 
-async function foldersIn(os: Os, folder: string): Promise<string[]> {
-  const folders: string[] = []
-  for (const name of await os.files.list(folder)) {
-    const path = `${folder}/${name}`
-    if ((await os.files.lstat(path))?.kind === 'directory') folders.push(path)
-  }
-  return folders
+async function foldersIn({ files }: Os, folder: string): Promise<string[]> {
+  return (await files.listFolders(folder)).map((name) => `${folder}/${name}`)
 }

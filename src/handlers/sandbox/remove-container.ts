@@ -82,8 +82,7 @@ async function endProcesses(context: SandboxContext, parts: ContainerParts): Pro
   }
   await killAll()
   // A process that was being started may have joined the cgroup after that.
-  await parts.processes.settled()
-  await killAll()
+  if (await parts.processes.settled()) await killAll()
   const ends = [parts.init, ...parts.processes.known()].map(({ ended }) => ended)
   await Promise.allSettled(ends)
 }

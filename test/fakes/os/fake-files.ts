@@ -143,6 +143,14 @@ export class FakeFiles implements FakeTree {
     return children.map((each) => each.slice(each.lastIndexOf('/') + 1)).sort()
   }
 
+  async listFolders(path: string): Promise<readonly string[]> {
+    const names = await this.list(path)
+    const place = this.#follow(path)
+    return names.filter(
+      (name) => this.#nodes.get(`${place === '/' ? '' : place}/${name}`)?.kind === 'directory',
+    )
+  }
+
   async readLink(path: string): Promise<string> {
     const node = this.#nodes.get(this.#place(path))
     if (node === undefined) throw kernelError('readlink', path, 'ENOENT')
