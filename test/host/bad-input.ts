@@ -153,6 +153,17 @@ const specs: readonly BadInput[] = [
     'UNIMPLEMENTED',
   ),
   creation(
+    'an image with nothing but an upper layer',
+    withStorage({ driver: 'erofs.multi-layer', source: '/dev/null', fstype: 'ext4' }),
+    'layer of /run/kata-containers/x: there is no lower layer',
+  ),
+  creation(
+    'an option of a layer that nobody knows',
+    withStorage({ driver: 'erofs.multi-layer', source: '05', fstype: 'erofs', options: ['X-kata.new=1'] }),
+    'option X-kata.new is not supported by this agent',
+    'UNIMPLEMENTED',
+  ),
+  creation(
     'a CDI device of another form',
     withSpec({ Annotations: { 'cdi.k8s.io/plugin': 'gpu0' } }),
     "Annotations['cdi.k8s.io/plugin']: 'gpu0' is not vendor/class=name",
