@@ -222,6 +222,8 @@ export interface Tools {
       readonly env?: Readonly<Record<string, string>>
       readonly timeoutMs?: number
       readonly signal?: AbortSignal
+      /** How its output becomes text: `latin1` makes each byte a character. Default `utf8`. */
+      readonly encoding?: 'utf8' | 'latin1'
       /** Per stream; more is dropped and noted. Default 64 KiB. */
       readonly maxOutputBytes?: number
     },
