@@ -54,7 +54,8 @@ export function linuxBlockDevices(native: Native): BlockDevices {
         await command('resume', name, deviceMapperMessage(name))
         return `/dev/dm-${minorOf(created)}`
       } catch (error) {
-        await unmap(name)
+        // What was refused is to be told, not that a device which is none yet cannot be taken away.
+        await unmap(name).catch(() => {})
         throw error
       }
     },
