@@ -6,7 +6,7 @@
 
 #include "watch-table.h"
 
-/* The most that one read, or one datagram, gives. */
+/* The most that one datagram gives, or one read whose length is not known before. */
 #define SCRATCH_BYTES 65536
 
 struct relay;

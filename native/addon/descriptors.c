@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "addon.h"
@@ -49,14 +50,33 @@ static napi_value duplicate(napi_env env, napi_callback_info info) {
   return call_result(env, fcntl(fd, F_DUPFD_CLOEXEC, 3));
 }
 
+/* Less than this is copied: a buffer of its own costs more. */
+#define COPIED_BYTES 4096
+
+/* Reads what is known to be there into a buffer of its own. */
+static napi_value read_whole(napi_env env, int fd, size_t bytes) {
+  void *data;
+  napi_value buffer = NULL;
+  if (napi_create_buffer(env, bytes, &data, &buffer) != napi_ok) return NULL;
+  ssize_t length = read(fd, data, bytes);
+  if (length == -1) return call_result(env, -1);
+  /* Somebody else reads from it too. */
+  if ((size_t)length < bytes) napi_create_buffer_copy(env, length, data, NULL, &buffer);
+  return buffer;
+}
+
 static napi_value read_once(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   int fd = integer_argument(&arguments, 0);
   int64_t most = integer_argument(&arguments, 1);
   if (arguments.bad) return NULL;
+  if (most < 0) most = 0;
+  int ready = 0;
+  bool is_told = ioctl(fd, FIONREAD, &ready) == 0;
+  if (is_told && ready >= COPIED_BYTES && most >= COPIED_BYTES) return read_whole(env, fd, ready < most ? ready : most);
   char *scratch = addon_of(env)->scratch;
-  ssize_t length = read(fd, scratch, most < 0 ? 0 : most < SCRATCH_BYTES ? most : SCRATCH_BYTES);
+  ssize_t length = read(fd, scratch, most < SCRATCH_BYTES ? most : SCRATCH_BYTES);
   if (length == -1) return call_result(env, -1);
   napi_value buffer = NULL;
   napi_create_buffer_copy(env, length, scratch, NULL, &buffer);

@@ -15,6 +15,8 @@ export type LogFields = Readonly<Record<string, string | number | bigint | boole
 
 /** Writes log lines: a constant message, data in fields. */
 export interface Logger {
+  /** Whether a line of this level would be written, for who has to work for its fields. */
+  isLogged(level: LogLevel): boolean
   log(level: LogLevel, message: string, fields?: LogFields): void
   trace(message: string, fields?: LogFields): void
   debug(message: string, fields?: LogFields): void
@@ -45,8 +47,9 @@ export function jsonLogger(options: {
 }): Logger {
   const now = options.now ?? (() => new Date())
   const base = { version: options.version, pid: String(options.pid), name: 'kata-agent', source: 'agent' }
-  return loggerOf((level, message, fields) => {
-    if (ORDER.indexOf(level) < ORDER.indexOf(options.level())) return
+  const isLogged = (level: LogLevel) => ORDER.indexOf(level) >= ORDER.indexOf(options.level())
+  const write: Write = (level, message, fields) => {
+    if (!isLogged(level)) return
     const line: Record<string, string> = {
       msg: message,
       level: LOG_LEVELS[level],
@@ -56,21 +59,26 @@ export function jsonLogger(options: {
     }
     for (const [key, value] of Object.entries(fields)) if (value !== undefined) line[key] = String(value)
     options.sink(`${JSON.stringify(line)}\n`)
-  }, {})
+  }
+  return loggerOf(write, isLogged, {})
 }
 
 /** A logger that writes nothing, for tests. */
 export function silentLogger(): Logger {
-  return loggerOf(() => {}, {})
+  return loggerOf(
+    () => {},
+    () => false,
+    {},
+  )
 }
 
-function loggerOf(
-  write: (level: LogLevel, message: string, fields: LogFields) => void,
-  bound: LogFields,
-): Logger {
+type Write = (level: LogLevel, message: string, fields: LogFields) => void
+
+function loggerOf(write: Write, isLogged: Logger['isLogged'], bound: LogFields): Logger {
   const at = (level: LogLevel) => (message: string, fields?: LogFields) =>
     write(level, message, { ...bound, ...fields })
   return {
+    isLogged,
     log: (level, message, fields) => write(level, message, { ...bound, ...fields }),
     trace: at('trace'),
     debug: at('debug'),
@@ -78,6 +86,6 @@ function loggerOf(
     warn: at('warn'),
     error: at('error'),
     critical: at('critical'),
-    with: (fields) => loggerOf(write, { ...bound, ...fields }),
+    with: (fields) => loggerOf(write, isLogged, { ...bound, ...fields }),
   }
 }

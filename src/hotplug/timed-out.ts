@@ -1,4 +1,5 @@
 import { AgentError, messageOf } from '../base/errors.ts'
+import { inTime } from '../base/in-time.ts'
 import type { Clock } from '../os/os.ts'
 import type { SeenEvents } from './seen-events.ts'
 
@@ -54,13 +55,8 @@ function came({ count, concerning, remembered }: SeenEvents): string {
 }
 
 async function shown(candidates: () => Promise<readonly string[]>, clock: Clock): Promise<string> {
-  const ended = new AbortController()
-  const late = clock.sleep(CANDIDATES_MS, ended.signal).then(() => undefined)
-  // Rejects when it is ended early, which nobody waits for any more.
-  late.catch(() => {})
-  const names = await Promise.race([candidates().catch((error) => [messageOf(error)]), late])
-  ended.abort()
-  if (names === undefined) return `nothing: it did not answer within ${CANDIDATES_MS} ms`
+  const late = () => new AgentError('INTERNAL', `nothing within ${CANDIDATES_MS} ms`)
+  const names = await inTime(clock, CANDIDATES_MS, candidates(), late).catch((error) => [messageOf(error)])
   if (names.length === 0) return 'nothing of the kind'
   const more = names.length > LISTED_CANDIDATES ? [`${names.length - LISTED_CANDIDATES} more`] : []
   return [...names.slice(0, LISTED_CANDIDATES).map(shortened), ...more].join(', ')

@@ -7,6 +7,7 @@ import { connectAgent } from './connect-agent.ts'
 import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
 import { hasAccess } from './has-access.ts'
+import { undoAndThrow } from './undo-and-throw.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
@@ -64,12 +65,10 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
       })
       return { vm, connection, link, close: () => closeAll(vm, connection, link) }
     } catch (error) {
-      await vm.kill()
-      throw error
+      return await undoAndThrow(error, vm.kill)
     }
   } catch (error) {
-    await link.close()
-    throw error
+    return await undoAndThrow(error, () => link.close())
   }
 }
 

@@ -1,5 +1,6 @@
 import type { Linux, LinuxResources, Mount, Process, Root, Spec } from '../gen/oci.ts'
 import { checkAbsolutePath, checkNoWayUp, checkText, checkWord, invalidField } from './check-field.ts'
+import { checkHooks } from './check-hooks.ts'
 import { checkProcess } from './check-process.ts'
 import { checkSeccomp } from './check-seccomp.ts'
 
@@ -36,6 +37,7 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
   }
   if (linux.Resources !== undefined) checkResources(linux.Resources)
   if (linux.Seccomp !== undefined) checkSeccomp(linux.Seccomp)
+  if (spec.Hooks !== undefined) checkHooks(spec.Hooks)
 }
 
 /** Throws INVALID_ARGUMENT for limits in which something cannot be. */

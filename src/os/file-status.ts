@@ -1,5 +1,25 @@
 import type { BigIntStats } from 'node:fs'
-import type { FileKind, FileStatus } from './os.ts'
+
+export type FileKind = 'file' | 'directory' | 'symlink' | 'block' | 'character' | 'fifo' | 'socket'
+
+/** What lstat(2) and stat(2) tell. */
+export interface FileStatus {
+  readonly kind: FileKind
+  /** Permission bits including setuid, setgid and sticky (07777). */
+  readonly mode: number
+  readonly uid: number
+  readonly gid: number
+  readonly device: bigint
+  readonly inode: bigint
+  readonly sizeBytes: bigint
+  /** When the content was changed last, in nanoseconds since 1970. */
+  readonly modifiedNs: bigint
+  /** When anything about it was changed last: content, mode, owner, or its name. */
+  readonly changedNs: bigint
+  /** Major and minor of a device node, 0 otherwise. */
+  readonly major: number
+  readonly minor: number
+}
 
 /** What `stat` of node:fs found, in the terms of the `Os` interface. */
 export function fileStatus(stats: BigIntStats): FileStatus {
@@ -13,6 +33,8 @@ export function fileStatus(stats: BigIntStats): FileStatus {
     device: stats.dev,
     inode: stats.ino,
     sizeBytes: stats.size,
+    modifiedNs: stats.mtimeNs,
+    changedNs: stats.ctimeNs,
     ...deviceNumbers(device),
   }
 }

@@ -2,6 +2,7 @@ import * as fs from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
 import { fromNodeError } from './errors.ts'
 import { fileStatus } from './file-status.ts'
+import { openFolder } from './linux-folder.ts'
 import { makeDirectories } from './make-directories.ts'
 import type { Native } from './native.ts'
 import type { Files } from './os.ts'
@@ -32,11 +33,17 @@ export function linuxFiles(native: Native): Files {
         .then(fileStatus)
         .catch(unless('ENOENT', undefined, failed('stat', path))),
     list: (path) => fs.readdir(path).catch(unless('ENOENT', [], failed('list', path))),
+    listFolders: async (path) => {
+      const all = fs.readdir(path, { withFileTypes: true })
+      const entries = await all.catch(unless('ENOENT', [], failed('list', path)))
+      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name)
+    },
     readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
     symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
     rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),
     chmod: (path, mode) => fs.chmod(path, mode).catch(failed('chmod', path)),
     chown: (path, uid, gid) => fs.chown(path, uid, gid).catch(failed('chown', path)),
+    openFolder: (path) => openFolder(native, path),
   }
 }
 

@@ -15,7 +15,7 @@ export interface Native {
   setPipeSize(fd: Fd, sizeBytes: number): number
   setNonBlocking(fd: Fd, nonBlocking: boolean): number
   duplicate(fd: Fd): Fd
-  /** One read(2) of at most 64 KiB; empty at EOF. */
+  /** One read(2), of at most 64 KiB where the kernel does not tell before how much there is; empty at EOF. */
   read(fd: Fd, maxBytes: number): Buffer | number
   /** One write(2). */
   write(fd: Fd, data: Uint8Array): number

@@ -1,4 +1,6 @@
 import type { AgentError } from '../base/errors.ts'
+import type { FileStatus } from './file-status.ts'
+import type { Folder } from './folder.ts'
 import type { Network } from './network.ts'
 
 /**
@@ -31,22 +33,6 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
-export type FileKind = 'file' | 'directory' | 'symlink' | 'block' | 'character' | 'fifo' | 'socket'
-
-export interface FileStatus {
-  readonly kind: FileKind
-  /** Permission bits including setuid, setgid and sticky (07777). */
-  readonly mode: number
-  readonly uid: number
-  readonly gid: number
-  readonly device: bigint
-  readonly inode: bigint
-  readonly sizeBytes: bigint
-  /** Major and minor of a device node, 0 otherwise. */
-  readonly major: number
-  readonly minor: number
-}
-
 /** Files on disk, /proc and /sys. Never used on pipes, ptys or fifos: those are `Streams`. */
 export interface Files {
   readText(path: string): Promise<string>
@@ -73,11 +59,18 @@ export interface Files {
   stat(path: string): Promise<FileStatus | undefined>
   /** Names in a directory; [] when it does not exist. */
   list(path: string): Promise<readonly string[]>
+  /** Names of the directories in a directory, without those that links lead to; [] when it does not exist. */
+  listFolders(path: string): Promise<readonly string[]>
   readLink(path: string): Promise<string>
   symlink(target: string, path: string): Promise<void>
   rename(from: string, to: string): Promise<void>
   chmod(path: string, mode: number): Promise<void>
   chown(path: string, uid: number, gid: number): Promise<void>
+  /**
+   * Holds a directory open; whoever opened it closes it. ENOENT when there is nothing, ENOTDIR when it is no directory
+   * or its last component is a symbolic link.
+   */
+  openFolder(path: string): Promise<Folder>
 }
 
 /**
@@ -226,6 +219,8 @@ export interface Streams {
   close(fd: Fd): void
   /** Another descriptor (O_CLOEXEC) of the same open file. */
   duplicate(fd: Fd): Fd
+  /** Lets a pipe hold at least `sizeBytes`. Answers whether the kernel allows it; a pty is never resized. */
+  growPipe(fd: Fd, sizeBytes: number): boolean
   /** Resolves when a read would not block (data, EOF or error). */
   readable(fd: Fd, signal?: AbortSignal): Promise<void>
   /** Resolves when a write would not block. */

@@ -12,9 +12,15 @@ export interface IncomingCall {
   readonly framing: 'ttrpc' | 'grpc'
 }
 
-/** What a framing sends back. `payload` is the encoded response message. */
+/** An encoded message: `payload`, and after it `bulk`, if there is any, which is kept apart so that nobody copies it. */
+export interface Encoded {
+  readonly payload: Uint8Array
+  readonly bulk?: Uint8Array | undefined
+}
+
+/** What a framing sends back. */
 export type Outcome =
-  | { readonly ok: true; readonly payload: Uint8Array; readonly delivered?: (written: boolean) => void }
+  | ({ readonly ok: true; readonly delivered?: (written: boolean) => void } & Encoded)
   | { readonly ok: false; readonly code: StatusCodeName; readonly message: string }
 
 /**

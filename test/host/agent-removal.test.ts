@@ -1,6 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cgroupsOf, type Leftovers, leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
+import {
+  cgroupsOf,
+  initPidOf,
+  type Leftovers,
+  leftoversOf,
+  NOTHING_LEFT,
+  type Pod,
+  startPod,
+} from './agent-pod.ts'
 import { container, RemoteProcess } from './container-requests.ts'
 import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from './fork-bomb.ts'
 
@@ -61,17 +69,18 @@ describe('RemoveContainer of a container that does not end', () => {
   })
   afterAll(() => pod.stop())
 
-  it('gives up after its timeout and keeps everything; with 0 it waits as long as it takes', async () => {
+  it('gives up after its timeout, naming the process, and keeps everything; with 0 it waits longer', async () => {
     const init = await pod.run('lasting', ['sleep', '1000'])
     const waits = Array.from({ length: 10 }, () => init.wait())
     const before = leftoversOf(pod.started, 'lasting')
+    const pid = initPidOf(pod.started, 'lasting')
     // Nobody reaps, so no exit is known.
     process.kill(pod.started.vminitPid, 'SIGSTOP')
     let removal: Promise<void> | undefined
     try {
       await expect(pod.agent.removeContainer({ containerId: 'lasting', timeout: 1 })).rejects.toMatchObject({
         code: 'INTERNAL',
-        message: 'remove container lasting: ETIME: not ended within 1 s',
+        message: `remove container lasting: ETIME: processes (${pid}) not ended within 1 s`,
       })
       expect(leftoversOf(pod.started, 'lasting')).toMatchObject({
         mounts: before.mounts,

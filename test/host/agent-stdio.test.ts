@@ -65,6 +65,19 @@ describe('standard streams over the wire', () => {
     await added.wait()
   })
 
+  it('are read by the mebibyte by who asks for that', async () => {
+    const bytes = randomBytes(3 * MIB)
+    const added = await pod.add('host', 'large', ['cat'])
+    const writing = added.write(bytes).then(() => added.closeStdin())
+    const pieces: Buffer[] = []
+    do pieces.push(await added.read('stdout', 4 * MIB))
+    while (pieces.at(-1)?.length !== 0)
+    await writing
+    expect(Buffer.concat(pieces).equals(bytes)).toBe(true)
+    expect(Math.max(...pieces.map(({ length }) => length))).toBeGreaterThan(64 * 1024)
+    await added.wait()
+  })
+
   it('lose nothing to a reader that ran out of time or hung up', async () => {
     const added = await pod.add('host', 'late', ['sh', '-c', 'read line; echo "$line"'])
     const key = { containerId: 'host', execId: 'late', len: 100 }

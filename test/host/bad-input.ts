@@ -101,6 +101,16 @@ const specs: readonly BadInput[] = [
     withLinux({ CgroupsPath: '/living/x' }),
     "of container 'living'",
   ),
+  creation(
+    'a hook that is named by no path',
+    withSpec({ Hooks: { Poststart: [{ Path: 'hook' }] } }),
+    "Hooks.Poststart.Path: 'hook'",
+  ),
+  creation(
+    'a hook without time',
+    withSpec({ Hooks: { Poststop: [{ Path: '/bin/true', Timeout: -1n }] } }),
+    'Hooks.Poststop.Timeout: -1 s',
+  ),
   creation('an unknown namespace', withLinux({ Namespaces: [{ Type: 'planet' }] }), "there is no 'planet'"),
   creation(
     'an unknown seccomp action',

@@ -79,10 +79,11 @@ export class RemoteProcess {
   }
 
   /** One read. */
-  async read(stream: 'stdout' | 'stderr' = 'stdout'): Promise<Buffer> {
-    const request = { ...this.#key, len: 32_768 }
+  async read(stream: 'stdout' | 'stderr' = 'stdout', length = 32_768): Promise<Buffer> {
+    const request = { ...this.#key, len: length }
     const call = stream === 'stdout' ? this.#agent.readStdout : this.#agent.readStderr
-    return Buffer.from((await call(request)).data)
+    const { data } = await call(request)
+    return Buffer.from(data.buffer, data.byteOffset, data.length)
   }
 
   /** Everything up to the end. */

@@ -98,6 +98,18 @@ describe('storages on a real kernel', () => {
     expect(() => writeFileSync(join(mountPoint, 'file'), '')).toThrow('EROFS')
   })
 
+  it('releases a recursive bind with the mounts that came along', async () => {
+    const source = join(root, 'source')
+    await attach({ mountPoint: join(source, 'sub') })
+    await attach({ mountPoint: join(source, 'sub/deep') })
+    const mountPoint = join(root, 'bound')
+    const bind = { driver: 'overlayfs', source, fstype: 'bind', options: ['rbind', 'ro'], mountPoint }
+    const attached = await attach(bind)
+    expect(mountsBelow(mountPoint)).toEqual([join(mountPoint, 'sub'), join(mountPoint, 'sub/deep')])
+    await handlers.release(attached)
+    expect(mountsBelow(root)).toEqual([join(source, 'sub'), join(source, 'sub/deep')])
+  })
+
   it('takes everything back when a later storage fails', async () => {
     const attaching = handlers.attach(
       [storageOf({ mountPoint: join(root, 'shm') }), diskStorage(join(root, 'empty-disk'))],

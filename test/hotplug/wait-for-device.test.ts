@@ -166,7 +166,7 @@ describe('waitForDevice', () => {
     await turn()
     os.clock.advance(500)
     await expect(found).rejects.toThrow(
-      'rescan by the kernel: has not ended; sysfs shows nothing: it did not answer within 500 ms',
+      'rescan by the kernel: has not ended; sysfs shows nothing within 500 ms',
     )
     expect(os.clock.sleeping).toBe(0)
   })

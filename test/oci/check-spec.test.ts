@@ -31,6 +31,7 @@ describe('checkSpec', () => {
         { destination: '/proc', source: 'proc', type: 'proc' },
         { destination: 'relative', source: '/a..b/..c', type: 'bind' },
       ],
+      Hooks: { Poststop: [{ Path: '/hook', Args: [], Env: ['A=b', 'C'], Timeout: 0n }] },
       Linux: {
         Namespaces: ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup'].map((Type) => ({ Type })),
         CgroupsPath: 'system.slice:kata:..c1',
@@ -47,6 +48,11 @@ describe('checkSpec', () => {
     check({ Root: { Path: '' } })
   })
 
+  it('refuses a hook with less than no time', () => {
+    const Hooks = { CreateRuntime: [{ Path: '/x', Timeout: -1n }] }
+    expect(() => check({ Hooks })).toThrow(refusal('Hooks.CreateRuntime.Timeout: -1 s is less than nothing'))
+  })
+
   const allow = { DefaultAction: 'SCMP_ACT_ALLOW' }
   it.each<[PartialSpec, string]>([
     [{ Root: { Path: 'images/x' } }, "Root.Path: 'images/x' is not an absolute path"],
@@ -55,6 +61,17 @@ describe('checkSpec', () => {
     [{ Mounts: [{ destination: '' }] }, 'Mounts.destination: it is empty'],
     [{ Mounts: [{ destination: '/../x' }] }, "Mounts.destination: '/../x' has '..' in it"],
     [{ Mounts: [{ destination: '/x', source: '/a/..' }] }, "Mounts.source: '/a/..' has '..' in it"],
+    [{ Hooks: { Prestart: [{ Path: '' }] } }, "Hooks.Prestart.Path: '' is not an absolute path"],
+    [{ Hooks: { Poststart: [{ Path: 'x' }] } }, "Hooks.Poststart.Path: 'x' is not an absolute path"],
+    [{ Hooks: { Poststop: [{ Path: '/a/../b' }] } }, "Hooks.Poststop.Path: '/a/../b' has '..' in it"],
+    [
+      { Hooks: { StartContainer: [{ Path: '/x', Args: ['a\0'] }] } },
+      'Hooks.StartContainer.Args: there is a NUL character in it',
+    ],
+    [
+      { Hooks: { CreateContainer: [{ Path: '/x', Env: ['A=\0'] }] } },
+      'Hooks.CreateContainer.Env: there is a NUL character in it',
+    ],
     [{ Linux: { Namespaces: [{ Type: 'planet' }] } }, "Linux.Namespaces: there is no 'planet'"],
     [
       { Linux: { Namespaces: [{ Type: 'network', Path: 'proc/1/ns/net' }] } },

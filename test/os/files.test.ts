@@ -39,6 +39,15 @@ describe.each(implementations)('%s', (_name, build) => {
     expect(Buffer.from(await files.readHead(`${root}/a`, 100)).toString()).toBe('something long')
   })
 
+  it('lists the folders of a folder, not what leads to one', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/folder/inner`)
+    await files.symlink('folder', `${root}/link`)
+    await files.write(`${root}/file`, '')
+    expect(await files.listFolders(root)).toEqual(['folder'])
+    expect(await files.listFolders(`${root}/none`)).toEqual([])
+  })
+
   it('reads no head through a link, of a directory, or of nothing', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/folder`)

@@ -39,6 +39,17 @@ describe.each(implementations)('%s', (_name, build) => {
     streams.close(theirs)
   })
 
+  it('lets a pipe hold more, and reads it at once', async () => {
+    const streams = await build()
+    const { ours, theirs } = streams.pipe('child-writes')
+    expect(streams.growPipe(ours, 200_000)).toBe(true)
+    expect(streams.tryWrite(theirs, Buffer.alloc(200_000, 'x'))).toBe(200_000)
+    const bytes = streams.tryRead(ours, 1_000_000)
+    expect(bytes?.equals(Buffer.alloc(200_000, 'x'))).toBe(true)
+    streams.close(ours)
+    streams.close(theirs)
+  })
+
   it('throws EPIPE when no reader is left', async () => {
     const streams = await build()
     const { ours, theirs } = streams.pipe('child-reads')

@@ -9,7 +9,14 @@ describe('encodeBytesField', () => {
     (count) => {
       const data = Buffer.alloc(count, 'bytes of output')
       const expected = ReadStreamResponse.encode({ data }).finish()
-      expect(Buffer.compare(encodeBytesField(1, data), expected)).toBe(0)
+      const { payload, bulk = Buffer.alloc(0) } = encodeBytesField(1, data)
+      expect(Buffer.concat([payload, bulk]).equals(expected)).toBe(true)
     },
   )
+
+  it('copies no large data', () => {
+    const data = Buffer.alloc(4096)
+    expect(encodeBytesField(1, data).bulk).toBe(data)
+    expect(encodeBytesField(1, data.subarray(1)).bulk).toBeUndefined()
+  })
 })

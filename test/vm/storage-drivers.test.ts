@@ -5,15 +5,18 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
 import type { Device, Storage } from '../../src/gen/agent.ts'
-import type { DeepPartial, Spec } from '../../src/gen/oci.ts'
+import type { DeepPartial, Mount, Spec } from '../../src/gen/oci.ts'
 import { plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { plugMemory } from '../../src/microvm/qmp/plug-resources.ts'
 import { qemuId, specKey } from '../../src/microvm/spec-key.ts'
 import { type SharedFolder, shareFolder } from '../../src/microvm/virtiofsd.ts'
+import { publish } from '../handlers/storage/watchable/kubernetes-volume.ts'
 import { busyboxRoot } from '../host/busybox-root.ts'
 import { container, RemoteProcess } from '../host/container-requests.ts'
+import { realOs } from '../host/real-os.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from './boot-guest.ts'
 import { bind, GUEST_PROC } from './guest-pod.ts'
+import { guestProgram } from './guest-program/compile.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 const SHARE = specKey('share')
@@ -154,6 +157,41 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     expect(readFileSync(path, 'utf8').split('\n')[0]).toBe('from the guest')
   })
 
+  it("lets a container see whole versions of the host's folder, and inotify tell of each within three seconds", async () => {
+    const { files } = await realOs()
+    const [volume, program] = [
+      join(folder, 'shared/config'),
+      join(folder, 'shared/web/root/bin/volume-reader'),
+    ]
+    writeFileSync(program, await guestProgram('volume-reader'), { mode: 0o755 })
+    await publish(files, volume, '..v1', { a: 'one', b: 'one' })
+    const mountPoint = `${SHARED}/watchable/config`
+    const options = ['rbind', 'rprivate', 'ro']
+    const storage = {
+      driver: 'watchable-bind',
+      source: `${SHARED}/config`,
+      fstype: 'bind',
+      options,
+      mountPoint,
+    }
+    const mount = { destination: '/volume', type: 'bind', source: mountPoint, options }
+    const reader = await start('reader', 'exec volume-reader /volume three', [storage], { mounts: [mount] })
+    await reader.readUntil('version one\n')
+    for (const [name, content] of [
+      ['..v2', 'two'],
+      ['..v3', 'three'],
+    ] as const) {
+      const begin = performance.now()
+      await publish(files, volume, name, { a: content, b: content })
+      const text = await reader.readUntil('event\n')
+      expect(performance.now() - begin).toBeLessThan(3000)
+      expect(text).not.toContain('broken')
+    }
+    expect((await reader.readAll()).toString()).not.toContain('broken')
+    await guest.agent.removeContainer({ containerId: 'reader' })
+    await expect(output('after', 'grep -c watchable /guest/proc/1/mounts')).resolves.toBe('0\n')
+  })
+
   it('says that the kernel has no 9p', async () => {
     const mountPoint = '/run/kata-containers/sandbox/nine'
     const storage = { driver: '9p', source: 'x', fstype: '9p', options: ['trans=virtio'], mountPoint }
@@ -165,24 +203,37 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     id: string,
     script: string,
     storages: DeepPartial<Storage>[] = [],
-    {
-      devices = [],
-      Linux = {},
-    }: { devices?: DeepPartial<Device>[]; Linux?: DeepPartial<Spec>['Linux'] } = {},
+    more: ContainerExtras = {},
   ): Promise<string> {
-    const { agent } = guest
-    const request = container(id, `${SHARED}/web/root`, ['sh', '-c', script])
-    const mounts = [...(request.OCI?.Mounts ?? []), GUEST_PROC, bind('/run/kata-containers', '/kata')]
-    const spec = { ...request.OCI, Mounts: mounts, Linux: { ...request.OCI?.Linux, ...Linux } }
-    await agent.createContainer({ ...request, OCI: spec, storages, devices })
-    await agent.startContainer({ containerId: id })
-    const init = new RemoteProcess(agent, id)
+    const init = await start(id, script, storages, more)
     const read = await init.readAll()
     await init.wait()
-    await agent.removeContainer({ containerId: id })
+    await guest.agent.removeContainer({ containerId: id })
     return read.toString()
   }
+
+  async function start(
+    id: string,
+    script: string,
+    storages: DeepPartial<Storage>[],
+    { devices = [], mounts = [], Linux = {} }: ContainerExtras,
+  ): Promise<RemoteProcess> {
+    const { agent } = guest
+    const request = container(id, `${SHARED}/web/root`, ['sh', '-c', script])
+    const all = [...(request.OCI?.Mounts ?? []), GUEST_PROC, bind('/run/kata-containers', '/kata'), ...mounts]
+    const spec = { ...request.OCI, Mounts: all, Linux: { ...request.OCI?.Linux, ...Linux } }
+    await agent.createContainer({ ...request, OCI: spec, storages, devices })
+    await agent.startContainer({ containerId: id })
+    return new RemoteProcess(agent, id)
+  }
 })
+
+/** What a container has besides the root of all. */
+interface ContainerExtras {
+  readonly devices?: DeepPartial<Device>[]
+  readonly mounts?: readonly Mount[]
+  readonly Linux?: DeepPartial<Spec>['Linux']
+}
 
 async function plugScsiDisk({ guest: { vm } }: TestGuest, image: string): Promise<void> {
   const { qmp, gone } = vm

@@ -5,6 +5,7 @@ import type { NetworkHandlers } from '../../handlers/network/network.ts'
 import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../handlers/storage/storage.ts'
 import { encodeBytesField } from '../../rpc/bytes-field.ts'
+import type { Encoded } from '../../rpc/method.ts'
 import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
 import { networkEntries } from './network-entries.ts'
 
@@ -100,6 +101,6 @@ function empty<Request>(
 }
 
 /** A `ReadStreamResponse`. */
-function encodeRead({ data }: ReadStreamResponse): Uint8Array {
+function encodeRead({ data }: ReadStreamResponse): Encoded {
   return encodeBytesField(1, data)
 }

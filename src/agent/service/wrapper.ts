@@ -32,10 +32,10 @@ export function wrap<Request, Response>(
       ids = idsOf(request)
       const work = begin(request, entry, limits.signal, dependencies.gate, deliveries)
       const response = await answerOf(work, name, entry, limits.signal, dependencies.log)
-      const encoded = entry.encode?.(response) ?? types.response.encode(response).finish()
+      const encoded = entry.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       outcome = {
         ok: true,
-        payload: encoded,
+        ...encoded,
         delivered: (written) => {
           for (const callback of deliveries) callback(written)
         },
@@ -138,6 +138,7 @@ function logCall(
   outcome: Outcome,
   log: Logger,
 ): void {
+  if (!log.isLogged(entry.logLevel)) return
   const fields = { rpc: name, ...ids, ms: ms.toFixed(1), peer: incoming.peer, framing: incoming.framing }
   if (outcome.ok) log.log(entry.logLevel, 'rpc', { ...fields, code: 'OK' })
   else log.log(entry.logLevel, 'rpc', { ...fields, code: outcome.code, error: outcome.message })

@@ -11,6 +11,16 @@ import { statsV2 } from './stats/stats-v2.ts'
 const ROOT = '/sys/fs/cgroup'
 const SIGKILL = 9
 
+/** The file that freezes a cgroup, and what is written to it. */
+interface Freezer {
+  readonly file: string
+  readonly freeze: string
+  readonly thaw: string
+}
+
+const FREEZER_V1: Freezer = { file: 'freezer.state', freeze: 'FROZEN', thaw: 'THAWED' }
+const FREEZER_V2: Freezer = { file: 'cgroup.freeze', freeze: '1', thaw: '0' }
+
 /** How long killed processes may take to leave a cgroup, and how often it is looked whether they have. */
 const LEAVE_MS = 2000
 const LOOK_MS = 10
@@ -21,6 +31,8 @@ export interface Cgroup {
   isEmpty(): Promise<boolean>
   /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
   killAll(): Promise<void>
+  /** Lets frozen processes go on, whoever froze them. A missing cgroup is fine. */
+  thaw(): Promise<void>
   /** What it counts; zeros for what it does not, or when it is gone. Never throws. */
   stats(): Promise<CgroupStats>
   /** Calls `killed` whenever the kernel has killed processes in it for want of memory. Throws when it cannot. */
@@ -59,6 +71,12 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
         log.warn('killing a cgroup failed', { path, error: messageOf(error) })
       }
     },
+    thaw: async () => {
+      const folder = inHierarchy(isV2 ? '' : '/freezer')
+      if ((await os.files.stat(folder)) === undefined) return
+      const { file, thaw } = isV2 ? FREEZER_V2 : FREEZER_V1
+      await os.files.write(`${folder}/${file}`, thaw)
+    },
     stats: () =>
       isV2
         ? statsV2(cgroupFiles(os.files, () => inHierarchy('')))
@@ -89,7 +107,7 @@ async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
   const killFile = `${folder}/cgroup.kill`
   if ((await os.files.stat(killFile)) === undefined) {
-    return killFrozen(os, folder, { file: 'cgroup.freeze', freeze: '1', thaw: '0' }, log)
+    return killFrozen(os, folder, FREEZER_V2, log)
   }
   await os.files.write(killFile, '1')
   // A paused container would be one without processes too, and a runtime deletes no paused one.
@@ -98,16 +116,11 @@ async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
 
 async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
-  await killFrozen(os, folder, { file: 'freezer.state', freeze: 'FROZEN', thaw: 'THAWED' }, log)
+  await killFrozen(os, folder, FREEZER_V1, log)
 }
 
 /** Frozen processes cannot fork away while they are listed; they die when they are thawed. */
-async function killFrozen(
-  os: Os,
-  folder: string,
-  freezer: { readonly file: string; readonly freeze: string; readonly thaw: string },
-  log: Logger,
-): Promise<void> {
+async function killFrozen(os: Os, folder: string, freezer: Freezer, log: Logger): Promise<void> {
   const set = async (value: string) => {
     try {
       await os.files.write(`${folder}/${freezer.file}`, value)
@@ -189,11 +202,6 @@ async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<vo
   }
 }
 
-async function foldersIn(os: Os, folder: string): Promise<string[]> {
-  const folders: string[] = []
-  for (const name of await os.files.list(folder)) {
-    const path = `${folder}/${name}`
-    if ((await os.files.lstat(path))?.kind === 'directory') folders.push(path)
-  }
-  return folders
+async function foldersIn({ files }: Os, folder: string): Promise<string[]> {
+  return (await files.listFolders(folder)).map((name) => `${folder}/${name}`)
 }

@@ -27,7 +27,12 @@ export interface ContainerParts {
 export type ContainerState =
   | { readonly name: 'creating'; readonly settled: Promise<void> }
   | { readonly name: 'created'; readonly parts: ContainerParts }
-  | { readonly name: 'starting'; readonly parts: ContainerParts; readonly settled: Promise<void> }
+  | {
+      readonly name: 'starting'
+      readonly parts: ContainerParts
+      readonly settled: Promise<void>
+      readonly hurry: AbortController
+    }
   | { readonly name: 'running'; readonly parts: ContainerParts }
   /** Its processes are frozen; it may not even be started. */
   | { readonly name: 'paused'; readonly parts: ContainerParts }
@@ -98,15 +103,25 @@ export class Container {
     this.#endTransition()
   }
 
-  /** Begins a start. Throws INTERNAL unless the container is waiting to be started. */
-  beginStart(): ContainerParts {
+  /**
+   * Begins a start. Throws INTERNAL unless the container is waiting to be started. `hurried` fires when somebody waits
+   * for its end to remove the container.
+   */
+  beginStart(): { readonly parts: ContainerParts; readonly hurried: AbortSignal } {
     if (this.#state.name !== 'created') {
       throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`)
     }
     const { parts } = this.#state
     this.#startAsked = true
-    this.#state = { name: 'starting', parts, settled: this.#newTransition() }
-    return parts
+    const hurry = new AbortController()
+    this.#state = { name: 'starting', parts, settled: this.#newTransition(), hurry }
+    return { parts, hurried: hurry.signal }
+  }
+
+  /** Of a start under way, leaves out what the container that is to be removed needs no more. */
+  hurryStart(): void {
+    if (this.#state.name !== 'starting') return
+    this.#state.hurry.abort(new AgentError('INTERNAL', `container ${this.id} is to be removed`))
   }
 
   /** Ends a start. After a failed one the container waits as before, unless its process is gone. */

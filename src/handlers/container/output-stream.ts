@@ -20,7 +20,9 @@ export class OutputStream implements ProcessOutput {
   readonly #streams: Streams
   readonly #clock: Clock
   readonly #fd: Fd
-  readonly #capacityBytes: number
+  #capacityBytes: number
+  /** Whether its size is ours to choose, and still the default. */
+  #mayGrow: boolean
   /** Aborted when no more output is waited for: what is there is the rest. */
   readonly #final = new AbortController()
   #processEnded = false
@@ -38,6 +40,7 @@ export class OutputStream implements ProcessOutput {
     this.#clock = os.clock
     this.#fd = fd
     this.#capacityBytes = Math.max(capacityBytes, DEFAULT_CAPACITY_BYTES)
+    this.#mayGrow = capacityBytes === 0
     // The kernel rounds a pipe's size up, to less than its double.
     this.#restBytes = Math.max(2 * this.#capacityBytes, MAX_CAPACITY_BYTES)
   }
@@ -55,6 +58,7 @@ export class OutputStream implements ProcessOutput {
     if (maxBytes === 0) return NOTHING
     this.#readers++
     try {
+      if (this.#mayGrow && maxBytes > this.#capacityBytes) this.#grow(maxBytes)
       return await this.#next(Math.min(maxBytes, this.#capacityBytes), signal)
     } finally {
       this.#readers--
@@ -76,6 +80,13 @@ export class OutputStream implements ProcessOutput {
     this.#closed = true
     this.#final.abort()
     this.#releaseWhenUnused()
+  }
+
+  /** Who asks for much at a time wants few calls. */
+  #grow(bytes: number): void {
+    this.#mayGrow = false
+    const wanted = Math.min(bytes, MAX_CAPACITY_BYTES)
+    if (this.#streams.growPipe(this.#fd, wanted)) this.#capacityBytes = wanted
   }
 
   async #next(maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {

@@ -69,11 +69,13 @@ export class ProcessTable {
     return [...this.#entries.values()].flatMap((entry) => (entry.name === 'known' ? [entry.process] : []))
   }
 
-  /** Resolves when the starts in progress are through. */
-  async settled(): Promise<void> {
-    await Promise.all(
-      [...this.#entries.values()].flatMap((entry) => (entry.name === 'starting' ? [entry.settled] : [])),
+  /** Resolves when the starts in progress are through, with whether there were any. */
+  async settled(): Promise<boolean> {
+    const starts = [...this.#entries.values()].flatMap((entry) =>
+      entry.name === 'starting' ? [entry.settled] : [],
     )
+    await Promise.all(starts)
+    return starts.length > 0
   }
 
   #key(execId: string): string {

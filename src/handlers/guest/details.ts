@@ -26,12 +26,14 @@ export function guestDetails(
   dependencies: DetailsDependencies,
 ): (request: GuestDetailsRequest, signal: AbortSignal) => Promise<GuestDetailsResponse> {
   const { os, initMode, version, storageHandlers, deviceHandlers } = dependencies
-  let seccomp: Promise<boolean> | undefined
+  let seccomp: Promise<boolean | undefined> | undefined
 
   return async (request, signal) => {
     // Without a caller's signal: the next caller waits for the same answer.
     seccomp ??= runtimeHasSeccomp(dependencies)
     const supportsSeccomp = await raceSignal(seccomp, signal)
+    // One that did not tell may do so another time: nothing is concluded from its silence.
+    if (supportsSeccomp === undefined) seccomp = undefined
     return {
       memBlockSizeBytes: request.memBlockSize ? await memoryBlockSize(os.files) : 0n,
       supportMemHotplugProbe: request.memHotplugProbe && (await canProbeMemory(os.files)),
@@ -40,7 +42,7 @@ export function guestDetails(
         initDaemon: initMode,
         deviceHandlers: deviceHandlers.toSorted(),
         storageHandlers: storageHandlers.toSorted(),
-        supportsSeccomp,
+        supportsSeccomp: supportsSeccomp ?? false,
         extraFeatures: [],
       },
     }

@@ -7,7 +7,7 @@ const TIMEOUT_MS = 10_000
 
 /**
  * Whether the OCI runtime was built with seccomp: from its `features`, or with a version that lacks that command from
- * what `--version` lists. A runtime that cannot be asked counts as one without.
+ * what `--version` lists. undefined, which is logged, when it does not tell.
  */
 export async function runtimeHasSeccomp({
   os,
@@ -17,15 +17,16 @@ export async function runtimeHasSeccomp({
   readonly os: Pick<Os, 'tools'>
   readonly log: Logger
   readonly runtime: { readonly binary: string }
-}): Promise<boolean> {
+}): Promise<boolean | undefined> {
   try {
     const features = await os.tools.run([runtime.binary, 'features'], { timeoutMs: TIMEOUT_MS })
     if (features.exitCode === 0) return seccompOfFeatures(features.stdout)
     const version = await os.tools.run([runtime.binary, '--version'], { timeoutMs: TIMEOUT_MS })
+    if (version.exitCode !== 0) throw new Error(`--version: exit code ${version.exitCode}`)
     return /\+SECCOMP|libseccomp:/.test(version.stdout)
   } catch (error) {
     log.warn('the runtime does not tell its features', { runtime: runtime.binary, error: messageOf(error) })
-    return false
+    return undefined
   }
 }
 

@@ -1,6 +1,7 @@
 import type { OciRuntime } from '../container/oci-runtime.ts'
 import type { ContainerRegistry } from '../container/registry.ts'
 import type { SandboxDependencies } from './dependencies.ts'
+import type { GuestSysctls } from './guest-sysctls.ts'
 import type { OomEvents } from './oom-events.ts'
 import type { SandboxSlot } from './sandbox-slot.ts'
 
@@ -10,6 +11,7 @@ export interface SandboxContext extends SandboxDependencies {
   readonly containers: ContainerRegistry
   readonly runtime: OciRuntime
   readonly oom: OomEvents
+  readonly sysctls: GuestSysctls
   /** Resolves when nothing of a dead predecessor is left; never rejects. */
   readonly clearPredecessor: () => Promise<void>
 }

@@ -21,7 +21,6 @@ import { ProcessTable } from '../container/process-table.ts'
 import { StoredSpec } from '../container/stored-spec.ts'
 import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
 import type { SandboxContext } from './context.ts'
-import { setGuestSysctls } from './guest-sysctls.ts'
 import { connectStdio, launch } from './launch.ts'
 import { pinPidNamespace } from './namespaces.ts'
 import type { Sandbox } from './sandbox-slot.ts'
@@ -89,7 +88,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const deviceEdits = await context.devices.findCdiEdits(requested, signal)
   await attachStorages(creation)
   const { spec, guestSysctls, poststart } = await specFor(creation, { devices, deviceEdits }, isV2)
-  await setGuestSysctls(os, guestSysctls, undo)
+  await context.sysctls.set(guestSysctls, { undo, held }, signal)
   if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
   const stored = new StoredSpec(os.files, bundle.config, spec)
   await stored.save()
@@ -165,6 +164,7 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
-    start: (theirs) => runtime.create({ id, bundle: bundle.folder, program, streams: theirs }, signal),
+    start: (theirs, onPid) =>
+      runtime.create({ id, bundle: bundle.folder, program, streams: theirs, onPid }, signal),
   })
 }

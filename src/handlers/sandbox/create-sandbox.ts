@@ -39,6 +39,7 @@ async function setUp(
   const { os, config, storage, log } = context
   await emptyFolder(os, config.sharedRoot)
   undo.add('shared folder', () => emptyFolder(os, config.sharedRoot))
+  undo.add('kept storages', () => storage.clear())
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir
   const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, undo, signal })

@@ -87,7 +87,8 @@ async function start(context: SandboxContext, addition: Addition): Promise<Conta
       hasTerminal,
       connections,
       undo,
-      start: (streams) => context.runtime.exec({ containerId, process, streams, cgroup }, grace.signal),
+      start: (streams, onPid) =>
+        context.runtime.exec({ containerId, process, streams, onPid, cgroup }, grace.signal),
     })
   } finally {
     grace.stop()

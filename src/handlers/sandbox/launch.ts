@@ -1,15 +1,19 @@
-import { errnoOf } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import { inTime } from '../../base/in-time.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
 import { connectPorts, type StdioPorts } from '../container/connect-ports.ts'
-import type { ProcessStreams, StartedProcess } from '../container/oci-runtime.ts'
 import type { PortConnections } from '../container/port-connections.ts'
 import { ContainerProcess } from '../container/process.ts'
+import type { ProcessStreams, StartedProcess } from '../container/runtime-calls.ts'
 import { openPipes, type Stdio } from '../container/stdio.ts'
 import { terminalStdio } from '../container/terminal-stdio.ts'
 import type { SandboxContext } from './context.ts'
 
 const SIGKILL = 9
+
+/** How long a process that is taken back may take to end. */
+const END_MS = 10_000
 
 /** A process about to be started. */
 interface Launch {
@@ -18,8 +22,8 @@ interface Launch {
   readonly connections: PortConnections
   /** Gets the undo of every step: the process is killed and its streams are closed. */
   readonly undo: UndoList
-  /** Runs the runtime. */
-  readonly start: (streams: ProcessStreams) => Promise<StartedProcess>
+  /** Runs the runtime, and tells the process as soon as it is known. */
+  readonly start: (streams: ProcessStreams, onPid: (pid: number) => void) => Promise<StartedProcess>
 }
 
 /** Gets the host's connections for a process's streams, and their undo. */
@@ -41,7 +45,7 @@ export async function connectStdio(
 export async function launch(context: SandboxContext, process: Launch): Promise<ContainerProcess> {
   // Before the runtime runs: the process may have ended before its pid is known to us.
   const watch = context.os.exits.watch()
-  const follow = (pid: number) => {
+  const begin = (pid: number) => {
     const exit = watch.exitOf(pid)
     let isOver = false
     const over = () => {
@@ -51,9 +55,14 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
     process.undo.add('process', async () => {
       // The number of a process that was reaped may be another's by now.
       if (!isOver) kill(context.os, pid)
-      await exit
+      await inTime(context.os.clock, END_MS, exit, () => notEnded(pid))
     })
     return { pid, exit, log: context.log }
+  }
+  let followed: Followed | undefined
+  const follow = (pid: number) => {
+    followed ??= begin(pid)
+    return followed
   }
   try {
     return process.hasTerminal
@@ -64,10 +73,11 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
   }
 }
 
-type Follow = (pid: number) => Omit<ConstructorParameters<typeof ContainerProcess>[0], 'stdio'>
+type Followed = Omit<ConstructorParameters<typeof ContainerProcess>[0], 'stdio'>
+type Follow = (pid: number) => Followed
 
 async function onTerminal({ os }: SandboxContext, { start, undo, connections }: Launch, follow: Follow) {
-  const { pid, master } = await start('terminal')
+  const { pid, master } = await start('terminal', follow)
   const followed = follow(pid)
   if (master === undefined) throw new Error('the runtime client returned no terminal')
   const stdio = terminalStdio(os, master, connections)
@@ -79,7 +89,7 @@ async function onPipes({ os, config }: SandboxContext, { start, undo, connection
   const { stdio, theirs, closeTheirs } = openPipes(os, config.containerPipeSizeBytes, connections)
   undo.add('stdio', () => closed(stdio))
   try {
-    const { pid } = await start({ pipes: theirs })
+    const { pid } = await start({ pipes: theirs }, follow)
     return new ContainerProcess({ ...follow(pid), stdio })
   } finally {
     closeTheirs()
@@ -90,6 +100,10 @@ async function onPipes({ os, config }: SandboxContext, { start, undo, connection
 async function closed(stdio: Stdio): Promise<void> {
   stdio.close()
   await stdio.delivered
+}
+
+function notEnded(pid: number): AgentError {
+  return new AgentError('INTERNAL', `process ${pid}: killed, and not ended within ${END_MS / 1000} s`)
 }
 
 /** A process that is gone is what is wanted. */

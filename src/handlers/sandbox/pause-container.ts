@@ -1,3 +1,4 @@
+import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { PauseContainerRequest, ResumeContainerRequest } from '../../gen/agent.ts'
 import type { SandboxContext } from './context.ts'
 import { adjust } from './whole-container.ts'
@@ -13,10 +14,18 @@ export async function pauseContainer(
     {
       containerId,
       from: ['created', 'running'],
-      work: async ({ processes }) => {
+      work: async ({ processes, cgroup }) => {
         // A runtime in the middle of adding a process would be frozen with it.
         await processes.settled()
-        await context.runtime.pause(containerId)
+        try {
+          await context.runtime.pause(containerId)
+        } catch (error) {
+          // Some may be frozen already.
+          await cgroup.thaw().catch((failure) => {
+            context.log.warn('container not thawed', { containerId, error: messageOf(failure) })
+          })
+          throw error
+        }
         return 'paused'
       },
     },
@@ -35,8 +44,14 @@ export async function resumeContainer(
     {
       containerId,
       from: ['paused'],
-      work: async (_parts, container) => {
-        await context.runtime.resume(containerId)
+      work: async ({ cgroup }, container) => {
+        try {
+          await context.runtime.resume(containerId)
+        } catch (error) {
+          if (errnoOf(error) !== 'ETIMEDOUT') throw error
+          // It waits until none is frozen any more. Nothing else is left to be done than this.
+          await cgroup.thaw()
+        }
         return container.isParked ? 'created' : 'running'
       },
     },

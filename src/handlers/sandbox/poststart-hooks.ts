@@ -12,12 +12,14 @@ const LOGGED_CHARACTERS = 500
 
 /**
  * Runs the poststart hooks of a container whose process was just started, one after the other, with the container's
- * state on stdin (OCI runtime specification). Never rejects: a hook that fails is logged, and the next one runs.
+ * state on stdin (OCI runtime specification). Never rejects: a hook that fails is logged, and the next one runs. When
+ * `hurried` fires, the one that runs is killed, and those after it are left out.
  */
 export async function runPoststartHooks(
   context: SandboxContext,
   containerId: string,
   parts: Pick<ContainerParts, 'init' | 'spec' | 'poststart'>,
+  hurried: AbortSignal,
 ): Promise<void> {
   const { folder } = bundleOf(context.config.sharedRoot, containerId)
   const { Version, Annotations } = parts.spec.current
@@ -30,8 +32,9 @@ export async function runPoststartHooks(
     annotations: Annotations,
   })
   for (const hook of parts.poststart) {
+    if (hurried.aborted) return
     try {
-      await runHook(context, hook, { state, folder })
+      await runHook(context, hook, { state, folder, hurried })
     } catch (error) {
       const fields = { containerId, hook: hook.Path, error: messageOf(error) }
       context.log.warn('poststart hook failed', fields)
@@ -42,7 +45,11 @@ export async function runPoststartHooks(
 async function runHook(
   { os }: SandboxContext,
   { Path, Args, Env, Timeout }: Hook,
-  { state, folder }: { readonly state: string; readonly folder: string },
+  {
+    state,
+    folder,
+    hurried,
+  }: { readonly state: string; readonly folder: string; readonly hurried: AbortSignal },
 ): Promise<void> {
   const [name = Path, ...args] = Args
   const { exitCode, stderr } = await os.tools.run([Path, ...args], {
@@ -50,6 +57,7 @@ async function runHook(
     stdin: state,
     cwd: folder,
     env: Object.fromEntries(Env.map(splitEntry)),
+    signal: hurried,
     timeoutMs: Math.min(Number(Timeout) * 1000, LONGEST_TIMER_MS),
   })
   if (exitCode !== 0) throw new Error(`exit status ${exitCode}: ${stderr.trim().slice(-LOGGED_CHARACTERS)}`)

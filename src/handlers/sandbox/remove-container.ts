@@ -1,5 +1,5 @@
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
+import { inTime } from '../../base/in-time.ts'
 import { raceSignal } from '../../base/signals.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
 import type { Container, ContainerParts } from '../container/container.ts'
@@ -8,11 +8,17 @@ import type { SandboxContext } from './context.ts'
 
 const SIGKILL = 9
 
+/**
+ * How long processes may take to end where the request names no time, as those of all hosts do not. The hosts
+ * themselves give up after a minute: so they learn why, and a later removal finds nobody in its way.
+ */
+const PATIENCE_SECONDS = 50
+
 interface Removal {
   readonly context: SandboxContext
   readonly container: Container
   readonly signal: AbortSignal
-  /** How long the processes may take to end; 0 waits as long as it takes. */
+  /** How long the processes may take to end; 0 for the agent's own patience. */
   readonly timeoutSeconds: number
 }
 
@@ -32,6 +38,7 @@ export async function removeContainer(
 export async function removeSettled(removal: Removal): Promise<boolean> {
   const { container, signal } = removal
   for (let wait = container.transition; wait !== undefined; wait = container.transition) {
+    container.hurryStart()
     await raceSignal(wait, signal)
   }
   if (container.state.name === 'gone') return false
@@ -39,13 +46,16 @@ export async function removeSettled(removal: Removal): Promise<boolean> {
   return true
 }
 
-async function remove({ context, container, timeoutSeconds }: Removal): Promise<void> {
+async function remove(removal: Removal): Promise<void> {
+  const { context, container, timeoutSeconds } = removal
   const parts = container.beginRemove()
   try {
-    await inTime(context, timeoutSeconds, container.id, endProcesses(context, parts))
+    const ended = endProcesses(context, parts)
+    const ms = (timeoutSeconds || PATIENCE_SECONDS) * 1000
+    await inTime(context.os.clock, ms, ended, () => lateEnd(removal, parts))
     await context.oom.end(container.id)
     // Only now: a runtime that deletes by force waits for zombies that somebody else has to reap.
-    const complaint = await context.runtime.delete(container.id)
+    const complaint = await context.runtime.delete(container.id, poststopMs(parts))
     if (complaint !== undefined) {
       context.log.warn('poststop hook failed', { containerId: container.id, error: complaint })
     }
@@ -58,6 +68,12 @@ async function remove({ context, container, timeoutSeconds }: Removal): Promise<
   context.containers.drop(container)
 }
 
+/** How long the poststop hooks may take, which the runtime runs: each was given a time. */
+function poststopMs({ spec }: ContainerParts): number {
+  const hooks = spec.current.Hooks?.Poststop ?? []
+  return hooks.reduce((ms, { Timeout }) => ms + Number(Timeout) * 1000, 0)
+}
+
 /** Kills everything in the container and waits until vminit has reaped what we know of. */
 async function endProcesses(context: SandboxContext, parts: ContainerParts): Promise<void> {
   const killAll = async () => {
@@ -66,8 +82,7 @@ async function endProcesses(context: SandboxContext, parts: ContainerParts): Pro
   }
   await killAll()
   // A process that was being started may have joined the cgroup after that.
-  await parts.processes.settled()
-  await killAll()
+  if (await parts.processes.settled()) await killAll()
   const ends = [parts.init, ...parts.processes.known()].map(({ ended }) => ended)
   await Promise.allSettled(ends)
 }
@@ -80,22 +95,12 @@ function kill({ os, log }: SandboxContext, pid: number): void {
   }
 }
 
-/** Waits for `work`, which goes on, at most so long. Throws INTERNAL with errno ETIME. */
-async function inTime(
-  { os }: SandboxContext,
-  seconds: number,
-  containerId: string,
-  work: Promise<void>,
-): Promise<void> {
-  if (seconds === 0) return work
-  const done = new AbortController()
-  const late = os.clock.sleep(Math.min(seconds * 1000, LONGEST_TIMER_MS), done.signal).then(() => {
-    const text = `remove container ${containerId}: ETIME: not ended within ${seconds} s`
-    throw new AgentError('INTERNAL', text, { errno: 'ETIME' })
-  })
-  try {
-    await Promise.race([work, late])
-  } finally {
-    done.abort()
-  }
+/** What is said when processes have not ended in time: a killed one does not while the kernel holds it (state D). */
+function lateEnd({ container, timeoutSeconds }: Removal, { init, processes }: ContainerParts): AgentError {
+  const left = new Set([init, ...processes.known()].filter(({ status }) => status === undefined))
+  const pids = [...left].map(({ pid }) => pid).join(', ') || 'being added'
+  const code = timeoutSeconds === 0 ? 'DEADLINE_EXCEEDED' : 'INTERNAL'
+  const seconds = timeoutSeconds || PATIENCE_SECONDS
+  const text = `remove container ${container.id}: ETIME: processes (${pids}) not ended within ${seconds} s`
+  return new AgentError(code, text, { errno: 'ETIME' })
 }

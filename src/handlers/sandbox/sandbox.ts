@@ -32,6 +32,7 @@ import { destroySandbox } from './destroy-sandbox.ts'
 import { execProcess } from './exec-process.ts'
 import { getDiagnosticData } from './get-diagnostic-data.ts'
 import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
+import { GuestSysctls } from './guest-sysctls.ts'
 import { onlineCpuMem } from './online-cpu-mem.ts'
 import { OomEvents } from './oom-events.ts'
 import { pauseContainer, resumeContainer } from './pause-container.ts'
@@ -104,6 +105,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     slot: new SandboxSlot(config.restarted),
     containers: new ContainerRegistry(),
     oom: new OomEvents(dependencies.log),
+    sysctls: new GuestSysctls(os.files),
     clearPredecessor: onceIf(config.restarted, () => clearPredecessor({ ...dependencies, runtime })),
   }
   const onContainer = <Request, Answer>(call: ContainerCall<Request, Answer>) => {

@@ -14,13 +14,13 @@ export async function startContainer(
 ): Promise<void> {
   const { container } = await context.containers.found(request.containerId, 'INTERNAL', signal)
   while (container.state.name === 'adjusting') await raceSignal(container.state.settled, signal)
-  const parts = container.beginStart()
+  const { parts, hurried } = container.beginStart()
   let succeeded = false
   try {
     // The sandbox's own container does nothing but hold namespaces.
     if (container.id !== context.slot.active().id) await context.oom.watch(container.id, parts)
     await context.runtime.start(container.id)
-    await runPoststartHooks(context, container.id, parts)
+    await runPoststartHooks(context, container.id, parts, hurried)
     succeeded = true
   } finally {
     if (!succeeded) await context.oom.end(container.id)

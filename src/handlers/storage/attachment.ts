@@ -1,13 +1,19 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
+import { unmountTree } from './unmount-tree.ts'
 
 /** What a driver has made. */
 export interface Attachment {
   readonly mountPoint: string
-  /** `mount`: something is mounted there; `directory`: it is a plain directory. */
-  readonly kind: 'mount' | 'directory'
+  /**
+   * `mount`: something is mounted there; `directory`: it is a plain directory; `copy`: the driver made all that is there,
+   * and mounts over it when it has to; `found`: it was mounted by somebody else, and is left as it is.
+   */
+  readonly kind: 'mount' | 'directory' | 'copy' | 'found'
   /** Stays until the sandbox ends although nobody uses it: its contents outlive a container that is restarted. */
   readonly keep: boolean
+  /** Ends what the driver does to it all the time, before it is taken away. Never throws, and may be called twice. */
+  readonly end?: () => Promise<void>
   /** Takes back what the driver did besides, once the mount point is gone. Never throws. */
   readonly release?: () => Promise<void>
 }
@@ -16,24 +22,35 @@ type Kernel = Pick<Os, 'files' | 'mounts'>
 
 /** Whether what the driver made is still there. */
 export async function isThere(os: Kernel, { kind, mountPoint }: Attachment): Promise<boolean> {
-  if (kind === 'mount') return isMounted(os, mountPoint)
-  return (await os.files.lstat(mountPoint))?.kind === 'directory'
+  if (kind === 'mount' || kind === 'found') return isMounted(os, mountPoint)
+  const found = (await os.files.lstat(mountPoint))?.kind
+  return kind === 'copy' ? found !== undefined : found === 'directory'
 }
 
 /**
- * Takes it away again (spec E.1): unmounts, then removes the directory, which must be empty; a file that was mounted
- * over is left. What is gone already is fine. Then it takes back what the driver did besides.
+ * Takes it away again (spec E.1): unmounts it with what came along, but nothing that `isOthers`; then removes the
+ * directory, which must be empty unless it is a copy; a file that was mounted over is left. What is gone already is fine.
+ * Then it takes back what the driver did besides.
  */
-export async function detach(os: Kernel, { mountPoint, release }: Attachment): Promise<void> {
-  await detachMountPoint(os, mountPoint)
-  await release?.()
+export async function detach(
+  os: Kernel,
+  attachment: Attachment,
+  isOthers: (mountPoint: string) => boolean,
+): Promise<void> {
+  const { kind, mountPoint } = attachment
+  await attachment.end?.()
+  if (kind !== 'found') {
+    await unmountTree(os.mounts, mountPoint, isOthers)
+    if (await isMounted(os, mountPoint)) {
+      throw new AgentError('INTERNAL', `${mountPoint} is still mounted after its unmount`)
+    }
+    if (kind === 'copy') await os.files.removeTree(mountPoint)
+    else await removeMountPoint(os, mountPoint)
+  }
+  await attachment.release?.()
 }
 
-async function detachMountPoint(os: Kernel, mountPoint: string): Promise<void> {
-  if (await isMounted(os, mountPoint)) await os.mounts.unmount(mountPoint)
-  if (await isMounted(os, mountPoint)) {
-    throw new AgentError('INTERNAL', `${mountPoint} is still mounted after its unmount`)
-  }
+async function removeMountPoint(os: Kernel, mountPoint: string): Promise<void> {
   const status = await os.files.lstat(mountPoint)
   if (status === undefined || status.kind === 'file') return
   if (status.kind !== 'directory') {

@@ -70,10 +70,31 @@ export class StorageClaims {
     if (!stays(entry, entry.attachment) || options.newlyMade) await this.#detach(entry, entry.attachment)
   }
 
+  /**
+   * Takes away what has stayed although nobody claims it, the newest first, but plain directories, whose content is to
+   * go with the folder that they are in. Tries all, then throws the first failure.
+   */
+  async clear(): Promise<void> {
+    const failures: unknown[] = []
+    for (const entry of [...this.#entries.values()].reverse()) {
+      const { attachment, claims, transition } = entry
+      if (attachment === undefined || claims > 0 || transition !== undefined) continue
+      if (attachment.kind === 'directory') this.#entries.delete(attachment.mountPoint)
+      else await this.#detach(entry, attachment).catch((error) => failures.push(error))
+    }
+    if (failures.length > 0) throw failures[0]
+  }
+
   /** Whether somebody uses a mount point at or below `folder`. */
   isUsed(folder: string): boolean {
-    const isWithin = (path: string) => path === folder || path.startsWith(`${folder}/`)
-    return [...this.#entries].some(([mountPoint, { claims }]) => claims > 0 && isWithin(mountPoint))
+    return [...this.#entries].some(([mountPoint, { claims }]) => claims > 0 && isWithin(mountPoint, folder))
+  }
+
+  /** Whether a mount below `own` is another storage, or has one in it. */
+  #isOthers(path: string, own: string): boolean {
+    return [...this.#entries.keys()].some(
+      (other) => other !== own && (isWithin(other, path) || isWithin(path, other)) && isWithin(other, own),
+    )
   }
 
   /** The first claim; `left` is what nobody has used for a while, which stays known when this fails. */
@@ -90,6 +111,7 @@ export class StorageClaims {
         return 'joined'
       }
       kept = undefined
+      await left?.attachment?.end?.()
       await left?.attachment?.release?.()
       entry.attachment = await attach()
       return 'made'
@@ -108,13 +130,17 @@ export class StorageClaims {
     const done = Promise.withResolvers<void>()
     entry.transition = done.promise
     try {
-      await detach(this.#os, attachment)
+      await detach(this.#os, attachment, (path) => this.#isOthers(path, attachment.mountPoint))
       this.#entries.delete(attachment.mountPoint)
     } finally {
       entry.transition = undefined
       done.resolve()
     }
   }
+}
+
+function isWithin(path: string, folder: string): boolean {
+  return path === folder || path.startsWith(`${folder}/`)
 }
 
 /** What stays on purpose although nobody claims it. */

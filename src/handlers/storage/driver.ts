@@ -1,21 +1,21 @@
-import type { Logger } from '../../base/log.ts'
 import type { Storage } from '../../gen/agent.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { Attachment } from './attachment.ts'
 import type { HugePages } from './huge-pages.ts'
+import type { MountDependencies } from './mount-storage.ts'
+import type { Watch } from './watchable/watch.ts'
 
-/** What storages work with. */
-export interface StorageDependencies {
-  readonly os: Pick<Os, 'files' | 'mounts' | 'tools'>
-  readonly log: Logger
-  /** Mount points must lie below one of these (spec E.5), `/run/kata-containers` in a guest. */
-  readonly allowedRoots: readonly string[]
+/** What storages work with. Mount points lie below `/run/kata-containers` in a guest (spec E.5). */
+export interface StorageDependencies extends MountDependencies {
+  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'tools'>
   /** Holds a folder for each container, named by its id. */
   readonly bundlesRoot: string
   /** How devices are waited for. */
   readonly hotplug: HotplugDependencies
   readonly hugePages: HugePages
+  /** Copies that follow what they were made of. */
+  readonly watch: Watch
 }
 
 /** What a driver works with at one request. */

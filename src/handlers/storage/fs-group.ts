@@ -1,8 +1,10 @@
 import { errnoOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import type { FSGroup } from '../../gen/agent.ts'
 import { FSGroupChangePolicy } from '../../gen/types.ts'
-import type { FileStatus, Files } from '../../os/os.ts'
-import type { StorageDependencies } from './driver.ts'
+import type { FileStatus } from '../../os/file-status.ts'
+import type { FileAttributes } from '../../os/folder.ts'
+import type { Files, Os } from '../../os/os.ts'
 
 const SETGID = 0o2000
 
@@ -13,7 +15,7 @@ const SETGID = 0o2000
  */
 export async function applyFsGroup(
   request: { readonly root: string; readonly group: FSGroup; readonly readOnly: boolean },
-  { os, log }: StorageDependencies,
+  { os, log }: { readonly os: Pick<Os, 'files'>; readonly log: Logger },
   signal: AbortSignal,
 ): Promise<void> {
   const { root, group, readOnly } = request
@@ -59,9 +61,15 @@ async function give(
   gid: number,
   readOnly: boolean,
 ): Promise<void> {
+  const given = givenToGroup(status, gid, readOnly)
   // In this order: a change of owner clears the setuid and setgid bits.
-  await files.chown(path, status.uid, gid)
-  await files.chmod(path, status.mode | wantedBits(status, readOnly))
+  await files.chown(path, given.uid, given.gid)
+  await files.chmod(path, given.mode)
+}
+
+/** What a file or directory is like that is given to a group. */
+export function givenToGroup(status: FileStatus, gid: number, readOnly: boolean): FileAttributes {
+  return { mode: status.mode | wantedBits(status, readOnly), uid: status.uid, gid }
 }
 
 function isGivenTo(status: FileStatus, gid: number, readOnly: boolean): boolean {

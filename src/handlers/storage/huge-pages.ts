@@ -33,10 +33,14 @@ export class HugePages {
       throw new AgentError('INVALID_ARGUMENT', 'no pagesize/size options found')
     }
     const path = `/sys/kernel/mm/hugepages/hugepages-${pageSize / 1024n}kB/nr_hugepages`
-    if ((await this.#files.stat(path)) === undefined) {
+    // Two sizes within one KiB would share the kernel's number.
+    if (pageSize % 1024n !== 0n || (await this.#files.stat(path)) === undefined) {
       throw new AgentError('INVALID_ARGUMENT', `there are no huge pages of size ${pageSize}`)
     }
     const pages = size / pageSize
+    if (pages === 0n) {
+      throw new AgentError('INVALID_ARGUMENT', `storage option size=${size}: less than a page of ${pageSize}`)
+    }
     await this.#inTurn(() => this.#grow(path, pageSize, pages))
     return () => this.#inTurn(() => this.#shrink(path, pageSize, pages))
   }

@@ -9,6 +9,7 @@ import { nvdimm } from './nvdimm.ts'
 import { overlayfs } from './overlayfs.ts'
 import { scsi } from './scsi.ts'
 import { virtioFs } from './virtio-fs.ts'
+import { watchableBind } from './watchable/watchable-bind.ts'
 
 /** Why there is no driver. */
 interface Refusal {
@@ -31,7 +32,7 @@ const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, Stor
   ['overlayfs', overlayfs],
   ['scsi', scsi],
   ['virtio-fs', virtioFs],
-  ['watchable-bind', TO_BE_WRITTEN],
+  ['watchable-bind', watchableBind],
 ])
 
 /** The names of the drivers that there are, sorted. */

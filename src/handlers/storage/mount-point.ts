@@ -36,10 +36,12 @@ async function checkNoLinks(files: Files, path: string, root: string): Promise<v
   }
 }
 
-function isPlainAbsolute(path: string): boolean {
+/** Whether a path is absolute, of no part that means another place, and not the root itself. */
+export function isPlainAbsolute(path: string): boolean {
   const [first, ...components] = path.split('/')
   return (
     first === '' &&
+    components.length > 0 &&
     !path.includes('\0') &&
     components.every((component) => component !== '' && component !== '.' && component !== '..')
   )

@@ -1,12 +1,21 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
-import type { Files, MountFlag } from '../../os/os.ts'
-import type { StorageDependencies } from './driver.ts'
+import type { Files, MountFlag, Os } from '../../os/os.ts'
 import { applyFsGroup } from './fs-group.ts'
 import { type MountOptions, parseMountOptions } from './mount-options.ts'
 import { checkMountPoint } from './mount-point.ts'
+import { unmountTree } from './unmount-tree.ts'
+
+/** What mounting takes. */
+export interface MountDependencies {
+  readonly os: Pick<Os, 'files' | 'mounts'>
+  readonly log: Logger
+  /** Mount points must lie below one of these. */
+  readonly allowedRoots: readonly string[]
+}
 
 /** What is mounted, and where. */
 export type MountRequest = Pick<Storage, 'source' | 'fstype' | 'options' | 'mountPoint' | 'fsGroup'>
@@ -18,7 +27,7 @@ export type MountRequest = Pick<Storage, 'source' | 'fstype' | 'options' | 'moun
  */
 export async function mountStorage(
   request: MountRequest,
-  dependencies: StorageDependencies,
+  dependencies: MountDependencies,
   signal: AbortSignal,
   finish: () => Promise<void> = async () => {},
 ): Promise<void> {
@@ -68,7 +77,7 @@ async function createMountPoint(files: Files, request: MountRequest, undo: UndoL
 async function mount(
   { source, mountPoint: target, fstype: type }: MountRequest,
   { flags, data }: MountOptions,
-  { os }: StorageDependencies,
+  { os }: MountDependencies,
   undo: UndoList,
 ): Promise<void> {
   const propagation = flags.filter((flag) => PROPAGATION.has(flag))
@@ -83,7 +92,7 @@ async function mount(
     flags: isBind ? [...ordinary, ...recursive] : ordinary,
     data,
   })
-  if (isNew) undo.add('unmount', () => os.mounts.unmount(target))
+  if (isNew) undo.add('unmount', () => unmountTree(os.mounts, target))
   if (isBind && isNew && ordinary.length > 1) {
     await os.mounts.mount({ source, target, type, flags: ['remount', ...ordinary], data: '' })
   }

@@ -69,12 +69,20 @@ async function createUpper(
   const folder = `${bundlesRoot}/${owner}`
   await files.makeDirectories(folder, 0o755)
   const options: string[] = []
+  const suffix = await freeSuffix(files, `${folder}/upper`)
   for (const name of ['upper', 'work']) {
-    const path = `${folder}/${name}`
+    const path = `${folder}/${name}${suffix}`
     await checkMountPoint(files, path, allowedRoots)
     await files.makeDirectory(path, 0o755)
     undo.add(`remove ${name} folder`, () => files.removeTree(path))
     options.push(`${name}dir=${path}`)
   }
   return options
+}
+
+/** Of several writable layers of a container only the first has the plain name. */
+async function freeSuffix(files: Files, path: string): Promise<string> {
+  for (let suffix = '', number = 2; ; suffix = `-${number}`, number += 1) {
+    if ((await files.lstat(`${path}${suffix}`)) === undefined) return suffix
+  }
 }

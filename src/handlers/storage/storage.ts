@@ -9,6 +9,7 @@ import { storageDriver } from './index.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { refuseEncryption } from './refuse-encryption.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
+import { createWatch } from './watchable/watch.ts'
 
 /** Attaches the storages of requests and takes them away again (spec E). */
 export interface StorageHandlers {
@@ -24,9 +25,11 @@ export interface StorageHandlers {
   ): Promise<AttachedStorages>
   /**
    * Gives them up, the last first; what nobody uses any more is unmounted, but what is shared, `local` or `ephemeral`
-   * stays until the sandbox's root is cleared. To be called once. Tries all, then throws INTERNAL naming what failed.
+   * stays until all is cleared. To be called once. Tries all, then throws INTERNAL naming what failed.
    */
   release(attached: AttachedStorages): Promise<void>
+  /** Takes away what has stayed, at the sandbox's end and before its root is cleared. Tries all, then throws the first failure. */
+  clear(): Promise<void>
   /** Whether a storage that somebody uses is at or below `folder`. */
   isUsed(folder: string): boolean
   /** Mounts ephemeral storages anew, as their options say. Throws INVALID_ARGUMENT for other drivers. */
@@ -39,8 +42,11 @@ export interface AttachedStorages {
 }
 
 /** Builds the storage handlers around an empty set of claims. */
-export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePages'>): StorageHandlers {
-  const dependencies = { ...given, hugePages: new HugePages(given.os.files) }
+export function createStorageHandlers(
+  given: Omit<StorageDependencies, 'hugePages' | 'watch'>,
+): StorageHandlers {
+  const hugePages = new HugePages(given.os.files)
+  const dependencies = { ...given, hugePages, watch: createWatch(given.os.clock) }
   const claims = new StorageClaims(dependencies.os)
 
   async function attachOne(
@@ -86,6 +92,8 @@ export function createStorageHandlers(given: Omit<StorageDependencies, 'hugePage
         cause: failures[0],
       })
     },
+
+    clear: () => claims.clear(),
 
     isUsed: (folder) => claims.isUsed(folder),
 

@@ -1,5 +1,6 @@
 import type { DiskDevice, FileBackend, NicDevice, TapBackend } from '../spec.ts'
 import { qemuId, type SpecKey } from '../spec-key.ts'
+import { undoAndThrow } from '../undo-and-throw.ts'
 import type { QmpClient } from './client.ts'
 
 /** A disk to plug into a running machine. */
@@ -35,8 +36,7 @@ export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSigna
       signal,
     )
   } catch (error) {
-    await qmp.execute('blockdev-del', { 'node-name': node }, signal)
-    throw error
+    await undoAndThrow(error, (limit) => qmp.execute('blockdev-del', { 'node-name': node }, limit))
   }
 }
 
@@ -61,8 +61,7 @@ export async function plugNic(qmp: QmpClient, nic: HotNic, signal: AbortSignal):
       signal,
     )
   } catch (error) {
-    await qmp.execute('netdev_del', { id }, signal)
-    throw error
+    await undoAndThrow(error, (limit) => qmp.execute('netdev_del', { id }, limit))
   }
 }
 

@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import { qemuId, type SpecKey } from '../spec-key.ts'
+import { undoAndThrow } from '../undo-and-throw.ts'
 import type { QmpClient } from './client.ts'
 
 const MIB = 2 ** 20
@@ -40,7 +41,6 @@ export async function plugMemory(qmp: QmpClient, memory: HotMemory, signal: Abor
         : { driver: 'virtio-mem-pci', bus: qemuId(memory.rootPort), 'requested-size': size }
     await qmp.execute('device_add', { ...device, id, memdev: backend }, signal)
   } catch (error) {
-    await qmp.execute('object-del', { id: backend }, signal)
-    throw error
+    await undoAndThrow(error, (limit) => qmp.execute('object-del', { id: backend }, limit))
   }
 }

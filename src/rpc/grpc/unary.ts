@@ -2,7 +2,7 @@ import type { Server, ServerWritableStream } from '@grpc/grpc-js'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { cancelled, deadlineExceeded } from '../../base/signals.ts'
-import type { Method, Outcome } from '../method.ts'
+import type { Encoded, Method, Outcome } from '../method.ts'
 
 /** Serves one method, whose messages stay encoded. */
 export function serveUnary(server: Server, name: string, method: Method, peer: string): void {
@@ -31,7 +31,7 @@ function serveCall(call: UnaryCall, method: Method, peer: string): void {
     }
     answered = outcome
     if (outcome.ok) {
-      call.write(outcome.payload, (error?: Error | null) => {
+      call.write(wholeOf(outcome), (error?: Error | null) => {
         written = error === undefined || error === null
       })
       call.end()
@@ -72,6 +72,11 @@ function detailsOf(message: string): string {
     details = details.slice(0, Math.floor(details.length / 2)).toWellFormed()
   }
   return details
+}
+
+/** gRPC puts its own five bytes before a message: it copies in any case. */
+function wholeOf({ payload, bulk }: Encoded): Uint8Array {
+  return bulk === undefined ? payload : Buffer.concat([payload, bulk])
 }
 
 function asBuffer(payload: Uint8Array): Buffer {

@@ -20,6 +20,9 @@ export interface FrameHeader {
   readonly flags: number
 }
 
+/** How much more than has arrived may be set aside for the rest of a frame: the first read of a large one is enough. */
+const AHEAD = 16
+
 /** What a {@link FrameReader} found. Called during `push`, in the order of the wire. */
 export interface FrameEvents {
   /** A whole frame. `payload` may be a view of what was pushed. */
@@ -28,9 +31,12 @@ export interface FrameEvents {
   onOversizedFrame(header: FrameHeader): void
 }
 
-/** A buffer for a frame of `payloadBytes` with its header filled in; the payload belongs after it. */
-export function allocateFrame(header: FrameHeader): Buffer {
-  const frame = Buffer.allocUnsafe(FRAME_HEADER_BYTES + header.payloadBytes)
+/**
+ * A buffer for a frame of `payloadBytes` with its header filled in; the payload belongs after it, but for its last
+ * `apartBytes`, which are sent from elsewhere.
+ */
+export function allocateFrame(header: FrameHeader, apartBytes = 0): Buffer {
+  const frame = Buffer.allocUnsafe(FRAME_HEADER_BYTES + header.payloadBytes - apartBytes)
   frame.writeUInt32BE(header.payloadBytes, 0)
   frame.writeUInt32BE(header.streamId, 4)
   frame[8] = header.type
@@ -103,11 +109,11 @@ export class FrameReader {
     return offset + taken
   }
 
-  /** Grows by doubling: memory follows what the peer has sent, not the length it claims. */
+  /** Memory follows what the peer has sent, not the length it claims. */
   #keep(part: Buffer, payloadBytes: number): void {
     const needed = this.#payloadLength + part.length
     if (needed > this.#payload.length) {
-      const grown = Buffer.allocUnsafeSlow(Math.min(payloadBytes, Math.max(needed, 2 * this.#payload.length)))
+      const grown = Buffer.allocUnsafeSlow(Math.min(payloadBytes, AHEAD * needed))
       this.#payload.copy(grown, 0, 0, this.#payloadLength)
       this.#payload = grown
     }

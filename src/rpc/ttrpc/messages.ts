@@ -78,26 +78,23 @@ export function decodeResponse(bytes: Uint8Array): TtrpcResponse {
   return { ...status, payload }
 }
 
-/** The whole frame of a successful response; its status of code 0 is sent, as other servers do. */
-export function encodeResponseFrame(streamId: number, payload: Uint8Array): Buffer {
-  const lengthBytes = payload.length === 0 ? 0 : 1 + varintBytes(payload.length)
-  const frame = allocateFrame({
-    payloadBytes: EMPTY_STATUS.length + lengthBytes + payload.length,
-    streamId,
-    type: FrameType.response,
-    flags: 0,
-  })
+/** The frame of a successful response but for its last `bulkBytes`; its status of code 0 is sent, as other servers do. */
+export function encodeResponseFrame(streamId: number, payload: Uint8Array, bulkBytes = 0): Buffer {
+  const encodedBytes = payload.length + bulkBytes
+  const headBytes = EMPTY_STATUS.length + (encodedBytes === 0 ? 0 : 1 + varintBytes(encodedBytes))
+  const header = { payloadBytes: headBytes + encodedBytes, streamId, type: FrameType.response, flags: 0 }
+  const frame = allocateFrame(header, bulkBytes)
   frame.set(EMPTY_STATUS, FRAME_HEADER_BYTES)
-  if (payload.length === 0) return frame
+  if (encodedBytes === 0) return frame
   frame[FRAME_HEADER_BYTES + EMPTY_STATUS.length] = PAYLOAD_TAG
-  writeVarint(frame, FRAME_HEADER_BYTES + EMPTY_STATUS.length + 1, payload.length)
-  frame.set(payload, frame.length - payload.length)
+  writeVarint(frame, FRAME_HEADER_BYTES + EMPTY_STATUS.length + 1, encodedBytes)
+  frame.set(payload, FRAME_HEADER_BYTES + headBytes)
   return frame
 }
 
-/** How large the frame payload of a successful response is. */
-export function responseBytes(payload: Uint8Array): number {
-  return EMPTY_STATUS.length + 1 + varintBytes(payload.length) + payload.length
+/** How large the frame payload of a successful response is whose encoded message has this many bytes. */
+export function responseBytes(encodedBytes: number): number {
+  return EMPTY_STATUS.length + 1 + varintBytes(encodedBytes) + encodedBytes
 }
 
 /** The whole frame of an error response. */

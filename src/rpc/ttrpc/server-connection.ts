@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream'
 import { type AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
 import { cancelled } from '../../base/signals.ts'
 import { MAX_OPEN_CALLS, type ServedConnection } from '../connection.ts'
-import { type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
+import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { FrameFlag, type FrameHeader, FrameReader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
 import {
@@ -178,18 +178,21 @@ export class TtrpcServerConnection implements ServedConnection {
       if (isOpen) this.#refuse(streamId, outcome.code, outcome.message)
     } else if (!isOpen) {
       outcome.delivered?.(false)
-    } else if (responseBytes(outcome.payload) > MAX_FRAME_PAYLOAD_BYTES) {
-      outcome.delivered?.(false)
-      const size = outcome.payload.length
-      this.#refuse(
-        streamId,
-        'RESOURCE_EXHAUSTED',
-        `response of ${size} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`,
-      )
     } else {
-      this.#send(encodeResponseFrame(streamId, outcome.payload), outcome.delivered)
+      this.#answer(streamId, outcome, outcome.delivered)
     }
     if (this.#draining) this.#endWhenDrained()
+  }
+
+  #answer(streamId: number, { payload, bulk }: Encoded, delivered?: (written: boolean) => void): void {
+    const size = payload.length + (bulk?.length ?? 0)
+    if (responseBytes(size) > MAX_FRAME_PAYLOAD_BYTES) {
+      delivered?.(false)
+      const message = `response of ${size} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
+      this.#refuse(streamId, 'RESOURCE_EXHAUSTED', message)
+    } else {
+      this.#send(encodeResponseFrame(streamId, payload, bulk?.length), bulk, delivered)
+    }
   }
 
   #refuseUnknown(streamId: number, { service, method }: TtrpcRequest): void {
@@ -204,18 +207,33 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#send(encodeErrorFrame(streamId, { code: StatusCode[code], message: text }))
   }
 
-  #send(frame: Buffer, delivered?: (written: boolean) => void): void {
+  /** Writes a frame, whose end may be apart: in one write(2), as long as the socket takes it. */
+  #send(frame: Buffer, bulk?: Uint8Array, delivered?: (written: boolean) => void): void {
     if (this.#ended) {
       delivered?.(false)
       return
     }
     const written = delivered === undefined ? undefined : (error?: Error | null) => delivered(error == null)
-    if (!this.#socket.write(frame, written) && !this.#socket.isPaused()) {
+    if (bulk === undefined) {
+      this.#socket.write(frame, written)
+    } else {
+      this.#socket.cork()
+      this.#socket.write(frame)
+      this.#socket.write(bulk, written)
+      this.#socket.uncork()
+    }
+    this.#holdBack()
+  }
+
+  /** Reads nothing more while the peer does not read. The calls that were open before still answer. */
+  #holdBack(): void {
+    const { writableLength, writableNeedDrain } = this.#socket
+    // What the kernel took at once needs no wait, though the stream asks for one.
+    if (writableNeedDrain && writableLength > 0 && !this.#socket.isPaused()) {
       this.#socket.pause()
       this.#socket.once('drain', () => this.#socket.resume())
     }
-    // The calls that were open when reading stopped still answer.
-    if (this.#socket.writableLength > this.#limits.unreadBytes) this.#socket.destroy()
+    if (writableLength > this.#limits.unreadBytes) this.#socket.destroy()
   }
 
   /** The peer is gone: it can neither ask nor be answered. */

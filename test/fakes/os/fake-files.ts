@@ -1,6 +1,8 @@
 import { dirname, join } from 'node:path/posix'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { FileKind, FileStatus, Files } from '../../../src/os/os.ts'
+import type { FileKind, FileStatus } from '../../../src/os/file-status.ts'
+import type { Folder } from '../../../src/os/folder.ts'
+import { FakeFolder, type FakeTree } from './fake-folder.ts'
 import type { FakeMounts } from './fake-mounts.ts'
 
 interface Node {
@@ -11,15 +13,20 @@ interface Node {
   data: Buffer
   readonly target: string
   readonly inode: bigint
+  modifiedNs: bigint
+  changedNs: bigint
   readonly major: number
   readonly minor: number
 }
 
 /** A tree of files in memory, by absolute path. Links are followed wherever the kernel would. */
-export class FakeFiles implements Files {
+export class FakeFiles implements FakeTree {
   readonly #nodes = new Map<string, Node>()
   readonly #mounts: FakeMounts
+  openFolders = 0
   #lastInode = 1n
+  /** Every change has a time of its own. */
+  #now = 1_000_000_000n
   /** What the kernel does about a write, after it; when it throws, the write has failed. */
   onWrite: (path: string, data: string) => void | Promise<void> = () => {}
 
@@ -75,6 +82,8 @@ export class FakeFiles implements Files {
     if (node.kind === 'directory') throw kernelError('write', path, 'EISDIR')
     const before = node.data
     node.data = Buffer.from(data)
+    node.modifiedNs = this.#tick()
+    node.changedNs = node.modifiedNs
     try {
       await this.onWrite(place, node.data.toString())
     } catch (error) {
@@ -134,6 +143,14 @@ export class FakeFiles implements Files {
     return children.map((each) => each.slice(each.lastIndexOf('/') + 1)).sort()
   }
 
+  async listFolders(path: string): Promise<readonly string[]> {
+    const names = await this.list(path)
+    const place = this.#follow(path)
+    return names.filter(
+      (name) => this.#nodes.get(`${place === '/' ? '' : place}/${name}`)?.kind === 'directory',
+    )
+  }
+
   async readLink(path: string): Promise<string> {
     const node = this.#nodes.get(this.#place(path))
     if (node === undefined) throw kernelError('readlink', path, 'ENOENT')
@@ -150,22 +167,43 @@ export class FakeFiles implements Files {
     for (const each of [...this.#below(source), source]) {
       const node = this.#nodes.get(each)
       this.#nodes.delete(each)
-      if (node !== undefined) this.#nodes.set(target + each.slice(source.length), node)
+      if (node === undefined) continue
+      this.#nodes.set(target + each.slice(source.length), node)
+      if (each === source) node.changedNs = this.#tick()
     }
   }
 
   async chmod(path: string, mode: number): Promise<void> {
-    this.#existing('chmod', path).mode = mode & 0o7777
+    Object.assign(this.#existing('chmod', path), { mode: mode & 0o7777, changedNs: this.#tick() })
   }
 
   async chown(path: string, uid: number, gid: number): Promise<void> {
-    Object.assign(this.#existing('chown', path), { uid, gid })
+    Object.assign(this.#existing('chown', path), { uid, gid, changedNs: this.#tick() })
+  }
+
+  async openFolder(path: string): Promise<Folder> {
+    const place = this.#place(path)
+    const node = this.#nodes.get(place)
+    if (node === undefined) throw kernelError('open', path, 'ENOENT')
+    if (node.kind !== 'directory') throw kernelError('open', path, 'ENOTDIR')
+    return new FakeFolder(this, place)
+  }
+
+  setModified(path: string, modifiedNs: bigint): void {
+    this.#existing('utimes', path).modifiedNs = modifiedNs
+  }
+
+  #tick(): bigint {
+    this.#now += 1000n
+    return this.#now
   }
 
   #node(kind: FileKind, mode: number): Node {
     this.#lastInode += 1n
     const inode = this.#lastInode
-    return { kind, mode, uid: 0, gid: 0, data: Buffer.alloc(0), target: '', inode, major: 0, minor: 0 }
+    const [modifiedNs, data] = [this.#tick(), Buffer.alloc(0)]
+    const times = { modifiedNs, changedNs: modifiedNs }
+    return { kind, mode, uid: 0, gid: 0, data, target: '', inode, ...times, major: 0, minor: 0 }
   }
 
   #create(call: string, place: string, node: Node): Node {
@@ -224,6 +262,6 @@ export class FakeFiles implements Files {
 
 function status(node: Node | undefined): FileStatus | undefined {
   if (node === undefined) return undefined
-  const { kind, mode, uid, gid, inode, major, minor } = node
-  return { kind, mode, uid, gid, inode, major, minor, device: 1n, sizeBytes: BigInt(node.data.length) }
+  const { data, target: _, ...status } = node
+  return { ...status, device: 1n, sizeBytes: BigInt(data.length) }
 }

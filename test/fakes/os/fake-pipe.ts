@@ -2,7 +2,7 @@
 export class FakePipe {
   readers = 0
   writers = 0
-  readonly #capacity: number
+  #capacity: number
   #bytes = Buffer.alloc(0)
   readonly #changed = new Set<() => void>()
 
@@ -16,6 +16,11 @@ export class FakePipe {
 
   get isWritable(): boolean {
     return this.#bytes.length < this.#capacity || this.readers === 0
+  }
+
+  /** Makes it hold at least so much. */
+  grow(capacity: number): void {
+    this.#capacity = Math.max(this.#capacity, capacity)
   }
 
   /** Empty at EOF, undefined when a read would block. */

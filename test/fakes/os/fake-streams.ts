@@ -60,6 +60,14 @@ export class FakeStreams implements Streams {
     return this.#register(this.#file('duplicate', fd))
   }
 
+  growPipe(fd: Fd, sizeBytes: number): boolean {
+    const { from, to } = this.#file('grow', fd)
+    if (from !== undefined && to !== undefined) return false
+    from?.grow(sizeBytes)
+    to?.grow(sizeBytes)
+    return true
+  }
+
   readable(fd: Fd, signal?: AbortSignal): Promise<void> {
     return this.#ready(fd, signal, ({ from }) => [from, from?.isReadable ?? true])
   }

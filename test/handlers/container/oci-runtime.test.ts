@@ -16,7 +16,13 @@ function client(kind: 'runc' | 'crun', pid = '42') {
   return { os, runtime, argv: () => os.tools.calls.map((call) => call.argv.join(' ')) }
 }
 
-const CONTAINER = { id: 'c1', bundle: '/b', program: 'sh', streams: { pipes: [3, 4, 5] } } as const
+const CONTAINER = {
+  id: 'c1',
+  bundle: '/b',
+  program: 'sh',
+  streams: { pipes: [3, 4, 5] },
+  onPid: () => {},
+} as const
 
 const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-format json'
 
@@ -36,7 +42,7 @@ describe('ociRuntime', () => {
       return undefined
     })
     const process = Process.fromPartial({ Args: ['sh'] })
-    const addition = { containerId: 'c1', process, streams: 'terminal', cgroup: '' } as const
+    const addition = { containerId: 'c1', process, streams: 'terminal', onPid: () => {}, cgroup: '' } as const
     const { pid, master } = await runtime.exec(addition, PATIENT)
     expect(pid).toBe(42)
     expect(os.streams.openFds).toContain(master)
@@ -50,8 +56,8 @@ describe('ociRuntime', () => {
   it('adds a process to a cgroup below the container’s', async () => {
     const { runtime, argv } = client('runc')
     const process = Process.fromPartial({ Args: ['sh'] })
-    const addition = { containerId: 'c1', process, streams: { pipes: [3, 4, 5] }, cgroup: '/init' } as const
-    await runtime.exec(addition, PATIENT)
+    const { streams, onPid } = CONTAINER
+    await runtime.exec({ containerId: 'c1', process, streams, onPid, cgroup: '/init' }, PATIENT)
     expect(argv()[0]).toContain(' --cgroup /init ')
   })
 
@@ -78,9 +84,9 @@ describe('ociRuntime', () => {
 
   it('deletes what it knows, and nothing else', async () => {
     const { os, runtime, argv } = client('runc')
-    await runtime.delete('c1')
+    await runtime.delete('c1', 0)
     await os.files.makeDirectories('/run/rt/state/c1')
-    await runtime.delete('c1')
+    await runtime.delete('c1', 0)
     expect(argv()).toEqual([`/usr/bin/runc ${general} delete c1`])
   })
 

@@ -5,10 +5,10 @@ import { FakeOs } from '../../fakes/os/fake-os.ts'
 const PATIENT = new AbortController().signal
 const NOTHING: Uint8Array = new Uint8Array(0)
 
-function outputStream() {
+function outputStream(sizeBytes = 0) {
   const os = new FakeOs()
-  const { ours, theirs } = os.streams.pipe('child-writes')
-  const stream = new OutputStream(os, ours, 0)
+  const { ours, theirs } = os.streams.pipe('child-writes', sizeBytes)
+  const stream = new OutputStream(os, ours, sizeBytes)
   return {
     os,
     stream,
@@ -25,6 +25,23 @@ describe('OutputStream', () => {
     write('abc')
     expect(await read(2)).toBe('ab')
     expect(await read(2)).toBe('c')
+  })
+
+  it('gives as much at a time as is asked for, up to a mebibyte', async () => {
+    const { read, write } = outputStream()
+    const first = read(4_000_000)
+    write('x')
+    expect(await first).toBe('x')
+    expect(write('y'.repeat(4_000_000))).toBe(1_048_576)
+    expect(await read(4_000_000)).toHaveLength(1_048_576)
+  })
+
+  it('leaves a pipe alone whose size was set', async () => {
+    const { read, write } = outputStream(100_000)
+    const first = read(4_000_000)
+    write('x')
+    expect(await first).toBe('x')
+    expect(write('y'.repeat(4_000_000))).toBe(100_000)
   })
 
   it('waits for the first byte', async () => {

@@ -83,9 +83,15 @@ describe('GetGuestDetails', () => {
     it.each([
       ['cannot be run', () => Promise.reject(new Error('ENOENT'))],
       ['answers nonsense', () => ({ stdout: '{"linux":' })],
-    ])('is false when the runtime %s', async (_, answer) => {
+      ['does not even tell its version', () => ({ exitCode: 1 })],
+    ])('is false when the runtime %s, and asked for again', async (_, answer) => {
       os.tools.script(answer)
-      await expect(seccomp()).resolves.toBe(false)
+      const ask = guest()
+      await expect(ask(ASK_NOTHING, noSignal)).resolves.toMatchObject(supporting(false))
+      os.tools.script(() => features(true))
+      await expect(ask(ASK_NOTHING, noSignal)).resolves.toMatchObject(supporting(true))
+      os.tools.script(() => features(false))
+      await expect(ask(ASK_NOTHING, noSignal)).resolves.toMatchObject(supporting(true))
     })
 
     it('is waited for no longer than the caller waits', async () => {
@@ -117,6 +123,10 @@ describe('GetGuestDetails', () => {
     return (await details(ASK_NOTHING)).agentDetails?.supportsSeccomp
   }
 })
+
+function supporting(supportsSeccomp: boolean) {
+  return { agentDetails: { supportsSeccomp } }
+}
 
 function features(enabled: boolean) {
   return { stdout: JSON.stringify({ ociVersionMax: '1.0.2', linux: { seccomp: { enabled } } }) }

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
 import {
   containerRequest,
   execRequest,
@@ -459,6 +460,40 @@ describe('RemoveContainer', () => {
     await handlers.removeContainer({ containerId: 'c1', timeout: 2 }, PATIENT)
   })
 
+  it('gives up after a while by itself, naming who does not die, keeps the container, and may be repeated', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    os.system.onKill = (pid, signal) => {
+      if (pid === 1001) runtime.end(pid, { signal })
+    }
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await new Promise(setImmediate)
+    os.clock.advance(49_999)
+    expect(await isPending(removed)).toBe(true)
+    os.clock.advance(1)
+    await expect(removed).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      message: 'remove container c1: ETIME: processes (1002) not ended within 50 s',
+    })
+    expect(runtime.calls).not.toContain('delete')
+    expect(os.clock.sleeping).toBe(0)
+    runtime.end(1002, { signal: SIGKILL })
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+  })
+
+  it('fails when the runtime does not end, and may be repeated', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    const reason = new AgentError('INTERNAL', 'run runc: not finished', { errno: 'ETIMEDOUT' })
+    runtime.refuse = () => Promise.reject(reason)
+    await expect(handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      message: 'runc delete: not finished after 60 s, and killed',
+    })
+    runtime.refuse = () => undefined
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+  })
+
   it('does not know the container the second time, also when both come at once', async () => {
     const { handlers } = await machineWithContainer()
     const request = { containerId: 'c1', timeout: 0 }
@@ -503,6 +538,18 @@ describe('DestroySandbox', () => {
     await made.handlers.destroySandbox({}, PATIENT)
     await creating
     expect(await remains(made)).toMatchObject({ processes: 0, fds: 0, mounts: ['/'] })
+  })
+
+  it('gives up on processes that do not die, stays, and may be repeated', async () => {
+    const made = await machineWithContainer()
+    made.os.system.onKill = () => {}
+    const destroyed = made.handlers.destroySandbox({}, PATIENT)
+    await new Promise(setImmediate)
+    made.os.clock.advance(50_000)
+    await expect(destroyed).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    made.runtime.end(1001, { signal: SIGKILL })
+    await made.handlers.destroySandbox({}, PATIENT)
+    expect(made.destroyed()).toBe(1)
   })
 
   it('fails with a container that cannot be removed, removes the others, and may be repeated', async () => {

@@ -126,6 +126,18 @@ describe('DestroySandbox', () => {
     expect(made.destroyed()).toBe(1)
   })
 
+  it('has storages that were kept cleared when those in use are given up, and the folder they are in is there', async () => {
+    const made = await machine()
+    await made.handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), PATIENT)
+    await made.os.files.put('/run/kata-containers/sandbox/shm/file', '')
+    const seen: unknown[] = []
+    made.storage.clear = async () => {
+      seen.push([...made.storages], await made.os.files.list('/run/kata-containers'))
+    }
+    await made.handlers.destroySandbox({}, PATIENT)
+    expect(seen).toEqual([[], ['sandbox']])
+  })
+
   it('fails the second time', async () => {
     const { handlers, destroyed } = await machineWithSandbox()
     await handlers.destroySandbox({}, PATIENT)

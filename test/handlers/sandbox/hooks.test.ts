@@ -145,6 +145,30 @@ describe('poststart hooks', () => {
     expect(lines).toMatchObject([{ containerId: 'c1', hook: '/own/hook', error: 'exit status 7: no luck' }])
   })
 
+  it('are killed, and the rest left out, when the container is to be removed', async () => {
+    const { made, os, lines } = await sandboxWithHooks({ path: '' })
+    const began = Promise.withResolvers<void>()
+    os.tools.script(([program], { signal }) => {
+      if (program !== '/own/hook') return undefined
+      began.resolve()
+      return new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason)))
+    })
+    await create(made, { Poststart: own })
+    const starting = made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await began.promise
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await starting
+    expect(ranHooks(os).map(({ argv }) => argv[0])).toEqual(['/own/hook'])
+    expect(lines).toMatchObject([{ hook: '/own/hook', error: 'container c1 is to be removed' }])
+  })
+
+  it('of kind poststop get their time in the runtime on top of its own', async () => {
+    const { made, os } = await sandboxWithHooks({ path: '' })
+    await create(made, { Poststop: own })
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    expect(os.tools.calls.at(-1)).toMatchObject({ options: { timeoutMs: 60_000 + 3000 + 10_000 } })
+  })
+
   it('are not run when the start fails', async () => {
     const { made, os } = await sandboxWithHooks({ path: '' })
     await create(made, { Poststart: own })

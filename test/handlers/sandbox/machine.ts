@@ -123,6 +123,9 @@ function fakeStorage(attached: string[]): StorageHandlers {
       return { mountPoints }
     },
     updateEphemeral: async () => {},
+    clear: async () => {
+      if (attached.length > 0) throw new Error('storages are in use')
+    },
     isUsed: (folder) => attached.includes(folder),
     release: async ({ mountPoints }) => {
       for (const mountPoint of mountPoints) attached.splice(attached.indexOf(mountPoint), 1)

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
 import type { ToolResult } from '../../../src/os/os.ts'
 import type { FakeRuntime } from './fake-runtime.ts'
 import {
@@ -10,6 +11,10 @@ import {
 } from './machine.ts'
 
 const c1 = { containerId: 'c1' }
+const FREEZER = '/sys/fs/cgroup/freezer/c1/freezer.state'
+
+/** How a program ends that takes too long. */
+const TIMED_OUT = new AgentError('INTERNAL', 'run /usr/sbin/runc: not finished', { errno: 'ETIMEDOUT' })
 
 /** Makes the runtime wait in the middle of a call until it is told how that ends. */
 function held(runtime: FakeRuntime, verb: string) {
@@ -86,6 +91,22 @@ describe('PauseContainer', () => {
     await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
   })
 
+  it('leaves the container running and thawed when the runtime does not end', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    runtime.refuse = async () => {
+      await os.files.write(FREEZER, 'FROZEN')
+      throw TIMED_OUT
+    }
+    await expect(handlers.pauseContainer(c1, PATIENT)).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      message: 'runc pause: not finished after 60 s, and killed',
+    })
+    expect(os.tools.calls.at(-1)?.options.timeoutMs).toBe(60_000)
+    expect(await os.files.readText(FREEZER)).toBe('THAWED')
+    runtime.refuse = () => undefined
+    await handlers.pauseContainer(c1, PATIENT)
+  })
+
   it('does not bring back a container that ended meanwhile', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.refuse = () => {
@@ -109,6 +130,17 @@ describe('PauseContainer', () => {
 })
 
 describe('ResumeContainer', () => {
+  it('thaws the container itself when the runtime does not end', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    await handlers.pauseContainer(c1, PATIENT)
+    await os.files.write(FREEZER, 'FROZEN')
+    runtime.refuse = () => Promise.reject(TIMED_OUT)
+    await handlers.resumeContainer(c1, PATIENT)
+    expect(await os.files.readText(FREEZER)).toBe('THAWED')
+    runtime.refuse = () => undefined
+    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+  })
+
   it('resumes nothing that is not paused', async () => {
     const { handlers, runtime } = await machineWithContainer()
     await expect(handlers.resumeContainer(c1, PATIENT)).rejects.toMatchObject({

@@ -88,6 +88,8 @@ describe('ephemeral', () => {
       [['pagesize=2M', 'size=8388608'], 'storage option pagesize=2M: not a number of bytes'],
       [['pagesize=0', 'size=8388608'], 'storage option pagesize=0: not a number of bytes'],
       [['pagesize=4096', 'size=8388608'], 'there are no huge pages of size 4096'],
+      [['pagesize=2097153', 'size=8388608'], 'there are no huge pages of size 2097153'],
+      [['pagesize=2097152', 'size=2097151'], 'storage option size=2097151: less than a page of 2097152'],
     ])('refuses %j', async (options, message) => {
       await os.files.put(HUGE_PAGES, '0\n')
       await expect(attach({ fstype: 'hugetlbfs', options })).rejects.toThrow(message)

@@ -53,6 +53,17 @@ describe('mountStorage', () => {
     expect(await os.files.lstat(TARGET)).toBeUndefined()
   })
 
+  it('unmounts what came along with a recursive bind when a later step fails', async () => {
+    await os.files.makeDirectories('/data')
+    const finish = async () => {
+      await os.mounts.mount({ source: 'x', target: `${TARGET}/sub`, type: 'tmpfs', flags: [], data: '' })
+      throw new Error('chmod failed')
+    }
+    const request = { source: '/data', fstype: 'bind', options: ['rbind'] }
+    await expect(mount(request, finish)).rejects.toThrow('chmod failed')
+    expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
+  })
+
   it('leaves a mount alone whose remount fails', async () => {
     await mount({})
     os.mounts.failWith = (call) => (call === 'mount' ? 'EINVAL' : undefined)

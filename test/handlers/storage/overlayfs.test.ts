@@ -43,6 +43,17 @@ describe('overlayfs', () => {
     expect((await os.files.list(`${ROOT}/c1`)).filter((name) => name !== 'rootfs')).toEqual([])
   })
 
+  it('gives each of several storages of a container a writable layer of its own', async () => {
+    const first = await attach({ options: [LOWER, WRITABLE] })
+    const second = await attach({ options: [LOWER, WRITABLE], mountPoint: `${ROOT}/c1/data` })
+    const layers = `upperdir=${ROOT}/c1/upper-2,workdir=${ROOT}/c1/work-2`
+    expect(os.mounts.requests[1]?.data).toBe(`${LOWER},${layers}`)
+    await first.release?.()
+    expect(await os.files.list(`${ROOT}/c1`)).toEqual(['data', 'rootfs', 'upper-2', 'work-2'])
+    await second.release?.()
+    expect(await os.files.list(`${ROOT}/c1`)).toEqual(['data', 'rootfs'])
+  })
+
   it('takes the layer away when the mount fails', async () => {
     os.mounts.failWith = () => 'EINVAL'
     await expect(attach({ options: [LOWER, WRITABLE] })).rejects.toThrow('EINVAL')

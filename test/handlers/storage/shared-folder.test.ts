@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { nineP } from '../../../src/handlers/storage/nine-p.ts'
+import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import { virtioFs } from '../../../src/handlers/storage/virtio-fs.ts'
 import { storageDriverContract } from '../../contracts/storage-driver.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
@@ -31,6 +32,27 @@ describe.each([
     const attachment = await driver.attach(storage, dependenciesOf(os), noSignal)
     expect(attachment).toEqual({ mountPoint: storage.mountPoint, kind: 'mount', keep: false })
     expect(os.mounts.requests).toMatchObject([{ source: 'kataShared', type: fileSystem, flags: ['nodev'] }])
+  })
+
+  it("leaves the sandbox's folder as it is when it is mounted there already", async () => {
+    await os.mounts.mount({ ...storage, target: storage.mountPoint, type: fileSystem, flags: [], data: '' })
+    const handlers = createStorageHandlers(dependenciesOf(os))
+    const attached = await handlers.attach([storage, storage], 'c1', noSignal)
+    expect(attached.mountPoints).toEqual([storage.mountPoint, storage.mountPoint])
+    expect(os.mounts.requests).toHaveLength(1)
+    await handlers.release(attached)
+    expect(os.mounts.isMountPoint(storage.mountPoint)).toBe(true)
+  })
+
+  it.each([
+    ['another folder is mounted there', { source: 'other' }, {}],
+    ['it is another folder that is mounted there', { source: 'other' }, { source: 'other' }],
+    ['it is mounted elsewhere', { target: `${ROOT}/elsewhere` }, {}],
+  ])('mounts when %s', async (_case, mounted, asked) => {
+    const request = { source: 'kataShared', target: storage.mountPoint, type: fileSystem }
+    await os.mounts.mount({ ...request, flags: [], data: '', ...mounted })
+    await driver.attach({ ...storage, ...asked }, dependenciesOf(os), noSignal)
+    expect(os.mounts.requests).toHaveLength(2)
   })
 
   it('says that the kernel does not have the file system', async () => {

@@ -3,6 +3,7 @@ import type { Storage } from '../../../src/gen/agent.ts'
 import type { DeviceDependencies } from '../../../src/handlers/device/handler.ts'
 import type { StorageRequest } from '../../../src/handlers/storage/driver.ts'
 import { HugePages } from '../../../src/handlers/storage/huge-pages.ts'
+import { createWatch } from '../../../src/handlers/storage/watchable/watch.ts'
 import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../src/os/os.ts'
 
@@ -48,6 +49,7 @@ export function dependenciesOf(os: Os): StorageRequest {
     bundlesRoot: ROOT,
     hotplug: hotplugOf(os),
     hugePages: new HugePages(os.files),
+    watch: createWatch(os.clock),
     owner: 'c1',
   }
 }

@@ -79,7 +79,6 @@ describe('createStorageHandlers', () => {
       ['blk-ccw', 'is for s390x, not for this architecture'],
       ['erofs.multi-layer', 'is not supported by this agent'],
       ['image_guest_pull', 'needs a helper that pulls images'],
-      ['watchable-bind', 'is not supported by this agent'],
     ])('answers UNIMPLEMENTED for the driver %s, and why', async (driver, reason) => {
       const attaching = expect(attach(disk({ driver }))).rejects
       await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
@@ -177,6 +176,32 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
+    it('takes away what came along with a mount, the latest first', async () => {
+      const attached = await attach(disk())
+      for (const target of [`${DISK}/sub`, `${DISK}/sub/deep`, `${DISK}/other`]) await mountAt(target)
+      await handlers.release(attached)
+      expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
+    })
+
+    it('leaves another storage that is in a mount, and what that one is in', async () => {
+      const attached = await attach(disk())
+      await mountAt(`${DISK}/sub`)
+      const inner = await attach(shm({ mountPoint: `${DISK}/sub/inner` }))
+      await mountAt(`${DISK}/sub/inner/deep`)
+      await expect(handlers.release(attached)).rejects.toThrow(`unmount ${DISK}: EBUSY`)
+      const left = ['/', DISK, `${DISK}/sub`, `${DISK}/sub/inner`, `${DISK}/sub/inner/deep`]
+      expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(left)
+      await handlers.release(inner)
+    })
+
+    it('takes nothing from a directory, whose mounts are not its own', async () => {
+      const mountPoint = `${ROOT}/local`
+      const attached = await attach(shm({ driver: 'local', mountPoint }))
+      await mountAt(`${mountPoint}/sub`)
+      await handlers.release(attached)
+      expect(os.mounts.isMountPoint(`${mountPoint}/sub`)).toBe(true)
+    })
+
     it('keeps what is shared until the sandbox ends', async () => {
       await handlers.release(await attach(disk({ shared: true })))
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
@@ -268,6 +293,26 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
+    it('keeps things until all is cleared, but for those in use', async () => {
+      const hugePages = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'
+      await os.files.put(hugePages, '0')
+      const options = ['pagesize=2097152', 'size=4194304']
+      const huge = shm({ mountPoint: `${ROOT}/sandbox/huge`, fstype: 'hugetlbfs', options })
+      await handlers.release(await attach(shm(), huge))
+      const used = await attach(disk())
+      await handlers.clear()
+      expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/', DISK])
+      expect(await os.files.readText(hugePages)).toBe('0')
+      await handlers.release(used)
+    })
+
+    it('clears the rest when one cannot be cleared, and says so', async () => {
+      await handlers.release(await attach(disk({ shared: true }), shm()))
+      os.mounts.failWith = (call, target) => (call === 'unmount' && target === SHM ? 'EBUSY' : undefined)
+      await expect(handlers.clear()).rejects.toThrow(`unmount ${SHM}: EBUSY`)
+      expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/', SHM])
+    })
+
     it('tells what is used from what stays without a user', async () => {
       const attached = await attach(shm())
       expect([handlers.isUsed(SHM), handlers.isUsed(ROOT), handlers.isUsed(`${SHM}/x`)]).toEqual([
@@ -288,6 +333,10 @@ describe('createStorageHandlers', () => {
 
   function attach(...storages: Storage[]) {
     return handlers.attach(storages, 'c1', noSignal)
+  }
+
+  function mountAt(target: string): Promise<void> {
+    return os.mounts.mount({ source: 'x', target, type: 'tmpfs', flags: [], data: '' })
   }
 
   /** An attach of the disk whose mount goes on, or fails, once it is released. */

@@ -152,6 +152,24 @@ describe('plugDisk and unplugDisk', () => {
     })
   })
 
+  it('says what went wrong first when the file cannot be closed either', async () => {
+    const { client } = await open((command) =>
+      command.execute === 'blockdev-add' ? [ok(command)] : [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`],
+    )
+    await expect(plugDisk(client, disk, never)).rejects.toThrow('device_add')
+  })
+
+  it('closes the file again also when the caller gave up', async () => {
+    const call = new AbortController()
+    const { client, commands } = await open((command) => {
+      if (command.execute !== 'device_add') return [ok(command)]
+      call.abort(new Error('given up'))
+      return []
+    })
+    await expect(plugDisk(client, disk, call.signal)).rejects.toThrow('given up')
+    expect(commands.at(-1)?.execute).toBe('blockdev-del')
+  })
+
   it('closes the file only after the guest gave the device back', async () => {
     const deleted =
       '{"event": "DEVICE_DELETED", "data": {"device": "name-hot", "path": "/machine/peripheral/name-hot"}}\r\n'

@@ -68,10 +68,19 @@ describe('encodeResponseFrame', () => {
   it.each([1, 127, 128, 16383, 16384, 2097151, 2097152])('is read back with %i bytes of payload', (size) => {
     const payload = Buffer.alloc(size, 'x')
     const bytes = payloadOf(encodeResponseFrame(1, payload))
-    expect(bytes).toHaveLength(responseBytes(payload))
+    expect(bytes).toHaveLength(responseBytes(size))
     const response = decodeResponse(bytes)
     expect(response).toMatchObject({ code: 0, message: '' })
     expect(payload.equals(response.payload)).toBe(true)
+  })
+})
+
+describe('encodeResponseFrame of a payload whose end is apart', () => {
+  it.each([1, 127, 128, 16383, 65536])('is the same frame without its last %i bytes', (size) => {
+    const payload = Buffer.alloc(size + 3, 'x')
+    const [head, bulk] = [payload.subarray(0, 3), payload.subarray(3)]
+    const whole = encodeResponseFrame(1, payload)
+    expect(Buffer.concat([encodeResponseFrame(1, head, bulk.length), bulk]).equals(whole)).toBe(true)
   })
 })
 

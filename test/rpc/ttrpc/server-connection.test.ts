@@ -244,6 +244,16 @@ describe('TtrpcServerConnection', () => {
     })
   })
 
+  it('sends an answer whose end is apart, and goes on reading when all of it is gone', async () => {
+    const bulk = Buffer.alloc(100_000, 'x')
+    answer = async () => ({ ok: true, payload: Buffer.from('head'), bulk })
+    for (let streamId = 1; streamId < 7; streamId += 2) {
+      peer.request(streamId, 'test.Echo', 'Answer')
+      const { payload } = await peer.response()
+      expect(Buffer.from(payload).equals(Buffer.concat([Buffer.from('head'), bulk]))).toBe(true)
+    }
+  })
+
   it('takes the end of what the client sends for a hang-up', async () => {
     peer.request(1, 'test.Echo', 'Held')
     const { call } = await held.next()
