@@ -46,6 +46,7 @@ extern const struct addon_function mount_functions[];
 extern const struct addon_function clone_mount_functions[];
 extern const struct addon_function volume_functions[];
 extern const struct addon_function file_functions[];
+extern const struct addon_function whole_file_functions[];
 extern const struct addon_function spawn_functions[];
 extern const struct addon_function system_functions[];
 extern const struct addon_function netlink_functions[];

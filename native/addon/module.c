@@ -68,7 +68,7 @@ static bool add_functions(napi_env env, napi_value exports, const struct addon_f
 static bool add_all_functions(napi_env env, napi_value exports) {
   return add_functions(env, exports, descriptor_functions) && add_functions(env, exports, socket_functions) &&
          add_functions(env, exports, uevent_functions) && add_functions(env, exports, mount_functions) &&
-         add_functions(env, exports, clone_mount_functions) &&
+         add_functions(env, exports, clone_mount_functions) && add_functions(env, exports, whole_file_functions) &&
          add_functions(env, exports, volume_functions) && add_functions(env, exports, file_functions) &&
          add_functions(env, exports, spawn_functions) && add_functions(env, exports, system_functions) &&
          add_functions(env, exports, netlink_functions) &&

@@ -6,6 +6,7 @@
 static void release(napi_env env, struct pool_work *work) {
   if (work->kept != NULL) napi_delete_reference(env, work->kept);
   arguments_release(&work->arguments);
+  free(work->bytes);
   free(work);
 }
 
@@ -15,10 +16,18 @@ static void execute(napi_env env, void *data) {
   work->run(work);
 }
 
+static napi_value result_of(napi_env env, napi_status status, const struct pool_work *work) {
+  if (status != napi_ok) return integer_value(env, -ECANCELED);
+  if (work->result < 0 || work->bytes == NULL) return integer_value(env, work->result);
+  napi_value buffer = NULL;
+  if (napi_create_buffer_copy(env, work->length, work->bytes, NULL, &buffer) != napi_ok)
+    return integer_value(env, -ENOMEM);
+  return buffer;
+}
+
 static void complete(napi_env env, napi_status status, void *data) {
   struct pool_work *work = data;
-  int result = status == napi_ok ? work->result : -ECANCELED;
-  napi_resolve_deferred(env, work->deferred, integer_value(env, result));
+  napi_resolve_deferred(env, work->deferred, result_of(env, status, work));
   napi_delete_async_work(env, work->async);
   release(env, work);
 }
@@ -30,6 +39,13 @@ void *pool_begin(napi_env env, napi_callback_info info, size_t size) {
   else
     arguments_read(&work->arguments, env, info);
   return work;
+}
+
+void pool_keep(napi_env env, struct pool_work *work, unsigned index) {
+  struct arguments *arguments = &work->arguments;
+  if (arguments->bad || napi_create_reference(env, arguments->values[index], 1, &work->kept) == napi_ok) return;
+  arguments->bad = true;
+  napi_throw_error(env, NULL, "the bytes cannot be kept");
 }
 
 napi_value pool_queue(napi_env env, struct pool_work *work, void (*run)(struct pool_work *work)) {

@@ -52,11 +52,7 @@ static napi_value control(napi_env env, napi_callback_info info) {
   work->fd = integer_argument(arguments, 0);
   work->request = integer_argument(arguments, 1);
   work->bytes = (void *)bytes_argument(arguments, 2, &work->length);
-  /* The thread reads and writes them: they must not be collected meanwhile. */
-  if (!arguments->bad && napi_create_reference(env, arguments->values[2], 1, &work->pool.kept) != napi_ok) {
-    arguments->bad = true;
-    napi_throw_error(env, NULL, "the bytes cannot be kept");
-  }
+  pool_keep(env, &work->pool, 2);
   return pool_queue(env, &work->pool, run_control);
 }
 

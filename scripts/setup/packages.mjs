@@ -30,6 +30,8 @@ export const TEST_PACKAGES = [
   { name: 'iproute2', why: 'network namespaces of the tests' },
   { name: 'iptables', why: 'packet filters on the host' },
   { name: 'debootstrap', why: "a plain Debian root, as somebody else's image" },
+  { name: 'cryptsetup-bin', why: 'makes the hash trees that dm-verity tests check' },
+  { name: 'fdisk', why: 'makes the partition tables of storage tests' },
   { name: 'xfsprogs', why: 'makes the file systems that volume tests grow' },
   { name: 'golang-go', why: 'a foreign ttRPC client' },
   { name: 'golang-github-containerd-ttrpc-dev', why: 'a foreign ttRPC client' },

@@ -1,5 +1,6 @@
 import { AgentError } from '../base/errors.ts'
 import { type Linux, type LinuxDevice, type LinuxDeviceCgroup, LinuxResources } from '../gen/oci.ts'
+import { withExplicitWildcard } from './device-rules.ts'
 import type { PciAddresses } from './pci-environment.ts'
 
 /** A device node of the guest. */
@@ -33,14 +34,15 @@ export interface DeviceChoices {
 
 /**
  * Puts the guest's numbers into a spec that was written with those of the host (behaviour spec, section F.1). Rules are
- * matched against the host's numbers alone, for the guest's may be another device's there. Throws INVALID_ARGUMENT for
+ * matched against the host's numbers alone, for the guest's may be another device's there; in those of the result a 0 is a
+ * number, and −1 is any. Throws INVALID_ARGUMENT for
  * updates that contradict each other or name a device that the spec does not have.
  */
 export function withGuestDevices(
   linux: Linux,
   { updates, added }: Pick<DeviceChoices, 'updates' | 'added'>,
 ): Linux {
-  if (updates.length === 0 && added.length === 0) return linux
+  if (linux.Resources === undefined && updates.length + added.length === 0) return linux
   const byPath = new Map(updates.map((update) => [update.containerPath, update]))
   const pathOfHost = checkDevicePaths(
     linux,
@@ -80,7 +82,7 @@ function numbersOf({ Type, Major, Minor }: Pick<LinuxDevice, 'Type' | 'Major' | 
 }
 
 function withGuestNumbers(rule: LinuxDeviceCgroup, update: DeviceUpdate | undefined): LinuxDeviceCgroup {
-  if (update === undefined) return rule
+  if (update === undefined) return withExplicitWildcard(rule)
   return { ...rule, Type: update.type, Major: BigInt(update.major), Minor: BigInt(update.minor) }
 }
 

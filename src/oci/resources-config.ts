@@ -48,16 +48,14 @@ export function resourcesConfig(resources: LinuxResources): Json {
   })
 }
 
-/** Numbers of 0 and below mean any device; an empty type means all. */
+/** A number below 0 means any, 0 is one (`withExplicitWildcards`); an empty type means all. */
 function deviceRuleConfig(rule: LinuxDeviceCgroup): Json {
   return {
     allow: rule.Allow,
     type: rule.Type === '' ? 'a' : rule.Type,
-    ...omitEmpty({
-      major: rule.Major > 0n ? rule.Major : undefined,
-      minor: rule.Minor > 0n ? rule.Minor : undefined,
-      access: rule.Access,
-    }),
+    ...(rule.Major < 0n ? {} : { major: rule.Major }),
+    ...(rule.Minor < 0n ? {} : { minor: rule.Minor }),
+    ...omitEmpty({ access: rule.Access }),
   }
 }
 

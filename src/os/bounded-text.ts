@@ -16,8 +16,8 @@ export class BoundedText {
     this.#droppedBytes += chunk.length - kept.length
   }
 
-  text(): string {
-    const kept = Buffer.concat(this.#chunks).toString('utf8')
+  text(encoding: 'utf8' | 'latin1' = 'utf8'): string {
+    const kept = Buffer.concat(this.#chunks).toString(encoding)
     return this.#droppedBytes === 0 ? kept : `${kept}\n[${this.#droppedBytes} more bytes dropped]`
   }
 }

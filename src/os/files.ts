@@ -1,6 +1,6 @@
 import * as fs from 'node:fs/promises'
 import { errnoOf } from '../base/errors.ts'
-import { fromNodeError } from './errors.ts'
+import { fromNodeError, resultOf, succeeded } from './errors.ts'
 import { fileStatus } from './file-status.ts'
 import { openFolder } from './linux-folder.ts'
 import { makeDirectories } from './make-directories.ts'
@@ -9,14 +9,16 @@ import type { Files } from './os.ts'
 import { readHead } from './read-head.ts'
 import { removeTree } from './remove-tree.ts'
 
-/** Files through node:fs, whose thread pool is right for them. */
+/** Files, on the threads of libuv's pool: through node:fs, but for what that makes several trips of. */
 export function linuxFiles(native: Native): Files {
   return {
-    readText: (path) => fs.readFile(path, 'utf8').catch(failed('read', path)),
-    readBytes: (path) => fs.readFile(path).catch(failed('read', path)),
+    readText: async (path) => resultOf('read', path, await native.readFile(path)).toString(),
+    readBytes: async (path) => resultOf('read', path, await native.readFile(path)),
     readHead: (path, maxBytes) => readHead(native, path, maxBytes),
-    write: (path, data, { mode = 0o666 } = {}) =>
-      fs.writeFile(path, data, { mode }).catch(failed('write', path)),
+    write: async (path, data, { mode = 0o666 } = {}) => {
+      const bytes = typeof data === 'string' ? Buffer.from(data) : data
+      succeeded('write', path, await native.writeFile(path, bytes, mode))
+    },
     makeDirectories: (path, mode = 0o777) => makeDirectories(path, mode).catch(failed('mkdir', path)),
     makeDirectory: (path, mode = 0o777) => fs.mkdir(path, { mode }).catch(failed('mkdir', path)),
     removeFile: (path) => fs.unlink(path).catch(failed('unlink', path)),

@@ -1,4 +1,5 @@
 import type { Logger } from '../base/log.ts'
+import { linuxBlockDevices } from './block-devices/block-devices.ts'
 import { linuxCgroupEvents } from './cgroup-events.ts'
 import { linuxClock } from './clock.ts'
 import { linuxConsoles } from './consoles.ts'
@@ -40,6 +41,7 @@ export function linuxOs(options: {
     scratch: linuxScratchFiles(),
     mounts: linuxMounts(native),
     volumes: linuxVolumes(native),
+    blockDevices: linuxBlockDevices(native),
     tools: linuxTools(native, streams),
     streams,
     consoles: linuxConsoles(native, streams),

@@ -71,6 +71,11 @@ export interface Native {
    */
   ioctl(fd: Fd, request: number, argument: Uint8Array): Promise<number>
 
+  /** A whole file, on a thread likewise. */
+  readFile(path: string): Promise<Buffer | number>
+  /** Makes a file of these bytes, or puts them in the place of what it holds, on a thread likewise. */
+  writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
+
   /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd
   /** mknod(2); `mode` includes the file type. */

@@ -14,6 +14,7 @@ export interface Os {
   readonly scratch: ScratchFiles
   readonly mounts: Mounts
   readonly volumes: Volumes
+  readonly blockDevices: BlockDevices
   readonly tools: Tools
   readonly streams: Streams
   readonly consoles: Consoles
@@ -175,6 +176,28 @@ export interface FileSystemGrowth {
   grow(volume: Volume, blocks: bigint): Promise<void>
 }
 
+/** Disks by their nodes, and devices that the kernel's device mapper makes of them. */
+export interface BlockDevices {
+  /** So many bytes at an offset, fewer where the device ends before. */
+  read(node: string, offsetBytes: number, lengthBytes: number): Promise<Uint8Array>
+  /**
+   * Makes a read-only device of one target (dmsetup(8)), and gives its node. EBUSY when there is a device of this name;
+   * ENOENT or ENXIO where the kernel has no device mapper, EINVAL when it does not take the target.
+   */
+  map(name: string, target: MappedTarget): Promise<string>
+  /** Takes a device away that {@link BlockDevices.map} made: as soon as nobody has it open. ENXIO when there is none. */
+  unmap(name: string): Promise<void>
+}
+
+/** What a device of the device mapper is made of. */
+export interface MappedTarget {
+  /** `verity`. */
+  readonly type: string
+  /** Its size, in sectors of 512 bytes. */
+  readonly sectors: bigint
+  readonly parameters: string
+}
+
 export interface ToolResult {
   /** 128 + signal when a signal ended it. */
   readonly exitCode: number
@@ -200,6 +223,8 @@ export interface Tools {
       readonly env?: Readonly<Record<string, string>>
       readonly timeoutMs?: number
       readonly signal?: AbortSignal
+      /** How its output becomes text: `latin1` makes each byte a character. Default `utf8`. */
+      readonly encoding?: 'utf8' | 'latin1'
       /** Per stream; more is dropped and noted. Default 64 KiB. */
       readonly maxOutputBytes?: number
     },

@@ -34,7 +34,10 @@ export function openToolStdio(streams: Streams, options: Options): ToolStdio {
     return {
       theirs,
       exchange: () => pipes.exchange(),
-      text: () => ({ stdout: texts.stdout.text(), stderr: texts.stderr.text() }),
+      text: () => ({
+        stdout: texts.stdout.text(options.encoding),
+        stderr: texts.stderr.text(options.encoding),
+      }),
       close: () => pipes.close(),
     }
   } catch (error) {

@@ -35,6 +35,9 @@ devices:
         - hookName: createRuntime
           path: /bin/sh
           args: [sh, -c, "echo hooked > /run/cdi/hooked"]
+  - name: first-loop
+    containerEdits:
+      deviceNodes: [{path: /dev/loop0}]
   - name: absent
     containerEdits:
       deviceNodes: [{path: /dev/no-such-node}]
@@ -100,7 +103,7 @@ describe('CDI devices on a real kernel', () => {
     [
       'example.org/fuse=9',
       'INTERNAL',
-      'CDI device example.org/fuse=9 does not exist: example.org/fuse has 0, absent',
+      'CDI device example.org/fuse=9 does not exist: example.org/fuse has 0, first-loop, absent',
     ],
     ['example.org/fuse=absent', 'INTERNAL', '/dev/no-such-node is nothing in the guest'],
     ['example.org/other=0', 'INTERNAL', 'Timeout after 1s waiting for CDI device example.org/other=0'],
@@ -112,6 +115,21 @@ describe('CDI devices on a real kernel', () => {
     expect(leftoversOf(pod.started, 'asking')).toEqual(NOTHING_LEFT)
   })
 
+  it('allows a device with the number 0, and not all others of its driver', async () => {
+    const script =
+      'mknod /dev/next b 7 1; for n in loop0 next; do (: < /dev/$n) 2>/dev/null && echo $n; done; true'
+    const request = container('asking', pod.root, ['sh', '-c', script])
+    const all = ['CAP_MKNOD']
+    const Process = {
+      ...request.OCI?.Process,
+      Capabilities: { Bounding: all, Effective: all, Permitted: all },
+    }
+    const Annotations = { 'cdi.k8s.io/plugin': 'example.org/fuse=first-loop' }
+    const init = await start({ ...request, OCI: { ...request.OCI, Process, Annotations } })
+    expect((await init.readAll()).toString()).toBe('loop0\n')
+    await pod.remove('asking')
+  })
+
   async function run(
     id: string,
     spec: DeepPartial<NonNullable<CreateContainerRequest['OCI']>>,
@@ -119,8 +137,13 @@ describe('CDI devices on a real kernel', () => {
   ): Promise<RemoteProcess> {
     const request = container(id, pod.root, ['sh', '-c', SCRIPT])
     const Process = { ...request.OCI?.Process, Env: ['PATH=/bin', ...env] }
-    await pod.agent.createContainer({ ...request, OCI: { ...request.OCI, ...spec, Process } })
-    await pod.agent.startContainer({ containerId: id })
-    return new RemoteProcess(pod.agent, id)
+    return start({ ...request, OCI: { ...request.OCI, ...spec, Process } })
+  }
+
+  async function start(request: DeepPartial<CreateContainerRequest>): Promise<RemoteProcess> {
+    const { containerId = '' } = request
+    await pod.agent.createContainer(request)
+    await pod.agent.startContainer({ containerId })
+    return new RemoteProcess(pod.agent, containerId)
   }
 })

@@ -34,6 +34,19 @@ describe.each([
     expect(rules.join('\n')).not.toContain('MASQUERADE')
   })
 
+  it('keep every byte of a comment, also where a set of rules is refused after it', async () => {
+    const bytes = Buffer.from(
+      '*filter\n-A INPUT -m comment --comment "gr\xfc\xdfe" -j DROP\nCOMMIT\n',
+      'latin1',
+    )
+    await started.agent.setIPTables({ isIpv6, data: bytes })
+    const shown = async () => (await started.agent.getIPTables({ isIpv6 })).data
+    expect(Buffer.from(await shown()).toString('latin1')).toContain('gr\xfc\xdfe')
+    const late = '*filter\nCOMMIT\n*raw\n-A PREROUTING -j DNAT --to-destination :1\nCOMMIT\n'
+    await expect(set(late)).rejects.toMatchObject({ code: 'INTERNAL' })
+    expect(Buffer.from(await shown()).toString('latin1')).toContain('gr\xfc\xdfe')
+  })
+
   it.each([
     ['cannot be read', '*filter\n-A INPUT -p tcp --dport nope -j DROP\nCOMMIT\n', /line/],
     ['name no table', '*bogus\nCOMMIT\n', /bogus/],

@@ -205,6 +205,17 @@ describe('the calls about the network', () => {
       expect(routes()).toEqual(before)
     })
 
+    it('has one route of its own before one of the kernel, however often it changes', async () => {
+      const dest = '10.0.0.0/24'
+      for (const gateway of ['10.0.0.1', '10.0.0.3', '10.0.0.9'])
+        await agent.updateRoutes({ routes: { Routes: [{ device: 'eth0', dest, gateway }] } })
+      const same = routes().filter(({ dst }) => dst === dest)
+      expect(same.map(({ gateway, protocol }) => [gateway, protocol])).toEqual([
+        ['10.0.0.9', 'boot'],
+        [undefined, 'kernel'],
+      ])
+    })
+
     it('takes back what it has added when the kernel refuses one', async () => {
       await agent.updateRoutes({
         routes: { Routes: [{ device: 'eth0', dest: '10.7.0.0/16', gateway: '10.0.0.1' }] },

@@ -1,4 +1,5 @@
 import { silentLogger } from '../../src/base/log.ts'
+import { linuxBlockDevices } from '../../src/os/block-devices/block-devices.ts'
 import { linuxClock } from '../../src/os/clock.ts'
 import { linuxFiles } from '../../src/os/files.ts'
 import { linuxMounts } from '../../src/os/mounts.ts'
@@ -9,12 +10,15 @@ import { linuxUevents } from '../../src/os/uevents.ts'
 import { realNative } from '../os/real-native.ts'
 
 /** The parts of this machine's kernel that storage and hot-plug need. */
-export async function realOs(): Promise<Pick<Os, 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>> {
+export async function realOs(): Promise<
+  Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>
+> {
   const native = await realNative()
   const streams = linuxStreams(native)
   const clock = linuxClock(native)
   return {
     clock,
+    blockDevices: linuxBlockDevices(native),
     files: linuxFiles(native),
     mounts: linuxMounts(native),
     tools: linuxTools(native, streams),

@@ -3,6 +3,8 @@ import {
   chownSync,
   lstatSync,
   mkdtempSync,
+  readdirSync,
+  readFileSync,
   rmSync,
   statfsSync,
   symlinkSync,
@@ -122,6 +124,40 @@ describe('storages on a real kernel', () => {
     expect(() => lstatSync(join(root, 'empty-disk'))).toThrow('ENOENT')
   })
 
+  it('lays a new layer over two of erofs, keeps what is written on its disk, and takes all away', async () => {
+    const mountPoint = join(root, 'image')
+    const mark = (kind: string) => ['X-kata.multi-layer=true', `X-kata.overlay-${kind}`]
+    const lower = (files: Readonly<Record<string, string>>) => {
+      const tree = mkdtempSync(join(root, 'tree-'))
+      for (const [name, content] of Object.entries(files)) writeFileSync(join(tree, name), content)
+      execFileSync('mkfs.erofs', [`${tree}.erofs`, tree], { stdio: 'ignore' })
+      return loopStorage(`${tree}.erofs`, { fstype: 'erofs', mountPoint, options: mark('lower') })
+    }
+    const disk = diskStorage(mountPoint)
+    const driverOptions = ['create_filesystem']
+    const upper = {
+      ...disk,
+      driverOptions,
+      options: [...mark('upper'), 'X-kata.mkdir.path={{ mount 0 }}/upper:0750'],
+    }
+    const lowers = [lower({ both: 'top', top: 'top' }), lower({ both: 'base', base: 'base' })]
+
+    const attached = await handlers.attach([upper, ...lowers], 'c1', noSignal)
+    expect(['both', 'top', 'base'].map((name) => readFileSync(join(mountPoint, name), 'utf8'))).toEqual([
+      'top',
+      'top',
+      'base',
+    ])
+    expect(statusOf(mountPoint).mode).toBe(0o750)
+    writeFileSync(join(mountPoint, 'both'), 'written')
+    await handlers.release(attached)
+    expect(mountsBelow(root)).toEqual([])
+    expect(readdirSync(root).filter((name) => name.startsWith('.layers') || name === 'image')).toEqual([])
+
+    await handlers.attach([{ ...upper, driverOptions: [] }, ...lowers], 'c1', noSignal)
+    expect(readFileSync(join(mountPoint, 'both'), 'utf8')).toBe('written')
+  })
+
   it('says what it waited for when a disk does not come', async () => {
     const attaching = attach({ ...diskStorage(join(root, 'disk')), source: '1f.7' })
     await expect(attaching).rejects.toThrow(
@@ -138,9 +174,13 @@ describe('storages on a real kernel', () => {
     const file = join(root, 'disk.img')
     writeFileSync(file, '')
     truncateSync(file, 16 * 1024 * 1024)
+    return loopStorage(file, { fstype: 'ext4', mountPoint })
+  }
+
+  function loopStorage(file: string, changes: Partial<Storage>): Storage {
     const source = execFileSync('losetup', ['--find', '--show', file], { encoding: 'utf8' }).trim()
     cleanUps.push(() => execFileSync('losetup', ['--detach', source]))
-    return storageOf({ driver: 'blk', source, fstype: 'ext4', mountPoint })
+    return storageOf({ driver: 'blk', source, ...changes })
   }
 })
 

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { Linux } from '../../src/gen/oci.ts'
+import { Linux, LinuxResources } from '../../src/gen/oci.ts'
 import { type DeviceUpdate, withGuestDevices } from '../../src/oci/guest-devices.ts'
+import { printJson } from '../../src/oci/json.ts'
+import { resourcesConfig } from '../../src/oci/resources-config.ts'
 
 const RULES = [
   { Allow: false, Type: 'a', Access: 'rwm' },
@@ -49,7 +51,7 @@ describe('withGuestDevices', () => {
     const { Resources } = apply([update('/dev/a', 16), update('/dev/b', 32)])
     expect(
       Resources?.Devices.map(({ Type, Major, Minor, Access }) => `${Type} ${Major}:${Minor} ${Access}`),
-    ).toEqual(['a 0:0 rwm', 'b 8:16 r', 'b 8:32 rw', 'c 8:0 m', 'b 8:16 rwm', 'b 8:32 rwm'])
+    ).toEqual(['a -1:-1 rwm', 'b 8:16 r', 'b 8:32 rw', 'c 8:-1 m', 'b 8:16 rwm', 'b 8:32 rwm'])
   })
 
   it('allows the devices also where the spec has no resources', () => {
@@ -72,8 +74,29 @@ describe('withGuestDevices', () => {
     expect(Resources?.Devices.at(-1)).toMatchObject({ Allow: true, Major: 231n, Minor: 192n })
   })
 
-  it('changes nothing without devices', () => {
-    expect(apply([])).toBe(linux)
+  it('changes nothing without devices, but says any by -1 in the rules', () => {
+    const bare = { ...linux, Resources: undefined }
+    expect(withGuestDevices(bare, { updates: [], added: [] })).toBe(bare)
+    const { Devices, Resources } = apply([])
+    expect(Devices).toEqual(linux.Devices)
+    expect(Resources?.Devices.map(({ Major, Minor }) => `${Major}:${Minor}`)).toEqual([
+      '-1:-1',
+      '8:-1',
+      '8:16',
+      '8:-1',
+    ])
+  })
+
+  it('allows a device with the number 0 alone', () => {
+    const { Resources } = apply([update('/dev/b', 0, { major: 259 })])
+    const { devices } = JSON.parse(printJson(resourcesConfig(Resources ?? LinuxResources.create())))
+    expect(devices.slice(1)).toEqual([
+      // Of the host, where 0 may mean that nothing was said.
+      { allow: true, type: 'b', major: 8, access: 'r' },
+      { allow: true, type: 'b', major: 259, minor: 0, access: 'rw' },
+      { allow: true, type: 'c', major: 8, access: 'm' },
+      { allow: true, type: 'b', major: 259, minor: 0, access: 'rwm' },
+    ])
   })
 
   it.each([

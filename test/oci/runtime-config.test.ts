@@ -116,8 +116,13 @@ describe('resources of runtimeConfig', () => {
     ['no pids limit for 0', { Pids: { Limit: 0n } }, undefined],
     [
       'a device rule with wildcards',
-      { Devices: [{ Allow: false, Type: '', Major: -1n, Minor: 0n, Access: 'rwm' }] },
+      { Devices: [{ Allow: false, Type: '', Major: -1n, Minor: -1n, Access: 'rwm' }] },
       { devices: [{ allow: false, type: 'a', access: 'rwm' }] },
+    ],
+    [
+      'a device rule with the number 0',
+      { Devices: [{ Allow: true, Type: 'b', Major: 7n, Minor: 0n, Access: 'r' }] },
+      { devices: [{ allow: true, type: 'b', major: 7, minor: 0, access: 'r' }] },
     ],
     [
       'a device rule with numbers',

@@ -39,6 +39,25 @@ describe.each(implementations)('%s', (_name, build) => {
     expect(Buffer.from(await files.readHead(`${root}/a`, 100)).toString()).toBe('something long')
   })
 
+  it.each([0, 1, 4095, 4096, 4097, 3_000_000])(
+    'reads back the %i bytes that it wrote over others',
+    async (size) => {
+      const { files, root } = await workIn(build)
+      const bytes = Buffer.alloc(size, 'xyz')
+      await files.write(`${root}/a`, 'what was there')
+      await files.write(`${root}/a`, bytes)
+      expect(bytes.equals(await files.readBytes(`${root}/a`))).toBe(true)
+      expect(await files.readText(`${root}/a`)).toBe(bytes.toString())
+    },
+  )
+
+  it('names what cannot be read or written', async () => {
+    const { files, root } = await workIn(build)
+    await expect(files.readText(`${root}/none`)).rejects.toThrow(`read ${root}/none: ENOENT`)
+    await expect(files.readBytes(root)).rejects.toThrow(`read ${root}: EISDIR`)
+    await expect(files.write(`${root}/none/a`, 'x')).rejects.toThrow(`write ${root}/none/a: ENOENT`)
+  })
+
   it('lists the folders of a folder, not what leads to one', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/folder/inner`)

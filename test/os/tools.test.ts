@@ -34,6 +34,11 @@ describe('linuxTools', () => {
     })
   })
 
+  it('gives each byte of the output as a character when asked to', async () => {
+    const { stdout } = await shell("printf 'a\\374'", { encoding: 'latin1' })
+    expect(Buffer.from(stdout, 'latin1')).toEqual(Buffer.from([0x61, 0xfc]))
+  })
+
   it('gives 128 and the signal for a program that a signal ended', async () => {
     expect((await shell('kill -SEGV $$')).exitCode).toBe(139)
   })

@@ -1,7 +1,7 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ARPNeighbor } from '../../gen/types.ts'
-import type { Link, Neighbor, Network } from '../../os/network.ts'
+import type { Failures, Link, Neighbor, Network } from '../../os/network.ts'
 import {
   checkAddress,
   checkHardwareAddress,
@@ -53,17 +53,32 @@ function put(
   before: ReadonlyMap<string, Neighbor>,
   undo: UndoList,
 ): void {
-  const failures = network.replaceNeighbors(batch)
-  for (const [index, neighbor] of batch.entries()) {
-    if (failures[index] !== undefined) continue
+  const addUndo = (neighbor: Neighbor) => {
     const old = before.get(keyOf(neighbor))
     undo.add(`neighbour ${neighbor.address}`, () => {
-      if (old === undefined) network.removeNeighbor(neighbor)
+      if (old === undefined) removeIfThere(network, neighbor)
       else network.replaceNeighbor(old)
     })
   }
+  let failures: Failures
+  try {
+    failures = network.replaceNeighbors(batch)
+  } catch (error) {
+    // The kernel's answers are lost (ENOBUFS): each of them may be there.
+    batch.forEach(addUndo)
+    throw error
+  }
+  batch.filter((_, index) => failures[index] === undefined).forEach(addUndo)
   const refused = failures.find((failure) => failure !== undefined)
   if (refused !== undefined) throw refused
+}
+
+function removeIfThere(network: Network, neighbor: Neighbor): void {
+  try {
+    network.removeNeighbor(neighbor)
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error
+  }
 }
 
 function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<string, Link>): Neighbor {

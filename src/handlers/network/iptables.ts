@@ -4,6 +4,9 @@ import type { NetworkDependencies } from './dependencies.ts'
 
 type Tool = 'iptables-save' | 'iptables-restore' | 'ip6tables-save' | 'ip6tables-restore'
 
+/** A comment may hold any bytes: in this encoding each is a character. */
+const RAW = 'latin1'
+
 /** How long one run of a tool may take. */
 const TIMEOUT_MS = 5000
 /** The largest set of rules: an answer has to fit into a message of 4 MiB. */
@@ -16,7 +19,7 @@ export async function getIptables(
   signal: AbortSignal,
 ): Promise<Uint8Array> {
   const { stdout } = await run(dependencies, isIpv6 ? 'ip6tables-save' : 'iptables-save', [], '', signal)
-  return Buffer.from(stdout)
+  return Buffer.from(stdout, RAW)
 }
 
 /**
@@ -39,7 +42,7 @@ export async function setIptables(
     dependencies.record.note('rpc', [
       { kind: 'iptables', subject: isIpv6 ? 'ipv6' : 'ipv4', value: `${rules.length} bytes` },
     ])
-    return Buffer.from(stdout)
+    return Buffer.from(stdout, RAW)
   } catch (error) {
     await putBack(dependencies, restore, old.stdout, rules)
     throw error
@@ -54,11 +57,11 @@ async function putBack(
   rules: Uint8Array,
 ): Promise<void> {
   const before = tablesOf(old)
-  const emptied = tablesOf(Buffer.from(rules).toString())
+  const emptied = tablesOf(Buffer.from(rules).toString(RAW))
     .filter((table) => !before.includes(table))
     .map((table) => `*${table}\nCOMMIT\n`)
   try {
-    const input = `${old}${emptied.join('')}`
+    const input = Buffer.from(`${old}${emptied.join('')}`, RAW)
     await run(dependencies, restore, ['--wait', '5', '--counters'], input, new AbortController().signal)
   } catch (error) {
     dependencies.log.warn('packet filter not put back', { error: messageOf(error) })
@@ -79,13 +82,13 @@ async function run(
 ): Promise<ToolResult> {
   const path =
     (await os.files.stat(`/usr/sbin/${tool}`)) === undefined ? `/sbin/${tool}` : `/usr/sbin/${tool}`
-  const limits = { timeoutMs: TIMEOUT_MS, maxOutputBytes: MOST_BYTES, signal }
+  const limits = { timeoutMs: TIMEOUT_MS, maxOutputBytes: MOST_BYTES, encoding: RAW, signal } as const
   const result = await os.tools.run([path, ...options], { stdin, ...limits })
   if (result.exitCode !== 0) {
-    const said = result.stderr.trim() || result.stdout.trim()
+    const said = Buffer.from(result.stderr.trim() || result.stdout.trim(), RAW).toString()
     throw new AgentError('INTERNAL', `${tool} ended with ${result.exitCode}: ${said}`)
   }
-  if (Buffer.byteLength(result.stdout) > MOST_BYTES)
+  if (result.stdout.length > MOST_BYTES)
     throw new AgentError('INTERNAL', `${tool} prints more than ${MOST_BYTES} bytes`)
   return result
 }

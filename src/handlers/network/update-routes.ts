@@ -1,7 +1,7 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
-import type { Network, Route, RoutePut } from '../../os/network.ts'
+import type { Failures, Network, Route, RoutePut } from '../../os/network.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { inBatches } from './in-batches.ts'
 import { listRoutes } from './list-routes.ts'
@@ -65,7 +65,8 @@ function missing(wanted: readonly Route[], routes: readonly Route[]): readonly S
     const key = destinationKey(route)
     const rivals = present.get(key) ?? []
     if (rivals.some((other) => serves(other, route))) return []
-    const isKernels = rivals.some(({ protocol }) => protocol === MADE_BY_KERNEL)
+    // The kernel replaces the first one: that is ours again where ours was put before the kernel's own.
+    const isKernels = rivals[0]?.protocol === MADE_BY_KERNEL
     const replaced = isKernels ? undefined : rivals[0]
     present.set(key, [route, ...rivals.filter((other) => other !== replaced)])
     return [{ route, replaced, place: isKernels ? 'first' : 'instead' }]
@@ -74,20 +75,43 @@ function missing(wanted: readonly Route[], routes: readonly Route[]): readonly S
 
 /** Adds routes, and registers the undo of each. Throws the first failure; the others of the batch may be there. */
 function put(network: Network, batch: readonly Step[], undo: UndoList): void {
-  const failures = network.putRoutes(batch)
+  const failures = answersOf(network, batch, undo)
   let refused: AgentError | undefined
-  for (const [index, { route, replaced }] of batch.entries()) {
+  for (const [index, step] of batch.entries()) {
     const failure = failures[index]
-    if (failure === undefined) {
-      undo.add(`route ${destinationKey(route)}`, () => {
-        if (replaced === undefined) network.removeRoute(route)
-        else network.replaceRoute(replaced)
+    if (failure === undefined) addUndo(network, step, undo)
+    else if (failure.errno !== 'EEXIST') {
+      refused ??= new AgentError('INTERNAL', `Failed to add ${ipVersion(step.route)} route`, {
+        cause: failure,
       })
-    } else if (failure.errno !== 'EEXIST') {
-      refused ??= new AgentError('INTERNAL', `Failed to add ${ipVersion(route)} route`, { cause: failure })
     }
   }
   if (refused !== undefined) throw refused
+}
+
+/** What the kernel answers. When its answers are lost (ENOBUFS), each route of the batch may be there. */
+function answersOf(network: Network, batch: readonly Step[], undo: UndoList): Failures {
+  try {
+    return network.putRoutes(batch)
+  } catch (error) {
+    for (const step of batch) addUndo(network, step, undo)
+    throw error
+  }
+}
+
+function addUndo(network: Network, { route, replaced }: Step, undo: UndoList): void {
+  undo.add(`route ${destinationKey(route)}`, () => {
+    if (replaced === undefined) removeIfThere(network, route)
+    else network.replaceRoute(replaced)
+  })
+}
+
+function removeIfThere(network: Network, route: Route): void {
+  try {
+    network.removeRoute(route)
+  } catch (error) {
+    if (errnoOf(error) !== 'ESRCH') throw error
+  }
 }
 
 /** Whether a route that is there does what a wanted one would do. */

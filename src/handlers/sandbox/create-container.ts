@@ -127,7 +127,7 @@ async function specFor(
     ...devices,
     deviceModes: await deviceModes(context, request.OCI),
     hooks: sandbox.guestHooks,
-    nofile: defaultNofile(await context.os.files.readText('/proc/self/limits')),
+    nofile: defaultNofile(await context.os.scratch.readText('/proc/self/limits')),
   })
 }
 

@@ -4,6 +4,7 @@ import { propertyOf } from '../../base/property-of.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../container/cgroup.ts'
 import type { OciRuntime } from '../container/oci-runtime.ts'
+import { unmapLeft } from '../storage/layers/unmap-left.ts'
 import { bundleOf } from './bundle.ts'
 import type { SandboxConfig } from './dependencies.ts'
 import { emptyFolder } from './empty-folder.ts'
@@ -36,6 +37,7 @@ export async function clearPredecessor(options: {
   for (const folder of [config.sharedRoot, config.sandboxNamespaceDir]) {
     await attempt(folder, () => emptyFolder(os, folder))
   }
+  await attempt('mapped layers', () => unmapLeft(os))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 

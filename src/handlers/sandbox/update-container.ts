@@ -1,5 +1,6 @@
 import type { UpdateContainerRequest } from '../../gen/agent.ts'
 import { checkResources } from '../../oci/check-spec.ts'
+import { withExplicitWildcards } from '../../oci/device-rules.ts'
 import { printJson } from '../../oci/json.ts'
 import { resourcesConfig } from '../../oci/resources-config.ts'
 import type { SandboxContext } from './context.ts'
@@ -11,10 +12,11 @@ import { adjust } from './whole-container.ts'
  */
 export async function updateContainer(
   context: SandboxContext,
-  { containerId, resources }: UpdateContainerRequest,
+  { containerId, resources: requested }: UpdateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  if (resources !== undefined) checkResources(resources)
+  if (requested !== undefined) checkResources(requested)
+  const resources = requested && withExplicitWildcards(requested)
   await adjust(
     context,
     {

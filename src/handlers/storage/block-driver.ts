@@ -5,9 +5,16 @@ import { mountStorage } from './mount-storage.ts'
 /** Finds a disk by what a storage calls its source, and returns its device node. Waits for it if need be. */
 type FindDisk = (source: string, dependencies: StorageDependencies, signal: AbortSignal) => Promise<string>
 
+/** A driver of disks, which also finds one for others. */
+export interface DiskDriver extends StorageDriver {
+  readonly find: FindDisk
+}
+
 /** The driver of a kind of disk (spec E.3 and E.3.1): they differ in how the disk is found alone. */
-export function blockDriver(find: FindDisk): StorageDriver {
+export function blockDriver(find: FindDisk): DiskDriver {
   return {
+    find,
+
     async attach(storage, dependencies, signal) {
       const makeFirst = wantsFilesystem(storage)
       const source = async () => {

@@ -8,7 +8,7 @@ import type { Watch } from './watchable/watch.ts'
 
 /** What storages work with. Mount points lie below `/run/kata-containers` in a guest (spec E.5). */
 export interface StorageDependencies extends MountDependencies {
-  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'tools'>
+  readonly os: Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'tools'>
   /** Holds a folder for each container, named by its id. */
   readonly bundlesRoot: string
   /** How devices are waited for. */

@@ -2,6 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import { blk } from './blk.ts'
 import type { StorageDriver } from './driver.ts'
 import { ephemeral } from './ephemeral.ts'
+import { erofsMultiLayer } from './erofs-multi-layer.ts'
 import { local } from './local.ts'
 import { mmioblk } from './mmioblk.ts'
 import { nineP } from './nine-p.ts'
@@ -16,15 +17,13 @@ interface Refusal {
   readonly refused: string
 }
 
-const TO_BE_WRITTEN: Refusal = { refused: 'is not supported by this agent' }
-
 /** Every driver name of the API (spec E.3), with its driver where there is one. */
 const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, StorageDriver | Refusal>([
   ['9p', nineP],
   ['blk', blk],
   ['blk-ccw', { refused: 'is for s390x, not for this architecture' }],
   ['ephemeral', ephemeral],
-  ['erofs.multi-layer', TO_BE_WRITTEN],
+  ['erofs.multi-layer', erofsMultiLayer],
   ['image_guest_pull', { refused: 'needs a helper that pulls images, which this guest does not have' }],
   ['local', local],
   ['mmioblk', mmioblk],

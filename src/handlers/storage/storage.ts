@@ -4,8 +4,11 @@ import type { Storage } from '../../gen/agent.ts'
 import { checkText } from './check-text.ts'
 import { StorageClaims } from './claims.ts'
 import type { StorageDependencies } from './driver.ts'
+import { groupLayers, type StorageGroup } from './group-layers.ts'
 import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
+import { isLayer } from './layers/layer-options.ts'
+import { mountImage } from './layers/mount-image.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { refuseEncryption } from './refuse-encryption.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
@@ -14,9 +17,9 @@ import { createWatch } from './watchable/watch.ts'
 /** Attaches the storages of requests and takes them away again (spec E). */
 export interface StorageHandlers {
   /**
-   * Attaches them in their order; a mount point that is attached already only gains a user. All or nothing: when one
-   * fails, or `signal` is aborted, those before it are given up again. `owner` is the container's id, undefined for the
-   * sandbox.
+   * Attaches them in their order, the layers of an image with its first; a mount point that is attached already only
+   * gains a user. All or nothing: when one fails, or `signal` is aborted, those before it are given up again. `owner` is
+   * the container's id, undefined for the sandbox.
    */
   attach(
     storages: readonly Storage[],
@@ -36,7 +39,7 @@ export interface StorageHandlers {
   updateEphemeral(storages: readonly Storage[], signal: AbortSignal): Promise<void>
 }
 
-/** The storages of one request, in its order. */
+/** The storages of one request, in its order; the layers of an image are one. */
 export interface AttachedStorages {
   readonly mountPoints: readonly string[]
 }
@@ -50,16 +53,22 @@ export function createStorageHandlers(
   const claims = new StorageClaims(dependencies.os)
 
   async function attachOne(
-    storage: Storage,
+    group: StorageGroup,
     owner: string | undefined,
     signal: AbortSignal,
   ): Promise<'made' | 'joined'> {
-    const { mountPoint, driver: name, shared } = storage
+    const [storage] = group
+    const { mountPoint, driver: name } = storage
+    const shared = group.some((each) => each.shared)
     const driver = storageDriver(name)
-    checkText(storage)
-    refuseEncryption(storage)
+    for (const layer of group) storageDriver(layer.driver)
+    group.forEach(checkText)
+    group.forEach(refuseEncryption)
     await checkMountPoint(dependencies.os.files, mountPoint, dependencies.allowedRoots)
-    const attach = () => driver.attach(storage, { ...dependencies, owner }, signal)
+    const attach = () =>
+      isLayer(storage)
+        ? mountImage(group, dependencies, signal)
+        : driver.attach(storage, { ...dependencies, owner }, signal)
     const outcome = await claims.claim({ mountPoint, shared, attach }, signal)
     dependencies.log.debug('storage attached', { driver: name, mountPoint, owner, outcome })
     return outcome
@@ -67,15 +76,16 @@ export function createStorageHandlers(
 
   return {
     async attach(requested, owner, signal) {
-      const storages = requested.map(inPlainForm)
+      const groups = groupLayers(requested.map(inPlainForm))
       const undo = new UndoList(dependencies.log)
       try {
-        for (const storage of storages) {
+        for (const group of groups) {
+          const [{ mountPoint }] = group
           signal.throwIfAborted()
-          const newlyMade = (await attachOne(storage, owner, signal)) === 'made'
-          undo.add(`release ${storage.mountPoint}`, () => claims.giveUp(storage.mountPoint, { newlyMade }))
+          const newlyMade = (await attachOne(group, owner, signal)) === 'made'
+          undo.add(`release ${mountPoint}`, () => claims.giveUp(mountPoint, { newlyMade }))
         }
-        return { mountPoints: storages.map(({ mountPoint }) => mountPoint) }
+        return { mountPoints: groups.map(([{ mountPoint }]) => mountPoint) }
       } catch (error) {
         await undo.run()
         throw error

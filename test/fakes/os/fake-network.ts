@@ -149,7 +149,10 @@ export class FakeNetwork implements Network {
     this.#checkRoute(route)
     this.#note('replaceRoute', aboutRoute(route))
     const old = this.#routes.find((other) => sameKey(other, route))
-    this.#routes = [...this.#routes.filter((other) => other !== old), asKept(route)]
+    this.#routes =
+      old === undefined
+        ? [...this.#routes, asKept(route)]
+        : this.#routes.map((other) => (other === old ? asKept(route) : other))
   }
 
   putRoutes(wanted: readonly RoutePut[]): Failures {

@@ -1,4 +1,5 @@
 import type { Os } from '../../../src/os/os.ts'
+import { FakeBlockDevices } from './fake-block-devices.ts'
 import { FakeCgroupEvents } from './fake-cgroup-events.ts'
 import { FakeClock } from './fake-clock.ts'
 import { FakeConsoles } from './fake-consoles.ts'
@@ -28,5 +29,6 @@ export class FakeOs implements Os {
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()
   readonly volumes = new FakeVolumes()
+  readonly blockDevices = new FakeBlockDevices(this.files)
   readonly cgroupEvents = new FakeCgroupEvents(this.files)
 }

@@ -20,6 +20,13 @@ describe('getIptables', () => {
     expect(guest.os.tools.calls[0]?.options.timeoutMs).toBe(5000)
   })
 
+  it('answers the bytes of comments that are no UTF-8', async () => {
+    guest.os.tools.script((_argv, { encoding }) =>
+      encoding === 'latin1' ? { stdout: '# \xfc\n' } : undefined,
+    )
+    expect(await guest.handlers.getIptables(false, PATIENT)).toEqual(Buffer.from([0x23, 0x20, 0xfc, 0x0a]))
+  })
+
   it('hands on what the tool says when it fails', async () => {
     guest.os.tools.script(() => ({
       exitCode: 3,

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { kernelError } from '../../../src/os/errors.ts'
 import { aNeighbor, type GuestNetwork, guestNetwork } from './guest-network.ts'
 
 describe('addNeighbors', () => {
@@ -35,6 +36,21 @@ describe('addNeighbors', () => {
       call === 'replaceNeighbor' && about.startsWith('10.0.1.20 ') ? 'ENOBUFS' : undefined
     const changed = aNeighbor('10.0.0.9', { lladdr: '02:00:00:00:00:bb' })
     await expect(guest.handlers.addNeighbors([changed, ...many])).rejects.toThrow('ENOBUFS')
+    expect(guest.state()).toEqual(before)
+  })
+
+  it('takes back a batch whose answers the kernel lost', async () => {
+    await guest.handlers.addNeighbors([aNeighbor('10.0.0.9')])
+    const before = guest.state()
+    const { network } = guest.os
+    const put = network.replaceNeighbors.bind(network)
+    network.replaceNeighbors = (neighbors) => {
+      put(neighbors.slice(0, 2))
+      throw kernelError('add', 'by netlink', 'ENOBUFS')
+    }
+    const changed = aNeighbor('10.0.0.9', { lladdr: '02:00:00:00:00:bb' })
+    const added = ['10.0.0.10', '10.0.0.11'].map((ip) => aNeighbor(ip))
+    await expect(guest.handlers.addNeighbors([changed, ...added])).rejects.toThrow('ENOBUFS')
     expect(guest.state()).toEqual(before)
   })
 

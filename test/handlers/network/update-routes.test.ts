@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { Route } from '../../../src/gen/types.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import { address, anInterface, aRoute, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
 
 const V6 = { family: 1 } as const
@@ -115,6 +116,17 @@ describe('updateRoutes', () => {
     ])
   })
 
+  it('replaces what it has put before one of the kernel, so that these do not pile up', async () => {
+    await update(aRoute({ dest: '10.1.0.0/24', gateway: '10.0.0.1' }))
+    await update(aRoute({ dest: '10.1.0.0/24', gateway: '10.0.0.3' }))
+    await update(aRoute({ dest: '10.1.0.0/24', gateway: '10.0.0.9' }))
+    const same = guest.os.network.routes().filter(({ destination }) => destination.address === '10.1.0.0')
+    expect(same.map(({ protocol, gateway }) => [protocol, gateway])).toEqual([
+      [3, '10.0.0.9'],
+      [2, undefined],
+    ])
+  })
+
   it('replaces a route with the same destination, and keeps all others', async () => {
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }), aRoute({ dest: '10.7.1.0/24' }))
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.9' }))
@@ -158,6 +170,22 @@ describe('updateRoutes', () => {
     })
     expect(guest.state()).toEqual(before)
     expect(guest.record.settings()).toEqual(noted)
+  })
+
+  it('takes back a batch whose answers the kernel lost', async () => {
+    await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }))
+    const before = guest.state()
+    const { network } = guest.os
+    const put = network.putRoutes.bind(network)
+    // Some were put, some were not: nobody knows.
+    network.putRoutes = (wanted) => {
+      put(wanted.slice(0, 2))
+      throw kernelError('add', 'by netlink', 'ENOBUFS')
+    }
+    const changed = aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.9' })
+    const others = ['10.8.0.0/16', '10.9.0.0/16'].map((dest) => aRoute({ dest, gateway: '10.0.0.1' }))
+    await expect(update(changed, ...others)).rejects.toThrow('ENOBUFS')
+    expect(guest.state()).toEqual(before)
   })
 
   it('looks for every link before it changes anything', async () => {

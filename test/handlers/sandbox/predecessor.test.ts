@@ -64,6 +64,14 @@ describe('an agent that took over from a dead one', () => {
     await handlers.createContainer(containerRequest('c1'), PATIENT)
   })
 
+  it('takes mapped devices of layers away, and no others', async () => {
+    const { os, handlers } = await successor()
+    const target = { type: 'verity', sectors: 8n, parameters: '' }
+    for (const name of ['layers-0123abcd-0', 'somebody-elses']) await os.blockDevices.map(name, target)
+    await handlers.clearPredecessor()
+    expect([...os.blockDevices.mapped.keys()]).toEqual(['somebody-elses'])
+  })
+
   it('takes its resolver configuration away, and no other', async () => {
     const { os, runtime, handlers: dead } = await machine()
     const target = '/etc/resolv.conf'

@@ -41,6 +41,13 @@ describe('UpdateContainer', () => {
     })
   })
 
+  it('takes the number 0 of a device rule for any', async () => {
+    const { handlers, inputs } = await limited()
+    const rule = { Allow: true, Type: 'c', Major: 136n, Minor: 0n, Access: 'rw' }
+    await handlers.updateContainer(update({ Devices: [rule] }), PATIENT)
+    expect(inputs).toEqual([{ devices: [{ allow: true, type: 'c', major: 136, access: 'rw' }] }])
+  })
+
   it('does nothing without resources', async () => {
     const { handlers, inputs } = await limited()
     await handlers.updateContainer(update(undefined), PATIENT)

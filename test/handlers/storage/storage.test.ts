@@ -77,7 +77,6 @@ describe('createStorageHandlers', () => {
 
     it.each([
       ['blk-ccw', 'is for s390x, not for this architecture'],
-      ['erofs.multi-layer', 'is not supported by this agent'],
       ['image_guest_pull', 'needs a helper that pulls images'],
     ])('answers UNIMPLEMENTED for the driver %s, and why', async (driver, reason) => {
       const attaching = expect(attach(disk({ driver }))).rejects

@@ -1,4 +1,5 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import { raceSignal } from '../../../base/signals.ts'
 import { UndoList } from '../../../base/undo.ts'
 import type { Storage } from '../../../gen/agent.ts'
 import type { StorageDriver, StorageRequest } from '../driver.ts'
@@ -21,7 +22,7 @@ export const watchableBind: StorageDriver = {
     const { os, log, watch } = request
     const root = watchRootOf(mountPoint, request.allowedRoots)
     parseMountOptions(storage.options)
-    const kind = await kindOfSource(storage, request)
+    const kind = await raceSignal(kindOfSource(storage, request), signal)
     const undo = new UndoList(log)
     try {
       const { staging, giveUp } = await watch.roots.use(root, request, signal)
@@ -31,11 +32,11 @@ export const watchableBind: StorageDriver = {
       else await os.files.makeDirectory(mountPoint, 0o755)
       undo.add('remove copy', () => os.files.removeTree(mountPoint))
       const watched = watchedStorage(storage, staging, request)
-      const outcome = await watched.update()
+      const outcome = await watched.update(signal)
       signal.throwIfAborted()
       const made = { mountPoint, kind: 'copy', keep: false, release: giveUp } as const
       if (outcome === 'copied' || outcome === 'missing') {
-        return { ...made, end: watch.rounds.join(() => follow(watched, storage, request)) }
+        return { ...made, end: follow(watched, storage, request) }
       }
       await mountSource(storage, request, outcome, signal)
       return made
@@ -73,24 +74,25 @@ function watchedStorage(storage: Storage, staging: string, { os, log }: StorageR
   return new WatchedStorage(source, place, log)
 }
 
-/** One round. */
-async function follow(
-  watched: WatchedStorage,
-  storage: Storage,
-  request: StorageRequest,
-): Promise<'again' | 'done'> {
-  try {
-    const outcome = await watched.update()
-    if (outcome !== 'too large') return 'again'
-    await mountSource(storage, request, outcome, NEVER)
-    return 'done'
-  } catch (error) {
-    watched.complain(messageOf(error))
-    return 'again'
+/** Begins to follow the source, and returns how to end that. */
+function follow(watched: WatchedStorage, storage: Storage, request: StorageRequest): () => Promise<void> {
+  const ending = new AbortController()
+  const leave = request.watch.rounds.join(async () => {
+    try {
+      const outcome = await watched.update(ending.signal)
+      if (outcome !== 'too large') return 'again'
+      await mountSource(storage, request, outcome, ending.signal)
+      return 'done'
+    } catch (error) {
+      if (!ending.signal.aborted) watched.complain(messageOf(error))
+      return 'again'
+    }
+  })
+  return () => {
+    ending.abort()
+    return leave()
   }
 }
-
-const NEVER = new AbortController().signal
 
 /** Mounts the source over its copy, for good. A container that has the copy mounted keeps it as it is. */
 async function mountSource(

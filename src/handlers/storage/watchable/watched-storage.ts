@@ -1,5 +1,6 @@
 import { messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
+import { raceSignal } from '../../../base/signals.ts'
 import { type CopyPlace, copyEntries } from './copy-entries.ts'
 import { type Entries, type Entry, type Obstacle, readSource } from './read-source.ts'
 
@@ -21,10 +22,11 @@ export class WatchedStorage {
 
   /**
    * Makes the copy as the source is now. A source that is missing, changing or unreadable leaves it as it was. Throws
-   * what the kernel says when the copy cannot be written.
+   * what the kernel says when the copy cannot be written. While the source is read, which takes for ever when the host
+   * is gone, throws what `signal` is aborted with; nothing is written after that.
    */
-  async update(): Promise<'copied' | Obstacle | 'unreadable'> {
-    const source = await this.#read()
+  async update(signal: AbortSignal): Promise<'copied' | Obstacle | 'unreadable'> {
+    const source = await raceSignal(this.#read(), signal)
     if (typeof source === 'string') return source
     await copyEntries(this.#place, source, this.#copied)
     this.#lastComplaint = undefined

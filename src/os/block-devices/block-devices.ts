@@ -1,0 +1,64 @@
+import { constants } from 'node:fs'
+import * as fs from 'node:fs/promises'
+import { fromNodeError, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { BlockDevices } from '../os.ts'
+import {
+  DM_COMMAND,
+  DM_FLAG,
+  deviceMapperMessage,
+  deviceMapperRequest,
+  minorOf,
+} from './device-mapper-message.ts'
+
+const AT_FDCWD = -100
+const CONTROL = '/dev/mapper/control'
+
+/** Block devices through node:fs, and the device mapper through ioctl(2). */
+export function linuxBlockDevices(native: Native): BlockDevices {
+  async function command(what: keyof typeof DM_COMMAND, name: string, message: Buffer): Promise<void> {
+    const how = { flags: constants.O_RDWR, mode: 0, resolve: 0 }
+    const control = succeeded('open', CONTROL, native.openAt2(AT_FDCWD, CONTROL, how))
+    try {
+      const result = await native.ioctl(control, deviceMapperRequest(DM_COMMAND[what]), message)
+      succeeded(`device mapper: ${what}`, name, result)
+    } finally {
+      native.close(control)
+    }
+  }
+
+  async function unmap(name: string): Promise<void> {
+    await command('remove', name, deviceMapperMessage(name, { flags: DM_FLAG.deferredRemove }))
+  }
+
+  return {
+    async read(node, offsetBytes, lengthBytes) {
+      const failed = (error: unknown) => {
+        throw fromNodeError('read', node, error)
+      }
+      const file = await fs.open(node, constants.O_RDONLY | constants.O_NONBLOCK).catch(failed)
+      try {
+        const bytes = Buffer.alloc(lengthBytes)
+        const { bytesRead } = await file.read(bytes, 0, lengthBytes, offsetBytes).catch(failed)
+        return bytes.subarray(0, bytesRead)
+      } finally {
+        await file.close()
+      }
+    },
+
+    async map(name, target) {
+      const created = deviceMapperMessage(name)
+      await command('create', name, created)
+      try {
+        await command('load', name, deviceMapperMessage(name, { flags: DM_FLAG.readOnly, target }))
+        await command('resume', name, deviceMapperMessage(name))
+        return `/dev/dm-${minorOf(created)}`
+      } catch (error) {
+        await unmap(name)
+        throw error
+      }
+    },
+
+    unmap,
+  }
+}

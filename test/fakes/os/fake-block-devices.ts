@@ -1,0 +1,45 @@
+import { kernelError } from '../../../src/os/errors.ts'
+import type { BlockDevices, MappedTarget } from '../../../src/os/os.ts'
+import type { FakeFiles } from './fake-files.ts'
+
+/** Disks whose bytes the test sets, and a device mapper that has every target. */
+export class FakeBlockDevices implements BlockDevices {
+  /** What is on a device, by its node. */
+  readonly contents = new Map<string, Buffer>()
+  /** The mapped devices, by their names. */
+  readonly mapped = new Map<string, MappedTarget & { readonly node: string }>()
+  /** Answers with the errno that mapping this target fails with. */
+  failWith: (target: MappedTarget) => string | undefined = () => undefined
+  readonly #files: FakeFiles
+  #lastMinor = -1
+
+  constructor(files: FakeFiles) {
+    this.#files = files
+  }
+
+  async read(node: string, offsetBytes: number, lengthBytes: number): Promise<Uint8Array> {
+    const content = this.contents.get(node)
+    if (content === undefined) throw kernelError('read', node, 'ENOENT')
+    return content.subarray(offsetBytes, offsetBytes + lengthBytes)
+  }
+
+  async map(name: string, target: MappedTarget): Promise<string> {
+    if (this.mapped.has(name)) throw kernelError('device mapper: create', name, 'EBUSY')
+    const errno = this.failWith(target)
+    if (errno !== undefined) throw kernelError('device mapper: load', name, errno)
+    this.#lastMinor += 1
+    const node = `/dev/dm-${this.#lastMinor}`
+    await this.#files.makeSpecial(node, { kind: 'block', major: 253, minor: this.#lastMinor })
+    await this.#files.put(`/sys/block/dm-${this.#lastMinor}/dm/name`, `${name}\n`)
+    this.mapped.set(name, { ...target, node })
+    return node
+  }
+
+  async unmap(name: string): Promise<void> {
+    const node = this.mapped.get(name)?.node
+    if (node === undefined) throw kernelError('device mapper: remove', name, 'ENXIO')
+    await this.#files.removeFile(node)
+    await this.#files.removeTree(node.replace('/dev/', '/sys/block/'))
+    this.mapped.delete(name)
+  }
+}

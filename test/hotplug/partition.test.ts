@@ -1,0 +1,60 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { waitForPartition } from '../../src/hotplug/partition.ts'
+import { FakeOs } from '../fakes/os/fake-os.ts'
+import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
+
+describe('waitForPartition', () => {
+  let os: FakeOs
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    await os.files.put('/sys/class/block/vdb/size', '2048\n')
+  })
+
+  it('goes by the number that a partition says, whatever its name', async () => {
+    await show('vdb', 'vdb1', 1)
+    await show('vdb', 'vdb12', 2)
+    await expect(wait('/dev/vdb', 2)).resolves.toBe('/dev/vdb12')
+    await show('nvme0n1', 'nvme0n1p1', 1)
+    await expect(wait('/dev/nvme0n1', 1)).resolves.toBe('/dev/nvme0n1p1')
+  })
+
+  it('waits for the kernel to read the table', async () => {
+    const found = wait('/dev/vdb', 1)
+    await turn()
+    await show('vdb', 'vdb1', 1)
+    os.uevents.send('add@/devices/pci0000:00/virtio3/block/vdb/vdb1\0ACTION=add\0SUBSYSTEM=block\0')
+    await expect(found).resolves.toBe('/dev/vdb1')
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
+  it('is not woken by other disks', async () => {
+    const found = wait('/dev/vdb', 1)
+    await turn()
+    await show('vdb', 'vdb1', 1)
+    os.uevents.send('add@/devices/pci0000:00/virtio4/block/vdc/vdc1\0ACTION=add\0SUBSYSTEM=block\0')
+    await turn()
+    os.clock.advance(3000)
+    await expect(found).rejects.toThrow('no /sys/class/block/vdb/vdb*/partition that says 1')
+  })
+
+  it('says which partitions there are when the one asked for does not come', async () => {
+    await show('vdb', 'vdb1', 1)
+    const found = wait('/dev/vdb', 3)
+    await turn()
+    os.clock.advance(3000)
+    await expect(found).rejects.toThrow(/uevent of partition 3 of \/dev\/vdb: .*sysfs shows vdb1$/)
+  })
+
+  const wait = (disk: string, number: number) => waitForPartition(hotplugOf(os), disk, number, noSignal)
+
+  async function show(disk: string, name: string, number: number) {
+    const place = `/sys/class/block/${disk}/${name}`
+    await os.files.put(`${place}/partition`, `${number}\n`)
+    // Of the disk itself sysfs shows each partition in the same folder.
+    for (const folder of [place, `/sys/class/block/${name}`])
+      await os.files.put(`${folder}/dev`, `254:${number}\n`)
+    await os.files.makeSpecial(`/dev/${name}`, { kind: 'block', major: 254, minor: number })
+  }
+})
