@@ -208,7 +208,7 @@ describe('an image of layers', () => {
     [
       'an unknown driver',
       [lower('/dev/vdb'), { ...lower('/dev/vdb'), driver: 'tape' }],
-      'storage driver tape has no disks',
+      'Failed to find the storage handler tape',
     ],
     [
       'a file system to make below',
@@ -254,6 +254,14 @@ describe('an image of layers', () => {
     await attaching.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await attaching.toThrow(message)
     expect(os.mounts.requests).toEqual([])
+    await expectNothing()
+  })
+
+  it('leaves no layer unencrypted that was to be encrypted', async () => {
+    const driverOptions = ['encryption_key=ephemeral', 'create_filesystem']
+    const attaching = expect(attach(lower('/dev/vdb'), upper({ driverOptions }))).rejects
+    await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
+    await attaching.toThrow('encryption_key: this guest has no helper')
     await expectNothing()
   })
 
