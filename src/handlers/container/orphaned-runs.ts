@@ -1,5 +1,6 @@
 import { errnoOf } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
+import { parentOf, textOf } from './parent-of.ts'
 
 const SIGKILL = 9
 
@@ -31,18 +32,6 @@ async function orphanedRuns(os: Os, root: string): Promise<number[]> {
     if ((await textOf(os, `/proc/${name}/cmdline`)).split('\0').includes(root)) found.push(Number(name))
   }
   return found
-}
-
-/** The parent's pid; undefined for a process that is gone. */
-async function parentOf(os: Os, pid: string): Promise<string | undefined> {
-  const text = await textOf(os, `/proc/${pid}/stat`)
-  // The second field is a name in parentheses, which may hold anything (man 5 proc).
-  return text.slice(text.lastIndexOf(')') + 2).split(' ')[1]
-}
-
-/** Empty when the process is gone. */
-async function textOf(os: Os, path: string): Promise<string> {
-  return os.files.readText(path).catch(() => '')
 }
 
 /** Helper programs lead process groups of their own, which their hooks belong to. */

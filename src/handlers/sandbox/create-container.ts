@@ -168,6 +168,8 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
+    // The undo of the runtime ends all that is in the cgroup.
+    endUnknown: async () => {},
     start: (theirs, onPid) =>
       runtime.create({ id, bundle: bundle.folder, program, streams: theirs, onPid }, signal),
   })

@@ -23,7 +23,12 @@ interface Launch {
   /** Gets the undo of every step: the process is killed and its streams are closed. */
   readonly undo: UndoList
   /** Runs the runtime, and tells the process as soon as it is known. */
-  readonly start: (streams: ProcessStreams, onPid: (pid: number) => void) => Promise<StartedProcess>
+  readonly start: (
+    streams: ProcessStreams,
+    onPid: (pid: number | undefined) => void,
+  ) => Promise<StartedProcess>
+  /** Ends a process that may have been made and that nobody knows. */
+  readonly endUnknown: () => Promise<void>
 }
 
 /** Gets the host's connections for a process's streams, and their undo. */
@@ -64,20 +69,33 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
     followed ??= begin(pid)
     return followed
   }
+  const onPid = (pid: number | undefined) => {
+    if (pid !== undefined) follow(pid)
+    else process.undo.add('unknown process', () => endUnknown(context, process))
+  }
   try {
     return process.hasTerminal
-      ? await onTerminal(context, process, follow)
-      : await onPipes(context, process, follow)
+      ? await onTerminal(context, process, { follow, onPid })
+      : await onPipes(context, process, { follow, onPid })
   } finally {
     watch.close()
   }
 }
 
 type Followed = Omit<ConstructorParameters<typeof ContainerProcess>[0], 'stdio'>
-type Follow = (pid: number) => Followed
 
-async function onTerminal({ os }: SandboxContext, { start, undo, connections }: Launch, follow: Follow) {
-  const { pid, master } = await start('terminal', follow)
+/** What is done about the process once the runtime has made it. */
+interface Following {
+  readonly follow: (pid: number) => Followed
+  readonly onPid: (pid: number | undefined) => void
+}
+
+async function onTerminal(
+  { os }: SandboxContext,
+  { start, undo, connections }: Launch,
+  { follow, onPid }: Following,
+) {
+  const { pid, master } = await start('terminal', onPid)
   const followed = follow(pid)
   if (master === undefined) throw new Error('the runtime client returned no terminal')
   const stdio = terminalStdio(os, master, connections)
@@ -85,11 +103,15 @@ async function onTerminal({ os }: SandboxContext, { start, undo, connections }: 
   return new ContainerProcess({ ...followed, stdio })
 }
 
-async function onPipes({ os, config }: SandboxContext, { start, undo, connections }: Launch, follow: Follow) {
+async function onPipes(
+  { os, config }: SandboxContext,
+  { start, undo, connections }: Launch,
+  { follow, onPid }: Following,
+) {
   const { stdio, theirs, closeTheirs } = openPipes(os, config.containerPipeSizeBytes, connections)
   undo.add('stdio', () => closed(stdio))
   try {
-    const { pid } = await start({ pipes: theirs }, follow)
+    const { pid } = await start({ pipes: theirs }, onPid)
     return new ContainerProcess({ ...follow(pid), stdio })
   } finally {
     closeTheirs()
@@ -102,8 +124,12 @@ async function closed(stdio: Stdio): Promise<void> {
   await stdio.delivered
 }
 
-function notEnded(pid: number): AgentError {
-  return new AgentError('INTERNAL', `process ${pid}: killed, and not ended within ${END_MS / 1000} s`)
+function endUnknown({ os }: SandboxContext, { endUnknown: end }: Launch): Promise<void> {
+  return inTime(os.clock, END_MS, end(), () => notEnded('without a known pid'))
+}
+
+function notEnded(which: number | string): AgentError {
+  return new AgentError('INTERNAL', `process ${which}: killed, and not ended within ${END_MS / 1000} s`)
 }
 
 /** A process that is gone is what is wanted. */
