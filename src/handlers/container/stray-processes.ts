@@ -1,8 +1,6 @@
-import { errnoOf } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
+import { killIfThere } from './kill-if-there.ts'
 import { parentOf } from './parent-of.ts'
-
-const SIGKILL = 9
 
 /**
  * Kills what a runtime has added to a container and not told: those of its processes that are children of vminit, as
@@ -22,18 +20,10 @@ export async function endStrayProcesses(
     for (const pid of members) {
       if (known.has(pid) || (await parentOf(os, String(pid))) !== vminit) continue
       ends.push(watch.exitOf(pid))
-      kill(os, pid)
+      killIfThere(os, pid)
     }
     await Promise.all(ends)
   } finally {
     watch.close()
-  }
-}
-
-function kill(os: Os, pid: number): void {
-  try {
-    os.system.signal(pid, SIGKILL)
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
   }
 }

@@ -1,16 +1,14 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import { inTime } from '../../base/in-time.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { Os } from '../../os/os.ts'
 import { connectPorts, type StdioPorts } from '../container/connect-ports.ts'
+import { killIfThere } from '../container/kill-if-there.ts'
 import type { PortConnections } from '../container/port-connections.ts'
 import { ContainerProcess } from '../container/process.ts'
 import type { ProcessStreams, StartedProcess } from '../container/runtime-calls.ts'
 import { openPipes, type Stdio } from '../container/stdio.ts'
 import { terminalStdio } from '../container/terminal-stdio.ts'
 import type { SandboxContext } from './context.ts'
-
-const SIGKILL = 9
 
 /** How long a process that is taken back may take to end. */
 const END_MS = 10_000
@@ -59,7 +57,7 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
     exit.then(over, over)
     process.undo.add('process', async () => {
       // The number of a process that was reaped may be another's by now.
-      if (!isOver) kill(context.os, pid)
+      if (!isOver) killIfThere(context.os, pid)
       await inTime(context.os.clock, END_MS, exit, () => notEnded(pid))
     })
     return { pid, exit, log: context.log }
@@ -130,13 +128,4 @@ function endUnknown({ os }: SandboxContext, { endUnknown: end }: Launch): Promis
 
 function notEnded(which: number | string): AgentError {
   return new AgentError('INTERNAL', `process ${which}: killed, and not ended within ${END_MS / 1000} s`)
-}
-
-/** A process that is gone is what is wanted. */
-function kill(os: Os, pid: number): void {
-  try {
-    os.system.signal(pid, SIGKILL)
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
-  }
 }
