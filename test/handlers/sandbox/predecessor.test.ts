@@ -67,9 +67,10 @@ describe('an agent that took over from a dead one', () => {
   it('takes mapped devices of layers away, and no others', async () => {
     const { os, handlers } = await successor()
     const target = { type: 'verity', sectors: 8n, parameters: '' }
-    for (const name of ['layers-0123abcd-0', 'somebody-elses']) await os.blockDevices.map(name, target)
+    for (const name of ['microvm-layers-0123abcd-0', 'layers-of-somebody-else'])
+      await os.blockDevices.map(name, target)
     await handlers.clearPredecessor()
-    expect([...os.blockDevices.mapped.keys()]).toEqual(['somebody-elses'])
+    expect([...os.blockDevices.mapped.keys()]).toEqual(['layers-of-somebody-else'])
   })
 
   it('takes its resolver configuration away, and no other', async () => {

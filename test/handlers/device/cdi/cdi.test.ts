@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled } from '../../../../src/base/signals.ts'
 import { Spec } from '../../../../src/gen/oci.ts'
 import { findCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
+import { askedCdiDevices } from '../../../../src/oci/cdi/asked-for.ts'
 import { FakeOs } from '../../../fakes/os/fake-os.ts'
 import { recordingLog } from '../../../fakes/recording-log.ts'
 import { CDI, noSignal } from '../../storage/storage-builder.ts'
@@ -56,7 +57,8 @@ describe('findCdiEdits', () => {
     await put('gpu.json', { devices: [device('0'), device('1')] })
     await put('net.json', { kind: 'a.b/net', devices: [device('x'), device('all')] })
     const asked = [`VISIBLE_CDI_DEVICES=${KIND}=all:a.b/net=all`]
-    const edits = await findCdiEdits(Spec.fromPartial({ Process: { Env: asked } }), dependencies(), noSignal)
+    const spec = Spec.fromPartial({ Process: { Env: asked } })
+    const edits = await findCdiEdits(askedCdiDevices(spec, true), dependencies(), noSignal)
     expect(edits.flatMap(({ env }) => env)).toEqual(['DEVICE=0', 'DEVICE=1', 'DEVICE=all'])
   })
 
@@ -197,7 +199,8 @@ describe('findCdiEdits', () => {
 
   function findWith(signal: AbortSignal, ...names: string[]) {
     const annotations = names.length === 0 ? {} : { 'cdi.k8s.io/plugin': names.join(',') }
-    return findCdiEdits(Spec.fromPartial({ Annotations: annotations }), dependencies(), signal)
+    const spec = Spec.fromPartial({ Annotations: annotations })
+    return findCdiEdits(askedCdiDevices(spec, false), dependencies(), signal)
   }
 
   async function env(...names: string[]) {
