@@ -21,6 +21,9 @@ async function successor() {
 describe('an agent that took over from a dead one', () => {
   it('kills and removes what is left, and says so in one line', async () => {
     const { os, handlers, lines } = await successor()
+    const target = '/run/user/1000/run/kata-containers/shared/containers'
+    await os.files.makeDirectories(target)
+    await os.mounts.mount({ source: 'kataShared', target, type: 'virtiofs', flags: [], data: '' })
     await Promise.all([handlers.clearPredecessor(), handlers.clearPredecessor()])
     expect(os.system.processes.size).toBe(0)
     expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])

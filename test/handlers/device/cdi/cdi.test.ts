@@ -169,6 +169,11 @@ describe('findCdiEdits', () => {
       expect(await nodes({ path: '/dev/pipe', type: 'p' })).toMatchObject([{ type: 'p', major: 0, minor: 0 }])
     })
 
+    it('takes numbers that are said without a type for those of the device', async () => {
+      const device = { path: '/dev/nvidia0', major: 240, minor: 3 }
+      expect(await nodes(device)).toMatchObject([{ ...device, type: 'c', fileMode: 0o600 }])
+    })
+
     it('refuses a node that is not there, or of another type', async () => {
       const device = `CDI device ${KIND}=0: deviceNodes:`
       await expect(nodes({ path: '/dev/none' })).rejects.toThrow(
