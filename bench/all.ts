@@ -10,6 +10,8 @@ const NAMES = [
   'exec',
   'exec-crowd',
   'container-life',
+  'shared-storage',
+  'hot-plug',
   'port-stdout',
   'read-stdout',
   'exec-leak',

@@ -7,6 +7,7 @@ import { NetworkRecord } from '../src/handlers/network/network-record.ts'
 import { linuxNetwork } from '../src/os/linux-network.ts'
 import { loadNative, type Native } from '../src/os/native.ts'
 import { decodeMessages } from '../src/os/netlink/message.ts'
+import { hotplugOf } from '../test/handlers/storage/storage-builder.ts'
 import { realOs } from '../test/host/real-os.ts'
 
 // node network-bare.ts ADDON INTERFACE ROUTES: the netlink messages of two calls, sent bare. Reads words from stdin:
@@ -48,7 +49,7 @@ async function messagesOf(
   const real = await realOs()
   const os = { ...real, network: linuxNetwork(recording) }
   const log = silentLogger()
-  const hotplug = { ...real, timeoutMs: 3000 }
+  const hotplug = hotplugOf(real)
   await call(createNetworkHandlers({ os, log, record: new NetworkRecord(log), hotplug }))
   return sent
 }

@@ -15,6 +15,7 @@ import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
+import { PciBus } from '../hotplug/pci-bus.ts'
 import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
@@ -141,7 +142,8 @@ interface Service {
 function buildService(parts: Parts, onDestroyed: () => void): Service {
   const { given, config, os, log, gate, drivers } = parts
   const runtime = runtimeChoice(config.runtime)
-  const hotplug: HotplugDependencies = { ...os, timeoutMs: config.hotplugTimeoutMs, drivers }
+  const pciBus = new PciBus(os.files)
+  const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
   const storage = createStorageHandlers({
     os,
     log,

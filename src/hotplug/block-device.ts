@@ -1,6 +1,5 @@
 import type { Files } from '../os/os.ts'
 import { blockNode } from './block-node.ts'
-import { pciCandidates, rescanPci } from './pci-bus.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
@@ -14,26 +13,33 @@ export function waitForPciBlockDevice(
   path: PciPath,
   signal: AbortSignal,
 ): Promise<string> {
-  const { files } = dependencies
+  const { files, pciBus } = dependencies
   let place: string | undefined
   return waitForDevice(
     dependencies,
     {
       description: `a block device at PCI path ${path.text}`,
       probe: async () => {
+        // A place that is known is looked at first: to walk there again would take longer than all the rest.
+        const known = place === undefined ? undefined : await findBlockDevice(files, `/sys${place}`)
+        if (known !== undefined && 'found' in known) return known
         const location = await locatePciDevice(files, path)
         if ('missing' in location) return location
+        if (known !== undefined && location.devicePath === place) return known
         place = location.devicePath
         return findBlockDevice(files, `/sys${place}`)
       },
-      // A bridge may be new as well, so until the place is known other PCI devices can bring us further. Then events
-      // of other disks do not: with many waits at once each would look at each.
+      // A bridge may be new as well, so until the place is known other PCI devices can bring us further. Then those of
+      // other disks do not, for with many waits at once each would look at each; nor does what the kernel tells of this
+      // one before it has its disk.
       concerns: ({ action, subsystem, devicePath }) =>
         action === 'add' &&
         (subsystem === 'pci_bus' ||
-          (place === undefined ? subsystem === 'pci' : devicePath.startsWith(`${place}/`))),
-      candidates: () => pciCandidates(files),
-      rescan: () => rescanPci(files),
+          (place === undefined
+            ? subsystem === 'pci'
+            : subsystem === 'block' && devicePath.startsWith(`${place}/`))),
+      candidates: () => pciBus.candidates(),
+      rescan: () => pciBus.rescan(),
     },
     signal,
   )

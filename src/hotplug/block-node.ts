@@ -1,4 +1,5 @@
 import type { Files } from '../os/os.ts'
+import { readIfThere } from './read-if-there.ts'
 import type { Probe } from './wait-for-device.ts'
 
 /**
@@ -7,10 +8,7 @@ import type { Probe } from './wait-for-device.ts'
  */
 export async function blockNode(files: Files, disk: string): Promise<Probe<string>> {
   const node = `/dev/${disk.slice(disk.lastIndexOf('/') + 1)}`
-  const status = await files.stat(node)
-  if (status?.kind === 'block' && (await files.stat(`${disk}/dev`)) !== undefined) {
-    const numbers = (await files.readText(`${disk}/dev`)).trim()
-    if (numbers === `${status.major}:${status.minor}`) return { found: node }
-  }
-  return { missing: `device node ${node}` }
+  const [status, numbers] = await Promise.all([files.stat(node), readIfThere(files, `${disk}/dev`)])
+  const isThisDisk = status?.kind === 'block' && numbers === `${status.major}:${status.minor}`
+  return isThisDisk ? { found: node } : { missing: `device node ${node}` }
 }

@@ -1,7 +1,7 @@
-import { errnoOf, messageOf } from '../base/errors.ts'
+import { messageOf } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Os } from '../os/os.ts'
-import { parseUevent } from './uevent.ts'
+import { readIfThere } from './read-if-there.ts'
 
 /** A driver that takes longer to initialise will not come. */
 const MODPROBE_TIMEOUT_MS = 30_000
@@ -41,9 +41,8 @@ export class DeviceDrivers {
   follow(): { close(): void } {
     // Listening begins before the look at sysfs: what appears in between is not missed.
     const listening = this.#os.uevents.listen({
-      event: (datagram) => {
-        const event = parseUevent(datagram)
-        if (event?.action === 'add') this.#ask([event.modalias])
+      event: ({ action, modalias }) => {
+        if (action === 'add') this.#ask([modalias])
       },
       error: () => void this.#loadForPresent(),
     })
@@ -73,7 +72,7 @@ export class DeviceDrivers {
     return Promise.all(
       devices.map(async (device) => {
         if ((await files.lstat(`${folder}/${device}/driver`)) !== undefined) return ''
-        return readIfThere(files, `${folder}/${device}/modalias`)
+        return (await readIfThere(files, `${folder}/${device}/modalias`)) ?? ''
       }),
     )
   }
@@ -113,15 +112,5 @@ export class DeviceDrivers {
   #failed(text: string): void {
     this.#log.warn('device driver not loaded', { error: text })
     if (this.#failures.push(text) > REMEMBERED_FAILURES) this.#failures.shift()
-  }
-}
-
-/** Devices come and go while they are looked at. */
-async function readIfThere(files: Os['files'], path: string): Promise<string> {
-  try {
-    return (await files.readText(path)).trim()
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENODEV') return ''
-    throw error
   }
 }

@@ -1,5 +1,4 @@
 import type { Files } from '../os/os.ts'
-import { pciCandidates, rescanPci } from './pci-bus.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
@@ -13,7 +12,7 @@ export function waitForPciNetworkDevice(
   path: PciPath,
   signal: AbortSignal,
 ): Promise<string> {
-  const { files } = dependencies
+  const { files, pciBus } = dependencies
   return waitForDevice(
     dependencies,
     {
@@ -22,8 +21,8 @@ export function waitForPciNetworkDevice(
       // A bridge may be new as well, so more than network events can bring us further.
       concerns: ({ action, subsystem }) =>
         action === 'add' && (subsystem === 'net' || subsystem.startsWith('pci')),
-      candidates: () => pciCandidates(files),
-      rescan: () => rescanPci(files),
+      candidates: () => pciBus.candidates(),
+      rescan: () => pciBus.rescan(),
     },
     signal,
   )

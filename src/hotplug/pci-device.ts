@@ -1,4 +1,3 @@
-import { pciCandidates, rescanPci } from './pci-bus.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
@@ -12,7 +11,7 @@ export function waitForPciDevice(
   path: PciPath,
   signal: AbortSignal,
 ): Promise<string> {
-  const { files } = dependencies
+  const { files, pciBus } = dependencies
   return waitForDevice(
     dependencies,
     {
@@ -26,8 +25,8 @@ export function waitForPciDevice(
       },
       concerns: ({ action, subsystem }) =>
         action === 'add' && (subsystem === 'pci' || subsystem === 'pci_bus'),
-      candidates: () => pciCandidates(files),
-      rescan: () => rescanPci(files),
+      candidates: () => pciBus.candidates(),
+      rescan: () => pciBus.rescan(),
     },
     signal,
   )

@@ -1,5 +1,5 @@
 import type { Uevents } from '../os/os.ts'
-import { parseUevent, type Uevent } from './uevent.ts'
+import type { Uevent } from '../os/uevent.ts'
 
 /** Most events that are remembered. */
 const REMEMBERED = 8
@@ -17,10 +17,7 @@ export class SeenEvents {
   constructor(uevents: Uevents, concerns: (event: Uevent) => boolean) {
     this.#concerns = concerns
     this.#socket = uevents.listen({
-      event: (datagram) => {
-        const event = parseUevent(datagram)
-        if (event !== undefined) this.#record(`${event.action}@${event.devicePath}`, this.#concerns(event))
-      },
+      event: (event) => this.#record(`${event.action}@${event.devicePath}`, this.#concerns(event)),
       // Events that were lost may have been of the device.
       error: (error) => this.#record(error.message, true),
     })

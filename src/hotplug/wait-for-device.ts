@@ -1,14 +1,20 @@
 import { messageOf } from '../base/errors.ts'
 import { raceSignal } from '../base/signals.ts'
 import type { Clock, Files, Uevents } from '../os/os.ts'
+import type { Uevent } from '../os/uevent.ts'
 import type { DeviceDrivers } from './device-drivers.ts'
+import type { PciBus } from './pci-bus.ts'
 import { SeenEvents } from './seen-events.ts'
 import { timedOut } from './timed-out.ts'
-import type { Uevent } from './uevent.ts'
 
-/** What waiting for devices needs. */
-export interface HotplugDependencies {
+/** What finding devices needs. */
+export interface HotplugDependencies extends WaitDependencies {
   readonly files: Files
+  readonly pciBus: PciBus
+}
+
+/** What waiting for one needs. */
+export interface WaitDependencies {
   readonly uevents: Uevents
   readonly clock: Clock
   /** How long a device is waited for (setting `agent.hotplug_timeout`). */
@@ -49,7 +55,7 @@ const LAST_LOOK_MS = 500
  * while the kernel holds a look or a rescan, which nobody can end.
  */
 export async function waitForDevice<T>(
-  dependencies: HotplugDependencies,
+  dependencies: WaitDependencies,
   wanted: WantedDevice<T>,
   signal: AbortSignal,
 ): Promise<T> {
@@ -87,7 +93,7 @@ export async function waitForDevice<T>(
 
 /** Asks for the rescan when it is time, and wakes the wait after it. */
 function lateRescan(
-  { clock, timeoutMs }: HotplugDependencies,
+  { clock, timeoutMs }: WaitDependencies,
   { rescan }: Pick<WantedDevice<unknown>, 'rescan'>,
   ended: AbortSignal,
   events: SeenEvents,

@@ -2,6 +2,7 @@ import type { AgentError } from '../base/errors.ts'
 import type { FileStatus } from './file-status.ts'
 import type { Folder } from './folder.ts'
 import type { Network } from './network.ts'
+import type { Uevent } from './uevent.ts'
 
 /**
  * Everything the agent asks of the kernel. `src/os` implements it for Linux; a fake implements it in unit tests.
@@ -373,14 +374,14 @@ export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGQUIT' | 'SIGUS
 /** The kernel's events about devices that come and go (netlink KOBJECT_UEVENT, group 1). */
 export interface Uevents {
   /**
-   * Listens from now on: every event sent after the return is handed over, in its order and as the kernel wrote it.
-   * Datagrams of other senders than the kernel are dropped. Whoever listens closes.
+   * Listens from now on: every event sent after the return is handed over, in its order. Datagrams of
+   * other senders than the kernel, and what is no event, are dropped. Whoever listens closes.
    */
   listen(listener: UeventListener): { close(): void }
 }
 
 export interface UeventListener {
-  event(datagram: Buffer): void
+  event(event: Uevent): void
   /** Receiving failed, so that events may have been lost. Listening goes on, if need be by a new socket, which is told again. */
   error(error: AgentError): void
 }

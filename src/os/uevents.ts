@@ -3,6 +3,7 @@ import type { Logger } from '../base/log.ts'
 import { errnoName, kernelError, succeeded } from './errors.ts'
 import type { Native } from './native.ts'
 import type { Clock, Fd, Streams, UeventListener, Uevents } from './os.ts'
+import { parseUevent } from './uevent.ts'
 
 /** Room for what a cold-plug of thousands of devices sends while the loop is busy. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
@@ -104,7 +105,9 @@ class Feed {
     if (received === undefined) return
     if (typeof received !== 'number') {
       this.#pauseMs = FIRST_PAUSE_MS
-      this.#tellAll((listener) => listener.event(received))
+      // Read once for all: hundreds come with a crowd of devices, of which each may have its own listener.
+      const event = parseUevent(received)
+      if (event !== undefined) this.#tellAll((listener) => listener.event(event))
       return
     }
     const errno = errnoName(-received)

@@ -141,8 +141,10 @@ function childrenOf(vminit: number, agent: number): string[] {
       const stat = statOf(name)
       if (stat === undefined) return []
       const [state = '', parent = ''] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+      // Whether one that lives sleeps at this moment is not to be compared.
+      const life = state === 'Z' ? 'dead' : 'alive'
       return [vminit, agent].includes(Number(parent))
-        ? [`${stat.slice(0, stat.lastIndexOf(')') + 1)} ${state}`]
+        ? [`${stat.slice(0, stat.lastIndexOf(')') + 1)} ${life}`]
         : []
     })
 }

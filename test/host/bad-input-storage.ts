@@ -9,6 +9,11 @@ const BELOW = '/run/kata-containers'
 /** A link to another folder that is to be there, below the folder that storages go to. */
 export const LINK = `${BELOW}/link`
 
+const LAYERS = 'erofs.multi-layer'
+
+/** The one layer of an image, on a disk that never comes. */
+const LAYER: DeepPartial<Storage> = { driver: LAYERS, source: '1e', fstype: 'erofs' }
+
 /** A container with the device /dev/x, and with what the request says. */
 const creation = (
   what: string,
@@ -105,6 +110,35 @@ export const STORAGE_INPUT: readonly BadInput[] = [
   storage('a disk that is not there', { driver: 'blk', source: '/dev/none' }, '/dev/none: nothing'),
   storage('an address for a disk', { driver: 'scsi', source: '1:x' }, "SCSI address '1:x'"),
   storage('a path for a disk', { driver: 'mmioblk', source: '/dev/../vda' }, "'/dev/../vda' is not"),
+  storage(
+    'a key, but no file system to encrypt',
+    { driverOptions: ['encryption_key=ephemeral'] },
+    `${BELOW}/second: encryption_key needs create_filesystem`,
+  ),
+  storage(
+    'a file system to encrypt',
+    { driverOptions: ['encryption_key=ephemeral', 'create_filesystem'] },
+    `${BELOW}/second: encryption_key: this guest has no helper`,
+    'UNIMPLEMENTED',
+  ),
+  storage('nothing but an upper layer', { driver: LAYERS, fstype: 'ext4' }, 'there is no lower layer'),
+  storage(
+    'a layer that has no disk',
+    { options: ['X-kata.multi-layer=true'], fstype: 'erofs' },
+    'has no disks',
+  ),
+  storage('a layer of another file system', { driver: LAYERS }, "has the fstype 'tmpfs'"),
+  storage(
+    'a layer whose partition has no number',
+    { ...LAYER, options: ['X-kata.gpt-partitioned=true'] },
+    'partition-number',
+  ),
+  storage(
+    'an option of a layer that nobody knows',
+    { ...LAYER, options: ['X-kata.new=1'] },
+    'option X-kata.new is not supported by this agent',
+    'UNIMPLEMENTED',
+  ),
   ...pciPaths.map((path) =>
     storage(`the PCI path '${path}'`, { driver: 'blk', source: path }, `PCI path '${path}'`),
   ),

@@ -1,5 +1,5 @@
 import type { StatusCodeName } from '../../src/base/errors.ts'
-import type { CreateContainerRequest, Storage } from '../../src/gen/agent.ts'
+import type { CreateContainerRequest } from '../../src/gen/agent.ts'
 import type { DeepPartial, Linux, Process, Spec } from '../../src/gen/oci.ts'
 import type { AgentConnection } from './agent-process.ts'
 import { container, exec } from './container-requests.ts'
@@ -50,11 +50,6 @@ const withProcess =
     ...request,
     OCI: { ...OCI, Process: { ...OCI?.Process, ...change } },
   })
-
-const withStorage = (storage: DeepPartial<Storage>) => (request: DeepPartial<CreateContainerRequest>) => ({
-  ...request,
-  storages: [{ mountPoint: '/run/kata-containers/x', ...storage }],
-})
 
 const ids = ['', 'x', '-x', '.x', 'a/b', '..', '../x', 'a b', 'a\nb', 'a\0b', 'ä1', 'shared', 'x'.repeat(256)]
 
@@ -139,29 +134,6 @@ const specs: readonly BadInput[] = [
       storages: [{ driver: 'local', mountPoint: '/run/kata-containers/../../etc/x' }],
     }),
     "'/run/kata-containers/../../etc/x'",
-  ),
-  creation('an unknown storage driver', withStorage({ driver: 'tape' }), 'tape'),
-  creation(
-    'a key without a file system to encrypt',
-    withStorage({ driver: 'local', driverOptions: ['encryption_key=ephemeral'] }),
-    'encryption_key needs create_filesystem',
-  ),
-  creation(
-    'an encrypted storage',
-    withStorage({ driver: 'local', driverOptions: ['encryption_key=ephemeral', 'create_filesystem'] }),
-    'encryption_key: this guest has no helper',
-    'UNIMPLEMENTED',
-  ),
-  creation(
-    'an image with nothing but an upper layer',
-    withStorage({ driver: 'erofs.multi-layer', source: '/dev/null', fstype: 'ext4' }),
-    'layer of /run/kata-containers/x: there is no lower layer',
-  ),
-  creation(
-    'an option of a layer that nobody knows',
-    withStorage({ driver: 'erofs.multi-layer', source: '05', fstype: 'erofs', options: ['X-kata.new=1'] }),
-    'option X-kata.new is not supported by this agent',
-    'UNIMPLEMENTED',
   ),
   creation(
     'a CDI device of another form',

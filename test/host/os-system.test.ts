@@ -8,6 +8,7 @@ import { linuxClock } from '../../src/os/clock.ts'
 import type { Uevents } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'
 import { linuxSystem } from '../../src/os/system.ts'
+import type { Uevent } from '../../src/os/uevent.ts'
 import { linuxUevents } from '../../src/os/uevents.ts'
 import { realNative } from '../os/real-native.ts'
 import { makeNetworkNamespace } from './network-namespace.ts'
@@ -46,9 +47,8 @@ describe('linuxUevents', () => {
     const uevents = await realUevents()
     const [first, second] = [received(uevents), received(uevents)]
     change()
-    const fields = (await first.event).split('\0')
-    expect(fields[0]).toBe('change@/devices/virtual/net/lo')
-    expect(fields).toContain('INTERFACE=lo')
+    const lo = { action: 'change', devicePath: '/devices/virtual/net/lo', interfaceName: 'lo' }
+    await expect(first.event).resolves.toMatchObject(lo)
     await second.event
     first.close()
     const third = received(uevents)
@@ -89,8 +89,8 @@ function change(): void {
 }
 
 /** The first event from now. */
-function received(uevents: Uevents): { readonly event: Promise<string>; close(): void } {
-  const { promise, resolve, reject } = Promise.withResolvers<string>()
-  const { close } = uevents.listen({ event: (datagram) => resolve(datagram.toString()), error: reject })
+function received(uevents: Uevents): { readonly event: Promise<Uevent>; close(): void } {
+  const { promise, resolve, reject } = Promise.withResolvers<Uevent>()
+  const { close } = uevents.listen({ event: resolve, error: reject })
   return { event: promise, close }
 }

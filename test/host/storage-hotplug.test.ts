@@ -2,7 +2,7 @@ import { readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
-import { parseUevent, type Uevent } from '../../src/hotplug/uevent.ts'
+import type { Uevent } from '../../src/os/uevent.ts'
 import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
 import { realOs } from './real-os.ts'
 
@@ -19,9 +19,8 @@ describe('hot-plug on a real kernel', () => {
     const os = await realOs()
     const received = Promise.withResolvers<Uevent>()
     const socket = os.uevents.listen({
-      event(datagram) {
-        const event = parseUevent(datagram)
-        if (event?.devicePath === '/devices/virtual/net/lo') received.resolve(event)
+      event(event) {
+        if (event.devicePath === '/devices/virtual/net/lo') received.resolve(event)
       },
       error: received.reject,
     })

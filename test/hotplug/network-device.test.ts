@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { waitForPciNetworkDevice } from '../../src/hotplug/network-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import { FakeOs } from '../fakes/os/fake-os.ts'
+import { hotplugOf } from '../handlers/storage/storage-builder.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:05.0'
 
@@ -54,11 +55,7 @@ describe('waitForPciNetworkDevice', () => {
   })
 
   function wait() {
-    return waitForPciNetworkDevice(
-      { ...os, timeoutMs: 3000 },
-      parsePciPath('05'),
-      new AbortController().signal,
-    )
+    return waitForPciNetworkDevice(hotplugOf(os), parsePciPath('05'), new AbortController().signal)
   }
 })
 

@@ -139,7 +139,7 @@ describe('linuxUevents', () => {
 
   function listen() {
     return uevents.listen({
-      event: (datagram) => heard.push(datagram.toString()),
+      event: ({ action, devicePath }) => heard.push(`${action}@${devicePath}`),
       error: ({ message }) => heard.push(message),
     })
   }

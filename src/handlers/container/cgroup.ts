@@ -29,6 +29,8 @@ const LOOK_MS = 10
 export interface Cgroup {
   /** Whether no process is in it or below it; also when it does not exist. */
   isEmpty(): Promise<boolean>
+  /** The processes in it and below it, as this process sees them; none when it does not exist. */
+  members(): Promise<readonly number[]>
   /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
   killAll(): Promise<void>
   /** Lets frozen processes go on, whoever froze them. A missing cgroup is fine. */
@@ -59,11 +61,13 @@ export async function usesCgroupV2(os: Os): Promise<boolean> {
 /** The cgroup at `path`, an absolute path below the root of each hierarchy. It need not exist yet. */
 export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgroup {
   const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`
+  const members = async () => {
+    const folder = inHierarchy(isV2 ? '' : '/freezer')
+    return (await os.files.stat(folder)) === undefined ? [] : pidsBelow(os, folder)
+  }
   return {
-    isEmpty: async () => {
-      const folder = inHierarchy(isV2 ? '' : '/freezer')
-      return (await os.files.stat(folder)) === undefined || (await pidsBelow(os, folder)).length === 0
-    },
+    isEmpty: async () => (await members()).length === 0,
+    members,
     killAll: async () => {
       try {
         await (isV2 ? killV2(os, inHierarchy(''), log) : killV1(os, inHierarchy('/freezer'), log))

@@ -19,7 +19,8 @@ import {
 export interface OciRuntime {
   /**
    * Makes a container whose first process waits to be started. `signal` kills the runtime in its tracks. `onPid` is
-   * told the process as soon as it is known: what comes after that may still fail.
+   * told the process as soon as it is known, for what comes after may still fail; undefined when the call fails and may
+   * have left one whose pid nobody knows.
    */
   create(
     container: {
@@ -28,7 +29,7 @@ export interface OciRuntime {
       /** The program that the bundle's configuration names, for error texts. */
       readonly program: string
       readonly streams: ProcessStreams
-      readonly onPid: (pid: number) => void
+      readonly onPid: (pid: number | undefined) => void
     },
     signal: AbortSignal,
   ): Promise<StartedProcess>
@@ -44,7 +45,7 @@ export interface OciRuntime {
       readonly containerId: string
       readonly process: Process
       readonly streams: ProcessStreams
-      readonly onPid: (pid: number) => void
+      readonly onPid: (pid: number | undefined) => void
       /** Where below the container's cgroup it goes, such as `/init`; '' for the cgroup itself. */
       readonly cgroup: string
     },

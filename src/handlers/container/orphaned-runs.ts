@@ -1,7 +1,6 @@
-import { errnoOf } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
-
-const SIGKILL = 9
+import { killIfThere } from './kill-if-there.ts'
+import { parentOf, textOf } from './parent-of.ts'
 
 /**
  * Kills the runs of the OCI runtime that an agent which died has left under way: they would go on with what they were
@@ -13,7 +12,8 @@ export async function endOrphanedRuns(os: Os, root: string): Promise<void> {
   const watch = os.exits.watch()
   try {
     const ends = (await orphanedRuns(os, root)).map((pid) => {
-      killGroup(os, pid)
+      // Helper programs lead process groups of their own, which their hooks belong to.
+      killIfThere(os, -pid)
       return watch.exitOf(pid)
     })
     await Promise.all(ends)
@@ -31,25 +31,4 @@ async function orphanedRuns(os: Os, root: string): Promise<number[]> {
     if ((await textOf(os, `/proc/${name}/cmdline`)).split('\0').includes(root)) found.push(Number(name))
   }
   return found
-}
-
-/** The parent's pid; undefined for a process that is gone. */
-async function parentOf(os: Os, pid: string): Promise<string | undefined> {
-  const text = await textOf(os, `/proc/${pid}/stat`)
-  // The second field is a name in parentheses, which may hold anything (man 5 proc).
-  return text.slice(text.lastIndexOf(')') + 2).split(' ')[1]
-}
-
-/** Empty when the process is gone. */
-async function textOf(os: Os, path: string): Promise<string> {
-  return os.files.readText(path).catch(() => '')
-}
-
-/** Helper programs lead process groups of their own, which their hooks belong to. */
-function killGroup(os: Os, pid: number): void {
-  try {
-    os.system.signal(-pid, SIGKILL)
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
-  }
 }

@@ -69,10 +69,10 @@ export class ProcessTable {
     return [...this.#entries.values()].flatMap((entry) => (entry.name === 'known' ? [entry.process] : []))
   }
 
-  /** Resolves when the starts in progress are through, with whether there were any. */
-  async settled(): Promise<boolean> {
-    const starts = [...this.#entries.values()].flatMap((entry) =>
-      entry.name === 'starting' ? [entry.settled] : [],
+  /** Resolves when the starts in progress are through, but for that of `except`, with whether there were any. */
+  async settled(except?: string): Promise<boolean> {
+    const starts = [...this.#entries].flatMap(([execId, entry]) =>
+      entry.name === 'starting' && execId !== except ? [entry.settled] : [],
     )
     await Promise.all(starts)
     return starts.length > 0

@@ -38,8 +38,8 @@ interface Launch {
   readonly id: string
   readonly program: string
   readonly streams: ProcessStreams
-  /** Told the process as soon as it is known. */
-  readonly onPid: (pid: number) => void
+  /** Told the process as soon as it is known; undefined when there may be one whose pid nobody will know. */
+  readonly onPid: (pid: number | undefined) => void
   /** The verb's own arguments; `folder` is the call's. */
   readonly args: (folder: string) => readonly string[] | Promise<readonly string[]>
 }
@@ -85,12 +85,11 @@ export class RuntimeCalls {
 
   async launch(launch: Launch, signal: AbortSignal): Promise<StartedProcess> {
     return this.#inFolder(async (folder) => {
-      const pidFile = `${folder}/pid`
-      const args = [launch.verb, ...(await launch.args(folder)), '--pid-file', pidFile]
+      const args = [launch.verb, ...(await launch.args(folder)), '--pid-file', `${folder}/pid`]
       if (launch.streams === 'terminal') return this.#launchOnTerminal(folder, args, launch, signal)
-      const options = { program: launch.program, stdio: launch.streams.pipes, signal }
-      await this.#execute(folder, [...args, launch.id], options)
-      return { pid: await this.#madeProcess(pidFile, launch), master: undefined }
+      const stdio = launch.streams.pipes
+      const pid = await this.#make(folder, [...args, launch.id], launch, { stdio, signal })
+      return { pid, master: undefined }
     })
   }
 
@@ -100,15 +99,14 @@ export class RuntimeCalls {
     launch: Launch,
     signal: AbortSignal,
   ): Promise<StartedProcess> {
-    const { id, program } = launch
     const socket = this.#os.consoles.listen(`${folder}/tty`)
     const failed = new AbortController()
     const master = socket.master(AbortSignal.any([signal, failed.signal]))
     // It may fail before the runtime's end is seen, whose error says more.
     master.catch(() => {})
     try {
-      await this.#execute(folder, [...args, '--console-socket', `${folder}/tty`, id], { program, signal })
-      const pid = await this.#madeProcess(`${folder}/pid`, launch)
+      const whole = [...args, '--console-socket', `${folder}/tty`, launch.id]
+      const pid = await this.#make(folder, whole, launch, { signal })
       return { pid, master: await inTime(this.#os.clock, MASTER_MS, master, () => noMaster(launch)) }
     } catch (error) {
       failed.abort(error)
@@ -120,6 +118,33 @@ export class RuntimeCalls {
     } finally {
       await socket.close()
     }
+  }
+
+  /** Runs a launch and tells the process that it made. A runtime that fails by itself leaves none. */
+  async #make(
+    folder: string,
+    args: readonly string[],
+    { program, onPid }: Launch,
+    options: { readonly stdio?: ChildPipes; readonly signal: AbortSignal },
+  ): Promise<number> {
+    let isMade = false
+    try {
+      await this.#execute(folder, args, { ...options, program })
+      isMade = true
+      const pid = await this.#pidIn(`${folder}/pid`)
+      onPid(pid)
+      return pid
+    } catch (error) {
+      if (isMade || options.signal.aborted) onPid(undefined)
+      throw error
+    }
+  }
+
+  async #pidIn(file: string): Promise<number> {
+    const text = await this.#os.scratch.readText(file)
+    const pid = Number(text.trim())
+    if (Number.isSafeInteger(pid) && pid > 0) return pid
+    throw new AgentError('INTERNAL', `${file}: not a pid: '${text}'`)
   }
 
   async #execute(
@@ -176,17 +201,6 @@ export class RuntimeCalls {
       // The call has had its effect: a folder that stays must not make it look failed.
       await this.#os.scratch.removeTree(folder).catch(() => {})
     }
-  }
-
-  /** The pid of the process that was made. Without it nobody could follow or kill the process. */
-  async #madeProcess(pidFile: string, { onPid }: Launch): Promise<number> {
-    const text = await this.#os.scratch.readText(pidFile)
-    const pid = Number(text.trim())
-    if (!Number.isSafeInteger(pid) || pid <= 0) {
-      throw new AgentError('INTERNAL', `${pidFile}: not a pid: '${text}'`)
-    }
-    onPid(pid)
-    return pid
   }
 }
 

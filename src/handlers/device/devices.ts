@@ -3,6 +3,7 @@ import { UndoList } from '../../base/undo.ts'
 import type { Device } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import type { ResolvedEdits } from '../../oci/cdi/apply-edits.ts'
+import { type AskedDevice, askedCdiDevices } from '../../oci/cdi/asked-for.ts'
 import type { AddedDevice, DeviceChoices, DeviceUpdate, GuestNode } from '../../oci/guest-devices.ts'
 import type { Files } from '../../os/os.ts'
 import { findCdiEdits } from './cdi/cdi.ts'
@@ -21,8 +22,10 @@ export interface DeviceHandlers {
    * without handler, waiting for nothing; INTERNAL when one does not come; or what `signal` is aborted with.
    */
   find(devices: readonly Device[], signal: AbortSignal): Promise<GuestDevices>
-  /** What the CDI devices that a spec asks for change in it, in order; see {@link findCdiEdits} for what it throws. */
-  findCdiEdits(spec: Spec, signal: AbortSignal): Promise<readonly ResolvedEdits[]>
+  /** The devices that a spec asks for by their CDI names. Throws INVALID_ARGUMENT for a malformed name. */
+  askedCdiDevices(spec: Spec): readonly AskedDevice[]
+  /** What those devices change in the spec, in order; see {@link findCdiEdits} for what it throws. */
+  findCdiEdits(asked: readonly AskedDevice[], signal: AbortSignal): Promise<readonly ResolvedEdits[]>
 }
 
 /** The devices of one request as they are in the guest. */
@@ -38,7 +41,9 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
   const { os, log, cdi } = dependencies
   const { files, clock } = os
   return {
-    findCdiEdits: (spec, signal) => findCdiEdits(spec, { files, clock, log, settings: cdi }, signal),
+    askedCdiDevices: (spec) => askedCdiDevices(spec, cdi.readsVariable),
+
+    findCdiEdits: (asked, signal) => findCdiEdits(asked, { files, clock, log, settings: cdi }, signal),
 
     updatedPaths: (devices) =>
       devices

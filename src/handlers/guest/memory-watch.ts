@@ -1,6 +1,5 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { parseUevent } from '../../hotplug/uevent.ts'
 import type { Os } from '../../os/os.ts'
 import { onlineBlock, onlineMemory } from './memory-blocks.ts'
 
@@ -24,10 +23,9 @@ export function watchMemory(os: Pick<Os, 'files' | 'uevents'>, log: Logger): voi
   const lookAtAll = () => enqueue('all', () => onlineMemory(os.files))
 
   os.uevents.listen({
-    event(datagram) {
-      const event = parseUevent(datagram)
-      if (event?.action !== 'add' || event.subsystem !== 'memory') return
-      enqueue(event.devicePath, () => onlineBlock(os.files, `/sys${event.devicePath}`))
+    event({ action, subsystem, devicePath }) {
+      if (action !== 'add' || subsystem !== 'memory') return
+      enqueue(devicePath, () => onlineBlock(os.files, `/sys${devicePath}`))
     },
     error(error) {
       log.warn('uevents of memory were lost', { error: error.message })

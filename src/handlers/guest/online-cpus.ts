@@ -1,6 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
-import { type HotplugDependencies, type Probe, waitForDevice } from '../../hotplug/wait-for-device.ts'
-import type { Files } from '../../os/os.ts'
+import { type Probe, waitForDevice } from '../../hotplug/wait-for-device.ts'
+import type { Files, Os } from '../../os/os.ts'
 import { countCpus } from './cpu-list.ts'
 
 const CPUS = '/sys/devices/system/cpu'
@@ -15,7 +15,7 @@ const LOOK_AGAIN_MS = 50
  * Throws INVALID_ARGUMENT when the guest can never have so many, INTERNAL after 5 s.
  */
 export async function onlineCpus(
-  os: Omit<HotplugDependencies, 'timeoutMs'>,
+  os: Pick<Os, 'clock' | 'files' | 'uevents'>,
   wanted: number,
   signal: AbortSignal,
 ): Promise<void> {
@@ -27,7 +27,7 @@ export async function onlineCpus(
   }
   try {
     await waitForDevice(
-      { files, uevents, clock, timeoutMs: TIMEOUT_MS },
+      { uevents, clock, timeoutMs: TIMEOUT_MS },
       {
         description: `CPUs until ${wanted} are online`,
         probe: () => bringOnline(files, wanted),

@@ -2,6 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
+import type { AskedDevice } from '../../oci/cdi/asked-for.ts'
 import { cgroupsPath } from '../../oci/cgroups-path.ts'
 import { checkSpec } from '../../oci/check-spec.ts'
 import {
@@ -34,6 +35,8 @@ interface Creation {
   readonly signal: AbortSignal
   readonly sandbox: Sandbox
   readonly bundle: Bundle
+  /** What the spec asks for by CDI names. */
+  readonly cdiDevices: readonly AskedDevice[]
   /** What only a failed creation takes back. */
   readonly undo: UndoList
   /** What the container holds for all its life, and gives back at its removal. */
@@ -54,6 +57,7 @@ export async function createContainer(
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
   checkDevicePaths(complete.linux, context.devices.updatedPaths(request.devices))
+  const cdiDevices = context.devices.askedCdiDevices(complete.spec)
   const sandbox = context.slot.active()
   const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
@@ -61,7 +65,7 @@ export async function createContainer(
   sandbox.pidNamespace.begin(id)
   held.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
-    const parts = await build({ context, request, signal, sandbox, bundle, undo, held })
+    const parts = await build({ context, request, signal, sandbox, bundle, cdiDevices, undo, held })
     signal.throwIfAborted()
     container.created(parts)
     sandbox.pidNamespace.made(id, parts.init)
@@ -76,7 +80,7 @@ export async function createContainer(
 async function build(creation: Creation): Promise<ContainerParts> {
   const { context, request, signal, bundle, undo, held } = creation
   const { os } = context
-  const { spec: requested, root, process } = completeSpec(request.OCI)
+  const { root, process } = completeSpec(request.OCI)
   // First, for the host waits for nothing else: without them nothing else is done.
   const hasTerminal = process.Terminal
   const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
@@ -85,7 +89,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await makeBundle(os, bundle, held)
   const devices = await context.devices.find(request.devices, signal)
   undo.add('devices', devices.giveBack)
-  const deviceEdits = await context.devices.findCdiEdits(requested, signal)
+  const deviceEdits = await context.devices.findCdiEdits(creation.cdiDevices, signal)
   await attachStorages(creation)
   const { spec, guestSysctls, poststart } = await specFor(creation, { devices, deviceEdits }, isV2)
   await context.sysctls.set(guestSysctls, { undo, held }, signal)
@@ -164,6 +168,8 @@ async function createInRuntime(
   return launch(context, {
     ...streams,
     undo,
+    // The undo of the runtime ends all that is in the cgroup.
+    endUnknown: async () => {},
     start: (theirs, onPid) =>
       runtime.create({ id, bundle: bundle.folder, program, streams: theirs, onPid }, signal),
   })

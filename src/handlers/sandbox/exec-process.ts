@@ -10,6 +10,7 @@ import type { Clock } from '../../os/os.ts'
 import type { ContainerParts } from '../container/container.ts'
 import type { ContainerProcess } from '../container/process.ts'
 import { unknownContainer } from '../container/registry.ts'
+import { endStrayProcesses } from '../container/stray-processes.ts'
 import type { SandboxContext } from './context.ts'
 import { connectStdio, launch } from './launch.ts'
 
@@ -87,12 +88,20 @@ async function start(context: SandboxContext, addition: Addition): Promise<Conta
       hasTerminal,
       connections,
       undo,
+      endUnknown: () => endUnknown(context, parts, request.execId),
       start: (streams, onPid) =>
         context.runtime.exec({ containerId, process, streams, onPid, cgroup }, grace.signal),
     })
   } finally {
     grace.stop()
   }
+}
+
+/** While others are being added there are more processes that nobody knows. */
+async function endUnknown({ os }: SandboxContext, parts: ContainerParts, execId: string): Promise<void> {
+  await parts.processes.settled(execId)
+  const known = new Set(parts.processes.known().map(({ pid }) => pid)).add(parts.init.pid)
+  await endStrayProcesses(os, await parts.cgroup.members(), known)
 }
 
 /** A signal that fires a little after `signal`, until it is stopped. */

@@ -1,16 +1,14 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import { inTime } from '../../base/in-time.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { Os } from '../../os/os.ts'
 import { connectPorts, type StdioPorts } from '../container/connect-ports.ts'
+import { killIfThere } from '../container/kill-if-there.ts'
 import type { PortConnections } from '../container/port-connections.ts'
 import { ContainerProcess } from '../container/process.ts'
 import type { ProcessStreams, StartedProcess } from '../container/runtime-calls.ts'
 import { openPipes, type Stdio } from '../container/stdio.ts'
 import { terminalStdio } from '../container/terminal-stdio.ts'
 import type { SandboxContext } from './context.ts'
-
-const SIGKILL = 9
 
 /** How long a process that is taken back may take to end. */
 const END_MS = 10_000
@@ -23,7 +21,12 @@ interface Launch {
   /** Gets the undo of every step: the process is killed and its streams are closed. */
   readonly undo: UndoList
   /** Runs the runtime, and tells the process as soon as it is known. */
-  readonly start: (streams: ProcessStreams, onPid: (pid: number) => void) => Promise<StartedProcess>
+  readonly start: (
+    streams: ProcessStreams,
+    onPid: (pid: number | undefined) => void,
+  ) => Promise<StartedProcess>
+  /** Ends a process that may have been made and that nobody knows. */
+  readonly endUnknown: () => Promise<void>
 }
 
 /** Gets the host's connections for a process's streams, and their undo. */
@@ -54,7 +57,7 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
     exit.then(over, over)
     process.undo.add('process', async () => {
       // The number of a process that was reaped may be another's by now.
-      if (!isOver) kill(context.os, pid)
+      if (!isOver) killIfThere(context.os, pid)
       await inTime(context.os.clock, END_MS, exit, () => notEnded(pid))
     })
     return { pid, exit, log: context.log }
@@ -64,20 +67,33 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
     followed ??= begin(pid)
     return followed
   }
+  const onPid = (pid: number | undefined) => {
+    if (pid !== undefined) follow(pid)
+    else process.undo.add('unknown process', () => endUnknown(context, process))
+  }
   try {
     return process.hasTerminal
-      ? await onTerminal(context, process, follow)
-      : await onPipes(context, process, follow)
+      ? await onTerminal(context, process, { follow, onPid })
+      : await onPipes(context, process, { follow, onPid })
   } finally {
     watch.close()
   }
 }
 
 type Followed = Omit<ConstructorParameters<typeof ContainerProcess>[0], 'stdio'>
-type Follow = (pid: number) => Followed
 
-async function onTerminal({ os }: SandboxContext, { start, undo, connections }: Launch, follow: Follow) {
-  const { pid, master } = await start('terminal', follow)
+/** What is done about the process once the runtime has made it. */
+interface Following {
+  readonly follow: (pid: number) => Followed
+  readonly onPid: (pid: number | undefined) => void
+}
+
+async function onTerminal(
+  { os }: SandboxContext,
+  { start, undo, connections }: Launch,
+  { follow, onPid }: Following,
+) {
+  const { pid, master } = await start('terminal', onPid)
   const followed = follow(pid)
   if (master === undefined) throw new Error('the runtime client returned no terminal')
   const stdio = terminalStdio(os, master, connections)
@@ -85,11 +101,15 @@ async function onTerminal({ os }: SandboxContext, { start, undo, connections }: 
   return new ContainerProcess({ ...followed, stdio })
 }
 
-async function onPipes({ os, config }: SandboxContext, { start, undo, connections }: Launch, follow: Follow) {
+async function onPipes(
+  { os, config }: SandboxContext,
+  { start, undo, connections }: Launch,
+  { follow, onPid }: Following,
+) {
   const { stdio, theirs, closeTheirs } = openPipes(os, config.containerPipeSizeBytes, connections)
   undo.add('stdio', () => closed(stdio))
   try {
-    const { pid } = await start({ pipes: theirs }, follow)
+    const { pid } = await start({ pipes: theirs }, onPid)
     return new ContainerProcess({ ...follow(pid), stdio })
   } finally {
     closeTheirs()
@@ -102,15 +122,10 @@ async function closed(stdio: Stdio): Promise<void> {
   await stdio.delivered
 }
 
-function notEnded(pid: number): AgentError {
-  return new AgentError('INTERNAL', `process ${pid}: killed, and not ended within ${END_MS / 1000} s`)
+function endUnknown({ os }: SandboxContext, { endUnknown: end }: Launch): Promise<void> {
+  return inTime(os.clock, END_MS, end(), () => notEnded('without a known pid'))
 }
 
-/** A process that is gone is what is wanted. */
-function kill(os: Os, pid: number): void {
-  try {
-    os.system.signal(pid, SIGKILL)
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
-  }
+function notEnded(which: number | string): AgentError {
+  return new AgentError('INTERNAL', `process ${which}: killed, and not ended within ${END_MS / 1000} s`)
 }

@@ -17,8 +17,11 @@ export function blockDriver(find: FindDisk): DiskDriver {
 
     async attach(storage, dependencies, signal) {
       const makeFirst = wantsFilesystem(storage)
-      const source = await find(storage.source, dependencies, signal)
-      if (makeFirst) await makeFilesystem(dependencies.os.tools, source, signal)
+      const source = async () => {
+        const disk = await find(storage.source, dependencies, signal)
+        if (makeFirst) await makeFilesystem(dependencies.os.tools, disk, signal)
+        return disk
+      }
       await mountStorage({ ...storage, source }, dependencies, signal)
       return { mountPoint: storage.mountPoint, kind: 'mount', keep: false }
     },

@@ -9,16 +9,32 @@ export function withoutFinalSlash(mountPoint: string): string {
   return mountPoint.replace(/(?<=[^/])\/$/, '')
 }
 
+/** Hosts that run without root's rights put a folder of their user before every path in the guest (spec E.3.5). */
+const USERS = '/run/user'
+const USER_FOLDER = /^\/run\/user\/\d+(?=\/)/
+
+/** The folder of a host's user that `path` begins with; empty for the paths of most hosts. */
+export function userFolderOf(path: string): string {
+  return USER_FOLDER.exec(path)?.[0] ?? ''
+}
+
+/** The folders of hosts' users that there are. */
+export async function userFolders(files: Files): Promise<readonly string[]> {
+  const folders = (await files.listFolders(USERS)).map((name) => `${USERS}/${name}`)
+  return folders.filter((folder) => userFolderOf(`${folder}/`) === folder)
+}
+
 /**
- * Checks a mount point of the host's request: an absolute path in plain form, below one of `roots`, and no symbolic
- * link on the way from the root to it. Throws INVALID_ARGUMENT naming the path.
+ * Checks a mount point of the host's request: an absolute path in plain form, below one of `roots`, which may be in the
+ * folder of a user, and no symbolic link on the way from there to it. Throws INVALID_ARGUMENT naming the path.
  */
 export async function checkMountPoint(files: Files, path: string, roots: readonly string[]): Promise<void> {
   if (Buffer.byteLength(path) > LONGEST_PATH_BYTES) throw refused(`${path.slice(0, 64)}…`, 'it is too long')
   if (!isPlainAbsolute(path)) throw refused(path, 'it is not an absolute path without . and ..')
-  const root = roots.find((each) => path.startsWith(`${each}/`))
+  const userFolder = userFolderOf(path)
+  const root = roots.find((each) => path.startsWith(`${userFolder}${each}/`))
   if (root === undefined) throw refused(path, `it is not below ${roots.join(' or ')}`)
-  await checkNoLinks(files, path, root)
+  await checkNoLinks(files, path, userFolder === '' ? root : USERS)
 }
 
 /**

@@ -18,7 +18,13 @@ export interface MountDependencies {
 }
 
 /** What is mounted, and where. */
-export type MountRequest = Pick<Storage, 'source' | 'fstype' | 'options' | 'mountPoint' | 'fsGroup'>
+export interface MountRequest extends Pick<Storage, 'fstype' | 'options' | 'mountPoint' | 'fsGroup'> {
+  /**
+   * A call finds a device node that may be still to come; the mount point is made before, so that nothing follows but the
+   * mount.
+   */
+  readonly source: string | (() => Promise<string>)
+}
 
 /**
  * The mount step of all drivers that mount (spec E.2): creates the mount point, mounts, calls `finish` for what the
@@ -40,10 +46,11 @@ export async function mountStorage(
   const undo = new UndoList(log)
   try {
     await createMountPoint(os.files, request, undo)
+    const source = typeof request.source === 'string' ? request.source : await request.source()
     // Looked at again now that all of it exists: a link may have been made meanwhile.
     await checkMountPoint(os.files, request.mountPoint, allowedRoots)
     signal.throwIfAborted()
-    await mount(request, options, dependencies, undo)
+    await mount({ ...request, source }, options, dependencies, undo)
     await finish()
     if (request.fsGroup !== undefined) {
       const readOnly = options.flags.includes('ro')
@@ -61,7 +68,7 @@ async function createMountPoint(files: Files, request: MountRequest, undo: UndoL
   const { mountPoint, fstype, source } = request
   if ((await files.lstat(mountPoint)) !== undefined) return
   await files.makeDirectories(dirname(mountPoint), 0o755)
-  if (fstype === 'bind' && (await files.stat(source))?.kind !== 'directory') {
+  if (fstype === 'bind' && !(await isDirectory(files, source))) {
     await files.write(mountPoint, '')
     undo.add('remove mount point', () => files.removeFile(mountPoint))
   } else {
@@ -70,12 +77,17 @@ async function createMountPoint(files: Files, request: MountRequest, undo: UndoL
   }
 }
 
+/** A source that is still to be found is a node. */
+async function isDirectory(files: Files, source: MountRequest['source']): Promise<boolean> {
+  return typeof source === 'string' && (await files.stat(source))?.kind === 'directory'
+}
+
 /**
  * One mount(2), and more where the kernel would drop flags without a word: a new bind mount ignores all but `rec`, and
  * propagation is changed by a call of its own (man 2 mount).
  */
 async function mount(
-  { source, mountPoint: target, fstype: type }: MountRequest,
+  { source, mountPoint: target, fstype: type }: MountRequest & { readonly source: string },
   { flags, data }: MountOptions,
   { os }: MountDependencies,
   undo: UndoList,

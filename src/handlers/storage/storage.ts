@@ -61,6 +61,7 @@ export function createStorageHandlers(
     const { mountPoint, driver: name } = storage
     const shared = group.some((each) => each.shared)
     const driver = storageDriver(name)
+    for (const layer of group) storageDriver(layer.driver)
     group.forEach(checkText)
     group.forEach(refuseEncryption)
     await checkMountPoint(dependencies.os.files, mountPoint, dependencies.allowedRoots)

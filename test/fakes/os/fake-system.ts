@@ -1,5 +1,6 @@
 import { kernelError } from '../../../src/os/errors.ts'
 import type { HandledSignal, System, UeventListener, Uevents } from '../../../src/os/os.ts'
+import { parseUevent } from '../../../src/os/uevent.ts'
 
 /** Processes that live as long as they are in {@link processes}. */
 export class FakeSystem implements System {
@@ -74,6 +75,7 @@ export class FakeUevents implements Uevents {
   }
 
   send(datagram: string): void {
-    for (const listener of this.listeners) listener.event(Buffer.from(datagram))
+    const event = parseUevent(Buffer.from(datagram))
+    if (event !== undefined) for (const listener of this.listeners) listener.event(event)
   }
 }

@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled } from '../../../src/base/signals.ts'
 import { resizeVolume } from '../../../src/handlers/guest/resize-volume.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { hotplugOf } from '../storage/storage-builder.ts'
 import { FakeSysfs } from './fake-sysfs.ts'
 
 const MIB = 2n ** 20n
@@ -115,7 +116,7 @@ describe('resizeVolume', () => {
 
   function resize(bytes: bigint, options: { readonly path?: string; readonly signal?: AbortSignal } = {}) {
     const { path = '/vol', signal = new AbortController().signal } = options
-    return resizeVolume({ ...os, timeoutMs: 3000 }, { volumeGuestPath: path, size: bytes }, signal)
+    return resizeVolume({ ...os, ...hotplugOf(os) }, { volumeGuestPath: path, size: bytes }, signal)
   }
 
   async function setDisk(bytes: bigint): Promise<void> {

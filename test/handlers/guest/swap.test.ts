@@ -3,6 +3,7 @@ import { statusOf } from '../../../src/agent/service/status.ts'
 import { addSwap, addSwapPath } from '../../../src/handlers/guest/swap.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { hotplugOf } from '../storage/storage-builder.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:1f.0/0000:01:03.0'
 const noSignal = new AbortController().signal
@@ -18,7 +19,7 @@ beforeEach(async () => {
 })
 
 describe('addSwap', () => {
-  const add = (slots: readonly number[]) => addSwap({ ...os, timeoutMs: 3000 }, slots, noSignal)
+  const add = (slots: readonly number[]) => addSwap({ ...os, ...hotplugOf(os) }, slots, noSignal)
 
   it('swaps on the disk at a PCI path, whose slots are plain numbers', async () => {
     await add([31, 3])
@@ -36,7 +37,7 @@ describe('addSwap', () => {
 })
 
 describe('addSwapPath', () => {
-  const add = (path: string) => addSwapPath({ ...os, timeoutMs: 3000 }, path)
+  const add = (path: string) => addSwapPath({ ...os, ...hotplugOf(os) }, path)
 
   it('swaps on a device, and lets it be when it is swapped on already, under whatever name', async () => {
     await add('/dev/vdb')

@@ -4,6 +4,7 @@ import { createNetworkHandlers, type NetworkHandlers } from '../../../src/handle
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import type { Network } from '../../../src/os/network.ts'
 import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { hotplugOf } from '../storage/storage-builder.ts'
 
 /** A signal that never fires. */
 export const PATIENT: AbortSignal = new AbortController().signal
@@ -25,7 +26,7 @@ export async function guestNetwork(...links: readonly string[]): Promise<GuestNe
   const lines: GuestNetwork['lines'] = []
   const log = recording(lines)
   const record = new NetworkRecord(log)
-  const handlers = createNetworkHandlers({ os, log, record, hotplug: { ...os, timeoutMs: 3000 } })
+  const handlers = createNetworkHandlers({ os, log, record, hotplug: hotplugOf(os) })
   return { os, handlers, record, lines, state: () => stateOf(os.network) }
 }
 

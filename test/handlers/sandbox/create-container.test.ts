@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { Device } from '../../../src/gen/agent.ts'
 import { addPciBus, pciDriverOf, plugPci } from '../device/pci-bus.ts'
 import { containerRequest, execRequest, machine, machineWithSandbox, PATIENT, remains } from './machine.ts'
 
@@ -10,6 +11,12 @@ async function machineWithDisk() {
   await made.os.files.put('/sys/class/block/vdb/dev', '254:16\n')
   await made.os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
   return made
+}
+
+/** A request for container `c1` that asks for a CDI device. */
+function asking(device: string) {
+  const { OCI } = containerRequest('c1')
+  return containerRequest('c1', {}, { OCI: { ...OCI, Annotations: { 'cdi.k8s.io/plugin': device } } })
 }
 
 async function configOf(made: Awaited<ReturnType<typeof machine>>, id: string) {
@@ -114,6 +121,28 @@ describe('CreateContainer', () => {
       { allow: true, type: 'b', major: 254, minor: 16, access: 'r' },
       { allow: true, type: 'b', major: 254, minor: 16, access: 'rwm' },
     ])
+  })
+
+  it('gives the container the devices that it asks for by their CDI names', async () => {
+    const made = await machineWithSandbox()
+    const containerEdits = { env: ['GPU=0'], deviceNodes: [{ path: '/dev/gpu', type: 'c', major: 195 }] }
+    const spec = { cdiVersion: '0.6.0', kind: 'a.b/gpu', devices: [{ name: '0', containerEdits }] }
+    await made.os.files.put('/run/cdi/gpu.json', JSON.stringify(spec))
+    await made.handlers.createContainer(asking('a.b/gpu=0'), PATIENT)
+    const { process, linux } = await configOf(made, 'c1')
+    expect(process.env).toEqual(['GPU=0'])
+    expect(linux.devices).toMatchObject([{ path: '/dev/gpu', major: 195, minor: 0 }])
+    expect(linux.resources.devices).toEqual([{ allow: true, type: 'c', major: 195, minor: 0, access: 'rwm' }])
+  })
+
+  it('waits for no device when the name of another one cannot be', async () => {
+    const made = await machineWithSandbox()
+    const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=1e'] }
+    const request = { ...asking('gpu'), devices: [Device.fromPartial(device)] }
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toThrow(
+      "'gpu' is not vendor/class=name",
+    )
+    expect(made.os.clock.sleeping).toBe(0)
   })
 
   it.each(['/pods/c1', 'pods:c1', '/pods', '/pods/c1/below', '/'])(

@@ -24,6 +24,27 @@ function terminalComes({ os }: Machine, master: (signal: AbortSignal) => Promise
   }
 }
 
+/** A machine with container c1, whose processes of the runtime's are children of vminit as the agent is. */
+async function withParents(): Promise<Machine> {
+  const made = await machineWithContainer()
+  for (const pid of ['self', '1001', '1002', '1003']) {
+    await made.os.files.put(`/proc/${pid}/stat`, `1 (a b) S 1 1 1\n`)
+  }
+  return made
+}
+
+/** Files with this ending cannot be read until the function that is returned is called. */
+function unreadable({ os }: Machine, ending: string): () => void {
+  const readText = os.files.readText.bind(os.files)
+  os.files.readText = async (path) => {
+    if (path.endsWith(ending)) throw kernelError('read', path, 'EMFILE')
+    return readText(path)
+  }
+  return () => {
+    os.files.readText = readText
+  }
+}
+
 describe('a process that the runtime has started', () => {
   it('is killed when its terminal cannot be had, and its exec id is free again', async () => {
     const made = await machineWithContainer()
@@ -46,6 +67,63 @@ describe('a process that the runtime has started', () => {
     made.os.clock.advance(5000)
     await expect(adding).rejects.toThrow('exec in container c1: the runtime sent no terminal within 5 s')
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
+  })
+
+  it('is found and killed when its pid cannot be had, and nobody else is', async () => {
+    const made = await withParents()
+    await made.handlers.execProcess(execRequest('c1', 'known'), PATIENT)
+    const restore = unreadable(made, '/pid')
+    const adding = made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await expect(adding).rejects.toThrow('/pid: EMFILE')
+    expect(made.os.system.signals).toEqual([{ pid: 1003, signal: 9 }])
+    expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1002])
+    expect(made.os.clock.sleeping).toBe(0)
+    restore()
+    await made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+  })
+
+  it('is found and killed when the runtime was killed before it told the pid', async () => {
+    const made = await withParents()
+    const call = new AbortController()
+    const run = made.os.tools.run.bind(made.os.tools)
+    made.os.tools.run = async (argv, options) => {
+      const result = await run(argv, options)
+      if (!argv.includes('exec')) return result
+      // The process is there, and the runtime goes on until it is killed.
+      call.abort(cancelled())
+      made.os.clock.advance(2000)
+      return raceSignal(new Promise<never>(() => {}), options?.signal ?? PATIENT)
+    }
+    await expect(made.handlers.execProcess(execRequest('c1', 'e1'), call.signal)).rejects.toMatchObject({
+      code: 'CANCELLED',
+    })
+    expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
+  })
+
+  it('is not taken for another one that is just being added', async () => {
+    const made = await withParents()
+    const began = Promise.withResolvers<void>()
+    const other = Promise.withResolvers<object>()
+    const script = made.os.tools.run.bind(made.os.tools)
+    made.os.tools.run = async (argv, options) => {
+      const result = await script(argv, options)
+      if (argv.includes('exec') && made.runtime.processes.length === 2) {
+        began.resolve()
+        await other.promise
+      }
+      return result
+    }
+    const slow = made.handlers.execProcess(execRequest('c1', 'slow'), PATIENT)
+    await began.promise
+    unreadable(made, '/calls/3/pid')
+    const failing = made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    failing.catch(() => {})
+    await new Promise(setImmediate)
+    expect(made.os.system.signals).toEqual([])
+    other.resolve({})
+    await slow
+    await expect(failing).rejects.toThrow('EMFILE')
+    expect(made.os.system.signals).toEqual([{ pid: 1003, signal: 9 }])
   })
 
   it('is not waited for without end when it does not die', async () => {

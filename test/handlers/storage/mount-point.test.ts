@@ -10,6 +10,8 @@ describe('checkMountPoint', () => {
     await os.files.makeDirectories('/run/kata-containers/shared/containers')
     await os.files.put('/run/kata-containers/file', '')
     await os.files.symlink('/etc', '/run/kata-containers/link')
+    await os.files.makeDirectories('/run/user/7')
+    await os.files.symlink('/run', '/run/user/7/run')
   })
 
   it.each([
@@ -17,6 +19,7 @@ describe('checkMountPoint', () => {
     '/run/kata-containers/shared/containers/c1/rootfs',
     '/run/kata-containers/file',
     '/run/kata-containers/..name',
+    '/run/user/1000/run/kata-containers/shared/containers',
   ])('accepts %s', async (path) => {
     await expect(check(path)).resolves.toBeUndefined()
   })
@@ -32,6 +35,11 @@ describe('checkMountPoint', () => {
     ['/run/kata-containers', 'not below /run/kata-containers'],
     ['/run/kata-containers-2/x', 'not below /run/kata-containers'],
     ['/etc', 'not below /run/kata-containers'],
+    ['/run/user/1000/run/kata-containers', 'not below /run/kata-containers'],
+    ['/run/user/1000/etc', 'not below /run/kata-containers'],
+    ['/run/user/me/run/kata-containers/x', 'not below /run/kata-containers'],
+    ['/run/user/1000/run/user/1000/run/kata-containers/x', 'not below /run/kata-containers'],
+    ['/run/user/7/run/kata-containers/x', '/run/user/7/run is a symbolic link'],
     ['/run/kata-containers/link', '/run/kata-containers/link is a symbolic link'],
     ['/run/kata-containers/link/x', '/run/kata-containers/link is a symbolic link'],
     ['/run/kata-containers/file/x', '/run/kata-containers/file is no directory'],

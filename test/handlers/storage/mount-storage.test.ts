@@ -64,6 +64,17 @@ describe('mountStorage', () => {
     expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
   })
 
+  it('makes the mount point before it asks for a source to come, and takes it away when none comes', async () => {
+    const source = async () => {
+      expect((await os.files.lstat(TARGET))?.kind).toBe('directory')
+      throw new Error('no disk')
+    }
+    await expect(mount({ source })).rejects.toThrow('no disk')
+    expect(await os.files.lstat(TARGET)).toBeUndefined()
+    await mount({ source: async () => '/dev/vdb' })
+    expect(os.mounts.requests).toMatchObject([{ source: '/dev/vdb', target: TARGET }])
+  })
+
   it('leaves a mount alone whose remount fails', async () => {
     await mount({})
     os.mounts.failWith = (call) => (call === 'mount' ? 'EINVAL' : undefined)
@@ -72,6 +83,11 @@ describe('mountStorage', () => {
   })
 
   function mount(changes: Partial<MountRequest>, finish?: () => Promise<void>) {
-    return mountStorage(storageOf({ mountPoint: TARGET, ...changes }), dependenciesOf(os), noSignal, finish)
+    return mountStorage(
+      { ...storageOf({ mountPoint: TARGET }), ...changes },
+      dependenciesOf(os),
+      noSignal,
+      finish,
+    )
   }
 })

@@ -4,6 +4,7 @@ import type { DeviceDependencies } from '../../../src/handlers/device/handler.ts
 import type { StorageRequest } from '../../../src/handlers/storage/driver.ts'
 import { HugePages } from '../../../src/handlers/storage/huge-pages.ts'
 import { createWatch } from '../../../src/handlers/storage/watchable/watch.ts'
+import { PciBus } from '../../../src/hotplug/pci-bus.ts'
 import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../src/os/os.ts'
 
@@ -29,7 +30,7 @@ export function storageOf(changes: Partial<Storage> = {}): Storage {
 
 /** What waiting for devices takes on the given machine, where every driver loads. */
 export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugDependencies {
-  return { ...os, timeoutMs: 3000, drivers: { failures: [] } }
+  return { ...os, pciBus: new PciBus(os.files), timeoutMs: 3000, drivers: { failures: [] } }
 }
 
 /** Where CDI devices are described, and how long they are waited for. */

@@ -1,8 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
-import type { Spec } from '../../../gen/oci.ts'
 import type { ResolvedEdits } from '../../../oci/cdi/apply-edits.ts'
-import { type AskedDevice, askedCdiDevices } from '../../../oci/cdi/asked-for.ts'
+import type { AskedDevice } from '../../../oci/cdi/asked-for.ts'
 import type { Clock, Files } from '../../../os/os.ts'
 import { type ChosenEdits, chooseEdits } from './choose-edits.ts'
 import { lookUpNodes } from './look-up-nodes.ts'
@@ -29,16 +28,15 @@ interface CdiDependencies {
 const LOOK_AGAIN_MS = 1000
 
 /**
- * The edits for the CDI devices that a container's spec asks for, in the order in which they are to be applied; none
- * when it asks for none (behaviour spec, section F.5). Throws INVALID_ARGUMENT for a malformed name, INTERNAL when a
- * device does not exist or its kind has not come in time, or what `signal` is aborted with.
+ * The edits for CDI devices, in the order in which they are to be applied; none when none is asked for (behaviour spec,
+ * section F.5). Throws INTERNAL when a device does not exist or its kind has not come in time, or what `signal` is
+ * aborted with.
  */
 export async function findCdiEdits(
-  spec: Spec,
+  asked: readonly AskedDevice[],
   dependencies: CdiDependencies,
   signal: AbortSignal,
 ): Promise<readonly ResolvedEdits[]> {
-  const asked = askedCdiDevices(spec, dependencies.settings.readsVariable)
   if (asked.length === 0) return []
   const chosen = await waitForEdits(asked, dependencies, signal)
   return Promise.all(chosen.map((each) => lookUpNodes(dependencies.files, each)))
@@ -63,6 +61,11 @@ async function waitForEdits(
     if ('chosen' in outcome) return outcome.chosen
     const left = end - clock.monotonicMs()
     if (left <= 0) throw timedOut(outcome.missing, settings, contents.problems)
+    // The call may be over before, and its own error would not say why.
+    if (!told.has(outcome.missing)) {
+      log.info('waiting for CDI device', { device: outcome.missing, folder: settings.folder })
+    }
+    told.add(outcome.missing)
     await clock.sleep(Math.min(LOOK_AGAIN_MS, left), signal)
   }
 }

@@ -1,6 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
 import { UndoList } from '../../../base/undo.ts'
-import { checkMountPoint } from '../mount-point.ts'
+import { checkMountPoint, userFolderOf } from '../mount-point.ts'
 import { type MountDependencies, mountStorage } from '../mount-storage.ts'
 
 /** Below the root of a sandbox: one for each of the layouts that hosts have (spec E.3.5, E.5). */
@@ -12,7 +12,8 @@ const OWN = '..'
 export function watchRootOf(mountPoint: string, allowedRoots: readonly string[]): string {
   const roots = allowedRoots.flatMap((root) => PLACES.map((place) => `${root}/${place}`))
   const slash = mountPoint.lastIndexOf('/')
-  const root = roots.find((each) => each === mountPoint.slice(0, slash))
+  const userFolder = userFolderOf(mountPoint)
+  const root = roots.map((each) => `${userFolder}${each}`).find((each) => each === mountPoint.slice(0, slash))
   if (root === undefined) {
     const text = `mount point '${mountPoint}' refused: it is not in ${roots.join(' or ')}`
     throw new AgentError('INVALID_ARGUMENT', text)

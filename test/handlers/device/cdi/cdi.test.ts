@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled } from '../../../../src/base/signals.ts'
 import { Spec } from '../../../../src/gen/oci.ts'
 import { findCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
+import { askedCdiDevices } from '../../../../src/oci/cdi/asked-for.ts'
 import { FakeOs } from '../../../fakes/os/fake-os.ts'
 import { recordingLog } from '../../../fakes/recording-log.ts'
 import { CDI, noSignal } from '../../storage/storage-builder.ts'
@@ -56,7 +57,8 @@ describe('findCdiEdits', () => {
     await put('gpu.json', { devices: [device('0'), device('1')] })
     await put('net.json', { kind: 'a.b/net', devices: [device('x'), device('all')] })
     const asked = [`VISIBLE_CDI_DEVICES=${KIND}=all:a.b/net=all`]
-    const edits = await findCdiEdits(Spec.fromPartial({ Process: { Env: asked } }), dependencies(), noSignal)
+    const spec = Spec.fromPartial({ Process: { Env: asked } })
+    const edits = await findCdiEdits(askedCdiDevices(spec, true), dependencies(), noSignal)
     expect(edits.flatMap(({ env }) => env)).toEqual(['DEVICE=0', 'DEVICE=1', 'DEVICE=all'])
   })
 
@@ -68,6 +70,21 @@ describe('findCdiEdits', () => {
       await second()
       await expect(finding).resolves.toHaveLength(2)
       expect(os.clock.sleeping).toBe(0)
+    })
+
+    it('says once what it waits for, since its call may be over first', async () => {
+      const finding = expect(find(`${KIND}=0`)).rejects
+      for (const _ of [1, 2]) await second()
+      expect(log.lines).toEqual([
+        {
+          level: 'info',
+          message: 'waiting for CDI device',
+          fields: { device: `${KIND}=0`, folder: '/run/cdi' },
+        },
+      ])
+      await asleep()
+      os.clock.advance(CDI.timeoutMs)
+      await finding.toThrow('Timeout')
     })
 
     it('gives up after the time-out', async () => {
@@ -99,7 +116,8 @@ describe('findCdiEdits', () => {
       await finding.toThrow(
         /; \/run\/cdi\/gpu.json: .*; \/run\/cdi\/other.json: kind: 'x' is not vendor\/class$/,
       )
-      expect(log.lines.map(({ message }) => message)).toEqual(Array(2).fill('CDI specification not read'))
+      const warnings = log.lines.filter(({ level }) => level === 'warn')
+      expect(warnings.map(({ message }) => message)).toEqual(Array(2).fill('CDI specification not read'))
     })
   })
 
@@ -130,9 +148,14 @@ describe('findCdiEdits', () => {
     await os.files.put('/run/cdi/deep.yaml', '['.repeat(20_000))
     await put('gpu.json', { devices: [device('0')] })
     await expect(find(`${KIND}=0`)).resolves.toHaveLength(2)
-    const said = JSON.stringify(log.lines)
-    expect(log.lines).toHaveLength(5)
-    for (const name of ['fifo', 'link', 'folder', 'huge', 'deep']) expect(said).toContain(`/run/cdi/${name}.`)
+    // In the order of their names, and each before it was opened or read whole.
+    expect(log.lines.map(({ fields }) => fields.error)).toEqual([
+      expect.stringContaining('/run/cdi/deep.yaml: '),
+      'read /run/cdi/fifo.json: EINVAL',
+      'read /run/cdi/folder.yaml: EISDIR',
+      '/run/cdi/huge.json: larger than 262144 bytes',
+      'open /run/cdi/link.json: ELOOP',
+    ])
   })
 
   it('reads no more files than a machine may have devices', async () => {
@@ -162,6 +185,11 @@ describe('findCdiEdits', () => {
       expect(await nodes({ path: '/dev/pipe', type: 'p' })).toMatchObject([{ type: 'p', major: 0, minor: 0 }])
     })
 
+    it('takes numbers that are said without a type for those of the device', async () => {
+      const device = { path: '/dev/nvidia0', major: 240, minor: 3 }
+      expect(await nodes(device)).toMatchObject([{ ...device, type: 'c', fileMode: 0o600 }])
+    })
+
     it('refuses a node that is not there, or of another type', async () => {
       const device = `CDI device ${KIND}=0: deviceNodes:`
       await expect(nodes({ path: '/dev/none' })).rejects.toThrow(
@@ -187,7 +215,8 @@ describe('findCdiEdits', () => {
 
   function findWith(signal: AbortSignal, ...names: string[]) {
     const annotations = names.length === 0 ? {} : { 'cdi.k8s.io/plugin': names.join(',') }
-    return findCdiEdits(Spec.fromPartial({ Annotations: annotations }), dependencies(), signal)
+    const spec = Spec.fromPartial({ Annotations: annotations })
+    return findCdiEdits(askedCdiDevices(spec, false), dependencies(), signal)
   }
 
   async function env(...names: string[]) {

@@ -222,8 +222,10 @@ describe('watchable-bind', () => {
     await machine.expectNothingLeft()
   })
 
-  it('takes the mount points of the other layout, too', async () => {
-    const mountPoint = `${SHARED}/passthrough/watchable/volume`
+  it.each([
+    ['of the other layout', `${SHARED}/passthrough/watchable/volume`],
+    ["of a host without root's rights", `/run/user/1000${WATCHED}/volume`],
+  ])('takes the mount points %s, too', async (_name, mountPoint) => {
     await expect(machine.attach({ mountPoint })).resolves.toEqual({ mountPoints: [mountPoint] })
   })
 

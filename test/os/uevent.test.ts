@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { parseUevent } from '../../src/hotplug/uevent.ts'
+import { parseUevent } from '../../src/os/uevent.ts'
 
 /** As Linux 6.1 sent them. */
 const RECORDED = {

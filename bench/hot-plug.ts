@@ -1,0 +1,107 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { AgentError } from '../src/base/errors.ts'
+import { plugDisk, unplugDisk } from '../src/microvm/qmp/hot-plug.ts'
+import { specKey } from '../src/microvm/spec-key.ts'
+import { storageOf } from '../test/handlers/storage/storage-builder.ts'
+import { container } from '../test/host/container-requests.ts'
+import type { TestGuest } from '../test/vm/boot-guest.ts'
+import { bootPod, type GuestPod, ROOT } from '../test/vm/guest-pod.ts'
+import { hotDisk } from '../test/vm/hot-disk.ts'
+import { median, report } from './figure.ts'
+import { startMountProber } from './mount-prober.ts'
+
+/**
+ * In a microVM, from the kernel's uevent of a disk until a storage that waits for it is mounted, against a loop that
+ * mounts on the same event; for one disk, and for 32 at once. A program in the guest takes the times of both.
+ */
+const ROUNDS = 15
+const WARM_UP_ROUNDS = 3
+/** When requests are in their wait, and when they end, of which nothing but the mounts is wanted. */
+const ONE = { inWaitMs: 400, timeoutMs: 2500 }
+const CROWD = { inWaitMs: 4000, timeoutMs: 40_000 }
+const STORAGE = '/run/kata-containers/sandbox/storage'
+/** A PCI path where there is nothing: the request waits on when its disk is mounted, and starts no container. */
+const NO_DISK = '1e'
+const FIRST_SLOT = 8
+
+const PLACES = Array.from({ length: 32 }, (_, number) => {
+  const [slot, func] = [FIRST_SLOT + (number >> 3), number & 7]
+  const source = `${slot.toString(16).padStart(2, '0')}.${func}/00`
+  return { name: `disk-${number}`, port: specKey(`port-${number}`), slot, func, source }
+})
+
+const ports = PLACES.map(({ port, slot, func }) => [port, { kind: 'root-port', slot, func } as const])
+const { guest, pod } = await bootPod({
+  memoryMib: 1024,
+  append: ['agent.hotplug_timeout=60', 'agent.runtime=crun'],
+  extra: { devices: Object.fromEntries(ports), backends: {} },
+})
+try {
+  await measure(guest, pod)
+} finally {
+  await guest.stop()
+}
+
+function blk(source: string, mountPoint: string) {
+  return storageOf({ driver: 'blk', source, fstype: 'ext4', mountPoint })
+}
+
+async function expectLate(call: Promise<unknown>): Promise<void> {
+  await call.then(
+    () => {
+      throw new Error('a container was created without its disk')
+    },
+    (error: unknown) => {
+      if (!(error instanceof AgentError && error.code === 'DEADLINE_EXCEEDED')) throw error
+    },
+  )
+}
+
+async function measure({ folder, guest: { vm } }: TestGuest, pod: GuestPod): Promise<void> {
+  const prober = await startMountProber(pod)
+  const disks = PLACES.map((place) => ({
+    ...place,
+    disk: hotDisk(folder, place.name, { bus: place.port, slot: 0 }),
+  }))
+  const first = disks.slice(0, 1)
+  const one = { ours: [] as number[], bare: [] as number[] }
+  for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {
+    const [bare, ours] = [await mountBare(first), await attach(first)]
+    if (round < WARM_UP_ROUNDS) continue
+    one.bare.push(...bare)
+    one.ours.push(...ours)
+  }
+  const value = median(one.ours)
+  report({ figure: 'block uevent to mounted', unit: 'us', value, floor: median(one.bare), limit: 1.5 })
+  const crowd = { bare: median(await mountBare(disks)), ours: median(await attach(disks)) }
+  const phases = { 'bare loop': crowd.bare }
+  report({ figure: 'the same, 32 at once', unit: 'us', value: crowd.ours, floor: value, limit: 3, phases })
+
+  async function mountBare(plugged: typeof disks): Promise<readonly number[]> {
+    await prober.begin(`mount ${plugged.length} /tmp`)
+    for (const { disk } of plugged) await plugDisk(vm.qmp, disk, vm.gone)
+    const times = await prober.times(plugged.length)
+    await unplugAll(plugged)
+    return times
+  }
+
+  async function attach(plugged: typeof disks): Promise<readonly number[]> {
+    await prober.begin(`watch ${plugged.length} /guest/proc/1/mountinfo`)
+    const { inWaitMs, timeoutMs } = plugged.length > 1 ? CROWD : ONE
+    const creating = plugged.map(({ name, source }) => {
+      const storages = [blk(source, `${STORAGE}/${name}`), blk(NO_DISK, `${STORAGE}/${name}-none`)]
+      const request = { ...container(name, ROOT, ['true']), storages }
+      return expectLate(pod.agent.createContainer(request, { timeoutMs }))
+    })
+    await sleep(inWaitMs)
+    for (const { disk } of plugged) await plugDisk(vm.qmp, disk, vm.gone)
+    const times = await prober.times(plugged.length)
+    await Promise.all(creating)
+    await unplugAll(plugged)
+    return times
+  }
+
+  async function unplugAll(plugged: typeof disks): Promise<void> {
+    await Promise.all(plugged.map(({ disk }) => unplugDisk(vm.qmp, disk, vm.gone)))
+  }
+}

@@ -1,0 +1,49 @@
+import { container, RemoteProcess } from '../test/host/container-requests.ts'
+import { bind, GUEST_PROC, type GuestPod, ROOT } from '../test/vm/guest-pod.ts'
+import { guestProgram } from '../test/vm/guest-program/compile.ts'
+
+/** The program `mount-prober` in a container of a guest. */
+export interface MountProber {
+  /** Resolves when the program listens for the disks of a command (test/vm/guest-program/mount-prober.c). */
+  begin(command: string): Promise<void>
+  /** From the kernel's event of each disk until its mount, in microseconds. */
+  times(count: number): Promise<readonly number[]>
+}
+
+const CAPABILITIES = ['CAP_SYS_ADMIN']
+const PROCESS = {
+  process: { Capabilities: { Bounding: CAPABILITIES, Effective: CAPABILITIES, Permitted: CAPABILITIES } },
+}
+
+/** Starts it in a container that may mount the guest's disks in a mount namespace of its own. */
+export async function startMountProber(pod: GuestPod): Promise<MountProber> {
+  const install = 'cat > /tmp/prober; chmod +x /tmp/prober; echo there; exec sleep 1000000'
+  const { OCI, ...request } = container('prober', ROOT, ['sh', '-c', install], PROCESS)
+  const Mounts = [...(OCI?.Mounts ?? []), GUEST_PROC, bind('/dev', '/guest/dev')]
+  const Linux = { ...OCI?.Linux, Resources: { Devices: [{ Allow: true, Type: 'a', Access: 'rwm' }] } }
+  await pod.agent.createContainer({ ...request, OCI: { ...OCI, Mounts, Linux } })
+  await pod.agent.startContainer({ containerId: 'prober' })
+  const init = new RemoteProcess(pod.agent, 'prober')
+  await init.write(await guestProgram('mount-prober'))
+  await init.closeStdin()
+  await init.readUntil('there')
+  const running = await pod.add('prober', 'run', ['/tmp/prober'], PROCESS)
+  return {
+    async begin(command) {
+      await running.write(`${command}\n`)
+      await running.readUntil('ready\n')
+    },
+    async times(count) {
+      let text = ''
+      while (text.split('\n').length <= count) {
+        const chunk = await running.read()
+        if (chunk.length === 0) throw new Error(`the prober ended: ${await running.readAll('stderr')}`)
+        text += chunk.toString()
+      }
+      return text
+        .trim()
+        .split('\n')
+        .map((line) => Number(line.split(' ')[1]))
+    },
+  }
+}

@@ -1,0 +1,29 @@
+import type { Os } from '../../os/os.ts'
+import { killIfThere } from './kill-if-there.ts'
+import { parentOf } from './parent-of.ts'
+
+/**
+ * Kills what a runtime has added to a container and not told: those of its processes that are children of vminit, as
+ * only what a runtime has made is, and that are not `known`. No other process may be being added meanwhile. Resolves
+ * when they are reaped.
+ */
+export async function endStrayProcesses(
+  os: Os,
+  members: readonly number[],
+  known: ReadonlySet<number>,
+): Promise<void> {
+  // Before they are looked for: the exit of what is found was not reported yet.
+  const watch = os.exits.watch()
+  try {
+    const vminit = await parentOf(os, 'self')
+    const ends: Promise<unknown>[] = []
+    for (const pid of members) {
+      if (known.has(pid) || (await parentOf(os, String(pid))) !== vminit) continue
+      ends.push(watch.exitOf(pid))
+      killIfThere(os, pid)
+    }
+    await Promise.all(ends)
+  } finally {
+    watch.close()
+  }
+}
