@@ -41,11 +41,14 @@ export interface ContainerSpec {
  */
 export function containerSpec(requested: Spec | undefined, guest: GuestChoices): ContainerSpec {
   const { root, ...complete } = completeSpec(requested)
-  // What edits add are the guest's own devices: rules of the host's numbers are matched before.
+  // What edits add is the guest's own: numbers and addresses of the host are translated before.
   const spec = withContainerEdits(
     {
       ...complete.spec,
-      Process: complete.process,
+      Process: {
+        ...complete.process,
+        Env: withGuestPciAddresses(complete.process.Env, guest.devices.pciAddresses),
+      },
       Linux: withGuestDevices(complete.linux, guest.devices),
     },
     guest.deviceEdits,
@@ -66,7 +69,6 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
       Root: { ...root, Path: guest.rootfs },
       Process: {
         ...process,
-        Env: withGuestPciAddresses(process.Env, guest.devices.pciAddresses),
         Rlimits: withNofile(process.Rlimits, guest.nofile),
       },
       Mounts: spec.Mounts.map(withBindOption),

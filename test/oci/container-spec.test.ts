@@ -81,6 +81,20 @@ describe('containerSpec', () => {
     expect(poststart).toMatchObject([{ Path: '/hook', Timeout: 10n }])
   })
 
+  it('takes no address that a CDI device names for one of the host', () => {
+    const devices = { ...GUEST.devices, pciAddresses: new Map([['0000:01:00.0', '0000:02:00.0']]) }
+    const edits = { deviceNodes: [], mounts: [], hooks: [], additionalGids: [] }
+    const { spec } = containerSpec(
+      Spec.fromPartial({
+        Process: { Env: ['PCIDEVICE_HOST=0000:01:00.0'] },
+        Root: { Path: '/r' },
+        Linux: {},
+      }),
+      { ...GUEST, devices, deviceEdits: [{ ...edits, env: ['PCIDEVICE_GUEST=0000:01:00.0'] }] },
+    )
+    expect(spec.Process.Env).toEqual(['PCIDEVICE_HOST=0000:02:00.0', 'PCIDEVICE_GUEST=0000:01:00.0'])
+  })
+
   it('drops the host name where the uts namespace is joined', () => {
     const Namespaces = [{ Type: 'uts', Path: '' }]
     expect(converted({ Hostname: 'h', Linux: { Namespaces } }).spec.Hostname).toBe('')

@@ -1,7 +1,7 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateSandboxRequest } from '../../gen/agent.ts'
 import type { SandboxContext } from './context.ts'
-import { emptyFolder } from './empty-folder.ts'
+import { emptySharedRoot } from './empty-shared-root.ts'
 import { findGuestHooks } from './guest-hooks.ts'
 import { loadKernelModules } from './kernel-modules.ts'
 import { pinNamespaces } from './namespaces.ts'
@@ -37,8 +37,8 @@ async function setUp(
   signal: AbortSignal,
 ): Promise<Sandbox> {
   const { os, config, storage, log } = context
-  await emptyFolder(os, config.sharedRoot)
-  undo.add('shared folder', () => emptyFolder(os, config.sharedRoot))
+  await emptySharedRoot(os, config.sharedRoot)
+  undo.add('shared folder', () => emptySharedRoot(os, config.sharedRoot))
   undo.add('kept storages', () => storage.clear())
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir

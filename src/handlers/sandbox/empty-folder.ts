@@ -1,13 +1,18 @@
 import type { MountEntry, Os } from '../../os/os.ts'
 
-/**
- * Makes `root` an empty directory. All that is mounted at or below it is unmounted first, and what is mounted there
- * keeps its content: nothing is deleted before the last mount is gone. Throws when a mount stays.
- */
+/** Makes `root` an empty directory, as {@link clearFolder} does it. */
 export async function emptyFolder(os: Os, root: string): Promise<void> {
+  await clearFolder(os, root)
+  await os.files.makeDirectories(root, 0o755)
+}
+
+/**
+ * Takes `root` away. All that is mounted at or below it is unmounted first, and what is mounted there keeps its content:
+ * nothing is deleted before the last mount is gone. Throws when a mount stays.
+ */
+export async function clearFolder(os: Os, root: string): Promise<void> {
   await unmountAll(os, root)
   await os.files.removeTree(root)
-  await os.files.makeDirectories(root, 0o755)
 }
 
 /**

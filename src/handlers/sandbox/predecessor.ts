@@ -8,6 +8,7 @@ import { unmapLeft } from '../storage/layers/unmap-left.ts'
 import { bundleOf } from './bundle.ts'
 import type { SandboxConfig } from './dependencies.ts'
 import { emptyFolder } from './empty-folder.ts'
+import { emptySharedRoot } from './empty-shared-root.ts'
 import { clearResolvConf } from './resolv-conf.ts'
 
 /**
@@ -34,9 +35,8 @@ export async function clearPredecessor(options: {
   for (const id of ids) await clearContainer(options, id, attempt)
   // Before the file it shows is removed, by which it is known.
   await attempt('resolv.conf', () => clearResolvConf(os, config.sharedRoot))
-  for (const folder of [config.sharedRoot, config.sandboxNamespaceDir]) {
-    await attempt(folder, () => emptyFolder(os, folder))
-  }
+  await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))
+  await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))
   await attempt('mapped layers', () => unmapLeft(os))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }

@@ -1,3 +1,4 @@
+import { userFolderOf } from '../storage/mount-point.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
@@ -11,7 +12,8 @@ export async function removeStaleShareMounts(
 ): Promise<void> {
   const shared = `${config.sharedRoot}/shared/containers/`
   const mounts = await os.mounts.list().catch(() => [])
-  for (const { mountPoint } of mounts.filter((mount) => mount.mountPoint.startsWith(shared))) {
+  for (const { mountPoint } of mounts) {
+    if (!mountPoint.startsWith(`${userFolderOf(mountPoint)}${shared}`)) continue
     signal.throwIfAborted()
     // That it fails is what the look is for.
     await os.files.stat(mountPoint).catch(() => {})

@@ -6,15 +6,15 @@ import { unmountTree } from './unmount-tree.ts'
 export interface Attachment {
   readonly mountPoint: string
   /**
-   * `mount`: something is mounted there; `directory`: it is a plain directory; `copy`: the driver made all that is there,
-   * and mounts over it when it has to; `found`: it was mounted by somebody else, and is left as it is.
+   * `mount`: something is mounted there; `copy`: the driver made all that is there, and mounts over it when it has to;
+   * `directory`: it is a plain directory, and `found`: it was mounted by somebody else. These two are left as they are.
    */
   readonly kind: 'mount' | 'directory' | 'copy' | 'found'
   /** Stays until the sandbox ends although nobody uses it: its contents outlive a container that is restarted. */
   readonly keep: boolean
   /** Ends what the driver does to it all the time, before it is taken away. Never throws, and may be called twice. */
   readonly end?: () => Promise<void>
-  /** Takes back what the driver did besides, once the mount point is gone. Never throws. */
+  /** Takes back what the driver did besides, once a mount or a copy is gone. Never throws. */
   readonly release?: () => Promise<void>
 }
 
@@ -39,7 +39,7 @@ export async function detach(
 ): Promise<void> {
   const { kind, mountPoint } = attachment
   await attachment.end?.()
-  if (kind !== 'found') {
+  if (kind === 'mount' || kind === 'copy') {
     await unmountTree(os.mounts, mountPoint, isOthers)
     if (await isMounted(os, mountPoint)) {
       throw new AgentError('INTERNAL', `${mountPoint} is still mounted after its unmount`)

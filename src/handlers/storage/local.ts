@@ -1,6 +1,7 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
+import type { Files } from '../../os/os.ts'
 import type { StorageDriver } from './driver.ts'
 import { fsGidOf, giveToGroup } from './fs-gid.ts'
 import { applyFsGroup } from './fs-group.ts'
@@ -21,7 +22,7 @@ export const local: StorageDriver = {
       if (status === undefined) {
         await files.makeDirectories(dirname(mountPoint), 0o755)
         await files.makeDirectory(mountPoint, 0o755)
-        undo.add('remove directory', () => files.removeDirectory(mountPoint))
+        undo.add('remove directory', () => removeIfThere(files, mountPoint))
       }
       // Looked at again now that all of it exists: a link may have been made meanwhile.
       await checkMountPoint(files, mountPoint, request.allowedRoots)
@@ -35,8 +36,13 @@ export const local: StorageDriver = {
       await undo.run()
       throw error
     }
-    return { mountPoint, kind: 'directory', keep: true }
+    return { mountPoint, kind: 'directory', keep: true, release: () => undo.run() }
   },
+}
+
+/** Somebody may have cleaned up meanwhile. */
+async function removeIfThere(files: Files, directory: string): Promise<void> {
+  if ((await files.lstat(directory)) !== undefined) await files.removeDirectory(directory)
 }
 
 function modeOf(options: readonly string[]): number | undefined {

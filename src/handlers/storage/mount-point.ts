@@ -18,6 +18,12 @@ export function userFolderOf(path: string): string {
   return USER_FOLDER.exec(path)?.[0] ?? ''
 }
 
+/** The folders of hosts' users that there are. */
+export async function userFolders(files: Files): Promise<readonly string[]> {
+  const folders = (await files.listFolders(USERS)).map((name) => `${USERS}/${name}`)
+  return folders.filter((folder) => userFolderOf(`${folder}/`) === folder)
+}
+
 /**
  * Checks a mount point of the host's request: an absolute path in plain form, below one of `roots`, which may be in the
  * folder of a user, and no symbolic link on the way from there to it. Throws INVALID_ARGUMENT naming the path.

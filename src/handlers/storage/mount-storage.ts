@@ -19,7 +19,10 @@ export interface MountDependencies {
 
 /** What is mounted, and where. */
 export interface MountRequest extends Pick<Storage, 'fstype' | 'options' | 'mountPoint' | 'fsGroup'> {
-  /** A call finds a source that may be still to come; the mount point is made before, so that nothing follows but the mount. */
+  /**
+   * A call finds a device node that may be still to come; the mount point is made before, so that nothing follows but the
+   * mount.
+   */
   readonly source: string | (() => Promise<string>)
 }
 
@@ -65,13 +68,18 @@ async function createMountPoint(files: Files, request: MountRequest, undo: UndoL
   const { mountPoint, fstype, source } = request
   if ((await files.lstat(mountPoint)) !== undefined) return
   await files.makeDirectories(dirname(mountPoint), 0o755)
-  if (fstype === 'bind' && typeof source === 'string' && (await files.stat(source))?.kind !== 'directory') {
+  if (fstype === 'bind' && !(await isDirectory(files, source))) {
     await files.write(mountPoint, '')
     undo.add('remove mount point', () => files.removeFile(mountPoint))
   } else {
     await files.makeDirectory(mountPoint, 0o755)
     undo.add('remove mount point', () => files.removeDirectory(mountPoint))
   }
+}
+
+/** A source that is still to be found is a node. */
+async function isDirectory(files: Files, source: MountRequest['source']): Promise<boolean> {
+  return typeof source === 'string' && (await files.stat(source))?.kind === 'directory'
 }
 
 /**

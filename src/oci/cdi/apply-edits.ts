@@ -88,9 +88,9 @@ function deviceOf({ path, type, major, minor, fileMode, uid, gid }: ResolvedNode
   }
 }
 
-/** Cgroups know of character and block devices alone. */
+/** Cgroups know of character and block devices alone, and allow nothing that no rule does. */
 function rulesFor({ type, major, minor, permissions = 'rwm' }: ResolvedNode): readonly LinuxDeviceCgroup[] {
-  if (type === 'p') return []
+  if (type === 'p' || permissions === 'none') return []
   const kind = type === 'b' ? 'b' : 'c'
   return [{ Allow: true, Type: kind, Major: BigInt(major), Minor: BigInt(minor), Access: permissions }]
 }

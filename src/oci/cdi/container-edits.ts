@@ -21,7 +21,7 @@ export interface CdiNode {
   readonly major: number | undefined
   readonly minor: number | undefined
   readonly fileMode: number | undefined
-  /** Of `rwm`; all where it is undefined. */
+  /** Of `rwm`, or `none`; all where it is undefined. */
   readonly permissions: string | undefined
   readonly uid: number | undefined
   readonly gid: number | undefined

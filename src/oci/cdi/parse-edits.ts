@@ -56,20 +56,29 @@ function parseNode(value: unknown, where: string): CdiNode {
     major: optional(...at('major'), numberOf),
     minor: optional(...at('minor'), numberOf),
     fileMode: optional(...at('fileMode'), numberOf),
-    permissions: optional(...at('permissions'), (text, place) => matching(text, place, /^[rwm]+$/, 'of rwm')),
+    permissions: optional(...at('permissions'), (text, place) =>
+      matching(text, place, /^([rwm]+|none)$/, 'of rwm, or none'),
+    ),
     uid: optional(...at('uid'), numberOf),
     gid: optional(...at('gid'), numberOf),
   }
 }
 
-/** Without a type something of the guest is shown to the container, so that is a bind mount. */
+/**
+ * Without a type something of the guest is shown to the container, so that is a bind mount. The source of any other is
+ * for its file system to read: `tmpfs`.
+ */
 function parseMount(value: unknown, where: string): Mount {
   const fields = fieldsOf(value, where, ['hostPath', 'containerPath', 'type', 'options'])
+  const type = optional(fields.type, `${where}.type`, textOf) ?? 'bind'
+  const options = [...listOf(fields.options, `${where}.options`, textOf)]
+  const isBind = [type, ...options].some((word) => word === 'bind' || word === 'rbind')
+  const source = isBind ? pathOf : textOf
   return {
-    source: pathOf(fields.hostPath, `${where}.hostPath`),
+    source: source(fields.hostPath, `${where}.hostPath`),
     destination: pathOf(fields.containerPath, `${where}.containerPath`),
-    type: optional(fields.type, `${where}.type`, textOf) ?? 'bind',
-    options: [...listOf(fields.options, `${where}.options`, textOf)],
+    type,
+    options,
   }
 }
 

@@ -112,6 +112,26 @@ describe('CreateSandbox', () => {
     await handlers.createSandbox(sandboxRequest(), PATIENT)
     expect(await os.files.list('/run/kata-containers')).toEqual([])
   })
+
+  it("takes away that of a host without root's rights, and nothing else of a user", async () => {
+    const { os, handlers } = await machine()
+    const shared = '/run/user/1000/run/kata-containers'
+    await os.files.put(`${shared}/local/secret`, 'of another sandbox')
+    await os.files.put('/run/user/1000/bus', '')
+    await os.files.put('/run/user/name/run/kata-containers/file', '')
+    await os.mounts.mount({
+      source: '/dev/vdb',
+      target: `${shared}/local`,
+      type: 'ext4',
+      flags: [],
+      data: '',
+    })
+    await handlers.createSandbox(sandboxRequest(), PATIENT)
+    expect(os.mounts.isMountPoint(`${shared}/local`)).toBe(false)
+    expect(await os.files.lstat(shared)).toBeUndefined()
+    expect(await os.files.list('/run/user/1000')).toEqual(['bus', 'run'])
+    expect(await os.files.list('/run/user/name/run/kata-containers')).toEqual(['file'])
+  })
 })
 
 describe('DestroySandbox', () => {

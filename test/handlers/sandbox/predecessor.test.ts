@@ -21,6 +21,9 @@ async function successor() {
 describe('an agent that took over from a dead one', () => {
   it('kills and removes what is left, and says so in one line', async () => {
     const { os, handlers, lines } = await successor()
+    const target = '/run/user/1000/run/kata-containers/shared/containers'
+    await os.files.makeDirectories(target)
+    await os.mounts.mount({ source: 'kataShared', target, type: 'virtiofs', flags: [], data: '' })
     await Promise.all([handlers.clearPredecessor(), handlers.clearPredecessor()])
     expect(os.system.processes.size).toBe(0)
     expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
@@ -67,9 +70,10 @@ describe('an agent that took over from a dead one', () => {
   it('takes mapped devices of layers away, and no others', async () => {
     const { os, handlers } = await successor()
     const target = { type: 'verity', sectors: 8n, parameters: '' }
-    for (const name of ['layers-0123abcd-0', 'somebody-elses']) await os.blockDevices.map(name, target)
+    for (const name of ['microvm-layers-0123abcd-0', 'layers-of-somebody-else'])
+      await os.blockDevices.map(name, target)
     await handlers.clearPredecessor()
-    expect([...os.blockDevices.mapped.keys()]).toEqual(['somebody-elses'])
+    expect([...os.blockDevices.mapped.keys()]).toEqual(['layers-of-somebody-else'])
   })
 
   it('takes its resolver configuration away, and no other', async () => {

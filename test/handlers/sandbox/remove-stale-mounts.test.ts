@@ -37,6 +37,12 @@ describe('RemoveStaleVirtiofsShareMounts', () => {
     expect(seen).toEqual([`${SHARED}/a`, `${SHARED}/a/b`])
   })
 
+  it("looks at those of a host without root's rights, too", async () => {
+    const { handlers, seen } = await mounted(`/run/user/1000${SHARED}/a`, `/run/user/name${SHARED}/a`)
+    await handlers.removeStaleShareMounts({}, PATIENT)
+    expect(seen).toEqual([`/run/user/1000${SHARED}/a`])
+  })
+
   it('succeeds when nothing is mounted', async () => {
     const { handlers, seen } = await mounted()
     await handlers.removeStaleShareMounts({}, PATIENT)

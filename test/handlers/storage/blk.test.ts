@@ -35,6 +35,16 @@ describe('blk', () => {
     ])
   })
 
+  it.each([
+    ['a device node', '/dev/vdb'],
+    ['a PCI path', '02/03'],
+  ])('binds the node itself over a file, for %s', async (_, source) => {
+    const storage = disk({ source, fstype: 'bind', options: ['bind'] })
+    await attach(storage)
+    expect((await os.files.lstat(storage.mountPoint))?.kind).toBe('file')
+    expect(os.mounts.requests).toMatchObject([{ source: '/dev/vdb', flags: ['bind'] }])
+  })
+
   it('waits for a disk that is still to come', async () => {
     await os.files.removeTree(`${DEVICE}/virtio4`)
     const attaching = attach(byPciPath)

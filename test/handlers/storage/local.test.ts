@@ -14,7 +14,7 @@ storageDriverContract('local', {
 describe('local', () => {
   it('mounts nothing and is kept until the sandbox ends', async () => {
     const { os, attachment } = await attach([])
-    expect(attachment).toEqual({ mountPoint: MOUNT_POINT, kind: 'directory', keep: true })
+    expect(attachment).toMatchObject({ mountPoint: MOUNT_POINT, kind: 'directory', keep: true })
     expect(os.mounts.requests).toEqual([])
   })
 

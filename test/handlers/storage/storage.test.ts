@@ -61,6 +61,18 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(SHM)).toBe(true)
     })
 
+    it('takes back a directory that it made, and leaves one that was there before', async () => {
+      const local = shm({ driver: 'local', mountPoint: `${ROOT}/local/volume` })
+      const wrong = shm({ source: '' })
+      await expect(attach(local, wrong)).rejects.toThrow('no source')
+      expect(await os.files.list(`${ROOT}/local`)).toEqual([])
+      await os.files.makeDirectories(local.mountPoint)
+      await mountAt(local.mountPoint)
+      await expect(attach(local, wrong)).rejects.toThrow('no source')
+      expect(await os.files.list(`${ROOT}/local`)).toEqual(['volume'])
+      expect(os.mounts.isMountPoint(local.mountPoint)).toBe(true)
+    })
+
     it('leaves to others what they use when it takes back', async () => {
       await attach(disk())
       await expect(attach(disk(), shm({ source: '' }))).rejects.toThrow('no source')

@@ -34,6 +34,12 @@ describe('withContainerEdits', () => {
     expect(Linux.Devices).toHaveLength(2)
   })
 
+  it('has no rule for a node that nobody is to open', () => {
+    const { Linux } = apply({}, { deviceNodes: [node({ permissions: 'none' })] })
+    expect(Linux.Devices).toHaveLength(1)
+    expect(Linux.Resources?.Devices).toEqual([])
+  })
+
   it('puts a node in the place of another one', () => {
     const own = { Path: '/dev/gpu', Type: 'c', Major: 1n, Minor: 3n }
     const { Linux } = apply({ Linux: { Devices: [own] } }, { deviceNodes: [node({}), node({ minor: 9 })] })

@@ -62,6 +62,18 @@ describe('parseCdiSpec', () => {
     })
   })
 
+  it('takes a mount of another type than a bind mount, whose source is no path', () => {
+    const mount = { hostPath: 'tmpfs', containerPath: '/scratch', type: 'tmpfs', options: ['size=1m'] }
+    expect(withEdits({ mounts: [mount] }).edits.mounts).toEqual([
+      { source: 'tmpfs', destination: '/scratch', type: 'tmpfs', options: ['size=1m'] },
+    ])
+  })
+
+  it('takes permissions that are none', () => {
+    const [node] = withEdits({ deviceNodes: [{ path: '/a', permissions: 'none' }] }).edits.deviceNodes
+    expect(node?.permissions).toBe('none')
+  })
+
   it('takes a number for the name that it is', () => {
     const { devices } = parseCdiSpec({ ...LEAST, devices: [{ name: 0, containerEdits: {} }] })
     expect([...devices.keys()]).toEqual(['0'])
@@ -105,8 +117,16 @@ describe('parseCdiSpec', () => {
     [{ deviceNodes: [{ path: '/a', type: 'z' }] }, "deviceNodes[0].type: 'z' is not b, c, u or p"],
     [{ deviceNodes: [{ path: '/a', major: '1' }] }, 'deviceNodes[0].major is no whole number, but a string'],
     [{ deviceNodes: [{ path: '/a', minor: -1 }] }, 'deviceNodes[0].minor: -1 is not between'],
-    [{ deviceNodes: [{ path: '/a', permissions: 'x' }] }, "deviceNodes[0].permissions: 'x' is not of rwm"],
+    [
+      { deviceNodes: [{ path: '/a', permissions: 'x' }] },
+      "deviceNodes[0].permissions: 'x' is not of rwm, or none",
+    ],
     [{ mounts: [{ containerPath: '/a' }] }, 'mounts[0].hostPath is missing'],
+    [{ mounts: [{ hostPath: 'a', containerPath: '/a' }] }, "mounts[0].hostPath: 'a' is not an absolute path"],
+    [
+      { mounts: [{ hostPath: '../a', containerPath: '/a', type: 'none', options: ['ro', 'rbind'] }] },
+      "mounts[0].hostPath: '../a' is not an absolute path",
+    ],
     [
       { mounts: [{ hostPath: '/a', containerPath: '/b\0' }] },
       'mounts[0].containerPath is empty or has a NUL',

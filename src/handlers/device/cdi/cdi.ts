@@ -61,6 +61,11 @@ async function waitForEdits(
     if ('chosen' in outcome) return outcome.chosen
     const left = end - clock.monotonicMs()
     if (left <= 0) throw timedOut(outcome.missing, settings, contents.problems)
+    // The call may be over before, and its own error would not say why.
+    if (!told.has(outcome.missing)) {
+      log.info('waiting for CDI device', { device: outcome.missing, folder: settings.folder })
+    }
+    told.add(outcome.missing)
     await clock.sleep(Math.min(LOOK_AGAIN_MS, left), signal)
   }
 }

@@ -37,5 +37,6 @@ async function lookUp(files: Files, node: CdiNode, of: string): Promise<Resolved
   if (wanted !== undefined && wanted.replace('u', 'c') !== type) {
     throw new AgentError('INTERNAL', `${what} is of type ${type} in the guest, not ${wanted}`)
   }
-  return { ...rest, type, major: status.major, minor: status.minor, fileMode: fileMode ?? status.mode }
+  const numbers = major === undefined ? status : { major, minor: minor ?? 0 }
+  return { ...rest, type, major: numbers.major, minor: numbers.minor, fileMode: fileMode ?? status.mode }
 }

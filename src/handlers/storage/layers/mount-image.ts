@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import { UndoList } from '../../../base/undo.ts'
 import type { Storage } from '../../../gen/agent.ts'
@@ -41,7 +40,7 @@ export async function mountImage(
 ): Promise<Attachment> {
   const image = parseImage(storages)
   const { mountPoint, fsGroup } = image
-  const id = createHash('sha256').update(mountPoint).digest('hex').slice(0, 8)
+  const id = await shortHash(mountPoint)
   // A container's id cannot begin so; and it is short, for the kernel takes but a page of paths.
   const folder = `${dependencies.bundlesRoot}/.layers-${id}`
   const undo = new UndoList(dependencies.log)
@@ -117,4 +116,10 @@ function explained(error: unknown, { source, partition, verity }: Layer): AgentE
   const hint = verity !== undefined && errno === 'EIO' ? ': its data does not match the root hash' : ''
   const text = `layer ${where}: ${messageOf(error)}${hint}`
   return new AgentError('INTERNAL', text, { cause: error, ...(errno === undefined ? {} : { errno }) })
+}
+
+async function shortHash(text: string): Promise<string> {
+  // Few guests have such images, and Node takes milliseconds to load what it calls crypto.
+  const { createHash } = await import('node:crypto')
+  return createHash('sha256').update(text).digest('hex').slice(0, 8)
 }

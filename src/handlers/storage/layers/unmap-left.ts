@@ -1,7 +1,7 @@
 import type { Os } from '../../../os/os.ts'
 
-/** How the devices are called that are mapped for layers. */
-export const MAPPED_PREFIX = 'layers-'
+/** How the devices are called that are mapped for layers: so, that they are nobody else's even on a developer's machine. */
+export const MAPPED_PREFIX = 'microvm-layers-'
 
 const BLOCK = '/sys/block'
 

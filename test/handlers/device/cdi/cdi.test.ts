@@ -72,6 +72,21 @@ describe('findCdiEdits', () => {
       expect(os.clock.sleeping).toBe(0)
     })
 
+    it('says once what it waits for, since its call may be over first', async () => {
+      const finding = expect(find(`${KIND}=0`)).rejects
+      for (const _ of [1, 2]) await second()
+      expect(log.lines).toEqual([
+        {
+          level: 'info',
+          message: 'waiting for CDI device',
+          fields: { device: `${KIND}=0`, folder: '/run/cdi' },
+        },
+      ])
+      await asleep()
+      os.clock.advance(CDI.timeoutMs)
+      await finding.toThrow('Timeout')
+    })
+
     it('gives up after the time-out', async () => {
       const finding = expect(find(`${KIND}=0`)).rejects
       await asleep()
@@ -101,7 +116,8 @@ describe('findCdiEdits', () => {
       await finding.toThrow(
         /; \/run\/cdi\/gpu.json: .*; \/run\/cdi\/other.json: kind: 'x' is not vendor\/class$/,
       )
-      expect(log.lines.map(({ message }) => message)).toEqual(Array(2).fill('CDI specification not read'))
+      const warnings = log.lines.filter(({ level }) => level === 'warn')
+      expect(warnings.map(({ message }) => message)).toEqual(Array(2).fill('CDI specification not read'))
     })
   })
 
@@ -167,6 +183,11 @@ describe('findCdiEdits', () => {
       const deviceNode = { path: '/dev/none', type: 'b', major: 8, permissions: 'r' }
       expect(await nodes(deviceNode)).toMatchObject([{ ...deviceNode, minor: 0, fileMode: 0 }])
       expect(await nodes({ path: '/dev/pipe', type: 'p' })).toMatchObject([{ type: 'p', major: 0, minor: 0 }])
+    })
+
+    it('takes numbers that are said without a type for those of the device', async () => {
+      const device = { path: '/dev/nvidia0', major: 240, minor: 3 }
+      expect(await nodes(device)).toMatchObject([{ ...device, type: 'c', fileMode: 0o600 }])
     })
 
     it('refuses a node that is not there, or of another type', async () => {

@@ -131,7 +131,7 @@ describe('an image of layers', () => {
     it('mounts what the device mapper lets through, and takes it away with the image', async () => {
       const attached = await attach(lower('/dev/vdb'), lower('/dev/vdc', { options: verity() }))
       const [[name, target] = []] = [...os.blockDevices.mapped]
-      expect(name).toMatch(/^layers-[0-9a-f]{8}-1$/)
+      expect(name).toMatch(/^microvm-layers-[0-9a-f]{8}-1$/)
       expect(target).toMatchObject({ type: 'verity', sectors: 16n })
       expect(target?.parameters).toBe(`1 /dev/vdc /dev/vdc 4096 4096 2 3 sha256 ${'ab'.repeat(32)} -`)
       expect(os.mounts.requests[1]).toMatchObject({ source: '/dev/dm-0', flags: ['ro'] })
@@ -166,7 +166,7 @@ describe('an image of layers', () => {
     it('leaves nothing when the device mapper refuses', async () => {
       os.blockDevices.failWith = () => 'EINVAL'
       await expect(attach(lower('/dev/vdb'), lower('/dev/vdc', { options: verity() }))).rejects.toThrow(
-        /device mapper: load layers-[0-9a-f]{8}-1: EINVAL/,
+        /device mapper: load microvm-layers-[0-9a-f]{8}-1: EINVAL/,
       )
       await expectNothing()
     })
