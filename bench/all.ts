@@ -12,6 +12,7 @@ const NAMES = [
   'container-life',
   'shared-storage',
   'hot-plug',
+  'idle',
   'port-stdout',
   'read-stdout',
   'exec-leak',

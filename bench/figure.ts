@@ -2,7 +2,7 @@
 export interface Figure {
   readonly figure: string
   readonly value: number
-  readonly unit: 'ms' | 'us' | 'MiB' | 'descriptors' | 'processes'
+  readonly unit: 'ms' | 'us' | 'MiB' | 'descriptors' | 'processes' | 'wake-ups'
   /** The same measure of the bare thing. */
   readonly floor: number
   /** The greatest ratio of value to floor that is wanted. */
@@ -13,17 +13,18 @@ export interface Figure {
 
 /** Prints a figure as one JSON line. A missed limit is told, never asserted. */
 export function report(figure: Figure): void {
-  const ratio = figure.value / figure.floor
+  const { value, floor, limit } = figure
   const { phases, ...rest } = figure
   const line = {
     ...rest,
-    value: round(figure.value),
-    floor: round(figure.floor),
-    limit: round(figure.limit),
-    ratio: round(ratio),
+    value: round(value),
+    floor: round(floor),
+    limit: round(limit),
+    // Above nothing there is no ratio.
+    ...(floor === 0 ? {} : { ratio: round(value / floor) }),
     ...(phases === undefined ? {} : { phases: rounded(phases) }),
   }
-  process.stdout.write(`${JSON.stringify({ ...line, met: ratio <= figure.limit })}\n`)
+  process.stdout.write(`${JSON.stringify({ ...line, met: value <= floor * limit })}\n`)
 }
 
 /** The median of some measurements. */

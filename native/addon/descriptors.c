@@ -30,6 +30,14 @@ static napi_value set_pipe_size(napi_env env, napi_callback_info info) {
   return call_result(env, fcntl(fd, F_SETPIPE_SZ, size));
 }
 
+static napi_value pipe_size(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  return call_result(env, fcntl(fd, F_GETPIPE_SZ));
+}
+
 static napi_value set_non_blocking(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
@@ -104,7 +112,14 @@ static napi_value close_descriptor(napi_env env, napi_callback_info info) {
 }
 
 const struct addon_function descriptor_functions[] = {
-    {"pipe", open_pipe},       {"setPipeSize", set_pipe_size}, {"setNonBlocking", set_non_blocking},
-    {"duplicate", duplicate},  {"read", read_once},            {"write", write_once},
-    {"close", close_descriptor}, {"eventFd", event_fd},        {NULL, NULL},
+    {"pipe", open_pipe},
+    {"pipeSize", pipe_size},
+    {"setPipeSize", set_pipe_size},
+    {"setNonBlocking", set_non_blocking},
+    {"duplicate", duplicate},
+    {"read", read_once},
+    {"write", write_once},
+    {"close", close_descriptor},
+    {"eventFd", event_fd},
+    {NULL, NULL},
 };

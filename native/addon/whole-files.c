@@ -10,8 +10,11 @@
 
 #include "pool.h"
 
-/* What a file is read into at first. These kernel files do not tell their size. */
-#define FIRST_BYTES 4096
+/*
+ * What a file is read into at first. These kernel files do not tell their size, and those of /proc/sys give one read
+ * what it has room for, and the next one nothing.
+ */
+#define FIRST_BYTES 65536
 
 struct read_work {
   struct pool_work pool;

@@ -19,13 +19,14 @@ export function waitForPciBlockDevice(
     dependencies,
     {
       description: `a block device at PCI path ${path.text}`,
-      probe: async () => {
-        // A place that is known is looked at first: to walk there again would take longer than all the rest.
-        const known = place === undefined ? undefined : await findBlockDevice(files, `/sys${place}`)
-        if (known !== undefined && 'found' in known) return known
+      probe: async (latest) => {
+        // The disk that an event names is looked at first: to walk there would take longer than all the rest.
+        if (place !== undefined && latest !== undefined && isDiskOf(place, latest.devicePath)) {
+          const named = await blockNode(files, `/sys${latest.devicePath}`)
+          if ('found' in named) return named
+        }
         const location = await locatePciDevice(files, path)
         if ('missing' in location) return location
-        if (known !== undefined && location.devicePath === place) return known
         place = location.devicePath
         return findBlockDevice(files, `/sys${place}`)
       },
@@ -42,6 +43,14 @@ export function waitForPciBlockDevice(
       rescan: () => pciBus.rescan(),
     },
     signal,
+  )
+}
+
+/** Whether a device is the disk of the one at `place`: `<place>/virtioN/block/<name>`. */
+function isDiskOf(place: string, devicePath: string): boolean {
+  return (
+    devicePath.startsWith(`${place}/`) &&
+    /^\/virtio[0-9]+\/block\/[^/]+$/.test(devicePath.slice(place.length))
   )
 }
 

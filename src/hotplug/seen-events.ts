@@ -11,13 +11,18 @@ export class SeenEvents {
   readonly #remembered: { readonly text: string; readonly isConcern: boolean }[] = []
   #count = 0
   #concerning = 0
+  #latest: Uevent | undefined
   #wake = Promise.withResolvers<void>()
 
   /** Listens from now on; throws when that cannot be done. */
   constructor(uevents: Uevents, concerns: (event: Uevent) => boolean) {
     this.#concerns = concerns
     this.#socket = uevents.listen({
-      event: (event) => this.#record(`${event.action}@${event.devicePath}`, this.#concerns(event)),
+      event: (event) => {
+        const isConcern = this.#concerns(event)
+        if (isConcern) this.#latest = event
+        this.#record(`${event.action}@${event.devicePath}`, isConcern)
+      },
       // Events that were lost may have been of the device.
       error: (error) => this.#record(error.message, true),
     })
@@ -42,6 +47,11 @@ export class SeenEvents {
   /** How many of them concerned the device. */
   get concerning(): number {
     return this.#concerning
+  }
+
+  /** The last of those. */
+  get latest(): Uevent | undefined {
+    return this.#latest
   }
 
   /** Some of the events as text, in their order: the last, but those that concern the device before any other. */

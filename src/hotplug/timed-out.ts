@@ -1,5 +1,6 @@
 import { AgentError, messageOf } from '../base/errors.ts'
 import { inTime } from '../base/in-time.ts'
+import { shortened } from '../base/shortened.ts'
 import type { Clock } from '../os/os.ts'
 import type { SeenEvents } from './seen-events.ts'
 
@@ -35,21 +36,19 @@ export async function timedOut(clock: Clock, failed: FailedWait): Promise<AgentE
   const { timeoutMs, description, missing = 'answer from sysfs', heldMs, events, rescan } = failed
   const { candidates, driverFailures } = failed
   const parts = [
-    `Timeout after ${timeoutMs / 1000}s waiting for uevent of ${shortened(description)}: no ${shortened(missing)}`,
+    `Timeout after ${timeoutMs / 1000}s waiting for uevent of ${piece(description)}: no ${piece(missing)}`,
     ...(heldMs === undefined ? [] : [`the last look at sysfs has not ended after ${heldMs / 1000}s`]),
     `meanwhile ${came(events)}`,
-    ...(rescan === undefined ? [] : [`rescan by the kernel: ${shortened(rescan)}`]),
+    ...(rescan === undefined ? [] : [`rescan by the kernel: ${piece(rescan)}`]),
     ...(candidates === undefined ? [] : [`sysfs shows ${await shown(candidates, clock)}`]),
-    ...(driverFailures.length === 0
-      ? []
-      : [`drivers not loaded: ${driverFailures.map(shortened).join(', ')}`]),
+    ...(driverFailures.length === 0 ? [] : [`drivers not loaded: ${driverFailures.map(piece).join(', ')}`]),
   ]
   return new AgentError('INTERNAL', parts.join('; '))
 }
 
 function came({ count, concerning, remembered }: SeenEvents): string {
   if (count === 0) return 'no uevent came'
-  const listed = remembered.map(shortened).join(', ')
+  const listed = remembered.map(piece).join(', ')
   const some = remembered.length < count ? 'among them ' : ''
   return `${count} uevents came, of which ${concerning} may concern it: ${some}${listed}`
 }
@@ -59,12 +58,9 @@ async function shown(candidates: () => Promise<readonly string[]>, clock: Clock)
   const names = await inTime(clock, CANDIDATES_MS, candidates(), late).catch((error) => [messageOf(error)])
   if (names.length === 0) return 'nothing of the kind'
   const more = names.length > LISTED_CANDIDATES ? [`${names.length - LISTED_CANDIDATES} more`] : []
-  return [...names.slice(0, LISTED_CANDIDATES).map(shortened), ...more].join(', ')
+  return [...names.slice(0, LISTED_CANDIDATES).map(piece), ...more].join(', ')
 }
 
-/** Beginning and end of a long text. */
-function shortened(text: string): string {
-  if (text.length <= PIECE_CHARACTERS) return text
-  const half = PIECE_CHARACTERS / 2 - 1
-  return `${text.slice(0, half)}…${text.slice(-half)}`
+function piece(text: string): string {
+  return shortened(text, PIECE_CHARACTERS)
 }

@@ -30,8 +30,8 @@ export type Probe<T> = { readonly found: T } | { readonly missing: string }
 export interface WantedDevice<T> {
   /** Completes the sentence "waiting for uevent of …". */
   readonly description: string
-  /** Looks into sysfs. */
-  readonly probe: () => Promise<Probe<T>>
+  /** Looks into sysfs; `latest` is the last event that concerned the device, and may tell where to look. */
+  readonly probe: (latest: Uevent | undefined) => Promise<Probe<T>>
   /** Whether another look is worth while after this event. */
   readonly concerns: (event: Uevent) => boolean
   /** Looks again after so long even when no event came. */
@@ -77,7 +77,7 @@ export async function waitForDevice<T>(
     for (;;) {
       const event = events.next()
       const lookedAtMs = clock.monotonicMs()
-      const result = await raceSignal(Promise.race([wanted.probe(), held]), signal)
+      const result = await raceSignal(Promise.race([wanted.probe(events.latest), held]), signal)
       if (result === 'held') throw await failure(clock.monotonicMs() - lookedAtMs)
       if ('found' in result) return result.found
       missing = result.missing

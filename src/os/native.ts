@@ -11,7 +11,9 @@ import type { Fd } from './os.ts'
 export interface Native {
   /** pipe2(2): the reading and the writing end, both blocking. */
   pipe(): readonly [Fd, Fd] | number
-  /** F_SETPIPE_SZ: the size it has now. */
+  /** F_GETPIPE_SZ; -EBADF for what is no pipe. */
+  pipeSize(fd: Fd): number
+  /** F_SETPIPE_SZ, which makes a larger pipe smaller too: the size it has now. */
   setPipeSize(fd: Fd, sizeBytes: number): number
   setNonBlocking(fd: Fd, nonBlocking: boolean): number
   duplicate(fd: Fd): Fd

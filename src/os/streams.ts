@@ -13,7 +13,9 @@ export function linuxStreams(native: Native): Streams {
       succeeded('close', `fd ${fd}`, native.close(fd))
     },
     duplicate: (fd) => succeeded('duplicate', `fd ${fd}`, native.duplicate(fd)),
-    growPipe: (fd, sizeBytes) => native.setPipeSize(fd, sizeBytes) >= sizeBytes,
+    // Its writer may have made it larger still.
+    growPipe: (fd, sizeBytes) =>
+      native.pipeSize(fd) >= sizeBytes || native.setPipeSize(fd, sizeBytes) >= sizeBytes,
     readable: (fd, signal) => readiness.wait(fd, 'read', signal),
     writable: (fd, signal) => readiness.wait(fd, 'write', signal),
     tryRead: (fd, maxBytes) => tryRead(native, fd, maxBytes),

@@ -1,6 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { buildAddon } from '../../scripts/build-native.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { linuxClock } from '../../src/os/clock.ts'
 import type { Uevents } from '../../src/os/os.ts'
@@ -9,6 +11,7 @@ import { linuxSystem } from '../../src/os/system.ts'
 import type { Uevent } from '../../src/os/uevent.ts'
 import { linuxUevents } from '../../src/os/uevents.ts'
 import { realNative } from '../os/real-native.ts'
+import { makeNetworkNamespace } from './network-namespace.ts'
 
 // What changes the machine is done in a way that leaves it as it was.
 describe('linuxSystem', () => {
@@ -20,6 +23,22 @@ describe('linuxSystem', () => {
     system.setHostname(name)
     expect(changed).toBe(`${name.slice(0, 50)}-test`)
     expect(() => system.setHostname('x'.repeat(65))).toThrow('EINVAL')
+  })
+})
+
+describe('linuxFiles', () => {
+  it('reads a whole sysctl of more than a page', async () => {
+    const namespace = await makeNetworkNamespace()
+    try {
+      const path = '/proc/sys/net/ipv4/ip_local_reserved_ports'
+      const odd = (first: number) => Array.from({ length: 750 }, (_, index) => first + 2 * index).join(',')
+      namespace.run('sh', '-c', `{ printf ${odd(2001)}; printf ${odd(4001)}; } > ${path}`)
+      const script = join(import.meta.dirname, 'read-file.ts')
+      const text = namespace.run(process.execPath, script, await buildAddon(), path)
+      expect(text).toBe(`${odd(2001)},${odd(4001)}\n`)
+    } finally {
+      await namespace.close()
+    }
   })
 })
 

@@ -36,6 +36,23 @@ describe('waitForPciBlockDevice', () => {
     expect(os.uevents.listeners.size).toBe(0)
   })
 
+  it('looks at the disk that its event names, and walks nowhere', async () => {
+    const found = wait()
+    await listening()
+    await plug()
+    os.files.list = async (path) => Promise.reject(new Error(`${path} was listed`))
+    os.uevents.send(ADD_BLOCK)
+    await expect(found).resolves.toBe('/dev/vdb')
+  })
+
+  it('finds the disk whatever a partition of it or another device of its own is called', async () => {
+    const found = wait()
+    await listening()
+    await plug()
+    os.uevents.send(uevent('add', `${DEVICE}/virtio4/block/vdb/vdb1`, 'block', 'vdb1'))
+    await expect(found).resolves.toBe('/dev/vdb')
+  })
+
   it('finds a disk behind a bridge that is new as well', async () => {
     await os.files.removeTree(BRIDGE)
     const found = wait()

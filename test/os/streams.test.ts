@@ -50,6 +50,15 @@ describe.each(implementations)('%s', (_name, build) => {
     streams.close(theirs)
   })
 
+  it('leaves a pipe alone that holds enough', async () => {
+    const streams = await build()
+    const { ours, theirs } = streams.pipe('child-reads', 1_048_576)
+    expect(streams.growPipe(ours, 100_000)).toBe(true)
+    expect(streams.tryWrite(ours, Buffer.alloc(1_048_576))).toBe(1_048_576)
+    streams.close(ours)
+    streams.close(theirs)
+  })
+
   it('throws EPIPE when no reader is left', async () => {
     const streams = await build()
     const { ours, theirs } = streams.pipe('child-reads')

@@ -1,4 +1,5 @@
 import { AgentError, messageOf, type StatusCodeName } from '../../base/errors.ts'
+import { shortened } from '../../base/shortened.ts'
 
 /** What a failed call is answered with. */
 export interface CallStatus {
@@ -6,18 +7,18 @@ export interface CallStatus {
   readonly message: string
 }
 
-/** Clients of gRPC take some 8 KiB of trailers, and lose the whole status when there is more. */
-const LONGEST_BYTES = 7000
-
-/** How much of the end of a longer text is kept: the kernel's word is there. */
-const KEPT_OF_END = 1000
+/** A text may quote what the request held, or tell what a program wrote: more of it is for nobody to read. */
+const LONGEST_CHARACTERS = 7000
 
 /**
  * The only place where an error becomes a status. Anything that is not an `AgentError` is INTERNAL; causes are
  * appended unless the message tells them already (behaviour spec, B.5: text = error chain).
  */
 export function statusOf(error: unknown): CallStatus {
-  return { code: error instanceof AgentError ? error.code : 'INTERNAL', message: bounded(chainOf(error)) }
+  return {
+    code: error instanceof AgentError ? error.code : 'INTERNAL',
+    message: shortened(chainOf(error), LONGEST_CHARACTERS),
+  }
 }
 
 function chainOf(error: unknown): string {
@@ -30,12 +31,4 @@ function chainOf(error: unknown): string {
     cause = cause instanceof Error ? cause.cause : undefined
   }
   return text
-}
-
-/** A text may quote what the request held, or tell what a program wrote. */
-function bounded(text: string): string {
-  if (Buffer.byteLength(text) <= LONGEST_BYTES) return text
-  const bytes = Buffer.from(text)
-  const begin = bytes.subarray(0, LONGEST_BYTES - KEPT_OF_END).toString()
-  return `${begin} […] ${bytes.subarray(-KEPT_OF_END).toString()}`
 }

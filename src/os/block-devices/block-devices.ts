@@ -15,7 +15,7 @@ const AT_FDCWD = -100
 const CONTROL = '/dev/mapper/control'
 
 /** Block devices through node:fs, and the device mapper through ioctl(2). */
-export function linuxBlockDevices(native: Native): BlockDevices {
+export function linuxBlockDevices(native: Pick<Native, 'openAt2' | 'ioctl' | 'close'>): BlockDevices {
   async function command(what: keyof typeof DM_COMMAND, name: string, message: Buffer): Promise<void> {
     const how = { flags: constants.O_RDWR, mode: 0, resolve: 0 }
     const control = succeeded('open', CONTROL, native.openAt2(AT_FDCWD, CONTROL, how))
@@ -54,7 +54,8 @@ export function linuxBlockDevices(native: Native): BlockDevices {
         await command('resume', name, deviceMapperMessage(name))
         return `/dev/dm-${minorOf(created)}`
       } catch (error) {
-        await unmap(name)
+        // What was refused is to be told, not that a device which is none yet cannot be taken away.
+        await unmap(name).catch(() => {})
         throw error
       }
     },

@@ -1,6 +1,7 @@
 import type { Server, ServerWritableStream } from '@grpc/grpc-js'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
+import { shortened } from '../../base/shortened.ts'
 import { cancelled, deadlineExceeded } from '../../base/signals.ts'
 import type { Encoded, Method, Outcome } from '../method.ts'
 
@@ -67,11 +68,15 @@ const MAX_DETAILS_BYTES = 6 * 1024
 
 /** An error text that fits a header, where grpc-js sends it percent-encoded. */
 function detailsOf(message: string): string {
-  let details = message.slice(0, MAX_DETAILS_BYTES).toWellFormed()
-  while (encodeURI(details).length > MAX_DETAILS_BYTES) {
-    details = details.slice(0, Math.floor(details.length / 2)).toWellFormed()
+  let details = shortened(message, MAX_DETAILS_BYTES).toWellFormed()
+  for (let bytes = encodedBytes(details); bytes > MAX_DETAILS_BYTES; bytes = encodedBytes(details)) {
+    details = shortened(message, Math.floor((details.length * MAX_DETAILS_BYTES) / bytes)).toWellFormed()
   }
   return details
+}
+
+function encodedBytes(details: string): number {
+  return encodeURI(details).length
 }
 
 /** gRPC puts its own five bytes before a message: it copies in any case. */

@@ -30,10 +30,10 @@ describe('statusOf', () => {
     expect(statusOf(told).message).toBe('read the image: open /x: ENOENT')
   })
 
-  it('keeps beginning and end of a text that no trailer holds', () => {
+  it('keeps beginning and end of a text that nobody reads', () => {
     const { message } = statusOf(new AgentError('INTERNAL', `mount ${'x'.repeat(1024 * 1024)}: EINVAL`))
-    expect(message).toMatch(/^mount x+ \[…\] x+: EINVAL$/)
-    expect(message.length).toBeLessThan(7100)
+    expect(message).toMatch(/^mount x+…x+: EINVAL$/)
+    expect(message.length).toBe(7000)
     const whole = 'y'.repeat(7000)
     expect(statusOf(new Error(whole)).message).toBe(whole)
   })

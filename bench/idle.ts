@@ -1,0 +1,24 @@
+import { bootPod, GUEST_PROC } from '../test/vm/guest-pod.ts'
+import { report } from './figure.ts'
+
+/** How often threads of the agent wake up in a guest while nothing happens: it listens to uevents, and has a sandbox. */
+const SECONDS = 20
+/** After work V8 tidies its heap up, which was seen to take it 20 s. */
+const TIDY_SECONDS = 30
+
+/** The agent is the first child of PID 1. Each sleep that a thread was woken from is one of its voluntary switches. */
+const COUNT = `
+  agent=$(cut -d ' ' -f 1 /guest/proc/1/task/1/children)
+  count() { cat /guest/proc/$agent/task/*/status | awk '/^voluntary/ { sum += $2 } END { print sum }'; }
+  sleep ${TIDY_SECONDS}
+  before=$(count)
+  sleep ${SECONDS}
+  echo $(($(count) - before))`
+
+const { guest, pod } = await bootPod()
+try {
+  const value = Number(await pod.output('counting', COUNT, { mounts: [GUEST_PROC] }))
+  report({ figure: `wake-ups of an idle agent in ${SECONDS} s`, unit: 'wake-ups', value, floor: 0, limit: 1 })
+} finally {
+  await guest.stop()
+}
