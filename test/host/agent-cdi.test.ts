@@ -24,6 +24,7 @@ containerEdits:
   env: [FUSE=yes]
   mounts:
     - {hostPath: /run/cdi/driver, containerPath: /driver, options: [ro, nosuid, bind]}
+    - {hostPath: tmpfs, containerPath: /scratch, type: tmpfs, options: [size=1m]}
 devices:
   - name: "0"
     containerEdits:
@@ -46,6 +47,7 @@ devices:
 const SCRIPT = `
 echo $FUSE $DEVICE
 cat /driver/version
+grep -c '^tmpfs /scratch tmpfs .*size=1024k' /proc/mounts
 stat -c '%F %t:%T' /dev/my-fuse
 id -G
 touch /driver/x 2>/dev/null || echo the mount is read-only
@@ -87,6 +89,7 @@ describe('CDI devices on a real kernel', () => {
     expect(output.split('\n')).toEqual([
       'yes 0',
       '1.2.3',
+      '1',
       'character special file a:e5',
       '0 4242',
       'the mount is read-only',
