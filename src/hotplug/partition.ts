@@ -1,5 +1,6 @@
 import type { Files } from '../os/os.ts'
 import { blockNode } from './block-node.ts'
+import { readIfThere } from './read-if-there.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 
 const BLOCK = '/sys/class/block'
@@ -33,8 +34,8 @@ export function waitForPartition(
 async function findPartition(files: Files, disk: string, number: number): Promise<Probe<string>> {
   for (const entry of await files.list(`${BLOCK}/${disk}`)) {
     const place = `${BLOCK}/${disk}/${entry}`
-    if (!entry.startsWith(disk) || (await files.stat(`${place}/partition`)) === undefined) continue
-    if ((await files.readText(`${place}/partition`)).trim() === String(number)) return blockNode(files, place)
+    if (!entry.startsWith(disk)) continue
+    if ((await readIfThere(files, `${place}/partition`)) === String(number)) return blockNode(files, place)
   }
   return { missing: `${BLOCK}/${disk}/${disk}*/partition that says ${number}` }
 }

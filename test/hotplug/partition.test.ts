@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { waitForPartition } from '../../src/hotplug/partition.ts'
+import { kernelError } from '../../src/os/errors.ts'
 import { FakeOs } from '../fakes/os/fake-os.ts'
 import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
 
@@ -28,6 +29,18 @@ describe('waitForPartition', () => {
     await expect(found).resolves.toBe('/dev/vdb1')
     expect(os.uevents.listeners.size).toBe(0)
   })
+
+  it.each(['ENOENT', 'ENODEV'])(
+    'waits on when the kernel reads the table anew meanwhile (%s)',
+    async (errno) => {
+      await show('vdb', 'vdb1', 1)
+      vi.spyOn(os.files, 'readText').mockRejectedValueOnce(kernelError('read', 'vdb1/partition', errno))
+      const found = wait('/dev/vdb', 1)
+      await turn()
+      os.uevents.send('add@/devices/pci0000:00/virtio3/block/vdb/vdb1\0ACTION=add\0SUBSYSTEM=block\0')
+      await expect(found).resolves.toBe('/dev/vdb1')
+    },
+  )
 
   it('is not woken by other disks', async () => {
     const found = wait('/dev/vdb', 1)
