@@ -1,6 +1,6 @@
 import { copyFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { checkBudget } from './budget.ts'
+import { type Budgeted, checkBudget } from './budget.ts'
 import { cachedImage } from './cached-image.ts'
 import { appendInitrd, writeCompressedCpio } from './compressed-cpio.ts'
 import { writeCpio } from './cpio.ts'
@@ -8,7 +8,7 @@ import { writeErofs } from './file-systems.ts'
 import { guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
 import { ensureKernel } from './kernel.ts'
-import type { KernelSuite } from './packages.ts'
+import type { KernelName } from './packages.ts'
 import type { TreeEntry } from './tree.ts'
 
 export { ensureContainerRoot } from './container-root.ts'
@@ -32,14 +32,14 @@ type Progress = (line: string) => void
 /** Which image is wanted; `progress` gets a line for every step that takes time. */
 export interface ImageOptions {
   readonly form?: ImageForm
-  readonly kernel?: KernelSuite
+  readonly kernel?: KernelName
   readonly progress: Progress
 }
 
 /** Builds the guest image, or finds it built. Needs the network only when the lock changed. */
 export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
-  const { form = 'disk', kernel: suite = 'bookworm', progress } = options
-  const kernel = await ensureKernel(suite, progress)
+  const { form = 'disk', kernel: name = 'bookworm', progress } = options
+  const kernel = await ensureKernel(name, progress)
   const { base, agent, agentFolder } = await guestTree(kernel, progress)
   const image = { kernelVersion: kernel.version, kernel: kernel.image }
   if (form === 'initrd')
@@ -51,7 +51,10 @@ export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
   const root = await rootDisk([...base, ...agent], progress)
   return {
     ...image,
-    initrd: await stageOne(stageOneTree(kernel, join(agentFolder, 'vminit'))),
+    initrd: await stageOne(
+      stageOneTree(kernel, join(agentFolder, 'vminit')),
+      name === 'bookworm-generic' ? 'generic stage-one initrd' : 'stage-one initrd',
+    ),
     root: { path: root, type: 'erofs' },
   }
 }
@@ -64,10 +67,10 @@ function rootDisk(tree: readonly TreeEntry[], progress: Progress): Promise<strin
   })
 }
 
-function stageOne(tree: readonly TreeEntry[]): Promise<string> {
+function stageOne(tree: readonly TreeEntry[], budget: Budgeted): Promise<string> {
   return cachedImage('stage-one.cpio', tree, async (path) => {
     writeCpio(path, tree)
-    checkBudget('stage-one initrd', path)
+    checkBudget(budget, path)
   })
 }
 

@@ -8,7 +8,8 @@ import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
  * kernels), then what the agent would otherwise start modprobe for before it listens or before its boot ends.
  */
 const EARLY_MODULES = [
-  ...['virtio_pci', 'virtio_mmio', 'virtio_blk', 'erofs', 'ext4'],
+  // erofs looks for a crc32c at its start, which modules.dep does not know.
+  ...['virtio_pci', 'virtio_mmio', 'virtio_blk', 'crc32c_generic', 'erofs', 'ext4'],
   ...['vmw_vsock_virtio_transport', 'virtio_net', 'qemu_fw_cfg'],
 ]
 

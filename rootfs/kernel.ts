@@ -5,7 +5,7 @@ import { extractPackage } from '../scripts/apt.ts'
 import { cached, temporaryRoot } from '../scripts/cache.ts'
 import { withTemporaryFolder } from '../scripts/temporary-folder.ts'
 import { loadOrder, parseModuleList, readModuleIndex } from './module-list.ts'
-import { fetchLocked, type KernelSuite, kernelMetapackage, packageHashes } from './packages.ts'
+import { fetchLocked, KERNELS, type KernelName, packageHashes } from './packages.ts'
 
 /** A kernel and those of its modules that the guest carries. */
 export interface Kernel {
@@ -19,21 +19,22 @@ export interface Kernel {
 
 const moduleListFile = join(import.meta.dirname, 'modules')
 
-/** Fetches and unpacks the cloud kernel of `suite`, without installing it. */
-export async function ensureKernel(suite: KernelSuite, progress: (line: string) => void): Promise<Kernel> {
-  const [metapackage] = await fetchLocked(suite, [kernelMetapackage], progress)
-  if (metapackage === undefined) throw new Error(`Debian ${suite} has no ${kernelMetapackage}`)
+/** Fetches and unpacks a kernel, without installing it. */
+export async function ensureKernel(name: KernelName, progress: (line: string) => void): Promise<Kernel> {
+  const { suite, metapackage: wanted, modules } = KERNELS[name]
+  const [metapackage] = await fetchLocked(suite, [wanted], progress)
+  if (metapackage === undefined) throw new Error(`Debian ${suite} has no ${wanted}`)
   const packages = await fetchLocked(suite, [await kernelPackageOf(metapackage.path)], progress)
   const inputs = {
     files: [
       moduleListFile,
       ...['kernel.ts', 'module-list.ts'].map((name) => join(import.meta.dirname, name)),
     ],
-    values: packageHashes(packages),
+    values: [...packageHashes(packages), ...modules],
   }
-  const folder = await cached(`kernel-${suite}`, inputs, async (target) => {
-    progress(`unpacking the kernel of Debian ${suite}`)
-    for (const { path } of packages) await unpackKernel(path, target)
+  const folder = await cached(`kernel-${name}`, inputs, async (target) => {
+    progress(`unpacking the kernel ${name} of Debian`)
+    for (const { path } of packages) await unpackKernel(path, target, modules)
   })
   const version = readdirSync(join(folder, 'lib/modules'))[0]
   if (version === undefined) throw new Error(`${folder} holds no kernel modules: remove it and try again`)
@@ -48,25 +49,32 @@ export async function kernelPackageOf(path: string): Promise<string> {
   return name
 }
 
-async function unpackKernel(deb: string, target: string): Promise<void> {
+async function unpackKernel(deb: string, target: string, modules: readonly string[]): Promise<void> {
   await withTemporaryFolder(temporaryRoot, async (temporary) => {
     await extractPackage(deb, temporary)
     // Modules lie below /lib in bookworm's packages and below /usr/lib since trixie's.
     const root = existsSync(join(temporary, 'lib')) ? temporary : join(temporary, 'usr')
     const version = readdirSync(join(root, 'lib/modules'))[0]
     if (version === undefined) throw new Error(`${deb} holds no kernel modules`)
-    await selectModules(root, target, version)
+    await selectModules(root, { to: target, version, modules })
     copyFileSync(join(temporary, 'boot', `vmlinuz-${version}`), join(target, 'bzImage'))
   })
 }
 
-/** Copies the listed modules and what they need from `from`/lib/modules to `to`, uncompressed and indexed. */
-async function selectModules(from: string, to: string, version: string): Promise<void> {
+/** Copies the listed modules, more, and what they need from `from`/lib/modules to `to`, uncompressed and indexed. */
+async function selectModules(
+  from: string,
+  {
+    to,
+    version,
+    modules,
+  }: { readonly to: string; readonly version: string; readonly modules: readonly string[] },
+): Promise<void> {
   const depmod = (root: string) => tool('depmod', ['-b', root, version], { debianPackage: 'kmod' })
   await depmod(from)
   const source = join(from, 'lib/modules', version)
   const target = join(to, 'lib/modules', version)
-  const wanted = parseModuleList(readFileSync(moduleListFile, 'utf8'))
+  const wanted = [...parseModuleList(readFileSync(moduleListFile, 'utf8')), ...modules]
   const files = loadOrder(readModuleIndex(source), wanted)
   for (const file of files) {
     mkdirSync(dirname(join(target, file)), { recursive: true })

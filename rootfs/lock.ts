@@ -3,8 +3,8 @@ import { candidates, fetchPackages } from '../scripts/apt.ts'
 import { kernelPackageOf } from './kernel.ts'
 import {
   containerPackages,
+  KERNELS,
   type KernelSuite,
-  kernelMetapackage,
   type LockedPackage,
   lockFile,
   userlandPackages,
@@ -25,12 +25,17 @@ async function lockSuite(
   names: readonly string[],
   progress: (line: string) => void,
 ): Promise<Record<string, LockedPackage>> {
-  const newest = await candidates({ suite, packages: [kernelMetapackage, ...names], progress })
+  const metapackages = Object.values(KERNELS)
+    .filter((kernel) => kernel.suite === suite)
+    .map(({ metapackage }) => metapackage)
+  const newest = await candidates({ suite, packages: [...metapackages, ...names], progress })
   const requests = newest.map(({ name, version }) => `${name}=${version}`)
-  const [metapackage, ...others] = await fetchPackages({ suite, packages: requests, progress })
-  if (metapackage === undefined) throw new Error(`Debian ${suite} has no ${kernelMetapackage}`)
-  const kernel = await fetchPackages({ suite, packages: [await kernelPackageOf(metapackage.path)], progress })
-  const entries = [metapackage, ...kernel, ...others].map(
+  const fetched = await fetchPackages({ suite, packages: requests, progress })
+  const paths = fetched
+    .filter(({ name }) => metapackages.some((each) => each === name))
+    .map(({ path }) => path)
+  const kernels = await Promise.all(paths.map(kernelPackageOf))
+  const entries = [...fetched, ...(await fetchPackages({ suite, packages: kernels, progress }))].map(
     ({ name, version, sha256 }) => [name, { version, sha256 }] as const,
   )
   return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)))

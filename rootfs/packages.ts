@@ -5,8 +5,28 @@ import { type FetchedPackage, fetchPackages } from '../scripts/apt.ts'
 /** The Debian releases a guest kernel is taken from; everything else of the guest is bookworm's. */
 export type KernelSuite = 'bookworm' | 'trixie'
 
-/** The package that depends on the newest cloud kernel of its suite. */
-export const kernelMetapackage = 'linux-image-cloud-amd64'
+/** A kernel of Debian's that a guest can have. */
+export interface KernelChoice {
+  readonly suite: KernelSuite
+  /** The package that depends on the newest of its kind. */
+  readonly metapackage: string
+  /** Modules that other kernels do not have, besides those of the list. */
+  readonly modules: readonly string[]
+}
+
+/** Their cloud kernels, and the one for machines of every kind. */
+export const KERNELS = {
+  bookworm: { suite: 'bookworm', metapackage: 'linux-image-cloud-amd64', modules: [] },
+  trixie: { suite: 'trixie', metapackage: 'linux-image-cloud-amd64', modules: [] },
+  'bookworm-generic': {
+    suite: 'bookworm',
+    metapackage: 'linux-image-amd64',
+    modules: ['9p', '9pnet_virtio', 'crc32c_generic'],
+  },
+} as const satisfies Readonly<Record<string, KernelChoice>>
+
+/** A key of {@link KERNELS}. */
+export type KernelName = keyof typeof KERNELS
 
 /** What the guest's programs and their libraries come from. */
 export const userlandPackages = [

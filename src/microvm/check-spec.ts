@@ -8,7 +8,7 @@ const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonl
   vsock: ['vhost-vsock', 'vhost-user'],
   serial: ['console'],
   'fw-cfg': ['content'],
-  share: ['vhost-user'],
+  share: ['vhost-user', 'folder'],
 }
 
 /**

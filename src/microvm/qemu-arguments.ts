@@ -10,6 +10,7 @@ import type {
   Machine,
   NicDevice,
   RootPortDevice,
+  ShareDevice,
   UserSubnet,
   VmSpec,
 } from './spec.ts'
@@ -105,21 +106,34 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
       ]
     case 'fw-cfg':
       return ['-fw_cfg', `name=${escaped(device.name)},file=${escaped(contentPath(spec, device.backend))}`]
-    case 'share': {
-      const chardev = qemuId(device.backend)
-      return [
-        ...vhostUserChardev(spec, device.backend),
-        ...[
-          '-device',
-          `${virtio(machine, 'vhost-user-fs', device.slot)},id=${id},chardev=${chardev},tag=${device.tag}`,
-        ],
-      ]
-    }
+    case 'share':
+      return shareArguments(spec, id, device)
     case 'root-port':
       return ['-device', rootPort(id, device)]
     default:
       return device satisfies never
   }
+}
+
+function shareArguments(spec: VmSpec, id: string, device: ShareDevice): readonly string[] {
+  const { machine } = spec.board
+  const [backend, key] = [spec.backends[device.backend], qemuId(device.backend)]
+  if (backend?.kind === 'folder') {
+    return [
+      ...['-fsdev', `local,id=${key},path=${escaped(backend.path)},security_model=passthrough`],
+      ...[
+        '-device',
+        `${virtio(machine, 'virtio-9p', device.slot)},id=${id},fsdev=${key},mount_tag=${device.tag}`,
+      ],
+    ]
+  }
+  return [
+    ...vhostUserChardev(spec, device.backend),
+    ...[
+      '-device',
+      `${virtio(machine, 'vhost-user-fs', device.slot)},id=${id},chardev=${key},tag=${device.tag}`,
+    ],
+  ]
 }
 
 function rootPort(id: string, { slot, func = 0 }: RootPortDevice): string {

@@ -103,7 +103,7 @@ export interface RootPortDevice {
   readonly func?: number
 }
 
-/** A folder of the host that the guest mounts by its tag (virtio-fs). */
+/** A folder of the host that the guest mounts by its tag: by virtio-fs from a daemon, by 9p from QEMU. */
 export interface ShareDevice {
   readonly kind: 'share'
   readonly slot: number
@@ -121,6 +121,7 @@ export type Backend =
   | VhostUserBackend
   | ConsoleBackend
   | ContentBackend
+  | FolderBackend
 
 /** A raw file or block device below a disk. */
 export interface FileBackend {
@@ -165,6 +166,12 @@ export interface VhostVsockBackend {
 export interface VhostUserBackend {
   readonly kind: 'vhost-user'
   readonly socket: string
+}
+
+/** A folder of this host that QEMU itself serves to the guest, over 9p. */
+export interface FolderBackend {
+  readonly kind: 'folder'
+  readonly path: string
 }
 
 /** The serial port's output comes out of QEMU's stdout, where the runner collects it. */

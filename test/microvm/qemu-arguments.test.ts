@@ -191,6 +191,16 @@ describe('qemuArguments', () => {
       ],
     ],
     [
+      'a folder that QEMU serves itself',
+      'share',
+      { kind: 'share', slot: 6, tag: 'kataShared', backend: key },
+      { kind: 'folder', path: '/a,b' },
+      [
+        ...['-fsdev', 'local,id=name-b,path=/a,,b,security_model=passthrough'],
+        ...['-device', 'virtio-9p-pci,addr=0x6,id=name-share,fsdev=name-b,mount_tag=kataShared'],
+      ],
+    ],
+    [
       'a root port without I/O space',
       'port',
       { kind: 'root-port', slot: 6, func: 2 },

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { ensureContainerRoot, ensureImage, type ImageForm } from '../../rootfs/ensure-image.ts'
+import type { KernelName } from '../../rootfs/packages.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
 import { messageOf } from '../../src/base/errors.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
@@ -27,7 +28,7 @@ export interface TestGuest {
 
 /** What differs from the guest that `./microvm run` boots. */
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
-  readonly kernel?: 'bookworm' | 'trixie'
+  readonly kernel?: KernelName
   readonly form?: ImageForm
   /** The way to reach the guest, when it must be this one. */
   readonly vsock?: VsockKind

@@ -1,0 +1,43 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { withTemporaryFolder } from '../../scripts/temporary-folder.ts'
+import { specKey } from '../../src/microvm/spec-key.ts'
+import { storageOf } from '../handlers/storage/storage-builder.ts'
+import { cannotBoot } from './boot-guest.ts'
+import { bind, bootPod, ROOT } from './guest-pod.ts'
+
+const SHARED = '/run/kata-containers/shared/containers'
+const BACKEND = specKey('folder')
+const STORAGES = [
+  storageOf({ driver: 'blk', source: '05', fstype: 'ext4', mountPoint: ROOT }),
+  storageOf({
+    driver: '9p',
+    source: 'kataShared',
+    fstype: '9p',
+    options: ['trans=virtio,version=9p2000.L,cache=mmap', 'nodev'],
+    mountPoint: SHARED,
+  }),
+]
+
+describe.skipIf(cannotBoot() !== undefined)('a guest whose kernel has 9p', () => {
+  it('shares a folder with the host by it, both writing to it', async () => {
+    await withTemporaryFolder(tmpdir(), async (folder) => {
+      writeFileSync(join(folder, 'from-host'), 'host')
+      const extra = {
+        devices: { [specKey('share')]: { kind: 'share', slot: 6, tag: 'kataShared', backend: BACKEND } },
+        backends: { [BACKEND]: { kind: 'folder', path: folder } },
+      } as const
+      const { guest, pod } = await bootPod({ kernel: 'bookworm-generic', extra }, { storages: STORAGES })
+      try {
+        const mounts = [bind(SHARED, '/shared')]
+        const script = 'cat /shared/from-host; echo -n guest > /shared/from-guest'
+        expect(await pod.output('sharing', script, { mounts })).toBe('host')
+        expect(readFileSync(join(folder, 'from-guest'), 'utf8')).toBe('guest')
+      } finally {
+        await guest.stop()
+      }
+    })
+  })
+})
