@@ -65,9 +65,13 @@ export function withGuestDevices(
  */
 export function checkDevicePaths(linux: Linux, paths: readonly string[]): ReadonlyMap<string, string> {
   const pathOfHost = new Map<string, string>()
-  for (const [index, path] of paths.entries()) {
-    if (paths.indexOf(path) < index) throw refused(`Conflicting device updates for ${path}`)
-    const device = linux.Devices.find(({ Path }) => Path === path)
+  // Of two with one path the first counts.
+  const devices = new Map(linux.Devices.toReversed().map((device) => [device.Path, device]))
+  const seen = new Set<string>()
+  for (const path of paths) {
+    if (seen.has(path)) throw refused(`Conflicting device updates for ${path}`)
+    seen.add(path)
+    const device = devices.get(path)
     if (device === undefined) throw refused(`Missing devices in OCI spec: "${path}"`)
     const host = numbersOf(device)
     const other = pathOfHost.get(host)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Linux, LinuxResources } from '../../src/gen/oci.ts'
+import { Linux, LinuxDevice, LinuxResources } from '../../src/gen/oci.ts'
 import { type DeviceUpdate, withGuestDevices } from '../../src/oci/guest-devices.ts'
 import { printJson } from '../../src/oci/json.ts'
 import { resourcesConfig } from '../../src/oci/resources-config.ts'
@@ -112,6 +112,22 @@ describe('withGuestDevices', () => {
     expect(() => withGuestDevices(Linux.fromPartial(twice), { updates, added: [] })).toThrow(
       '/dev/c and /dev/a are the same device of the host: b 8:0',
     )
+  })
+
+  it('looks at each of very many devices but a few times', () => {
+    const count = 1000
+    let looks = 0
+    const Devices = Array.from({ length: count }, (_, index) => ({
+      ...LinuxDevice.create(),
+      get Path() {
+        looks += 1
+        return `/dev/${index}`
+      },
+      Minor: BigInt(index),
+    }))
+    const updates = Array.from({ length: count }, (_, index) => update(`/dev/${index}`, index))
+    withGuestDevices({ ...linux, Devices }, { updates, added: [] })
+    expect(looks).toBeLessThan(10 * count)
   })
 
   const apply = (updates: readonly DeviceUpdate[]) => withGuestDevices(linux, { updates, added: [] })

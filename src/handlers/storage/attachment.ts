@@ -12,6 +12,8 @@ export interface Attachment {
   readonly kind: 'mount' | 'directory' | 'copy' | 'found'
   /** Stays until the sandbox ends although nobody uses it: its contents outlive a container that is restarted. */
   readonly keep: boolean
+  /** Says why it is of no use any more, such as a disk that was pulled out; undefined as long as it is. */
+  readonly lost?: () => Promise<string | undefined>
   /** Ends what the driver does to it all the time, before it is taken away. Never throws, and may be called twice. */
   readonly end?: () => Promise<void>
   /** Takes back what the driver did besides, once a mount or a copy is gone. Never throws. */

@@ -1,3 +1,4 @@
+import type { Files } from '../../os/os.ts'
 import { makeFilesystem, wantsFilesystem } from './block-filesystem.ts'
 import type { StorageDependencies, StorageDriver } from './driver.ts'
 import { mountStorage } from './mount-storage.ts'
@@ -17,13 +18,20 @@ export function blockDriver(find: FindDisk): DiskDriver {
 
     async attach(storage, dependencies, signal) {
       const makeFirst = wantsFilesystem(storage)
+      let disk = ''
       const source = async () => {
-        const disk = await find(storage.source, dependencies, signal)
+        disk = await find(storage.source, dependencies, signal)
         if (makeFirst) await makeFilesystem(dependencies.os.tools, disk, signal)
         return disk
       }
       await mountStorage({ ...storage, source }, dependencies, signal)
-      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false }
+      const lost = () => lossOf(dependencies.os.files, disk)
+      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, lost }
     },
   }
+}
+
+/** The kernel gives the name of a disk that was pulled out to no other one as long as it is mounted. */
+async function lossOf(files: Files, disk: string): Promise<string | undefined> {
+  return (await files.stat(disk))?.kind === 'block' ? undefined : `its disk ${disk} is gone`
 }

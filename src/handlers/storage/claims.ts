@@ -1,4 +1,4 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
 import { type Attachment, detach, isThere } from './attachment.ts'
 import type { StorageDependencies } from './driver.ts'
@@ -31,10 +31,17 @@ export class StorageClaims {
 
   /**
    * Claims a mount point. While another call attaches or detaches it, this one waits for the outcome; when that
-   * attaching failed, this one tries by itself. Tells whether this claim made it. Throws what attaching threw, what
-   * taking away an earlier storage threw, or what `signal` is aborted with; no claim is left then.
+   * attaching failed, this one tries by itself. Tells whether this claim made it. Throws
+   * FAILED_PRECONDITION when what is there is of no use any more, what attaching threw, what taking away an earlier
+   * storage threw, or what `signal` is aborted with; no claim is left then.
    */
   async claim(claim: Claim, signal: AbortSignal): Promise<'made' | 'joined'> {
+    const outcome = await this.#claim(claim, signal)
+    if (outcome === 'joined') await this.#refuseLost(claim.mountPoint)
+    return outcome
+  }
+
+  async #claim(claim: Claim, signal: AbortSignal): Promise<'made' | 'joined'> {
     for (;;) {
       const entry = this.#entries.get(claim.mountPoint)
       if (entry?.transition !== undefined) {
@@ -50,6 +57,14 @@ export class StorageClaims {
         return this.#attach(claim, entry)
       }
     }
+  }
+
+  /** Those who have it keep it, for they may still give it back. */
+  async #refuseLost(mountPoint: string): Promise<void> {
+    const lost = await this.#entries.get(mountPoint)?.attachment?.lost?.().catch(messageOf)
+    if (lost === undefined) return
+    await this.giveUp(mountPoint)
+    throw new AgentError('FAILED_PRECONDITION', `storage ${mountPoint}: ${lost}`)
   }
 
   /**

@@ -38,8 +38,15 @@ export function listOf<T>(
 
 /** A text that must be there. */
 export function textOf(value: unknown, where: string): string {
+  const text = anyTextOf(value, where)
+  if (text === '') throw malformed(`${where} is empty`)
+  return text
+}
+
+/** A text that must be there, and may be empty. */
+export function anyTextOf(value: unknown, where: string): string {
   if (typeof value !== 'string') throw wrong(where, 'a text', value)
-  if (value === '' || value.includes('\0')) throw malformed(`${where} is empty or has a NUL in it`)
+  if (value.includes('\0')) throw malformed(`${where} has a NUL in it`)
   return value
 }
 

@@ -1,6 +1,6 @@
 import type { Hook, Hooks, Mount } from '../../gen/oci.ts'
 import type { CdiHook, CdiNode, ContainerEdits } from './container-edits.ts'
-import { fieldsOf, listOf, malformed, numberOf, optional, pathOf, textOf } from './fields.ts'
+import { anyTextOf, fieldsOf, listOf, malformed, numberOf, optional, pathOf, textOf } from './fields.ts'
 
 /** What a specification calls the lists of hooks. */
 const HOOK_LISTS: ReadonlyMap<string, keyof Hooks> = new Map([
@@ -89,7 +89,7 @@ function parseHook(value: unknown, where: string): CdiHook {
   if (list === undefined) throw malformed(`${where}.hookName: there is no '${name}'`)
   const hook: Hook = {
     Path: pathOf(fields.path, `${where}.path`),
-    Args: [...listOf(fields.args, `${where}.args`, textOf)],
+    Args: [...listOf(fields.args, `${where}.args`, anyTextOf)],
     Env: [...listOf(fields.env, `${where}.env`, parseVariable)],
     Timeout: BigInt(optional(fields.timeout, `${where}.timeout`, numberOf) ?? 0),
   }

@@ -25,7 +25,7 @@ describe('blk', () => {
     ['a device node', byNode],
     ['a PCI path', byPciPath],
   ])('mounts the disk that %s names', async (_, storage) => {
-    await expect(attach(storage)).resolves.toEqual({
+    await expect(attach(storage)).resolves.toMatchObject({
       mountPoint: storage.mountPoint,
       kind: 'mount',
       keep: false,

@@ -40,6 +40,18 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests).toHaveLength(1)
     })
 
+    it('lets nobody join a storage whose disk is gone, and leaves it to those who have it', async () => {
+      const attached = await attach(disk())
+      await os.files.removeFile('/dev/vdb')
+      await expect(attach(disk())).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: `storage ${DISK}: its disk /dev/vdb is gone`,
+      })
+      expect(os.mounts.isMountPoint(DISK)).toBe(true)
+      await handlers.release(attached)
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+    })
+
     it('takes a slash at the end of a mount point for nothing', async () => {
       const slashed = disk({ mountPoint: `${DISK}/` })
       await expect(attach(slashed, disk())).resolves.toEqual({ mountPoints: [DISK, DISK] })

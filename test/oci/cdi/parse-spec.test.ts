@@ -69,6 +69,11 @@ describe('parseCdiSpec', () => {
     ])
   })
 
+  it('takes an argument of a hook that is empty', () => {
+    const hook = { hookName: 'prestart', path: '/bin/hook', args: ['hook', ''] }
+    expect(withEdits({ hooks: [hook] }).edits.hooks).toMatchObject([{ hook: { Args: ['hook', ''] } }])
+  })
+
   it('takes permissions that are none', () => {
     const [node] = withEdits({ deviceNodes: [{ path: '/a', permissions: 'none' }] }).edits.deviceNodes
     expect(node?.permissions).toBe('none')
@@ -127,12 +132,10 @@ describe('parseCdiSpec', () => {
       { mounts: [{ hostPath: '../a', containerPath: '/a', type: 'none', options: ['ro', 'rbind'] }] },
       "mounts[0].hostPath: '../a' is not an absolute path",
     ],
-    [
-      { mounts: [{ hostPath: '/a', containerPath: '/b\0' }] },
-      'mounts[0].containerPath is empty or has a NUL',
-    ],
+    [{ mounts: [{ hostPath: '/a', containerPath: '/b\0' }] }, 'mounts[0].containerPath has a NUL'],
     [{ hooks: [{ hookName: 'afterwards', path: '/x' }] }, "hooks[0].hookName: there is no 'afterwards'"],
     [{ hooks: [{ hookName: 'poststop' }] }, 'hooks[0].path is missing'],
+    [{ hooks: [{ hookName: 'poststop', path: '/x', args: ['a\0b'] }] }, 'args[0] has a NUL in it'],
     [{ additionalGids: [1.5] }, 'additionalGids[0] is no whole number'],
   ])('refuses the edits %j and names the field', (edits, message) => {
     expect(() => withEdits(edits)).toThrow(`containerEdits`)
