@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
-import { Turns } from '../network/turns.ts'
+import { Turns } from '../../base/turns.ts'
 import type { ContainerProcess } from './process.ts'
 
 type Entry =

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Turns } from '../../../src/handlers/network/turns.ts'
+import { Turns } from '../../src/base/turns.ts'
 import { PATIENT } from './guest-network.ts'
 
 describe('Turns', () => {

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/signals.ts'
+import { raceSignal } from './signals.ts'
 
 /**
  * One change after the other. A change that fails puts back what it found, and that must not undo what another one
