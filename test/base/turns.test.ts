@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { Turns } from '../../src/base/turns.ts'
-import { PATIENT } from './guest-network.ts'
+
+const PATIENT = new AbortController().signal
 
 describe('Turns', () => {
   it('does one piece of work after the other, whatever becomes of each', async () => {
