@@ -1,14 +1,19 @@
 import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
+import { Turns } from '../../base/turns.ts'
 import type { ContainerProcess } from './process.ts'
 
 type Entry =
-  | { readonly name: 'starting'; readonly settled: Promise<void> }
+  | { readonly name: 'starting'; readonly settled: Promise<void>; readonly added: Promise<void> }
+  /** What it may have added is being looked for. */
+  | { readonly name: 'failed'; readonly settled: Promise<void> }
   | { readonly name: 'known'; readonly process: ContainerProcess }
 
-/** A name in the table that is taken for a process about to start. Exactly one of the two must follow. */
+/** A name in the table that is taken for a process about to start. It must be published, or else abandoned. */
 export interface Reservation {
   publish(process: ContainerProcess): void
+  /** Nobody will know the process, if there is one: it is looked for, before {@link Reservation.abandon}. */
+  failed(): void
   abandon(): void
 }
 
@@ -17,6 +22,8 @@ export interface Reservation {
  * the empty id and under the container's own. Exec ids are free text.
  */
 export class ProcessTable {
+  /** For those who look for processes that nobody knows: of two at once one would wait for an end that the other saw. */
+  readonly strays = new Turns()
   readonly #containerId: string
   readonly #entries = new Map<string, Entry>()
 
@@ -29,16 +36,24 @@ export class ProcessTable {
   reserve(execId: string): Reservation {
     const key = this.#key(execId)
     if (this.#entries.has(key)) throw new AgentError('INTERNAL', `exec_id '${execId}' already exists`)
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#entries.set(key, { name: 'starting', settled: promise })
+    const [added, settled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    this.#entries.set(key, { name: 'starting', settled: settled.promise, added: added.promise })
+    const settle = () => {
+      added.resolve()
+      settled.resolve()
+    }
     return {
       publish: (process) => {
         this.#entries.set(key, { name: 'known', process })
-        resolve()
+        settle()
+      },
+      failed: () => {
+        this.#entries.set(key, { name: 'failed', settled: settled.promise })
+        added.resolve()
       },
       abandon: () => {
         this.#entries.delete(key)
-        resolve()
+        settle()
       },
     }
   }
@@ -53,7 +68,7 @@ export class ProcessTable {
   /** The process, once a start in progress is through. Throws NOT_FOUND, or what `signal` is aborted with. */
   async found(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
     const entry = this.#entries.get(this.#key(execId))
-    if (entry?.name === 'starting') await raceSignal(entry.settled, signal)
+    if (entry !== undefined && 'settled' in entry) await raceSignal(entry.settled, signal)
     return this.find(execId)
   }
 
@@ -69,10 +84,17 @@ export class ProcessTable {
     return [...this.#entries.values()].flatMap((entry) => (entry.name === 'known' ? [entry.process] : []))
   }
 
-  /** Resolves when the starts in progress are through, but for that of `except`, with whether there were any. */
-  async settled(except?: string): Promise<boolean> {
-    const starts = [...this.#entries].flatMap(([execId, entry]) =>
-      entry.name === 'starting' && execId !== except ? [entry.settled] : [],
+  /** Resolves when the starts in progress are through, with whether there were any. */
+  async settled(): Promise<boolean> {
+    const starts = [...this.#entries.values()].flatMap((entry) => ('settled' in entry ? [entry.settled] : []))
+    await Promise.all(starts)
+    return starts.length > 0
+  }
+
+  /** Like {@link ProcessTable.settled}, but does not wait for starts that have failed. */
+  async added(): Promise<boolean> {
+    const starts = [...this.#entries.values()].flatMap((entry) =>
+      entry.name === 'starting' ? [entry.added] : [],
     )
     await Promise.all(starts)
     return starts.length > 0

@@ -4,8 +4,8 @@ import { parentOf } from './parent-of.ts'
 
 /**
  * Kills what a runtime has added to a container and not told: those of its processes that are children of vminit, as
- * only what a runtime has made is, and that are not `known`. No other process may be being added meanwhile. Resolves
- * when they are reaped.
+ * only what a runtime has made is, and that are not `known`. No process may have been in the making when `members`
+ * were listed. Resolves when they are reaped.
  */
 export async function endStrayProcesses(
   os: Os,

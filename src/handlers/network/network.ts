@@ -1,10 +1,10 @@
+import { Turns } from '../../base/turns.ts'
 import type { ARPNeighbor, Interface, Route } from '../../gen/types.ts'
 import { addNeighbors } from './add-neighbors.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { getIptables, setIptables } from './iptables.ts'
 import { listInterfaces } from './list-interfaces.ts'
 import { listRoutes } from './list-routes.ts'
-import { Turns } from './turns.ts'
 import { updateInterface } from './update-interface.ts'
 import { updateRoutes } from './update-routes.ts'
 

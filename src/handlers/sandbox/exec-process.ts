@@ -9,6 +9,7 @@ import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/os.ts'
 import type { ContainerParts } from '../container/container.ts'
 import type { ContainerProcess } from '../container/process.ts'
+import type { Reservation } from '../container/process-table.ts'
 import { unknownContainer } from '../container/registry.ts'
 import { endStrayProcesses } from '../container/stray-processes.ts'
 import type { SandboxContext } from './context.ts'
@@ -38,7 +39,7 @@ export async function execProcess(
   const undo = new UndoList(context.log)
   undo.add('reservation', () => reservation.abandon())
   try {
-    const started = await start(context, { request, parts, process, undo, signal })
+    const started = await start(context, { request, parts, process, reservation, undo, signal })
     signal.throwIfAborted()
     reservation.publish(started)
   } catch (error) {
@@ -70,12 +71,13 @@ interface Addition {
   readonly request: ExecProcessRequest
   readonly parts: ContainerParts
   readonly process: Process
+  readonly reservation: Reservation
   readonly undo: UndoList
   readonly signal: AbortSignal
 }
 
 async function start(context: SandboxContext, addition: Addition): Promise<ContainerProcess> {
-  const { request, parts, process, undo, signal } = addition
+  const { request, parts, process, reservation, undo, signal } = addition
   const { containerId } = request
   const hasTerminal = process.Terminal
   signal.throwIfAborted()
@@ -88,7 +90,10 @@ async function start(context: SandboxContext, addition: Addition): Promise<Conta
       hasTerminal,
       connections,
       undo,
-      endUnknown: () => endUnknown(context, parts, request.execId),
+      endUnknown: () => {
+        reservation.failed()
+        return endUnknown(context, parts)
+      },
       start: (streams, onPid) =>
         context.runtime.exec({ containerId, process, streams, onPid, cgroup }, grace.signal),
     })
@@ -97,11 +102,18 @@ async function start(context: SandboxContext, addition: Addition): Promise<Conta
   }
 }
 
-/** While others are being added there are more processes that nobody knows. */
-async function endUnknown({ os }: SandboxContext, parts: ContainerParts, execId: string): Promise<void> {
-  await parts.processes.settled(execId)
-  const known = new Set(parts.processes.known().map(({ pid }) => pid)).add(parts.init.pid)
-  await endStrayProcesses(os, await parts.cgroup.members(), known)
+/** Goes by a list of a moment when no others were being added, which nobody knows either until they are. */
+async function endUnknown(
+  { os }: SandboxContext,
+  { init, processes, cgroup }: ContainerParts,
+): Promise<void> {
+  const work = async () => {
+    let members = await cgroup.members()
+    while (await processes.added()) members = await cgroup.members()
+    const known = new Set([init, ...processes.known()].map(({ pid }) => pid))
+    await endStrayProcesses(os, members, known)
+  }
+  await processes.strays.take(work, new AbortController().signal)
 }
 
 /** A signal that fires a little after `signal`, until it is stopped. */

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { cancelled, raceSignal } from '../../../src/base/signals.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd } from '../../../src/os/os.ts'
@@ -29,6 +29,11 @@ async function withParents(): Promise<Machine> {
   const made = await machineWithContainer()
   for (const pid of ['self', '1001', '1002', '1003']) {
     await made.os.files.put(`/proc/${pid}/stat`, `1 (a b) S 1 1 1\n`)
+  }
+  const { onKill } = made.os.system
+  made.os.system.onKill = (pid, signal) => {
+    onKill(pid, signal)
+    void made.os.files.removeFile(`/proc/${pid}/stat`)
   }
   return made
 }
@@ -98,6 +103,35 @@ describe('a process that the runtime has started', () => {
       code: 'CANCELLED',
     })
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
+  })
+
+  it('is found and killed when that happens to two at once, neither of which waits for the other', async () => {
+    const made = await withParents()
+    unreadable(made, '/pid')
+    const adding = ['e1', 'e2'].map((id) => made.handlers.execProcess(execRequest('c1', id), PATIENT))
+    const outcomes = await Promise.allSettled(adding)
+    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+    expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
+    expect(made.os.clock.sleeping).toBe(0)
+  })
+
+  it('is not taken for another one that began to be added meanwhile', async () => {
+    const made = await withParents()
+    unreadable(made, '/calls/2/pid')
+    const readText = made.os.files.readText.bind(made.os.files)
+    let later: Promise<void> | undefined
+    made.os.files.readText = async (path) => {
+      if (path.endsWith('/cgroup.procs')) {
+        later ??= made.handlers.execProcess(execRequest('c1', 'later'), PATIENT)
+        await vi.waitUntil(() => made.runtime.processes.length === 3)
+      }
+      return readText(path)
+    }
+    const failing = made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await expect(failing).rejects.toThrow('EMFILE')
+    await later
+    expect(made.os.system.signals).toEqual([{ pid: 1002, signal: 9 }])
+    expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1003])
   })
 
   it('is not taken for another one that is just being added', async () => {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { Turns } from '../../../src/handlers/network/turns.ts'
-import { PATIENT } from './guest-network.ts'
+import { Turns } from '../../src/base/turns.ts'
+
+const PATIENT = new AbortController().signal
 
 describe('Turns', () => {
   it('does one piece of work after the other, whatever becomes of each', async () => {

@@ -1,7 +1,7 @@
-import { raceSignal } from '../../base/signals.ts'
+import { raceSignal } from './signals.ts'
 
 /**
- * One change after the other. A change that fails puts back what it found, and that must not undo what another one
+ * One piece of work after the other: a change that fails puts back what it found, which must not undo what another one
  * answered meanwhile.
  */
 export class Turns {
