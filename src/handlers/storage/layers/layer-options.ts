@@ -41,7 +41,9 @@ export function parseLayerOptions({ options, mountPoint }: Storage): LayerOption
       const text = `layer of ${mountPoint}: option ${PREFIX}${name} is not supported by this agent`
       throw new AgentError('UNIMPLEMENTED', text)
     }
-    given.set(name, [...(given.get(name) ?? []), rest.join('=')])
+    const values = given.get(name) ?? []
+    values.push(rest.join('='))
+    given.set(name, values)
   }
   const refuse = (name: string, reason: string): never => {
     throw invalidLayer(mountPoint, `option ${PREFIX}${name} ${reason}`)
