@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -7,8 +8,7 @@
 
 #include <linux/openat2.h>
 
-#include "addon.h"
-#include "arguments.h"
+#include "pool.h"
 
 static napi_value open_at(napi_env env, napi_callback_info info) {
   struct arguments arguments;
@@ -24,6 +24,26 @@ static napi_value open_at(napi_env env, napi_callback_info info) {
   if (!arguments.bad) result = call_result(env, syscall(SYS_openat2, directory, path, &how, sizeof how));
   arguments_release(&arguments);
   return result;
+}
+
+struct reach_work {
+  struct pool_work pool;
+  const char *path;
+};
+
+static void run_reach(struct pool_work *pool) {
+  struct reach_work *work = (struct reach_work *)pool;
+  struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+  int fd = syscall(SYS_openat2, AT_FDCWD, work->path, &how, sizeof how);
+  pool->result = fd == -1 ? -errno : 0;
+  if (fd != -1) close(fd);
+}
+
+static napi_value reach_without_links(napi_env env, napi_callback_info info) {
+  struct reach_work *work = pool_begin(env, info, sizeof *work);
+  if (work == NULL) return NULL;
+  work->path = string_argument(&work->pool.arguments, 0);
+  return pool_queue(env, &work->pool, run_reach);
 }
 
 static napi_value make_node(napi_env env, napi_callback_info info) {
@@ -42,5 +62,6 @@ static napi_value make_node(napi_env env, napi_callback_info info) {
 const struct addon_function file_functions[] = {
     {"openAt2", open_at},
     {"makeNode", make_node},
+    {"reachWithoutLinks", reach_without_links},
     {NULL, NULL},
 };

@@ -4,13 +4,31 @@ import type { Uevent } from '../os/uevent.ts'
 /** Most events that are remembered. */
 const REMEMBERED = 8
 
+/** The last of some events, with their place in the order of all. Crowds wait at once, so that each event comes to many. */
+class LastEvents {
+  readonly #last: { readonly number: number; readonly event: Uevent | Error }[] = []
+  #count = 0
+
+  get count(): number {
+    return this.#count
+  }
+
+  get last(): readonly { readonly number: number; readonly event: Uevent | Error }[] {
+    return this.#last
+  }
+
+  add(number: number, event: Uevent | Error): void {
+    this.#last[this.#count % REMEMBERED] = { number, event }
+    this.#count += 1
+  }
+}
+
 /** The events that come while one device is waited for: they wake its wait, and a few are remembered for its error. */
 export class SeenEvents {
   readonly #concerns: (event: Uevent) => boolean
   readonly #socket: { close(): void }
-  readonly #remembered: { readonly text: string; readonly isConcern: boolean }[] = []
-  #count = 0
-  #concerning = 0
+  readonly #concerning = new LastEvents()
+  readonly #others = new LastEvents()
   #latest: Uevent | undefined
   #wake = Promise.withResolvers<void>()
 
@@ -19,12 +37,15 @@ export class SeenEvents {
     this.#concerns = concerns
     this.#socket = uevents.listen({
       event: (event) => {
-        const isConcern = this.#concerns(event)
-        if (isConcern) this.#latest = event
-        this.#record(`${event.action}@${event.devicePath}`, isConcern)
+        if (!this.#concerns(event)) {
+          this.#others.add(this.count, event)
+          return
+        }
+        this.#latest = event
+        this.#concern(event)
       },
       // Events that were lost may have been of the device.
-      error: (error) => this.#record(error.message, true),
+      error: (error) => this.#concern(error),
     })
   }
 
@@ -41,12 +62,12 @@ export class SeenEvents {
 
   /** How many events came, of whatever device. */
   get count(): number {
-    return this.#count
+    return this.#concerning.count + this.#others.count
   }
 
   /** How many of them concerned the device. */
   get concerning(): number {
-    return this.#concerning
+    return this.#concerning.count
   }
 
   /** The last of those. */
@@ -56,25 +77,21 @@ export class SeenEvents {
 
   /** Some of the events as text, in their order: the last, but those that concern the device before any other. */
   get remembered(): readonly string[] {
-    return this.#remembered.map(({ text }) => text)
+    const newestFirst = (events: LastEvents) => events.last.toSorted((a, b) => b.number - a.number)
+    const chosen = [...newestFirst(this.#concerning), ...newestFirst(this.#others)].slice(0, REMEMBERED)
+    return chosen.sort((a, b) => a.number - b.number).map(({ event }) => textOf(event))
   }
 
   close(): void {
     this.#socket.close()
   }
 
-  #record(text: string, isConcern: boolean): void {
-    this.#count += 1
-    if (isConcern) this.#concerning += 1
-    if (this.#remembered.push({ text, isConcern }) > REMEMBERED) {
-      this.#remembered.splice(
-        Math.max(
-          0,
-          this.#remembered.findIndex((each) => !each.isConcern),
-        ),
-        1,
-      )
-    }
-    if (isConcern) this.#wake.resolve()
+  #concern(event: Uevent | Error): void {
+    this.#concerning.add(this.count, event)
+    this.#wake.resolve()
   }
+}
+
+function textOf(event: Uevent | Error): string {
+  return event instanceof Error ? event.message : `${event.action}@${event.devicePath}`
 }

@@ -40,6 +40,7 @@ export function linuxFiles(native: Native): Files {
       const entries = await all.catch(unless('ENOENT', [], failed('list', path)))
       return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name)
     },
+    isReachedWithoutLinks: async (path) => (await native.reachWithoutLinks(path)) === 0,
     readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
     symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
     rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),

@@ -80,6 +80,8 @@ export interface Native {
 
   /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd
+  /** openat2(2) of what is at a path and no symbolic link on the way, on a thread: 0, or -ELOOP and others. */
+  reachWithoutLinks(path: string): Promise<number>
   /** mknod(2); `mode` includes the file type. */
   makeNode(path: string, mode: number, major: number, minor: number): number
 

@@ -63,6 +63,11 @@ export interface Files {
   list(path: string): Promise<readonly string[]>
   /** Names of the directories in a directory, without those that links lead to; [] when it does not exist. */
   listFolders(path: string): Promise<readonly string[]>
+  /**
+   * Whether something is at `path` that no symbolic link leads to, nor is one itself; false as well where the kernel cannot
+   * tell (before 5.6).
+   */
+  isReachedWithoutLinks(path: string): Promise<boolean>
   readLink(path: string): Promise<string>
   symlink(target: string, path: string): Promise<void>
   rename(from: string, to: string): Promise<void>

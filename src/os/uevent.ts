@@ -7,6 +7,8 @@ export interface Uevent {
   readonly subsystem: string
   /** Name below /dev; empty for what has no node. */
   readonly deviceName: string
+  /** `major:minor` of that node, as sysfs writes it; empty where there is none. */
+  readonly deviceNumbers: string
   /** Name of a network interface; empty for anything else. */
   readonly interfaceName: string
   /** What modprobe finds the driver by; empty where there is none to be found. */
@@ -27,14 +29,17 @@ export function parseUevent(datagram: Uint8Array): Uevent | undefined {
     devicePath: values.get('DEVPATH') ?? header.slice(at + 1),
     subsystem: values.get('SUBSYSTEM') ?? '',
     deviceName: values.get('DEVNAME') ?? '',
+    deviceNumbers: values.has('MAJOR') ? `${values.get('MAJOR')}:${values.get('MINOR')}` : '',
     interfaceName: values.get('INTERFACE') ?? '',
     modalias: values.get('MODALIAS') ?? '',
   }
 }
 
+const UTF_8 = new TextDecoder('utf-8', { fatal: true })
+
 function decode(datagram: Uint8Array): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(datagram)
+    return UTF_8.decode(datagram)
   } catch {
     // A name that is no text can be none that we wait for.
     return ''

@@ -12,6 +12,9 @@ const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 10_000
 
+/** Most events that are told before anything else has its turn. */
+const AT_ONCE = 64
+
 /** What listening takes. */
 export interface UeventParts {
   readonly native: Pick<Native, 'ueventListen' | 'ueventReceive'>
@@ -91,7 +94,8 @@ class Feed {
     try {
       for (;;) {
         await this.#parts.streams.readable(fd, this.#closing.signal)
-        this.#receive(fd)
+        // A device makes a handful of events, and the one that counts is the last.
+        for (let count = 0; count < AT_ONCE && this.#receive(fd); count += 1);
       }
     } catch (error) {
       return error instanceof AgentError
@@ -100,21 +104,25 @@ class Feed {
     }
   }
 
-  #receive(fd: Fd): void {
+  /** Tells the next event. Answers whether there was one. */
+  #receive(fd: Fd): boolean {
+    // Whoever is told an event may end the feed.
+    if (this.#closing.signal.aborted) return false
     const received = this.#parts.native.ueventReceive(fd)
-    if (received === undefined) return
+    if (received === undefined) return true
     if (typeof received !== 'number') {
       this.#pauseMs = FIRST_PAUSE_MS
       // Read once for all: hundreds come with a crowd of devices, of which each may have its own listener.
       const event = parseUevent(received)
       if (event !== undefined) this.#tellAll((listener) => listener.event(event))
-      return
+      return true
     }
     const errno = errnoName(-received)
-    if (errno === 'EAGAIN') return
+    if (errno === 'EAGAIN') return false
     const error = kernelError('receive', 'uevents', errno)
     if (errno !== 'ENOBUFS') throw error
     this.#tellAll((listener) => listener.error(error))
+    return true
   }
 
   /** Tries until there is a socket again; undefined when nobody listens any more. */

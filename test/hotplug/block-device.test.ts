@@ -45,6 +45,20 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
+  it('does not take the node of another disk for the one that an event names', async () => {
+    const found = wait()
+    await listening()
+    await plug({ node: false })
+    await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 32 })
+    os.uevents.send(ADD_BLOCK)
+    await turn()
+    await os.files.removeFile('/dev/vdb')
+    await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+    os.uevents.send(ADD_BLOCK)
+    await expect(found).resolves.toBe('/dev/vdb')
+    expect(os.uevents.listeners.size).toBe(0)
+  })
+
   it('finds the disk whatever a partition of it or another device of its own is called', async () => {
     const found = wait()
     await listening()
@@ -161,6 +175,6 @@ describe('waitForPciBlockDevice', () => {
 
 function uevent(action: string, sysfsPath: string, subsystem: string, deviceName = '') {
   const path = sysfsPath.replace(/^\/sys/, '')
-  const name = deviceName === '' ? '' : `DEVNAME=${deviceName}\0`
+  const name = deviceName === '' ? '' : `MAJOR=254\0MINOR=16\0DEVNAME=${deviceName}\0`
   return `${action}@${path}\0ACTION=${action}\0DEVPATH=${path}\0SUBSYSTEM=${subsystem}\0${name}SEQNUM=1000\0`
 }

@@ -58,6 +58,18 @@ describe.each(implementations)('%s', (_name, build) => {
     await expect(files.write(`${root}/none/a`, 'x')).rejects.toThrow(`write ${root}/none/a: ENOENT`)
   })
 
+  it('knows what is reached without links', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/folder/inner`)
+    await files.write(`${root}/folder/file`, '')
+    await files.symlink('folder', `${root}/link`)
+    await files.symlink('nothing', `${root}/dangling`)
+    const reached = (path: string) => files.isReachedWithoutLinks(`${root}/${path}`)
+    for (const path of ['folder', 'folder/inner', 'folder/file']) expect(await reached(path)).toBe(true)
+    for (const path of ['link', 'link/inner', 'link/file', 'dangling', 'none', 'folder/file/none'])
+      expect(await reached(path)).toBe(false)
+  })
+
   it('lists the folders of a folder, not what leads to one', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/folder/inner`)

@@ -23,13 +23,15 @@ describe('parseUevent', () => {
       devicePath: '/devices/virtual/block/loop0',
       subsystem: 'block',
       deviceName: 'loop0',
+      deviceNumbers: '7:0',
       interfaceName: '',
       modalias: '',
     })
   })
 
   it('reads the event of a network interface', () => {
-    expect(parse(RECORDED.net)).toMatchObject({ subsystem: 'net', interfaceName: 'lo', deviceName: '' })
+    const expected = { subsystem: 'net', interfaceName: 'lo', deviceName: '', deviceNumbers: '' }
+    expect(parse(RECORDED.net)).toMatchObject(expected)
   })
 
   it('reads what modprobe finds the driver by', () => {

@@ -7,7 +7,7 @@ import { linuxUevents } from '../../src/os/uevents.ts'
 import { FakeClock } from '../fakes/os/fake-clock.ts'
 import { recordingLog } from '../fakes/recording-log.ts'
 
-const { EIO, ENOBUFS, EMFILE } = constants.errno
+const { EAGAIN, EIO, ENOBUFS, EMFILE } = constants.errno
 
 describe('linuxUevents', () => {
   let clock: FakeClock
@@ -18,6 +18,8 @@ describe('linuxUevents', () => {
   let opened: number
   let refusal: number | undefined
   let arrived: PromiseWithResolvers<Buffer | number>
+  /** What has come behind the first. */
+  let behind: Buffer[]
   let heard: string[]
 
   beforeEach(() => {
@@ -27,6 +29,7 @@ describe('linuxUevents', () => {
     opened = 0
     refusal = undefined
     heard = []
+    behind = []
     arrived = Promise.withResolvers()
     let next: Buffer | number = 0
     uevents = linuxUevents({
@@ -37,7 +40,11 @@ describe('linuxUevents', () => {
           open.add(opened)
           return opened
         },
-        ueventReceive: () => next,
+        ueventReceive() {
+          const given = next
+          next = behind.shift() ?? -EAGAIN
+          return given
+        },
       },
       streams: {
         async readable(fd, signal) {
@@ -58,6 +65,20 @@ describe('linuxUevents', () => {
     await receive('add@/devices/x')
     expect(heard).toEqual(['receive uevents: ENOBUFS', 'add@/devices/x'])
     expect(opened).toBe(1)
+  })
+
+  it('tells all that has come before it waits again, unless nobody listens any more', async () => {
+    const left = uevents.listen({
+      event: ({ devicePath }) => {
+        heard.push(devicePath)
+        if (devicePath === '/c') left.close()
+      },
+      error: () => {},
+    })
+    behind = ['add@/b', 'add@/c', 'add@/d'].map((text) => Buffer.from(text))
+    await receive('add@/a')
+    expect(heard).toEqual(['/a', '/b', '/c'])
+    expect([...open]).toEqual([])
   })
 
   it('opens another socket when one fails, and then has everybody look again', async () => {

@@ -34,6 +34,8 @@ export async function checkMountPoint(files: Files, path: string, roots: readonl
   const userFolder = userFolderOf(path)
   const root = roots.find((each) => path.startsWith(`${userFolder}${each}/`))
   if (root === undefined) throw refused(path, `it is not below ${roots.join(' or ')}`)
+  // One call where all is well; the other finds out what is not.
+  if (await files.isReachedWithoutLinks(path)) return
   await checkNoLinks(files, path, userFolder === '' ? root : USERS)
 }
 

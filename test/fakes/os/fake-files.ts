@@ -151,6 +151,10 @@ export class FakeFiles implements FakeTree {
     )
   }
 
+  async isReachedWithoutLinks(path: string): Promise<boolean> {
+    return this.#nodes.has(path) && this.#nodes.get(path)?.kind !== 'symlink' && this.#follow(path) === path
+  }
+
   async readLink(path: string): Promise<string> {
     const node = this.#nodes.get(this.#place(path))
     if (node === undefined) throw kernelError('readlink', path, 'ENOENT')
