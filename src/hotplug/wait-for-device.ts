@@ -38,7 +38,7 @@ export interface WantedDevice<T> {
   readonly lookAgainMs?: number
   /** What sysfs shows of the kind, for the error of a time-out. */
   readonly candidates?: () => Promise<readonly string[]>
-  /** Has the kernel look for the device by itself: done once, when the device has not come for a while. */
+  /** Has the kernel look for the device by itself: done when it has not come for a while, and then ever more seldom. */
   readonly rescan?: () => Promise<void>
 }
 
@@ -91,7 +91,7 @@ export async function waitForDevice<T>(
   }
 }
 
-/** Asks for the rescan when it is time, and wakes the wait after it. */
+/** Asks for a rescan whenever it is time, and wakes the wait after it. */
 function lateRescan(
   { clock, timeoutMs }: WaitDependencies,
   { rescan }: Pick<WantedDevice<unknown>, 'rescan'>,
@@ -100,11 +100,16 @@ function lateRescan(
 ): { readonly outcome: string | undefined } {
   const state: { outcome: string | undefined } = { outcome: undefined }
   if (rescan === undefined || LATE_MS >= timeoutMs) return state
-  void after(clock, LATE_MS, ended).then(async () => {
-    state.outcome = 'has not ended'
-    state.outcome = await rescan().then(() => 'done', messageOf)
-    events.wake()
-  })
+  const rescanLate = async () => {
+    // A device that was plugged in after one rescan waits for the next.
+    for (let pauseMs = LATE_MS; ; pauseMs *= 2) {
+      await after(clock, pauseMs, ended)
+      state.outcome = 'has not ended'
+      state.outcome = await rescan().then(() => 'done', messageOf)
+      events.wake()
+    }
+  }
+  void rescanLate()
   return state
 }
 

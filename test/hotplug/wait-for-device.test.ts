@@ -29,7 +29,7 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('has the kernel look once although an event came: it may have been of another device behind the same bridge', async () => {
+  it('has the kernel look although an event came: it may have been of another device behind the same bridge', async () => {
     let rescans = 0
     const found = wait({
       rescan: async () => {
@@ -46,6 +46,22 @@ describe('waitForDevice', () => {
     os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
     await expect(found).resolves.toBe('/dev/found')
     expect(rescans).toBe(1)
+  })
+
+  it('has the kernel look again and again, more and more seldom', async () => {
+    const rescan = vi.fn(async () => {})
+    const found = wait({ rescan }, [], 60_000)
+    const times: number[] = []
+    for (let ms = 0; ms < 20_000; ms += 500) {
+      await turn()
+      if (rescan.mock.calls.length > times.length) times.push(ms)
+      os.clock.advance(500)
+    }
+    expect(times).toEqual([1000, 3000, 7000, 15_000])
+    device = '/dev/found'
+    os.uevents.send('add@/devices/mine\0ACTION=add\0SUBSYSTEM=block\0')
+    await expect(found).resolves.toBe('/dev/found')
+    expect(os.clock.sleeping).toBe(0)
   })
 
   it('leaves the kernel alone when the device comes within a second', async () => {
@@ -213,13 +229,17 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  function wait(parts: Partial<WantedDevice<string>> = {}, failures: readonly string[] = []) {
+  function wait(
+    parts: Partial<WantedDevice<string>> = {},
+    failures: readonly string[] = [],
+    timeoutMs = 3000,
+  ) {
     const probe = async (): Promise<Probe<string>> => {
       looks += 1
       return device === undefined ? { missing: 'thing' } : { found: device }
     }
     const wanted = { description: 'a thing', probe, concerns: isBlock, ...parts }
-    return waitForDevice({ ...hotplugOf(os), drivers: { failures } }, wanted, noSignal)
+    return waitForDevice({ ...hotplugOf(os), timeoutMs, drivers: { failures } }, wanted, noSignal)
   }
 })
 
