@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Pod } from '../test/host/agent-pod.ts'
 import type { RemoteProcess } from '../test/host/container-requests.ts'
+import { bareAnswersMs } from './bare-answers.ts'
 import { benchPod } from './bench-pod.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
@@ -42,10 +43,12 @@ async function measure(pod: Pod, server: Server): Promise<void> {
       await added.wait()
     }
   }
-  for (const { name, ms } of values) {
+  for (const { name, length, ms } of values) {
     // At least 0.3 times the throughput.
     const figure = { value: median(ms), floor: median(floors), limit: 1 / 0.3 }
-    report({ figure: `ReadStdout, ${MIB} MiB, ${name} a call`, unit: 'ms', ...figure })
+    const answers = await bareAnswersMs(join(folder, `${length}.sock`), (MIB << 20) / length, length)
+    const phases = { 'as many bare answers': answers }
+    report({ figure: `ReadStdout, ${MIB} MiB, ${name} a call`, unit: 'ms', ...figure, phases })
   }
 }
 
