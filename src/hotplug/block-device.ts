@@ -1,5 +1,5 @@
 import type { Files } from '../os/os.ts'
-import { blockNode, namedBlockNode } from './block-node.ts'
+import { blockNode } from './block-node.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
@@ -22,7 +22,7 @@ export function waitForPciBlockDevice(
       probe: async (latest) => {
         // The disk that an event names is looked at first: to walk there would take longer than all the rest.
         if (place !== undefined && latest !== undefined && isDiskOf(place, latest.devicePath)) {
-          const named = await namedBlockNode(files, latest)
+          const named = await blockNode(files, `/sys${latest.devicePath}`)
           if ('found' in named) return named
         }
         const location = await locatePciDevice(files, path)

@@ -1,5 +1,4 @@
 import type { Files } from '../os/os.ts'
-import type { Uevent } from '../os/uevent.ts'
 import { readIfThere } from './read-if-there.ts'
 import type { Probe } from './wait-for-device.ts'
 
@@ -9,27 +8,7 @@ import type { Probe } from './wait-for-device.ts'
  */
 export async function blockNode(files: Files, disk: string): Promise<Probe<string>> {
   const node = `/dev/${disk.slice(disk.lastIndexOf('/') + 1)}`
-  const [nodeNumbers, numbers] = await Promise.all([
-    blockNumbers(files, node),
-    readIfThere(files, `${disk}/dev`),
-  ])
-  return nodeNumbers !== undefined && nodeNumbers === numbers
-    ? { found: node }
-    : { missing: `device node ${node}` }
-}
-
-/** The same for a disk that an event tells, with its numbers. */
-export async function namedBlockNode(
-  files: Files,
-  { deviceName, deviceNumbers }: Uevent,
-): Promise<Probe<string>> {
-  const node = `/dev/${deviceName}`
-  const isThisDisk = deviceNumbers !== '' && (await blockNumbers(files, node)) === deviceNumbers
+  const [status, numbers] = await Promise.all([files.stat(node), readIfThere(files, `${disk}/dev`)])
+  const isThisDisk = status?.kind === 'block' && numbers === `${status.major}:${status.minor}`
   return isThisDisk ? { found: node } : { missing: `device node ${node}` }
-}
-
-/** `major:minor` of a block device's node. */
-async function blockNumbers(files: Files, node: string): Promise<string | undefined> {
-  const status = await files.stat(node)
-  return status?.kind === 'block' ? `${status.major}:${status.minor}` : undefined
 }

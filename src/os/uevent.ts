@@ -7,8 +7,6 @@ export interface Uevent {
   readonly subsystem: string
   /** Name below /dev; empty for what has no node. */
   readonly deviceName: string
-  /** `major:minor` of that node, as sysfs writes it; empty where there is none. */
-  readonly deviceNumbers: string
   /** Name of a network interface; empty for anything else. */
   readonly interfaceName: string
   /** What modprobe finds the driver by; empty where there is none to be found. */
@@ -29,7 +27,6 @@ export function parseUevent(datagram: Uint8Array): Uevent | undefined {
     devicePath: values.get('DEVPATH') ?? header.slice(at + 1),
     subsystem: values.get('SUBSYSTEM') ?? '',
     deviceName: values.get('DEVNAME') ?? '',
-    deviceNumbers: values.has('MAJOR') ? `${values.get('MAJOR')}:${values.get('MINOR')}` : '',
     interfaceName: values.get('INTERFACE') ?? '',
     modalias: values.get('MODALIAS') ?? '',
   }
