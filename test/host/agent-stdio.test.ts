@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
 
@@ -94,6 +95,29 @@ describe('standard streams over the wire', () => {
     // Until the agent has seen the hang-up a reply may still go to that connection.
     await hungUp(pod)
     await added.write('kept\n')
+    expect((await added.readAll()).toString()).toBe('kept\n')
+    await added.wait()
+  })
+
+  it('keep for the next reader what they answered to one that was gone', async () => {
+    const script = 'until [ -e /tmp/go ]; do sleep 0.01; done; echo kept; : >/tmp/said; read line'
+    const added = await pod.add('host', 'unlucky', ['sh', '-c', script])
+    const other = await pod.started.connect()
+    const key = { containerId: 'host', execId: 'unlucky', len: 100 }
+    const lost = other.agent.readStdout(key).catch((error: unknown) => error)
+    await other.health.check({})
+    // The output and the hang-up reach the agent at once.
+    const agentPid = pod.started.agentPid()
+    process.kill(agentPid, 'SIGSTOP')
+    try {
+      writeFileSync(`${pod.root}/tmp/go`, '')
+      await expect.poll(() => existsSync(`${pod.root}/tmp/said`)).toBe(true)
+      other.close()
+    } finally {
+      process.kill(agentPid, 'SIGCONT')
+    }
+    expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
+    await added.closeStdin()
     expect((await added.readAll()).toString()).toBe('kept\n')
     await added.wait()
   })

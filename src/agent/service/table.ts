@@ -1,4 +1,4 @@
-import type { AgentServiceDefinition, ReadStreamResponse } from '../../gen/agent.ts'
+import type { AgentServiceDefinition, ReadStreamRequest, ReadStreamResponse } from '../../gen/agent.ts'
 import { Empty } from '../../gen/google/protobuf/empty.ts'
 import type { GuestHandlers } from '../../handlers/guest/guest.ts'
 import type { NetworkHandlers } from '../../handlers/network/network.ts'
@@ -6,7 +6,7 @@ import type { SandboxHandlers } from '../../handlers/sandbox/sandbox.ts'
 import type { StorageHandlers } from '../../handlers/storage/storage.ts'
 import { encodeBytesField } from '../../rpc/bytes-field.ts'
 import type { Encoded } from '../../rpc/method.ts'
-import { cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
+import { type Call, cancellable, finishing, type ServiceEntries, streaming, unimplemented } from './entry.ts'
 import { networkEntries } from './network-entries.ts'
 
 /** What the calls of `grpc.AgentService` end up in. */
@@ -53,14 +53,8 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     }),
 
     writeStdin: streaming(async (request, call) => ({ len: await sandbox.writeStdin(request, call.signal) })),
-    readStdout: streaming(
-      async (request, call) => ({ data: await sandbox.readStdout(request, call.signal) }),
-      { encode: encodeRead },
-    ),
-    readStderr: streaming(
-      async (request, call) => ({ data: await sandbox.readStderr(request, call.signal) }),
-      { encode: encodeRead },
-    ),
+    readStdout: streaming(reading(sandbox.readStdout), { encode: encodeRead }),
+    readStderr: streaming(reading(sandbox.readStderr), { encode: encodeRead }),
     closeStdin: finishing(empty(sandbox.closeStdin)),
     ttyWinResize: finishing(empty(sandbox.ttyWinResize)),
 
@@ -97,6 +91,19 @@ function empty<Request>(
   return async (request, call) => {
     await handle(request, call.signal)
     return Empty.create()
+  }
+}
+
+/** A read as a call: output whose answer nobody got is not lost. */
+function reading(
+  read: SandboxHandlers['readStdout'],
+): (request: ReadStreamRequest, call: Call) => Promise<ReadStreamResponse> {
+  return async (request, call) => {
+    const { data, putBack } = await read(request, call.signal)
+    call.onDelivered((written) => {
+      if (!written) putBack()
+    })
+    return { data }
   }
 }
 

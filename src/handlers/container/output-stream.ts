@@ -32,7 +32,11 @@ export class OutputStream implements ProcessOutput {
   #closed = false
   #released = false
   #readers = 0
-  #ready: Promise<void> | undefined
+  /** Answers that nobody got. */
+  readonly #returned: Uint8Array[] = []
+  /** What the readers wait for who found nothing. */
+  #wait: PromiseWithResolvers<void> | undefined
+  #isWatched = false
 
   /** `capacityBytes` is the pipe's size, 0 for the kernel's default. */
   constructor(os: { readonly streams: Streams; readonly clock: Clock }, fd: Fd, capacityBytes: number) {
@@ -66,6 +70,13 @@ export class OutputStream implements ProcessOutput {
     }
   }
 
+  /** Takes back what a read gave that nobody got: the next one gives it. Once it is closed nothing is kept. */
+  putBack(data: Uint8Array): void {
+    if (this.#closed || data.length === 0) return
+    this.#returned.unshift(data)
+    this.#wake()
+  }
+
   /** To be called when the process has ended: what is still written after half a second is not waited for. */
   processEnded(): void {
     if (this.#processEnded) return
@@ -92,6 +103,7 @@ export class OutputStream implements ProcessOutput {
   async #next(maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {
     for (;;) {
       signal.throwIfAborted()
+      if (this.#returned.length > 0) return this.#takeReturned(maxBytes)
       if (this.#ended) return NOTHING
       const isFinal = this.#final.signal.aborted
       const data = this.#streams.tryRead(this.#fd, maxBytes)
@@ -107,13 +119,32 @@ export class OutputStream implements ProcessOutput {
     return data
   }
 
+  #takeReturned(maxBytes: number): Uint8Array {
+    const data = this.#returned.shift() ?? NOTHING
+    if (data.length > maxBytes) this.#returned.unshift(data.subarray(maxBytes))
+    return data.subarray(0, maxBytes)
+  }
+
   /** One wait for all readers. Never rejects: the read that follows tells what was wrong. */
   #untilReady(): Promise<void> {
+    this.#wait ??= Promise.withResolvers()
+    this.#watch()
+    return this.#wait.promise
+  }
+
+  #watch(): void {
+    if (this.#isWatched) return
+    this.#isWatched = true
     const done = () => {
-      this.#ready = undefined
+      this.#isWatched = false
+      this.#wake()
     }
-    this.#ready ??= this.#streams.readable(this.#fd, this.#final.signal).then(done, done)
-    return this.#ready
+    this.#streams.readable(this.#fd, this.#final.signal).then(done, done)
+  }
+
+  #wake(): void {
+    this.#wait?.resolve()
+    this.#wait = undefined
   }
 
   #releaseWhenUnused(): void {

@@ -55,6 +55,9 @@ export class PortOutput implements ProcessOutput {
     throw new AgentError('INTERNAL', 'cannot get stream reader')
   }
 
+  /** Does nothing: no read has given any. */
+  putBack(): void {}
+
   processEnded(): void {
     this.#clock.sleep(DRAIN_MS, this.#over.signal).then(
       () => this.#drain.abort(),

@@ -14,6 +14,8 @@ export interface ProcessInput {
 export interface ProcessOutput {
   /** At most `maxBytes`; empty at the end. Throws INTERNAL `cannot get stream reader` when there is nothing to read. */
   read(maxBytes: number, signal: AbortSignal): Promise<Uint8Array>
+  /** Takes back what a read gave that nobody got: the next one gives it. */
+  putBack(data: Uint8Array): void
   /** To be called when the process has ended. */
   processEnded(): void
   /** Ends it at once. */

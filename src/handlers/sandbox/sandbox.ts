@@ -39,6 +39,7 @@ import { pauseContainer, resumeContainer } from './pause-container.ts'
 import { clearPredecessor } from './predecessor.ts'
 import {
   closeStdin,
+  type OutputRead,
   type ProcessEnd,
   readStderr,
   readStdout,
@@ -80,10 +81,8 @@ export interface SandboxHandlers {
   getDiagnosticData(request: GetDiagnosticDataRequest, signal: AbortSignal): Promise<string>
   /** Answers how many bytes were taken: all of them. */
   writeStdin(request: WriteStreamRequest, signal: AbortSignal): Promise<number>
-  /** Empty data is the end of the stream. */
-  readStdout(request: ReadStreamRequest, signal: AbortSignal): Promise<Uint8Array>
-  /** Empty data is the end of the stream. */
-  readStderr(request: ReadStreamRequest, signal: AbortSignal): Promise<Uint8Array>
+  readStdout(request: ReadStreamRequest, signal: AbortSignal): Promise<OutputRead>
+  readStderr(request: ReadStreamRequest, signal: AbortSignal): Promise<OutputRead>
   closeStdin(request: CloseStdinRequest, signal: AbortSignal): Promise<void>
   ttyWinResize(request: TtyWinResizeRequest, signal: AbortSignal): Promise<void>
   /** Brings CPUs and memory online that were plugged in, and lets the containers have them. */

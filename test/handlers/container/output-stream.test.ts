@@ -80,6 +80,40 @@ describe('OutputStream', () => {
     expect(await staying).toBe('x')
   })
 
+  it('gives again what nobody got, before all that came later and before its end', async () => {
+    const { stream, read, write, closeTheirs } = outputStream()
+    write('first')
+    const lost = await stream.read(9, PATIENT)
+    write('later')
+    closeTheirs()
+    stream.putBack(lost)
+    expect([await read(3), await read(9), await read(9), await read()]).toEqual(['fir', 'st', 'later', ''])
+    stream.putBack(NOTHING)
+    stream.putBack(lost)
+    expect([await read(), await read()]).toEqual(['first', ''])
+  })
+
+  it('wakes one who waits with what nobody got, and leaves the others waiting', async () => {
+    const { stream, read, write } = outputStream()
+    write('lost')
+    const lost = await stream.read(9, PATIENT)
+    const [waiting, other] = [read(), read()]
+    stream.putBack(lost)
+    expect(await waiting).toBe('lost')
+    write('new')
+    expect(await other).toBe('new')
+  })
+
+  it('takes nothing back once it is closed', async () => {
+    const { stream, read, write } = outputStream()
+    write('x')
+    const lost = await stream.read(9, PATIENT)
+    const pending = read()
+    stream.close()
+    stream.putBack(lost)
+    expect(await pending).toBe('')
+  })
+
   it('takes nothing for a caller that gave up before', async () => {
     const { read, write } = outputStream()
     write('x')

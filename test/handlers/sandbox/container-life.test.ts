@@ -326,7 +326,7 @@ describe('the streams of a process', () => {
     os.streams.tryWrite(stdout, Buffer.from('out'))
     os.streams.tryWrite(stderr, Buffer.from('err'))
     const read = async (call: typeof handlers.readStdout) =>
-      Buffer.from(await call({ ...init, len: 9 }, PATIENT)).toString()
+      Buffer.from((await call({ ...init, len: 9 }, PATIENT)).data).toString()
     expect([await read(handlers.readStdout), await read(handlers.readStderr)]).toEqual(['out', 'err'])
   })
 
@@ -350,12 +350,12 @@ describe('the streams of a process', () => {
   it('on a terminal are one, and its size can be set', async () => {
     const { os, handlers, runtime } = await machineWithContainer({ Terminal: true })
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('$ '))
-    expect(Buffer.from(await handlers.readStderr({ ...init, len: 9 }, PATIENT)).toString()).toBe('$ ')
+    expect(Buffer.from((await handlers.readStderr({ ...init, len: 9 }, PATIENT)).data).toString()).toBe('$ ')
     await handlers.ttyWinResize({ ...init, row: 40, column: 100 }, PATIENT)
     expect([...os.streams.windowSizes.values()]).toEqual([{ rows: 40, columns: 100 }])
     await handlers.closeStdin(init, PATIENT)
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('bye'))
-    expect(Buffer.from(await handlers.readStdout({ ...init, len: 9 }, PATIENT)).toString()).toBe('bye')
+    expect(Buffer.from((await handlers.readStdout({ ...init, len: 9 }, PATIENT)).data).toString()).toBe('bye')
   })
 
   it('may be read before the start', async () => {
@@ -364,7 +364,7 @@ describe('the streams of a process', () => {
     const reading = handlers.readStdout({ ...init, len: 9 }, PATIENT)
     expect(await isPending(reading)).toBe(true)
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('x'))
-    expect(Buffer.from(await reading).toString()).toBe('x')
+    expect(Buffer.from((await reading).data).toString()).toBe('x')
   })
 
   it.each([
@@ -425,7 +425,7 @@ describe('RemoveContainer', () => {
     const read = handlers.readStdout({ ...exec, len: 9 }, PATIENT)
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
     expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([137, 137])
-    expect(await read).toHaveLength(0)
+    expect((await read).data).toHaveLength(0)
     const after = await remains(made)
     // The first container's pid namespace stays the sandbox's.
     const pin = '/run/sandbox-ns/pid'

@@ -148,7 +148,7 @@ describe('a process whose streams have ports', () => {
     write(os, process.stdout, 'to the port')
     write(os, process.stderr, 'to the call')
     await handlers.writeStdin({ ...KEY, data: Buffer.from('by call') }, PATIENT)
-    expect(Buffer.from(await handlers.readStderr({ ...KEY, len: 99 }, PATIENT)).toString()).toBe(
+    expect(Buffer.from((await handlers.readStderr({ ...KEY, len: 99 }, PATIENT)).data).toString()).toBe(
       'to the call',
     )
     expect(os.streams.tryRead(process.stdin, 9)?.toString()).toBe('by call')

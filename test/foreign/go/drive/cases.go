@@ -157,6 +157,10 @@ func hangUp(agent *agent, socket string, wanted testCase) error {
 			return fmt.Errorf("a call of the closed connection ended with %v", err)
 		}
 	}
+	// The library ends the calls before it closes the connection, on which an answer may come until then.
+	if err := lost.client.UserOnCloseWait(agent.ctx); err != nil {
+		return err
+	}
 	if err := kept.write([]byte("it\n")); err != nil {
 		return err
 	}
