@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -9,6 +11,7 @@
 #include <linux/openat2.h>
 
 #include "pool.h"
+#include "reach.h"
 
 static napi_value open_at(napi_env env, napi_callback_info info) {
   struct arguments arguments;
@@ -31,12 +34,17 @@ struct reach_work {
   const char *path;
 };
 
+int reach(const char *path) {
+  struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+  int fd = syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+  return fd == -1 ? -errno : fd;
+}
+
 static void run_reach(struct pool_work *pool) {
   struct reach_work *work = (struct reach_work *)pool;
-  struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
-  int fd = syscall(SYS_openat2, AT_FDCWD, work->path, &how, sizeof how);
-  pool->result = fd == -1 ? -errno : 0;
-  if (fd != -1) close(fd);
+  int fd = reach(work->path);
+  pool->result = fd < 0 ? fd : 0;
+  if (fd >= 0) close(fd);
 }
 
 static napi_value reach_without_links(napi_env env, napi_callback_info info) {
@@ -44,6 +52,41 @@ static napi_value reach_without_links(napi_env env, napi_callback_info info) {
   if (work == NULL) return NULL;
   work->path = string_argument(&work->pool.arguments, 0);
   return pool_queue(env, &work->pool, run_reach);
+}
+
+struct block_node_work {
+  struct pool_work pool;
+  const char *node, *numbers;
+};
+
+/* 1 when the file says the numbers of the device, 0 when it does not or is not there, or -errno. */
+static int says(const char *path, dev_t device) {
+  char said[32] = "", numbers[32];
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t length = fd == -1 ? -1 : read(fd, said, sizeof said - 1);
+  int error = errno;
+  if (fd != -1) close(fd);
+  /* Devices come and go while they are looked at. */
+  if (length == -1) return error == ENOENT || error == ENODEV ? 0 : -error;
+  snprintf(numbers, sizeof numbers, "%u:%u\n", major(device), minor(device));
+  return strcmp(said, numbers) == 0;
+}
+
+static void run_is_block_node(struct pool_work *pool) {
+  struct block_node_work *work = (struct block_node_work *)pool;
+  struct stat status;
+  if (stat(work->node, &status) != 0)
+    pool->result = errno == ENOENT ? 0 : -errno;
+  else
+    pool->result = S_ISBLK(status.st_mode) ? says(work->numbers, status.st_rdev) : 0;
+}
+
+static napi_value is_block_node_of(napi_env env, napi_callback_info info) {
+  struct block_node_work *work = pool_begin(env, info, sizeof *work);
+  if (work == NULL) return NULL;
+  work->node = string_argument(&work->pool.arguments, 0);
+  work->numbers = string_argument(&work->pool.arguments, 1);
+  return pool_queue(env, &work->pool, run_is_block_node);
 }
 
 static napi_value make_node(napi_env env, napi_callback_info info) {
@@ -63,5 +106,6 @@ const struct addon_function file_functions[] = {
     {"openAt2", open_at},
     {"makeNode", make_node},
     {"reachWithoutLinks", reach_without_links},
+    {"isBlockNodeOf", is_block_node_of},
     {NULL, NULL},
 };

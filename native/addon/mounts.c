@@ -1,20 +1,37 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include "pool.h"
+#include "reach.h"
 
 /* One mount(2) or umount2(2). */
 struct mount_work {
   struct pool_work pool;
   const char *source, *target, *type, *data;
   unsigned long flags;
+  bool refuse_links;
 };
+
+static int mount_at(const struct mount_work *work, const char *target) {
+  return mount(work->source, target, work->type, work->flags, work->data) == 0 ? 0 : -errno;
+}
 
 static void run_mount(struct pool_work *pool) {
   struct mount_work *work = (struct mount_work *)pool;
-  int status = mount(work->source, work->target, work->type, work->flags, work->data);
-  pool->result = status == 0 ? 0 : -errno;
+  if (!work->refuse_links) {
+    pool->result = mount_at(work, work->target);
+    return;
+  }
+  int fd = reach(work->target);
+  pool->result = fd;
+  if (fd < 0) return;
+  char target[64];
+  snprintf(target, sizeof target, "/proc/self/fd/%d", fd);
+  pool->result = mount_at(work, target);
+  close(fd);
 }
 
 static void run_unmount(struct pool_work *pool) {
@@ -30,6 +47,7 @@ static napi_value mount_file_system(napi_env env, napi_callback_info info) {
   work->type = string_argument(&work->pool.arguments, 2);
   work->flags = integer_argument(&work->pool.arguments, 3);
   work->data = string_argument(&work->pool.arguments, 4);
+  work->refuse_links = boolean_argument(&work->pool.arguments, 5);
   return pool_queue(env, &work->pool, run_mount);
 }
 

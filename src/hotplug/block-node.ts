@@ -1,5 +1,4 @@
 import type { Files } from '../os/os.ts'
-import { readIfThere } from './read-if-there.ts'
 import type { Probe } from './wait-for-device.ts'
 
 /**
@@ -8,7 +7,5 @@ import type { Probe } from './wait-for-device.ts'
  */
 export async function blockNode(files: Files, disk: string): Promise<Probe<string>> {
   const node = `/dev/${disk.slice(disk.lastIndexOf('/') + 1)}`
-  const [status, numbers] = await Promise.all([files.stat(node), readIfThere(files, `${disk}/dev`)])
-  const isThisDisk = status?.kind === 'block' && numbers === `${status.major}:${status.minor}`
-  return isThisDisk ? { found: node } : { missing: `device node ${node}` }
+  return (await files.isBlockNodeOf(node, disk)) ? { found: node } : { missing: `device node ${node}` }
 }

@@ -6,20 +6,19 @@ const REMEMBERED = 8
 
 /** The last of some events, with their place in the order of all. Crowds wait at once, so that each event comes to many. */
 class LastEvents {
-  readonly #last: { readonly number: number; readonly event: Uevent | Error }[] = []
-  #count = 0
-
-  get count(): number {
-    return this.#count
-  }
+  readonly #numbers: number[] = []
+  readonly #events: (Uevent | Error)[] = []
+  count = 0
 
   get last(): readonly { readonly number: number; readonly event: Uevent | Error }[] {
-    return this.#last
+    return this.#events.map((event, index) => ({ event, number: this.#numbers[index] ?? 0 }))
   }
 
   add(number: number, event: Uevent | Error): void {
-    this.#last[this.#count % REMEMBERED] = { number, event }
-    this.#count += 1
+    const place = this.count % REMEMBERED
+    this.#numbers[place] = number
+    this.#events[place] = event
+    this.count += 1
   }
 }
 
@@ -29,6 +28,7 @@ export class SeenEvents {
   readonly #socket: { close(): void }
   readonly #concerning = new LastEvents()
   readonly #others = new LastEvents()
+  #count = 0
   #latest: Uevent | undefined
   #wake = Promise.withResolvers<void>()
 
@@ -37,12 +37,13 @@ export class SeenEvents {
     this.#concerns = concerns
     this.#socket = uevents.listen({
       event: (event) => {
-        if (!this.#concerns(event)) {
-          this.#others.add(this.count, event)
-          return
+        if (this.#concerns(event)) {
+          this.#latest = event
+          this.#concern(event)
+        } else {
+          this.#count += 1
+          this.#others.add(this.#count, event)
         }
-        this.#latest = event
-        this.#concern(event)
       },
       // Events that were lost may have been of the device.
       error: (error) => this.#concern(error),
@@ -62,7 +63,7 @@ export class SeenEvents {
 
   /** How many events came, of whatever device. */
   get count(): number {
-    return this.#concerning.count + this.#others.count
+    return this.#count
   }
 
   /** How many of them concerned the device. */
@@ -87,7 +88,8 @@ export class SeenEvents {
   }
 
   #concern(event: Uevent | Error): void {
-    this.#concerning.add(this.count, event)
+    this.#count += 1
+    this.#concerning.add(this.#count, event)
     this.#wake.resolve()
   }
 }

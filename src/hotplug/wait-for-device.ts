@@ -63,10 +63,15 @@ export async function waitForDevice<T>(
   const { description, candidates } = wanted
   // Listening begins before the first look: what appears in between is not missed.
   const events = new SeenEvents(uevents, wanted.concerns)
-  const ended = new AbortController()
-  const elapsed = after(clock, timeoutMs, ended.signal).then(() => 'elapsed' as const)
-  const held = elapsed.then(() => after(clock, LAST_LOOK_MS, ended.signal)).then(() => 'held' as const)
-  const rescan = lateRescan(dependencies, wanted, ended.signal, events)
+  const timers = new Timers(clock)
+  const held = Promise.withResolvers<'held'>()
+  let isOver = false
+  timers.start(timeoutMs, () => {
+    isOver = true
+    events.wake()
+    timers.start(LAST_LOOK_MS, () => held.resolve('held'))
+  })
+  const rescan = lateRescan(dependencies, wanted, timers, events)
   let missing: string | undefined
   const failure = (heldMs?: number) => {
     const driverFailures = drivers?.failures ?? []
@@ -75,55 +80,69 @@ export async function waitForDevice<T>(
   }
   try {
     for (;;) {
-      const event = events.next()
+      const woken = events.next()
       const lookedAtMs = clock.monotonicMs()
-      const result = await raceSignal(Promise.race([wanted.probe(events.latest), held]), signal)
+      const result = await raceSignal(Promise.race([wanted.probe(events.latest), held.promise]), signal)
       if (result === 'held') throw await failure(clock.monotonicMs() - lookedAtMs)
       if ('found' in result) return result.found
       missing = result.missing
-      const pause = pauseOf(clock, wanted.lookAgainMs)
-      const woken = raceSignal(Promise.race([event, elapsed, pause.over]), signal).finally(pause.end)
-      if ((await woken) === 'elapsed') throw await failure()
+      if (isOver) throw await failure()
+      const stopPause = timers.start(wanted.lookAgainMs, () => events.wake())
+      await raceSignal(woken, signal)
+      stopPause()
     }
   } finally {
-    ended.abort()
+    timers.end()
     events.close()
   }
 }
 
 /** Asks for a rescan whenever it is time, and wakes the wait after it. */
 function lateRescan(
-  { clock, timeoutMs }: WaitDependencies,
+  { timeoutMs }: WaitDependencies,
   { rescan }: Pick<WantedDevice<unknown>, 'rescan'>,
-  ended: AbortSignal,
+  timers: Timers,
   events: SeenEvents,
 ): { readonly outcome: string | undefined } {
   const state: { outcome: string | undefined } = { outcome: undefined }
   if (rescan === undefined || LATE_MS >= timeoutMs) return state
-  const rescanLate = async () => {
+  const rescanNow = async (pauseMs: number) => {
+    state.outcome = 'has not ended'
+    state.outcome = await rescan().then(() => 'done', messageOf)
+    events.wake()
     // A device that was plugged in after one rescan waits for the next.
-    for (let pauseMs = LATE_MS; ; pauseMs *= 2) {
-      await after(clock, pauseMs, ended)
-      state.outcome = 'has not ended'
-      state.outcome = await rescan().then(() => 'done', messageOf)
-      events.wake()
-    }
+    timers.start(2 * pauseMs, () => void rescanNow(2 * pauseMs))
   }
-  void rescanLate()
+  timers.start(LATE_MS, () => void rescanNow(LATE_MS))
   return state
 }
 
-/** Resolves after so long, or never when `ended` fires first. */
-async function after(clock: Clock, ms: number, ended: AbortSignal): Promise<void> {
-  await clock.sleep(ms, ended).catch(() => Promise.withResolvers<never>().promise)
-}
+/** The timers of one wait, which end with it. An aborted sleep each would take longer than all the rest of its end. */
+class Timers {
+  readonly #clock: Clock
+  readonly #running = new Set<() => void>()
+  #isEnded = false
 
-/** A sleep that ends with the wait it is part of; without a length it is never over. */
-function pauseOf(clock: Clock, ms: number | undefined): { readonly over: Promise<void>; end(): void } {
-  if (ms === undefined) return { over: new Promise(() => {}), end: () => {} }
-  const ended = new AbortController()
-  const over = clock.sleep(ms, ended.signal)
-  // Rejects when it is ended early, which nobody waits for any more.
-  over.catch(() => {})
-  return { over, end: () => ended.abort() }
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Returns how to stop it. One without a length never expires, and so does one that comes after the end. */
+  start(ms: number | undefined, expired: () => void): () => void {
+    if (ms === undefined || this.#isEnded) return () => {}
+    const stop = this.#clock.startTimer(ms, () => {
+      this.#running.delete(stop)
+      expired()
+    })
+    this.#running.add(stop)
+    return () => {
+      this.#running.delete(stop)
+      stop()
+    }
+  }
+
+  end(): void {
+    this.#isEnded = true
+    for (const stop of this.#running) stop()
+  }
 }

@@ -9,15 +9,21 @@ export function linuxClock(native: Native): Clock {
     // Not `performance.now()`, for which Node loads a dozen modules.
     monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
     sleep,
+    startTimer,
   }
+}
+
+function startTimer(ms: number, expired: () => void): () => void {
+  const timer = setTimeout(expired, ms)
+  return () => clearTimeout(timer)
 }
 
 async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   const slept = Promise.withResolvers<void>()
-  const timer = setTimeout(slept.resolve, ms)
+  const stop = startTimer(ms, slept.resolve)
   try {
     await (signal === undefined ? slept.promise : raceSignal(slept.promise, signal))
   } finally {
-    clearTimeout(timer)
+    stop()
   }
 }

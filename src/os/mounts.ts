@@ -7,9 +7,9 @@ import type { MountFlag, Mounts } from './os.ts'
 /** The mount table of this process's namespace. */
 export function linuxMounts(native: Native): Mounts {
   return {
-    async mount({ source, target, type, flags, data }) {
+    async mount({ source, target, type, flags, data, refuseLinks = false }) {
       const bits = flags.reduce((sum, flag) => sum | MOUNT_FLAG_BITS[flag], 0)
-      succeeded('mount', target, await native.mount(source, target, type, bits, data))
+      succeeded('mount', target, await native.mount(source, target, type, bits, data, refuseLinks))
     },
 
     async unmount(target, { detach = false } = {}) {

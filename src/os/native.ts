@@ -58,8 +58,15 @@ export interface Native {
   /** recvmsg(2): the one descriptor of an SCM_RIGHTS message; -ENODATA when there was none. */
   receiveFd(fd: Fd): Fd
 
-  /** mount(2) on a thread of libuv's pool, for it may wait for a disk. */
-  mount(source: string, target: string, type: string, flags: number, data: string): Promise<number>
+  /** mount(2) on a thread of libuv's pool, for it may wait for a disk. `refuseLinks`: -ELOOP for one on the way to the target. */
+  mount(
+    source: string,
+    target: string,
+    type: string,
+    flags: number,
+    data: string,
+    refuseLinks: boolean,
+  ): Promise<number>
   /** umount2(2), on a thread likewise. */
   unmount(target: string, flags: number): Promise<number>
   /** open_tree(2) in the mount namespace of one process and move_mount(2) in that of another, on a thread likewise. */
@@ -82,6 +89,11 @@ export interface Native {
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd
   /** openat2(2) of what is at a path and no symbolic link on the way, on a thread: 0, or -ELOOP and others. */
   reachWithoutLinks(path: string): Promise<number>
+  /**
+   * Whether the numbers of a block device node are those (`254:16`) in a file of sysfs, on a thread: 1 or 0, also when there
+   * is no such node or file.
+   */
+  isBlockNodeOf(node: string, numbers: string): Promise<number>
   /** mknod(2); `mode` includes the file type. */
   makeNode(path: string, mode: number, major: number, minor: number): number
 

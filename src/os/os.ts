@@ -33,6 +33,8 @@ export interface Clock {
   /** Milliseconds of a monotonic clock, for measuring. */
   monotonicMs(): number
   sleep(ms: number, signal?: AbortSignal): Promise<void>
+  /** Calls back once after `ms`, unless the function that it returns is called first. */
+  startTimer(ms: number, expired: () => void): () => void
 }
 
 /** Files on disk, /proc and /sys. Never used on pipes, ptys or fifos: those are `Streams`. */
@@ -68,6 +70,11 @@ export interface Files {
    * tell (before 5.6).
    */
   isReachedWithoutLinks(path: string): Promise<boolean>
+  /**
+   * Whether the block device node at a path has the numbers that sysfs tells of a device in `<device>/dev`. false also when
+   * one of the two is not there.
+   */
+  isBlockNodeOf(node: string, device: string): Promise<boolean>
   readLink(path: string): Promise<string>
   symlink(target: string, path: string): Promise<void>
   rename(from: string, to: string): Promise<void>
@@ -106,6 +113,8 @@ export interface Mounts {
     readonly type: string
     readonly flags: readonly MountFlag[]
     readonly data: string
+    /** Follows no symbolic link on the way to the target: ELOOP. */
+    readonly refuseLinks?: boolean
   }): Promise<void>
   /** umount2(2), never following a symbolic link. */
   unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>

@@ -1,3 +1,5 @@
+import { isUtf8 } from 'node:buffer'
+
 /** One event of the kernel about a device (spec F.3). */
 export interface Uevent {
   /** `add`, `remove`, `change`, … */
@@ -17,33 +19,28 @@ export interface Uevent {
  * Parses a datagram: `action@path`, then `KEY=VALUE`, each ended by NUL. undefined when it is no uevent of the
  * kernel or not UTF-8.
  */
-export function parseUevent(datagram: Uint8Array): Uevent | undefined {
-  const [header = '', ...lines] = decode(datagram).split('\0')
+export function parseUevent(datagram: Buffer): Uevent | undefined {
+  // A name that is no text can be none that we wait for.
+  if (!isUtf8(datagram)) return undefined
+  const text = datagram.toString()
+  const [header = ''] = text.split('\0', 1)
   const at = header.indexOf('@')
   if (at <= 0) return undefined
-  const values = new Map(lines.map(keyAndValue))
   return {
-    action: values.get('ACTION') ?? header.slice(0, at),
-    devicePath: values.get('DEVPATH') ?? header.slice(at + 1),
-    subsystem: values.get('SUBSYSTEM') ?? '',
-    deviceName: values.get('DEVNAME') ?? '',
-    interfaceName: values.get('INTERFACE') ?? '',
-    modalias: values.get('MODALIAS') ?? '',
+    action: valueBehind(text, '\0ACTION=') ?? header.slice(0, at),
+    devicePath: valueBehind(text, '\0DEVPATH=') ?? header.slice(at + 1),
+    subsystem: valueBehind(text, '\0SUBSYSTEM=') ?? '',
+    deviceName: valueBehind(text, '\0DEVNAME=') ?? '',
+    interfaceName: valueBehind(text, '\0INTERFACE=') ?? '',
+    modalias: valueBehind(text, '\0MODALIAS=') ?? '',
   }
 }
 
-const UTF_8 = new TextDecoder('utf-8', { fatal: true })
-
-function decode(datagram: Uint8Array): string {
-  try {
-    return UTF_8.decode(datagram)
-  } catch {
-    // A name that is no text can be none that we wait for.
-    return ''
-  }
-}
-
-function keyAndValue(line: string): [string, string] {
-  const equals = line.indexOf('=')
-  return equals === -1 ? [line, ''] : [line.slice(0, equals), line.slice(equals + 1)]
+/** What stands behind a key, which begins a line. */
+function valueBehind(text: string, key: string): string | undefined {
+  const found = text.indexOf(key)
+  if (found === -1) return undefined
+  const start = found + key.length
+  const end = text.indexOf('\0', start)
+  return end === -1 ? text.slice(start) : text.slice(start, end)
 }

@@ -43,10 +43,16 @@ export function linuxUevents(parts: UeventParts): Uevents {
   }
 }
 
+interface Listening {
+  readonly listener: UeventListener
+  hasLeft: boolean
+}
+
 /** Events from now until the close. A socket that fails is followed by another one. */
 class Feed {
   readonly #parts: UeventParts
-  readonly #listeners = new Set<UeventListener>()
+  /** Replaced when somebody comes or leaves: telling one may make it stop, or make another one begin. */
+  #listeners: readonly Listening[] = []
   readonly #closing = new AbortController()
   #pauseMs = FIRST_PAUSE_MS
 
@@ -57,13 +63,14 @@ class Feed {
   }
 
   /** Returns how to leave, which tells how many are left. */
-  add({ event, error }: UeventListener): () => number {
+  add(listener: UeventListener): () => number {
     // The same object may listen twice.
-    const own: UeventListener = { event, error }
-    this.#listeners.add(own)
+    const own: Listening = { listener, hasLeft: false }
+    this.#listeners = [...this.#listeners, own]
     return () => {
-      this.#listeners.delete(own)
-      return this.#listeners.size
+      own.hasLeft = true
+      this.#listeners = this.#listeners.filter((each) => each !== own)
+      return this.#listeners.length
     }
   }
 
@@ -148,8 +155,8 @@ class Feed {
     this.#tellAll((listener) => listener.error(failure))
   }
 
-  /** Those who listen now: telling one may make it stop, or make another one begin. */
+  /** Those who listen now. */
   #tellAll(tell: (listener: UeventListener) => void): void {
-    for (const listener of [...this.#listeners]) if (this.#listeners.has(listener)) tell(listener)
+    for (const { listener, hasLeft } of this.#listeners) if (!hasLeft) tell(listener)
   }
 }

@@ -1,12 +1,21 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { linuxFiles } from '../../src/os/files.ts'
 import { linuxMounts } from '../../src/os/mounts.ts'
 import type { Native } from '../../src/os/native.ts'
-import type { Files, Mounts } from '../../src/os/os.ts'
+import type { Files, MountFlag, Mounts } from '../../src/os/os.ts'
 import { realNative } from '../os/real-native.ts'
 
 let native: Native
@@ -66,6 +75,28 @@ describe('linuxMounts', () => {
     await expect(mounts.unmount('/nowhere')).rejects.toThrow('unmount /nowhere: ENOENT')
     await expect(bind('/nowhere', folder)).rejects.toMatchObject({ code: 'INTERNAL', errno: 'ENOENT' })
     await expect(mounts.unmount(join(folder, 'no\0thing'))).rejects.toThrow('without a NUL')
+  })
+
+  it('mounts, remounts and changes where no link leads to, when links are refused', async () => {
+    const target = join(folder, 'real', 'target')
+    mkdirSync(target, { recursive: true })
+    symlinkSync('real', join(folder, 'link'))
+    symlinkSync('target', join(folder, 'real', 'last'))
+    const mount = (path: string, flags: readonly MountFlag[] = []) =>
+      mounts.mount({ source: 'tmpfs', target: path, type: 'tmpfs', flags, data: '', refuseLinks: true })
+    for (const path of ['link/target', 'real/last']) {
+      await expect(mount(join(folder, path))).rejects.toThrow(`mount ${join(folder, path)}: ELOOP`)
+    }
+    await expect(mount(join(folder, 'none'))).rejects.toMatchObject({ errno: 'ENOENT' })
+    expect(await mountPointsBelow()).toEqual([folder])
+    const open = readdirSync('/proc/self/fd').length
+
+    await mount(target)
+    await mount(target, ['remount', 'ro'])
+    await mount(target, ['private'])
+    const entries = (await mounts.list()).filter(({ mountPoint }) => mountPoint === target)
+    expect(entries).toMatchObject([{ type: 'tmpfs', options: 'ro,relatime' }])
+    expect(readdirSync('/proc/self/fd')).toHaveLength(open)
   })
 
   it('detaches what is busy', async () => {

@@ -48,8 +48,9 @@ describe('waitForPartition', () => {
     await show('vdb', 'vdb1', 1)
     os.uevents.send('add@/devices/pci0000:00/virtio4/block/vdc/vdc1\0ACTION=add\0SUBSYSTEM=block\0')
     await turn()
-    os.clock.advance(3000)
-    await expect(found).rejects.toThrow('no /sys/class/block/vdb/vdb*/partition that says 1')
+    expect(os.uevents.listeners.size).toBe(1)
+    os.uevents.send('add@/devices/pci0000:00/virtio3/block/vdb/vdb1\0ACTION=add\0SUBSYSTEM=block\0')
+    await expect(found).resolves.toBe('/dev/vdb1')
   })
 
   it('says which partitions there are when the one asked for does not come', async () => {

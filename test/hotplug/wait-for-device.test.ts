@@ -132,6 +132,15 @@ describe('waitForDevice', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
+  it('looks a last time when its time is over: an event may never have come', async () => {
+    const found = wait()
+    await turn()
+    device = '/dev/silent'
+    os.clock.advance(3000)
+    await expect(found).resolves.toBe('/dev/silent')
+    expect(os.clock.sleeping).toBe(0)
+  })
+
   it('takes what a look finds that was going on when the time was over', async () => {
     const look = Promise.withResolvers<Probe<string>>()
     const found = wait({ probe: () => look.promise })

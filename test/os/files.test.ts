@@ -70,6 +70,22 @@ describe.each(implementations)('%s', (_name, build) => {
       expect(await reached(path)).toBe(false)
   })
 
+  it('knows the node of a block device by the numbers that sysfs tells', async () => {
+    const { files, root } = await workIn(build)
+    const device = (numbers: string) => `${root}/${numbers}`
+    for (const [folder, said] of [
+      ['none', undefined],
+      ['other', '7:1\n'],
+      ['odd', ''],
+      ['long', `7:0${' '.repeat(99)}`],
+    ] as const) {
+      await files.makeDirectories(device(folder))
+      if (said !== undefined) await files.write(`${device(folder)}/dev`, said)
+      expect(await files.isBlockNodeOf('/dev/null', device(folder))).toBe(false)
+    }
+    expect(await files.isBlockNodeOf(`${root}/none/node`, device('other'))).toBe(false)
+  })
+
   it('lists the folders of a folder, not what leads to one', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/folder/inner`)

@@ -1,9 +1,9 @@
 import { dirname } from 'node:path/posix'
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
-import type { Files, MountFlag, Os } from '../../os/os.ts'
+import type { Files, MountFlag, Mounts, Os } from '../../os/os.ts'
 import { applyFsGroup } from './fs-group.ts'
 import { type MountOptions, parseMountOptions } from './mount-options.ts'
 import { checkMountPoint } from './mount-point.ts'
@@ -42,13 +42,11 @@ export async function mountStorage(
       throw new AgentError('INVALID_ARGUMENT', `storage ${request.mountPoint}: no ${name}`)
   }
   const options = parseMountOptions(request.options)
-  const { os, log, allowedRoots } = dependencies
+  const { os, log } = dependencies
   const undo = new UndoList(log)
   try {
     await createMountPoint(os.files, request, undo)
     const source = typeof request.source === 'string' ? request.source : await request.source()
-    // Looked at again now that all of it exists: a link may have been made meanwhile.
-    await checkMountPoint(os.files, request.mountPoint, allowedRoots)
     signal.throwIfAborted()
     await mount({ ...request, source }, options, dependencies, undo)
     await finish()
@@ -89,7 +87,7 @@ async function isDirectory(files: Files, source: MountRequest['source']): Promis
 async function mount(
   { source, mountPoint: target, fstype: type }: MountRequest & { readonly source: string },
   { flags, data }: MountOptions,
-  { os }: MountDependencies,
+  dependencies: MountDependencies,
   undo: UndoList,
 ): Promise<void> {
   const propagation = flags.filter((flag) => PROPAGATION.has(flag))
@@ -97,19 +95,33 @@ async function mount(
   const recursive = flags.filter((flag) => flag === 'rec')
   const isBind = ordinary.includes('bind')
   const isNew = !ordinary.includes('remount')
-  await os.mounts.mount({
-    source,
-    target,
-    type,
-    flags: isBind ? [...ordinary, ...recursive] : ordinary,
-    data,
-  })
-  if (isNew) undo.add('unmount', () => unmountTree(os.mounts, target))
+  const first = isBind ? [...ordinary, ...recursive] : ordinary
+  await mountOnce({ source, target, type, flags: first, data }, dependencies)
+  if (isNew) undo.add('unmount', () => unmountTree(dependencies.os.mounts, target))
   if (isBind && isNew && ordinary.length > 1) {
-    await os.mounts.mount({ source, target, type, flags: ['remount', ...ordinary], data: '' })
+    await mountOnce({ source, target, type, flags: ['remount', ...ordinary], data: '' }, dependencies)
   }
   for (const change of propagation) {
-    await os.mounts.mount({ source: 'none', target, type: '', flags: [change, ...recursive], data: '' })
+    await mountOnce(
+      { source: 'none', target, type: '', flags: [change, ...recursive], data: '' },
+      dependencies,
+    )
+  }
+}
+
+/** One mount(2). A link that was made on the way since the mount point was checked is refused by the kernel itself. */
+async function mountOnce(
+  request: Parameters<Mounts['mount']>[0],
+  { os, allowedRoots }: MountDependencies,
+): Promise<void> {
+  try {
+    await os.mounts.mount({ ...request, refuseLinks: true })
+  } catch (error) {
+    // ENOSYS: a kernel before 5.6.
+    if (errnoOf(error) !== 'ELOOP' && errnoOf(error) !== 'ENOSYS') throw error
+    await checkMountPoint(os.files, request.target, allowedRoots)
+    // What lies above the roots is the image's own, links and all.
+    await os.mounts.mount(request)
   }
 }
 

@@ -16,25 +16,32 @@ export class FakeClock implements Clock {
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const slept = Promise.withResolvers<void>()
-    const sleeper = { dueNs: this.#nowNs + nanoseconds(ms), wake: slept.resolve }
-    this.#sleepers.add(sleeper)
+    const stop = this.startTimer(ms, slept.resolve)
     try {
       await (signal === undefined ? slept.promise : raceSignal(slept.promise, signal))
     } finally {
-      this.#sleepers.delete(sleeper)
+      stop()
     }
   }
 
-  /** How many sleeps have not ended. */
+  startTimer(ms: number, expired: () => void): () => void {
+    const sleeper = { dueNs: this.#nowNs + nanoseconds(ms), wake: expired }
+    this.#sleepers.add(sleeper)
+    return () => this.#sleepers.delete(sleeper)
+  }
+
+  /** How many sleeps and timers have not ended. */
   get sleeping(): number {
     return this.#sleepers.size
   }
 
-  /** Lets time pass, and ends the sleeps that are over by then. */
+  /** Lets time pass, and ends the sleeps and timers that are over by then. */
   advance(ms: number): void {
     this.#nowNs += nanoseconds(ms)
     for (const sleeper of this.#sleepers) {
-      if (sleeper.dueNs <= this.#nowNs) sleeper.wake()
+      if (sleeper.dueNs > this.#nowNs) continue
+      this.#sleepers.delete(sleeper)
+      sleeper.wake()
     }
   }
 }

@@ -32,6 +32,7 @@ export class FakeFiles implements FakeTree {
 
   constructor(mounts: FakeMounts) {
     this.#mounts = mounts
+    mounts.hasLink = (path) => this.#nodes.get(path)?.kind === 'symlink' || this.#follow(path) !== path
     this.#nodes.set('/', this.#node('directory', 0o755))
   }
 
@@ -153,6 +154,13 @@ export class FakeFiles implements FakeTree {
 
   async isReachedWithoutLinks(path: string): Promise<boolean> {
     return this.#nodes.has(path) && this.#nodes.get(path)?.kind !== 'symlink' && this.#follow(path) === path
+  }
+
+  async isBlockNodeOf(node: string, device: string): Promise<boolean> {
+    const status = await this.stat(node)
+    const numbers = `${device}/dev`
+    if (status?.kind !== 'block' || !this.has(numbers)) return false
+    return (await this.readText(numbers)).trim() === `${status.major}:${status.minor}`
   }
 
   async readLink(path: string): Promise<string> {

@@ -1,7 +1,8 @@
 import { kernelError } from '../../../src/os/errors.ts'
 import type { MountEntry, MountPlace, Mounts } from '../../../src/os/os.ts'
 
-type MountRequest = Parameters<Mounts['mount']>[0]
+type AnyMountRequest = Parameters<Mounts['mount']>[0]
+type MountRequest = Omit<AnyMountRequest, 'refuseLinks'>
 
 /** A mount table. Mounts do not hide what is below them in {@link FakeFiles}, but for a file bound over a file. */
 export class FakeMounts implements Mounts {
@@ -14,15 +15,19 @@ export class FakeMounts implements Mounts {
   readonly clones: { readonly from: MountPlace; readonly to: MountPlace }[] = []
   /** Answers with the errno that the next calls for this target fail with. */
   failWith: (call: 'mount' | 'unmount' | 'clone', target: string) => string | undefined = () => undefined
+  /** Whether a path leads over a symbolic link: what the files know. */
+  hasLink: (path: string) => boolean = () => false
   #lastId = 20
 
   constructor() {
     this.#push({ source: 'root', target: '/', type: 'ext4', flags: [], data: '' })
   }
 
-  async mount(request: MountRequest): Promise<void> {
+  async mount(request: AnyMountRequest): Promise<void> {
+    const { refuseLinks = false, ...mount } = request
     this.#failIfAsked('mount', request.target)
-    this.requests.push(request)
+    if (refuseLinks && this.hasLink(request.target)) throw kernelError('mount', request.target, 'ELOOP')
+    this.requests.push(mount)
     const changesOnly = request.flags.some((flag) => CHANGES.has(flag))
     if (!changesOnly) this.#push(request)
   }
