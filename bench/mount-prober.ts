@@ -10,7 +10,8 @@ export interface MountProber {
   times(count: number): Promise<readonly number[]>
 }
 
-const CAPABILITIES = ['CAP_SYS_ADMIN']
+/** To mount, to look into the mount namespace of the guest's process 1, and to come before all others. */
+const CAPABILITIES = ['CAP_SYS_ADMIN', 'CAP_SYS_PTRACE', 'CAP_SYS_NICE']
 const PROCESS = {
   process: { Capabilities: { Bounding: CAPABILITIES, Effective: CAPABILITIES, Permitted: CAPABILITIES } },
 }

@@ -25,5 +25,12 @@ export function resultOf<T extends object>(call: string, subject: string, result
 
 /** `EBUSY` for 16. */
 export function errnoName(errno: number): string {
-  return getSystemErrorName(-errno)
+  const known = names.get(errno)
+  if (known !== undefined) return known
+  const name = getSystemErrorName(-errno)
+  names.set(errno, name)
+  return name
 }
+
+/** Node looks a name up in a table that it makes anew each time, and EAGAIN ends every read of all there is. */
+const names = new Map<number, string>()

@@ -53,8 +53,11 @@ export interface Native {
   accept(fd: Fd): Fd
   /** A non-blocking NETLINK_KOBJECT_UEVENT socket in the kernel's group, with a receive buffer of this size. */
   ueventListen(receiveBufferBytes: number): Fd
-  /** recvmsg(2): the next datagram that the kernel itself sent, or undefined for one that somebody else sent. */
-  ueventReceive(fd: Fd): Buffer | undefined | number
+  /**
+   * recvmmsg(2): the next few events as text, each ended by two NULs; -EAGAIN when there are none. Those that were not sent by
+   * the kernel itself are left out. What is not UTF-8 becomes U+FFFD.
+   */
+  ueventReceive(fd: Fd): string | number
   /** recvmsg(2): the one descriptor of an SCM_RIGHTS message; -ENODATA when there was none. */
   receiveFd(fd: Fd): Fd
 

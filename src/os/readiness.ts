@@ -15,7 +15,15 @@ export class Readiness {
   async wait(fd: Fd, direction: 'read' | 'write', signal: AbortSignal | undefined): Promise<void> {
     signal?.throwIfAborted()
     const ready = Promise.withResolvers<void>()
-    const watch = succeeded('poll', `fd ${fd}`, this.#native.watchFd(fd, direction, ready.resolve))
+    let isOver = false
+    const watch = succeeded(
+      'poll',
+      `fd ${fd}`,
+      this.#native.watchFd(fd, direction, () => {
+        isOver = true
+        ready.resolve()
+      }),
+    )
     const onAbort = () => ready.reject(signal?.reason)
     const abandon = () => {
       this.#native.cancelWatch(fd, watch)
@@ -29,7 +37,7 @@ export class Readiness {
       this.#remove(fd, abandon)
       signal?.removeEventListener('abort', onAbort)
       // Its number is used once only, so this does nothing to a later watch of a later file.
-      this.#native.cancelWatch(fd, watch)
+      if (!isOver) this.#native.cancelWatch(fd, watch)
     }
   }
 

@@ -1,5 +1,3 @@
-import { isUtf8 } from 'node:buffer'
-
 /** One event of the kernel about a device (spec F.3). */
 export interface Uevent {
   /** `add`, `remove`, `change`, … */
@@ -15,31 +13,25 @@ export interface Uevent {
   readonly modalias: string
 }
 
-/**
- * Parses a datagram: `action@path`, then `KEY=VALUE`, each ended by NUL. undefined when it is no uevent of the
- * kernel or not UTF-8.
- */
-export function parseUevent(datagram: Buffer): Uevent | undefined {
-  // A name that is no text can be none that we wait for.
-  if (!isUtf8(datagram)) return undefined
-  const text = datagram.toString()
+/** Parses an event: `action@path`, then `KEY=VALUE`, with a NUL between them. undefined when it is no uevent of the kernel. */
+export function parseUevent(text: string): Uevent | undefined {
   const [header = ''] = text.split('\0', 1)
   const at = header.indexOf('@')
   if (at <= 0) return undefined
   return {
-    action: valueBehind(text, '\0ACTION=') ?? header.slice(0, at),
-    devicePath: valueBehind(text, '\0DEVPATH=') ?? header.slice(at + 1),
-    subsystem: valueBehind(text, '\0SUBSYSTEM=') ?? '',
-    deviceName: valueBehind(text, '\0DEVNAME=') ?? '',
-    interfaceName: valueBehind(text, '\0INTERFACE=') ?? '',
-    modalias: valueBehind(text, '\0MODALIAS=') ?? '',
+    action: header.slice(0, at),
+    devicePath: header.slice(at + 1),
+    subsystem: valueBehind(text, '\0SUBSYSTEM='),
+    deviceName: valueBehind(text, '\0DEVNAME='),
+    interfaceName: valueBehind(text, '\0INTERFACE='),
+    modalias: valueBehind(text, '\0MODALIAS='),
   }
 }
 
-/** What stands behind a key, which begins a line. */
-function valueBehind(text: string, key: string): string | undefined {
+/** What stands behind a key, which begins a line; empty when it is missing. */
+function valueBehind(text: string, key: string): string {
   const found = text.indexOf(key)
-  if (found === -1) return undefined
+  if (found === -1) return ''
   const start = found + key.length
   const end = text.indexOf('\0', start)
   return end === -1 ? text.slice(start) : text.slice(start, end)

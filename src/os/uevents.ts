@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises'
 import { AgentError, messageOf } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import { errnoName, kernelError, succeeded } from './errors.ts'
@@ -12,8 +13,8 @@ const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 10_000
 
-/** Most events that are told before anything else has its turn. */
-const AT_ONCE = 64
+/** What is behind each event. */
+const END = '\0\0'
 
 /** What listening takes. */
 export interface UeventParts {
@@ -54,12 +55,16 @@ class Feed {
   /** Replaced when somebody comes or leaves: telling one may make it stop, or make another one begin. */
   #listeners: readonly Listening[] = []
   readonly #closing = new AbortController()
+  #isClosed = false
+  /** The socket, when there is one. */
+  #fd: Fd | undefined
   #pauseMs = FIRST_PAUSE_MS
 
   /** Throws when the first socket cannot be had. */
   constructor(parts: UeventParts) {
     this.#parts = parts
-    void this.#follow(this.#openSocket())
+    this.#fd = this.#openSocket()
+    void this.#follow(this.#fd)
   }
 
   /** Returns how to leave, which tells how many are left. */
@@ -75,7 +80,9 @@ class Feed {
   }
 
   close(): void {
+    this.#isClosed = true
     this.#closing.abort()
+    this.#closeSocket()
   }
 
   #openSocket(): Fd {
@@ -87,23 +94,31 @@ class Feed {
   async #follow(first: Fd): Promise<void> {
     for (let fd: Fd | undefined = first; fd !== undefined; ) {
       const failure = await this.#receiveAll(fd)
-      this.#parts.streams.close(fd)
-      if (this.#closing.signal.aborted) return
+      if (failure === undefined || this.#isClosed) return
+      this.#closeSocket()
       this.#failed(failure)
       fd = await this.#reopen()
+      this.#fd = fd
       // Whoever looks again now misses nothing: events are received already.
       if (fd !== undefined) this.#tellAll((listener) => listener.error(failure))
     }
   }
 
-  /** Why the socket ended. */
-  async #receiveAll(fd: Fd): Promise<AgentError> {
+  /** Whoever waits for the socket is told that it is none any more. */
+  #closeSocket(): void {
+    if (this.#fd !== undefined) this.#parts.streams.close(this.#fd)
+    this.#fd = undefined
+  }
+
+  /** Why the socket ended; undefined once the feed is closed. */
+  async #receiveAll(fd: Fd): Promise<AgentError | undefined> {
     try {
-      for (;;) {
-        await this.#parts.streams.readable(fd, this.#closing.signal)
-        // A device makes a handful of events, and the one that counts is the last.
-        for (let count = 0; count < AT_ONCE && this.#receive(fd); count += 1);
+      while (!this.#isClosed) {
+        await this.#parts.streams.readable(fd)
+        // What events have brought about begins before the next are read: a crowd of devices makes hundreds.
+        while (this.#receive(fd)) await turn()
       }
+      return undefined
     } catch (error) {
       return error instanceof AgentError
         ? error
@@ -111,17 +126,13 @@ class Feed {
     }
   }
 
-  /** Tells the next event. Answers whether there was one. */
+  /** Tells the next events. Answers whether there may be more. */
   #receive(fd: Fd): boolean {
-    // Whoever is told an event may end the feed.
-    if (this.#closing.signal.aborted) return false
+    if (this.#isClosed) return false
     const received = this.#parts.native.ueventReceive(fd)
-    if (received === undefined) return true
-    if (typeof received !== 'number') {
+    if (typeof received === 'string') {
       this.#pauseMs = FIRST_PAUSE_MS
-      // Read once for all: hundreds come with a crowd of devices, of which each may have its own listener.
-      const event = parseUevent(received)
-      if (event !== undefined) this.#tellAll((listener) => listener.event(event))
+      for (const text of received.split(END)) this.#tellEvent(text)
       return true
     }
     const errno = errnoName(-received)
@@ -132,6 +143,14 @@ class Feed {
     return true
   }
 
+  #tellEvent(text: string): void {
+    // Whoever is told an event may end the feed.
+    if (this.#isClosed) return
+    // Read once for all: of a crowd of devices each may have its own listener.
+    const event = parseUevent(text)
+    if (event !== undefined) this.#tellAll((listener) => listener.event(event))
+  }
+
   /** Tries until there is a socket again; undefined when nobody listens any more. */
   async #reopen(): Promise<Fd | undefined> {
     const { clock, log } = this.#parts
@@ -140,11 +159,12 @@ class Feed {
       this.#pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)
       try {
         await clock.sleep(pauseMs, this.#closing.signal)
+        if (this.#isClosed) return undefined
         const fd = this.#openSocket()
         log.info('listening to uevents again')
         return fd
       } catch (error) {
-        if (this.#closing.signal.aborted) return undefined
+        if (this.#isClosed) return undefined
         log.warn('uevents cannot be listened to', { error: messageOf(error) })
       }
     }

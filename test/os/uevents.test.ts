@@ -1,7 +1,6 @@
 import { constants } from 'node:os'
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { raceSignal } from '../../src/base/signals.ts'
 import type { Uevents } from '../../src/os/os.ts'
 import { linuxUevents } from '../../src/os/uevents.ts'
 import { FakeClock } from '../fakes/os/fake-clock.ts'
@@ -17,10 +16,12 @@ describe('linuxUevents', () => {
   let open: Set<number>
   let opened: number
   let refusal: number | undefined
-  let arrived: PromiseWithResolvers<Buffer | number>
+  let arrived: PromiseWithResolvers<string | number>
   /** What has come behind the first. */
-  let behind: Buffer[]
+  let behind: string[]
   let heard: string[]
+  /** Sockets that were waited for when they were closed already: their numbers may be somebody else's. */
+  let usedClosed: number[]
 
   beforeEach(() => {
     clock = new FakeClock()
@@ -29,9 +30,10 @@ describe('linuxUevents', () => {
     opened = 0
     refusal = undefined
     heard = []
+    usedClosed = []
     behind = []
     arrived = Promise.withResolvers()
-    let next: Buffer | number = 0
+    let next: string | number = 0
     uevents = linuxUevents({
       native: {
         ueventListen() {
@@ -47,12 +49,17 @@ describe('linuxUevents', () => {
         },
       },
       streams: {
-        async readable(fd, signal) {
-          if (!open.has(fd)) throw new Error(`fd ${fd} is not open`)
-          next = await (signal === undefined ? arrived.promise : raceSignal(arrived.promise, signal))
+        async readable(fd) {
+          if (!open.has(fd)) usedClosed.push(fd)
+          next = await arrived.promise
           arrived = Promise.withResolvers()
         },
-        close: (fd) => void open.delete(fd),
+        close(fd) {
+          if (!open.delete(fd)) throw new Error(`fd ${fd} is not open`)
+          arrived.promise.catch(() => {})
+          arrived.reject(new Error(`fd ${fd} was closed`))
+          arrived = Promise.withResolvers()
+        },
       },
       clock,
       log: log.log,
@@ -75,10 +82,10 @@ describe('linuxUevents', () => {
       },
       error: () => {},
     })
-    behind = ['add@/b', 'add@/c', 'add@/d'].map((text) => Buffer.from(text))
+    behind = ['add@/b\0\0add@/c\0\0add@/d\0\0', 'add@/e\0\0']
     await receive('add@/a')
     expect(heard).toEqual(['/a', '/b', '/c'])
-    expect([...open]).toEqual([])
+    expect([[...open], usedClosed]).toEqual([[], []])
   })
 
   it('opens another socket when one fails, and then has everybody look again', async () => {
@@ -165,10 +172,10 @@ describe('linuxUevents', () => {
     })
   }
 
-  /** A datagram or a failure. The loop's turn lets the feed take it, and wait for the next one. */
+  /** An event or a failure. The loop's turns let the feed take it, and wait for the next one. */
   async function receive(what: string | number) {
-    arrived.resolve(typeof what === 'string' ? Buffer.from(what) : what)
-    await turn()
+    arrived.resolve(typeof what === 'string' ? `${what}\0\0` : what)
+    for (let turns = 0; turns < 3; turns++) await turn()
   }
 
   async function pass(ms: number) {

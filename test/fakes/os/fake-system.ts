@@ -75,7 +75,7 @@ export class FakeUevents implements Uevents {
   }
 
   send(datagram: string): void {
-    const event = parseUevent(Buffer.from(datagram))
+    const event = parseUevent(datagram)
     if (event !== undefined) for (const listener of this.listeners) listener.event(event)
   }
 }
