@@ -54,11 +54,6 @@ static napi_value reach_without_links(napi_env env, napi_callback_info info) {
   return pool_queue(env, &work->pool, run_reach);
 }
 
-struct block_node_work {
-  struct pool_work pool;
-  const char *node, *numbers;
-};
-
 /* 1 when the file says the numbers of the device, 0 when it does not or is not there, or -errno. */
 static int says(const char *path, dev_t device) {
   char said[32] = "", numbers[32];
@@ -72,21 +67,21 @@ static int says(const char *path, dev_t device) {
   return strcmp(said, numbers) == 0;
 }
 
-static void run_is_block_node(struct pool_work *pool) {
-  struct block_node_work *work = (struct block_node_work *)pool;
+static int is_node_of(const char *node, const char *numbers) {
   struct stat status;
-  if (stat(work->node, &status) != 0)
-    pool->result = errno == ENOENT ? 0 : -errno;
-  else
-    pool->result = S_ISBLK(status.st_mode) ? says(work->numbers, status.st_rdev) : 0;
+  if (stat(node, &status) != 0) return errno == ENOENT ? 0 : -errno;
+  return S_ISBLK(status.st_mode) ? says(numbers, status.st_rdev) : 0;
 }
 
 static napi_value is_block_node_of(napi_env env, napi_callback_info info) {
-  struct block_node_work *work = pool_begin(env, info, sizeof *work);
-  if (work == NULL) return NULL;
-  work->node = string_argument(&work->pool.arguments, 0);
-  work->numbers = string_argument(&work->pool.arguments, 1);
-  return pool_queue(env, &work->pool, run_is_block_node);
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  const char *node = string_argument(&arguments, 0);
+  const char *numbers = string_argument(&arguments, 1);
+  napi_value result = NULL;
+  if (!arguments.bad) result = integer_value(env, is_node_of(node, numbers));
+  arguments_release(&arguments);
+  return result;
 }
 
 static napi_value make_node(napi_env env, napi_callback_info info) {

@@ -42,7 +42,7 @@ export function linuxFiles(native: Native): Files {
     },
     isReachedWithoutLinks: async (path) => (await native.reachWithoutLinks(path)) === 0,
     isBlockNodeOf: async (node, device) =>
-      succeeded('look at', node, await native.isBlockNodeOf(node, `${device}/dev`)) === 1,
+      succeeded('look at', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
     readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
     symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
     rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),

@@ -93,10 +93,10 @@ export interface Native {
   /** openat2(2) of what is at a path and no symbolic link on the way, on a thread: 0, or -ELOOP and others. */
   reachWithoutLinks(path: string): Promise<number>
   /**
-   * Whether the numbers of a block device node are those (`254:16`) in a file of sysfs, on a thread: 1 or 0, also when there
-   * is no such node or file.
+   * Whether the numbers of a block device node are those (`254:16`) in a file of sysfs: 1 or 0, also when there is no such
+   * node or file. Not on a thread: both are in memory, and no driver is asked.
    */
-  isBlockNodeOf(node: string, numbers: string): Promise<number>
+  isBlockNodeOf(node: string, numbers: string): number
   /** mknod(2); `mode` includes the file type. */
   makeNode(path: string, mode: number, major: number, minor: number): number
 

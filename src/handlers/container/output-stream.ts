@@ -1,7 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import { raceSignal } from '../../base/signals.ts'
 import type { Clock, Fd, Streams } from '../../os/os.ts'
-import { DRAIN_MS, type ProcessOutput } from './process-streams.ts'
+import { DRAIN_MS, type OutputRead, type ProcessOutput } from './process-streams.ts'
 
 /** What a pipe or pty holds unless it was made larger. */
 const DEFAULT_CAPACITY_BYTES = 65_536
@@ -9,7 +9,13 @@ const DEFAULT_CAPACITY_BYTES = 65_536
 /** What a process may make its pipe hold (`/proc/sys/fs/pipe-max-size`). */
 const MAX_CAPACITY_BYTES = 1_048_576
 
-const NOTHING = new Uint8Array(0)
+const NOTHING: OutputRead = { data: new Uint8Array(0), putBack: () => {} }
+
+/** Bytes, and how many were read before them. */
+interface Piece {
+  readonly offset: number
+  readonly data: Uint8Array
+}
 
 /**
  * Our end of a process's output (behaviour spec, section C.14). Any number of reads may be pending; each takes what
@@ -32,8 +38,10 @@ export class OutputStream implements ProcessOutput {
   #closed = false
   #released = false
   #readers = 0
-  /** Answers that nobody got. */
-  readonly #returned: Uint8Array[] = []
+  /** How much was read. */
+  #offset = 0
+  /** What was read and nobody got, in its order. */
+  readonly #returned: Piece[] = []
   /** What the readers wait for who found nothing. */
   #wait: PromiseWithResolvers<void> | undefined
   #isWatched = false
@@ -57,7 +65,7 @@ export class OutputStream implements ProcessOutput {
    * At most `maxBytes` of output as soon as there is any; empty at the end of the stream, and for `maxBytes` 0.
    * Throws what `signal` is aborted with.
    */
-  async read(maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {
+  async read(maxBytes: number, signal: AbortSignal): Promise<OutputRead> {
     if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader')
     if (maxBytes === 0) return NOTHING
     this.#readers++
@@ -68,13 +76,6 @@ export class OutputStream implements ProcessOutput {
       this.#readers--
       this.#releaseWhenUnused()
     }
-  }
-
-  /** Takes back what a read gave that nobody got: the next one gives it. Once it is closed nothing is kept. */
-  putBack(data: Uint8Array): void {
-    if (this.#closed || data.length === 0) return
-    this.#returned.unshift(data)
-    this.#wake()
   }
 
   /** To be called when the process has ended: what is still written after half a second is not waited for. */
@@ -100,10 +101,11 @@ export class OutputStream implements ProcessOutput {
     if (this.#streams.growPipe(this.#fd, wanted)) this.#capacityBytes = wanted
   }
 
-  async #next(maxBytes: number, signal: AbortSignal): Promise<Uint8Array> {
+  async #next(maxBytes: number, signal: AbortSignal): Promise<OutputRead> {
     for (;;) {
       signal.throwIfAborted()
-      if (this.#returned.length > 0) return this.#takeReturned(maxBytes)
+      const returned = this.#returned.shift()
+      if (returned !== undefined) return this.#partOf(returned, maxBytes)
       if (this.#ended) return NOTHING
       const isFinal = this.#final.signal.aborted
       const data = this.#streams.tryRead(this.#fd, maxBytes)
@@ -113,16 +115,29 @@ export class OutputStream implements ProcessOutput {
     }
   }
 
-  #counted(data: Uint8Array, isFinal: boolean): Uint8Array {
+  #counted(data: Uint8Array, isFinal: boolean): OutputRead {
     if (isFinal) this.#restBytes -= data.length
     if (this.#restBytes <= 0) this.#ended = true
-    return data
+    const offset = this.#offset
+    this.#offset += data.length
+    return this.#given({ offset, data })
   }
 
-  #takeReturned(maxBytes: number): Uint8Array {
-    const data = this.#returned.shift() ?? NOTHING
-    if (data.length > maxBytes) this.#returned.unshift(data.subarray(maxBytes))
-    return data.subarray(0, maxBytes)
+  #partOf({ offset, data }: Piece, maxBytes: number): OutputRead {
+    if (data.length > maxBytes) this.#putBack({ offset: offset + maxBytes, data: data.subarray(maxBytes) })
+    return this.#given({ offset, data: data.subarray(0, maxBytes) })
+  }
+
+  #given(piece: Piece): OutputRead {
+    return { data: piece.data, putBack: () => this.#putBack(piece) }
+  }
+
+  /** Of several answers that nobody got, any may be told first. Once the stream is closed nothing is kept. */
+  #putBack(piece: Piece): void {
+    if (this.#closed) return
+    const later = this.#returned.findIndex(({ offset }) => offset > piece.offset)
+    this.#returned.splice(later === -1 ? this.#returned.length : later, 0, piece)
+    this.#wake()
   }
 
   /** One wait for all readers. Never rejects: the read that follows tells what was wrong. */

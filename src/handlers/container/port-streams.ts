@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Clock, Fd, Streams } from '../../os/os.ts'
-import { DRAIN_MS, type ProcessInput, type ProcessOutput } from './process-streams.ts'
+import { DRAIN_MS, type OutputRead, type ProcessInput, type ProcessOutput } from './process-streams.ts'
 
 /** Input that the host sends on a connection of its own; the native relay moves it. */
 export class PortInput implements ProcessInput {
@@ -51,12 +51,9 @@ export class PortOutput implements ProcessOutput {
     this.ended = over(relay).then(() => this.#over.abort())
   }
 
-  async read(): Promise<Uint8Array> {
+  async read(): Promise<OutputRead> {
     throw new AgentError('INTERNAL', 'cannot get stream reader')
   }
-
-  /** Does nothing: no read has given any. */
-  putBack(): void {}
 
   processEnded(): void {
     this.#clock.sleep(DRAIN_MS, this.#over.signal).then(

@@ -10,12 +10,18 @@ export interface ProcessInput {
   close(): void
 }
 
+/** What one read of a process's output gave. */
+export interface OutputRead {
+  /** Empty at the end of the stream. */
+  readonly data: Uint8Array
+  /** To be called when nobody got it: the next read gives it again, in its place. */
+  putBack(): void
+}
+
 /** Our side of a process's output. */
 export interface ProcessOutput {
   /** At most `maxBytes`; empty at the end. Throws INTERNAL `cannot get stream reader` when there is nothing to read. */
-  read(maxBytes: number, signal: AbortSignal): Promise<Uint8Array>
-  /** Takes back what a read gave that nobody got: the next one gives it. */
-  putBack(data: Uint8Array): void
+  read(maxBytes: number, signal: AbortSignal): Promise<OutputRead>
   /** To be called when the process has ended. */
   processEnded(): void
   /** Ends it at once. */

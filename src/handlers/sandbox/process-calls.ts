@@ -8,7 +8,7 @@ import type {
   WriteStreamRequest,
 } from '../../gen/agent.ts'
 import type { ContainerProcess } from '../container/process.ts'
-import type { ProcessOutput } from '../container/process-streams.ts'
+import type { OutputRead } from '../container/process-streams.ts'
 import type { SandboxContext } from './context.ts'
 
 /** How a process ended. */
@@ -17,14 +17,6 @@ export interface ProcessEnd {
   readonly status: number
   /** Forgets the process and closes its streams. To be called once the answer was written to a live connection. */
   forget(): void
-}
-
-/** Output of a process. */
-export interface OutputRead {
-  /** Empty at the end of the stream. */
-  readonly data: Uint8Array
-  /** Keeps it for the next read: this one's answer was not delivered. */
-  putBack(): void
 }
 
 /** What names a process in a request. */
@@ -75,7 +67,7 @@ export async function readStdout(
   signal: AbortSignal,
 ): Promise<OutputRead> {
   const { stdio } = await processOf(context, request, signal)
-  return readFrom(stdio.stdout, request.len, signal)
+  return stdio.stdout.read(request.len, signal)
 }
 
 /** ReadStderr (behaviour spec, section C.14). */
@@ -85,12 +77,7 @@ export async function readStderr(
   signal: AbortSignal,
 ): Promise<OutputRead> {
   const { stdio } = await processOf(context, request, signal)
-  return readFrom(stdio.stderr, request.len, signal)
-}
-
-async function readFrom(output: ProcessOutput, maxBytes: number, signal: AbortSignal): Promise<OutputRead> {
-  const data = await output.read(maxBytes, signal)
-  return { data, putBack: () => output.putBack(data) }
+  return stdio.stderr.read(request.len, signal)
 }
 
 /** CloseStdin (behaviour spec, section C.15): after the writes before it. May be repeated. */

@@ -23,6 +23,7 @@ import type {
   WriteStreamRequest,
 } from '../../gen/agent.ts'
 import { ociRuntime } from '../container/oci-runtime.ts'
+import type { OutputRead } from '../container/process-streams.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import type { SandboxContext } from './context.ts'
 import { createContainer } from './create-container.ts'
@@ -39,7 +40,6 @@ import { pauseContainer, resumeContainer } from './pause-container.ts'
 import { clearPredecessor } from './predecessor.ts'
 import {
   closeStdin,
-  type OutputRead,
   type ProcessEnd,
   readStderr,
   readStdout,

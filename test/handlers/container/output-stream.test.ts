@@ -15,7 +15,7 @@ function outputStream(sizeBytes = 0) {
     write: (text: string) => os.streams.tryWrite(theirs, Buffer.from(text)),
     closeTheirs: () => os.streams.close(theirs),
     read: async (maxBytes = 100, signal = PATIENT) =>
-      Buffer.from(await stream.read(maxBytes, signal)).toString(),
+      Buffer.from((await stream.read(maxBytes, signal)).data).toString(),
   }
 }
 
@@ -86,11 +86,32 @@ describe('OutputStream', () => {
     const lost = await stream.read(9, PATIENT)
     write('later')
     closeTheirs()
-    stream.putBack(lost)
+    lost.putBack()
     expect([await read(3), await read(9), await read(9), await read()]).toEqual(['fir', 'st', 'later', ''])
-    stream.putBack(NOTHING)
-    stream.putBack(lost)
+    lost.putBack()
     expect([await read(), await read()]).toEqual(['first', ''])
+  })
+
+  it('keeps the order of several answers that nobody got, whichever is told first', async () => {
+    const { stream, read, write } = outputStream()
+    write('abcdef')
+    const answers = [
+      await stream.read(1, PATIENT),
+      await stream.read(2, PATIENT),
+      await stream.read(1, PATIENT),
+    ]
+    for (const index of [0, 2, 1]) answers[index]?.putBack()
+    const first = await stream.read(2, PATIENT)
+    const second = await stream.read(1, PATIENT)
+    second.putBack()
+    first.putBack()
+    expect([await read(), await read(), await read(), await read(), await read()]).toEqual([
+      'a',
+      'b',
+      'c',
+      'd',
+      'ef',
+    ])
   })
 
   it('wakes one who waits with what nobody got, and leaves the others waiting', async () => {
@@ -98,7 +119,7 @@ describe('OutputStream', () => {
     write('lost')
     const lost = await stream.read(9, PATIENT)
     const [waiting, other] = [read(), read()]
-    stream.putBack(lost)
+    lost.putBack()
     expect(await waiting).toBe('lost')
     write('new')
     expect(await other).toBe('new')
@@ -110,7 +131,7 @@ describe('OutputStream', () => {
     const lost = await stream.read(9, PATIENT)
     const pending = read()
     stream.close()
-    stream.putBack(lost)
+    lost.putBack()
     expect(await pending).toBe('')
   })
 
@@ -150,7 +171,7 @@ describe('OutputStream', () => {
     os.clock.advance(500)
     let bytes = 0
     for (let data = NOTHING; bytes === 0 || data.length > 0; bytes += data.length) {
-      data = await stream.read(2 ** 20, PATIENT)
+      data = (await stream.read(2 ** 20, PATIENT)).data
     }
     expect(bytes).toBe(2 ** 20)
   })
