@@ -68,6 +68,7 @@ export async function waitForDevice<T>(
   let isOver = false
   timers.start(timeoutMs, () => {
     isOver = true
+    rescan.stop()
     events.wake()
     timers.start(LAST_LOOK_MS, () => held.resolve('held'))
   })
@@ -97,24 +98,30 @@ export async function waitForDevice<T>(
   }
 }
 
+/** How the last rescan ended, and how to ask for no more of them. */
+interface LateRescan {
+  outcome: string | undefined
+  stop(): void
+}
+
 /** Asks for a rescan whenever it is time, and wakes the wait after it. */
 function lateRescan(
   { timeoutMs }: WaitDependencies,
   { rescan }: Pick<WantedDevice<unknown>, 'rescan'>,
   timers: Timers,
   events: SeenEvents,
-): { readonly outcome: string | undefined } {
-  const state: { outcome: string | undefined } = { outcome: undefined }
-  if (rescan === undefined || LATE_MS >= timeoutMs) return state
+): LateRescan {
+  const late: LateRescan = { outcome: undefined, stop: () => {} }
+  if (rescan === undefined || LATE_MS >= timeoutMs) return late
   const rescanNow = async (pauseMs: number) => {
-    state.outcome = 'has not ended'
-    state.outcome = await rescan().then(() => 'done', messageOf)
+    late.outcome = 'has not ended'
+    late.outcome = await rescan().then(() => 'done', messageOf)
     events.wake()
     // A device that was plugged in after one rescan waits for the next.
-    timers.start(2 * pauseMs, () => void rescanNow(2 * pauseMs))
+    late.stop = timers.start(2 * pauseMs, () => void rescanNow(2 * pauseMs))
   }
-  timers.start(LATE_MS, () => void rescanNow(LATE_MS))
-  return state
+  late.stop = timers.start(LATE_MS, () => void rescanNow(LATE_MS))
+  return late
 }
 
 /** The timers of one wait, which end with it. An aborted sleep each would take longer than all the rest of its end. */

@@ -64,6 +64,17 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
+  it('has the kernel look no more when its time is over', async () => {
+    const rescan = vi.fn(async () => {})
+    const found = wait({ rescan })
+    await turn()
+    os.clock.advance(1000)
+    await turn()
+    os.clock.advance(2000)
+    await expect(found).rejects.toThrow('rescan by the kernel: done')
+    expect(rescan).toHaveBeenCalledTimes(1)
+  })
+
   it('leaves the kernel alone when the device comes within a second', async () => {
     const rescan = vi.fn(async () => {})
     const found = wait({ rescan })
