@@ -85,25 +85,29 @@ class Controllers {
   readonly #text: string
   readonly #asked = new Set<string>()
   readonly #looking = new Set<string>()
+  /** Why those that could not look could not. */
+  readonly #failures = new Map<string, string>()
 
   constructor(dependencies: Pick<HotplugDependencies, 'files' | 'clock'>, { target, lun }: ScsiAddress) {
     this.#dependencies = dependencies
     this.#text = `0 ${target} ${lun}`
   }
 
-  /** Asks those that have not been asked yet. Some cannot have such an address: their failures are only told. */
+  /**
+   * Asks those that have not been asked yet. Some cannot have such an address: what is wrong with which is only told, at each
+   * look anew.
+   */
   async scan(): Promise<readonly string[]> {
     const { files, clock } = this.#dependencies
     const hosts = (await files.list(HOSTS)).filter((host) => !this.#asked.has(host))
-    const failures: string[] = []
-    const scans = Promise.all(hosts.map((host) => this.#ask(host).catch((e) => failures.push(messageOf(e)))))
+    const scans = Promise.all(hosts.map((host) => this.#ask(host)))
     const ended = new AbortController()
     const late = clock.sleep(SCAN_MS, ended.signal)
     // Rejects when it is ended early, which nobody waits for any more.
     late.catch(() => {})
     await Promise.race([scans, late])
     ended.abort()
-    return [...failures, ...[...this.#looking].map((host) => `${host} has not ended its look`)]
+    return [...this.#failures.values(), ...[...this.#looking].map((host) => `${host} has not ended its look`)]
   }
 
   /** Has the next {@link scan} ask all of them again, but those that are still looking. */
@@ -112,11 +116,15 @@ class Controllers {
     for (const host of this.#looking) this.#asked.add(host)
   }
 
+  /** Never rejects. */
   async #ask(host: string): Promise<void> {
     this.#asked.add(host)
     this.#looking.add(host)
+    this.#failures.delete(host)
     try {
       await this.#dependencies.files.write(`${HOSTS}/${host}/scan`, this.#text)
+    } catch (error) {
+      this.#failures.set(host, messageOf(error))
     } finally {
       this.#looking.delete(host)
     }

@@ -90,6 +90,19 @@ describe('waitForScsiDisk', () => {
     await expect(found).rejects.toThrow('write /sys/class/scsi_host/host0/scan: EISDIR')
   })
 
+  it('tells no failure of a controller that could look when it was asked again', async () => {
+    await os.files.removeFile('/sys/class/scsi_host/host0/scan')
+    await os.files.makeDirectories('/sys/class/scsi_host/host0/scan')
+    const found = wait()
+    await turn()
+    await os.files.removeDirectory('/sys/class/scsi_host/host0/scan')
+    await os.files.write('/sys/class/scsi_host/host0/scan', '')
+    os.clock.advance(1000)
+    await turn()
+    os.clock.advance(2000)
+    await expect(found).rejects.toThrow(/^(?!.*EISDIR).*no \/sys\/bus\/scsi\/devices\/\*:0:2:5;/)
+  })
+
   it('refuses an address at which two controllers have a disk, and names both', async () => {
     await plug('0:0:2:5', 'sda')
     await plug('1:0:2:5', 'sdb')
