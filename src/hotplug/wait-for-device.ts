@@ -1,6 +1,7 @@
 import { messageOf } from '../base/errors.ts'
 import { raceSignal } from '../base/signals.ts'
-import type { Clock, Files, Uevents } from '../os/os.ts'
+import type { Files } from '../os/files.ts'
+import type { Clock, Uevents } from '../os/os.ts'
 import type { Uevent } from '../os/uevent.ts'
 import type { DeviceDrivers } from './device-drivers.ts'
 import type { PciBus } from './pci-bus.ts'

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { fromNodeError } from './errors.ts'
-import type { ScratchFiles } from './os.ts'
+import type { ScratchFiles } from './files.ts'
 
 /** Each call is made at once, on the calling thread. */
 export function linuxScratchFiles(): ScratchFiles {

@@ -1,7 +1,7 @@
 import { silentLogger } from '../../src/base/log.ts'
 import { linuxBlockDevices } from '../../src/os/block-devices/block-devices.ts'
 import { linuxClock } from '../../src/os/clock.ts'
-import { linuxFiles } from '../../src/os/files.ts'
+import { linuxFiles } from '../../src/os/linux-files.ts'
 import { linuxMounts } from '../../src/os/mounts.ts'
 import type { Os } from '../../src/os/os.ts'
 import { linuxStreams } from '../../src/os/streams.ts'

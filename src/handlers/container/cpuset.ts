@@ -1,6 +1,6 @@
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
-import type { Files } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
 
 /** Which CPUs a container may run on, once more of them are online. */
 export interface CpusetChange {

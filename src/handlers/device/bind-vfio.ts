@@ -1,6 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { Files, Os } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
+import type { Os } from '../../os/os.ts'
 
 const DRIVER = 'vfio-pci'
 const PCI = '/sys/bus/pci'

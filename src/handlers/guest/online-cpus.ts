@@ -1,6 +1,7 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { type Probe, waitForDevice } from '../../hotplug/wait-for-device.ts'
-import type { Files, Os } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
+import type { Os } from '../../os/os.ts'
 import { countCpus } from './cpu-list.ts'
 
 const CPUS = '/sys/devices/system/cpu'

@@ -3,7 +3,8 @@ import { waitForPciBlockDevice } from '../../hotplug/block-device.ts'
 import { parsePciPath } from '../../hotplug/pci-path.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { FileStatus } from '../../os/file-status.ts'
-import type { Files, Volumes } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
+import type { Volumes } from '../../os/os.ts'
 
 /** What adding swap works with. */
 export interface SwapDependencies extends HotplugDependencies {

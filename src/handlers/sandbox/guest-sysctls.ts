@@ -1,7 +1,7 @@
 import { Turns } from '../../base/turns.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { SplitSysctls } from '../../oci/sysctls.ts'
-import type { Files } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
 
 /** What one container has set a sysctl to, and what is to come back when its creation fails. */
 interface Setting {

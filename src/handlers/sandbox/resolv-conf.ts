@@ -1,7 +1,8 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { Files, Os } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
+import type { Os } from '../../os/os.ts'
 
 const RESOLV_CONF = '/etc/resolv.conf'
 /** As many as the kernel follows (man 7 path_resolution). */

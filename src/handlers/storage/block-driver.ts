@@ -1,4 +1,4 @@
-import type { Files } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
 import { makeFilesystem, wantsFilesystem } from './block-filesystem.ts'
 import type { StorageDependencies, StorageDriver } from './driver.ts'
 import { mountStorage } from './mount-storage.ts'

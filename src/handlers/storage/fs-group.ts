@@ -3,8 +3,9 @@ import type { Logger } from '../../base/log.ts'
 import type { FSGroup } from '../../gen/agent.ts'
 import { FSGroupChangePolicy } from '../../gen/types.ts'
 import type { FileStatus } from '../../os/file-status.ts'
+import type { Files } from '../../os/files.ts'
 import type { FileAttributes } from '../../os/folder.ts'
-import type { Files, Os } from '../../os/os.ts'
+import type { Os } from '../../os/os.ts'
 
 const SETGID = 0o2000
 

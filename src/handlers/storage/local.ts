@@ -1,7 +1,7 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
-import type { Files } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
 import type { StorageDriver } from './driver.ts'
 import { fsGidOf, giveToGroup } from './fs-gid.ts'
 import { applyFsGroup } from './fs-group.ts'

@@ -1,7 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
-import type { Files } from '../../os/os.ts'
+import type { Files } from '../../os/files.ts'
 import type { StorageDriver, StorageRequest } from './driver.ts'
 import { checkMountPoint } from './mount-point.ts'
 import { mountStorage } from './mount-storage.ts'

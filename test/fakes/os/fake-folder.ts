@@ -1,7 +1,7 @@
 import { kernelError } from '../../../src/os/errors.ts'
 import type { FileStatus } from '../../../src/os/file-status.ts'
+import type { Files } from '../../../src/os/files.ts'
 import type { FileAttributes, Folder, NewFile } from '../../../src/os/folder.ts'
-import type { Files } from '../../../src/os/os.ts'
 
 /** The files that fake folders are of. */
 export interface FakeTree extends Files {

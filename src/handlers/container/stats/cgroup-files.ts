@@ -1,4 +1,4 @@
-import type { Files } from '../../../os/os.ts'
+import type { Files } from '../../../os/files.ts'
 
 /** The files of one cgroup, by controller (which cgroup v2 does not tell apart) and name. */
 export interface CgroupFiles {

@@ -1,8 +1,8 @@
 import { basename, dirname } from 'node:path/posix'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import type { FileStatus } from '../../../os/file-status.ts'
+import type { Files } from '../../../os/files.ts'
 import type { FileAttributes, Folder } from '../../../os/folder.ts'
-import type { Files } from '../../../os/os.ts'
 import { type Entries, type Entry, sameEntry, VERSION_LINK } from './read-source.ts'
 
 /** Where a copy is kept, and how. */

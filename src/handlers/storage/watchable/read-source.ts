@@ -1,8 +1,8 @@
 import { basename, dirname } from 'node:path/posix'
 import { errnoOf } from '../../../base/errors.ts'
 import type { FileStatus } from '../../../os/file-status.ts'
+import type { Files } from '../../../os/files.ts'
 import type { Folder } from '../../../os/folder.ts'
-import type { Files } from '../../../os/os.ts'
 
 /** More than this is not copied (spec E.3.5). */
 const MOST_ENTRIES = 16

@@ -1,5 +1,5 @@
 import { dirname } from 'node:path/posix'
-import type { Files } from '../../../../src/os/os.ts'
+import type { Files } from '../../../../src/os/files.ts'
 
 /** Files by their names. */
 export type Version = Readonly<Record<string, string>>
