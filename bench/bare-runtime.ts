@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { Pod } from '../test/host/agent-pod.ts'
+import type { Pod } from '../test/support/host/agent-pod.ts'
 import { benchEnvironment } from './figure.ts'
 
 /** An OCI runtime that the agent can be told to use. */

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
-import { type Pod, startPod } from '../test/host/agent-pod.ts'
+import { type Pod, startPod } from '../test/support/host/agent-pod.ts'
 
 /** A pod whose agent has the priority that it gives itself in a guest (src/agent/boot/own-process.ts). */
 export async function benchPod(options: Parameters<typeof startPod>[0] = {}): Promise<Pod> {

@@ -1,4 +1,4 @@
-import type { Pod } from '../test/host/agent-pod.ts'
+import type { Pod } from '../test/support/host/agent-pod.ts'
 import { benchPod } from './bench-pod.ts'
 import { median, report } from './figure.ts'
 import { elapsedMs, execTrue } from './runtime-pair.ts'

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { leftoversOf, type Pod } from '../test/host/agent-pod.ts'
+import { leftoversOf, type Pod } from '../test/support/host/agent-pod.ts'
 import { benchPod } from './bench-pod.ts'
 import { type Figure, report } from './figure.ts'
 import { execTrue } from './runtime-pair.ts'

@@ -1,4 +1,4 @@
-import { bootPod, GUEST_PROC } from '../test/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../test/support/vm/guest-pod.ts'
 import { report } from './figure.ts'
 
 /** How often threads of the agent wake up in a guest while nothing happens: it listens to uevents, and has a sandbox. */

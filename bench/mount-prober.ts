@@ -1,10 +1,10 @@
-import { container, RemoteProcess } from '../test/host/container-requests.ts'
-import { bind, GUEST_PROC, type GuestPod, ROOT } from '../test/vm/guest-pod.ts'
-import { guestProgram } from '../test/vm/guest-program/compile.ts'
+import { container, RemoteProcess } from '../test/support/host/container-requests.ts'
+import { bind, GUEST_PROC, type GuestPod, ROOT } from '../test/support/vm/guest-pod.ts'
+import { guestProgram } from '../test/support/vm/guest-program/compile.ts'
 
 /** The program `mount-prober` in a container of a guest. */
 export interface MountProber {
-  /** Resolves when the program listens for the disks of a command (test/vm/guest-program/mount-prober.c). */
+  /** Resolves when the program listens for the disks of a command (test/support/vm/guest-program/mount-prober.c). */
   begin(command: string): Promise<void>
   /** From the kernel's event of each disk until its mount, in microseconds. */
   times(count: number): Promise<readonly number[]>

@@ -4,11 +4,11 @@ import { silentLogger } from '../src/base/log.ts'
 import { Interface, Route } from '../src/gen/types.ts'
 import { createNetworkHandlers } from '../src/handlers/network/network.ts'
 import { NetworkRecord } from '../src/handlers/network/network-record.ts'
-import { linuxNetwork } from '../src/os/linux-network.ts'
 import { loadNative, type Native } from '../src/os/native.ts'
-import { decodeMessages } from '../src/os/netlink/message.ts'
-import { hotplugOf } from '../test/handlers/storage/storage-builder.ts'
-import { realOs } from '../test/host/real-os.ts'
+import { linuxNetwork } from '../src/os/network/linux-network.ts'
+import { decodeMessages } from '../src/os/network/netlink/message.ts'
+import { hotplugOf } from '../test/support/handlers/storage-builder.ts'
+import { realOs } from '../test/support/host/real-os.ts'
 
 // node network-bare.ts ADDON INTERFACE ROUTES: the netlink messages of two calls, sent bare. Reads words from stdin:
 // `record` makes the calls once and keeps their messages; `interface` and `routes` send those of one call again, and

@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { buildAddon } from '../scripts/build-native.ts'
-import { type AgentProcess, startAgent } from '../test/host/agent-process.ts'
-import { makeNetworkNamespace, type NetworkNamespace } from '../test/host/network-namespace.ts'
+import { type AgentProcess, startAgent } from '../test/support/host/agent-process.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../test/support/host/network-namespace.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
 /** UpdateInterface, and UpdateRoutes of 500 routes, on ttRPC, against the netlink messages that they come to. */

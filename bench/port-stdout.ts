@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { type Pod, startPod } from '../test/host/agent-pod.ts'
-import { type HostPorts, makeHostPorts } from '../test/host/host-ports.ts'
+import { type Pod, startPod } from '../test/support/host/agent-pod.ts'
+import { type HostPorts, makeHostPorts } from '../test/support/host/host-ports.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
 /** 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU). */

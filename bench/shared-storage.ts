@@ -1,4 +1,4 @@
-import { container } from '../test/host/container-requests.ts'
+import { container } from '../test/support/host/container-requests.ts'
 import { benchPod } from './bench-pod.ts'
 import { median, report } from './figure.ts'
 import { elapsedMs } from './runtime-pair.ts'

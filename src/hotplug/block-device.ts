@@ -1,4 +1,4 @@
-import type { Files } from '../os/files.ts'
+import type { Files } from '../os/files/files.ts'
 import { blockNode } from './block-node.ts'
 import type { PciPath } from './pci-path.ts'
 import { locatePciDevice } from './pci-sysfs.ts'

@@ -1,4 +1,4 @@
-import type { Files } from '../os/files.ts'
+import type { Files } from '../os/files/files.ts'
 import { blockNode } from './block-node.ts'
 import { readIfThere } from './read-if-there.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'

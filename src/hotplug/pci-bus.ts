@@ -1,4 +1,4 @@
-import type { Files } from '../os/files.ts'
+import type { Files } from '../os/files/files.ts'
 
 const PCI = '/sys/bus/pci'
 

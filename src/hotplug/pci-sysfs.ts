@@ -1,4 +1,4 @@
-import type { Files } from '../os/files.ts'
+import type { Files } from '../os/files/files.ts'
 import { deviceName, type PciPath, rootBusName } from './pci-path.ts'
 
 /** How far a PCI path could be followed through sysfs. */

@@ -1,5 +1,5 @@
 import { errnoOf } from '../base/errors.ts'
-import type { Files } from '../os/files.ts'
+import type { Files } from '../os/files/files.ts'
 
 /** A short file of sysfs without its line break, or undefined: devices come and go while they are looked at. */
 export async function readIfThere(files: Pick<Files, 'readText'>, path: string): Promise<string | undefined> {

@@ -1,5 +1,5 @@
 import { AgentError, messageOf } from '../base/errors.ts'
-import type { Files } from '../os/files.ts'
+import type { Files } from '../os/files/files.ts'
 import { blockNode } from './block-node.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 

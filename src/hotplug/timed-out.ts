@@ -1,6 +1,6 @@
 import { AgentError, messageOf } from '../base/errors.ts'
 import { inTime } from '../base/in-time.ts'
-import { shortened } from '../base/shortened.ts'
+import { shortened } from '../base/truncate.ts'
 import type { Clock } from '../os/os.ts'
 import type { SeenEvents } from './seen-events.ts'
 

@@ -1,6 +1,6 @@
 import { constants, readFileSync } from 'node:fs'
+import { raceSignal } from '../base/abort.ts'
 import { AgentError } from '../base/errors.ts'
-import { raceSignal } from '../base/signals.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
 import { chooseAcceleration } from './acceleration.ts'
 import { connectAgent } from './connect-agent.ts'

@@ -1,4 +1,4 @@
-import { raceSignal } from '../base/signals.ts'
+import { raceSignal } from '../base/abort.ts'
 import type { Native } from './native.ts'
 import type { Clock } from './os.ts'
 

@@ -1,7 +1,7 @@
 import type { AgentError } from '../base/errors.ts'
-import type { Files, ScratchFiles } from './files.ts'
-import type { Network } from './network.ts'
-import type { Uevent } from './uevent.ts'
+import type { Uevent } from './devices/uevent.ts'
+import type { Files, ScratchFiles } from './files/files.ts'
+import type { Network } from './network/network.ts'
 
 /**
  * Everything the agent asks of the kernel. `src/os` implements it for Linux; a fake implements it in unit tests.

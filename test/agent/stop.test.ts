@@ -3,7 +3,7 @@ import { parseArguments } from '../../src/agent/config/arguments.ts'
 import { stopAgent, stopRequested } from '../../src/agent/stop.ts'
 import { AgentError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
 
 const given = parseArguments([])
 

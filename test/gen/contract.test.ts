@@ -15,7 +15,7 @@ import { describe, expect, it } from 'vitest'
 import { generatedRoot } from '../../scripts/gen.ts'
 import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
-import contract from '../contract/agent-api.json' with { type: 'json' }
+import contract from '../fixtures/agent-api.json' with { type: 'json' }
 
 const CONTRACT_PACKAGES = ['grpc', 'types']
 

@@ -13,8 +13,8 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { CreateContainerRequest } from '../../src/gen/agent.ts'
 import type { DeepPartial } from '../../src/gen/oci.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
-import { container, RemoteProcess } from './container-requests.ts'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
 /** A device that is /dev/fuse under another name, which no runtime gives by itself. */
 const SPEC = `

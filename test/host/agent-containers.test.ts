@@ -1,8 +1,15 @@
 import { existsSync, type FSWatcher, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cgroupsOf, leftoversOf, mountPointsOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
-import { container, exec, RemoteProcess } from './container-requests.ts'
+import {
+  cgroupsOf,
+  leftoversOf,
+  mountPointsOf,
+  NOTHING_LEFT,
+  type Pod,
+  startPod,
+} from '../support/host/agent-pod.ts'
+import { container, exec, RemoteProcess } from '../support/host/container-requests.ts'
 
 const SIGKILL = 9
 /** A hierarchy of cgroup v1. */

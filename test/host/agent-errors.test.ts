@@ -4,8 +4,8 @@ import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { clientFor } from '../../src/rpc/client.ts'
 import { type TtrpcClient, ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
 import { connectionsOf, FRAMINGS, type Framing } from '../sequences/wires.ts'
-import { leftoversOf, mountPointsOf, type Pod, startPod } from './agent-pod.ts'
-import { FIXTURES, STATUS_TABLE } from './status-table.ts'
+import { leftoversOf, mountPointsOf, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { FIXTURES, STATUS_TABLE } from '../support/host/status-table.ts'
 
 const SIGKILL = 9
 

@@ -2,8 +2,8 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
-import { container, type ProcessOptions } from './container-requests.ts'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { container, type ProcessOptions } from '../support/host/container-requests.ts'
 
 /** CAP_KILL and CAP_SYS_CHROOT, which the tests' containers have. */
 const CONTAINER_CAPABILITIES = '0000000000040020'

@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { inNamespaceOf, type Pod, startPod } from './agent-pod.ts'
-import { container, RemoteProcess } from './container-requests.ts'
+import { inNamespaceOf, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 const VOLUME = '/run/kata-containers/sandbox/ephemeral/volume'

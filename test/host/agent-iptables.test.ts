@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { type AgentProcess, startAgent } from './agent-process.ts'
-import { rulesOf, SAMPLE_RULES } from './iptables-rules.ts'
-import { makeNetworkNamespace, type NetworkNamespace } from './network-namespace.ts'
+import { type AgentProcess, startAgent } from '../support/host/agent-process.ts'
+import { rulesOf, SAMPLE_RULES } from '../support/host/iptables-rules.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../support/host/network-namespace.ts'
 
 describe.each([
   { family: 'IPv4', isIpv6: false, address: '10.0.0.2' },

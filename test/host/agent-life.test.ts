@@ -11,9 +11,9 @@ import {
   NOTHING_LEFT,
   type Pod,
   startPod,
-} from './agent-pod.ts'
-import { type AgentConnection, type AgentProcess, startAgent } from './agent-process.ts'
-import { container, exec, RemoteProcess } from './container-requests.ts'
+} from '../support/host/agent-pod.ts'
+import { type AgentConnection, type AgentProcess, startAgent } from '../support/host/agent-process.ts'
+import { container, exec, RemoteProcess } from '../support/host/container-requests.ts'
 
 type Call = readonly [name: string, call: (agent: AgentConnection['agent']) => Promise<unknown>]
 

@@ -3,8 +3,15 @@ import { readlinkSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { DeepPartial, Spec } from '../../src/gen/oci.ts'
-import { initPidOf, leftoversOf, mountPointsOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
-import { container, RemoteProcess } from './container-requests.ts'
+import {
+  initPidOf,
+  leftoversOf,
+  mountPointsOf,
+  NOTHING_LEFT,
+  type Pod,
+  startPod,
+} from '../support/host/agent-pod.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
 const SIGKILL = 9
 /** Where the host has a sandbox's shared memory mounted (behaviour spec, section E.5). */

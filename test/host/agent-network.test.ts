@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { type AgentProcess, startAgent } from './agent-process.ts'
-import { makeNetworkNamespace, type NetworkNamespace } from './network-namespace.ts'
+import { type AgentProcess, startAgent } from '../support/host/agent-process.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../support/host/network-namespace.ts'
 
 const ETH0 = '02:00:00:00:00:01'
 const ETH1 = '02:00:00:00:00:02'

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
 
 const SIGKILL = 9
 const SIGTERM = 15

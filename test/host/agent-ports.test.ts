@@ -4,8 +4,8 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
-import { type HostPorts, makeHostPorts } from './host-ports.ts'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { type HostPorts, makeHostPorts } from '../support/host/host-ports.ts'
 
 const SIGKILL = 9
 const SIGPIPE = 13

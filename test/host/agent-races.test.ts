@@ -2,9 +2,16 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, watch, writeFileSync } fr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cgroupsOf, inNamespaceOf, leftoversOf, mountPointsOf, NOTHING_LEFT, startPod } from './agent-pod.ts'
-import { startAgent } from './agent-process.ts'
-import { RemoteProcess } from './container-requests.ts'
+import {
+  cgroupsOf,
+  inNamespaceOf,
+  leftoversOf,
+  mountPointsOf,
+  NOTHING_LEFT,
+  startPod,
+} from '../support/host/agent-pod.ts'
+import { startAgent } from '../support/host/agent-process.ts'
+import { RemoteProcess } from '../support/host/container-requests.ts'
 
 const SIGKILL = 9
 

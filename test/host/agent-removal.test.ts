@@ -8,9 +8,9 @@ import {
   NOTHING_LEFT,
   type Pod,
   startPod,
-} from './agent-pod.ts'
-import { container, RemoteProcess } from './container-requests.ts'
-import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from './fork-bomb.ts'
+} from '../support/host/agent-pod.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/host/fork-bomb.ts'
 
 const SIGKILL = 9
 const SIGTERM = 15

@@ -13,8 +13,8 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { inNamespaceOf, type Pod, startPod } from './agent-pod.ts'
-import { container } from './container-requests.ts'
+import { inNamespaceOf, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { container } from '../support/host/container-requests.ts'
 
 const MIB = 2 ** 20
 const CGROUPS = '/sys/fs/cgroup'

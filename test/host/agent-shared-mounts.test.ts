@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { SharedMount } from '../../src/gen/agent.ts'
 import type { DeepPartial, Spec } from '../../src/gen/oci.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
-import { container, RemoteProcess } from './container-requests.ts'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
 const TMPFS = { type: 'tmpfs', source: 'tmpfs', options: ['mode=755'] }
 

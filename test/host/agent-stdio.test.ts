@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from './agent-pod.ts'
+import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
 
 const SIGKILL = 9
 const MIB = 1024 * 1024

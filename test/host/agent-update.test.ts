@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Pod, startPod } from './agent-pod.ts'
+import { type Pod, startPod } from '../support/host/agent-pod.ts'
 
 const MIB = 1n << 20n
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { initPidOf, type Pod, startPod } from './agent-pod.ts'
-import { RemoteProcess } from './container-requests.ts'
+import { initPidOf, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { RemoteProcess } from '../support/host/container-requests.ts'
 
 const SIGUSR1 = 10
 const SIGKILL = 9

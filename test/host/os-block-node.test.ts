@@ -2,10 +2,10 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import type { Files } from '../../src/os/files.ts'
-import { linuxFiles } from '../../src/os/linux-files.ts'
+import type { Files } from '../../src/os/files/files.ts'
+import { linuxFiles } from '../../src/os/files/linux-files.ts'
 import type { Native } from '../../src/os/native.ts'
-import { realNative } from '../os/real-native.ts'
+import { realNative } from '../support/os/real-native.ts'
 
 const S_IFBLK = 0o060_000
 const S_IFCHR = 0o020_000

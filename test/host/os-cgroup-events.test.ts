@@ -1,10 +1,10 @@
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { linuxCgroupEvents } from '../../src/os/cgroup-events.ts'
 import type { CgroupEvents } from '../../src/os/os.ts'
-import { linuxStreams } from '../../src/os/streams.ts'
-import { realNative } from '../os/real-native.ts'
+import { linuxCgroupEvents } from '../../src/os/process/cgroup-events.ts'
+import { linuxStreams } from '../../src/os/streams/streams.ts'
+import { realNative } from '../support/os/real-native.ts'
 
 const V1 = '/sys/fs/cgroup/memory/cgroup-events-test'
 const V2_ROOT = ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'].find((path) =>

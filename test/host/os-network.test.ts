@@ -2,8 +2,8 @@ import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { buildAddon } from '../../scripts/build-native.ts'
-import type { Link, LinkAddress, Neighbor, Network, Route } from '../../src/os/network.ts'
-import { makeNetworkNamespace, type NetworkNamespace } from './network-namespace.ts'
+import type { Link, LinkAddress, Neighbor, Network, Route } from '../../src/os/network/network.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../support/host/network-namespace.ts'
 
 type Call = readonly [keyof Network, ...unknown[]]
 
@@ -210,7 +210,11 @@ describe('linuxNetwork', () => {
   })
 
   async function calls(...wanted: readonly Call[]): Promise<readonly unknown[]> {
-    const argv = [...namespace.enter, process.execPath, join(import.meta.dirname, 'network-calls.ts')]
+    const argv = [
+      ...namespace.enter,
+      process.execPath,
+      join(import.meta.dirname, '../support/host/network-calls.ts'),
+    ]
     const [program = '', ...rest] = [...argv, await buildAddon()]
     const input = JSON.stringify(wanted)
     return JSON.parse(execFileSync(program, rest, { input, encoding: 'utf8', maxBuffer: 2 ** 26 }))

@@ -5,13 +5,13 @@ import { describe, expect, it } from 'vitest'
 import { buildAddon } from '../../scripts/build-native.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { linuxClock } from '../../src/os/clock.ts'
+import type { Uevent } from '../../src/os/devices/uevent.ts'
+import { linuxUevents } from '../../src/os/devices/uevents.ts'
 import type { Uevents } from '../../src/os/os.ts'
-import { linuxStreams } from '../../src/os/streams.ts'
-import { linuxSystem } from '../../src/os/system.ts'
-import type { Uevent } from '../../src/os/uevent.ts'
-import { linuxUevents } from '../../src/os/uevents.ts'
-import { realNative } from '../os/real-native.ts'
-import { makeNetworkNamespace } from './network-namespace.ts'
+import { linuxSystem } from '../../src/os/process/system.ts'
+import { linuxStreams } from '../../src/os/streams/streams.ts'
+import { makeNetworkNamespace } from '../support/host/network-namespace.ts'
+import { realNative } from '../support/os/real-native.ts'
 
 // What changes the machine is done in a way that leaves it as it was.
 describe('linuxSystem', () => {
@@ -33,7 +33,7 @@ describe('linuxFiles', () => {
       const path = '/proc/sys/net/ipv4/ip_local_reserved_ports'
       const odd = (first: number) => Array.from({ length: 750 }, (_, index) => first + 2 * index).join(',')
       namespace.run('sh', '-c', `{ printf ${odd(2001)}; printf ${odd(4001)}; } > ${path}`)
-      const script = join(import.meta.dirname, 'read-file.ts')
+      const script = join(import.meta.dirname, '../support/host/read-file.ts')
       const text = namespace.run(process.execPath, script, await buildAddon(), path)
       expect(text).toBe(`${odd(2001)},${odd(4001)}\n`)
     } finally {

@@ -11,9 +11,9 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { linuxVolumes, parseSwaps } from '../../src/os/devices/volumes/volumes.ts'
 import type { FileSystemGrowth, Volumes } from '../../src/os/os.ts'
-import { linuxVolumes, parseSwaps } from '../../src/os/volumes/volumes.ts'
-import { realNative } from '../os/real-native.ts'
+import { realNative } from '../support/os/real-native.ts'
 
 const MIB = 2 ** 20
 

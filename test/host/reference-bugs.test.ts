@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { DeepPartial, Linux } from '../../src/gen/oci.ts'
-import { type Pod, startPod } from './agent-pod.ts'
-import { container, RemoteProcess } from './container-requests.ts'
+import { type Pod, startPod } from '../support/host/agent-pod.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
 const MIB = 1n << 20n
 

@@ -2,9 +2,9 @@ import { readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
-import type { Uevent } from '../../src/os/uevent.ts'
-import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
-import { realOs } from './real-os.ts'
+import type { Uevent } from '../../src/os/devices/uevent.ts'
+import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { realOs } from '../support/host/real-os.ts'
 
 const disk = virtioDisk()
 

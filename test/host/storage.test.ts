@@ -17,8 +17,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Storage } from '../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../src/handlers/storage/storage.ts'
-import { hotplugOf, noSignal, storageOf } from '../handlers/storage/storage-builder.ts'
-import { realOs } from './real-os.ts'
+import { hotplugOf, noSignal, storageOf } from '../support/handlers/storage-builder.ts'
+import { realOs } from '../support/host/real-os.ts'
 
 describe('storages on a real kernel', () => {
   let root: string

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { buildAddon } from '../../scripts/build-native.ts'
 import type { VMMetadata } from '../../src/gen/vm.ts'
-import { makeNetworkNamespace, type NetworkNamespace } from './network-namespace.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../support/host/network-namespace.ts'
 
 const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }
@@ -48,7 +48,11 @@ describe('configureNetwork on a real link', () => {
   })
 
   async function apply(...configs: readonly Partial<NonNullable<VMMetadata['networkConfig']>>[]) {
-    const script = [process.execPath, join(import.meta.dirname, 'apply-metadata.ts'), await buildAddon()]
+    const script = [
+      process.execPath,
+      join(import.meta.dirname, '../support/host/apply-metadata.ts'),
+      await buildAddon(),
+    ]
     const [program = '', ...rest] = [...namespace.enter, ...script]
     const input = JSON.stringify(configs.map((networkConfig) => ({ name: 'vm1', networkConfig })))
     return JSON.parse(execFileSync(program, rest, { encoding: 'utf8', input }))

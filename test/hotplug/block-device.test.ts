@@ -1,11 +1,11 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../src/base/abort.ts'
 import { AgentError } from '../../src/base/errors.ts'
-import { cancelled } from '../../src/base/signals.ts'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
-import { hotplugOf } from '../handlers/storage/storage-builder.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 const BRIDGE = '/sys/devices/pci0000:00/0000:00:02.0'
 const DEVICE = `${BRIDGE}/0000:01:03.0`

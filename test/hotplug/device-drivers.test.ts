@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { AgentError } from '../../src/base/errors.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { DeviceDrivers } from '../../src/hotplug/device-drivers.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
 
 const VIRTIO_BLK = 'virtio:d00000002v00001AF4'
 const VIRTIO_NET = 'virtio:d00000001v00001AF4'

@@ -2,8 +2,8 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { waitForPciNetworkDevice } from '../../src/hotplug/network-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
-import { hotplugOf } from '../handlers/storage/storage-builder.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:05.0'
 

@@ -2,8 +2,8 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { waitForPartition } from '../../src/hotplug/partition.ts'
 import { kernelError } from '../../src/os/errors.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
-import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
 
 describe('waitForPartition', () => {
   let os: FakeOs

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { PciBus } from '../../src/hotplug/pci-bus.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
 
 describe('PciBus', () => {
   let bus: PciBus

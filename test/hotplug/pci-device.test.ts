@@ -2,8 +2,8 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { waitForPciDevice } from '../../src/hotplug/pci-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
-import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
 
 const ROOT = '/devices/pci0000:00'
 

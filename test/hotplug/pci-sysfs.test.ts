@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import { locatePciDevice } from '../../src/hotplug/pci-sysfs.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
 
 const ROOT = '/sys/devices/pci0000:00'
 

@@ -1,8 +1,8 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { waitForVfioGroup } from '../../src/hotplug/vfio-group.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
-import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
 
 const NODE = '/dev/vfio/5'
 

@@ -1,9 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
-import { cancelled } from '../../src/base/signals.ts'
+import { cancelled } from '../../src/base/abort.ts'
 import { type Probe, type WantedDevice, waitForDevice } from '../../src/hotplug/wait-for-device.ts'
-import { FakeOs } from '../fakes/os/fake-os.ts'
-import { hotplugOf, noSignal } from '../handlers/storage/storage-builder.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
 
 describe('waitForDevice', () => {
   let os: FakeOs

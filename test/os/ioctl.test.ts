@@ -1,7 +1,7 @@
 import { closeSync, openSync } from 'node:fs'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Native } from '../../src/os/native.ts'
-import { realNative } from './real-native.ts'
+import { realNative } from '../support/os/real-native.ts'
 
 /** _IOR('R', 0, int), which everybody may ask. */
 const RNDGETENTCNT = 0x8004_5200

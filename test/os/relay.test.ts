@@ -5,13 +5,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { linuxConsoles } from '../../src/os/consoles.ts'
 import { resultOf } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd, Streams } from '../../src/os/os.ts'
-import { linuxStreams } from '../../src/os/streams.ts'
-import { startRuntimeWithPty } from './python-pty.ts'
-import { realNative } from './real-native.ts'
+import { linuxConsoles } from '../../src/os/streams/consoles.ts'
+import { linuxStreams } from '../../src/os/streams/streams.ts'
+import { startRuntimeWithPty } from '../support/os/python-pty.ts'
+import { realNative } from '../support/os/real-native.ts'
 
 let native: Native
 let streams: Streams

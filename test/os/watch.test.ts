@@ -9,7 +9,7 @@ import { buildAddon } from '../../scripts/build-native.ts'
 import { resultOf } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd } from '../../src/os/os.ts'
-import { realNative } from './real-native.ts'
+import { realNative } from '../support/os/real-native.ts'
 
 let native: Native
 let addonPath: string
@@ -170,7 +170,9 @@ describe('close', () => {
 
 describe('the end of an environment', () => {
   it('cleans up watches and relays that are pending', async () => {
-    const worker = new Worker(join(import.meta.dirname, 'ending-environment.ts'), { workerData: addonPath })
+    const worker = new Worker(join(import.meta.dirname, '../support/os/ending-environment.ts'), {
+      workerData: addonPath,
+    })
     await once(worker, 'message')
     expect(await worker.terminate()).toBe(1)
   })

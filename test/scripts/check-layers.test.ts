@@ -11,15 +11,17 @@ describe('forbiddenImportsOf', () => {
   })
 
   it('refuses an arrow that points back, with its place', () => {
-    const source = "\nimport { a } from './a.ts'\nimport {\n  b,\n} from '../handlers/sandbox/b.ts'\n"
-    expect(forbiddenImportsOf('src/os/files.ts', source)).toEqual([
-      'src/os/files.ts:3: src/os may not import src/handlers/sandbox/b.ts',
+    const source = "\nimport { a } from './a.ts'\nimport {\n  b,\n} from '../../handlers/sandbox/b.ts'\n"
+    expect(forbiddenImportsOf('src/os/files/files.ts', source)).toEqual([
+      'src/os/files/files.ts:3: src/os may not import src/handlers/sandbox/b.ts',
     ])
   })
 
   it('refuses a handler that imports its sibling', () => {
-    expect(forbiddenImportsOf('src/handlers/storage/blk.ts', "import '../container/registry.ts'\n")).toEqual([
-      'src/handlers/storage/blk.ts:1: src/handlers/storage may not import src/handlers/container/registry.ts',
+    expect(
+      forbiddenImportsOf('src/handlers/storage/drivers/blk.ts', "import '../../container/registry.ts'\n"),
+    ).toEqual([
+      'src/handlers/storage/drivers/blk.ts:1: src/handlers/storage may not import src/handlers/container/registry.ts',
     ])
   })
 

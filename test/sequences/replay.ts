@@ -1,6 +1,6 @@
 import { expect } from 'vitest'
+import { raceSignal } from '../../src/base/abort.ts'
 import { AgentError, messageOf } from '../../src/base/errors.ts'
-import { raceSignal } from '../../src/base/signals.ts'
 import { type Background, loop, type Outcome, outcomeOf, single } from './background.ts'
 import type { CallStep, Clients, Expected, PendingArea, RecordedCall, Sequence, Step } from './sequence.ts'
 

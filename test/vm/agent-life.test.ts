@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../src/microvm/connect-agent.ts'
 import { agentOf } from '../../src/microvm/run/container-session.ts'
 import type { TtrpcClient } from '../../src/rpc/ttrpc/client.ts'
-import { bootTestGuest, cannotBoot, type TestGuest } from './boot-guest.ts'
-import { consoleLine, createPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
+import { bootTestGuest, cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { consoleLine, createPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all killed but the first', () => {
   let guest: TestGuest

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bootPod, type GuestPod } from './guest-pod.ts'
-import { dialFromContainer } from './guest-program/dial.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bootPod, type GuestPod } from '../support/vm/guest-pod.ts'
+import { dialFromContainer } from '../support/vm/guest-program/dial.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('an agent with agent.vsock_allow_loopback', () => {
   let guest: TestGuest

@@ -5,9 +5,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectSocket } from '../../src/microvm/connect-socket.ts'
 import { hybridHandshake } from '../../src/microvm/vsock/hybrid.ts'
 import { guestSocketIn } from '../../src/microvm/vsock/vhost-user-link.ts'
-import { listenForOne, type OneConnection } from '../host/host-ports.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bootPod, consoleLine, type GuestPod } from './guest-pod.ts'
+import { listenForOne, type OneConnection } from '../support/host/host-ports.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bootPod, consoleLine, type GuestPod } from '../support/vm/guest-pod.ts'
 
 const SIGPIPE = 13
 const LISTENER = 1027

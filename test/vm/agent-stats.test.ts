@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { container, RemoteProcess } from '../host/container-requests.ts'
-import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../host/fork-bomb.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { expectAddedProcessesIn } from './divided-cgroup.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/host/fork-bomb.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { expectAddedProcessesIn } from '../support/vm/divided-cgroup.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
 
 const SIGKILL = 9
 const LIMIT = 32n << 20n

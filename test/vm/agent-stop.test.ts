@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bootPod, type GuestPod, ROOT } from './guest-pod.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bootPod, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('a guest that is told to stop', () => {
   let guest: TestGuest

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, consoleLine, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
-import { dialFromContainer } from './guest-program/dial.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bind, bootPod, consoleLine, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { dialFromContainer } from '../support/vm/guest-program/dial.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
   let guest: TestGuest

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
 
 const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
 

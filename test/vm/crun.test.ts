@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { expectAddedProcessesIn } from './divided-cgroup.ts'
-import { bootPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { expectAddedProcessesIn } from '../support/vm/divided-cgroup.ts'
+import { bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', () => {
   let guest: TestGuest

@@ -8,10 +8,10 @@ import { makeArchive } from '../../scripts/dist.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { openLink } from '../../src/microvm/vsock/open-link.ts'
-import { cannotBoot, type TestGuestOptions } from './boot-guest.ts'
-import { ensureDebianRoot, FOREIGN_ROOT } from './debian-root.ts'
-import { makeForeignRoot, writeForeignImage } from './foreign-image.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
+import { cannotBoot, type TestGuestOptions } from '../support/vm/boot-guest.ts'
+import { ensureDebianRoot, FOREIGN_ROOT } from '../support/vm/debian-root.ts'
+import { makeForeignRoot, writeForeignImage } from '../support/vm/foreign-image.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
 
 /** The root's /sbin/init is vminit. Nobody logs in: six prompts would only take time. */
 const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target']

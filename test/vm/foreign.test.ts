@@ -4,9 +4,9 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { printed, writeCase } from '../foreign/case.ts'
 import { type ForeignClients, foreignClients, reflectedBy } from '../foreign/clients.ts'
-import type { Forward } from '../rpc/forward.ts'
-import { bootTestGuest, cannotBoot, type TestGuest } from './boot-guest.ts'
-import { forwardTo } from './forward.ts'
+import type { Forward } from '../support/rpc/forward.ts'
+import { bootTestGuest, cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { forwardTo } from '../support/vm/forward.ts'
 
 const ID = 'foreign-1'
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { cannotBoot, type TestGuestOptions } from './boot-guest.ts'
-import { bootPod, GUEST_PROC } from './guest-pod.ts'
+import { cannotBoot, type TestGuestOptions } from '../support/vm/boot-guest.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 /** Each form of the guest image, on the kernel and with the memory it promises to run with. */
 const FORMS: readonly (readonly [string, TestGuestOptions, string, RegExp])[] = [

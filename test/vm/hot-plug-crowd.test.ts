@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { qemuId, type SpecKey, specKey } from '../../src/microvm/spec-key.ts'
-import { storageOf } from '../handlers/storage/storage-builder.ts'
-import { container } from '../host/container-requests.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, type GuestPod, ROOT } from './guest-pod.ts'
-import { hotDisk } from './hot-disk.ts'
+import { storageOf } from '../support/handlers/storage-builder.ts'
+import { container } from '../support/host/container-requests.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bind, bootPod, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { hotDisk } from '../support/vm/hot-disk.ts'
 
 const STORAGE = '/run/kata-containers/sandbox/storage'
 const BRIDGE = specKey('bridge')

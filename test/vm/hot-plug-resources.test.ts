@@ -5,10 +5,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { growDisk, type HotDisk, plugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { plugCpu, plugMemory } from '../../src/microvm/qmp/plug-resources.ts'
 import { type SpecKey, specKey } from '../../src/microvm/spec-key.ts'
-import { storageOf } from '../handlers/storage/storage-builder.ts'
-import { container, RemoteProcess } from '../host/container-requests.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
+import { storageOf } from '../support/handlers/storage-builder.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
 
 const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20

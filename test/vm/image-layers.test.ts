@@ -8,10 +8,10 @@ import type { Storage } from '../../src/gen/agent.ts'
 import type { DeepPartial } from '../../src/gen/oci.ts'
 import type { VmSpec } from '../../src/microvm/spec.ts'
 import { specKey } from '../../src/microvm/spec-key.ts'
-import { busyboxRoot } from '../host/busybox-root.ts'
-import { container, RemoteProcess } from '../host/container-requests.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod } from './guest-pod.ts'
+import { busyboxRoot } from '../support/host/busybox-root.ts'
+import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
 
 /** PCI slots of the test's disks. */
 const SLOTS = { base: 9, top: 10, upper: 11, table: 12 } as const

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { rulesOf, SAMPLE_RULES } from '../host/iptables-rules.ts'
-import { bootTestGuest, cannotBoot, type TestGuest } from './boot-guest.ts'
+import { rulesOf, SAMPLE_RULES } from '../support/host/iptables-rules.ts'
+import { bootTestGuest, cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('packet filters in the guest', () => {
   let guest: TestGuest

@@ -6,9 +6,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
-import { bootTestGuest, cannotBoot } from './boot-guest.ts'
-import { metadataItem } from './metadata-item.ts'
-import { runMicrovm } from './microvm-process.ts'
+import { bootTestGuest, cannotBoot } from '../support/vm/boot-guest.ts'
+import { metadataItem } from '../support/vm/metadata-item.ts'
+import { runMicrovm } from '../support/vm/microvm-process.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
   const folder = makeTemporaryFolder(tmpdir())

@@ -5,10 +5,10 @@ import { IPFamily } from '../../src/gen/types.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { plugNic } from '../../src/microvm/qmp/hot-plug.ts'
 import { specKey } from '../../src/microvm/spec-key.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bootPod, consoleLine, type GuestPod } from './guest-pod.ts'
-import { type HostNetwork, makeHostNetwork } from './host-network.ts'
-import { metadataItem } from './metadata-item.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bootPod, consoleLine, type GuestPod } from '../support/vm/guest-pod.ts'
+import { type HostNetwork, makeHostNetwork } from '../support/vm/host-network.ts'
+import { metadataItem } from '../support/vm/metadata-item.ts'
 
 const CARDS = { first: '52:54:00:00:01:01', second: '52:54:00:00:01:02', plugged: '52:54:00:00:01:03' }
 const PORT = specKey('hot-plug-port')

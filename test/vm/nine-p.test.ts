@@ -4,9 +4,9 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { withTemporaryFolder } from '../../scripts/temporary-folder.ts'
 import { specKey } from '../../src/microvm/spec-key.ts'
-import { storageOf } from '../handlers/storage/storage-builder.ts'
-import { cannotBoot } from './boot-guest.ts'
-import { bind, bootPod, ROOT } from './guest-pod.ts'
+import { storageOf } from '../support/handlers/storage-builder.ts'
+import { cannotBoot } from '../support/vm/boot-guest.ts'
+import { bind, bootPod, ROOT } from '../support/vm/guest-pod.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 const BACKEND = specKey('folder')

@@ -6,7 +6,7 @@ import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-pl
 import { createContainer, createSandbox, rootPathOf } from '../../src/microvm/run/container-session.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'
 import { specKey } from '../../src/microvm/spec-key.ts'
-import { bootTestGuest, cannotBoot, type TestGuest, type TestGuestOptions } from './boot-guest.ts'
+import { bootTestGuest, cannotBoot, type TestGuest, type TestGuestOptions } from '../support/vm/boot-guest.ts'
 
 const PORT = specKey('port')
 const SLOT = 6

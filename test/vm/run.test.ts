@@ -8,7 +8,7 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../scripts/cache.ts'
-import { cannotBoot } from './boot-guest.ts'
+import { cannotBoot } from '../support/vm/boot-guest.ts'
 import {
   foldersOf,
   MICROVM,
@@ -16,7 +16,7 @@ import {
   programsOf,
   runMicrovm,
   startMicrovm,
-} from './microvm-process.ts'
+} from '../support/vm/microvm-process.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'run-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -83,7 +83,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   })
 
   it('is a terminal that resizes and lives through Ctrl-C', () => {
-    const driver = join(projectRoot, 'test/vm/drive-terminal.py')
+    const driver = join(projectRoot, 'test/support/vm/drive-terminal.py')
     const { status, stderr } = spawnSync('/usr/bin/python3', [driver, MICROVM], { encoding: 'utf8' })
     expect(stderr).toBe('')
     expect(status).toBe(0)

@@ -2,11 +2,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../src/gen/agent.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { qemuId, specKey } from '../../src/microvm/spec-key.ts'
-import { storageOf } from '../handlers/storage/storage-builder.ts'
-import { container } from '../host/container-requests.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from './guest-pod.ts'
-import { hotDisk } from './hot-disk.ts'
+import { storageOf } from '../support/handlers/storage-builder.ts'
+import { container } from '../support/host/container-requests.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { hotDisk } from '../support/vm/hot-disk.ts'
 
 const DISK_PORT = specKey('disk-port')
 const SCSI_PORT = specKey('scsi-port')

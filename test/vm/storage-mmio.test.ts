@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { container } from '../host/container-requests.ts'
-import { cannotBoot } from './boot-guest.ts'
-import { bootPod, ROOT } from './guest-pod.ts'
+import { container } from '../support/host/container-requests.ts'
+import { cannotBoot } from '../support/vm/boot-guest.ts'
+import { bootPod, ROOT } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('storage on a machine without PCI', () => {
   it('mounts the disk that the host names by its node, and says when there is none of that name', async () => {

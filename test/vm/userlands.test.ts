@@ -9,11 +9,11 @@ import { openRoot, packRoot } from '../../src/microvm/run/container-root.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'
 import { type WhatToRun, whatToRun } from '../../src/microvm/run/what-to-run.ts'
 import { specKey } from '../../src/microvm/spec-key.ts'
-import { RemoteProcess } from '../host/container-requests.ts'
-import { cannotBoot, type TestGuest } from './boot-guest.ts'
-import { ensureDebianRoot, NGINX_ROOT } from './debian-root.ts'
-import { bootPod, type GuestPod } from './guest-pod.ts'
-import { writeOciLayout } from './oci-image.ts'
+import { RemoteProcess } from '../support/host/container-requests.ts'
+import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
+import { ensureDebianRoot, NGINX_ROOT } from '../support/vm/debian-root.ts'
+import { bootPod, type GuestPod } from '../support/vm/guest-pod.ts'
+import { writeOciLayout } from '../support/vm/oci-image.ts'
 
 const SIGQUIT = 3
 const SIGTERM = 15

@@ -1,5 +1,5 @@
 import { messageOf } from '../../base/errors.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 import { ensureMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 

@@ -1,4 +1,4 @@
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
 /** What programs expect in /dev beside the nodes that the kernel makes. */

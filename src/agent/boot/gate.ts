@@ -1,5 +1,5 @@
+import { raceSignal } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
-import { raceSignal } from '../../base/signals.ts'
 
 /** What every call but Check and Version waits for: the end of the boot, for better or worse. */
 export class BootGate {

@@ -1,5 +1,5 @@
 import { messageOf } from '../../base/errors.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
 const DEFAULT_HOSTNAME = 'localhost'

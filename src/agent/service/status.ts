@@ -1,5 +1,5 @@
 import { AgentError, messageOf, type StatusCodeName } from '../../base/errors.ts'
-import { shortened } from '../../base/shortened.ts'
+import { shortened } from '../../base/truncate.ts'
 
 /** What a failed call is answered with. */
 export interface CallStatus {

@@ -1,7 +1,7 @@
+import { cancelled, deadlineExceeded, raceSignal } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
 import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
-import { cancelled, deadlineExceeded, raceSignal } from '../../base/signals.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import type { Entry, Gate, MessageType } from './entry.ts'
 import { statusOf } from './status.ts'

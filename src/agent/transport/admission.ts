@@ -1,4 +1,4 @@
-import { type ListenAddress, VSOCK_CID, type VsockAddress } from '../../os/sockets.ts'
+import { type ListenAddress, VSOCK_CID, type VsockAddress } from '../../os/sockets/sockets.ts'
 
 /**
  * Whether a connection may speak at all. On vsock only the host may (CID 2), for any process inside the guest can dial

@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import { type ListenAddress, VSOCK_CID } from '../../os/sockets.ts'
+import { type ListenAddress, VSOCK_CID } from '../../os/sockets/sockets.ts'
 
 /** The bytes that fit into the `sun_path` of a unix address, less its end or beginning (unix(7)). */
 const MAX_UNIX_PATH_BYTES = 107

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { ListenAddress, Sockets } from '../../os/sockets.ts'
+import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
 import type { MethodTable } from '../../rpc/method.ts'

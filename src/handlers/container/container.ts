@@ -1,9 +1,9 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Hook } from '../../gen/oci.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
-import type { Cgroup } from './cgroup.ts'
-import type { ContainerProcess } from './process.ts'
-import type { ProcessTable } from './process-table.ts'
+import type { Cgroup } from '../cgroup/cgroup.ts'
+import type { ContainerProcess } from '../process/process.ts'
+import type { ProcessTable } from '../process/process-table.ts'
 import type { StoredSpec } from './stored-spec.ts'
 
 /** What a container consists of once it was created. */

@@ -1,5 +1,5 @@
+import { raceSignal } from '../../base/abort.ts'
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
-import { raceSignal } from '../../base/signals.ts'
 import { Container, type ContainerParts } from './container.ts'
 
 /** A container that was created, and its parts. */

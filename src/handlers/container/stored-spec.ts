@@ -3,7 +3,7 @@ import type { ContainerSpec } from '../../oci/container-spec.ts'
 import { printJson } from '../../oci/json.ts'
 import { mergeResources } from '../../oci/merge-resources.ts'
 import { runtimeConfig } from '../../oci/runtime-config.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 
 /** What a container was asked to be, as this guest runs it, and its copy in the bundle's `config.json`. */
 export class StoredSpec {

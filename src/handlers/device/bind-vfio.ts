@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
 
 const DRIVER = 'vfio-pci'

@@ -1,5 +1,5 @@
+import { raceSignal } from '../../base/abort.ts'
 import type { Logger } from '../../base/log.ts'
-import { raceSignal } from '../../base/signals.ts'
 import type { GuestDetailsRequest, GuestDetailsResponse } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { canProbeMemory, memoryBlockSize } from './memory-blocks.ts'

@@ -1,5 +1,5 @@
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 
 const MEMORY = '/sys/devices/system/memory'
 

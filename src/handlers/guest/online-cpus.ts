@@ -1,6 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { type Probe, waitForDevice } from '../../hotplug/wait-for-device.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
 import { countCpus } from './cpu-list.ts'
 

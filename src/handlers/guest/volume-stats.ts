@@ -1,5 +1,5 @@
+import { raceSignal } from '../../base/abort.ts'
 import { errnoOf } from '../../base/errors.ts'
-import { raceSignal } from '../../base/signals.ts'
 import { type VolumeStatsResponse, type VolumeUsage, VolumeUsage_Unit } from '../../gen/csi.ts'
 import type { Volumes } from '../../os/os.ts'
 import { checkVolumePath, noSuchVolume } from './volume-path.ts'

@@ -1,7 +1,7 @@
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ARPNeighbor } from '../../gen/types.ts'
-import type { Failures, Link, Neighbor, Network } from '../../os/network.ts'
+import type { Failures, Link, Neighbor, Network } from '../../os/network/network.ts'
 import {
   checkAddress,
   checkHardwareAddress,

@@ -9,7 +9,7 @@ import {
   parseIp,
 } from '../../base/ip-address.ts'
 import { IPFamily } from '../../gen/types.ts'
-import type { Link } from '../../os/network.ts'
+import type { Link } from '../../os/network/network.ts'
 
 /** An address of a request as text that is written like everybody's. */
 export interface CheckedAddress {

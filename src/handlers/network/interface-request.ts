@@ -1,7 +1,7 @@
 import { broadcastOf, parseIp } from '../../base/ip-address.ts'
 import type { Interface } from '../../gen/types.ts'
 import { type PciPath, parsePciPath } from '../../hotplug/pci-path.ts'
-import type { LinkAddress } from '../../os/network.ts'
+import type { LinkAddress } from '../../os/network/network.ts'
 import {
   checkAddress,
   checkHardwareAddress,

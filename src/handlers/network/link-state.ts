@@ -1,6 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Link, LinkAddress, Neighbor, Network, Route } from '../../os/network.ts'
+import type { Link, LinkAddress, Neighbor, Network, Route } from '../../os/network/network.ts'
 
 /** A link with all that is lost when it goes down. */
 export interface LinkState {

@@ -1,5 +1,5 @@
 import type { Interface } from '../../gen/types.ts'
-import type { Network } from '../../os/network.ts'
+import type { Network } from '../../os/network/network.ts'
 import { apiFamily } from './check-fields.ts'
 
 /** ListInterfaces (spec G.3): every link with its addresses. */

@@ -1,6 +1,6 @@
 import type { IpFamily } from '../../base/ip-address.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
-import type { Network } from '../../os/network.ts'
+import type { Network } from '../../os/network/network.ts'
 import { apiFamily } from './check-fields.ts'
 
 /** What every route with a gateway has as its destination in the answer, also one that is no default route (sic). */

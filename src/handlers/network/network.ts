@@ -1,4 +1,4 @@
-import { Turns } from '../../base/turns.ts'
+import { Turns } from '../../base/serial-queue.ts'
 import type { ARPNeighbor, Interface, Route } from '../../gen/types.ts'
 import { addNeighbors } from './add-neighbors.ts'
 import type { NetworkDependencies } from './dependencies.ts'

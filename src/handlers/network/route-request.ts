@@ -1,6 +1,6 @@
 import { ADDRESS_BITS } from '../../base/ip-address.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
-import type { Route } from '../../os/network.ts'
+import type { Route } from '../../os/network/network.ts'
 import { checkAddressOf, checkFamily, checkNumber, checkPrefix } from './check-fields.ts'
 
 /** A route of a request, by the name of its link. */

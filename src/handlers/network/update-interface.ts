@@ -1,7 +1,7 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Interface } from '../../gen/types.ts'
 import { waitForPciNetworkDevice } from '../../hotplug/network-device.ts'
-import type { Link, LinkAddress, LinkChange, Network } from '../../os/network.ts'
+import type { Link, LinkAddress, LinkChange, Network } from '../../os/network/network.ts'
 import { checkHardwareAddressFits, invalid } from './check-fields.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { checkInterface, type InterfaceRequest } from './interface-request.ts'

@@ -1,7 +1,7 @@
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
-import type { Failures, Network, Route, RoutePut } from '../../os/network.ts'
+import type { Failures, Network, Route, RoutePut } from '../../os/network/network.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { inBatches } from './in-batches.ts'
 import { listRoutes } from './list-routes.ts'

@@ -1,9 +1,9 @@
-import type { OciRuntime } from '../container/oci-runtime.ts'
+import type { OomEvents } from '../cgroup/oom-events.ts'
+import type { GuestSysctls } from '../container/guest-sysctls.ts'
 import type { ContainerRegistry } from '../container/registry.ts'
+import type { OciRuntime } from '../oci-runtime/oci-runtime.ts'
 import type { SandboxDependencies } from './dependencies.ts'
-import type { GuestSysctls } from './guest-sysctls.ts'
-import type { OomEvents } from './oom-events.ts'
-import type { SandboxSlot } from './sandbox-slot.ts'
+import type { SandboxSlot } from './sandbox-state.ts'
 
 /** What the calls of one agent share. */
 export interface SandboxContext extends SandboxDependencies {

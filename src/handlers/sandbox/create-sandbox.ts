@@ -1,13 +1,13 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateSandboxRequest } from '../../gen/agent.ts'
+import { SharedPidNamespace } from '../container/shared-pid-namespace.ts'
 import type { SandboxContext } from './context.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { findGuestHooks } from './guest-hooks.ts'
 import { loadKernelModules } from './kernel-modules.ts'
 import { pinNamespaces } from './namespaces.ts'
 import { setResolvConf } from './resolv-conf.ts'
-import type { Sandbox } from './sandbox-slot.ts'
-import { SharedPidNamespace } from './shared-pid-namespace.ts'
+import type { Sandbox } from './sandbox-state.ts'
 
 /** CreateSandbox (behaviour spec, section C.25). Refused, touching nothing, while a sandbox exists. */
 export async function createSandbox(

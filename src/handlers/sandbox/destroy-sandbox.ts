@@ -1,6 +1,6 @@
-import { raceSignal } from '../../base/signals.ts'
+import { raceSignal } from '../../base/abort.ts'
+import { removeSettled } from '../container/remove-container.ts'
 import type { SandboxContext } from './context.ts'
-import { removeSettled } from './remove-container.ts'
 
 /**
  * DestroySandbox (behaviour spec, section C.26): removes all containers, then takes away what CreateSandbox set up.

@@ -1,6 +1,6 @@
 import type { Os } from '../../os/os.ts'
+import { clearFolder, emptyFolder } from '../container/empty-folder.ts'
 import { userFolders } from '../storage/mount-point.ts'
-import { clearFolder, emptyFolder } from './empty-folder.ts'
 
 /**
  * Empties the folder that everything of a sandbox is in, and takes away what hosts without root's rights have in place of

@@ -2,7 +2,7 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Hook } from '../../gen/oci.ts'
 import { GUEST_HOOK_TYPES, type GuestHooks, type GuestHookType } from '../../oci/hooks.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 
 const ANY_EXECUTE_BIT = 0o111
 

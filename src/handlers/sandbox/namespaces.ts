@@ -1,8 +1,8 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
-import { emptyFolder } from './empty-folder.ts'
-import type { Sandbox } from './sandbox-slot.ts'
+import { emptyFolder } from '../container/empty-folder.ts'
+import type { Sandbox } from './sandbox-state.ts'
 
 /**
  * Makes the ipc and uts namespaces that all containers join and pins them as files in `folder` (behaviour spec,

@@ -1,7 +1,7 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
 
 const RESOLV_CONF = '/etc/resolv.conf'

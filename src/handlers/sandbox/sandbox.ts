@@ -22,22 +22,17 @@ import type {
   WaitProcessRequest,
   WriteStreamRequest,
 } from '../../gen/agent.ts'
-import { ociRuntime } from '../container/oci-runtime.ts'
-import type { OutputRead } from '../container/process-streams.ts'
+import { OomEvents } from '../cgroup/oom-events.ts'
+import { createContainer } from '../container/create-container.ts'
+import { GuestSysctls } from '../container/guest-sysctls.ts'
+import { pauseContainer, resumeContainer } from '../container/pause-container.ts'
 import { ContainerRegistry } from '../container/registry.ts'
-import type { SandboxContext } from './context.ts'
-import { createContainer } from './create-container.ts'
-import { createSandbox } from './create-sandbox.ts'
-import type { SandboxDependencies } from './dependencies.ts'
-import { destroySandbox } from './destroy-sandbox.ts'
-import { execProcess } from './exec-process.ts'
-import { getDiagnosticData } from './get-diagnostic-data.ts'
-import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
-import { GuestSysctls } from './guest-sysctls.ts'
-import { onlineCpuMem } from './online-cpu-mem.ts'
-import { OomEvents } from './oom-events.ts'
-import { pauseContainer, resumeContainer } from './pause-container.ts'
-import { clearPredecessor } from './predecessor.ts'
+import { removeContainer } from '../container/remove-container.ts'
+import { startContainer } from '../container/start-container.ts'
+import { statsContainer } from '../container/stats-container.ts'
+import { updateContainer } from '../container/update-container.ts'
+import { ociRuntime } from '../oci-runtime/oci-runtime.ts'
+import { execProcess } from '../process/exec-process.ts'
 import {
   closeStdin,
   type ProcessEnd,
@@ -46,14 +41,19 @@ import {
   ttyWinResize,
   waitProcess,
   writeStdin,
-} from './process-calls.ts'
-import { removeContainer } from './remove-container.ts'
+} from '../process/process-calls.ts'
+import { signalProcess } from '../process/signal-process.ts'
+import type { OutputRead } from '../stdio/process-streams.ts'
+import type { SandboxContext } from './context.ts'
+import { clearPredecessor } from './crash-recovery.ts'
+import { createSandbox } from './create-sandbox.ts'
+import type { SandboxDependencies } from './dependencies.ts'
+import { destroySandbox } from './destroy-sandbox.ts'
+import { getDiagnosticData } from './get-diagnostic-data.ts'
+import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
+import { onlineCpuMem } from './online-cpu-mem.ts'
 import { removeStaleShareMounts } from './remove-stale-mounts.ts'
-import { SandboxSlot } from './sandbox-slot.ts'
-import { signalProcess } from './signal-process.ts'
-import { startContainer } from './start-container.ts'
-import { statsContainer } from './stats-container.ts'
-import { updateContainer } from './update-container.ts'
+import { SandboxSlot } from './sandbox-state.ts'
 
 /**
  * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9 to

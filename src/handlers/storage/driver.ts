@@ -2,9 +2,9 @@ import type { Storage } from '../../gen/agent.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { Attachment } from './attachment.ts'
+import type { Watch } from './drivers/watchable/watch.ts'
 import type { HugePages } from './huge-pages.ts'
 import type { MountDependencies } from './mount-storage.ts'
-import type { Watch } from './watchable/watch.ts'
 
 /** What storages work with. Mount points lie below `/run/kata-containers` in a guest (spec E.5). */
 export interface StorageDependencies extends MountDependencies {

@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 
 const PREFIX = 'fsgid='
 const SETGID = 0o2000

@@ -2,9 +2,9 @@ import { errnoOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { FSGroup } from '../../gen/agent.ts'
 import { FSGroupChangePolicy } from '../../gen/types.ts'
-import type { FileStatus } from '../../os/file-status.ts'
-import type { Files } from '../../os/files.ts'
-import type { FileAttributes } from '../../os/folder.ts'
+import type { FileStatus } from '../../os/files/file-status.ts'
+import type { Files } from '../../os/files/files.ts'
+import type { FileAttributes } from '../../os/files/folder.ts'
 import type { Os } from '../../os/os.ts'
 
 const SETGID = 0o2000

@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 
 /** The pages of one size that storages have asked for. */
 interface Pool {

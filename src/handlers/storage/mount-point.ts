@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Files } from '../../os/files.ts'
+import type { Files } from '../../os/files/files.ts'
 
 /** PATH_MAX, which counts the closing NUL. */
 const LONGEST_PATH_BYTES = 4095

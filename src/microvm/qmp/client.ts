@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
+import { raceSignal } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
-import { raceSignal } from '../../base/signals.ts'
 import type { QmpCommandName, QmpCommands } from './commands.ts'
 import { encodeCommand, LineSplitter, parseMessage, type QmpEvent, type QmpMessage } from './message.ts'
 

@@ -1,8 +1,8 @@
 import type { Server, ServerWritableStream } from '@grpc/grpc-js'
+import { cancelled, deadlineExceeded } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
-import { shortened } from '../../base/shortened.ts'
-import { cancelled, deadlineExceeded } from '../../base/signals.ts'
+import { shortened } from '../../base/truncate.ts'
 import type { Encoded, Method, Outcome } from '../method.ts'
 
 /** Serves one method, whose messages stay encoded. */

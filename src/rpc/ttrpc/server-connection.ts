@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
+import { cancelled } from '../../base/abort.ts'
 import { type AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
-import { cancelled } from '../../base/signals.ts'
 import { MAX_OPEN_CALLS, type ServedConnection } from '../connection.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { enabledV1Controllers } from '../../../src/agent/boot/cgroup-v1.ts'
 import { setUpCgroups } from '../../../src/agent/boot/cgroups.ts'
-import { bareGuest } from './guest.ts'
+import { bareGuest } from '../../support/agent/boot/guest.ts'
 
 const PROC_CGROUPS = `#subsys_name\thierarchy\tnum_cgroups\tenabled
 cpuset\t0\t1\t1

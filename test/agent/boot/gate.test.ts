@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { BootGate } from '../../../src/agent/boot/gate.ts'
-import { deadlineExceeded } from '../../../src/base/signals.ts'
+import { deadlineExceeded } from '../../../src/base/abort.ts'
 
 const forEver = new AbortController().signal
 

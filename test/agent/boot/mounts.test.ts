@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { mountGuestFileSystems } from '../../../src/agent/boot/mounts.ts'
-import { bareGuest } from './guest.ts'
+import { bareGuest } from '../../support/agent/boot/guest.ts'
 
 describe('mountGuestFileSystems', () => {
   it('mounts what vminit does not', async () => {

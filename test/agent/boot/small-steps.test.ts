@@ -4,7 +4,7 @@ import { setHostname } from '../../../src/agent/boot/hostname.ts'
 import { loadDeviceDrivers } from '../../../src/agent/boot/modules.ts'
 import { prepareOwnProcess } from '../../../src/agent/boot/own-process.ts'
 import { prepareTransport } from '../../../src/agent/boot/transport.ts'
-import { bareGuest } from './guest.ts'
+import { bareGuest } from '../../support/agent/boot/guest.ts'
 
 describe('prepareOwnProcess', () => {
   it.each(['SIGINT', 'SIGQUIT', 'SIGHUP'] as const)(

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import type { Entry, Gate, MessageType } from '../../../src/agent/service/entry.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
+import { cancelled } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
-import { cancelled } from '../../../src/base/signals.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
 
 type Message = { readonly containerId: string; readonly env?: readonly string[] }

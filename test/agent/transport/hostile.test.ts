@@ -2,10 +2,10 @@ import type { Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
-import { echo, tableOf, turns } from '../../rpc/fake-methods.ts'
-import type { GrpcClient } from '../../rpc/grpc-client.ts'
-import { GO_REQUEST } from '../../rpc/ttrpc/recorded.ts'
-import { type RunningTransport, runTransport } from './running-transport.ts'
+import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { echo, tableOf, turns } from '../../support/rpc/fake-methods.ts'
+import type { GrpcClient } from '../../support/rpc/grpc-client.ts'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const SETTINGS = Buffer.from('000000040000000000', 'hex')

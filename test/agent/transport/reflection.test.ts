@@ -6,9 +6,9 @@ import {
   ServerReflectionRequest,
   ServerReflectionResponse,
 } from '../../../src/gen/grpc/reflection/v1/reflection.ts'
-import { echo, tableOf } from '../../rpc/fake-methods.ts'
-import type { GrpcClient } from '../../rpc/grpc-client.ts'
-import { type RunningTransport, runTransport } from './running-transport.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { echo, tableOf } from '../../support/rpc/fake-methods.ts'
+import type { GrpcClient } from '../../support/rpc/grpc-client.ts'
 
 const V1 = 'grpc.reflection.v1.ServerReflection'
 const V1_ALPHA = 'grpc.reflection.v1alpha.ServerReflection'

@@ -6,9 +6,9 @@ import {
   HealthCheckResponse,
   HealthListResponse,
 } from '../../../src/gen/grpc/health/v1/health.ts'
-import { echo, tableOf } from '../../rpc/fake-methods.ts'
-import type { GrpcClient } from '../../rpc/grpc-client.ts'
-import { type RunningTransport, runTransport } from './running-transport.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { echo, tableOf } from '../../support/rpc/fake-methods.ts'
+import type { GrpcClient } from '../../support/rpc/grpc-client.ts'
 
 const SERVING = 1
 const SERVICE_UNKNOWN = 3

@@ -4,9 +4,9 @@ import { status } from '@grpc/grpc-js'
 import { afterEach, describe, expect, it } from 'vitest'
 import { GuestDetailsResponse } from '../../../src/gen/agent.ts'
 import type { Method } from '../../../src/rpc/method.ts'
-import { aborted, echo, heldMethod, tableOf, turns } from '../../rpc/fake-methods.ts'
-import { GO_REQUEST } from '../../rpc/ttrpc/recorded.ts'
-import { type RunningTransport, runTransport } from './running-transport.ts'
+import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { aborted, echo, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const DAY_MS = 24 * 3600 * 1000

@@ -3,8 +3,8 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../../../src/handlers/device/index.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { deviceDependenciesOf, noSignal } from '../storage/storage-builder.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { deviceDependenciesOf, noSignal } from '../../support/handlers/storage-builder.ts'
 
 const whole = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
 

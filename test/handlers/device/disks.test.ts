@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
-import { deviceHandlerContract } from '../../contracts/device-handler.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { deviceDependenciesOf, noSignal } from '../storage/storage-builder.ts'
+import { deviceHandlerContract } from '../../support/contracts/device-handler.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { deviceDependenciesOf, noSignal } from '../../support/handlers/storage-builder.ts'
 
 const PCI = '/sys/devices/pci0000:00/0000:00:05.0'
 

@@ -2,10 +2,10 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
-import { deviceHandlerContract } from '../../contracts/device-handler.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { deviceDependenciesOf, noSignal } from '../storage/storage-builder.ts'
-import { addPciBus, pciDriverOf, plugPci } from './pci-bus.ts'
+import { deviceHandlerContract } from '../../support/contracts/device-handler.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/pci-bus.ts'
+import { deviceDependenciesOf, noSignal } from '../../support/handlers/storage-builder.ts'
 
 deviceHandlerContract('vfio-pci', {
   device: { type: 'vfio-pci', id: 'vfio', options: ['0000:1a:02.3=06'] },

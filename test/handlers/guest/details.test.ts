@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { cancelled } from '../../../src/base/signals.ts'
 import { guestDetails } from '../../../src/handlers/guest/details.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const BLOCK_SIZE = '/sys/devices/system/memory/block_size_bytes'
 const noSignal = new AbortController().signal

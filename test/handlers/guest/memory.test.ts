@@ -4,8 +4,8 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { onlineMemory, probeMemory } from '../../../src/handlers/guest/memory-blocks.ts'
 import { watchMemory } from '../../../src/handlers/guest/memory-watch.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { FakeSysfs } from './fake-sysfs.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
 
 const MEMORY = '/sys/devices/system/memory'
 

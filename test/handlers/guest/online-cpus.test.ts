@@ -1,10 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { statusOf } from '../../../src/agent/service/status.ts'
-import { cancelled } from '../../../src/base/signals.ts'
+import { cancelled } from '../../../src/base/abort.ts'
 import { onlineCpus } from '../../../src/handlers/guest/online-cpus.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { FakeSysfs } from './fake-sysfs.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
 
 const CPUS = '/sys/devices/system/cpu'
 

@@ -1,10 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/signals.ts'
+import { cancelled } from '../../../src/base/abort.ts'
 import { resizeVolume } from '../../../src/handlers/guest/resize-volume.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { hotplugOf } from '../storage/storage-builder.ts'
-import { FakeSysfs } from './fake-sysfs.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
+import { hotplugOf } from '../../support/handlers/storage-builder.ts'
 
 const MIB = 2n ** 20n
 

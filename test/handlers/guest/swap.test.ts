@@ -2,8 +2,8 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { statusOf } from '../../../src/agent/service/status.ts'
 import { addSwap, addSwapPath } from '../../../src/handlers/guest/swap.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { hotplugOf } from '../storage/storage-builder.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { hotplugOf } from '../../support/handlers/storage-builder.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:1f.0/0000:01:03.0'
 const noSignal = new AbortController().signal

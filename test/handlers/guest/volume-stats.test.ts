@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/signals.ts'
+import { cancelled } from '../../../src/base/abort.ts'
 import { VolumeUsage_Unit } from '../../../src/gen/csi.ts'
 import { volumeStats } from '../../../src/handlers/guest/volume-stats.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import { FakeVolumes } from '../../fakes/os/fake-volumes.ts'
+import { FakeVolumes } from '../../support/fakes/fake-volumes.ts'
 
 const noSignal = new AbortController().signal
 

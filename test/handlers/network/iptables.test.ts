@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
+import { type GuestNetwork, guestNetwork, PATIENT } from '../../support/handlers/guest-network.ts'
 
 const OLD = '*filter\n:INPUT ACCEPT [5:300]\nCOMMIT\n'
 const NEW = Buffer.from('*filter\n:INPUT DROP [0:0]\nCOMMIT\n*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n')

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { address, anInterface, guestNetwork, PATIENT } from './guest-network.ts'
+import { address, anInterface, guestNetwork, PATIENT } from '../../support/handlers/guest-network.ts'
 
 describe('listInterfaces', () => {
   it('lists every link with its addresses, each with its own family', async () => {

@@ -1,6 +1,13 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { address, aNeighbor, anInterface, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
+import {
+  address,
+  aNeighbor,
+  anInterface,
+  type GuestNetwork,
+  guestNetwork,
+  PATIENT,
+} from '../../support/handlers/guest-network.ts'
 
 const ETH0 = '02:00:00:00:00:02'
 const ETH1 = '02:00:00:00:00:03'

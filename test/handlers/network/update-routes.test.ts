@@ -1,7 +1,14 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { Route } from '../../../src/gen/types.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import { address, anInterface, aRoute, type GuestNetwork, guestNetwork, PATIENT } from './guest-network.ts'
+import {
+  address,
+  anInterface,
+  aRoute,
+  type GuestNetwork,
+  guestNetwork,
+  PATIENT,
+} from '../../support/handlers/guest-network.ts'
 
 const V6 = { family: 1 } as const
 

@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { machine, machineWithSandbox, PATIENT, remains, sandboxRequest } from './machine.ts'
+import {
+  machine,
+  machineWithSandbox,
+  PATIENT,
+  remains,
+  sandboxRequest,
+} from '../../support/handlers/machine.ts'
 
 describe('CreateSandbox', () => {
   it('pins the namespaces under the host name', async () => {

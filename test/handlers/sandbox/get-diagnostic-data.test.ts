@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { containerRequest, machineWithSandbox, PATIENT } from './machine.ts'
+import { containerRequest, machineWithSandbox, PATIENT } from '../../support/handlers/machine.ts'
 
 const SOURCE = '/run/kata-containers/shared/containers/c1-termination-log'
 const PATH = '/dev/termination-log'

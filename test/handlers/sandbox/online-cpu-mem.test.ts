@@ -1,8 +1,13 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { OnlineCPUMemRequest } from '../../../src/gen/agent.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { FakeSysfs } from '../guest/fake-sysfs.ts'
-import { containerRequest, type Machine, machineWithSandbox, PATIENT } from './machine.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
+import {
+  containerRequest,
+  type Machine,
+  machineWithSandbox,
+  PATIENT,
+} from '../../support/handlers/machine.ts'
 
 const cpusetOf = (id: string) => `/sys/fs/cgroup/cpuset/pod/${id}/cpuset.cpus`
 

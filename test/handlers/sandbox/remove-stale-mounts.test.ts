@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Os } from '../../../src/os/os.ts'
-import { type Machine, machine, PATIENT } from './machine.ts'
+import { type Machine, machine, PATIENT } from '../../support/handlers/machine.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
 import type { Os } from '../../../src/os/os.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { type Faults, faultyOs } from './faults.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { type Faults, faultyOs } from '../../support/handlers/faults.ts'
 import {
   containerRequest,
   execRequest,
@@ -12,7 +12,7 @@ import {
   PATIENT,
   remains,
   sandboxRequest,
-} from './machine.ts'
+} from '../../support/handlers/machine.ts'
 
 /** A machine whose calls can be made to fail. */
 async function fragile(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>) {

@@ -2,8 +2,8 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { FSGroupChangePolicy } from '../../../src/gen/types.ts'
 import { applyFsGroup } from '../../../src/handlers/storage/fs-group.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT } from './storage-builder.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { dependenciesOf, noSignal, ROOT } from '../../support/handlers/storage-builder.ts'
 
 const VOLUME = `${ROOT}/volume`
 

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { checkMountPoint } from '../../../src/handlers/storage/mount-point.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 describe('checkMountPoint', () => {
   let os: FakeOs

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { type MountRequest, mountStorage } from '../../../src/handlers/storage/mount-storage.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from './storage-builder.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { dependenciesOf, noSignal, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
 
 const TARGET = `${ROOT}/c1/mount`
 

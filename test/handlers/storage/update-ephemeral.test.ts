@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { FakeOs } from '../../fakes/os/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from './storage-builder.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { dependenciesOf, noSignal, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
 
 const SHM = `${ROOT}/sandbox/shm`
 

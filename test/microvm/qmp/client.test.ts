@@ -4,7 +4,7 @@ import { QmpClient } from '../../../src/microvm/qmp/client.ts'
 import { growDisk, plugDisk, plugNic, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { plugCpu, plugMemory } from '../../../src/microvm/qmp/plug-resources.ts'
 import { specKey } from '../../../src/microvm/spec-key.ts'
-import { duplexPair } from '../duplex-pair.ts'
+import { duplexPair } from '../../support/microvm/duplex-pair.ts'
 
 /** As QEMU 7.2 wrote them. */
 const GREETING =

@@ -7,7 +7,7 @@ import type { Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { describe, expect, it, vi } from 'vitest'
 
-const IN_OWN_SESSION = join(import.meta.dirname, 'in-own-session.mjs')
+const IN_OWN_SESSION = join(import.meta.dirname, '../../support/microvm/setup/in-own-session.mjs')
 
 /** Prints its pid, then each signal it gets, until its stdin ends. */
 const LISTENER = `

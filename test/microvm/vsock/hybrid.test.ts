@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { hybridHandshake } from '../../../src/microvm/vsock/hybrid.ts'
-import { duplexPair } from '../duplex-pair.ts'
+import { duplexPair } from '../../support/microvm/duplex-pair.ts'
 
 const never = new AbortController().signal
 

@@ -5,8 +5,8 @@ import { startTimer } from '../../../src/rpc/timer.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { encodeErrorFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
-import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../fake-methods.ts'
-import { type SocketPair, socketPair } from '../socket-pair.ts'
+import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../../support/rpc/fake-methods.ts'
+import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString()
 

@@ -9,7 +9,7 @@ import {
   timeoutMsOf,
   timeoutNanoOf,
 } from '../../../src/rpc/ttrpc/messages.ts'
-import { GO_REQUEST, GO_REQUEST_WITHOUT_PAYLOAD } from './recorded.ts'
+import { GO_REQUEST, GO_REQUEST_WITHOUT_PAYLOAD } from '../../fixtures/ttrpc-frames.ts'
 
 const payloadOf = (frame: Buffer) => frame.subarray(10)
 

@@ -4,11 +4,15 @@ import { StatusCode } from '../../../src/base/errors.ts'
 import type { Method, Outcome } from '../../../src/rpc/method.ts'
 import { allocateFrame } from '../../../src/rpc/ttrpc/frame.ts'
 import { DEFAULT_LIMITS, TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
-import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../fake-methods.ts'
-import { type FakeTimer, fakeTimer } from '../fake-timer.ts'
-import { type SocketPair, socketPair } from '../socket-pair.ts'
-import { type RawPeer, rawPeer } from './raw-peer.ts'
-import { GO_REQUEST, GO_REQUEST_TO_UNKNOWN_SERVICE, GO_REQUEST_WITHOUT_PAYLOAD } from './recorded.ts'
+import {
+  GO_REQUEST,
+  GO_REQUEST_TO_UNKNOWN_SERVICE,
+  GO_REQUEST_WITHOUT_PAYLOAD,
+} from '../../fixtures/ttrpc-frames.ts'
+import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
+import { type FakeTimer, fakeTimer } from '../../support/rpc/fake-timer.ts'
+import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
+import { type RawPeer, rawPeer } from '../../support/rpc/ttrpc/raw-peer.ts'
 
 const MIB = 1024 * 1024
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString()

@@ -9,7 +9,7 @@ describe('testFiles', () => {
   beforeEach(() => {
     root = mkdtempSync(join(tmpdir(), 'test-files-'))
     for (const path of [
-      'test/os/files.test.ts',
+      'test/os/files/files.test.ts',
       'test/host/runc.test.ts',
       'test/vm/boot.test.ts',
       'test/vm/boot.ts',
@@ -23,7 +23,7 @@ describe('testFiles', () => {
   })
 
   it.each([
-    ['unit', 'test', ['test/os/files.test.ts']],
+    ['unit', 'test', ['test/os/files/files.test.ts']],
     ['host', 'test', ['test/host/runc.test.ts']],
     ['vm', 'boot', ['test/vm/boot.test.ts']],
     ['unit', 'boot', []],

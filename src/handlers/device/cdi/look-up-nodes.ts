@@ -1,8 +1,8 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { ResolvedEdits } from '../../../oci/cdi/apply-edits.ts'
 import type { CdiNode, ResolvedNode } from '../../../oci/cdi/container-edits.ts'
-import type { FileKind } from '../../../os/file-status.ts'
-import type { Files } from '../../../os/files.ts'
+import type { FileKind } from '../../../os/files/file-status.ts'
+import type { Files } from '../../../os/files/files.ts'
 import type { ChosenEdits } from './choose-edits.ts'
 
 /** OCI's letters for what a node may be. */

@@ -1,6 +1,6 @@
 import { messageOf } from '../../../base/errors.ts'
 import { type CdiSpec, parseCdiSpec } from '../../../oci/cdi/parse-spec.ts'
-import type { Files } from '../../../os/files.ts'
+import type { Files } from '../../../os/files/files.ts'
 
 /** A specification that could be read, and its file. */
 export interface SpecFile {

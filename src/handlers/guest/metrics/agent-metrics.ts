@@ -1,4 +1,4 @@
-import type { Files } from '../../../os/files.ts'
+import type { Files } from '../../../os/files/files.ts'
 import { itemGauge, type Metric } from './exposition.ts'
 import { namedNumbers } from './named-numbers.ts'
 

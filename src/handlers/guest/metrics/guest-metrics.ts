@@ -1,4 +1,4 @@
-import type { Files } from '../../../os/files.ts'
+import type { Files } from '../../../os/files/files.ts'
 import { itemGauge, type Metric, type Sample } from './exposition.ts'
 
 /** Milliseconds of one tick of /proc/stat (USER_HZ is 100). */

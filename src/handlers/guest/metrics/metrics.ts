@@ -1,6 +1,6 @@
+import { raceSignal } from '../../../base/abort.ts'
 import { messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
-import { raceSignal } from '../../../base/signals.ts'
 import type { Os } from '../../../os/os.ts'
 import { ioMetrics, processMetrics, statusMetrics } from './agent-metrics.ts'
 import { type Metric, printMetrics } from './exposition.ts'

@@ -1,7 +1,7 @@
 import { errnoOf, messageOf } from '../../../base/errors.ts'
 import type { IpFamily } from '../../../base/ip-address.ts'
 import type { Logger } from '../../../base/log.ts'
-import type { LinkAddress, Network, Route } from '../../../os/network.ts'
+import type { LinkAddress, Network, Route } from '../../../os/network/network.ts'
 import {
   addressOf,
   isSameAddress,

@@ -1,4 +1,4 @@
-import type { Link } from '../../../os/network.ts'
+import type { Link } from '../../../os/network/network.ts'
 
 /** ARPHRD_ETHER. */
 const ETHERNET = 1

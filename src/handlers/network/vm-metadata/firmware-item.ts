@@ -1,5 +1,5 @@
 import { AgentError, errnoOf } from '../../../base/errors.ts'
-import type { Files } from '../../../os/files.ts'
+import type { Files } from '../../../os/files/files.ts'
 
 /** The tree in which the kernel's qemu_fw_cfg driver shows what the host has put into the machine's firmware. */
 export interface FirmwareTree {

@@ -1,5 +1,5 @@
 import { ADDRESS_BITS } from '../../../base/ip-address.ts'
-import type { LinkAddress, Route } from '../../../os/network.ts'
+import type { LinkAddress, Route } from '../../../os/network/network.ts'
 import type { PointToPoint } from './point-to-point.ts'
 
 /** RTPROT_ of the routes that metadata makes, by which they are known again: a number that no routing daemon has. */

@@ -1,12 +1,12 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../../src/base/signals.ts'
+import { cancelled } from '../../../../src/base/abort.ts'
 import { Spec } from '../../../../src/gen/oci.ts'
 import { findCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
 import { askedCdiDevices } from '../../../../src/oci/cdi/asked-for.ts'
-import { FakeOs } from '../../../fakes/os/fake-os.ts'
-import { recordingLog } from '../../../fakes/recording-log.ts'
-import { CDI, noSignal } from '../../storage/storage-builder.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { recordingLog } from '../../../support/fakes/recording-log.ts'
+import { CDI, noSignal } from '../../../support/handlers/storage-builder.ts'
 
 const KIND = 'nvidia.com/gpu'
 

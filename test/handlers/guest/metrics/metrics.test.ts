@@ -1,8 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../../../src/base/abort.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
-import { cancelled } from '../../../../src/base/signals.ts'
 import { createMetrics } from '../../../../src/handlers/guest/metrics/metrics.ts'
-import { FakeOs } from '../../../fakes/os/fake-os.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
 
 const noSignal = new AbortController().signal
 

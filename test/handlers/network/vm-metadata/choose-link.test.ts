@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { chooseLink } from '../../../../src/handlers/network/vm-metadata/choose-link.ts'
-import { FakeNetwork } from '../../../fakes/os/fake-network.ts'
+import { FakeNetwork } from '../../../support/fakes/fake-network.ts'
 
 /** What is chosen among links of these names, and which others could have been meant. */
 function choose(network: FakeNetwork, wanted = '') {

@@ -2,10 +2,10 @@ import { describe, expect, it, vi } from 'vitest'
 import { VMMetadata } from '../../../../src/gen/vm.ts'
 import { NetworkRecord } from '../../../../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../../../../src/handlers/network/vm-metadata/configure-network.ts'
-import type { Route } from '../../../../src/os/network.ts'
-import { FakeOs } from '../../../fakes/os/fake-os.ts'
-import { recordingLog } from '../../../fakes/recording-log.ts'
-import { OPT_ITEM } from './firmware-tree.ts'
+import type { Route } from '../../../../src/os/network/network.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { recordingLog } from '../../../support/fakes/recording-log.ts'
+import { OPT_ITEM } from '../../../support/handlers/firmware-tree.ts'
 
 const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }

@@ -3,8 +3,8 @@ import {
   firmwareState,
   readFirmwareItem,
 } from '../../../../src/handlers/network/vm-metadata/firmware-item.ts'
-import { FakeOs } from '../../../fakes/os/fake-os.ts'
-import { firmwareTree, OPT_ITEM, ROOT } from './firmware-tree.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { firmwareTree, OPT_ITEM, ROOT } from '../../../support/handlers/firmware-tree.ts'
 
 const bytes = Uint8Array.of(1, 2, 3)
 

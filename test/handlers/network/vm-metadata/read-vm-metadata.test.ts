@@ -1,9 +1,15 @@
 import { describe, expect, it } from 'vitest'
 import type { VMMetadata } from '../../../../src/gen/vm.ts'
 import { readVmMetadata } from '../../../../src/handlers/network/vm-metadata/read-vm-metadata.ts'
-import { FakeOs } from '../../../fakes/os/fake-os.ts'
-import { recordingLog } from '../../../fakes/recording-log.ts'
-import { BARE_ITEM, firmwareTree, type Item, OPT_ITEM, ROOT } from './firmware-tree.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { recordingLog } from '../../../support/fakes/recording-log.ts'
+import {
+  BARE_ITEM,
+  firmwareTree,
+  type Item,
+  OPT_ITEM,
+  ROOT,
+} from '../../../support/handlers/firmware-tree.ts'
 
 /** Written by hand after the protocol, not by our encoder. */
 const ONE_FAMILY = Buffer.from('0a03766d3112160a140a0831302e302e302e32120831302e302e302e31', 'hex')

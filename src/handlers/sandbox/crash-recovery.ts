@@ -1,0 +1,61 @@
+import { messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { propertyOf } from '../../base/property-of.ts'
+import type { Os } from '../../os/os.ts'
+import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
+import { bundleOf } from '../container/bundle.ts'
+import { emptyFolder } from '../container/empty-folder.ts'
+import type { OciRuntime } from '../oci-runtime/oci-runtime.ts'
+import { unmapLeft } from '../storage/drivers/image/unmap-left.ts'
+import type { SandboxConfig } from './dependencies.ts'
+import { emptySharedRoot } from './empty-shared-root.ts'
+import { clearResolvConf } from './resolv-conf.ts'
+
+/**
+ * Takes away what an agent that died has left: containers, which nobody can talk to any more, their mounts and
+ * bundles, and the sandbox's namespaces and resolver configuration. Does what it can, logs what it cannot, and never rejects.
+ */
+export async function clearPredecessor(options: {
+  readonly os: Os
+  readonly log: Logger
+  readonly config: SandboxConfig
+  readonly runtime: OciRuntime
+}): Promise<void> {
+  const { os, log, config, runtime } = options
+  const attempt = async (what: string, work: () => Promise<void>) => {
+    try {
+      await work()
+    } catch (error) {
+      log.error('clean-up after a dead agent failed', { what, error: messageOf(error) })
+    }
+  }
+  await attempt('runs of the runtime', () => runtime.endOrphans())
+  const ids: string[] = []
+  await attempt('containers', async () => void ids.push(...(await runtime.list())))
+  for (const id of ids) await clearContainer(options, id, attempt)
+  // Before the file it shows is removed, by which it is known.
+  await attempt('resolv.conf', () => clearResolvConf(os, config.sharedRoot))
+  await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))
+  await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))
+  await attempt('mapped layers', () => unmapLeft(os))
+  log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
+}
+
+/** By the cgroup that its config.json names: the runtime kills but the first process of a whole container. */
+async function clearContainer(
+  { os, log, config, runtime }: Parameters<typeof clearPredecessor>[0],
+  id: string,
+  attempt: (what: string, work: () => Promise<void>) => Promise<void>,
+): Promise<void> {
+  let cgroup: Cgroup | undefined
+  await attempt(`processes of ${id}`, async () => {
+    const text = await os.files.readText(bundleOf(config.sharedRoot, id).config)
+    const path = propertyOf(propertyOf(JSON.parse(text), 'linux'), 'cgroupsPath')
+    if (typeof path !== 'string') return
+    cgroup = cgroupAt(os, path, await usesCgroupV2(os), log)
+    await cgroup.killAll()
+  })
+  await attempt(`container ${id}`, () => runtime.erase(id))
+  // The runtime leaves that of a container which was made half.
+  await attempt(`cgroup of ${id}`, async () => cgroup?.remove())
+}

@@ -1,0 +1,57 @@
+import { open } from 'node:fs/promises'
+import { AgentError } from '../../../base/errors.ts'
+import { fromNodeError } from '../../errors.ts'
+import type { Native } from '../../native.ts'
+import type { FileSystemGrowth } from '../../os.ts'
+import { controlFileSystem } from './control.ts'
+
+/** _IOW('f', 16, __u64): the new number of blocks. The kernel does all of an online growth itself. */
+const EXT4_IOC_RESIZE_FS = 0x4008_6610
+
+/** The superblock (Documentation/filesystems/ext4/super.rst): where on the device it is, and its fields. */
+const SUPERBLOCK = { offset: 1024, bytes: 1024, magic: 0xef53 }
+const FIELDS = { blocksLow: 0x4, logBlockSize: 0x18, magic: 0x38, incompatible: 0x60, blocksHigh: 0x150 }
+const INCOMPATIBLE_64BIT = 0x80
+
+/** ext4. Its size stands in its superblock alone: statfs(2) leaves out what it needs for itself. */
+export function ext4Growth(native: Native): FileSystemGrowth {
+  return {
+    async size({ device }) {
+      const superblock = await readSuperblock(device)
+      const has64Bit = (superblock.readUInt32LE(FIELDS.incompatible) & INCOMPATIBLE_64BIT) !== 0
+      const high = has64Bit ? BigInt(superblock.readUInt32LE(FIELDS.blocksHigh)) : 0n
+      return {
+        blockBytes: 1024n << BigInt(superblock.readUInt32LE(FIELDS.logBlockSize)),
+        blocks: (high << 32n) | BigInt(superblock.readUInt32LE(FIELDS.blocksLow)),
+      }
+    },
+
+    async grow({ mountPoint }, blocks) {
+      const argument = Buffer.alloc(8)
+      argument.writeBigUInt64LE(blocks)
+      await controlFileSystem(native, mountPoint, {
+        call: 'grow ext4 at',
+        request: EXT4_IOC_RESIZE_FS,
+        argument,
+      })
+    },
+  }
+}
+
+/** What the mounted file system wrote last: it shares its buffers with readers of the device. */
+async function readSuperblock(device: string): Promise<Buffer> {
+  const failed = (error: unknown) => {
+    throw fromNodeError('read', device, error)
+  }
+  const file = await open(device, 'r').catch(failed)
+  try {
+    const { offset, bytes, magic } = SUPERBLOCK
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(bytes), 0, bytes, offset).catch(failed)
+    if (bytesRead < bytes || buffer.readUInt16LE(FIELDS.magic) !== magic) {
+      throw new AgentError('INTERNAL', `${device} has no superblock of ext4`)
+    }
+    return buffer
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,66 @@
+import * as fs from 'node:fs/promises'
+import { errnoOf } from '../../base/errors.ts'
+import { fromNodeError, resultOf, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import { fileStatus } from './file-status.ts'
+import type { Files } from './files.ts'
+import { openFolder } from './linux-folder.ts'
+import { makeDirectories } from './make-directories.ts'
+import { readHead } from './read-head.ts'
+import { removeTree } from './remove-tree.ts'
+
+/**
+ * Files, on the threads of libuv's pool: through node:fs, but for what that makes several trips of. The numbers of a block
+ * device alone are looked at without a thread.
+ */
+export function linuxFiles(native: Native): Files {
+  return {
+    readText: async (path) => resultOf('read', path, await native.readFile(path)).toString(),
+    readBytes: async (path) => resultOf('read', path, await native.readFile(path)),
+    readHead: (path, maxBytes) => readHead(native, path, maxBytes),
+    write: async (path, data, { mode = 0o666 } = {}) => {
+      const bytes = typeof data === 'string' ? Buffer.from(data) : data
+      succeeded('write', path, await native.writeFile(path, bytes, mode))
+    },
+    makeDirectories: (path, mode = 0o777) => makeDirectories(path, mode).catch(failed('mkdir', path)),
+    makeDirectory: (path, mode = 0o777) => fs.mkdir(path, { mode }).catch(failed('mkdir', path)),
+    removeFile: (path) => fs.unlink(path).catch(failed('unlink', path)),
+    removeDirectory: (path) => fs.rmdir(path).catch(failed('rmdir', path)),
+    removeTree: (path) => removeTree(native, path),
+    lstat: (path) =>
+      fs
+        .lstat(path, { bigint: true })
+        .then(fileStatus)
+        .catch(unless('ENOENT', undefined, failed('lstat', path))),
+    stat: (path) =>
+      fs
+        .stat(path, { bigint: true })
+        .then(fileStatus)
+        .catch(unless('ENOENT', undefined, failed('stat', path))),
+    list: (path) => fs.readdir(path).catch(unless('ENOENT', [], failed('list', path))),
+    listFolders: async (path) => {
+      const all = fs.readdir(path, { withFileTypes: true })
+      const entries = await all.catch(unless('ENOENT', [], failed('list', path)))
+      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name)
+    },
+    isReachedWithoutLinks: async (path) => (await native.reachWithoutLinks(path)) === 0,
+    isBlockNodeOf: async (node, device) =>
+      succeeded('look at', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
+    readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
+    symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
+    rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),
+    chmod: (path, mode) => fs.chmod(path, mode).catch(failed('chmod', path)),
+    chown: (path, uid, gid) => fs.chown(path, uid, gid).catch(failed('chown', path)),
+    openFolder: (path) => openFolder(native, path),
+  }
+}
+
+function failed(call: string, subject: string): (error: unknown) => never {
+  return (error) => {
+    throw fromNodeError(call, subject, error)
+  }
+}
+
+function unless<T>(errno: string, value: T, otherwise: (error: unknown) => never): (error: unknown) => T {
+  return (error) => (errnoOf(error) === errno ? value : otherwise(error))
+}

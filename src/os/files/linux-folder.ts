@@ -1,0 +1,190 @@
+import { constants } from 'node:fs'
+import * as fs from 'node:fs/promises'
+import { errnoOf } from '../../base/errors.ts'
+import { fromNodeError, kernelError } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { FileStatus } from './file-status.ts'
+import { fileStatus } from './file-status.ts'
+import type { FileAttributes, Folder, NewFile } from './folder.ts'
+import { removeTree } from './remove-tree.ts'
+
+const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants
+/** Of fcntl.h; Node does not name it. */
+const O_PATH = 0o10000000
+
+/** Opens a directory; see `Files.openFolder`. */
+export async function openFolder(native: Native, path: string): Promise<Folder> {
+  return openAt(native, path, path)
+}
+
+/** `place` is how it is reached from here, `path` what messages call it. */
+async function openAt(native: Native, place: string, path: string): Promise<Folder> {
+  const handle = await fs.open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW).catch(failed('open', path))
+  return new LinuxFolder(native, handle, path)
+}
+
+/**
+ * All goes through /proc/self/fd: the kernel begins at the open directory, whatever its path leads to by now, and a call
+ * that does not follow a last link follows none at all.
+ */
+class LinuxFolder implements Folder {
+  readonly #native: Native
+  readonly #handle: fs.FileHandle
+  readonly #path: string
+
+  constructor(native: Native, handle: fs.FileHandle, path: string) {
+    this.#native = native
+    this.#handle = handle
+    this.#path = path
+  }
+
+  async names(atMost: number): Promise<readonly string[]> {
+    const report = failed('list', this.#path)
+    const names: string[] = []
+    // As many entries at a time as may be needed: there may be millions.
+    const bufferSize = Math.max(1, Math.min(atMost, 256))
+    const directory = await fs.opendir(this.#itself, { bufferSize }).catch(report)
+    try {
+      while (names.length < atMost) {
+        const entry = await directory.read().catch(report)
+        if (entry === null) break
+        if (!entry.name.includes('\ufffd')) names.push(entry.name)
+      }
+    } finally {
+      await directory.close()
+    }
+    return names
+  }
+
+  async status(name: string): Promise<FileStatus | undefined> {
+    try {
+      return fileStatus(await fs.lstat(this.#place('lstat', name), { bigint: true }))
+    } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return undefined
+      throw fromNodeError('lstat', this.#named(name), error)
+    }
+  }
+
+  async open(name: string): Promise<Folder> {
+    return openAt(this.#native, this.#place('open', name), this.#named(name))
+  }
+
+  async read(name: string, maxBytes: number): Promise<{ data: Uint8Array; status: FileStatus }> {
+    return this.#onFile('read', name, O_RDONLY, async (file) => {
+      const buffer = Buffer.alloc(maxBytes)
+      let length = 0
+      for (let more = true; more && length < maxBytes; ) {
+        const { bytesRead } = await file.read(buffer, length, maxBytes - length, length)
+        length += bytesRead
+        more = bytesRead > 0
+      }
+      return { data: buffer.subarray(0, length), status: fileStatus(await file.stat({ bigint: true })) }
+    })
+  }
+
+  async readLink(name: string): Promise<string> {
+    return fs.readlink(this.#place('readlink', name)).catch(failed('readlink', this.#named(name)))
+  }
+
+  async makeFolder(name: string, mode: number): Promise<void> {
+    await fs.mkdir(this.#place('mkdir', name), { mode }).catch(failed('mkdir', this.#named(name)))
+  }
+
+  async create(name: string, data: Uint8Array, file: NewFile): Promise<void> {
+    const report = failed('create', this.#named(name))
+    const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
+    // Nobody else's until it is whole.
+    const handle = await fs.open(this.#place('create', name), flags, 0o600).catch(report)
+    try {
+      await fill(handle, data, file).catch(report)
+    } finally {
+      await handle.close()
+    }
+  }
+
+  async rewrite(name: string, data: Uint8Array, file: NewFile): Promise<void> {
+    await this.#onFile('write', name, O_WRONLY, (handle) => fill(handle, data, file))
+  }
+
+  async symlink(target: string, name: string): Promise<void> {
+    await fs.symlink(target, this.#place('symlink', name)).catch(failed('symlink', this.#named(name)))
+  }
+
+  async move(name: string, to: Folder): Promise<void> {
+    const subject = `${this.#named(name)} to ${to instanceof LinuxFolder ? to.#path : 'a folder'}`
+    if (!(to instanceof LinuxFolder)) throw kernelError('rename', subject, 'EXDEV')
+    await fs.rename(this.#place('rename', name), to.#place('rename', name)).catch(failed('rename', subject))
+  }
+
+  async remove(name: string): Promise<void> {
+    await removeTree(this.#native, this.#place('remove', name))
+  }
+
+  async setAttributes({ mode, uid, gid }: FileAttributes): Promise<void> {
+    const report = failed('chmod', this.#path)
+    // In this order: a change of owner clears the setuid and setgid bits.
+    await fs.chown(this.#itself, uid, gid).catch(report)
+    await fs.chmod(this.#itself, mode).catch(report)
+  }
+
+  async close(): Promise<void> {
+    await this.#handle.close()
+  }
+
+  get #itself(): string {
+    return `/proc/self/fd/${this.#handle.fd}`
+  }
+
+  #place(call: string, name: string): string {
+    if (name === '' || name === '.' || name === '..' || /[/\0]/.test(name)) {
+      throw kernelError(call, this.#named(JSON.stringify(name)), 'EINVAL')
+    }
+    return `${this.#itself}/${name}`
+  }
+
+  #named(name: string): string {
+    return `${this.#path}/${name}`
+  }
+
+  /** Finds the file without opening it, for that would already do something to a fifo or a device, and then opens it. */
+  async #onFile<T>(
+    call: string,
+    name: string,
+    flags: number,
+    use: (file: fs.FileHandle) => Promise<T>,
+  ): Promise<T> {
+    const subject = this.#named(name)
+    const report = failed(call, subject)
+    const found = await fs.open(this.#place(call, name), O_PATH | O_NOFOLLOW).catch(report)
+    try {
+      if (!(await found.stat().catch(report)).isFile()) throw kernelError(call, subject, 'EINVAL')
+      const file = await fs.open(`/proc/self/fd/${found.fd}`, flags | O_NONBLOCK).catch(report)
+      try {
+        return await use(file).catch(report)
+      } finally {
+        await file.close()
+      }
+    } finally {
+      await found.close()
+    }
+  }
+}
+
+/** Written first and cut after, so that no reader finds it empty in between. */
+async function fill(handle: fs.FileHandle, data: Uint8Array, file: NewFile): Promise<void> {
+  let written = 0
+  while (written < data.length) {
+    written += (await handle.write(data, written, data.length - written, written)).bytesWritten
+  }
+  await handle.truncate(data.length)
+  await handle.chown(file.uid, file.gid)
+  await handle.chmod(file.mode)
+  const seconds = Number(file.modifiedNs) / 1e9
+  await handle.utimes(seconds, seconds)
+}
+
+function failed(call: string, subject: string): (error: unknown) => never {
+  return (error) => {
+    throw fromNodeError(call, subject, error)
+  }
+}

@@ -1,0 +1,35 @@
+import type { MountEntry } from '../os.ts'
+import { unescapeOctal } from './unescape-octal.ts'
+
+/** Parses the text of /proc/PID/mountinfo (proc(5)): one entry a line, in the file's order. */
+export function parseMountinfo(text: string): MountEntry[] {
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map(parseLine)
+}
+
+/**
+ * `36 35 98:0 /root /mount/point rw,noatime master:1 - ext3 /dev/sda1 rw,errors=continue`: after the options come
+ * any number of tags, then a lone dash. Fields are split at single spaces because a source may be empty.
+ */
+function parseLine(line: string): MountEntry {
+  const fields = line.split(' ')
+  const dash = fields.indexOf('-', 6)
+  const [id, parentId, device, , mountPoint, options] = fields
+  const [type, source] = fields.slice(dash + 1)
+  const [major, minor] = device?.split(':') ?? []
+  if (dash < 0 || mountPoint === undefined || options === undefined || type === undefined) {
+    throw new Error(`mountinfo line not understood: ${line}`)
+  }
+  return {
+    id: Number(id),
+    parentId: Number(parentId),
+    mountPoint: unescapeOctal(mountPoint),
+    type,
+    source: unescapeOctal(source ?? ''),
+    options,
+    major: Number(major),
+    minor: Number(minor),
+  }
+}

@@ -1,0 +1,39 @@
+import { constants } from 'node:fs'
+import * as fs from 'node:fs/promises'
+import { fromNodeError, kernelError, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+
+const AT_FDCWD = -100
+/** Of fcntl.h; Node does not name it. */
+const O_PATH = 0o10000000
+/** Of linux/openat2.h. */
+const RESOLVE_NO_SYMLINKS = 0x04
+
+/**
+ * The first bytes of a regular file. The file is found first, without being opened: opening a fifo or a device would
+ * already be doing something to it.
+ */
+export async function readHead(native: Native, path: string, maxBytes: number): Promise<Uint8Array> {
+  const how = { flags: O_PATH, mode: 0, resolve: RESOLVE_NO_SYMLINKS }
+  const found = succeeded('open', path, native.openAt2(AT_FDCWD, path, how))
+  try {
+    return await readFound(`/proc/self/fd/${found}`, path, maxBytes)
+  } finally {
+    native.close(found)
+  }
+}
+
+async function readFound(place: string, path: string, maxBytes: number): Promise<Uint8Array> {
+  const failed = (error: unknown) => {
+    throw fromNodeError('read', path, error)
+  }
+  const status = await fs.stat(place).catch(failed)
+  if (!status.isFile()) throw kernelError('read', path, status.isDirectory() ? 'EISDIR' : 'EINVAL')
+  const file = await fs.open(place, constants.O_RDONLY | constants.O_NONBLOCK).catch(failed)
+  try {
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(maxBytes), 0, maxBytes, 0).catch(failed)
+    return buffer.subarray(0, bytesRead)
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,98 @@
+import { constants } from 'node:fs'
+import * as fs from 'node:fs/promises'
+import { basename, dirname } from 'node:path'
+import { fromNodeError, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { Fd } from '../os.ts'
+
+/**
+ * rm -r that stays on one mount. Directories are opened one below the other by openat2(2), which refuses mount points
+ * and symbolic links, and entries are removed through the open directory, so that nobody can swap a directory for a
+ * link meanwhile. Names are taken as bytes, for they need not be UTF-8. Stops with EXDEV or EBUSY at the first thing
+ * that is mounted over.
+ */
+export async function removeTree(native: Native, path: string): Promise<void> {
+  const status = await fs.lstat(path).catch((error) => {
+    if (isMissing(error)) return undefined
+    throw fromNodeError('remove', path, error)
+  })
+  if (status === undefined) return
+  const parent = openDirectory(native, {
+    directory: AT_FDCWD,
+    name: dirname(path),
+    path,
+    flags: 0,
+    resolve: 0,
+  })
+  try {
+    await removeEntry(native, parent, {
+      name: Buffer.from(basename(path)),
+      isDirectory: status.isDirectory(),
+      path,
+    })
+  } finally {
+    native.close(parent)
+  }
+}
+
+interface Entry {
+  readonly name: Buffer
+  readonly isDirectory: boolean
+  /** For messages. */
+  readonly path: string
+}
+
+async function removeEntry(native: Native, parent: Fd, entry: Entry): Promise<void> {
+  if (entry.isDirectory) await emptyDirectory(native, parent, entry)
+  const place = Buffer.concat([Buffer.from(`/proc/self/fd/${parent}/`), entry.name])
+  const removed = entry.isDirectory ? fs.rmdir(place) : fs.unlink(place)
+  await removed.catch((error) => {
+    if (!isMissing(error)) throw fromNodeError('remove', entry.path, error)
+  })
+}
+
+async function emptyDirectory(native: Native, parent: Fd, entry: Entry): Promise<void> {
+  const { name, path } = entry
+  const directory = openDirectory(native, { directory: parent, name, path, ...STAY_BELOW })
+  try {
+    const listing = fs.readdir(`/proc/self/fd/${directory}`, { withFileTypes: true, encoding: 'buffer' })
+    const children = await listing.catch((error) => {
+      throw fromNodeError('remove', path, error)
+    })
+    for (const child of children) {
+      await removeEntry(native, directory, {
+        name: child.name,
+        isDirectory: child.isDirectory(),
+        path: `${path}/${child.name.toString()}`,
+      })
+    }
+  } finally {
+    native.close(directory)
+  }
+}
+
+function openDirectory(
+  native: Native,
+  at: {
+    readonly directory: Fd
+    readonly name: string | Buffer
+    readonly path: string
+    readonly flags: number
+    readonly resolve: number
+  },
+): Fd {
+  const flags = constants.O_RDONLY | constants.O_DIRECTORY | at.flags
+  return succeeded(
+    'remove',
+    at.path,
+    native.openAt2(at.directory, at.name, { flags, mode: 0, resolve: at.resolve }),
+  )
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
+}
+
+const AT_FDCWD = -100
+/** O_NOFOLLOW, and RESOLVE_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS and _BENEATH of linux/openat2.h. */
+const STAY_BELOW = { flags: constants.O_NOFOLLOW, resolve: 0x01 | 0x02 | 0x04 | 0x08 }

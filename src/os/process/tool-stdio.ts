@@ -1,0 +1,121 @@
+import { BoundedText } from '../files/bounded-text.ts'
+import type { Fd, Streams, ToolResult, Tools } from '../os.ts'
+
+type Options = NonNullable<Parameters<Tools['run']>[1]>
+
+const DEFAULT_MAX_OUTPUT_BYTES = 64 * 1024
+const READ_BYTES = 64 * 1024
+
+/** The standard streams of a helper program: those it was given, and pipes of ours in the place of the others. */
+export interface ToolStdio {
+  /** For the program; undefined is /dev/null. */
+  readonly theirs: readonly (Fd | undefined)[]
+  /** Begins to feed and to collect, once the program has its ends. Resolves when both outputs have ended. */
+  exchange(): Promise<void>
+  /** What was collected. */
+  text(): Pick<ToolResult, 'stdout' | 'stderr'>
+  /** Closes what is open. */
+  close(): void
+}
+
+/** Opens the pipes that a run with these options needs. */
+export function openToolStdio(streams: Streams, options: Options): ToolStdio {
+  const limit = options.maxOutputBytes ?? DEFAULT_MAX_OUTPUT_BYTES
+  const texts = { stdout: new BoundedText(limit), stderr: new BoundedText(limit) }
+  const pipes = new ToolPipes(streams)
+  const [stdin, stdout, stderr] = options.stdio ?? []
+  try {
+    const input = options.stdin
+    const theirs = [
+      stdin ?? (input === undefined ? undefined : pipes.feeding(Buffer.from(input))),
+      stdout ?? pipes.collecting(texts.stdout),
+      stderr ?? pipes.collecting(texts.stderr),
+    ]
+    return {
+      theirs,
+      exchange: () => pipes.exchange(),
+      text: () => ({
+        stdout: texts.stdout.text(options.encoding),
+        stderr: texts.stderr.text(options.encoding),
+      }),
+      close: () => pipes.close(),
+    }
+  } catch (error) {
+    pipes.close()
+    throw error
+  }
+}
+
+/** Pipes to and from one program. */
+class ToolPipes {
+  readonly #streams: Streams
+  readonly #open = new Set<Fd>()
+  readonly #theirs: Fd[] = []
+  readonly #feeds: (() => Promise<void>)[] = []
+  readonly #collections: (() => Promise<void>)[] = []
+
+  constructor(streams: Streams) {
+    this.#streams = streams
+  }
+
+  feeding(input: Buffer): Fd {
+    const { ours, theirs } = this.#pipe('child-reads')
+    this.#feeds.push(() => this.#feed(ours, input))
+    return theirs
+  }
+
+  collecting(text: BoundedText): Fd {
+    const { ours, theirs } = this.#pipe('child-writes')
+    this.#collections.push(() => this.#collect(ours, text))
+    return theirs
+  }
+
+  async exchange(): Promise<void> {
+    for (const fd of this.#theirs) this.#close(fd)
+    for (const feed of this.#feeds) void feed()
+    await Promise.all(this.#collections.map((collect) => collect()))
+  }
+
+  close(): void {
+    for (const fd of this.#open) this.#close(fd)
+  }
+
+  #pipe(direction: 'child-reads' | 'child-writes') {
+    const pipe = this.#streams.pipe(direction)
+    this.#open.add(pipe.ours).add(pipe.theirs)
+    this.#theirs.push(pipe.theirs)
+    return pipe
+  }
+
+  #close(fd: Fd): void {
+    if (this.#open.delete(fd)) this.#streams.close(fd)
+  }
+
+  /** Never rejects: a program may end without having read everything, and its exit code says whether that matters. */
+  async #feed(fd: Fd, input: Buffer): Promise<void> {
+    try {
+      for (let rest = input; rest.length > 0; ) {
+        await this.#streams.writable(fd)
+        rest = rest.subarray(this.#streams.tryWrite(fd, rest))
+      }
+    } catch {
+      // EPIPE, or EBADF after a close.
+    }
+    this.#close(fd)
+  }
+
+  /** One read for each turn of the loop, which has others to serve. Never rejects. */
+  async #collect(fd: Fd, text: BoundedText): Promise<void> {
+    try {
+      for (;;) {
+        await this.#streams.readable(fd)
+        const chunk = this.#streams.tryRead(fd, READ_BYTES)
+        if (chunk?.length === 0) break
+        if (chunk !== undefined) text.add(chunk)
+      }
+    } catch {
+      // EBADF after a close.
+    }
+    this.#close(fd)
+  }
+}

@@ -1,0 +1,113 @@
+import { fromNodeError, kernelError, resultOf, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { Clock, Fd, HostAddress, HostListener, HostPeer, HostSockets, Streams } from '../os.ts'
+import { VSOCK_CID } from './sockets.ts'
+import { removeStaleSocket } from './stale-socket.ts'
+
+const BACKLOG = 128
+
+/** After a failed accept(2), most often for want of descriptors: the connection waits, and so do we. */
+const PAUSE_MS = 100
+
+/** Connections with the host as descriptors: over AF_VSOCK, or over unix sockets that stand for it. */
+export function linuxHostSockets(native: Native, streams: Streams, clock: Clock): HostSockets {
+  return {
+    connect: (address, timeoutMs, signal) => connect({ native, streams, address, timeoutMs, signal }),
+    async listen(address, listener) {
+      if (address.kind === 'unix') await removeStaleSocket(address.path)
+      const fd = openListener(native, address)
+      const closed = new AbortController()
+      void acceptAll({ native, streams, clock, address, fd, listener, signal: closed.signal })
+      return {
+        close() {
+          closed.abort()
+          streams.close(fd)
+        },
+      }
+    },
+  }
+}
+
+async function connect(request: {
+  readonly native: Native
+  readonly streams: Streams
+  readonly address: HostAddress
+  readonly timeoutMs: number
+  readonly signal: AbortSignal
+}): Promise<Fd> {
+  const { native, streams, address, timeoutMs, signal } = request
+  signal.throwIfAborted()
+  const name = nameOf(address)
+  const fd = succeeded('connect', name, beginToConnect(native, address, timeoutMs))
+  try {
+    await streams.writable(fd, signal)
+    succeeded('connect', name, native.socketError(fd))
+    return fd
+  } catch (error) {
+    streams.close(fd)
+    throw error
+  }
+}
+
+function beginToConnect(native: Native, address: HostAddress, timeoutMs: number): Fd {
+  if (address.kind === 'unix') return native.unixConnect(address.path)
+  return native.vsockConnect(VSOCK_CID.host, address.port, timeoutMs)
+}
+
+function openListener(native: Native, address: HostAddress): Fd {
+  const fd =
+    address.kind === 'unix'
+      ? native.unixListen(address.path, BACKLOG)
+      : native.vsockListen(VSOCK_CID.any, address.port, BACKLOG)
+  return succeeded('listen', nameOf(address), fd)
+}
+
+interface Accepting {
+  readonly native: Native
+  readonly streams: Streams
+  readonly clock: Clock
+  readonly address: HostAddress
+  readonly fd: Fd
+  readonly listener: HostListener
+  /** Aborted when no more is accepted. */
+  readonly signal: AbortSignal
+}
+
+async function acceptAll(accepting: Accepting): Promise<void> {
+  const { streams, clock, address, fd, listener, signal } = accepting
+  while (!signal.aborted) {
+    try {
+      await streams.readable(fd, signal)
+      acceptOne(accepting)
+    } catch (error) {
+      if (signal.aborted) return
+      listener.error(fromNodeError('accept', nameOf(address), error))
+      await clock.sleep(PAUSE_MS, signal).catch(() => {})
+    }
+  }
+}
+
+function acceptOne({ native, address, fd, listener }: Accepting): void {
+  const accepted = succeeded('accept', nameOf(address), native.accept(fd))
+  let peer: HostPeer
+  try {
+    peer = peerOf(native, address, accepted)
+  } catch (error) {
+    native.close(accepted)
+    throw error
+  }
+  listener.connection(accepted, peer)
+}
+
+function peerOf(native: Native, address: HostAddress, fd: Fd): HostPeer {
+  if (address.kind === 'vsock') {
+    return { kind: 'vsock', ...resultOf('name the peer of', nameOf(address), native.vsockPeer(fd)) }
+  }
+  const path = native.unixPeer(fd)
+  if (typeof path === 'string') return { kind: 'unix', path }
+  throw kernelError('name the peer of', nameOf(address), 'ENOTCONN')
+}
+
+function nameOf(address: HostAddress): string {
+  return address.kind === 'unix' ? address.path : `vsock port ${address.port}`
+}

@@ -1,0 +1,162 @@
+import { createServer, type Server, type Socket } from 'node:net'
+import { fromNodeError, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { Streams } from '../os.ts'
+import { handleOf, type PipeHandle, SocketHandles, socketOver } from './socket-handles.ts'
+import { removeStaleSocket } from './stale-socket.ts'
+
+/** An AF_VSOCK address; see {@link VSOCK_CID}. */
+export interface VsockAddress {
+  readonly cid: number
+  readonly port: number
+}
+
+/** Context ids with a meaning (vsock(7)). */
+export const VSOCK_CID = { any: 0xffffffff, loopback: 1, host: 2 } as const
+
+export type ListenAddress =
+  | ({ readonly kind: 'vsock' } & VsockAddress)
+  /** A path, or `@NAME` in the abstract namespace. */
+  | { readonly kind: 'unix'; readonly path: string }
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
+
+/** A listening socket. */
+export interface Listener {
+  /** The port that was chosen when a TCP address asked for port 0. */
+  readonly port: number | undefined
+  /** Accepts no more. Connections live on. */
+  close(): Promise<void>
+}
+
+/** Stream sockets as `net.Socket`s, whatever their family. Both directions end separately (`allowHalfOpen`). */
+export interface Sockets {
+  /**
+   * Listens. `onConnection` gets each connection before a byte of it is read: a socket it destroys
+   * there and then has told its peer nothing.
+   */
+  listen(address: ListenAddress, onConnection: (socket: Socket) => void): Promise<Listener>
+  /** Who is at the other end of an AF_VSOCK connection; undefined for every other kind. */
+  peerOf(socket: Socket): VsockAddress | undefined
+  connectVsock(address: VsockAddress, signal: AbortSignal): Promise<Socket>
+}
+
+/** The sockets of this machine. */
+export function linuxSockets(native: Native, streams: Streams): Sockets {
+  const handles = new SocketHandles(native)
+  return {
+    async listen(address, onConnection) {
+      switch (address.kind) {
+        case 'vsock':
+          return listenVsock({ native, handles, address, onConnection })
+        case 'unix':
+          return await listenUnix(address.path, onConnection)
+        case 'tcp':
+          return await listenTcp(address, onConnection)
+      }
+    },
+    peerOf(socket) {
+      const fd = handleOf(socket)?.fd
+      if (fd === undefined || fd < 0) return undefined
+      const peer = native.vsockPeer(fd)
+      return typeof peer === 'number' ? undefined : peer
+    },
+    connectVsock: (address, signal) => connectVsock({ native, streams, handles, address, signal }),
+  }
+}
+
+const BACKLOG = 128
+/** The kernel's own default. */
+const CONNECT_MS = 2000
+
+function listenVsock(request: {
+  readonly native: Native
+  readonly handles: SocketHandles
+  readonly address: VsockAddress
+  readonly onConnection: (socket: Socket) => void
+}): Listener {
+  const { native, handles, address, onConnection } = request
+  const name = nameOf(address)
+  const handle = handles.server(
+    succeeded('listen', name, native.vsockListen(address.cid, address.port, BACKLOG)),
+  )
+  handle.onconnection = (_status, client: PipeHandle | undefined) => {
+    // Without a client accept(2) failed: libuv goes on listening.
+    if (client !== undefined) onConnection(socketOver(client))
+  }
+  succeeded('listen', name, handle.listen(BACKLOG))
+  return { port: address.port, close: () => new Promise((resolve) => handle.close(resolve)) }
+}
+
+async function listenUnix(path: string, onConnection: (socket: Socket) => void): Promise<Listener> {
+  const abstract = path.startsWith('@')
+  if (!abstract) await removeStaleSocket(path)
+  const server = serverFor(onConnection)
+  await listening(server, path, () =>
+    forOwnerOnly(() => server.listen(abstract ? `\0${path.slice(1)}` : path)),
+  )
+  return { port: undefined, close: () => closed(server) }
+}
+
+/** A file that is made meanwhile has mode 0600 from its first moment: Node binds before `listen` returns. */
+function forOwnerOnly(make: () => void): void {
+  const mask = process.umask(0o177)
+  try {
+    make()
+  } finally {
+    process.umask(mask)
+  }
+}
+
+async function listenTcp(
+  { host, port }: { readonly host: string; readonly port: number },
+  onConnection: (socket: Socket) => void,
+): Promise<Listener> {
+  const server = serverFor(onConnection)
+  await listening(server, `${host}:${port}`, () => server.listen(port, host))
+  const address = server.address()
+  return {
+    port: address === null || typeof address === 'string' ? undefined : address.port,
+    close: () => closed(server),
+  }
+}
+
+function serverFor(onConnection: (socket: Socket) => void): Server {
+  return createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
+}
+
+async function listening(server: Server, name: string, listen: () => void): Promise<void> {
+  const listened = Promise.withResolvers<void>()
+  server.once('listening', listened.resolve)
+  server.on('error', (error) => listened.reject(fromNodeError('listen', name, error)))
+  listen()
+  await listened.promise
+}
+
+/** Resolves once nothing is accepted any more, which `close` sees to at once, though its callback waits longer. */
+async function closed(server: Server): Promise<void> {
+  server.close()
+}
+
+async function connectVsock(request: {
+  readonly native: Native
+  readonly streams: Streams
+  readonly handles: SocketHandles
+  readonly address: VsockAddress
+  readonly signal: AbortSignal
+}): Promise<Socket> {
+  const { native, streams, handles, address, signal } = request
+  const name = nameOf(address)
+  const fd = succeeded('connect', name, native.vsockConnect(address.cid, address.port, CONNECT_MS))
+  try {
+    await streams.writable(fd, signal)
+    succeeded('connect', name, native.socketError(fd))
+    return handles.socket(fd)
+  } catch (error) {
+    streams.close(fd)
+    throw error
+  }
+}
+
+function nameOf({ cid, port }: VsockAddress): string {
+  return `vsock ${cid === VSOCK_CID.any ? -1 : cid}:${port}`
+}

@@ -1,0 +1,25 @@
+import { lstat, unlink } from 'node:fs/promises'
+import { connect } from 'node:net'
+import { errnoOf } from '../../base/errors.ts'
+import { fromNodeError } from '../errors.ts'
+
+/**
+ * Removes the socket at `path` that a process left there which did not close it, so that one can listen there again.
+ * One that somebody listens on, and anything that is no socket, stays.
+ */
+export async function removeStaleSocket(path: string): Promise<void> {
+  try {
+    const status = await lstat(path)
+    if (status.isSocket() && !(await isAnswered(path))) await unlink(path)
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw fromNodeError('listen', path, error)
+  }
+}
+
+function isAnswered(path: string): Promise<boolean> {
+  const answered = Promise.withResolvers<boolean>()
+  const socket = connect(path)
+  socket.on('connect', () => answered.resolve(true))
+  socket.on('error', (error) => answered.resolve(errnoOf(error) !== 'ECONNREFUSED'))
+  return answered.promise.finally(() => socket.destroy())
+}

@@ -1,0 +1,43 @@
+import { unlink } from 'node:fs/promises'
+import { errnoOf } from '../../base/errors.ts'
+import { fromNodeError, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { Consoles, Fd, Streams } from '../os.ts'
+
+/** Console sockets: the OCI runtime connects once and sends the master of the pty it made (SCM_RIGHTS). */
+export function linuxConsoles(native: Native, streams: Streams): Consoles {
+  return {
+    listen(path) {
+      const listening = succeeded('listen', path, native.unixListen(path, 1))
+      return {
+        master: (signal) => receiveMaster({ native, streams, path, listening, signal }),
+        async close() {
+          streams.close(listening)
+          await unlink(path).catch((error) => {
+            if (errnoOf(error) !== 'ENOENT') throw fromNodeError('unlink', path, error)
+          })
+        },
+      }
+    },
+  }
+}
+
+async function receiveMaster(console: {
+  readonly native: Native
+  readonly streams: Streams
+  readonly path: string
+  readonly listening: Fd
+  readonly signal: AbortSignal
+}): Promise<Fd> {
+  const { native, streams, path, signal } = console
+  await streams.readable(console.listening, signal)
+  const connection = succeeded('accept', path, native.accept(console.listening))
+  try {
+    await streams.readable(connection, signal)
+    const master = succeeded('receive a descriptor at', path, native.receiveFd(connection))
+    succeeded('unblock', `the console of ${path}`, native.setNonBlocking(master, true))
+    return master
+  } finally {
+    streams.close(connection)
+  }
+}

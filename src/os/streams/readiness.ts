@@ -1,0 +1,60 @@
+import { kernelError, succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { Fd } from '../os.ts'
+
+/** Promises over the addon's one-shot watches, and the record of which are pending on which descriptor. */
+export class Readiness {
+  readonly #native: Native
+  readonly #abandon = new Map<Fd, Set<() => void>>()
+
+  constructor(native: Native) {
+    this.#native = native
+  }
+
+  /** Resolves when `fd` is ready; rejects with what `signal` is aborted with, or with EBADF by {@link abandon}. */
+  async wait(fd: Fd, direction: 'read' | 'write', signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted()
+    const ready = Promise.withResolvers<void>()
+    let isOver = false
+    const watch = succeeded(
+      'poll',
+      `fd ${fd}`,
+      this.#native.watchFd(fd, direction, () => {
+        isOver = true
+        ready.resolve()
+      }),
+    )
+    const onAbort = () => ready.reject(signal?.reason)
+    const abandon = () => {
+      this.#native.cancelWatch(fd, watch)
+      ready.reject(kernelError('poll', `fd ${fd}`, 'EBADF'))
+    }
+    signal?.addEventListener('abort', onAbort, { once: true })
+    this.#add(fd, abandon)
+    try {
+      await ready.promise
+    } finally {
+      this.#remove(fd, abandon)
+      signal?.removeEventListener('abort', onAbort)
+      // Its number is used once only, so this does nothing to a later watch of a later file.
+      if (!isOver) this.#native.cancelWatch(fd, watch)
+    }
+  }
+
+  /** Ends every wait on `fd`, at once: the next thing may be its close. */
+  abandon(fd: Fd): void {
+    for (const abandon of this.#abandon.get(fd) ?? []) abandon()
+  }
+
+  #add(fd: Fd, abandon: () => void): void {
+    const waits = this.#abandon.get(fd) ?? new Set()
+    waits.add(abandon)
+    this.#abandon.set(fd, waits)
+  }
+
+  #remove(fd: Fd, abandon: () => void): void {
+    const waits = this.#abandon.get(fd)
+    waits?.delete(abandon)
+    if (waits?.size === 0) this.#abandon.delete(fd)
+  }
+}

@@ -1,0 +1,45 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { succeeded } from '../errors.ts'
+import type { Native } from '../native.ts'
+import type { Clock, Exits, Fd, Streams, Supervisor } from '../os.ts'
+import { ExitChannel } from './exit-channel.ts'
+
+/**
+ * What vminit does for this agent. `channel` is the socket it was started with (`--channel FD`); without one the
+ * agent runs by itself: there are no exits to be had, and nobody to give commands to.
+ */
+export function connectVminit(parts: {
+  readonly channel: Fd | undefined
+  readonly native: Native
+  readonly streams: Streams
+  readonly clock: Clock
+  readonly log: Logger
+}): { readonly exits: Exits; readonly supervisor: Supervisor } {
+  if (parts.channel === undefined) return { exits: withoutExits, supervisor: withoutSupervisor }
+  succeeded('unblock', `channel fd ${parts.channel}`, parts.native.setNonBlocking(parts.channel, true))
+  const channel = new ExitChannel({ ...parts, fd: parts.channel })
+  // It ends by itself when vminit does, and never rejects.
+  void channel.receive()
+  return { exits: channel, supervisor: channel }
+}
+
+const REMEDY = 'the agent was not started by vminit, which containers need: start it as `vminit -- agent …`'
+
+const withoutExits: Exits = {
+  unavailable: REMEDY,
+  watch() {
+    throw new AgentError('FAILED_PRECONDITION', REMEDY)
+  },
+}
+
+const withoutSupervisor: Supervisor = {
+  // There is nobody who could ask.
+  shutdownRequested: new Promise(() => {}),
+  async powerOff() {
+    throw new AgentError('FAILED_PRECONDITION', REMEDY)
+  },
+  async exitWith() {
+    throw new AgentError('FAILED_PRECONDITION', REMEDY)
+  },
+}

@@ -1,0 +1,202 @@
+import { describe, expect, it, vi } from 'vitest'
+import { silentLogger } from '../../../src/base/log.ts'
+import { cgroupAt, usesCgroupV2 } from '../../../src/handlers/cgroup/cgroup.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const V1 = '/sys/fs/cgroup/freezer/pod/c1'
+const V2 = '/sys/fs/cgroup/pod/c1'
+
+async function machine(files: Readonly<Record<string, string>>) {
+  const os = new FakeOs()
+  for (const [path, text] of Object.entries(files)) await os.files.put(path, text)
+  for (const pid of [11, 12, 13]) os.system.processes.add(pid)
+  return os
+}
+
+const killed = (os: FakeOs) => os.system.signals.map(({ pid, signal }) => [pid, signal])
+
+describe('killAll', () => {
+  it('writes cgroup.kill on v2', async () => {
+    const os = await machine({ [`${V2}/cgroup.kill`]: '', [`${V2}/cgroup.procs`]: '11\n' })
+    await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
+    expect(await os.files.readText(`${V2}/cgroup.kill`)).toBe('1')
+    expect(killed(os)).toEqual([])
+  })
+
+  it('leaves no frozen cgroup behind on v2: no runtime would delete its container', async () => {
+    const os = await machine({ [`${V2}/cgroup.kill`]: '', [`${V2}/cgroup.freeze`]: '1' })
+    await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
+    expect(await os.files.readText(`${V2}/cgroup.freeze`)).toBe('0')
+  })
+
+  it('freezes and kills each on v2 of an older kernel', async () => {
+    const os = await machine({ [`${V2}/cgroup.freeze`]: '0', [`${V2}/cgroup.procs`]: '11\n12\n' })
+    await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [12, 9],
+    ])
+    expect(await os.files.readText(`${V2}/cgroup.freeze`)).toBe('0')
+  })
+
+  it('kills those in cgroups below, and thaws, on v1', async () => {
+    const os = await machine({
+      [`${V1}/cgroup.procs`]: '11\n0\n',
+      [`${V1}/below/cgroup.procs`]: '12\n99\n',
+      [`${V1}/freezer.state`]: 'THAWED',
+    })
+    const states: Promise<string>[] = []
+    os.system.onKill = () => states.push(os.files.readText(`${V1}/freezer.state`))
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [12, 9],
+    ])
+    expect(await Promise.all(states)).toEqual(['FROZEN', 'FROZEN'])
+    expect(await os.files.readText(`${V1}/freezer.state`)).toBe('THAWED')
+  })
+
+  it.each(['ENOENT', 'ENODEV'])('kills the others when a cgroup is removed meanwhile (%s)', async (errno) => {
+    const os = await machine({
+      [`${V1}/cgroup.procs`]: '11\n',
+      [`${V1}/below/cgroup.procs`]: '',
+      [`${V1}/last/cgroup.procs`]: '12\n',
+      [`${V1}/freezer.state`]: 'THAWED',
+    })
+    const { readText } = os.files
+    vi.spyOn(os.files, 'readText').mockImplementation(async (path) => {
+      if (path === `${V1}/below/cgroup.procs`) throw kernelError('read', path, errno)
+      return readText.call(os.files, path)
+    })
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [12, 9],
+    ])
+  })
+
+  it('kills what was forked before the freezer took effect', async () => {
+    const os = await machine({ [`${V1}/cgroup.procs`]: '11\n' })
+    let forked = Promise.resolve()
+    os.system.onKill = (pid) => {
+      if (pid === 11) forked = os.files.write(`${V1}/cgroup.procs`, '11\n13\n')
+    }
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+    await forked
+    expect(killed(os)).toEqual([
+      [11, 9],
+      [13, 9],
+    ])
+  })
+
+  it.each([true, false])('takes a missing cgroup for an empty one (v2: %s)', async (isV2) => {
+    const os = await machine({})
+    await cgroupAt(os, '/pod/c1', isV2, silentLogger()).killAll()
+    expect(killed(os)).toEqual([])
+  })
+})
+
+describe('remove', () => {
+  it('removes it in every hierarchy of v1, the deepest first', async () => {
+    const os = await machine({})
+    await os.files.makeDirectories('/sys/fs/cgroup/memory/pod/c1/below')
+    await os.files.makeDirectories(V1)
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
+    expect(await os.files.list('/sys/fs/cgroup/memory/pod')).toEqual([])
+    expect(await os.files.list('/sys/fs/cgroup/freezer/pod')).toEqual([])
+  })
+
+  it('removes it in a hierarchy of v1 that has several names', async () => {
+    const os = await machine({})
+    await os.files.makeDirectories('/sys/fs/cgroup/cpu,cpuacct/pod/c1')
+    for (const name of ['cpu', 'cpuacct']) await os.files.symlink('cpu,cpuacct', `/sys/fs/cgroup/${name}`)
+    await cgroupAt(os, '/pod/c1', false, silentLogger()).remove()
+    expect(await os.files.list('/sys/fs/cgroup/cpu,cpuacct/pod')).toEqual([])
+  })
+})
+
+describe('remove, while killed processes are still leaving', () => {
+  async function busyMachine() {
+    const os = await machine({})
+    await os.files.makeDirectories(V2)
+    const busy = { is: true }
+    const removeDirectory = os.files.removeDirectory.bind(os.files)
+    os.files.removeDirectory = async (path) => {
+      if (busy.is) throw kernelError('rmdir', path, 'EBUSY')
+      await removeDirectory(path)
+    }
+    return { os, busy, removed: cgroupAt(os, '/pod/c1', true, silentLogger()).remove() }
+  }
+
+  it('tries again until they have left', async () => {
+    const { os, busy, removed } = await busyMachine()
+    await vi.waitUntil(() => os.clock.sleeping === 1)
+    busy.is = false
+    os.clock.advance(1000)
+    await removed
+    expect(await os.files.list('/sys/fs/cgroup/pod')).toEqual([])
+  })
+
+  it('throws in the end when one stays', async () => {
+    const { os, removed } = await busyMachine()
+    const refused = expect(removed).rejects.toMatchObject({ errno: 'EBUSY' })
+    await vi.waitUntil(() => os.clock.sleeping === 1)
+    os.clock.advance(60_000)
+    await refused
+  })
+})
+
+describe('isEmpty', () => {
+  it.each([
+    ['one that does not exist', {}, true],
+    ['one without processes', { 'cgroup.procs': '', 'below/cgroup.procs': '' }, true],
+    ['one with a process', { 'cgroup.procs': '11\n' }, false],
+    [
+      'one with a process below it',
+      { 'cgroup.procs': '', 'a/cgroup.procs': '', 'a/b/cgroup.procs': '11\n' },
+      false,
+    ],
+  ])('looks at all of it: %s', async (_what, files, expected) => {
+    for (const [folder, isV2] of [
+      [V1, false],
+      [V2, true],
+    ] as const) {
+      const placed = Object.entries(files).map(([name, text]) => [`${folder}/${name}`, text])
+      const os = await machine(Object.fromEntries(placed))
+      expect(await cgroupAt(os, '/pod/c1', isV2, silentLogger()).isEmpty()).toBe(expected)
+    }
+  })
+})
+
+describe('innerPathOf', () => {
+  const innerPath = async (text: string, isV2 = true) => {
+    const os = await machine({ '/proc/11/cgroup': text })
+    return cgroupAt(os, '/pod/c1', isV2, silentLogger()).innerPathOf(11)
+  }
+
+  it.each([
+    ['one that has moved below', '0::/pod/c1/init.scope\n', '/init.scope'],
+    ['one far below', '0::/pod/c1/a/b\n', '/a/b'],
+    ['one in the cgroup itself', '0::/pod/c1\n', ''],
+    ['one in another cgroup of a similar name', '0::/pod/c10/init\n', ''],
+    ['one that is gone', '', ''],
+  ])('tells where below it a process is on v2: %s', async (_what, text, expected) => {
+    expect(await innerPath(text)).toBe(expected)
+  })
+
+  it('tells nothing on v1, where a process may join any', async () => {
+    expect(await innerPath('4:memory:/pod/c1/init\n0::/pod/c1/init\n', false)).toBe('')
+  })
+
+  it('takes a process whose file cannot be read for one that is gone', async () => {
+    expect(await cgroupAt(await machine({}), '/pod/c1', true, silentLogger()).innerPathOf(99)).toBe('')
+  })
+})
+
+describe('usesCgroupV2', () => {
+  it('looks for the controllers of the one hierarchy', async () => {
+    expect(await usesCgroupV2(await machine({}))).toBe(false)
+    expect(await usesCgroupV2(await machine({ '/sys/fs/cgroup/cgroup.controllers': 'cpu' }))).toBe(true)
+  })
+})

@@ -1,0 +1,74 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { refreshCpuset } from '../../../src/handlers/cgroup/cpuset.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const V1 = '/sys/fs/cgroup/cpuset'
+const V2 = '/sys/fs/cgroup'
+
+let os: FakeOs
+/** What was written, in its order. */
+let written: [string, string][]
+
+beforeEach(() => {
+  os = new FakeOs()
+  written = []
+})
+
+describe('refreshCpuset on v1', () => {
+  beforeEach(() => furnish(V1, { '/kata': '0', '/kata/pod': '0', '/kata/pod/c1': '0' }))
+
+  it('widens those above from the top down, then gives the container what it was limited to', async () => {
+    await refresh(V1, '0,2')
+    expect(written).toEqual([
+      [`${V1}/kata/cpuset.cpus`, '0-3'],
+      [`${V1}/kata/pod/cpuset.cpus`, '0-3'],
+      [`${V1}/kata/pod/c1/cpuset.cpus`, '0,2'],
+    ])
+  })
+
+  it('gives a container without limits all: v1 had copied the CPUs of its creation', async () => {
+    await refresh(V1, '')
+    expect(written.at(-1)).toEqual([`${V1}/kata/pod/c1/cpuset.cpus`, '0-3'])
+  })
+
+  it('passes over a container that is gone meanwhile', async () => {
+    os.files.onWrite = (path) => {
+      throw kernelError('write', path, path.includes('c1') ? 'ENODEV' : 'ENOENT')
+    }
+    await refresh(V1, '')
+  })
+
+  it('names the file that cannot be written', async () => {
+    os.files.onWrite = (path) => {
+      throw kernelError('write', path, 'EACCES')
+    }
+    await expect(refresh(V1, '')).rejects.toThrow(`write ${V1}/kata/cpuset.cpus: EACCES`)
+  })
+})
+
+describe('refreshCpuset on v2', () => {
+  beforeEach(() => furnish(V2, { '/kata': '\n', '/kata/pod': '0\n', '/kata/pod/c1': '\n' }))
+
+  it('leaves those alone that are not limited: they have all CPUs, later ones too', async () => {
+    await refresh(V2, '')
+    expect(written).toEqual([[`${V2}/kata/pod/cpuset.cpus`, '0-3']])
+  })
+
+  it('gives the container what it was limited to', async () => {
+    await refresh(V2, '1-2')
+    expect(written.at(-1)).toEqual([`${V2}/kata/pod/c1/cpuset.cpus`, '1-2'])
+  })
+})
+
+async function furnish(hierarchy: string, cgroups: Readonly<Record<string, string>>): Promise<void> {
+  for (const [path, cpus] of Object.entries(cgroups)) {
+    await os.files.put(`${hierarchy}${path}/cpuset.cpus`, cpus)
+  }
+  os.files.onWrite = (path, data) => void written.push([path, data])
+}
+
+function refresh(hierarchy: string, cpus: string): Promise<void> {
+  const change = { path: '/kata/pod/c1', hierarchy, isV2: hierarchy === V2, cpus, online: '0-3' }
+  return refreshCpuset(os.files, change)
+}

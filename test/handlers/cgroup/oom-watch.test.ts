@@ -1,0 +1,94 @@
+import { describe, expect, it } from 'vitest'
+import { watchOom } from '../../../src/handlers/cgroup/oom-watch.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const FOLDER = '/cgroup'
+
+/** A watched cgroup, and how often its watcher was called. */
+async function watched(isV2: boolean) {
+  const os = new FakeOs()
+  const file = `${FOLDER}/${isV2 ? 'memory.events' : 'memory.oom_control'}`
+  const kills = (count: number) =>
+    os.files.put(
+      file,
+      isV2
+        ? `low 0\nhigh 0\nmax 9\noom 1\noom_kill ${count}\noom_group_kill 0\n`
+        : `oom_kill_disable 0\nunder_oom 0\noom_kill ${count}\n`,
+    )
+  await kills(0)
+  let calls = 0
+  const watch = await watchOom(os, { folder: FOLDER, isV2 }, () => {
+    calls += 1
+  })
+  const settle = () => new Promise(setImmediate)
+  return {
+    os,
+    watch,
+    kills,
+    calls: () => calls,
+    happen: async () => {
+      os.cgroupEvents.happen(file)
+      await settle()
+    },
+    settle,
+    remove: () => os.files.removeTree(FOLDER),
+  }
+}
+
+describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
+  it('tells a kill once, and the next one again', async () => {
+    const { kills, happen, calls } = await watched(isV2)
+    await kills(1)
+    await happen()
+    await happen()
+    expect(calls()).toBe(1)
+    await kills(3)
+    await happen()
+    expect(calls()).toBe(2)
+  })
+
+  it('tells nothing about an event without a kill', async () => {
+    const { happen, calls } = await watched(isV2)
+    await happen()
+    expect(calls()).toBe(0)
+  })
+
+  it('sees at its end what no event told of, and nothing after that', async () => {
+    const { watch, kills, happen, calls, os } = await watched(isV2)
+    await kills(1)
+    await watch.end()
+    expect(calls()).toBe(1)
+    await kills(2)
+    await happen()
+    expect(calls()).toBe(1)
+    expect(os.cgroupEvents.watched).toEqual([])
+    expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('takes a cgroup that is gone for one without kills', async () => {
+    const { watch, remove, happen, calls } = await watched(isV2)
+    await remove()
+    await happen()
+    await watch.end()
+    expect(calls()).toBe(0)
+  })
+
+  it('throws when there is nothing to watch', async () => {
+    const watching = watchOom(new FakeOs(), { folder: '/nothing', isV2 }, () => {})
+    await expect(watching).rejects.toMatchObject({ errno: 'ENOENT' })
+  })
+})
+
+describe('watchOom on v1', () => {
+  it('looks again after an event that came before its kill', async () => {
+    const { os, kills, happen, calls, settle, watch } = await watched(false)
+    await happen()
+    expect(os.clock.sleeping).toBe(1)
+    await kills(1)
+    os.clock.advance(10)
+    await settle()
+    expect(calls()).toBe(1)
+    expect(os.clock.sleeping).toBe(0)
+    await watch.end()
+  })
+})

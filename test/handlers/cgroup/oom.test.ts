@@ -1,0 +1,88 @@
+import { describe, expect, it } from 'vitest'
+import {
+  containerRequest,
+  type Machine,
+  machineWithSandbox,
+  PATIENT,
+} from '../../support/handlers/machine.ts'
+
+const fileOf = (id: string) => `/sys/fs/cgroup/memory/${id}/memory.oom_control`
+
+/** The kernel kills a process of a container for want of memory. */
+async function runOut({ os }: Machine, id: string): Promise<void> {
+  await os.files.put(fileOf(id), 'oom_kill_disable 0\nunder_oom 0\noom_kill 1\n')
+  os.cgroupEvents.happen(fileOf(id))
+}
+
+/** Starts a container whose cgroup counts. */
+async function start({ os, handlers }: Machine, id: string): Promise<void> {
+  await handlers.createContainer(containerRequest(id), PATIENT)
+  await os.files.put(fileOf(id), 'oom_kill_disable 0\nunder_oom 0\noom_kill 0\n')
+  await handlers.startContainer({ containerId: id }, PATIENT)
+}
+
+describe('GetOOMEvent', () => {
+  it('tells the container that ran out of memory', async () => {
+    const made = await machineWithSandbox()
+    const polling = made.handlers.getOomEvent({}, PATIENT)
+    await start(made, 'c1')
+    await start(made, 'c2')
+    await runOut(made, 'c2')
+    expect((await polling).containerId).toBe('c2')
+  })
+
+  it('tells it again to the next caller when the answer did not arrive', async () => {
+    const made = await machineWithSandbox()
+    await start(made, 'c1')
+    await runOut(made, 'c1')
+    const lost = await made.handlers.getOomEvent({}, PATIENT)
+    lost.putBack()
+    expect((await made.handlers.getOomEvent({}, PATIENT)).containerId).toBe('c1')
+  })
+
+  it('is watched for before the start, and not in the sandbox’s own container', async () => {
+    const made = await machineWithSandbox()
+    const watched: (readonly string[])[] = []
+    made.runtime.refuse = (verb) => {
+      if (verb === 'start') watched.push(made.os.cgroupEvents.watched)
+      return undefined
+    }
+    await start(made, 'pod')
+    await start(made, 'c1')
+    expect(watched).toEqual([[], [fileOf('c1')]])
+  })
+
+  it('is told of an end that came with it', async () => {
+    const made = await machineWithSandbox()
+    await start(made, 'c1')
+    await made.os.files.put(fileOf('c1'), 'oom_kill 1\n')
+    made.runtime.end(made.runtime.last().pid, { signal: 9 })
+    expect((await made.handlers.getOomEvent({}, PATIENT)).containerId).toBe('c1')
+  })
+
+  it('is not watched for any more after a failed start, or a removal', async () => {
+    const made = await machineWithSandbox()
+    made.runtime.refuse = (verb) => (verb === 'start' ? { exitCode: 1 } : undefined)
+    await expect(start(made, 'c1')).rejects.toMatchObject({ code: 'INTERNAL' })
+    expect(made.os.cgroupEvents.watched).toEqual([])
+    made.runtime.refuse = () => undefined
+    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    expect(made.os.cgroupEvents.watched).toEqual([fileOf('c1')])
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    expect(made.os.cgroupEvents.watched).toEqual([])
+  })
+
+  it('does not keep a container from running that cannot be watched', async () => {
+    const made = await machineWithSandbox()
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+  })
+
+  it('ends with the sandbox: INTERNAL, without text', async () => {
+    const made = await machineWithSandbox()
+    const polling = made.handlers.getOomEvent({}, PATIENT)
+    const ended = expect(polling).rejects.toMatchObject({ code: 'INTERNAL', message: '' })
+    await made.handlers.destroySandbox({}, PATIENT)
+    await ended
+  })
+})

@@ -1,0 +1,289 @@
+import { describe, expect, it } from 'vitest'
+import { Device } from '../../../src/gen/agent.ts'
+import {
+  containerRequest,
+  execRequest,
+  machine,
+  machineWithSandbox,
+  PATIENT,
+  remains,
+} from '../../support/handlers/machine.ts'
+import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/pci-bus.ts'
+
+/** A disk that {@link machineWithDisk} has. */
+const DISK = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
+
+async function machineWithDisk() {
+  const made = await machineWithSandbox()
+  await made.os.files.put('/sys/class/block/vdb/dev', '254:16\n')
+  await made.os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
+  return made
+}
+
+/** A request for container `c1` that asks for a CDI device. */
+function asking(device: string) {
+  const { OCI } = containerRequest('c1')
+  return containerRequest('c1', {}, { OCI: { ...OCI, Annotations: { 'cdi.k8s.io/plugin': device } } })
+}
+
+async function configOf(made: Awaited<ReturnType<typeof machine>>, id: string) {
+  return JSON.parse(await made.os.files.readText(`/run/kata-containers/${id}/config.json`))
+}
+
+describe('CreateContainer', () => {
+  it('writes a bundle whose root is bound from the image', async () => {
+    const made = await machineWithSandbox()
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    const rootfs = '/run/kata-containers/c1/rootfs'
+    expect(await configOf(made, 'c1')).toMatchObject({
+      root: { path: rootfs },
+      process: {
+        args: ['sh'],
+        oomScoreAdj: 0,
+        rlimits: [{ type: 'RLIMIT_NOFILE', hard: 524288, soft: 1024 }],
+      },
+      linux: {
+        cgroupsPath: '/c1',
+        namespaces: [
+          { type: 'mount' },
+          { type: 'ipc', path: '/run/sandbox-ns/ipc' },
+          { type: 'uts', path: '/run/sandbox-ns/uts' },
+          { type: 'pid' },
+        ],
+      },
+    })
+    expect(made.os.mounts.requests).toContainEqual({
+      source: '/images/root',
+      target: rootfs,
+      type: '',
+      flags: ['bind'],
+      data: '',
+    })
+  })
+
+  it('uses a root that a storage has made', async () => {
+    const made = await machineWithSandbox()
+    const storages = [{ mountPoint: '/run/kata-containers/c1/rootfs' }]
+    await made.handlers.createContainer(containerRequest('c1', {}, { storages }), PATIENT)
+    expect(made.os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(false)
+  })
+
+  it('takes away the root that an earlier container has left, or is refused when it cannot', async () => {
+    const made = await machineWithSandbox()
+    const { os, handlers } = made
+    const rootfs = '/run/kata-containers/c1/rootfs'
+    await os.files.put(`${rootfs}/of-another`, '')
+    await os.mounts.mount({ source: '/dev/vdb', target: rootfs, type: 'ext4', flags: [], data: '' })
+    os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow(
+      `unmount ${rootfs}: EBUSY`,
+    )
+    os.mounts.failWith = () => undefined
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    expect(await os.files.list(rootfs)).toEqual([])
+    expect(os.mounts.entries.filter(({ mountPoint }) => mountPoint === rootfs)).toMatchObject([
+      { source: '/images/root' },
+    ])
+  })
+
+  it('adds a cgroup namespace on cgroup v2', async () => {
+    const made = await machineWithSandbox()
+    await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    expect((await configOf(made, 'c1')).linux.namespaces).toContainEqual({ type: 'cgroup' })
+  })
+
+  it('sets net sysctls in the guest', async () => {
+    const made = await machineWithSandbox()
+    const request = containerRequest('c1')
+    if (request.OCI?.Linux !== undefined) request.OCI.Linux.Sysctl = { 'net.core.somaxconn': '9' }
+    await made.handlers.createContainer(request, PATIENT)
+    expect(await made.os.files.readText('/proc/sys/net/core/somaxconn')).toBe('9')
+    expect((await configOf(made, 'c1')).linux).not.toHaveProperty('sysctl')
+  })
+
+  it('refuses an id in use, whatever its container does, and touches nothing', async () => {
+    const made = await machineWithSandbox()
+    const first = made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await expect(made.handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: "container id 'c1' is in use by a container that is creating",
+    })
+    await first
+    const before = await remains(made)
+    await expect(made.handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow('created')
+    expect(await remains(made)).toEqual(before)
+  })
+
+  it("gives the container its devices by the guest's numbers, and may use them", async () => {
+    const made = await machineWithDisk()
+    const Devices = [{ Path: '/dev/data', Type: 'b', Major: 8n, Minor: 0n, FileMode: 0o660 }]
+    const Resources = { Devices: [{ Allow: true, Type: 'b', Major: 8n, Minor: 0n, Access: 'r' }] }
+    const { OCI } = containerRequest('c1')
+    const spec = { ...OCI, Linux: { ...OCI?.Linux, Devices, Resources } }
+    await made.handlers.createContainer(containerRequest('c1', {}, { OCI: spec, devices: [DISK] }), PATIENT)
+    const { linux } = await configOf(made, 'c1')
+    expect(linux.devices).toMatchObject([{ path: '/dev/data', type: 'b', major: 254, minor: 16 }])
+    expect(linux.resources.devices).toEqual([
+      { allow: true, type: 'b', major: 254, minor: 16, access: 'r' },
+      { allow: true, type: 'b', major: 254, minor: 16, access: 'rwm' },
+    ])
+  })
+
+  it('gives the container the devices that it asks for by their CDI names', async () => {
+    const made = await machineWithSandbox()
+    const containerEdits = { env: ['GPU=0'], deviceNodes: [{ path: '/dev/gpu', type: 'c', major: 195 }] }
+    const spec = { cdiVersion: '0.6.0', kind: 'a.b/gpu', devices: [{ name: '0', containerEdits }] }
+    await made.os.files.put('/run/cdi/gpu.json', JSON.stringify(spec))
+    await made.handlers.createContainer(asking('a.b/gpu=0'), PATIENT)
+    const { process, linux } = await configOf(made, 'c1')
+    expect(process.env).toEqual(['GPU=0'])
+    expect(linux.devices).toMatchObject([{ path: '/dev/gpu', major: 195, minor: 0 }])
+    expect(linux.resources.devices).toEqual([{ allow: true, type: 'c', major: 195, minor: 0, access: 'rwm' }])
+  })
+
+  it('waits for no device when the name of another one cannot be', async () => {
+    const made = await machineWithSandbox()
+    const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=1e'] }
+    const request = { ...asking('gpu'), devices: [Device.fromPartial(device)] }
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toThrow(
+      "'gpu' is not vendor/class=name",
+    )
+    expect(made.os.clock.sleeping).toBe(0)
+  })
+
+  it.each(['/pods/c1', 'pods:c1', '/pods', '/pods/c1/below', '/'])(
+    'refuses the cgroup %s when it would be one with another container’s',
+    async (CgroupsPath) => {
+      const inCgroup = (id: string, path: string) => {
+        const request = containerRequest(id)
+        if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = path
+        return request
+      }
+      const made = await machineWithSandbox()
+      // Where a path of nothing leads.
+      const id = CgroupsPath === '/' ? 'pods' : 'c2'
+      const first = made.handlers.createContainer(inCgroup('c1', '/pods/c1'), PATIENT)
+      const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), PATIENT)
+      await expect(creating).rejects.toMatchObject({
+        code: 'INVALID_ARGUMENT',
+        message: expect.stringMatching(/^Linux.CgroupsPath: .*\/pods\/c1 is the cgroup of container 'c1'$/),
+      })
+      await first
+      await made.handlers.createContainer(inCgroup(id, '/pods/c10'), PATIENT)
+    },
+  )
+
+  it('refuses a cgroup that others are in, and leaves them alive', async () => {
+    const made = await machineWithSandbox()
+    const cgroup = '/sys/fs/cgroup/freezer/system.slice'
+    await made.os.files.put(`${cgroup}/cgroup.procs`, '')
+    await made.os.files.put(`${cgroup}/sshd/cgroup.procs`, '77\n')
+    const before = await remains(made)
+    const request = containerRequest('c1')
+    if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = '/system.slice'
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'Linux.CgroupsPath: others are in the cgroup of container c1',
+    })
+    expect(made.os.system.signals).toEqual([])
+    expect(await remains(made)).toEqual(before)
+  })
+
+  it('gives passed-through devices back when a later step fails', async () => {
+    const made = await machineWithSandbox()
+    await addPciBus(made.os)
+    await plugPci(made.os, '0000:00:06.0', '5')
+    const device = { type: 'vfio-pci', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
+    const creating = made.handlers.createContainer(containerRequest('c1', {}, { devices: [device] }), PATIENT)
+    await expect(creating).rejects.toThrow('Missing devices in OCI spec: "/dev/x"')
+    expect(await pciDriverOf(made.os, '0000:00:06.0')).toBe('mlx5_core')
+  })
+
+  it("tells every process of a container its PCI devices by the guest's addresses", async () => {
+    const made = await machineWithSandbox()
+    await addPciBus(made.os)
+    await plugPci(made.os, '0000:00:06.0', '5')
+    const Env = ['PCIDEVICE_X=0000:1a:02.3']
+    const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
+    await made.handlers.createContainer(containerRequest('c1', { Env }, { devices: [device] }), PATIENT)
+    expect((await configOf(made, 'c1')).process.env).toEqual(['PCIDEVICE_X=0000:00:06.0'])
+    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    const written: string[] = []
+    const write = made.os.files.write.bind(made.os.files)
+    made.os.files.write = (path, data, options) => {
+      written.push(String(data))
+      return write(path, data, options)
+    }
+    await made.handlers.execProcess(execRequest('c1', 'e1', { Env }), PATIENT)
+    expect(written.some((text) => text.includes('"PCIDEVICE_X=0000:00:06.0"'))).toBe(true)
+  })
+
+  it('creates several at the same time', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    const ids = ['c1', 'c2', 'c3']
+    await Promise.all(ids.map((id) => handlers.createContainer(containerRequest(id), PATIENT)))
+    expect(runtime.processes.map(({ containerId }) => containerId).sort()).toEqual(ids)
+  })
+
+  it.each([
+    ['an id that is a path', containerRequest('../x'), 'INTERNAL', 'not a container id'],
+    ['no spec', containerRequest('c1', {}, { OCI: undefined }), 'INTERNAL', 'EINVAL'],
+    [
+      'a device without a name',
+      containerRequest('c1', {}, { devices: [{ type: 'blk' }] }),
+      'INVALID_ARGUMENT',
+      'neither id',
+    ],
+    [
+      'a device that its spec lacks',
+      containerRequest('c1', {}, { devices: [DISK] }),
+      'INVALID_ARGUMENT',
+      'Missing devices',
+    ],
+    [
+      'a shared mount that is nowhere',
+      containerRequest('c1', {}, { sharedMounts: [{ name: 'm', srcPath: '/a', dstPath: '../b' }] }),
+      'INVALID_ARGUMENT',
+      'shared_mounts[0].dst_path',
+    ],
+  ])('refuses %s and leaves nothing behind', async (_what, request, code, text) => {
+    const made = await machineWithDisk()
+    const before = await remains(made)
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(text),
+    })
+    expect((await remains(made)).mounts).toEqual(before.mounts)
+    expect((await remains(made)).processes).toBe(0)
+  })
+
+  it('needs a sandbox', async () => {
+    const { handlers } = await machine()
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow('CreateSandbox')
+  })
+
+  it('answers with the reason when exits cannot be followed', async () => {
+    const { handlers, os } = await machineWithSandbox()
+    os.exits.unavailable = 'run the agent under vminit'
+    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'run the agent under vminit',
+    })
+  })
+
+  it('says which file was not found', async () => {
+    const { handlers, runtime, os } = await machineWithSandbox()
+    runtime.refuse = (verb) => {
+      if (verb !== 'create') return undefined
+      const log = os.tools.calls.at(-1)?.argv.find((word) => word.endsWith('log.json')) ?? ''
+      const msg = 'exec: "nosuch": executable file not found in $PATH'
+      return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
+    }
+    const request = containerRequest('c1', { Args: ['nosuch'] })
+    await expect(handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringContaining('the file nosuch was not found'),
+    })
+  })
+})

@@ -1,0 +1,64 @@
+import { describe, expect, it } from 'vitest'
+import { emptyFolder } from '../../../src/handlers/container/empty-folder.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const ROOT = '/run/kata-containers'
+
+async function machine(...mountPoints: readonly string[]) {
+  const os = new FakeOs()
+  await os.files.put(`${ROOT}/a/b/file`, 'x')
+  await os.files.put('/run/kata-containers-not/file', 'x')
+  for (const target of mountPoints) {
+    await os.mounts.mount({ source: 's', target, type: 'tmpfs', flags: [], data: '' })
+  }
+  return os
+}
+
+const mountPoints = (os: FakeOs) => os.mounts.entries.map(({ mountPoint }) => mountPoint)
+
+describe('emptyFolder', () => {
+  it('unmounts what is below, nested and stacked, then removes', async () => {
+    const os = await machine(`${ROOT}/a`, `${ROOT}/a/b`, `${ROOT}/a/b`, `${ROOT}/a/b/c`)
+    await emptyFolder(os, ROOT)
+    expect(mountPoints(os)).toEqual(['/'])
+    expect(await os.files.list(ROOT)).toEqual([])
+  })
+
+  it('unmounts what is mounted on the folder itself', async () => {
+    const os = await machine(ROOT)
+    await emptyFolder(os, ROOT)
+    expect(mountPoints(os)).toEqual(['/'])
+  })
+
+  it('leaves alone what only begins with the same letters', async () => {
+    const os = await machine('/run/kata-containers-not')
+    await emptyFolder(os, ROOT)
+    expect(mountPoints(os)).toEqual(['/', '/run/kata-containers-not'])
+    expect(await os.files.list('/run/kata-containers-not')).toEqual(['file'])
+  })
+
+  it('fails, and removes nothing, when a mount stays', async () => {
+    const os = await machine(`${ROOT}/a`, `${ROOT}/other`)
+    os.mounts.failWith = (call, target) =>
+      call === 'unmount' && target === `${ROOT}/a` ? 'EBUSY' : undefined
+    await expect(emptyFolder(os, ROOT)).rejects.toMatchObject({ errno: 'EBUSY' })
+    expect(await os.files.readText(`${ROOT}/a/b/file`)).toBe('x')
+    expect(mountPoints(os)).toEqual(['/', `${ROOT}/a`])
+  })
+
+  it('unmounts what a mount above it hides, once that is gone', async () => {
+    const os = await machine(`${ROOT}/a/b`, `${ROOT}/a`)
+    os.mounts.failWith = (call, target) =>
+      call === 'unmount' && target === `${ROOT}/a/b` && os.mounts.isMountPoint(`${ROOT}/a`)
+        ? 'EINVAL'
+        : undefined
+    await emptyFolder(os, ROOT)
+    expect(mountPoints(os)).toEqual(['/'])
+  })
+
+  it('makes the folder when it is missing', async () => {
+    const os = new FakeOs()
+    await emptyFolder(os, ROOT)
+    expect(await os.files.list('/run')).toEqual(['kata-containers'])
+  })
+})

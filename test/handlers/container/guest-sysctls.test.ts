@@ -1,0 +1,92 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { cancelled } from '../../../src/base/abort.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { UndoList } from '../../../src/base/undo.ts'
+import { GuestSysctls } from '../../../src/handlers/container/guest-sysctls.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { PATIENT } from '../../support/handlers/machine.ts'
+
+const PATH = '/proc/sys/net/core/somaxconn'
+
+describe('GuestSysctls', () => {
+  let os: FakeOs
+  let sysctls: GuestSysctls
+
+  beforeEach(async () => {
+    os = new FakeOs()
+    sysctls = new GuestSysctls(os.files)
+    await os.files.put(PATH, '128')
+  })
+
+  it('sets back what a creation that fails has set', async () => {
+    const first = await set('1')
+    expect(await value()).toBe('1')
+    await first.fail()
+    expect(await value()).toBe('128')
+  })
+
+  it('leaves the value of another container that was set later', async () => {
+    const first = await set('1')
+    await set('2')
+    await first.fail()
+    expect(await value()).toBe('2')
+  })
+
+  it('brings back what was before both when both fail, whichever does first', async () => {
+    const [first, second] = [await set('1'), await set('2')]
+    await first.fail()
+    await second.fail()
+    expect(await value()).toBe('128')
+    const [third, fourth] = [await set('3'), await set('4')]
+    await fourth.fail()
+    expect(await value()).toBe('3')
+    await third.fail()
+    expect(await value()).toBe('128')
+  })
+
+  it('brings back the value of a container that was made, and removed meanwhile', async () => {
+    const first = await set('1')
+    const second = await set('2')
+    await first.remove()
+    await second.fail()
+    expect(await value()).toBe('1')
+  })
+
+  it('sets for two at the same moment one after the other', async () => {
+    const [first, second] = await Promise.all([set('1'), set('2')])
+    expect(await value()).toBe('2')
+    await Promise.all([second.fail(), first.fail()])
+    expect(await value()).toBe('128')
+  })
+
+  it('goes on after a value that the kernel refuses', async () => {
+    os.files.onWrite = (path, data) => {
+      if (data === 'x') throw kernelError('write', path, 'EINVAL')
+    }
+    await expect(set('x')).rejects.toThrow(`write ${PATH}: EINVAL`)
+    const next = await set('5')
+    await next.fail()
+    expect(await value()).toBe('128')
+  })
+
+  it('sets nothing for a call that is over', async () => {
+    await expect(set('1', AbortSignal.abort(cancelled()))).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(await value()).toBe('128')
+  })
+
+  const value = () => os.files.readText(PATH)
+
+  /** What a creation does: it fails later, or the container is removed some day. */
+  async function set(value: string, signal = PATIENT) {
+    const [undo, held] = [new UndoList(silentLogger()), new UndoList(silentLogger())]
+    await sysctls.set([{ path: PATH, value }], { undo, held }, signal)
+    return {
+      fail: async () => {
+        await undo.run()
+        await held.run()
+      },
+      remove: () => held.run(),
+    }
+  }
+})

@@ -1,0 +1,162 @@
+import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
+import type { ToolResult } from '../../../src/os/os.ts'
+import type { FakeRuntime } from '../../support/handlers/fake-runtime.ts'
+import {
+  containerRequest,
+  execRequest,
+  machineWithContainer,
+  machineWithSandbox,
+  PATIENT,
+} from '../../support/handlers/machine.ts'
+
+const c1 = { containerId: 'c1' }
+const FREEZER = '/sys/fs/cgroup/freezer/c1/freezer.state'
+
+/** How a program ends that takes too long. */
+const TIMED_OUT = new AgentError('INTERNAL', 'run /usr/sbin/runc: not finished', { errno: 'ETIMEDOUT' })
+
+/** Makes the runtime wait in the middle of a call until it is told how that ends. */
+function held(runtime: FakeRuntime, verb: string) {
+  const began = Promise.withResolvers<void>()
+  const ended = Promise.withResolvers<Partial<ToolResult>>()
+  runtime.refuse = (called) => {
+    if (called !== verb) return undefined
+    began.resolve()
+    return ended.promise
+  }
+  return { began: began.promise, finish: ended.resolve }
+}
+
+describe('PauseContainer', () => {
+  it('pauses a running container once', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    await handlers.pauseContainer(c1, PATIENT)
+    await expect(handlers.pauseContainer(c1, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'container c1 is paused, not created or running',
+    })
+    expect(runtime.calls).toEqual(['create', 'start', 'pause'])
+  })
+
+  it('pauses one that was not started, which can be started after it was resumed', async () => {
+    const { handlers } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.pauseContainer(c1, PATIENT)
+    await expect(handlers.startContainer(c1, PATIENT)).rejects.toThrow('container c1 is paused, not created')
+    await handlers.resumeContainer(c1, PATIENT)
+    await handlers.startContainer(c1, PATIENT)
+  })
+
+  it('waits for a creation', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    const creating = handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.pauseContainer(c1, PATIENT)
+    await creating
+    expect(runtime.calls).toEqual(['create', 'pause'])
+  })
+
+  it('waits for a start', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    const start = held(runtime, 'start')
+    const starting = handlers.startContainer(c1, PATIENT)
+    await start.began
+    const pausing = handlers.pauseContainer(c1, PATIENT)
+    start.finish({})
+    await Promise.all([starting, pausing])
+    expect(runtime.calls).toEqual(['create', 'start', 'pause'])
+  })
+
+  it('waits for the additions of processes, which it would freeze half-way', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    const exec = held(runtime, 'exec')
+    const adding = handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await exec.began
+    const pausing = handlers.pauseContainer(c1, PATIENT)
+    exec.finish({ exitCode: 1, stderr: 'too late' })
+    await expect(adding).rejects.toThrow('too late')
+    await pausing
+    expect(runtime.calls).toEqual(['create', 'start', 'exec', 'pause'])
+  })
+
+  it('leaves the container running when the runtime fails', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    runtime.refuse = () => ({ exitCode: 1, stderr: 'no freezer' })
+    await expect(handlers.pauseContainer(c1, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'runc pause: no freezer',
+    })
+    runtime.refuse = () => undefined
+    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+  })
+
+  it('leaves the container running and thawed when the runtime does not end', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    runtime.refuse = async () => {
+      await os.files.write(FREEZER, 'FROZEN')
+      throw TIMED_OUT
+    }
+    await expect(handlers.pauseContainer(c1, PATIENT)).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      message: 'runc pause: not finished after 60 s, and killed',
+    })
+    expect(os.tools.calls.at(-1)?.options.timeoutMs).toBe(60_000)
+    expect(await os.files.readText(FREEZER)).toBe('THAWED')
+    runtime.refuse = () => undefined
+    await handlers.pauseContainer(c1, PATIENT)
+  })
+
+  it('does not bring back a container that ended meanwhile', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    runtime.refuse = () => {
+      runtime.end(runtime.last().pid, { code: 0 })
+      return {}
+    }
+    await handlers.pauseContainer(c1, PATIENT)
+    await expect(handlers.resumeContainer(c1, PATIENT)).rejects.toThrow('container c1 is stopped, not paused')
+  })
+
+  it('keeps processes from being added', async () => {
+    const { handlers } = await machineWithContainer()
+    await handlers.pauseContainer(c1, PATIENT)
+    await expect(handlers.execProcess(execRequest('c1', 'e1'), PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'container c1 is paused',
+    })
+    await handlers.resumeContainer(c1, PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+  })
+})
+
+describe('ResumeContainer', () => {
+  it('thaws the container itself when the runtime does not end', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    await handlers.pauseContainer(c1, PATIENT)
+    await os.files.write(FREEZER, 'FROZEN')
+    runtime.refuse = () => Promise.reject(TIMED_OUT)
+    await handlers.resumeContainer(c1, PATIENT)
+    expect(await os.files.readText(FREEZER)).toBe('THAWED')
+    runtime.refuse = () => undefined
+    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+  })
+
+  it('resumes nothing that is not paused', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    await expect(handlers.resumeContainer(c1, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'container c1 is running, not paused',
+    })
+    expect(runtime.calls).toEqual(['create', 'start'])
+  })
+})
+
+describe('a container that is not there', () => {
+  it.each(['pauseContainer', 'resumeContainer'] as const)('%s: INVALID_ARGUMENT', async (call) => {
+    const { handlers } = await machineWithSandbox()
+    await expect(handlers[call]({ containerId: 'c9' }, PATIENT)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'invalid container id',
+    })
+  })
+})

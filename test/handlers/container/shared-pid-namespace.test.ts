@@ -1,0 +1,114 @@
+import { describe, expect, it } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
+import {
+  containerRequest,
+  type Machine,
+  machineWithSandbox,
+  PATIENT,
+} from '../../support/handlers/machine.ts'
+
+const SIGKILL = 9
+const PIN = '/run/sandbox-ns/pid'
+
+const sharing = { sandboxPidns: true }
+
+function create({ handlers }: Machine, id: string, request = {}, signal = PATIENT): Promise<void> {
+  return handlers.createContainer(containerRequest(id, {}, request), signal)
+}
+
+/** The pid namespace a container was to join; undefined for a new one. */
+async function joinedBy({ os }: Machine, id: string): Promise<string | undefined> {
+  const config = JSON.parse(await os.files.readText(`/run/kata-containers/${id}/config.json`))
+  const entry = config.linux.namespaces.find(({ type }: { type: string }) => type === 'pid')
+  return entry.path
+}
+
+/** Whose namespaces were pinned, in order, by pid. */
+const pinned = ({ os }: Machine) =>
+  os.mounts.requests.filter(({ target }) => target === PIN).map(({ source }) => source)
+
+/** A sandbox whose first container is being created by a runtime that answers when it is told to. */
+async function withFirstAtRuntime() {
+  const made = await machineWithSandbox()
+  const [called, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<object | undefined>()]
+  made.runtime.refuse = (verb) => {
+    if (verb !== 'create') return undefined
+    made.runtime.refuse = () => undefined
+    called.resolve()
+    return answer.promise
+  }
+  const first = create(made, 'c1', sharing)
+  await called.promise
+  return { made, first, answer: answer.resolve }
+}
+
+describe('the pid namespace of a sandbox', () => {
+  it('is that of its first container, for those that ask for it', async () => {
+    const made = await machineWithSandbox()
+    await create(made, 'c1')
+    await create(made, 'c2', sharing)
+    await create(made, 'c3')
+    const joined = [await joinedBy(made, 'c1'), await joinedBy(made, 'c2'), await joinedBy(made, 'c3')]
+    expect(joined).toEqual([undefined, PIN, undefined])
+    expect(pinned(made)).toEqual(['/proc/1001/ns/pid'])
+  })
+
+  it('is waited for by those that ask for it while the first container is created', async () => {
+    const { made, first, answer } = await withFirstAtRuntime()
+    const second = create(made, 'c2', sharing)
+    await create(made, 'c3')
+    answer(undefined)
+    await Promise.all([first, second])
+    expect(await joinedBy(made, 'c2')).toBe(PIN)
+    const { pid } = made.runtime.processes.find(({ containerId }) => containerId === 'c1') ?? {}
+    expect(pinned(made)).toEqual([`/proc/${pid}/ns/pid`])
+  })
+
+  it('is waited for no longer than the caller does', async () => {
+    const { made, first, answer } = await withFirstAtRuntime()
+    const caller = new AbortController()
+    const reason = new AgentError('DEADLINE_EXCEEDED', 'timeout')
+    const second = create(made, 'c2', sharing, caller.signal)
+    // A container that does not ask is through before: the second one waits by then.
+    await create(made, 'c3')
+    caller.abort(reason)
+    await expect(second).rejects.toBe(reason)
+    answer(undefined)
+    await first
+  })
+
+  it('is made by the next container that asks when the creation of the first one fails', async () => {
+    const { made, first, answer } = await withFirstAtRuntime()
+    const others = [create(made, 'c2', sharing), create(made, 'c3', sharing)]
+    answer({ exitCode: 1 })
+    await expect(first).rejects.toThrow('create')
+    await Promise.all(others)
+    expect([await joinedBy(made, 'c2'), await joinedBy(made, 'c3')]).toEqual([undefined, PIN])
+    expect(pinned(made)).toHaveLength(1)
+  })
+
+  it('is refused at once when it has ended with its first container', async () => {
+    const made = await machineWithSandbox()
+    await create(made, 'pause', sharing)
+    made.runtime.end(made.runtime.last().pid, { signal: SIGKILL })
+    await expect(create(made, 'c2', sharing)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message:
+        'Sandbox does not have sandbox_pidns: it ended with container pause, which is to be removed first',
+    })
+    await create(made, 'c3')
+  })
+
+  it('is made anew once the container that made it was removed', async () => {
+    const made = await machineWithSandbox()
+    await create(made, 'c1', sharing)
+    await create(made, 'c2', sharing)
+    await made.handlers.removeContainer({ containerId: 'c2', timeout: 0 }, PATIENT)
+    expect(made.os.mounts.isMountPoint(PIN)).toBe(true)
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    expect(made.os.mounts.isMountPoint(PIN)).toBe(false)
+    await create(made, 'c3', sharing)
+    await create(made, 'c4', sharing)
+    expect([await joinedBy(made, 'c3'), await joinedBy(made, 'c4')]).toEqual([undefined, PIN])
+  })
+})

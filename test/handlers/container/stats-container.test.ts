@@ -1,0 +1,44 @@
+import { describe, expect, it } from 'vitest'
+import {
+  containerRequest,
+  machineWithContainer,
+  machineWithSandbox,
+  PATIENT,
+} from '../../support/handlers/machine.ts'
+
+const c1 = { containerId: 'c1' }
+
+describe('StatsContainer', () => {
+  it('reads the container’s own cgroup', async () => {
+    const { handlers, os } = await machineWithContainer()
+    await os.files.put('/sys/fs/cgroup/pids/c1/pids.current', '4\n')
+    const { cgroupStats, networkStats } = await handlers.statsContainer(c1, PATIENT)
+    expect(cgroupStats?.pidsStats?.current).toBe(4n)
+    expect(networkStats).toEqual([])
+  })
+
+  it('answers about a stopped container', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    runtime.end(runtime.last().pid, { code: 0 })
+    expect((await handlers.statsContainer(c1, PATIENT)).cgroupStats?.pidsStats?.current).toBe(0n)
+  })
+
+  it('answers while the container is in a transition that does not end', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    const ended = Promise.withResolvers<object>()
+    runtime.refuse = () => ended.promise
+    const starting = handlers.startContainer(c1, PATIENT)
+    expect(await handlers.statsContainer(c1, PATIENT)).toBeDefined()
+    ended.resolve({})
+    await starting
+  })
+
+  it('does not know a container that is not there', async () => {
+    const { handlers } = await machineWithSandbox()
+    await expect(handlers.statsContainer(c1, PATIENT)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'invalid container id',
+    })
+  })
+})

@@ -1,0 +1,102 @@
+import { describe, expect, it } from 'vitest'
+import { UpdateContainerRequest } from '../../../src/gen/agent.ts'
+import {
+  containerRequest,
+  type Machine,
+  machineWithSandbox,
+  PATIENT,
+} from '../../support/handlers/machine.ts'
+
+const CONFIG = '/run/kata-containers/c1/config.json'
+
+/** A machine with container `c1`, which has limits, and the inputs of `update` so far. */
+async function limited(): Promise<Machine & { readonly inputs: unknown[] }> {
+  const made = await machineWithSandbox()
+  const Resources = { Memory: { Limit: 1000n }, Pids: { Limit: 10n } }
+  const { OCI, ...request } = containerRequest('c1')
+  const linux = { ...OCI?.Linux, Resources }
+  await made.handlers.createContainer(
+    containerRequest('c1', {}, { ...request, OCI: { ...OCI, Linux: linux } }),
+    PATIENT,
+  )
+  const inputs: unknown[] = []
+  made.runtime.refuse = async (verb) => {
+    const argv = made.os.tools.calls.at(-1)?.argv ?? []
+    const file = argv[argv.indexOf('--resources') + 1] ?? ''
+    if (verb === 'update') inputs.push(JSON.parse(await made.os.files.readText(file)))
+    return {}
+  }
+  return { ...made, inputs }
+}
+
+function update(resources: Parameters<typeof UpdateContainerRequest.fromPartial>[0]['resources']) {
+  return UpdateContainerRequest.fromPartial({ containerId: 'c1', ...(resources ? { resources } : {}) })
+}
+
+describe('UpdateContainer', () => {
+  it('gives the runtime what the request names, and remembers it with the rest', async () => {
+    const { handlers, os, inputs } = await limited()
+    await handlers.updateContainer(update({ Memory: { Limit: 2000n }, CPU: { Quota: -1n } }), PATIENT)
+    expect(inputs).toEqual([{ memory: { limit: 2000 }, cpu: { quota: -1 } }])
+    const stored = JSON.parse(await os.files.readText(CONFIG))
+    expect(stored.linux.resources).toEqual({
+      memory: { limit: 2000 },
+      cpu: { quota: -1 },
+      pids: { limit: 10 },
+    })
+  })
+
+  it('takes the number 0 of a device rule for any', async () => {
+    const { handlers, inputs } = await limited()
+    const rule = { Allow: true, Type: 'c', Major: 136n, Minor: 0n, Access: 'rw' }
+    await handlers.updateContainer(update({ Devices: [rule] }), PATIENT)
+    expect(inputs).toEqual([{ devices: [{ allow: true, type: 'c', major: 136, access: 'rw' }] }])
+  })
+
+  it('does nothing without resources', async () => {
+    const { handlers, inputs } = await limited()
+    await handlers.updateContainer(update(undefined), PATIENT)
+    expect(inputs).toEqual([])
+  })
+
+  it('remembers nothing that the runtime refused, and may be tried again', async () => {
+    const { handlers, os, runtime } = await limited()
+    const before = await os.files.readText(CONFIG)
+    runtime.refuse = () => ({ exitCode: 1, stderr: 'too little' })
+    const updating = handlers.updateContainer(update({ Memory: { Limit: 1n } }), PATIENT)
+    await expect(updating).rejects.toMatchObject({ code: 'INTERNAL', message: 'runc update: too little' })
+    expect(await os.files.readText(CONFIG)).toBe(before)
+    runtime.refuse = () => undefined
+    await handlers.updateContainer(update({ Memory: { Limit: 2n } }), PATIENT)
+  })
+
+  it('does one update after the other', async () => {
+    const { handlers, inputs } = await limited()
+    await Promise.all(
+      [1n, 2n, 3n].map((Limit) => handlers.updateContainer(update({ Pids: { Limit } }), PATIENT)),
+    )
+    expect(inputs).toEqual([1, 2, 3].map((limit) => ({ pids: { limit } })))
+  })
+
+  it('leaves a paused container paused', async () => {
+    const { handlers } = await limited()
+    await handlers.pauseContainer({ containerId: 'c1' }, PATIENT)
+    await handlers.updateContainer(update({ Pids: { Limit: 1n } }), PATIENT)
+    await handlers.resumeContainer({ containerId: 'c1' }, PATIENT)
+  })
+
+  it('refuses a stopped container, and one that is not there', async () => {
+    const { handlers, runtime } = await limited()
+    runtime.end(runtime.last().pid, { code: 0 })
+    await new Promise(setImmediate)
+    await expect(handlers.updateContainer(update({}), PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'container c1 is stopped, not created or running or paused',
+    })
+    const other = UpdateContainerRequest.fromPartial({ containerId: 'c9' })
+    await expect(handlers.updateContainer(other, PATIENT)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'invalid container id',
+    })
+  })
+})

@@ -1,0 +1,101 @@
+import { describe, expect, it } from 'vitest'
+import { Process } from '../../../src/gen/oci.ts'
+import { ociRuntime } from '../../../src/handlers/oci-runtime/oci-runtime.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const PATIENT = new AbortController().signal
+
+/** A client of a program that writes `pid` where it is asked to, and what it was called with. */
+function client(kind: 'runc' | 'crun', pid = '42') {
+  const os = new FakeOs()
+  const runtime = ociRuntime(os, { kind, binary: `/usr/bin/${kind}`, root: '/run/rt' })
+  os.tools.script((argv) => {
+    const at = argv.indexOf('--pid-file')
+    return at < 0 ? {} : os.files.write(argv[at + 1] ?? '', pid).then(() => ({}))
+  })
+  return { os, runtime, argv: () => os.tools.calls.map((call) => call.argv.join(' ')) }
+}
+
+const CONTAINER = {
+  id: 'c1',
+  bundle: '/b',
+  program: 'sh',
+  streams: { pipes: [3, 4, 5] },
+  onPid: () => {},
+} as const
+
+const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-format json'
+
+describe('ociRuntime', () => {
+  it('creates with pipes as the standard streams', async () => {
+    const { os, runtime, argv } = client('runc')
+    expect(await runtime.create(CONTAINER, PATIENT)).toEqual({ pid: 42, master: undefined })
+    expect(argv()).toEqual([`/usr/bin/runc ${general} create --bundle /b --pid-file /run/rt/calls/0/pid c1`])
+    expect(os.tools.calls[0]?.options.stdio).toEqual([3, 4, 5])
+    expect(await os.files.list('/run/rt/calls')).toEqual([])
+  })
+
+  it('adds a process on a terminal whose master it is sent', async () => {
+    const { os, runtime, argv } = client('crun')
+    os.tools.script((words) => {
+      os.consoles.connect(words[words.indexOf('--console-socket') + 1] ?? '')
+      return undefined
+    })
+    const process = Process.fromPartial({ Args: ['sh'] })
+    const addition = { containerId: 'c1', process, streams: 'terminal', onPid: () => {}, cgroup: '' } as const
+    const { pid, master } = await runtime.exec(addition, PATIENT)
+    expect(pid).toBe(42)
+    expect(os.streams.openFds).toContain(master)
+    const call = '/run/rt/calls/0'
+    expect(argv()).toEqual([
+      `/usr/bin/crun ${general} --cgroup-manager cgroupfs exec --detach --process ${call}/process.json --pid-file ${call}/pid --console-socket ${call}/tty c1`,
+    ])
+    expect(os.consoles.paths).toEqual([])
+  })
+
+  it('adds a process to a cgroup below the container’s', async () => {
+    const { runtime, argv } = client('runc')
+    const process = Process.fromPartial({ Args: ['sh'] })
+    const { streams, onPid } = CONTAINER
+    await runtime.exec({ containerId: 'c1', process, streams, onPid, cgroup: '/init' }, PATIENT)
+    expect(argv()[0]).toContain(' --cgroup /init ')
+  })
+
+  it('names the program that it could not run', async () => {
+    const { os, runtime } = client('runc')
+    const msg = 'exec: "sh": executable file not found in $PATH'
+    os.tools.script((argv) => {
+      const log = argv[argv.indexOf('--log') + 1] ?? ''
+      return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
+    })
+    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow('the file sh was not found')
+  })
+
+  it.each(['', 'x', '0', '-1', '1.5'])('refuses %j for a pid', async (pid) => {
+    const { runtime } = client('runc', pid)
+    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow(`not a pid: '${pid}'`)
+  })
+
+  it('names the program when it did not run at all', async () => {
+    const { os, runtime } = client('runc')
+    os.tools.script(() => ({ exitCode: 127 }))
+    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow('/usr/bin/runc lacks a library')
+  })
+
+  it('deletes what it knows, and nothing else', async () => {
+    const { os, runtime, argv } = client('runc')
+    await runtime.delete('c1', 0)
+    await os.files.makeDirectories('/run/rt/state/c1')
+    await runtime.delete('c1', 0)
+    expect(argv()).toEqual([`/usr/bin/runc ${general} delete c1`])
+  })
+
+  it('erases what it cannot delete', async () => {
+    const { os, runtime } = client('runc')
+    await os.files.makeDirectories('/run/rt/state/c1')
+    os.tools.script(() => ({ exitCode: 1, stderr: 'no state' }))
+    await runtime.erase('c1')
+    await runtime.erase('c1')
+    expect(await runtime.list()).toEqual([])
+  })
+})

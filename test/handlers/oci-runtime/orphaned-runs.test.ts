@@ -1,0 +1,62 @@
+import { describe, expect, it } from 'vitest'
+import { endOrphanedRuns } from '../../../src/handlers/oci-runtime/orphaned-runs.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const ROOT = '/run/microvm-agent/state'
+const SIGKILL = 9
+
+/** A machine whose agent is 20, a child of vminit, which is 7. */
+async function machine(): Promise<FakeOs> {
+  const os = new FakeOs()
+  await addProcess(os, 'self', { parent: 7, argv: ['node', 'agent.cjs'] })
+  os.system.onKill = (pid, signal) => {
+    os.system.processes.delete(pid)
+    os.exits.exit(-pid, { signal })
+  }
+  return os
+}
+
+/** A process, which leads a group. */
+async function addProcess(
+  os: FakeOs,
+  pid: number | 'self',
+  { parent, argv }: { readonly parent: number; readonly argv: readonly string[] },
+): Promise<void> {
+  await os.files.put(`/proc/${pid}/stat`, `${pid} (a) name) S ${parent} 1 1 0 -1`)
+  await os.files.put(`/proc/${pid}/cmdline`, `${argv.join('\0')}\0`)
+  if (pid !== 'self') os.system.processes.add(-pid)
+}
+
+describe('runs of the runtime without an agent', () => {
+  it('are killed with all they have started, and waited for', async () => {
+    const os = await machine()
+    await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
+    await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', ROOT, 'exec', 'c2'] })
+    await endOrphanedRuns(os, ROOT)
+    expect(os.system.signals).toEqual([
+      { pid: -30, signal: SIGKILL },
+      { pid: -31, signal: SIGKILL },
+    ])
+    expect(os.exits.openWatches).toBe(0)
+  })
+
+  it('of somebody else, and other orphans, are left alone', async () => {
+    const os = await machine()
+    await addProcess(os, 30, { parent: 1, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
+    await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', '/run/other/state', 'create', 'c1'] })
+    await addProcess(os, 32, { parent: 7, argv: ['sleep', '1000'] })
+    await os.files.makeDirectories('/proc/33')
+    await endOrphanedRuns(os, ROOT)
+    expect(os.system.signals).toEqual([])
+  })
+
+  it('may end before they are killed', async () => {
+    const os = await machine()
+    await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
+    os.system.processes.delete(-30)
+    const ending = endOrphanedRuns(os, ROOT)
+    os.exits.exit(30, { code: 0 })
+    await ending
+    expect(os.system.signals).toEqual([])
+  })
+})

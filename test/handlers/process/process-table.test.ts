@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest'
+import { silentLogger } from '../../../src/base/log.ts'
+import { ContainerProcess } from '../../../src/handlers/process/process.ts'
+import { ProcessTable } from '../../../src/handlers/process/process-table.ts'
+import { PortConnections } from '../../../src/handlers/stdio/port-connections.ts'
+import { openPipes } from '../../../src/handlers/stdio/stdio.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const PATIENT = new AbortController().signal
+
+function processOf(pid: number): ContainerProcess {
+  const os = new FakeOs()
+  const { stdio } = openPipes(os, 0, new PortConnections(os.streams))
+  return new ContainerProcess({ pid, stdio, exit: os.exits.watch().exitOf(pid), log: silentLogger() })
+}
+
+function table() {
+  const init = processOf(1)
+  return { init, processes: new ProcessTable('c1', init) }
+}
+
+describe('ProcessTable', () => {
+  it('finds the first process under the empty id and the container’s', () => {
+    const { init, processes } = table()
+    expect(processes.find('')).toBe(init)
+    expect(processes.find('c1')).toBe(init)
+  })
+
+  it('finds a process by any text once it is published', () => {
+    const { processes } = table()
+    const added = processOf(2)
+    processes.reserve('../e 1').publish(added)
+    expect(processes.find('../e 1')).toBe(added)
+  })
+
+  it.each(['', 'c1', 'e1'])('refuses to take %j twice', (execId) => {
+    const { processes } = table()
+    processes.reserve('e1')
+    expect(() => processes.reserve(execId)).toThrow(
+      expect.objectContaining({ code: 'INTERNAL', message: `exec_id '${execId}' already exists` }),
+    )
+  })
+
+  it('does not find, but waits for, a process that is being started', async () => {
+    const { processes } = table()
+    const reservation = processes.reserve('e1')
+    expect(() => processes.find('e1')).toThrow('Process not found: invalid exec id')
+    const found = processes.found('e1', PATIENT)
+    const added = processOf(2)
+    reservation.publish(added)
+    expect(await found).toBe(added)
+  })
+
+  it('frees the id of a start that failed', async () => {
+    const { processes } = table()
+    const reservation = processes.reserve('e1')
+    const found = processes.found('e1', PATIENT)
+    reservation.abandon()
+    await expect(found).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    processes.reserve('e1')
+  })
+
+  it('tells a forgotten first process from an unknown one', () => {
+    const { init, processes } = table()
+    processes.forget('c1', init)
+    expect(() => processes.find('')).toThrow('Process not found: init process missing')
+    expect(() => processes.find('e9')).toThrow('Process not found: invalid exec id')
+  })
+
+  it('forgets a process only while the id is still its own', () => {
+    const { processes } = table()
+    const [first, second] = [processOf(2), processOf(3)]
+    processes.reserve('e1').publish(first)
+    processes.forget('e1', first)
+    processes.reserve('e1').publish(second)
+    processes.forget('e1', first)
+    expect(processes.find('e1')).toBe(second)
+  })
+})

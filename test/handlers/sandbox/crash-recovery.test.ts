@@ -1,0 +1,114 @@
+import { describe, expect, it } from 'vitest'
+import { jsonLogger } from '../../../src/base/log.ts'
+import {
+  containerRequest,
+  machine,
+  machineWithContainer,
+  machineWithSandbox,
+  PATIENT,
+  sandboxRequest,
+} from '../../support/handlers/machine.ts'
+
+/** An agent on a machine where another one died with container c1 running. */
+async function successor() {
+  const { os, runtime } = await machineWithContainer()
+  const lines: string[] = []
+  const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'critical', version: '1', pid: 1 })
+  const { handlers } = await machine({ os, runtime, log, config: { restarted: true } })
+  return { os, runtime, handlers, lines }
+}
+
+describe('an agent that took over from a dead one', () => {
+  it('kills and removes what is left, and says so in one line', async () => {
+    const { os, handlers, lines } = await successor()
+    const target = '/run/user/1000/run/kata-containers/shared/containers'
+    await os.files.makeDirectories(target)
+    await os.mounts.mount({ source: 'kataShared', target, type: 'virtiofs', flags: [], data: '' })
+    await Promise.all([handlers.clearPredecessor(), handlers.clearPredecessor()])
+    expect(os.system.processes.size).toBe(0)
+    expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
+    expect(await os.files.list('/run/kata-containers')).toEqual([])
+    expect(await os.files.list('/run/microvm-agent/runtime/state')).toEqual([])
+    expect(lines).toHaveLength(1)
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ level: 'CRIT', containers: '1' })
+  })
+
+  it.each(['/pods\\x2d1.slice/c2', '/pods "1"/c2'])('kills all in the cgroup %s', async (path) => {
+    const { os, runtime, handlers: dead } = await machineWithSandbox()
+    const { OCI } = containerRequest('c2')
+    const annotated = {
+      ...OCI,
+      Annotations: { cgroupsPath: '/others' },
+      Linux: { ...OCI?.Linux, CgroupsPath: path },
+    }
+    await dead.createContainer(containerRequest('c2', {}, { OCI: annotated }), PATIENT)
+    for (const [pid, cgroup] of [
+      [7001, path],
+      [7002, '/others'],
+    ] as const) {
+      os.system.processes.add(pid)
+      await os.files.put(`/sys/fs/cgroup/freezer${cgroup}/cgroup.procs`, `${pid}\n`)
+    }
+    const { handlers } = await machine({ os, runtime, config: { restarted: true } })
+    await handlers.clearPredecessor()
+    const killed = os.system.signals.map(({ pid }) => pid)
+    expect(killed).toContain(7001)
+    expect(killed).not.toContain(7002)
+  })
+
+  it('answers container calls with `Dead agent: restarted` until a sandbox is created', async () => {
+    const { os, handlers } = await successor()
+    const wait = () => handlers.waitProcess({ containerId: 'c1', execId: '' }, PATIENT)
+    await expect(wait()).rejects.toMatchObject({ code: 'INTERNAL', message: 'Dead agent: restarted' })
+    await expect(handlers.createContainer(containerRequest('c2'), PATIENT)).rejects.toThrow('Dead agent')
+    await handlers.createSandbox(sandboxRequest(), PATIENT)
+    expect(os.system.processes.size).toBe(0)
+    await expect(wait()).rejects.toThrow('Invalid container id')
+    await handlers.createContainer(containerRequest('c1'), PATIENT)
+  })
+
+  it('takes mapped devices of layers away, and no others', async () => {
+    const { os, handlers } = await successor()
+    const target = { type: 'verity', sectors: 8n, parameters: '' }
+    for (const name of ['microvm-layers-0123abcd-0', 'layers-of-somebody-else'])
+      await os.blockDevices.map(name, target)
+    await handlers.clearPredecessor()
+    expect([...os.blockDevices.mapped.keys()]).toEqual(['layers-of-somebody-else'])
+  })
+
+  it('takes its resolver configuration away, and no other', async () => {
+    const { os, runtime, handlers: dead } = await machine()
+    const target = '/etc/resolv.conf'
+    await os.files.put('/lib/resolv.conf', '')
+    await os.mounts.mount({ source: '/lib/resolv.conf', target, type: '', flags: ['bind'], data: '' })
+    await dead.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), PATIENT)
+    const { handlers } = await machine({ os, runtime, config: { restarted: true } })
+    await handlers.clearPredecessor()
+    const left = os.mounts.entries.filter(({ mountPoint }) => mountPoint === target)
+    expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])
+  })
+
+  it('does not go round in a resolver configuration that links to itself', async () => {
+    const { os, handlers } = await successor()
+    await os.files.removeFile('/etc/resolv.conf')
+    await os.files.symlink('resolv.conf', '/etc/resolv.conf')
+    await handlers.clearPredecessor()
+    expect(await os.files.list('/run/kata-containers')).toEqual([])
+  })
+
+  it('goes on when something cannot be removed', async () => {
+    const { os, handlers } = await successor()
+    os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
+    await handlers.clearPredecessor()
+    expect(os.system.processes.size).toBe(0)
+  })
+})
+
+describe('an agent that is the first', () => {
+  it('touches nothing', async () => {
+    const { os, handlers } = await machine()
+    await os.files.put('/run/kata-containers/x', '')
+    await handlers.clearPredecessor()
+    expect(await os.files.list('/run/kata-containers')).toEqual(['x'])
+  })
+})

@@ -1,0 +1,208 @@
+import { describe, expect, it } from 'vitest'
+import { OutputStream } from '../../../src/handlers/stdio/output-stream.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+
+const PATIENT = new AbortController().signal
+const NOTHING: Uint8Array = new Uint8Array(0)
+
+function outputStream(sizeBytes = 0) {
+  const os = new FakeOs()
+  const { ours, theirs } = os.streams.pipe('child-writes', sizeBytes)
+  const stream = new OutputStream(os, ours, sizeBytes)
+  return {
+    os,
+    stream,
+    write: (text: string) => os.streams.tryWrite(theirs, Buffer.from(text)),
+    closeTheirs: () => os.streams.close(theirs),
+    read: async (maxBytes = 100, signal = PATIENT) =>
+      Buffer.from((await stream.read(maxBytes, signal)).data).toString(),
+  }
+}
+
+describe('OutputStream', () => {
+  it('gives what is there, at most as much as asked for', async () => {
+    const { read, write } = outputStream()
+    write('abc')
+    expect(await read(2)).toBe('ab')
+    expect(await read(2)).toBe('c')
+  })
+
+  it('gives as much at a time as is asked for, up to a mebibyte', async () => {
+    const { read, write } = outputStream()
+    const first = read(4_000_000)
+    write('x')
+    expect(await first).toBe('x')
+    expect(write('y'.repeat(4_000_000))).toBe(1_048_576)
+    expect(await read(4_000_000)).toHaveLength(1_048_576)
+  })
+
+  it('leaves a pipe alone whose size was set', async () => {
+    const { read, write } = outputStream(100_000)
+    const first = read(4_000_000)
+    write('x')
+    expect(await first).toBe('x')
+    expect(write('y'.repeat(4_000_000))).toBe(100_000)
+  })
+
+  it('waits for the first byte', async () => {
+    const { read, write } = outputStream()
+    const pending = read()
+    write('x')
+    expect(await pending).toBe('x')
+  })
+
+  it('ends with the last writer, for good', async () => {
+    const { read, write, closeTheirs } = outputStream()
+    write('x')
+    closeTheirs()
+    expect([await read(), await read(), await read()]).toEqual(['x', '', ''])
+  })
+
+  it('answers a read of no bytes at once', async () => {
+    const { read } = outputStream()
+    expect(await read(0)).toBe('')
+  })
+
+  it('serves several readers, each byte once', async () => {
+    const { read, write } = outputStream()
+    const readers = [read(1), read(1), read(1)]
+    write('abc')
+    expect((await Promise.all(readers)).sort()).toEqual(['a', 'b', 'c'])
+  })
+
+  it('lets a reader go whose caller gave up, and keeps the bytes for the others', async () => {
+    const { read, write } = outputStream()
+    const caller = new AbortController()
+    const [leaving, staying] = [read(9, caller.signal), read(9)]
+    caller.abort(new Error('gone'))
+    await expect(leaving).rejects.toThrow('gone')
+    write('x')
+    expect(await staying).toBe('x')
+  })
+
+  it('gives again what nobody got, before all that came later and before its end', async () => {
+    const { stream, read, write, closeTheirs } = outputStream()
+    write('first')
+    const lost = await stream.read(9, PATIENT)
+    write('later')
+    closeTheirs()
+    lost.putBack()
+    expect([await read(3), await read(9), await read(9), await read()]).toEqual(['fir', 'st', 'later', ''])
+    lost.putBack()
+    expect([await read(), await read()]).toEqual(['first', ''])
+  })
+
+  it('keeps the order of several answers that nobody got, whichever is told first', async () => {
+    const { stream, read, write } = outputStream()
+    write('abcdef')
+    const answers = [
+      await stream.read(1, PATIENT),
+      await stream.read(2, PATIENT),
+      await stream.read(1, PATIENT),
+    ]
+    for (const index of [0, 2, 1]) answers[index]?.putBack()
+    const first = await stream.read(2, PATIENT)
+    const second = await stream.read(1, PATIENT)
+    second.putBack()
+    first.putBack()
+    expect([await read(), await read(), await read(), await read(), await read()]).toEqual([
+      'a',
+      'b',
+      'c',
+      'd',
+      'ef',
+    ])
+  })
+
+  it('wakes one who waits with what nobody got, and leaves the others waiting', async () => {
+    const { stream, read, write } = outputStream()
+    write('lost')
+    const lost = await stream.read(9, PATIENT)
+    const [waiting, other] = [read(), read()]
+    lost.putBack()
+    expect(await waiting).toBe('lost')
+    write('new')
+    expect(await other).toBe('new')
+  })
+
+  it('takes nothing back once it is closed', async () => {
+    const { stream, read, write } = outputStream()
+    write('x')
+    const lost = await stream.read(9, PATIENT)
+    const pending = read()
+    stream.close()
+    lost.putBack()
+    expect(await pending).toBe('')
+  })
+
+  it('takes nothing for a caller that gave up before', async () => {
+    const { read, write } = outputStream()
+    write('x')
+    await expect(read(9, AbortSignal.abort(new Error('gone')))).rejects.toThrow('gone')
+    expect(await read()).toBe('x')
+  })
+
+  it('waits half a second for output after the end of the process', async () => {
+    const { os, stream, read, write } = outputStream()
+    stream.processEnded()
+    const pending = read()
+    os.clock.advance(499)
+    write('late')
+    expect(await pending).toBe('late')
+    const last = read()
+    os.clock.advance(1)
+    expect(await last).toBe('')
+  })
+
+  it('delivers what is in the pipe however late it is asked for, then ends', async () => {
+    const { os, stream, read, write } = outputStream()
+    write('kept')
+    stream.processEnded()
+    os.clock.advance(60_000)
+    expect([await read(2), await read(), await read()]).toEqual(['ke', 'pt', ''])
+  })
+
+  it('delivers all of a pipe that its writer made larger', async () => {
+    const os = new FakeOs()
+    const { ours, theirs } = os.streams.pipe('child-writes', 2 ** 20)
+    const stream = new OutputStream(os, ours, 0)
+    os.streams.tryWrite(theirs, Buffer.alloc(2 ** 20))
+    stream.processEnded()
+    os.clock.advance(500)
+    let bytes = 0
+    for (let data = NOTHING; bytes === 0 || data.length > 0; bytes += data.length) {
+      data = (await stream.read(2 ** 20, PATIENT)).data
+    }
+    expect(bytes).toBe(2 ** 20)
+  })
+
+  it('ends although a grandchild writes for ever', async () => {
+    const { os, stream, read, write } = outputStream()
+    stream.processEnded()
+    os.clock.advance(500)
+    let bytes = 0
+    for (let text = ' '; text !== ''; bytes += text.length) {
+      write('y'.repeat(40_000))
+      text = await read(1_000_000)
+    }
+    expect(bytes).toBeLessThan(2_000_000)
+  })
+
+  it('ends pending reads when it is closed, and refuses new ones', async () => {
+    const { os, stream, read } = outputStream()
+    const pending = read()
+    stream.close()
+    stream.close()
+    expect(await pending).toBe('')
+    await expect(read()).rejects.toMatchObject({ code: 'INTERNAL', message: 'cannot get stream reader' })
+    expect(os.streams.openFds).toHaveLength(1)
+  })
+
+  it('leaves no timer behind when it is closed', async () => {
+    const { os, stream } = outputStream()
+    stream.processEnded()
+    stream.close()
+    await new Promise(setImmediate)
+    expect(os.clock.sleeping).toBe(0)
+  })
+})

@@ -1,0 +1,294 @@
+import { describe, expect, it } from 'vitest'
+import type { Fd } from '../../../src/os/os.ts'
+import type { FakeOs } from '../../support/fakes/fake-os.ts'
+import type { FakeProcess } from '../../support/handlers/fake-runtime.ts'
+import {
+  containerRequest,
+  execRequest,
+  type Machine,
+  machineWithContainer,
+  machineWithSandbox,
+  PATIENT,
+  remains,
+} from '../../support/handlers/machine.ts'
+
+const KEY = { containerId: 'c1', execId: 'e1' }
+const PORTS = { stdinPort: 7, stdoutPort: 8, stderrPort: 9 }
+const LISTENER = 1027
+const HOST = { kind: 'vsock', cid: 2 } as const
+
+/** Everything up to the end. */
+async function readToEnd({ streams }: FakeOs, fd: Fd): Promise<string> {
+  let text = ''
+  for (;;) {
+    await streams.readable(fd)
+    const chunk = streams.tryRead(fd, 65_536)
+    if (chunk?.length === 0) return text
+    text += chunk?.toString() ?? ''
+  }
+}
+
+function write({ streams }: FakeOs, fd: Fd, text: string): void {
+  streams.tryWrite(fd, Buffer.from(text))
+}
+
+/** Lets everything that can go on go on. */
+async function settled(): Promise<void> {
+  for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate)
+}
+
+async function isPending(promise: Promise<unknown>): Promise<boolean> {
+  await settled()
+  const pending = Symbol()
+  return (await Promise.race([promise.catch(() => {}), Promise.resolve(pending)])) === pending
+}
+
+interface Added extends Machine {
+  readonly process: FakeProcess
+  readonly stdin: Fd
+  readonly stdout: Fd
+  readonly stderr: Fd
+}
+
+/** A process whose three streams the host has taken. */
+async function withPorts(): Promise<Added> {
+  const made = await machineWithContainer()
+  const { hostSockets } = made.os
+  const ends = [hostSockets.accept(7), hostSockets.accept(8), hostSockets.accept(9)] as const
+  await made.handlers.execProcess(execRequest('c1', 'e1', {}, PORTS), PATIENT)
+  const [stdin, stdout, stderr] = await Promise.all(ends)
+  return { ...made, process: made.runtime.last(), stdin, stdout, stderr }
+}
+
+describe('a process whose streams have ports', () => {
+  it('has its bytes moved both ways, and each end is a full close', async () => {
+    const { os, process, stdin, stdout, stderr, runtime } = await withPorts()
+    write(os, stdin, 'in')
+    os.streams.close(stdin)
+    expect(await readToEnd(os, process.stdin)).toBe('in')
+    write(os, process.stdout, 'out')
+    write(os, process.stderr, 'err')
+    runtime.end(process.pid, { code: 0 })
+    expect([await readToEnd(os, stdout), await readToEnd(os, stderr)]).toEqual(['out', 'err'])
+    expect(() => write(os, stdout, 'anybody?')).toThrow('EPIPE')
+  })
+
+  it('is told by the calls that they have no stream', async () => {
+    const { handlers } = await withPorts()
+    const noReader = { code: 'INTERNAL', message: 'cannot get stream reader' }
+    const noWriter = { code: 'INTERNAL', message: 'Cannot get writer' }
+    await expect(handlers.readStdout({ ...KEY, len: 9 }, PATIENT)).rejects.toMatchObject(noReader)
+    await expect(handlers.readStderr({ ...KEY, len: 9 }, PATIENT)).rejects.toMatchObject(noReader)
+    const data = Buffer.from('x')
+    await expect(handlers.writeStdin({ ...KEY, data }, PATIENT)).rejects.toMatchObject(noWriter)
+  })
+
+  it('gets the end of its input by CloseStdin, after what the host had sent', async () => {
+    const { os, handlers, process, stdin } = await withPorts()
+    write(os, stdin, 'sent')
+    await handlers.closeStdin(KEY, PATIENT)
+    expect(await readToEnd(os, process.stdin)).toBe('sent')
+    await settled()
+    expect(() => write(os, stdin, 'more')).toThrow('EPIPE')
+  })
+
+  it('gets EPIPE when its reader went away', async () => {
+    const { os, process, stdout } = await withPorts()
+    os.streams.close(stdout)
+    await settled()
+    expect(() => write(os, process.stdout, 'x')).toThrow('EPIPE')
+    write(os, process.stderr, 'still read')
+  })
+
+  it('is reported when all it wrote was delivered, however slow the reader', async () => {
+    const { os, handlers, process, stdout, runtime } = await withPorts()
+    const data = 'x'.repeat(65_536)
+    write(os, process.stdout, data)
+    await settled()
+    write(os, process.stdout, data)
+    const waiting = handlers.waitProcess(KEY, PATIENT)
+    runtime.end(process.pid, { code: 3 })
+    expect(await isPending(waiting)).toBe(true)
+    os.clock.advance(60_000)
+    expect(await isPending(waiting)).toBe(true)
+    expect((await readToEnd(os, stdout)).length).toBe(2 * data.length)
+    expect((await waiting).status).toBe(3)
+  })
+
+  it('is reported half a second after its end though somebody else holds its pipes', async () => {
+    const { os, handlers, process, stdout, runtime } = await withPorts()
+    const held = os.streams.duplicate(process.stdout)
+    write(os, process.stdout, 'all')
+    const waiting = handlers.waitProcess(KEY, PATIENT)
+    runtime.end(process.pid, { code: 0 })
+    await settled()
+    os.clock.advance(499)
+    expect(await isPending(waiting)).toBe(true)
+    os.clock.advance(1)
+    expect((await waiting).status).toBe(0)
+    expect(await readToEnd(os, stdout)).toBe('all')
+    expect(() => write(os, held, 'x')).toThrow('EPIPE')
+  })
+
+  it('is ended by RemoveContainer though its reader does not read', async () => {
+    const { os, handlers, process } = await withPorts()
+    write(os, process.stdout, 'x'.repeat(65_536))
+    await settled()
+    write(os, process.stdout, 'x'.repeat(65_536))
+    const waiting = handlers.waitProcess(KEY, PATIENT)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    expect((await waiting).status).toBe(137)
+  })
+
+  it('may have a port for one stream and calls for the others', async () => {
+    const { os, handlers, runtime } = await machineWithContainer()
+    const end = os.hostSockets.accept(8)
+    await handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), PATIENT)
+    const process = runtime.last()
+    write(os, process.stdout, 'to the port')
+    write(os, process.stderr, 'to the call')
+    await handlers.writeStdin({ ...KEY, data: Buffer.from('by call') }, PATIENT)
+    expect(Buffer.from((await handlers.readStderr({ ...KEY, len: 99 }, PATIENT)).data).toString()).toBe(
+      'to the call',
+    )
+    expect(os.streams.tryRead(process.stdin, 9)?.toString()).toBe('by call')
+    runtime.end(process.pid, { code: 0 })
+    expect(await readToEnd(os, await end)).toBe('to the port')
+  })
+
+  it('on a terminal may have both directions on one connection', async () => {
+    const { os, handlers, runtime } = await machineWithContainer()
+    const accepted = os.hostSockets.accept(7)
+    const ports = { stdinPort: 7, stdoutPort: 7 }
+    await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, ports), PATIENT)
+    const [{ stdin: slave, pid }, end] = [runtime.last(), await accepted]
+    write(os, end, 'typed')
+    await os.streams.readable(slave)
+    expect(os.streams.tryRead(slave, 9)?.toString()).toBe('typed')
+    write(os, slave, 'shown')
+    await handlers.ttyWinResize({ ...KEY, row: 5, column: 6 }, PATIENT)
+    expect([...os.streams.windowSizes.values()]).toEqual([{ rows: 5, columns: 6 }])
+    runtime.end(pid, { code: 0 })
+    expect(await readToEnd(os, end)).toBe('shown')
+    expect(() => write(os, end, 'x')).toThrow('EPIPE')
+  })
+
+  it('on a terminal gets the connection of its stderr closed at once', async () => {
+    const { os, handlers } = await machineWithContainer()
+    const ends = [os.hostSockets.accept(7), os.hostSockets.accept(8), os.hostSockets.accept(9)] as const
+    await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, PORTS), PATIENT)
+    expect(await readToEnd(os, await ends[2])).toBe('')
+    expect(os.streams.tryRead(await ends[1], 1)).toBeUndefined()
+  })
+
+  it('is not started when two of its streams name one port', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    const request = execRequest('c1', 'e1', {}, { stdoutPort: 8, stderrPort: 8 })
+    await expect(handlers.execProcess(request, PATIENT)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'stdout_port and stderr_port are both 8: without a terminal each stream has a port of its own',
+    })
+    expect(runtime.calls).toEqual(['create', 'start'])
+  })
+})
+
+describe('dialling the host', () => {
+  it('names the port where nobody listens, and leaves nothing behind', async () => {
+    const made = await machineWithSandbox()
+    const before = await remains(made)
+    const taken = made.os.hostSockets.accept(8)
+    const request = containerRequest('c1', {}, { stdoutPort: 8, stderrPort: 9 })
+    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      errno: 'ECONNRESET',
+      message: "stderr: nobody listens on the host's port 9",
+    })
+    made.os.streams.close(await taken)
+    expect(await remains(made)).toEqual(before)
+    expect(made.runtime.calls).toEqual([])
+  })
+
+  it('gives up after the time-out', async () => {
+    const made = await machineWithContainer()
+    const before = await remains(made)
+    made.os.hostSockets.ignore(8)
+    const call = made.handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), PATIENT)
+    const refused = expect(call).rejects.toMatchObject({
+      code: 'INTERNAL',
+      errno: 'ETIMEDOUT',
+      message: "stdout: nobody listens on the host's port 8",
+    })
+    await settled()
+    made.os.clock.advance(1999)
+    expect(await isPending(call)).toBe(true)
+    made.os.clock.advance(1)
+    await refused
+    expect(await remains(made)).toEqual(before)
+  })
+})
+
+describe('claiming connections that the host made', () => {
+  async function listening() {
+    const made = await machineWithSandbox({ stdio: { listenerPort: LISTENER } })
+    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    return made
+  }
+  const request = execRequest('c1', 'e1', {}, { stdoutPort: 8 })
+
+  it('finds them by the port they came from', async () => {
+    const { os, handlers, runtime } = await listening()
+    const other = os.hostSockets.dial(LISTENER, { ...HOST, port: 7 })
+    const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
+    await handlers.execProcess(request, PATIENT)
+    const { pid, stdout } = runtime.last()
+    write(os, stdout, 'out')
+    runtime.end(pid, { code: 0 })
+    expect(await readToEnd(os, end)).toBe('out')
+    expect(os.streams.tryRead(other, 1)).toBeUndefined()
+  })
+
+  it('waits a little for one that its request has overtaken', async () => {
+    const { os, handlers, runtime } = await listening()
+    const call = handlers.execProcess(request, PATIENT)
+    await settled()
+    os.clock.advance(100)
+    await settled()
+    os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
+    os.clock.advance(100)
+    await call
+    expect(runtime.calls).toContain('exec')
+  })
+
+  it('gives up after three tries', async () => {
+    const { os, handlers } = await listening()
+    const refused = expect(handlers.execProcess(request, PATIENT)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'stdout: the host has made no connection from its port 8',
+    })
+    for (const _ of [1, 2]) {
+      await settled()
+      os.clock.advance(100)
+    }
+    await refused
+  })
+
+  it('takes none of somebody else than the host', async () => {
+    const { os } = await listening()
+    const strange = os.hostSockets.dial(LISTENER, { kind: 'vsock', cid: 1, port: 8 })
+    expect(await readToEnd(os, strange)).toBe('')
+  })
+
+  it('keeps neither many nor old ones', async () => {
+    const { os } = await listening()
+    const [first, second] = [1, 2].map((port) => os.hostSockets.dial(LISTENER, { ...HOST, port }))
+    if (first === undefined || second === undefined) throw new Error('no connections')
+    const replacing = os.hostSockets.dial(LISTENER, { ...HOST, port: 2 })
+    expect(await readToEnd(os, second)).toBe('')
+    for (let port = 3; port <= 513; port++) os.hostSockets.dial(LISTENER, { ...HOST, port })
+    expect(await readToEnd(os, first)).toBe('')
+    expect(os.streams.tryRead(replacing, 1)).toBeUndefined()
+    os.clock.advance(60_000)
+    expect(await readToEnd(os, replacing)).toBe('')
+    expect(os.clock.sleeping).toBe(0)
+  })
+})

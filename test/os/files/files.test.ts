@@ -1,0 +1,257 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { deviceNumbers } from '../../../src/os/files/file-status.ts'
+import type { Files } from '../../../src/os/files/files.ts'
+import { linuxFiles } from '../../../src/os/files/linux-files.ts'
+import { FakeFiles } from '../../support/fakes/fake-files.ts'
+import { FakeMounts } from '../../support/fakes/fake-mounts.ts'
+import { realNative } from '../../support/os/real-native.ts'
+
+let folder: string
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'files-'))
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+const implementations: readonly (readonly [string, () => Promise<Files>])[] = [
+  ['linuxFiles', async () => linuxFiles(await realNative())],
+  ['FakeFiles', async () => new FakeFiles(new FakeMounts())],
+]
+
+let lastRoot = 0
+/** The files and an empty directory to work in. */
+async function workIn(build: () => Promise<Files>) {
+  const files = await build()
+  lastRoot += 1
+  const root = join(folder, String(lastRoot))
+  await files.makeDirectories(root)
+  return { files, root }
+}
+
+describe.each(implementations)('%s', (_name, build) => {
+  it('reads the head of a regular file', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, 'something long')
+    expect(Buffer.from(await files.readHead(`${root}/a`, 4)).toString()).toBe('some')
+    expect(Buffer.from(await files.readHead(`${root}/a`, 100)).toString()).toBe('something long')
+  })
+
+  it.each([0, 1, 4095, 4096, 4097, 3_000_000])(
+    'reads back the %i bytes that it wrote over others',
+    async (size) => {
+      const { files, root } = await workIn(build)
+      const bytes = Buffer.alloc(size, 'xyz')
+      await files.write(`${root}/a`, 'what was there')
+      await files.write(`${root}/a`, bytes)
+      expect(bytes.equals(await files.readBytes(`${root}/a`))).toBe(true)
+      expect(await files.readText(`${root}/a`)).toBe(bytes.toString())
+    },
+  )
+
+  it('names what cannot be read or written', async () => {
+    const { files, root } = await workIn(build)
+    await expect(files.readText(`${root}/none`)).rejects.toThrow(`read ${root}/none: ENOENT`)
+    await expect(files.readBytes(root)).rejects.toThrow(`read ${root}: EISDIR`)
+    await expect(files.write(`${root}/none/a`, 'x')).rejects.toThrow(`write ${root}/none/a: ENOENT`)
+  })
+
+  it('knows what is reached without links', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/folder/inner`)
+    await files.write(`${root}/folder/file`, '')
+    await files.symlink('folder', `${root}/link`)
+    await files.symlink('nothing', `${root}/dangling`)
+    const reached = (path: string) => files.isReachedWithoutLinks(`${root}/${path}`)
+    for (const path of ['folder', 'folder/inner', 'folder/file']) expect(await reached(path)).toBe(true)
+    for (const path of ['link', 'link/inner', 'link/file', 'dangling', 'none', 'folder/file/none'])
+      expect(await reached(path)).toBe(false)
+  })
+
+  it('knows the node of a block device by the numbers that sysfs tells', async () => {
+    const { files, root } = await workIn(build)
+    const device = (numbers: string) => `${root}/${numbers}`
+    for (const [folder, said] of [
+      ['none', undefined],
+      ['other', '7:1\n'],
+      ['odd', ''],
+      ['long', `7:0${' '.repeat(99)}`],
+    ] as const) {
+      await files.makeDirectories(device(folder))
+      if (said !== undefined) await files.write(`${device(folder)}/dev`, said)
+      expect(await files.isBlockNodeOf('/dev/null', device(folder))).toBe(false)
+    }
+    expect(await files.isBlockNodeOf(`${root}/none/node`, device('other'))).toBe(false)
+  })
+
+  it('lists the folders of a folder, not what leads to one', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/folder/inner`)
+    await files.symlink('folder', `${root}/link`)
+    await files.write(`${root}/file`, '')
+    expect(await files.listFolders(root)).toEqual(['folder'])
+    expect(await files.listFolders(`${root}/none`)).toEqual([])
+  })
+
+  it('reads no head through a link, of a directory, or of nothing', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/folder`)
+    await files.write(`${root}/folder/a`, 'x')
+    await files.symlink('folder', `${root}/link`)
+    await files.symlink('folder/a', `${root}/last`)
+    for (const [path, errno] of [
+      [`${root}/link/a`, 'ELOOP'],
+      [`${root}/last`, 'ELOOP'],
+      [`${root}/folder`, 'EISDIR'],
+      [`${root}/nothing`, 'ENOENT'],
+    ] as const) {
+      await expect(files.readHead(path, 10), path).rejects.toMatchObject({ errno })
+    }
+  })
+
+  it('makes all directories of a path, and keeps those that are there', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/a/b/c`, 0o750)
+    await files.write(`${root}/a/b/c/kept`, 'x')
+    await files.makeDirectories(`${root}/a/b/c`)
+    expect(await files.readText(`${root}/a/b/c/kept`)).toBe('x')
+    expect((await files.stat(`${root}/a/b`))?.mode).toBe(0o750)
+    await expect(files.makeDirectories(`${root}/a/b/c/kept`)).rejects.toMatchObject({ errno: 'EEXIST' })
+  })
+
+  it('writes, truncates and reads files', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, 'something long', { mode: 0o600 })
+    await files.write(`${root}/a`, Buffer.from('short'), { mode: 0o644 })
+    expect(await files.readText(`${root}/a`)).toBe('short')
+    expect(await files.lstat(`${root}/a`)).toMatchObject({
+      kind: 'file',
+      mode: 0o600,
+      sizeBytes: 5n,
+      major: 0,
+    })
+  })
+
+  it('names call, path and errno of what fails', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/file`, '')
+    await expect(files.readText(`${root}/none`)).rejects.toThrow(`read ${root}/none: ENOENT`)
+    await expect(files.write(`${root}/no/file`, '')).rejects.toMatchObject({
+      errno: 'ENOENT',
+      code: 'INTERNAL',
+    })
+    await expect(files.list(`${root}/file`)).rejects.toThrow(`list ${root}/file: ENOTDIR`)
+    await expect(files.removeFile(`${root}/none`)).rejects.toThrow(`unlink ${root}/none: ENOENT`)
+  })
+
+  it('tells what is there, following a last link or not', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectory(`${root}/directory`, 0o700)
+    await files.symlink('directory', `${root}/link`)
+    expect(await files.stat(`${root}/link`)).toMatchObject({ kind: 'directory', mode: 0o700 })
+    expect((await files.lstat(`${root}/link`))?.kind).toBe('symlink')
+    expect(await files.readLink(`${root}/link`)).toBe('directory')
+    expect(await files.stat(`${root}/none`)).toBeUndefined()
+    await files.symlink('nowhere', `${root}/dangling`)
+    expect(await files.stat(`${root}/dangling`)).toBeUndefined()
+    expect((await files.lstat(`${root}/dangling`))?.kind).toBe('symlink')
+  })
+
+  it('makes directories, and keeps those that are there', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/a/b/c`)
+    await files.makeDirectories(`${root}/a/b`)
+    await expect(files.makeDirectory(`${root}/a`)).rejects.toMatchObject({ errno: 'EEXIST' })
+    expect(await files.list(`${root}/a/b`)).toEqual(['c'])
+    expect(await files.list(`${root}/none`)).toEqual([])
+    await expect(files.removeDirectory(`${root}/a/b`)).rejects.toMatchObject({ errno: 'ENOTEMPTY' })
+    await files.removeDirectory(`${root}/a/b/c`)
+    expect(await files.list(`${root}/a/b`)).toEqual([])
+  })
+
+  it('renames over what is there', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/new`, 'new')
+    await files.write(`${root}/old`, 'old')
+    await files.rename(`${root}/new`, `${root}/old`)
+    expect(await files.readText(`${root}/old`)).toBe('new')
+    expect(await files.list(root)).toEqual(['old'])
+  })
+
+  it('removes a tree, but nothing that a link in it points to', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/kept`)
+    await files.write(`${root}/kept/file`, 'kept')
+    await files.makeDirectories(`${root}/tree/a/b`)
+    await files.write(`${root}/tree/a/file`, '')
+    await files.symlink(`${root}/kept`, `${root}/tree/a/link`)
+    await files.symlink('../kept', `${root}/link-to-kept`)
+    await files.removeTree(`${root}/tree`)
+    await files.removeTree(`${root}/link-to-kept`)
+    await files.removeTree(`${root}/none`)
+    expect(await files.list(root)).toEqual(['kept'])
+    expect(await files.readText(`${root}/kept/file`)).toBe('kept')
+  })
+
+  it('removes a tree whose path leads through a link', async () => {
+    const { files, root } = await workIn(build)
+    await files.makeDirectories(`${root}/real/tree/a`)
+    await files.symlink('real', `${root}/link`)
+    await files.removeTree(`${root}/link/tree`)
+    expect(await files.list(`${root}/real`)).toEqual([])
+  })
+
+  it('changes modes', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, '')
+    await files.chmod(`${root}/a`, 0o4755)
+    expect((await files.stat(`${root}/a`))?.mode).toBe(0o4755)
+  })
+})
+
+describe('linuxFiles', () => {
+  it('tells kinds and numbers of devices', async () => {
+    const files = linuxFiles(await realNative())
+    expect(await files.stat('/dev/null')).toMatchObject({ kind: 'character', major: 1, minor: 3 })
+    expect((await files.stat('/proc/self/ns'))?.kind).toBe('directory')
+  })
+
+  it('reads files of /proc, which say that they are empty', async () => {
+    const files = linuxFiles(await realNative())
+    expect(await files.readText('/proc/self/status')).toContain(`Pid:\t${process.pid}\n`)
+  })
+
+  it('reads no head of a fifo, and does not wait for its writer', async () => {
+    const files = linuxFiles(await realNative())
+    const fifo = join(folder, 'fifo')
+    execFileSync('mkfifo', [fifo])
+    await expect(files.readHead(fifo, 10)).rejects.toMatchObject({ errno: 'EINVAL' })
+  })
+
+  // Node's own mkdir tries again for ever.
+  it('gives up making directories where the kernel has none to be made', async () => {
+    const files = linuxFiles(await realNative())
+    await expect(files.makeDirectories('/proc/none/below')).rejects.toMatchObject({
+      message: 'mkdir /proc/none/below: ENOENT',
+    })
+  })
+
+  it('removes trees with names that are not UTF-8', async () => {
+    const { files, root } = await workIn(async () => linuxFiles(await realNative()))
+    const odd = Buffer.concat([Buffer.from(`${root}/tree/`), Buffer.from([0xff, 0xfe])])
+    mkdirSync(odd, { recursive: true })
+    writeFileSync(Buffer.concat([odd, Buffer.from([0x2f, 0xc3])]), '')
+    await files.removeTree(`${root}/tree`)
+    expect(await files.list(root)).toEqual([])
+  })
+})
+
+describe('deviceNumbers', () => {
+  it('reads small and large numbers', () => {
+    expect(deviceNumbers(0x0103n)).toEqual({ major: 1, minor: 3 })
+    // makedev(0xabcde, 0xfedcb) of glibc.
+    expect(deviceNumbers(0xab000fedcdecbn)).toEqual({ major: 0xabcde, minor: 0xfedcb })
+  })
+})

@@ -1,0 +1,51 @@
+import { describe, expect, it } from 'vitest'
+import { parseMountinfo } from '../../../src/os/files/mountinfo.ts'
+
+/** As /proc/self/mountinfo had it on a machine with a shared root, a bind mount, odd names and a mount without source. */
+const RECORDED = [
+  '21 1 254:1 / / rw,relatime shared:1 master:7 - ext4 /dev/vda1 rw,discard',
+  '22 21 0:20 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw',
+  String.raw`90 21 0:55 / /mnt/with\040space\011tab\012line\134back\043hash rw - tmpfs a\040source rw,size=4k`,
+  '91 21 0:56 /sub /mnt/träger ro,nosuid - tmpfs  rw',
+  '92 21 4095:1048575 / /mnt/large rw - ext4 /dev/large rw',
+  '',
+].join('\n')
+
+describe('parseMountinfo', () => {
+  it('gives one entry a line, whatever tags stand before the dash', () => {
+    const entries = parseMountinfo(RECORDED)
+    expect(entries.map(({ mountPoint }) => mountPoint).slice(0, 2)).toEqual(['/', '/proc'])
+    expect(entries[0]).toEqual({
+      id: 21,
+      parentId: 1,
+      mountPoint: '/',
+      type: 'ext4',
+      source: '/dev/vda1',
+      options: 'rw,relatime',
+      major: 254,
+      minor: 1,
+    })
+  })
+
+  it('undoes the octal escapes of the kernel', () => {
+    const entry = parseMountinfo(RECORDED)[2]
+    expect(entry?.mountPoint).toBe('/mnt/with space\ttab\nline\\back#hash')
+    expect(entry?.source).toBe('a source')
+  })
+
+  it('takes an empty source for what it is', () => {
+    expect(parseMountinfo(RECORDED)[3]).toMatchObject({
+      type: 'tmpfs',
+      source: '',
+      mountPoint: '/mnt/träger',
+    })
+  })
+
+  it('reads large device numbers', () => {
+    expect(parseMountinfo(RECORDED)[4]).toMatchObject({ major: 4095, minor: 1048575 })
+  })
+
+  it('names a line that it does not understand', () => {
+    expect(() => parseMountinfo('21 1 254:1 / /')).toThrow('mountinfo line not understood: 21 1 254:1 / /')
+  })
+})

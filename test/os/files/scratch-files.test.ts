@@ -1,0 +1,42 @@
+import { mkdtempSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { linuxScratchFiles } from '../../../src/os/files/scratch-files.ts'
+
+describe('linuxScratchFiles', () => {
+  const scratch = linuxScratchFiles()
+  let folder: string
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'scratch-'))
+  })
+  afterAll(() => rmSync(folder, { recursive: true }))
+
+  it('writes, reads and takes away again, folders with what is in them', async () => {
+    const inner = join(folder, 'a/b')
+    await scratch.makeDirectories(inner, 0o700)
+    await scratch.write(join(inner, 'file'), 'text', { mode: 0o600 })
+    expect(await scratch.readText(join(inner, 'file'))).toBe('text')
+    expect([inner, join(inner, 'file')].map((path) => statSync(path).mode & 0o777)).toEqual([0o700, 0o600])
+    await scratch.removeTree(join(folder, 'a'))
+    await expect(scratch.readText(join(inner, 'file'))).rejects.toMatchObject({ errno: 'ENOENT' })
+  })
+
+  it('does not mind that what it is to take away is not there', async () => {
+    await expect(scratch.removeTree(join(folder, 'nothing'))).resolves.toBeUndefined()
+  })
+
+  it('names the call and the path that failed', async () => {
+    const file = join(folder, 'file')
+    await scratch.write(file, '')
+    const failures = [
+      scratch.write(join(folder, 'no/file'), ''),
+      scratch.makeDirectories(join(file, 'below')),
+    ]
+    const errors = (await Promise.allSettled(failures)).map((one) => one.status === 'rejected' && one.reason)
+    expect(errors).toMatchObject([
+      { message: `write ${folder}/no/file: ENOENT` },
+      { message: `mkdir ${file}/below: ENOTDIR` },
+    ])
+  })
+})

@@ -1,0 +1,32 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { describe, expect, it } from 'vitest'
+import { parseStartNs, processStartNs } from '../../../src/os/process/process-start.ts'
+import { realNative } from '../../support/os/real-native.ts'
+
+describe('parseStartNs', () => {
+  it('is not misled by a name with spaces and parentheses', () => {
+    const stat =
+      '42 (a (very) odd) S name) S 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1000 100 184'
+    expect(parseStartNs(stat)).toBe(123_450_000_000n)
+  })
+})
+
+describe('processStartNs', () => {
+  it('gives the time of CLOCK_BOOTTIME at which a process was started', async () => {
+    const native = await realNative()
+    const before = native.boottimeNs()
+    const child = spawn('cat', { stdio: ['pipe', 'ignore', 'ignore'] })
+    const startNs = await processStartNs(child.pid ?? 0)
+    const after = native.boottimeNs()
+    child.stdin.end()
+    await once(child, 'exit')
+    // The kernel counts in steps of 10 ms.
+    expect(startNs).toBeGreaterThanOrEqual(before - 10_000_000n)
+    expect(startNs).toBeLessThanOrEqual(after)
+  })
+
+  it('gives nothing for a pid that nobody has', async () => {
+    expect(await processStartNs(4194305)).toBeUndefined()
+  })
+})

@@ -1,0 +1,179 @@
+import { execFile } from 'node:child_process'
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { buildAddon } from '../../../scripts/build-native.ts'
+import type { Native } from '../../../src/os/native.ts'
+import type { Tools } from '../../../src/os/os.ts'
+import { linuxTools } from '../../../src/os/process/tools.ts'
+import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { realNative } from '../../support/os/real-native.ts'
+
+let native: Native
+let tools: Tools
+let folder: string
+beforeAll(async () => {
+  native = await realNative()
+  tools = linuxTools(native, linuxStreams(native))
+  folder = mkdtempSync(join(tmpdir(), 'tools-'))
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+function shell(script: string, options?: Parameters<Tools['run']>[1]) {
+  return tools.run(['/bin/sh', '-c', script], options)
+}
+
+describe('linuxTools', () => {
+  it('gives exit code and both outputs', async () => {
+    expect(await shell('echo out; echo err >&2; exit 7')).toEqual({
+      exitCode: 7,
+      stdout: 'out\n',
+      stderr: 'err\n',
+    })
+  })
+
+  it('gives each byte of the output as a character when asked to', async () => {
+    const { stdout } = await shell("printf 'a\\374'", { encoding: 'latin1' })
+    expect(Buffer.from(stdout, 'latin1')).toEqual(Buffer.from([0x61, 0xfc]))
+  })
+
+  it('gives 128 and the signal for a program that a signal ended', async () => {
+    expect((await shell('kill -SEGV $$')).exitCode).toBe(139)
+  })
+
+  it('feeds stdin, and gives an empty one otherwise', async () => {
+    expect((await shell('cat', { stdin: 'from us' })).stdout).toBe('from us')
+    expect((await shell('wc -c')).stdout.trim()).toBe('0')
+  })
+
+  it('does not mind a program that does not read its stdin', async () => {
+    expect((await shell('exit 3', { stdin: Buffer.alloc(4 * 1024 * 1024) })).exitCode).toBe(3)
+  })
+
+  it('passes PATH and what it is told of the environment, and no more', async () => {
+    const { stdout } = await tools.run(['/usr/bin/env'], { env: { ONE: '1' } })
+    expect(stdout.trim().split('\n').sort()).toEqual(['ONE=1', expect.stringMatching(/^PATH=/)])
+  })
+
+  it('gives the program another name', async () => {
+    const { stdout } = await tools.run(['/bin/busybox', 'a', '-- b'], { name: 'echo' })
+    expect(stdout).toBe('a -- b\n')
+  })
+
+  it('runs where it is told to', async () => {
+    expect((await shell('pwd', { cwd: '/usr' })).stdout).toBe('/usr\n')
+  })
+
+  it('leaks neither descriptors nor limits of the agent', async () => {
+    const streams = linuxStreams(native)
+    const { ours, theirs } = streams.pipe('child-writes')
+    const { stdout } = await shell('cat /proc/self/oom_score_adj; ulimit -n; ls -l /proc/self/fd')
+    expect(stdout.split('\n').slice(0, 2)).toEqual(['0', '1024'])
+    expect(stdout).not.toContain(readlinkSync(`/proc/self/fd/${ours}`))
+    streams.close(ours)
+    streams.close(theirs)
+  })
+
+  it('starts programs while more descriptors are open than a program may have', async () => {
+    const open = Array.from({ length: 1100 }, () => openSync('/dev/null', 'r'))
+    try {
+      expect((await shell('ulimit -n')).stdout).toBe('1024\n')
+    } finally {
+      for (const fd of open) closeSync(fd)
+    }
+  })
+
+  it('keeps limits that are lower than the defaults', async () => {
+    expect(await startedBy('ulimit -n 100; exec', 'ulimit -Sn; ulimit -Hn')).toBe('100\n100\n')
+  })
+
+  it('does not hand a priority above the ordinary on, but one below it', async () => {
+    expect(await startedBy('exec nice -n -10', 'nice')).toBe('0\n')
+    expect(await startedBy('exec nice -n 5', 'nice')).toBe('5\n')
+  })
+
+  it('gives every signal its default action, and blocks none', async () => {
+    // Node itself ignores SIGPIPE.
+    const { stdout } = await shell('grep -E "Sig(Blk|Ign)" /proc/self/status')
+    expect(stdout.match(/[0-9a-f]{16}/g)).toEqual(['0000000000000000', '0000000000000000'])
+  })
+
+  it('keeps the beginning of an output that is too long', async () => {
+    const { stdout, stderr } = await shell('printf 0123456789; printf abc >&2', { maxOutputBytes: 4 })
+    expect([stdout, stderr]).toEqual(['0123\n[6 more bytes dropped]', 'abc'])
+  })
+
+  it('hands descriptors over, which stay open here', async () => {
+    const streams = linuxStreams(native)
+    const { ours, theirs } = streams.pipe('child-writes')
+    const result = await shell('echo to the pipe; echo captured >&2', {
+      stdio: [undefined, theirs, undefined],
+    })
+    expect(result).toEqual({ exitCode: 0, stdout: '', stderr: 'captured\n' })
+    expect(streams.tryRead(ours, 100)?.toString()).toBe('to the pipe\n')
+    expect(streams.tryRead(ours, 100)).toBeUndefined()
+    streams.close(theirs)
+    streams.close(ours)
+  })
+
+  it('does not wait for a descendant that holds the output open', async () => {
+    const fifo = join(folder, 'release')
+    const { exitCode, stdout } = await shell(`mkfifo ${fifo}; echo done; (read line < ${fifo}) & exit 5`)
+    expect([exitCode, stdout]).toEqual([5, 'done\n'])
+    await shell(`echo > ${fifo}`)
+  })
+
+  it('kills all that it started when its time is over', async () => {
+    const pidFile = join(folder, 'timed-out')
+    const run = shell(`(echo $$ > ${pidFile}; exec sleep 100) & wait`, { timeoutMs: 500 })
+    await expect(run).rejects.toThrow('run /bin/sh: not finished after 500 ms')
+    // Killed it is by now; the kernel may take a moment to end it.
+    await expect.poll(() => isAlive(pidFile)).toBe(false)
+  })
+
+  it('kills all that it started when its signal is aborted', async () => {
+    const pidFile = join(folder, 'aborted')
+    const stop = new AbortController()
+    const run = shell(`sleep 100 & echo $! > ${pidFile}; wait`, { signal: stop.signal })
+    const expectation = expect(run).rejects.toThrow('enough')
+    await expect.poll(() => existsSync(pidFile) && readFileSync(pidFile, 'utf8')).toMatch(/\n$/)
+    stop.abort(new Error('enough'))
+    await expectation
+    // Killed it is by now; the kernel may take a moment to end it.
+    await expect.poll(() => isAlive(pidFile)).toBe(false)
+    await expect(shell('true', { signal: stop.signal })).rejects.toThrow('enough')
+  })
+
+  it('names a program that cannot be started', async () => {
+    const missing = { message: 'start /no/such/program: ENOENT', errno: 'ENOENT' }
+    await expect(tools.run(['/no/such/program'])).rejects.toMatchObject(missing)
+    await expect(tools.run(['/etc/passwd'])).rejects.toMatchObject({ errno: 'EACCES' })
+  })
+
+  it('passes on what a program says that exits as if it were not there', async () => {
+    expect((await shell('echo oops >&2; exit 127')).stderr).toBe('oops\n')
+  })
+})
+
+/** What a script writes that is started by a process of its own, which `prefix` of a shell command prepares. */
+async function startedBy(prefix: string, script: string): Promise<string> {
+  const program = `
+    const holder = { exports: {} }
+    process.dlopen(holder, process.argv[1])
+    const { spawn, duplicate } = holder.exports
+    spawn('/bin/sh', ['sh', '-c', process.argv[2]], [], '/', -1, duplicate(1), duplicate(2))`
+  const argv = ['-c', `${prefix} "$0" -e "$@"`, process.execPath, program, await buildAddon(), script]
+  return (await promisify(execFile)('/bin/sh', argv)).stdout
+}
+
+/** Whether the process of a file's pid lives; a zombie does not. */
+function isAlive(pidFile: string): boolean {
+  try {
+    const stat = readFileSync(`/proc/${readFileSync(pidFile, 'utf8').trim()}/stat`, 'utf8')
+    return !/\) [ZX] /.test(stat)
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,87 @@
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { Consoles, Fd, Streams } from '../../../src/os/os.ts'
+import { linuxConsoles } from '../../../src/os/streams/consoles.ts'
+import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { startRuntimeWithPty } from '../../support/os/python-pty.ts'
+import { realNative } from '../../support/os/real-native.ts'
+
+let streams: Streams
+let consoles: Consoles
+let folder: string
+beforeEach(async () => {
+  const native = await realNative()
+  streams = linuxStreams(native)
+  consoles = linuxConsoles(native, streams)
+  folder = mkdtempSync(join(tmpdir(), 'consoles-'))
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
+async function readLine(fd: Fd): Promise<string> {
+  let text = ''
+  while (!text.endsWith('\n')) {
+    await streams.readable(fd)
+    const bytes = streams.tryRead(fd, 100)
+    if (bytes?.length === 0) throw new Error(`EOF after ${JSON.stringify(text)}`)
+    text += bytes?.toString() ?? ''
+  }
+  return text
+}
+
+describe('linuxConsoles', () => {
+  it('receives the master of a pty, which reads, writes, resizes and ends', async () => {
+    const path = join(folder, 'console.sock')
+    const console = consoles.listen(path)
+    const runtime = startRuntimeWithPty(path)
+    const exited = once(runtime, 'exit')
+    const master = await console.master(AbortSignal.timeout(10_000))
+    await console.close()
+    expect(existsSync(path)).toBe(false)
+
+    expect(streams.tryRead(master, 10)).toBeUndefined()
+    streams.tryWrite(master, Buffer.from('hello\n'))
+    expect(await readLine(master)).toBe('hello\n')
+    streams.setWindowSize(master, 33, 77)
+    streams.tryWrite(master, Buffer.from('size\n'))
+    expect(await readLine(master)).toBe('33 77\n')
+
+    streams.tryWrite(master, Buffer.from('end\n'))
+    await streams.readable(master)
+    expect(streams.tryRead(master, 10)?.length).toBe(0)
+    streams.close(master)
+    await exited
+  })
+
+  it('says so when a runtime sends no descriptor', async () => {
+    const path = join(folder, 'console.sock')
+    const console = consoles.listen(path)
+    connect(path).end('nothing but a name')
+    await expect(console.master(AbortSignal.timeout(10_000))).rejects.toThrow(
+      `receive a descriptor at ${path}: ENODATA`,
+    )
+    await console.close()
+  })
+
+  it('stops waiting when it is told to, or closed', async () => {
+    const path = join(folder, 'console.sock')
+    const console = consoles.listen(path)
+    const stop = new AbortController()
+    const stopped = console.master(stop.signal)
+    stop.abort(new Error('enough'))
+    await expect(stopped).rejects.toThrow('enough')
+    const closed = console.master(new AbortController().signal)
+    const expectation = expect(closed).rejects.toMatchObject({ errno: 'EBADF' })
+    await console.close()
+    await expectation
+  })
+
+  it('names a path that cannot be listened at', () => {
+    const long = join(folder, 'x'.repeat(108))
+    expect(() => consoles.listen(long)).toThrow(`listen ${long}: ENAMETOOLONG`)
+    expect(() => consoles.listen('/nowhere/console.sock')).toThrow('listen /nowhere/console.sock: ENOENT')
+  })
+})

@@ -1,0 +1,32 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { startTransport } from '../../../../src/agent/transport/transport.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { GO_REQUEST } from '../../../fixtures/ttrpc-frames.ts'
+import { nodeSockets } from './node-sockets.ts'
+
+// Prints whether Node's HTTP/2 has been loaded: idle, after a ttRPC call, after an HTTP/2 preface.
+
+const transport = await startTransport({
+  sockets: nodeSockets(),
+  address: { kind: 'tcp', host: '127.0.0.1', port: 0 },
+  methods: new Map([['test.Echo/Echo', async (payload) => ({ ok: true, payload })]]),
+  readDescriptors: async () => new Uint8Array(0),
+  log: silentLogger(),
+})
+const loaded = [isHttp2Loaded()]
+for (const bytes of [GO_REQUEST, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n']) {
+  const socket = connect(transport.port ?? 0, '127.0.0.1')
+  socket.write(bytes)
+  await once(socket, 'data')
+  loaded.push(isHttp2Loaded())
+  socket.destroy()
+}
+await transport.stop()
+process.stdout.write(JSON.stringify(loaded))
+
+function isHttp2Loaded(): boolean {
+  // `moduleLoadList` names every built-in module loaded so far; the types do not know it.
+  const { moduleLoadList } = process as unknown as { readonly moduleLoadList: readonly string[] }
+  return moduleLoadList.includes('NativeModule internal/http2/core')
+}

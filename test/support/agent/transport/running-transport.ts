@@ -1,0 +1,80 @@
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { startTransport, type Transport } from '../../../../src/agent/transport/transport.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import type { ListenAddress, VsockAddress } from '../../../../src/os/sockets/sockets.ts'
+import type { MethodTable } from '../../../../src/rpc/method.ts'
+import { type TtrpcClient, ttrpcClient } from '../../../../src/rpc/ttrpc/client.ts'
+import { type FakeTimer, fakeTimer } from '../../rpc/fake-timer.ts'
+import { type GrpcClient, grpcClient } from '../../rpc/grpc-client.ts'
+import { nodeSockets } from './node-sockets.ts'
+
+/** A transport on a unix socket of its own, with a clock that stands still. */
+export interface RunningTransport {
+  readonly path: string
+  readonly transport: Transport
+  readonly timer: FakeTimer
+  /** The server's end of every connection accepted so far. */
+  readonly accepted: readonly Socket[]
+  /** A connected socket; closed at the end. */
+  dial(): Promise<Socket>
+  dialTtrpc(): Promise<TtrpcClient>
+  dialGrpc(): GrpcClient
+  close(): Promise<void>
+}
+
+export async function runTransport(
+  methods: MethodTable,
+  options: {
+    /** What is asked for; else a unix socket. */
+    readonly address?: ListenAddress
+    /** Makes it a vsock transport, as far as it can tell, that this peer dials. */
+    readonly peer?: VsockAddress
+    readonly allowLoopback?: boolean
+  } = {},
+): Promise<RunningTransport> {
+  const folder = await mkdtemp(join(tmpdir(), 'transport-'))
+  const path = join(folder, 'socket')
+  const timer = fakeTimer()
+  const sockets = nodeSockets({ ...options, vsockPath: path })
+  const vsock: ListenAddress = { kind: 'vsock', cid: 0xffffffff, port: 1024 }
+  const transport = await startTransport({
+    sockets,
+    address: options.address ?? (options.peer === undefined ? { kind: 'unix', path } : vsock),
+    methods,
+    readDescriptors: () => readFile(new URL('../../../../src/gen/descriptors.binpb', import.meta.url)),
+    log: silentLogger(),
+    allowLoopback: options.allowLoopback ?? false,
+    startTimer: timer.start,
+  })
+  const dialled: { destroy(): void }[] = []
+  const dial = async () => {
+    const accepted = sockets.nextAccepted()
+    const socket = transport.port === undefined ? connect(path) : connect(transport.port, '127.0.0.1')
+    socket.on('error', () => {})
+    dialled.push(socket)
+    await Promise.all([once(socket, 'connect'), accepted])
+    return socket
+  }
+  return {
+    path,
+    transport,
+    timer,
+    accepted: sockets.accepted,
+    dial,
+    dialTtrpc: async () => ttrpcClient(await dial()),
+    dialGrpc: () => {
+      const grpc = grpcClient(path)
+      dialled.push({ destroy: () => grpc.client.close() })
+      return grpc
+    },
+    close: async () => {
+      for (const end of [...dialled, ...sockets.accepted]) end.destroy()
+      await transport.stop()
+      await rm(folder, { recursive: true })
+    },
+  }
+}

@@ -1,0 +1,79 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { cancelled } from '../../../src/base/abort.ts'
+import { Device } from '../../../src/gen/agent.ts'
+import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
+import { deviceHandler } from '../../../src/handlers/device/index.ts'
+import { FakeOs } from '../fakes/fake-os.ts'
+import { deviceDependenciesOf, noSignal } from '../handlers/storage-builder.ts'
+
+/** What the contract needs to know of a type of device. */
+export interface DeviceHandlerCase {
+  /** A device that is there once `plug` was called. */
+  readonly device: Partial<Device> & { readonly type: string }
+  /** Makes the device appear, and sends the event that the kernel sends with it. */
+  readonly plug: (os: FakeOs) => Promise<void>
+  /** What is there before: buses, controllers. */
+  readonly prepare?: (os: FakeOs) => Promise<void>
+}
+
+/** What every handler of devices promises (`DeviceHandler`). */
+export function deviceHandlerContract(name: string, given: DeviceHandlerCase): void {
+  const device = Device.fromPartial({ containerPath: '/dev/in-container', ...given.device })
+
+  describe(`${name} as a device handler`, () => {
+    it('finds a device that is there', async () => {
+      const os = await machine()
+      await given.plug(os)
+      await expect(find(os)).resolves.toBeDefined()
+      expectQuiet(os)
+    })
+
+    it('finds a device that is still to come', async () => {
+      const os = await machine()
+      const found = find(os)
+      await turn()
+      expect(os.uevents.listeners.size).toBeGreaterThan(0)
+      await given.plug(os)
+      await expect(found).resolves.toBeDefined()
+      expectQuiet(os)
+    })
+
+    it('says after its time what it waited for', async () => {
+      const os = await machine()
+      const found = find(os)
+      await turn()
+      os.clock.advance(3000)
+      await expect(found).rejects.toThrow(/^Timeout after 3s waiting for uevent of /)
+      expectQuiet(os)
+    })
+
+    it('stops when its call is cancelled', async () => {
+      const os = await machine()
+      const call = new AbortController()
+      const found = find(os, call.signal)
+      await turn()
+      call.abort(cancelled())
+      await expect(found).rejects.toMatchObject({ code: 'CANCELLED' })
+      expectQuiet(os)
+    })
+
+    it('is named among those of the agent', () => {
+      expect(() => deviceHandler(device.type)).not.toThrow()
+    })
+  })
+
+  async function machine(): Promise<FakeOs> {
+    const os = new FakeOs()
+    await given.prepare?.(os)
+    return os
+  }
+
+  function find(os: FakeOs, signal = noSignal) {
+    return createDeviceHandlers(deviceDependenciesOf(os)).find([device], signal)
+  }
+
+  function expectQuiet(os: FakeOs): void {
+    expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
+  }
+}

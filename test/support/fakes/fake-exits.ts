@@ -1,0 +1,63 @@
+import type { Clock, Exits, ExitWatch, Supervisor } from '../../../src/os/os.ts'
+import { ExitLedger } from '../../../src/os/supervisor/exit-ledger.ts'
+
+/** vminit's reports, made by the test with {@link exit}. Who may claim which is decided by the real ledger. */
+export class FakeExits implements Exits {
+  unavailable: string | undefined
+  /** Watches that were not closed. */
+  openWatches = 0
+  readonly #clock: Clock
+  readonly #ledger: ExitLedger
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+    this.#ledger = new ExitLedger(() => clock.boottimeNs())
+  }
+
+  watch(): ExitWatch {
+    const watch = this.#ledger.watch()
+    let open = true
+    this.openWatches += 1
+    return {
+      exitOf: (pid) => watch.exitOf(pid),
+      close: () => {
+        if (open) this.openWatches -= 1
+        open = false
+        watch.close()
+      },
+    }
+  }
+
+  /** A process ended with a code, or by a signal, and was reaped now. */
+  exit(pid: number, how: { readonly code: number } | { readonly signal: number }): void {
+    const signal = 'signal' in how ? how.signal : undefined
+    this.#ledger.record({
+      pid,
+      exitCode: 'code' in how ? how.code : 128 + how.signal,
+      signal,
+      reapedAtNs: this.#clock.boottimeNs(),
+      userTimeUs: 1000n,
+      systemTimeUs: 500n,
+      maxRssKib: 1024n,
+    })
+  }
+}
+
+/** Takes commands down, and asks for a shutdown when the test does. */
+export class FakeSupervisor implements Supervisor {
+  readonly commands: string[] = []
+  readonly #shutdown = Promise.withResolvers<number>()
+  readonly shutdownRequested = this.#shutdown.promise
+
+  requestShutdown(signal: number): void {
+    this.#shutdown.resolve(signal)
+  }
+
+  async powerOff(): Promise<void> {
+    this.commands.push('power off')
+  }
+
+  async exitWith(status: number): Promise<void> {
+    this.commands.push(`exit with ${status}`)
+  }
+}

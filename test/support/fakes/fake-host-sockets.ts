@@ -1,0 +1,76 @@
+import { raceSignal } from '../../../src/base/abort.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import type { Fd, HostAddress, HostListener, HostPeer, HostSockets } from '../../../src/os/os.ts'
+import type { FakeStreams } from './fake-streams.ts'
+
+/** Connections with the host; the test plays the host. */
+export class FakeHostSockets implements HostSockets {
+  readonly #streams: FakeStreams
+  readonly #accepting = new Map<string, PromiseWithResolvers<Fd>>()
+  readonly #ignoring = new Set<string>()
+  readonly #serving = new Set<string>()
+  readonly #listeners = new Map<string, HostListener>()
+
+  constructor(streams: FakeStreams) {
+    this.#streams = streams
+  }
+
+  async connect(address: HostAddress, _timeoutMs: number, signal: AbortSignal): Promise<Fd> {
+    signal.throwIfAborted()
+    const name = nameOf(address)
+    if (this.#ignoring.has(name)) return raceSignal(new Promise<never>(() => {}), signal)
+    if (this.#serving.has(name)) return this.#served()
+    const accepting = this.#accepting.get(name)
+    if (accepting === undefined) throw kernelError('connect', name, 'ECONNRESET')
+    this.#accepting.delete(name)
+    const { ours, theirs } = this.#streams.socketPair()
+    accepting.resolve(theirs)
+    return ours
+  }
+
+  async listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }> {
+    this.#listeners.set(nameOf(address), listener)
+    return { close: () => this.#listeners.delete(nameOf(address)) }
+  }
+
+  /** The host takes one connection at a vsock port: resolves with its end once it is made. */
+  accept(port: number): Promise<Fd> {
+    const accepting = Promise.withResolvers<Fd>()
+    this.#accepting.set(nameOf({ kind: 'vsock', port }), accepting)
+    return accepting.promise
+  }
+
+  /** The host takes every connection at a vsock port, reads it to its end and closes it. */
+  serve(port: number): void {
+    this.#serving.add(nameOf({ kind: 'vsock', port }))
+  }
+
+  /** A dial of this vsock port is never answered. */
+  ignore(port: number): void {
+    this.#ignoring.add(nameOf({ kind: 'vsock', port }))
+  }
+
+  /** Somebody connects to the agent's vsock port. Answers his end. */
+  dial(port: number, peer: HostPeer): Fd {
+    const listener = this.#listeners.get(nameOf({ kind: 'vsock', port }))
+    if (listener === undefined) throw kernelError('connect', `vsock port ${port}`, 'ECONNRESET')
+    const { ours, theirs } = this.#streams.socketPair()
+    listener.connection(ours, peer)
+    return theirs
+  }
+
+  #served(): Fd {
+    const { ours, theirs } = this.#streams.socketPair()
+    const readToEnd = async () => {
+      do await this.#streams.readable(theirs)
+      while (this.#streams.tryRead(theirs, 65536)?.length !== 0)
+      this.#streams.close(theirs)
+    }
+    void readToEnd()
+    return ours
+  }
+}
+
+function nameOf(address: HostAddress): string {
+  return address.kind === 'unix' ? address.path : `vsock port ${address.port}`
+}

@@ -1,0 +1,171 @@
+import { raceSignal } from '../../../src/base/abort.ts'
+import { errnoOf } from '../../../src/base/errors.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import type { Fd, RelayResult, Streams } from '../../../src/os/os.ts'
+import { FakePipe } from './fake-pipe.ts'
+
+/** What a descriptor reads from and writes to: one end of a pipe has one of them, a pty's side both. */
+interface OpenFile {
+  readonly from: FakePipe | undefined
+  readonly to: FakePipe | undefined
+}
+
+/** Pipes and ptys in memory. The child's ends work with the same calls, so a test plays the child. */
+export class FakeStreams implements Streams {
+  readonly windowSizes = new Map<Fd, { readonly rows: number; readonly columns: number }>()
+  readonly #open = new Map<Fd, OpenFile>()
+  #lastFd = 100
+
+  /** Every descriptor that was not closed. */
+  get openFds(): readonly Fd[] {
+    return [...this.#open.keys()]
+  }
+
+  pipe(direction: 'child-writes' | 'child-reads', sizeBytes = 0): { ours: Fd; theirs: Fd } {
+    const pipe = new FakePipe(sizeBytes > 0 ? sizeBytes : 65536)
+    const reading = this.#register({ from: pipe, to: undefined })
+    const writing = this.#register({ from: undefined, to: pipe })
+    return direction === 'child-writes'
+      ? { ours: reading, theirs: writing }
+      : { ours: writing, theirs: reading }
+  }
+
+  /** A pty (without line discipline): what is written to one side is read from the other. */
+  pty(): { master: Fd; slave: Fd } {
+    const [master, slave] = this.#twoWay(4096)
+    return { master, slave }
+  }
+
+  /** Both ends of a stream socket. */
+  socketPair(): { ours: Fd; theirs: Fd } {
+    const [ours, theirs] = this.#twoWay(65536)
+    return { ours, theirs }
+  }
+
+  #twoWay(capacity: number): readonly [Fd, Fd] {
+    const [up, down] = [new FakePipe(capacity), new FakePipe(capacity)]
+    return [this.#register({ from: up, to: down }), this.#register({ from: down, to: up })]
+  }
+
+  close(fd: Fd): void {
+    const { from, to } = this.#file('close', fd)
+    this.#open.delete(fd)
+    if (from !== undefined) from.readers -= 1
+    if (to !== undefined) to.writers -= 1
+    from?.notify()
+    to?.notify()
+  }
+
+  duplicate(fd: Fd): Fd {
+    return this.#register(this.#file('duplicate', fd))
+  }
+
+  growPipe(fd: Fd, sizeBytes: number): boolean {
+    const { from, to } = this.#file('grow', fd)
+    if (from !== undefined && to !== undefined) return false
+    from?.grow(sizeBytes)
+    to?.grow(sizeBytes)
+    return true
+  }
+
+  readable(fd: Fd, signal?: AbortSignal): Promise<void> {
+    return this.#ready(fd, signal, ({ from }) => [from, from?.isReadable ?? true])
+  }
+
+  writable(fd: Fd, signal?: AbortSignal): Promise<void> {
+    return this.#ready(fd, signal, ({ to }) => [to, to?.isWritable ?? true])
+  }
+
+  tryRead(fd: Fd, maxBytes: number): Buffer | undefined {
+    const { from } = this.#file('read', fd)
+    if (from === undefined) throw kernelError('read', `fd ${fd}`, 'EBADF')
+    return from.read(maxBytes)
+  }
+
+  tryWrite(fd: Fd, data: Uint8Array): number {
+    const { to } = this.#file('write', fd)
+    if (to === undefined) throw kernelError('write', `fd ${fd}`, 'EBADF')
+    if (to.readers === 0) throw kernelError('write', `fd ${fd}`, 'EPIPE')
+    return to.write(data)
+  }
+
+  setWindowSize(fd: Fd, rows: number, columns: number): void {
+    this.#file('set the window size of', fd)
+    this.windowSizes.set(fd, { rows, columns })
+  }
+
+  async relay(source: Fd, target: Fd, signal?: AbortSignal, drain?: AbortSignal): Promise<RelayResult> {
+    const moved = { bytes: 0n }
+    const stopped = new AbortController()
+    const stop = AbortSignal.any([stopped.signal, ...(signal === undefined ? [] : [signal])])
+    try {
+      const gone = this.#readerGone(target, stop)
+      gone.catch(() => {})
+      await Promise.race([gone, this.#moveAll(source, target, moved, stop, drain)])
+      return { bytes: moved.bytes, errno: undefined }
+    } catch (error) {
+      return { bytes: moved.bytes, errno: signal?.aborted ? 'ECANCELED' : errnoOf(error) }
+    } finally {
+      stopped.abort()
+      this.close(source)
+      this.close(target)
+    }
+  }
+
+  async #moveAll(
+    source: Fd,
+    target: Fd,
+    moved: { bytes: bigint },
+    stop: AbortSignal,
+    drain: AbortSignal | undefined,
+  ): Promise<void> {
+    for (;;) {
+      const wait = this.readable(source, drain === undefined ? stop : AbortSignal.any([stop, drain]))
+      await wait.catch((error: unknown) => {
+        if (drain?.aborted !== true || stop.aborted) throw error
+      })
+      let chunk = this.tryRead(source, 65536) ?? Buffer.alloc(0)
+      if (chunk.length === 0) return
+      while (chunk.length > 0) {
+        const written = this.tryWrite(target, chunk)
+        moved.bytes += BigInt(written)
+        chunk = chunk.subarray(written)
+        if (chunk.length > 0) await this.writable(target, stop)
+      }
+    }
+  }
+
+  async #readerGone(fd: Fd, signal: AbortSignal): Promise<never> {
+    await this.#ready(fd, signal, ({ to }) => [to, to?.readers === 0])
+    throw kernelError('write', `fd ${fd}`, 'EPIPE')
+  }
+
+  async #ready(
+    fd: Fd,
+    signal: AbortSignal | undefined,
+    look: (file: OpenFile) => readonly [FakePipe | undefined, boolean],
+  ): Promise<void> {
+    for (;;) {
+      signal?.throwIfAborted()
+      const [pipe, ready] = look(this.#file('poll', fd))
+      if (ready || pipe === undefined) return
+      const changed = Promise.withResolvers<void>()
+      const forget = pipe.onChange(changed.resolve)
+      await (signal === undefined ? changed.promise : raceSignal(changed.promise, signal)).finally(forget)
+    }
+  }
+
+  #register(file: OpenFile): Fd {
+    this.#lastFd += 1
+    this.#open.set(this.#lastFd, file)
+    if (file.from !== undefined) file.from.readers += 1
+    if (file.to !== undefined) file.to.writers += 1
+    return this.#lastFd
+  }
+
+  #file(call: string, fd: Fd): OpenFile {
+    const file = this.#open.get(fd)
+    if (file === undefined) throw kernelError(call, `fd ${fd}`, 'EBADF')
+    return file
+  }
+}

@@ -1,0 +1,81 @@
+import { parseUevent } from '../../../src/os/devices/uevent.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import type { HandledSignal, System, UeventListener, Uevents } from '../../../src/os/os.ts'
+
+/** Processes that live as long as they are in {@link processes}. */
+export class FakeSystem implements System {
+  readonly pid = 2
+  readonly architecture = 'x64'
+  readonly processes = new Set<number>()
+  readonly signals: { readonly pid: number; readonly signal: number }[] = []
+  /** What a signal does to a process, if anything. */
+  onKill: (pid: number, signal: number) => void = () => {}
+  openFileLimit: number | undefined
+  nice: number | undefined
+  umask: number | undefined
+  hostname: string | undefined
+  timeUs: bigint | undefined
+  readonly entropy: string[] = []
+  /** The signal that ended the agent: one that it did not handle. */
+  endedBy: HandledSignal | undefined
+  readonly #handlers = new Map<HandledSignal, Set<() => void>>()
+
+  signal(pid: number, signal: number): void {
+    if (!this.processes.has(pid)) throw kernelError('kill', `pid ${pid}`, 'ESRCH')
+    if (signal === 0) return
+    this.signals.push({ pid, signal })
+    this.onKill(pid, signal)
+  }
+
+  setOpenFileLimit(limit: number): void {
+    this.openFileLimit = limit
+  }
+
+  setNice(nice: number): void {
+    this.nice = nice
+  }
+
+  setUmask(mask: number): void {
+    this.umask = mask
+  }
+
+  setHostname(name: string): void {
+    this.hostname = name
+  }
+
+  setTime(microseconds: bigint): void {
+    this.timeUs = microseconds
+  }
+
+  async addEntropy(data: Uint8Array): Promise<void> {
+    this.entropy.push(Buffer.from(data).toString())
+  }
+
+  onSignal(signal: HandledSignal, handler: () => void): () => void {
+    const handlers = this.#handlers.get(signal) ?? new Set()
+    this.#handlers.set(signal, handlers.add(handler))
+    return () => handlers.delete(handler)
+  }
+
+  /** The agent itself gets a signal. */
+  receive(signal: HandledSignal): void {
+    const handlers = this.#handlers.get(signal) ?? new Set()
+    if (handlers.size === 0) this.endedBy = signal
+    for (const handler of handlers) handler()
+  }
+}
+
+/** Uevents that the test sends to everybody who listens. */
+export class FakeUevents implements Uevents {
+  readonly listeners = new Set<UeventListener>()
+
+  listen(listener: UeventListener): { close(): void } {
+    this.listeners.add(listener)
+    return { close: () => this.listeners.delete(listener) }
+  }
+
+  send(datagram: string): void {
+    const event = parseUevent(datagram)
+    if (event !== undefined) for (const listener of this.listeners) listener.event(event)
+  }
+}

@@ -1,0 +1,118 @@
+import type { Fd, ToolResult } from '../../../src/os/os.ts'
+import type { FakeOs } from '../fakes/fake-os.ts'
+
+const SIGKILL = 9
+const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume', 'update']
+
+type Refusal = Partial<ToolResult> | undefined
+
+/** A process in a container of the fake runtime, with the container's ends of its streams. */
+export interface FakeProcess {
+  readonly pid: number
+  readonly containerId: string
+  readonly stdin: Fd
+  readonly stdout: Fd
+  readonly stderr: Fd
+}
+
+/** An OCI runtime program on a fake machine with cgroup v1: what it makes can be seen, and played, by the test. */
+export class FakeRuntime {
+  readonly #os: FakeOs
+  /** Processes that live, in the order of their start. */
+  readonly processes: FakeProcess[] = []
+  /** The verbs it was called with. */
+  readonly calls: string[] = []
+  /** When it answers, the call does only that. It may take its time. */
+  refuse: (verb: string) => Refusal | Promise<Refusal> = () => undefined
+  #lastPid = 1000
+
+  constructor(os: FakeOs) {
+    this.#os = os
+    os.tools.script((argv) => (argv[0] === '/usr/sbin/runc' ? this.#run(argv, this.#stdio()) : undefined))
+    os.system.onKill = (pid, signal) => {
+      if (signal === SIGKILL) this.end(pid, { signal })
+    }
+  }
+
+  /** The process started last. */
+  last(): FakeProcess {
+    const process = this.processes.at(-1)
+    if (process === undefined) throw new Error('no process was started')
+    return process
+  }
+
+  /** A process ends: its streams are closed and vminit reports it. */
+  end(pid: number, how: { readonly code: number } | { readonly signal: number }): void {
+    const process = this.processes.find((candidate) => candidate.pid === pid)
+    if (process === undefined) return
+    this.processes.splice(this.processes.indexOf(process), 1)
+    this.#os.system.processes.delete(pid)
+    for (const fd of new Set([process.stdin, process.stdout, process.stderr])) this.#os.streams.close(fd)
+    this.#os.exits.exit(pid, how)
+  }
+
+  async #run(argv: readonly string[], stdio: readonly (Fd | undefined)[]): Promise<Partial<ToolResult>> {
+    const verb = argv.find((word) => VERBS.includes(word)) ?? ''
+    this.calls.push(verb)
+    const refusal = await this.refuse(verb)
+    if (refusal !== undefined) return refusal
+    const option = (name: string) => argv[argv.indexOf(name) + 1] ?? ''
+    const call = {
+      id: argv.at(-1) ?? '',
+      state: `${option('--root')}/${argv.at(-1)}`,
+      pidFile: option('--pid-file'),
+      console: argv.includes('--console-socket') ? option('--console-socket') : undefined,
+      stdio,
+    }
+    if (verb === 'create') await this.#create(call, option('--bundle'))
+    if (verb === 'exec') await this.#start(call)
+    if (verb === 'delete') await this.#delete(call)
+    return {}
+  }
+
+  /** The streams of the call being made: duplicates, as a child has them. */
+  #stdio(): readonly (Fd | undefined)[] {
+    const given = this.#os.tools.calls.at(-1)?.options.stdio ?? []
+    return given.map((fd) => (fd === undefined ? undefined : this.#os.streams.duplicate(fd)))
+  }
+
+  async #create(call: Call, bundle: string): Promise<void> {
+    const { files } = this.#os
+    await files.makeDirectories(call.state)
+    const config = JSON.parse(await files.readText(`${bundle}/config.json`))
+    await files.put(`${call.state}/cgroup`, config.linux.cgroupsPath)
+    await this.#start(call)
+  }
+
+  async #start({ id, state, pidFile, console, stdio }: Call): Promise<void> {
+    const { files, system, consoles } = this.#os
+    this.#lastPid += 1
+    const pid = this.#lastPid
+    const slave = console === undefined ? undefined : consoles.connect(console)
+    const [stdin = slave, stdout = slave, stderr = slave] = stdio
+    if (stdin === undefined || stdout === undefined || stderr === undefined) throw new Error('no streams')
+    system.processes.add(pid)
+    this.processes.push({ pid, containerId: id, stdin, stdout, stderr })
+    const freezer = `/sys/fs/cgroup/freezer${await files.readText(`${state}/cgroup`)}`
+    const members = this.processes.filter(({ containerId }) => containerId === id)
+    await files.put(`${freezer}/cgroup.procs`, members.map((member) => `${member.pid}\n`).join(''))
+    await files.write(pidFile, String(pid))
+  }
+
+  async #delete({ id, state }: Call): Promise<void> {
+    const { files } = this.#os
+    for (const { pid } of this.processes.filter(({ containerId }) => containerId === id)) {
+      this.end(pid, { signal: SIGKILL })
+    }
+    await files.removeTree(`/sys/fs/cgroup/freezer${await files.readText(`${state}/cgroup`)}`)
+    await files.removeTree(state)
+  }
+}
+
+interface Call {
+  readonly id: string
+  readonly state: string
+  readonly pidFile: string
+  readonly console: string | undefined
+  readonly stdio: readonly (Fd | undefined)[]
+}

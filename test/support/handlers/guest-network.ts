@@ -1,0 +1,65 @@
+import { type LogFields, type Logger, silentLogger } from '../../../src/base/log.ts'
+import { ARPNeighbor, Interface, Route } from '../../../src/gen/types.ts'
+import { createNetworkHandlers, type NetworkHandlers } from '../../../src/handlers/network/network.ts'
+import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import type { Network } from '../../../src/os/network/network.ts'
+import { FakeOs } from '../fakes/fake-os.ts'
+import { hotplugOf } from './storage-builder.ts'
+
+/** A signal that never fires. */
+export const PATIENT: AbortSignal = new AbortController().signal
+
+/** A machine in memory, and the calls about its network. */
+export interface GuestNetwork {
+  readonly os: FakeOs
+  readonly handlers: NetworkHandlers
+  readonly record: NetworkRecord
+  readonly lines: { readonly message: string; readonly fields: LogFields }[]
+  /** All there is in the network, to compare it with later. */
+  state(): object
+}
+
+/** Makes a machine with links of these names. */
+export async function guestNetwork(...links: readonly string[]): Promise<GuestNetwork> {
+  const os = new FakeOs()
+  for (const name of links) os.network.addLink({ name })
+  const lines: GuestNetwork['lines'] = []
+  const log = recording(lines)
+  const record = new NetworkRecord(log)
+  const handlers = createNetworkHandlers({ os, log, record, hotplug: hotplugOf(os) })
+  return { os, handlers, record, lines, state: () => stateOf(os.network) }
+}
+
+/** Links, addresses, routes and neighbours, each in an order of their own. */
+function stateOf(network: Network) {
+  const sorted = (entries: readonly object[]) => entries.map((entry) => JSON.stringify(entry)).toSorted()
+  return {
+    links: sorted(network.links()),
+    addresses: sorted(network.addresses()),
+    routes: sorted(network.routes()),
+    neighbors: sorted(network.neighbors()),
+  }
+}
+
+export function anInterface(fields: Parameters<typeof Interface.fromPartial>[0] = {}): Interface {
+  return Interface.fromPartial({ name: 'eth0', mtu: 1500n, ...fields })
+}
+
+export function address(text: string) {
+  const [address = '', mask = ''] = text.split('/')
+  return { address, mask, family: address.includes(':') ? 1 : 0 } as const
+}
+
+export function aRoute(fields: Parameters<typeof Route.fromPartial>[0] = {}): Route {
+  return Route.fromPartial({ device: 'eth0', ...fields })
+}
+
+export function aNeighbor(text: string, fields: Parameters<typeof ARPNeighbor.fromPartial>[0] = {}) {
+  const lladdr = '02:00:00:00:00:aa'
+  return ARPNeighbor.fromPartial({ toIPAddress: { address: text }, device: 'eth0', lladdr, ...fields })
+}
+
+function recording(lines: GuestNetwork['lines']): Logger {
+  const at = (message: string, fields: LogFields = {}) => void lines.push({ message, fields })
+  return { ...silentLogger(), info: at, warn: at }
+}

@@ -1,0 +1,194 @@
+import { type Logger, silentLogger } from '../../../src/base/log.ts'
+import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
+import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
+import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
+import { createSandboxHandlers, type SandboxHandlers } from '../../../src/handlers/sandbox/sandbox.ts'
+import { createHostStreams } from '../../../src/handlers/stdio/create-host-streams.ts'
+import type { HostStreamsConfig } from '../../../src/handlers/stdio/host-streams.ts'
+import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
+import type { Os } from '../../../src/os/os.ts'
+import { FakeOs } from '../fakes/fake-os.ts'
+import { FakeRuntime } from './fake-runtime.ts'
+import { CDI, hotplugOf } from './storage-builder.ts'
+
+/** A signal that never fires. */
+export const PATIENT: AbortSignal = new AbortController().signal
+
+const CONFIG: SandboxConfig = {
+  runtime: { kind: 'runc', binary: '/usr/sbin/runc' },
+  containerPipeSizeBytes: 0,
+  sharedRoot: '/run/kata-containers',
+  sandboxNamespaceDir: '/run/sandbox-ns',
+  runtimeRoot: '/run/microvm-agent/runtime',
+  restarted: false,
+}
+
+const STDIO: HostStreamsConfig = {
+  dial: { kind: 'vsock' },
+  dialTimeoutMs: 2000,
+  listenerPort: 0,
+  allowLoopback: false,
+}
+
+/** A fake machine with a fake runtime, and the calls of an agent on it. */
+export interface Machine {
+  readonly os: FakeOs
+  readonly runtime: FakeRuntime
+  readonly handlers: SandboxHandlers
+  /** Mount points of storages that are attached. */
+  readonly storages: string[]
+  /** How often the sandbox was said to be destroyed. */
+  destroyed(): number
+  /** The storage handlers behind `handlers`. */
+  readonly storage: StorageHandlers
+}
+
+/** `wrap` puts something between the handlers and the machine. */
+export async function machine(
+  options: {
+    readonly config?: Partial<SandboxConfig>
+    readonly stdio?: Partial<HostStreamsConfig>
+    readonly log?: Logger
+    readonly os?: FakeOs
+    /** The runtime that is on `os` already. */
+    readonly runtime?: FakeRuntime
+    readonly wrap?: (os: Os) => Os
+  } = {},
+): Promise<Machine> {
+  const os = options.os ?? new FakeOs()
+  await furnish(os)
+  const runtime = options.runtime ?? new FakeRuntime(os)
+  const storages: string[] = []
+  const storage = fakeStorage(storages)
+  let destroyed = 0
+  const log = options.log ?? silentLogger()
+  const seen = options.wrap?.(os) ?? os
+  const hostStreams = createHostStreams({ os: seen, log, config: { ...STDIO, ...options.stdio } })
+  await hostStreams.listen()
+  const handlers = createSandboxHandlers({
+    os: seen,
+    log,
+    hostStreams,
+    config: { ...CONFIG, ...options.config },
+    storage,
+    devices: createDeviceHandlers({ os: seen, log, hotplug: hotplugOf(seen), cdi: CDI }),
+    onDestroyed: () => {
+      destroyed += 1
+    },
+  })
+  return { os, runtime, handlers, storages, storage, destroyed: () => destroyed }
+}
+
+/** A machine whose sandbox exists. */
+export async function machineWithSandbox(options: Parameters<typeof machine>[0] = {}): Promise<Machine> {
+  const made = await machine(options)
+  await made.handlers.createSandbox(sandboxRequest(), PATIENT)
+  return made
+}
+
+/** A machine with container `c1`, started. */
+export async function machineWithContainer(process: PartialProcess = {}): Promise<Machine> {
+  const made = await machineWithSandbox()
+  await made.handlers.createContainer(containerRequest('c1', process), PATIENT)
+  await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+  return made
+}
+
+/** What every Linux has, as far as it is looked at; and the two tools that CreateSandbox runs. */
+async function furnish(os: FakeOs): Promise<void> {
+  const limits = 'Max open files            1048576              1048576              files\n'
+  await os.files.put('/proc/self/limits', limits)
+  await os.files.put('/proc/sys/net/core/somaxconn', '128')
+  await os.files.put('/etc/resolv.conf', 'nameserver 10.0.0.1\n')
+  const folders = ['/sys/fs/cgroup/freezer', '/run/kata-containers', '/run/sandbox-ns', '/run/microvm-agent']
+  for (const folder of folders) await os.files.makeDirectories(folder)
+  os.tools.script((argv) => (argv[0] === '/sbin/modprobe' ? {} : undefined))
+  os.tools.script((argv) => (argv[0] === '/usr/bin/unshare' ? pinBoth(os, argv) : undefined))
+}
+
+async function pinBoth(os: FakeOs, argv: readonly string[]): Promise<object> {
+  for (const word of argv) {
+    const target = /^--(?:ipc|uts)=(.*)$/.exec(word)?.[1]
+    if (target === undefined) continue
+    await os.mounts.mount({ source: 'nsfs', target, type: 'nsfs', flags: ['bind'], data: '' })
+  }
+  return {}
+}
+
+function fakeStorage(attached: string[]): StorageHandlers {
+  return {
+    attach: async (storages) => {
+      const mountPoints = storages.map(({ mountPoint }) => mountPoint)
+      attached.push(...mountPoints)
+      return { mountPoints }
+    },
+    updateEphemeral: async () => {},
+    clear: async () => {
+      if (attached.length > 0) throw new Error('storages are in use')
+    },
+    isUsed: (folder) => attached.includes(folder),
+    release: async ({ mountPoints }) => {
+      for (const mountPoint of mountPoints) attached.splice(attached.indexOf(mountPoint), 1)
+    },
+  }
+}
+
+type PartialContainer = Parameters<typeof CreateContainerRequest.fromPartial>[0]
+type PartialProcess = NonNullable<NonNullable<PartialContainer['OCI']>['Process']>
+
+const CAPABILITIES = { Bounding: ['CAP_KILL'], Effective: [], Inheritable: [], Permitted: [], Ambient: [] }
+
+export function sandboxRequest(request: Parameters<typeof CreateSandboxRequest.fromPartial>[0] = {}) {
+  return CreateSandboxRequest.fromPartial({ sandboxId: 'pod', hostname: 'pod', ...request })
+}
+
+export function containerRequest(
+  containerId: string,
+  process: PartialProcess = {},
+  request: PartialContainer = {},
+) {
+  return CreateContainerRequest.fromPartial({
+    containerId,
+    OCI: {
+      Root: { Path: '/images/root' },
+      Process: { Args: ['sh'], Capabilities: CAPABILITIES, ...process },
+      Linux: { Namespaces: [{ Type: 'mount' }, { Type: 'ipc' }, { Type: 'uts' }] },
+    },
+    ...request,
+  })
+}
+
+export function execRequest(
+  containerId: string,
+  execId: string,
+  process: PartialProcess = {},
+  request: Parameters<typeof ExecProcessRequest.fromPartial>[0] = {},
+) {
+  const complete = { Args: ['ls'], ...process }
+  return ExecProcessRequest.fromPartial({ containerId, execId, process: complete, ...request })
+}
+
+/** Everything that a failed call could leave behind. */
+export async function remains({ os, runtime, storages }: Machine) {
+  return {
+    files: await paths(os, '/'),
+    mounts: os.mounts.entries.map(({ mountPoint }) => mountPoint),
+    fds: os.streams.openFds.length,
+    processes: runtime.processes.length,
+    watches: os.exits.openWatches,
+    sleeps: os.clock.sleeping,
+    consoles: os.consoles.paths,
+    storages: [...storages],
+    somaxconn: await os.files.readText('/proc/sys/net/core/somaxconn'),
+  }
+}
+
+async function paths(os: FakeOs, folder: string): Promise<string[]> {
+  const found: string[] = []
+  for (const name of await os.files.list(folder)) {
+    const path = `${folder === '/' ? '' : folder}/${name}`
+    found.push(path)
+    if ((await os.files.lstat(path))?.kind === 'directory') found.push(...(await paths(os, path)))
+  }
+  return found
+}

@@ -1,0 +1,56 @@
+import { silentLogger } from '../../../src/base/log.ts'
+import type { Storage } from '../../../src/gen/agent.ts'
+import type { DeviceDependencies } from '../../../src/handlers/device/handler.ts'
+import type { StorageRequest } from '../../../src/handlers/storage/driver.ts'
+import { createWatch } from '../../../src/handlers/storage/drivers/watchable/watch.ts'
+import { HugePages } from '../../../src/handlers/storage/huge-pages.ts'
+import { PciBus } from '../../../src/hotplug/pci-bus.ts'
+import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
+import type { Os } from '../../../src/os/os.ts'
+
+export const ROOT = '/run/kata-containers'
+
+/** A signal that never fires. */
+export const noSignal = new AbortController().signal
+
+/** A memory file system; `changes` makes it something else. */
+export function storageOf(changes: Partial<Storage> = {}): Storage {
+  return {
+    driver: 'ephemeral',
+    driverOptions: [],
+    source: 'tmpfs',
+    fstype: 'tmpfs',
+    options: [],
+    mountPoint: `${ROOT}/sandbox/shm`,
+    fsGroup: undefined,
+    shared: false,
+    ...changes,
+  }
+}
+
+/** What waiting for devices takes on the given machine, where every driver loads. */
+export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugDependencies {
+  return { ...os, pciBus: new PciBus(os.files), timeoutMs: 3000, drivers: { failures: [] } }
+}
+
+/** Where CDI devices are described, and how long they are waited for. */
+export const CDI = { folder: '/run/cdi', timeoutMs: 100_000, readsVariable: true }
+
+/** What device handlers get, on the given machine. */
+export function deviceDependenciesOf(os: Os): DeviceDependencies {
+  return { os, log: silentLogger(), hotplug: hotplugOf(os), cdi: CDI }
+}
+
+/** What drivers get, on the given machine. */
+export function dependenciesOf(os: Os): StorageRequest {
+  return {
+    os,
+    log: silentLogger(),
+    allowedRoots: [ROOT],
+    bundlesRoot: ROOT,
+    hotplug: hotplugOf(os),
+    hugePages: new HugePages(os.files),
+    watch: createWatch(os.clock),
+    owner: 'c1',
+  }
+}

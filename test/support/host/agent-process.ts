@@ -1,0 +1,187 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { buildAgent } from '../../../scripts/build-agent.ts'
+import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
+import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
+import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import type { NetworkNamespace } from './network-namespace.ts'
+
+/** One ttRPC connection to an agent. */
+export interface AgentConnection {
+  readonly agent: ServiceClient<typeof AgentServiceDefinition>
+  readonly health: ServiceClient<typeof HealthDefinition>
+  readonly socket: Socket
+  close(): void
+  /** Resolves when the connection has ended, from whichever side. */
+  readonly closed: Promise<void>
+}
+
+/** Fields of a log line; `msg` is its message. */
+export type LogLine = Readonly<Record<string, string>>
+
+/** The real agent below the real vminit, as a process of this machine with a /run of its own. */
+export interface AgentProcess extends AgentConnection {
+  /** The unix socket it listens on. */
+  readonly path: string
+  readonly vminitPid: number
+  /** The log lines so far. */
+  readonly log: readonly LogLine[]
+  agentPid(): number
+  /** What the agent's open descriptors are, sorted. */
+  openFiles(): readonly string[]
+  /** A path of the agent's mount namespace, as seen from here. */
+  inside(path: string): string
+  connect(): Promise<AgentConnection>
+  /** Resolves with the log line, past or coming, that has all these fields: the first, or the `nth`. */
+  logged(fields: LogLine, nth?: number): Promise<LogLine>
+  /** Resolves when it has ended: with its status, or the name of the signal that killed it. */
+  readonly exited: Promise<number | string>
+  /** Ends everything it started. */
+  stop(): Promise<void>
+}
+
+/** Of Node, as in a guest (native/init/agent-command.h). */
+const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=96', '--disable-sigusr1']
+
+const HIDE_HYBRID =
+  '{ ! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs tmpfs /sys/fs/cgroup/unified; }'
+
+/**
+ * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
+ * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
+ */
+export async function startAgent(
+  options: {
+    readonly args?: readonly string[]
+    readonly withoutVminit?: boolean
+    readonly withoutHybridCgroups?: boolean
+    /** Instead of the machine's own network. */
+    readonly network?: NetworkNamespace
+  } = {},
+): Promise<AgentProcess> {
+  const built = await buildAgent()
+  const folder = mkdtempSync(join(tmpdir(), 'agent-'))
+  const path = join(folder, 'agent.sock')
+  const node = [join(built, 'node'), ...NODE_FLAGS]
+  const agent = [...node, join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
+  const supervised = options.withoutVminit ? [] : [join(built, 'vminit'), '--']
+  const prepare = ['mount -t tmpfs tmpfs /run', ...(options.withoutHybridCgroups ? [HIDE_HYBRID] : [])].join(
+    ' && ',
+  )
+  const [program = '', ...words] = [...(options.network?.enter ?? []), 'unshare']
+  const child = spawn(
+    program,
+    [
+      ...words,
+      ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
+      ...[...supervised, ...agent, ...(options.args ?? [])],
+    ],
+    { stdio: ['ignore', 'pipe', 'inherit'], env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } },
+  )
+  const log = readLog(child)
+  const pid = child.pid
+  if (pid === undefined) throw new Error('unshare could not be started')
+  await log.logged({ msg: 'listening' })
+  const connection = await open(path)
+  return {
+    ...connection,
+    path,
+    vminitPid: pid,
+    log: log.lines,
+    logged: log.logged,
+    exited: once(child, 'exit').then(([code, signal]) => code ?? signal),
+    agentPid: () => (options.withoutVminit ? pid : childOf(pid)),
+    openFiles: () => openFilesOf(options.withoutVminit ? pid : childOf(pid)),
+    inside: (inner) => `/proc/${pid}/root${inner}`,
+    connect: () => open(path),
+    stop: async () => {
+      connection.close()
+      await end(child)
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function open(path: string): Promise<AgentConnection> {
+  const socket = connect(path)
+  await new Promise<void>((resolve, reject) => socket.once('connect', resolve).once('error', reject))
+  const client = ttrpcClient(socket)
+  return {
+    agent: clientFor(AgentServiceDefinition, client),
+    health: clientFor(HealthDefinition, client),
+    socket,
+    close: () => client.close(),
+    closed: client.closed,
+  }
+}
+
+function readLog(child: ChildProcess) {
+  const lines: LogLine[] = []
+  const waiters: { look: () => void; reject: (error: Error) => void }[] = []
+  if (child.stdout === null) throw new Error('the agent has no stdout')
+  createInterface(child.stdout).on('line', (text) => {
+    const line: LogLine = text.startsWith('{') ? JSON.parse(text) : { msg: text }
+    lines.push(line)
+    for (const waiter of waiters) waiter.look()
+  })
+  child.once('exit', (code, signal) => {
+    for (const waiter of waiters)
+      waiter.reject(new Error(`the agent ended with ${code ?? signal}: ${JSON.stringify(lines)}`))
+  })
+  const logged = (fields: LogLine, nth = 1) =>
+    new Promise<LogLine>((resolve, reject) => {
+      const matches = (line: LogLine) => Object.entries(fields).every(([key, value]) => line[key] === value)
+      const look = () => {
+        const found = lines.filter(matches)[nth - 1]
+        if (found !== undefined) resolve(found)
+      }
+      waiters.push({ look, reject })
+      look()
+    })
+  return { lines, logged }
+}
+
+/** The only direct child of vminit that is not an orphan: it was its first. */
+function childOf(pid: number): number {
+  const children = readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((name) => parentOf(Number(name)) === pid)
+    .map(Number)
+    .filter((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('agent.cjs'))
+  const [child] = children
+  if (child === undefined) throw new Error(`vminit ${pid} has no agent`)
+  return child
+}
+
+/** Kinds of files, without the numbers that change. */
+function openFilesOf(pid: number): string[] {
+  const folder = `/proc/${pid}/fd`
+  return readdirSync(folder)
+    .map((fd) => readlinkSync(join(folder, fd)).replace(/\[\d+\]$/, ''))
+    .sort()
+}
+
+function parentOf(pid: number): number | undefined {
+  try {
+    return Number(
+      readFileSync(`/proc/${pid}/stat`, 'utf8')
+        .replace(/^.*\) \S /s, '')
+        .split(' ')[0],
+    )
+  } catch {
+    return undefined
+  }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const ended = new Promise((resolve) => child.once('exit', resolve))
+  child.kill('SIGTERM')
+  await ended
+}

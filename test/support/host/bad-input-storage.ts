@@ -1,0 +1,172 @@
+import type { StatusCodeName } from '../../../src/base/errors.ts'
+import type { CreateContainerRequest, Device, Storage } from '../../../src/gen/agent.ts'
+import type { DeepPartial } from '../../../src/gen/oci.ts'
+import { type BadInput, UNMADE } from './bad-input.ts'
+import { container } from './container-requests.ts'
+
+const BELOW = '/run/kata-containers'
+
+/** A link to another folder that is to be there, below the folder that storages go to. */
+export const LINK = `${BELOW}/link`
+
+const LAYERS = 'erofs.multi-layer'
+
+/** The one layer of an image, on a disk that never comes. */
+const LAYER: DeepPartial<Storage> = { driver: LAYERS, source: '1e', fstype: 'erofs' }
+
+/** A container with the device /dev/x, and with what the request says. */
+const creation = (
+  what: string,
+  request: DeepPartial<CreateContainerRequest>,
+  names: string,
+  code: StatusCodeName,
+): BadInput => ({
+  ...{ rpc: 'CreateContainer', what, code, names },
+  call: (agent, root) => {
+    const { OCI, ...whole } = container(UNMADE, root, ['true'])
+    const Linux = { ...OCI?.Linux, Devices: [{ Path: '/dev/x', Type: 'b', Major: 8n, Minor: 0n }] }
+    return agent.createContainer({ ...whole, OCI: { ...OCI, Linux }, ...request })
+  },
+})
+
+const good: DeepPartial<Storage> = {
+  ...{ driver: 'ephemeral', source: 'tmpfs', fstype: 'tmpfs', mountPoint: `${BELOW}/memory` },
+}
+
+/** A storage that has nothing wrong but `change`, after one that has nothing wrong at all. */
+const storage = (
+  what: string,
+  change: DeepPartial<Storage>,
+  names: string,
+  code: StatusCodeName = 'INVALID_ARGUMENT',
+): BadInput => {
+  const bad = { ...good, mountPoint: `${BELOW}/second`, ...change }
+  return creation(`a storage with ${what}`, { storages: [good, bad] }, names, code)
+}
+
+/** A device that has nothing wrong but `change`. */
+const device = (
+  what: string,
+  change: DeepPartial<Device>,
+  names: string,
+  code: StatusCodeName = 'INVALID_ARGUMENT',
+): BadInput => {
+  const bad = { type: 'blk', id: '02/03', containerPath: '/dev/x', ...change }
+  return creation(`a device with ${what}`, { devices: [bad] }, names, code)
+}
+
+const pciPaths = [
+  '/',
+  '2',
+  '02/',
+  '/02',
+  '02//03',
+  '20',
+  '02.8',
+  '02.0.0',
+  'xx',
+  '02/20',
+  '02 /03',
+  '0x02',
+  '..',
+]
+
+const remount = (what: string, change: DeepPartial<Storage>, names: string): BadInput => ({
+  ...{ rpc: 'UpdateEphemeralMounts', what, code: 'INVALID_ARGUMENT', names },
+  call: (agent) => agent.updateEphemeralMounts({ storages: [{ ...good, options: ['remount'], ...change }] }),
+})
+
+/** Requests about storages and devices that must do nothing but be refused. */
+export const STORAGE_INPUT: readonly BadInput[] = [
+  storage('no driver', { driver: '' }, 'Failed to find the storage handler '),
+  storage('an unknown driver', { driver: 'tape' }, 'Failed to find the storage handler tape'),
+  storage('a driver of s390x', { driver: 'blk-ccw' }, 'blk-ccw is for s390x', 'UNIMPLEMENTED'),
+  storage('an image to pull', { driver: 'image_guest_pull' }, 'needs a helper', 'UNIMPLEMENTED'),
+  storage('no source', { driver: 'virtio-fs', source: '' }, `${BELOW}/second: no source`),
+  storage('no file system', { driver: 'virtio-fs', fstype: '' }, `${BELOW}/second: no fstype`),
+  storage('no mount point', { mountPoint: '' }, "mount point '' refused"),
+  storage('the option loop', { options: ['loop'] }, "'loop' is not supported"),
+  storage('options of a page', { options: ['x'.repeat(4096)] }, 'mount options of 4096 bytes'),
+  storage('options of a MiB', { options: ['x'.repeat(1024 * 1024)] }, 'mount options of 1048576 bytes'),
+  storage('a NUL in an option', { options: ['size=1m\0,exec'] }, 'contains a NUL'),
+  storage(
+    'an option that the kernel does not know',
+    { options: ['fly=1'] },
+    `${BELOW}/second: EINVAL`,
+    'INTERNAL',
+  ),
+  storage('a mount point elsewhere', { mountPoint: '/etc' }, "mount point '/etc' refused"),
+  storage('the root of all as mount point', { mountPoint: BELOW }, `mount point '${BELOW}' refused`),
+  storage('a relative mount point', { mountPoint: 'run/x' }, "mount point 'run/x' refused"),
+  storage('a mount point that is a link', { mountPoint: LINK }, `${LINK} is a symbolic link`),
+  storage('a mount point behind a link', { mountPoint: `${LINK}/x` }, `${LINK} is a symbolic link`),
+  storage('a mount point of a MiB', { mountPoint: `${BELOW}/${'x'.repeat(1024 * 1024)}` }, 'it is too long'),
+  storage('a type of a MiB', { driver: 'x'.repeat(1024 * 1024) }, 'Failed to find the storage handler x'),
+  storage(
+    'a file for a disk',
+    { driver: 'blk', source: '/dev/null' },
+    '/dev/null: character, not a block device',
+  ),
+  storage('a disk that is not there', { driver: 'blk', source: '/dev/none' }, '/dev/none: nothing'),
+  storage('an address for a disk', { driver: 'scsi', source: '1:x' }, "SCSI address '1:x'"),
+  storage('a path for a disk', { driver: 'mmioblk', source: '/dev/../vda' }, "'/dev/../vda' is not"),
+  storage(
+    'a key, but no file system to encrypt',
+    { driverOptions: ['encryption_key=ephemeral'] },
+    `${BELOW}/second: encryption_key needs create_filesystem`,
+  ),
+  storage(
+    'a file system to encrypt',
+    { driverOptions: ['encryption_key=ephemeral', 'create_filesystem'] },
+    `${BELOW}/second: encryption_key: this guest has no helper`,
+    'UNIMPLEMENTED',
+  ),
+  storage('nothing but an upper layer', { driver: LAYERS, fstype: 'ext4' }, 'there is no lower layer'),
+  storage(
+    'a layer that has no disk',
+    { options: ['X-kata.multi-layer=true'], fstype: 'erofs' },
+    'has no disks',
+  ),
+  storage('a layer of another file system', { driver: LAYERS }, "has the fstype 'tmpfs'"),
+  storage(
+    'a layer whose partition has no number',
+    { ...LAYER, options: ['X-kata.gpt-partitioned=true'] },
+    'partition-number',
+  ),
+  storage(
+    'an option of a layer that nobody knows',
+    { ...LAYER, options: ['X-kata.new=1'] },
+    'option X-kata.new is not supported by this agent',
+    'UNIMPLEMENTED',
+  ),
+  ...pciPaths.map((path) =>
+    storage(`the PCI path '${path}'`, { driver: 'blk', source: path }, `PCI path '${path}'`),
+  ),
+  device('no type', { type: '' }, 'invalid type for device /dev/x'),
+  device('an unknown type', { type: 'usb' }, 'Failed to find the device handler usb'),
+  device('a type of s390x', { type: 'vfio-ap' }, 'vfio-ap is for s390x', 'UNIMPLEMENTED'),
+  device('no place', { id: '' }, 'neither id nor vm_path'),
+  device('no path in the container', { containerPath: '' }, 'no container_path'),
+  device('a NUL in its path', { containerPath: '/dev/x\0y' }, 'contains a NUL'),
+  device(
+    'a malformed option',
+    { type: 'vfio-pci', options: ['1a:02.3=06'] },
+    "Malformed VFIO PCI option '1a:02.3=06'",
+  ),
+  ...pciPaths.map((id) => device(`the PCI path '${id}'`, { id }, `PCI path '${id}'`)),
+  creation(
+    'two devices at one path',
+    { devices: ['02/03', '02/04'].map((id) => ({ type: 'blk', id, containerPath: '/dev/x' })) },
+    'Conflicting device updates for /dev/x',
+    'INVALID_ARGUMENT',
+  ),
+  creation(
+    'a device that its spec does not have',
+    { devices: [{ type: 'blk', id: '02/03', containerPath: '/dev/y' }] },
+    'Missing devices in OCI spec: "/dev/y"',
+    'INVALID_ARGUMENT',
+  ),
+  remount('another driver', { driver: 'local' }, "driver 'local' cannot be updated"),
+  remount('a mount point elsewhere', { mountPoint: '/etc' }, "mount point '/etc' refused"),
+  remount('a mount point behind a link', { mountPoint: `${LINK}/x` }, `${LINK} is a symbolic link`),
+]

@@ -1,0 +1,218 @@
+import type { StatusCodeName } from '../../../src/base/errors.ts'
+import type { CreateContainerRequest } from '../../../src/gen/agent.ts'
+import type { DeepPartial, Linux, Process, Spec } from '../../../src/gen/oci.ts'
+import type { AgentConnection } from './agent-process.ts'
+import { container, exec } from './container-requests.ts'
+
+type Agent = AgentConnection['agent']
+
+/** A request that cannot be right, whoever it is about. */
+export interface BadInput {
+  readonly rpc: string
+  readonly what: string
+  /** `root` is a root for containers; the container `living` runs, with a process `terminal`. */
+  readonly call: (agent: Agent, root: string) => Promise<unknown>
+  readonly code: StatusCodeName
+  /** Part of the text: it names what is wrong. */
+  readonly names: string
+}
+
+/** What a container made by a bad request would be called. */
+export const UNMADE = 'unmade'
+
+const creation = (
+  what: string,
+  change: (request: DeepPartial<CreateContainerRequest>) => DeepPartial<CreateContainerRequest>,
+  names: string,
+  code: StatusCodeName = 'INVALID_ARGUMENT',
+): BadInput => ({
+  rpc: 'CreateContainer',
+  what,
+  call: (agent, root) => agent.createContainer(change(container(UNMADE, root, ['true']))),
+  code,
+  names,
+})
+
+const withSpec =
+  (change: DeepPartial<Spec>) =>
+  ({ OCI, ...request }: DeepPartial<CreateContainerRequest>) => ({ ...request, OCI: { ...OCI, ...change } })
+
+const withLinux =
+  (change: DeepPartial<Linux>) =>
+  ({ OCI, ...request }: DeepPartial<CreateContainerRequest>) => ({
+    ...request,
+    OCI: { ...OCI, Linux: { ...OCI?.Linux, ...change } },
+  })
+
+const withProcess =
+  (change: DeepPartial<Process>) =>
+  ({ OCI, ...request }: DeepPartial<CreateContainerRequest>) => ({
+    ...request,
+    OCI: { ...OCI, Process: { ...OCI?.Process, ...change } },
+  })
+
+const ids = ['', 'x', '-x', '.x', 'a/b', '..', '../x', 'a b', 'a\nb', 'a\0b', 'ä1', 'shared', 'x'.repeat(256)]
+
+/** A process that neither a container can begin with nor one can be added. */
+const processes: readonly (readonly [what: string, change: DeepPartial<Process>, names: string])[] = [
+  ['no program', { Args: [] }, 'Process.Args'],
+  ['a program without a name', { Args: [''] }, 'Process.Args'],
+  ['a NUL character in an argument', { Args: ['echo', 'a\0b'] }, 'Process.Args'],
+  ['a variable without a name', { Env: ['=x'] }, 'Malformed OCI env entry'],
+  ['a relative folder', { Cwd: 'tmp' }, "Process.Cwd: 'tmp'"],
+  ['an unknown capability', { Capabilities: { Bounding: ['CAP_FLY'] } }, "Bounding: there is no 'CAP_FLY'"],
+  ['an unknown limit', { Rlimits: [{ Type: 'RLIMIT_X' }] }, "Process.Rlimits: there is no 'RLIMIT_X'"],
+  ['a terminal without end', { Terminal: true, ConsoleSize: { Height: 70_000 } }, 'Process.ConsoleSize'],
+]
+
+const mount = (destination: string, source = 'tmpfs') => ({
+  Mounts: [{ destination, source, type: 'tmpfs', options: [] }],
+})
+
+const specs: readonly BadInput[] = [
+  creation('no spec', ({ OCI: _, ...request }) => request, 'EINVAL', 'INTERNAL'),
+  creation('no process', withSpec({ Process: undefined }), 'EINVAL', 'INTERNAL'),
+  creation('no root', withSpec({ Root: undefined }), 'EINVAL', 'INTERNAL'),
+  creation('no linux part', withSpec({ Linux: undefined }), 'Spec does not contain linux field', 'INTERNAL'),
+  creation('a root that leads elsewhere', withSpec({ Root: { Path: '/a/../b' } }), "Root.Path: '/a/../b'"),
+  creation('a relative root', withSpec({ Root: { Path: 'root' } }), "Root.Path: 'root'"),
+  creation('a root that is not there', withSpec({ Root: { Path: '/no/such' } }), '/no/such', 'INTERNAL'),
+  creation('a mount that leads out', withSpec(mount('/../../x')), "Mounts.destination: '/../../x'"),
+  creation('a mount on nothing', withSpec(mount('')), 'Mounts.destination'),
+  creation('a mount from elsewhere', withSpec(mount('/x', '/a/../etc')), "Mounts.source: '/a/../etc'"),
+  creation(
+    'a termination log that leads out',
+    withSpec({
+      ...mount('/tmp/../../log', '/etc/hostname'),
+      Annotations: { 'io.kubernetes.container.terminationMessagePath': '/tmp/../../log' },
+    }),
+    "Mounts.destination: '/tmp/../../log'",
+  ),
+  creation('a cgroup that leads up', withLinux({ CgroupsPath: '/../x' }), "Linux.CgroupsPath: '/../x'"),
+  creation('a cgroup that leads up in parts', withLinux({ CgroupsPath: 'a:..:b' }), 'Linux.CgroupsPath'),
+  creation('the cgroup of another', withLinux({ CgroupsPath: '/living' }), "of container 'living'"),
+  creation(
+    'a cgroup within that of another',
+    withLinux({ CgroupsPath: '/living/x' }),
+    "of container 'living'",
+  ),
+  creation(
+    'a hook that is named by no path',
+    withSpec({ Hooks: { Poststart: [{ Path: 'hook' }] } }),
+    "Hooks.Poststart.Path: 'hook'",
+  ),
+  creation(
+    'a hook without time',
+    withSpec({ Hooks: { Poststop: [{ Path: '/bin/true', Timeout: -1n }] } }),
+    'Hooks.Poststop.Timeout: -1 s',
+  ),
+  creation('an unknown namespace', withLinux({ Namespaces: [{ Type: 'planet' }] }), "there is no 'planet'"),
+  creation(
+    'an unknown seccomp action',
+    withLinux({ Seccomp: { DefaultAction: 'SCMP_ACT_SMILE' } }),
+    "Linux.Seccomp.DefaultAction: there is no 'SCMP_ACT_SMILE'",
+  ),
+  creation(
+    'a device that leads out',
+    withLinux({ Devices: [{ Path: '/dev/../../x', Type: 'c', Major: 1n, Minor: 3n }] }),
+    "Linux.Devices.Path: '/dev/../../x'",
+  ),
+  creation(
+    'a device of no kind',
+    withLinux({ Devices: [{ Path: '/dev/x', Type: 'z', Major: 1n, Minor: 3n }] }),
+    "Linux.Devices.Type: there is no 'z'",
+  ),
+  creation(
+    'a sysctl that leads out',
+    withLinux({ Sysctl: { 'net/../kernel/core_pattern': 'x' } }),
+    "'net/../kernel/core_pattern'",
+  ),
+  creation(
+    'a storage that leads out',
+    (request) => ({
+      ...request,
+      storages: [{ driver: 'local', mountPoint: '/run/kata-containers/../../etc/x' }],
+    }),
+    "'/run/kata-containers/../../etc/x'",
+  ),
+  creation(
+    'a CDI device of another form',
+    withSpec({ Annotations: { 'cdi.k8s.io/plugin': 'gpu0' } }),
+    "Annotations['cdi.k8s.io/plugin']: 'gpu0' is not vendor/class=name",
+  ),
+  creation(
+    'one port for two streams',
+    (request) => ({ ...request, stdoutPort: 7, stderrPort: 7 }),
+    'stdout_port and stderr_port',
+  ),
+]
+
+const addition = (what: string, change: DeepPartial<Process>, names: string): BadInput => ({
+  rpc: 'ExecProcess',
+  what,
+  call: (agent) => agent.execProcess(exec('living', UNMADE, ['true'], { process: change })),
+  code: 'INVALID_ARGUMENT',
+  names,
+})
+
+const signals = [65, 2 ** 31, 2 ** 32 - 1].flatMap((signal): BadInput[] =>
+  ['', 'living', 'terminal'].map((execId) => ({
+    rpc: 'SignalProcess',
+    what: `the signal ${signal} for '${execId}'`,
+    call: (agent) => agent.signalProcess({ containerId: 'living', execId, signal }),
+    code: 'INVALID_ARGUMENT',
+    names: `there is no signal ${signal}`,
+  })),
+)
+
+const others: readonly BadInput[] = [
+  {
+    rpc: 'TtyWinResize',
+    what: 'a terminal that is too large',
+    call: (agent) =>
+      agent.ttyWinResize({ containerId: 'living', execId: 'terminal', row: 65_536, column: 1 }),
+    code: 'INVALID_ARGUMENT',
+    names: '65536 x 1',
+  },
+  {
+    rpc: 'UpdateContainer',
+    what: 'a rule for a device of no kind',
+    call: (agent) =>
+      agent.updateContainer({ containerId: 'living', resources: { Devices: [{ Type: 'z', Access: 'r' }] } }),
+    code: 'INVALID_ARGUMENT',
+    names: "Linux.Resources.Devices.Type: there is no 'z'",
+  },
+  {
+    rpc: 'UpdateContainer',
+    what: 'CPUs that are none',
+    call: (agent) => agent.updateContainer({ containerId: 'living', resources: { CPU: { Cpus: 'x-y' } } }),
+    code: 'INTERNAL',
+    names: 'cpuset',
+  },
+  ...['', 'no such', '../living'].map(
+    (containerId): BadInput => ({
+      rpc: 'StartContainer',
+      what: `the id '${containerId}'`,
+      call: (agent) => agent.startContainer({ containerId }),
+      code: 'INTERNAL',
+      names: 'Invalid container id',
+    }),
+  ),
+]
+
+/** Requests that must do nothing but be refused. */
+export const BAD_INPUT: readonly BadInput[] = [
+  ...ids.map((id) =>
+    creation(
+      `the id ${JSON.stringify(id.slice(0, 9))}`,
+      (request) => ({ ...request, containerId: id }),
+      `'${id}'`,
+      'INTERNAL',
+    ),
+  ),
+  ...specs,
+  ...processes.map(([what, change, names]) => creation(what, withProcess(change), names)),
+  ...processes.map(([what, change, names]) => addition(what, change, names)),
+  ...signals,
+  ...others,
+]

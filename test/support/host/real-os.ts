@@ -1,0 +1,27 @@
+import { silentLogger } from '../../../src/base/log.ts'
+import { linuxClock } from '../../../src/os/clock.ts'
+import { linuxBlockDevices } from '../../../src/os/devices/block-devices.ts'
+import { linuxUevents } from '../../../src/os/devices/uevents.ts'
+import { linuxFiles } from '../../../src/os/files/linux-files.ts'
+import { linuxMounts } from '../../../src/os/files/mounts.ts'
+import type { Os } from '../../../src/os/os.ts'
+import { linuxTools } from '../../../src/os/process/tools.ts'
+import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { realNative } from '../os/real-native.ts'
+
+/** The parts of this machine's kernel that storage and hot-plug need. */
+export async function realOs(): Promise<
+  Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'tools' | 'uevents'>
+> {
+  const native = await realNative()
+  const streams = linuxStreams(native)
+  const clock = linuxClock(native)
+  return {
+    clock,
+    blockDevices: linuxBlockDevices(native),
+    files: linuxFiles(native),
+    mounts: linuxMounts(native),
+    tools: linuxTools(native, streams),
+    uevents: linuxUevents({ native, streams, clock, log: silentLogger() }),
+  }
+}

@@ -1,0 +1,185 @@
+import type { StatusCodeName } from '../../../src/base/errors.ts'
+import type { AgentConnection } from './agent-process.ts'
+import { container, exec } from './container-requests.ts'
+
+type Agent = AgentConnection['agent']
+type Answer = Pick<StatusCase, 'code' | 'text'>
+type Call = readonly [rpc: string, call: StatusCase['call']]
+
+/** One way in which a call can fail, and what a caller may rely on then (behaviour spec, sections B.3, B.5 and B.6). */
+export interface StatusCase {
+  readonly rpc: string
+  /** When it fails so. */
+  readonly when: string
+  /** `root` is a root for containers. */
+  readonly call: (agent: Agent, root: string) => Promise<unknown>
+  readonly code: StatusCodeName
+  /** The whole text, or what it looks like where a runtime's words follow. */
+  readonly text: string | RegExp
+}
+
+/** What the cases ask about: `test/host/agent-errors.test.ts` makes each as its name says. */
+export const FIXTURES = {
+  running: 'running',
+  parked: 'parked',
+  paused: 'paused',
+  /** Ended, and its status was collected. */
+  collected: 'collected',
+  /** Processes of the running one: one that sleeps, one whose stdin was closed, one that has closed its own. */
+  sleeping: 'sleeping',
+  ended: 'ended',
+  deaf: 'deaf',
+} as const
+
+const SIGKILL = 9
+const SIGTERM = 15
+const NOBODY = 'nobody'
+const DATA = Buffer.from('x')
+
+/** The calls about one process, but WriteStdin, all of whose failures are INTERNAL. */
+function processCalls(containerId: string, execId: string): readonly Call[] {
+  const key = { containerId, execId }
+  return [
+    ['SignalProcess', (agent) => agent.signalProcess({ ...key, signal: SIGTERM })],
+    ['WaitProcess', (agent) => agent.waitProcess(key)],
+    ['ReadStdout', (agent) => agent.readStdout({ ...key, len: 1 })],
+    ['ReadStderr', (agent) => agent.readStderr({ ...key, len: 1 })],
+    ['CloseStdin', (agent) => agent.closeStdin(key)],
+    ['TtyWinResize', (agent) => agent.ttyWinResize({ ...key, row: 1, column: 1 })],
+  ]
+}
+
+const write = (containerId: string, execId = ''): Call => [
+  'WriteStdin',
+  (agent) => agent.writeStdin({ containerId, execId, data: DATA }),
+]
+
+const add = (containerId: string, args: readonly string[] = ['true']): Call => [
+  'ExecProcess',
+  (agent) => agent.execProcess(exec(containerId, 'new', args)),
+]
+
+const create = (id: string, args: readonly string[] = ['true']): Call => [
+  'CreateContainer',
+  (agent, root) => agent.createContainer(container(id, root, args)),
+]
+
+const start = (containerId: string): Call => [
+  'StartContainer',
+  (agent) => agent.startContainer({ containerId }),
+]
+
+/** The calls about a container as a whole whose text is in lower case. */
+function wholeCalls(containerId: string): readonly Call[] {
+  return [
+    ['UpdateContainer', (agent) => agent.updateContainer({ containerId })],
+    ['StatsContainer', (agent) => agent.statsContainer({ containerId })],
+    ['PauseContainer', (agent) => agent.pauseContainer({ containerId })],
+    ['ResumeContainer', (agent) => agent.resumeContainer({ containerId })],
+  ]
+}
+
+function cases(when: string, { code, text }: Answer, ...calls: readonly Call[]): readonly StatusCase[] {
+  return calls.map(([rpc, call]) => ({ rpc, when, call, code, text }))
+}
+
+const internal = (text: StatusCase['text']): Answer => ({ code: 'INTERNAL', text })
+const invalid = (text: StatusCase['text']): Answer => ({ code: 'INVALID_ARGUMENT', text })
+const notFound = (text: string): Answer => ({ code: 'NOT_FOUND', text })
+
+const { running, parked, paused, collected } = FIXTURES
+
+/** Every status and text that a caller may rely on. None of the calls changes anything. */
+export const STATUS_TABLE: readonly StatusCase[] = [
+  ...cases(
+    'the container does not exist',
+    internal('Invalid container id'),
+    start(NOBODY),
+    ['RemoveContainer', (agent) => agent.removeContainer({ containerId: NOBODY })],
+    add(NOBODY),
+    ['SignalProcess to all', (agent) => agent.signalProcess({ containerId: NOBODY, signal: SIGKILL })],
+    write(NOBODY),
+  ),
+  ...cases('the container does not exist', invalid('Invalid container id'), ...processCalls(NOBODY, ''), [
+    'GetDiagnosticData',
+    (agent) => agent.getDiagnosticData({ containerId: NOBODY, logType: 'termination_log' }),
+  ]),
+  ...cases('the container does not exist', invalid('invalid container id'), ...wholeCalls(NOBODY)),
+  ...cases(
+    'the process does not exist',
+    notFound('Process not found: invalid exec id'),
+    ...processCalls(running, NOBODY),
+  ),
+  ...cases(
+    'the process does not exist',
+    internal('Process not found: invalid exec id'),
+    write(running, NOBODY),
+  ),
+  ...cases(
+    'the status of the first process was collected',
+    notFound('Process not found: init process missing'),
+    ...processCalls(collected, ''),
+    ...processCalls(collected, collected),
+    add(collected),
+  ),
+  ...cases(
+    'the status of the first process was collected',
+    internal('Process not found: init process missing'),
+    write(collected),
+  ),
+  ...cases(
+    'the container was started',
+    internal(`container ${running} is running, not created`),
+    start(running),
+  ),
+  ...cases(
+    'the container has ended',
+    internal(`container ${collected} is stopped, not created`),
+    start(collected),
+  ),
+  ...cases('the container is paused', internal(`container ${paused} is paused, not created`), start(paused)),
+  ...cases('the container is paused', internal(`container ${paused} is paused`), add(paused)),
+  ...cases('the container is paused', internal(`container ${paused} is paused, not created or running`), [
+    'PauseContainer',
+    (agent) => agent.pauseContainer({ containerId: paused }),
+  ]),
+  ...cases('the container is not paused', internal(`container ${parked} is created, not paused`), [
+    'ResumeContainer',
+    (agent) => agent.resumeContainer({ containerId: parked }),
+  ]),
+  ...cases(
+    'the id is in use',
+    internal(`container id '${running}' is in use by a container that is running`),
+    create(running),
+  ),
+  ...cases('there is a sandbox', internal("a sandbox 'pod' already exists (active)"), [
+    'CreateSandbox',
+    (agent) => agent.createSandbox({ sandboxId: 'second', hostname: 'other' }),
+  ]),
+  ...[FIXTURES.sleeping, running, ''].flatMap((execId) =>
+    cases('the exec id is in use', internal(`exec_id '${execId}' already exists`), [
+      'ExecProcess',
+      (agent) => agent.execProcess(exec(running, execId, ['true'])),
+    ]),
+  ),
+  ...cases(
+    'the program is missing',
+    internal(/^the file \/bin\/nosuch was not found: /),
+    create('unmade', ['/bin/nosuch']),
+    add(running, ['/bin/nosuch']),
+  ),
+  ...cases('there is no process', internal('Unable to parse process from ExecProcessRequest'), [
+    'ExecProcess',
+    (agent) => agent.execProcess({ containerId: running, execId: 'new' }),
+  ]),
+  ...cases('stdin was closed', internal('Cannot get writer'), write(running, FIXTURES.ended)),
+  ...cases('nobody reads stdin', internal(/EPIPE/), write(running, FIXTURES.deaf)),
+  ...cases('there is no terminal', { code: 'UNAVAILABLE', text: 'no tty' }, [
+    'TtyWinResize',
+    (agent) => agent.ttyWinResize({ containerId: running, row: 24, column: 80 }),
+  ]),
+  ...cases('there is no such log', invalid("unknown log type 'other': there is termination_log"), [
+    'GetDiagnosticData',
+    (agent) => agent.getDiagnosticData({ containerId: running, logType: 'other' }),
+  ]),
+]

@@ -1,0 +1,56 @@
+import { setImmediate } from 'node:timers/promises'
+import type { IncomingCall, Method, MethodTable, Outcome } from '../../../src/rpc/method.ts'
+
+/** A call that a method under test received and that waits for the test's answer. */
+export interface HeldCall {
+  readonly payload: Uint8Array
+  readonly call: IncomingCall
+  answer(outcome: Outcome): void
+}
+
+/** A method whose calls the test answers by hand. */
+export interface HeldMethod {
+  readonly method: Method
+  /** The next call, in the order of arrival. */
+  next(): Promise<HeldCall>
+  /** How many calls came and were not taken by `next`. */
+  readonly waiting: number
+}
+
+export function heldMethod(): HeldMethod {
+  const calls: HeldCall[] = []
+  const takers: ((call: HeldCall) => void)[] = []
+  return {
+    method: (payload, call) =>
+      new Promise((answer) => {
+        const held = { payload, call, answer }
+        const taker = takers.shift()
+        if (taker === undefined) calls.push(held)
+        else taker(held)
+      }),
+    next: async () => calls.shift() ?? new Promise((take) => takers.push(take)),
+    get waiting() {
+      return calls.length
+    },
+  }
+}
+
+/** Answers with what it was sent. */
+export const echo: Method = async (payload) => ({ ok: true, payload })
+
+export function tableOf(methods: Readonly<Record<string, Method>>): MethodTable {
+  return new Map(Object.entries(methods))
+}
+
+/** Resolves when the signal is aborted, with its reason. */
+export function aborted(signal: AbortSignal): Promise<unknown> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve(signal.reason)
+    else signal.addEventListener('abort', () => resolve(signal.reason), { once: true })
+  })
+}
+
+/** Waits until what is already on its way through the event loop has arrived. */
+export async function turns(count = 5): Promise<void> {
+  for (let turn = 0; turn < count; turn += 1) await setImmediate()
+}

@@ -1,0 +1,119 @@
+import { existsSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { ensureContainerRoot, ensureImage, type ImageForm } from '../../../rootfs/ensure-image.ts'
+import type { KernelName } from '../../../rootfs/packages.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../scripts/temporary-folder.ts'
+import { messageOf } from '../../../src/base/errors.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
+import { bootGuest, type Guest } from '../../../src/microvm/guest.ts'
+import { containerRootSource, type GuestParts } from '../../../src/microvm/guest-spec.ts'
+import { type Agent, agentOf } from '../../../src/microvm/run/container-session.ts'
+import type { Vm } from '../../../src/microvm/vm.ts'
+import type { VsockKind } from '../../../src/microvm/vsock/choose-vsock.ts'
+import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
+
+/** A booted guest with typed clients. Whoever booted it calls `stop`. */
+export interface TestGuest {
+  readonly guest: Guest
+  readonly agent: Agent
+  readonly health: ServiceClient<typeof HealthDefinition>
+  /** `Storage.source` of the busybox disk the guest has. */
+  readonly rootSource: string
+  /** The run's private folder, for images and sockets of the test. */
+  readonly folder: string
+  /** The console's last lines, to be shown with a failure. */
+  consoleText(): string
+  stop(): Promise<void>
+}
+
+/** What differs from the guest that `./microvm run` boots. */
+export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
+  readonly kernel?: KernelName
+  readonly form?: ImageForm
+  /** The way to reach the guest, when it must be this one. */
+  readonly vsock?: VsockKind
+  /** Boots this instead of the built image. */
+  readonly boot?: GuestParts['boot']
+}
+
+/** Under emulation a guest needs some seconds; ten times that is stuck. */
+const BOOT_TIMEOUT_MS = 120_000
+
+/**
+ * Why microVMs cannot be booted here, or undefined. It is printed, so that skipped tests are never silent:
+ * `describe.skipIf(cannotBoot() !== undefined)`.
+ */
+export function cannotBoot(): string | undefined {
+  const reason = reasonNotToBoot()
+  if (reason !== undefined) process.stderr.write(`microVM tests are skipped: ${reason}\n`)
+  return reason
+}
+
+/**
+ * Boots a guest and waits until its agent answers; once more when the first one does not come up, for a guest may lock
+ * up under emulation (docs/testing.md). Each failure shows the console.
+ */
+export async function bootTestGuest(options: TestGuestOptions = {}): Promise<TestGuest> {
+  try {
+    return await bootOnce(options)
+  } catch (error) {
+    process.stderr.write(`${messageOf(error)}\nbooting once more\n`)
+    return await bootOnce(options)
+  }
+}
+
+async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
+  const folder = makeTemporaryFolder(tmpdir())
+  let vm: Vm | undefined
+  const consoleText = () => vm?.console.lines.join('\n') ?? ''
+  const parts = await testParts(options)
+  try {
+    const guest = await bootGuest({
+      parts,
+      folder,
+      environment: { ...process.env, ...(options.vsock ? { MICROVM_VSOCK: options.vsock } : {}) },
+      progress: (line) => process.stderr.write(`${line}\n`),
+      started: (running) => {
+        vm = running
+      },
+      signal: AbortSignal.timeout(BOOT_TIMEOUT_MS),
+    })
+    const stop = async () => {
+      await guest.close()
+      removeTemporaryFolder(folder)
+    }
+    return {
+      guest,
+      agent: agentOf(guest.connection),
+      health: clientFor(HealthDefinition, guest.connection),
+      rootSource: containerRootSource(parts),
+      folder,
+      consoleText,
+      stop,
+    }
+  } catch (error) {
+    removeTemporaryFolder(folder)
+    throw new Error(`the guest did not boot; its console:\n${consoleText()}`, { cause: error })
+  }
+}
+
+async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
+  const { kernel = 'bookworm', form = 'disk', boot, vsock: _, ...overrides } = options
+  const progress = (line: string) => process.stderr.write(`${line}\n`)
+  return {
+    machine: 'q35',
+    memoryMib: form === 'disk' ? 512 : 1024,
+    cpus: 2,
+    append: [],
+    ...overrides,
+    boot: boot ?? (await ensureImage({ kernel, form, progress })),
+    containerRoot: await ensureContainerRoot(progress),
+  }
+}
+
+function reasonNotToBoot(): string | undefined {
+  if (process.platform !== 'linux' || process.arch !== 'x64') return 'they need Linux on x86-64'
+  if (process.getuid?.() !== 0) return 'they need root'
+  if (!existsSync('/usr/bin/qemu-system-x86_64')) return 'qemu-system-x86 is not installed'
+  return undefined
+}

@@ -1,0 +1,52 @@
+import { chmodSync, readdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { debianArchive } from '../../../scripts/apt/configuration.ts'
+import { tool } from '../../../scripts/apt/tool.ts'
+import { cached } from '../../../scripts/cache.ts'
+
+const SUITE = 'bookworm'
+
+/** A Debian root: its name in build/cache, and what it has besides the smallest one. */
+export interface DebianRoot {
+  readonly name: string
+  readonly packages: readonly string[]
+}
+
+/** What docs/boot.md asks of a root, and an init of its own. There is no udev: the smaller root promises less. */
+export const FOREIGN_ROOT: DebianRoot = {
+  name: 'debian-root',
+  packages: ['systemd-sysv', 'kmod', 'libstdc++6', 'runc'],
+}
+
+/** A container's root: no init, no kernel, and a server. */
+export const NGINX_ROOT: DebianRoot = { name: 'debian-nginx', packages: ['nginx'] }
+
+const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
+
+/** The folder of a plain Debian root, made once by debootstrap. It is not to be changed: copy it. */
+export async function ensureDebianRoot(
+  { name, packages }: DebianRoot,
+  progress: (line: string) => void,
+): Promise<string> {
+  const inputs = { files: [import.meta.filename], values: packages }
+  const folder = await cached(name, inputs, async (target) => {
+    progress(`making a Debian ${SUITE} root with ${packages.join(', ')} (once, about a minute)`)
+    await bootstrap(join(target, 'root'), packages)
+  })
+  return join(folder, 'root')
+}
+
+/** No service is started meanwhile: debootstrap has a start-stop-daemon that does nothing in its place. */
+async function bootstrap(root: string, packages: readonly string[]): Promise<void> {
+  const what = ['--variant=minbase', `--keyring=${KEYRING}`, `--include=${packages.join(',')}`]
+  // What debootstrap mounts goes with its mount namespace, however it ends.
+  await tool('unshare', ['--mount', 'debootstrap', ...what, SUITE, root, await debianArchive()], {
+    debianPackage: 'debootstrap',
+  })
+  for (const name of ['var/cache/apt', 'var/lib/apt/lists']) empty(join(root, name))
+  chmodSync(root, 0o755)
+}
+
+function empty(folder: string): void {
+  for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true })
+}

@@ -1,0 +1,45 @@
+import { mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Kernel } from '../../../rootfs/kernel.ts'
+import { tool } from '../../../scripts/apt/tool.ts'
+
+/** The archive's content and what the guest writes fit in; the image is sparse. */
+const IMAGE_BYTES = 1024 * 2 ** 20
+
+/** What somebody else's image is put together from. */
+export interface ForeignImageParts {
+  /** The folder of the root to copy. */
+  readonly base: string
+  /** What `npm run dist` made. */
+  readonly archive: string
+  /** Its modules are copied too. */
+  readonly kernel: Kernel
+}
+
+/** Copies the base to the new folder `root` and does to it what docs/boot.md says, for vminit as init and for systemd. */
+export async function makeForeignRoot(root: string, parts: ForeignImageParts): Promise<void> {
+  const { base, archive, kernel } = parts
+  await tool('cp', ['--archive', base, root], { debianPackage: 'coreutils' })
+  const modules = join(root, 'usr/lib/modules')
+  mkdirSync(modules, { recursive: true })
+  await tool('cp', ['--archive', kernel.modules, modules], { debianPackage: 'coreutils' })
+  await tool('tar', ['--zstd', '-xf', archive, '-C', root], { debianPackage: 'tar zstd' })
+  await tool('chroot', [root, 'systemctl', 'enable', 'microvm-agent'], { debianPackage: 'coreutils' })
+  const dropIns = join(root, 'etc/systemd/system/microvm-agent.service.d')
+  mkdirSync(dropIns)
+  writeFileSync(join(dropIns, 'power-off.conf'), '[Unit]\nSuccessAction=poweroff\n')
+  // systemd is then started by its own name: init=/lib/systemd/systemd.
+  const init = join(root, 'usr/sbin/init')
+  rmSync(init)
+  symlinkSync('../lib/microvm-agent/vminit', init)
+}
+
+/** Writes the folder `root` to the file `path` as an ext4 image. */
+export async function writeForeignImage(path: string, root: string): Promise<void> {
+  writeFileSync(path, '')
+  truncateSync(path, IMAGE_BYTES)
+  const settled = ['-E', 'lazy_itable_init=0,lazy_journal_init=0']
+  await tool('mke2fs', ['-q', '-F', '-t', 'ext4', ...settled, '-d', root, path], {
+    debianPackage: 'e2fsprogs',
+  })
+}

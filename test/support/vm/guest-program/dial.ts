@@ -1,0 +1,31 @@
+import { HealthDefinition } from '../../../../src/gen/health.ts'
+import { encodeRequestFrame } from '../../../../src/rpc/ttrpc/messages.ts'
+import type { RemoteProcess } from '../../host/container-requests.ts'
+import type { GuestPod } from '../guest-pod.ts'
+import { guestProgram } from './compile.ts'
+
+/**
+ * Runs vsock-pipe in a container `dial`: it connects to the agent through the guest's own loopback (CID 1) and sends
+ * Health.Check in ttRPC. Its stdout is what the agent answers.
+ */
+export async function dialFromContainer(pod: GuestPod): Promise<RemoteProcess> {
+  const install = 'cat > /tmp/dial; chmod +x /tmp/dial; echo there; sleep 1000'
+  const init = await pod.run('dial', ['sh', '-c', install])
+  await init.write(await guestProgram('vsock-pipe'))
+  await init.closeStdin()
+  await init.readUntil('there')
+  const dialling = await pod.add('dial', 'e', ['/tmp/dial', '1', '1024'])
+  // Refused at once, it may be gone before it has read this.
+  await dialling.write(checkFrame()).catch(() => {})
+  await dialling.closeStdin()
+  return dialling
+}
+
+function checkFrame(): Uint8Array {
+  return encodeRequestFrame(1, {
+    service: HealthDefinition.fullName,
+    method: HealthDefinition.methods.check.name,
+    payload: new Uint8Array(),
+    timeoutNano: 0n,
+  })
+}

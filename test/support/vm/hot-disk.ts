@@ -1,0 +1,27 @@
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { HotDisk } from '../../../src/microvm/qmp/hot-plug.ts'
+import { specKey } from '../../../src/microvm/spec-key.ts'
+
+const SIZE_BYTES = 4 * 2 ** 20
+
+/** A disk to plug in: an ext4 whose file `name` holds its name. Its image is in `folder`. */
+export function hotDisk(
+  folder: string,
+  name: string,
+  { bus, slot }: { readonly bus: HotDisk['bus']; readonly slot: number },
+): HotDisk {
+  const [tree, path] = [join(folder, name), join(folder, `${name}.img`)]
+  mkdirSync(tree)
+  writeFileSync(join(tree, 'name'), name)
+  writeFileSync(path, '')
+  truncateSync(path, SIZE_BYTES)
+  execFileSync('/sbin/mkfs.ext4', ['-q', '-d', tree, path])
+  return {
+    key: specKey(name),
+    device: { kind: 'disk', slot, serial: name, backend: specKey(`${name}-file`) },
+    backend: { kind: 'file', path, access: 'read-write' },
+    bus,
+  }
+}

@@ -1,0 +1,23 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { VMMetadata } from '../../../src/gen/vm.ts'
+import { METADATA_ITEM } from '../../../src/handlers/network/vm-metadata/read-vm-metadata.ts'
+import type { VmSpec } from '../../../src/microvm/spec.ts'
+import { specKey } from '../../../src/microvm/spec-key.ts'
+
+/** The metadata of the tests' guests. */
+const METADATA = VMMetadata.create({
+  name: 'vm1',
+  networkConfig: { v4: { ip: '10.0.0.2', peerIp: '10.0.0.1' }, v6: { ip: 'fd00::2', peerIp: 'fd00::1' } },
+})
+
+/** The part of a machine that tells it {@link METADATA}; the encoded message is put into `folder`. */
+export function metadataItem(folder: string): Omit<VmSpec, 'board'> {
+  const path = join(folder, 'metadata.pb')
+  writeFileSync(path, VMMetadata.encode(METADATA).finish())
+  const content = specKey('metadata-content')
+  return {
+    devices: { [specKey('metadata')]: { kind: 'fw-cfg', name: METADATA_ITEM, backend: content } },
+    backends: { [content]: { kind: 'content', path } },
+  }
+}

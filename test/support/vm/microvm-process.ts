@@ -1,0 +1,81 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdirSync, readFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Readable, Writable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { projectRoot } from '../../../scripts/cache.ts'
+
+/** The tool that is tested. */
+export const MICROVM = join(projectRoot, 'microvm')
+
+/** A `./microvm run` in progress. */
+export interface MicrovmProcess {
+  readonly pid: number
+  /** The process below it that is the tool on the pinned Node; ask once the container writes something. */
+  toolPid(): number
+  readonly stdin: Writable
+  readonly stdout: Readable
+  kill(signal: NodeJS.Signals): void
+  /** Resolves at its end; 128 + N when signal N ended it. `stdout` is what nobody else has read. */
+  readonly result: Promise<RunResult>
+}
+
+export interface RunResult {
+  readonly status: number | null
+  readonly signal: NodeJS.Signals | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Starts `./microvm run` with these words; `env` is added to the environment. */
+export function startMicrovm(words: readonly string[], env: NodeJS.ProcessEnv = {}): MicrovmProcess {
+  const child = spawn(MICROVM, ['run', ...words], { env: { ...process.env, ...env } })
+  const { pid } = child
+  if (pid === undefined) throw new Error('microvm did not start')
+  return {
+    pid,
+    toolPid: () => Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').trim()),
+    stdin: child.stdin,
+    stdout: child.stdout,
+    kill: (signal) => child.kill(signal),
+    result: resultOf(child, child.stdout, child.stderr),
+  }
+}
+
+/** Runs `./microvm run` to its end with `input` on its stdin. */
+export async function runMicrovm(words: readonly string[], input = ''): Promise<RunResult> {
+  const running = startMicrovm(words)
+  // A container that does not read its stdin closes it.
+  running.stdin.on('error', () => {}).end(input)
+  return await running.result
+}
+
+/** Names of what the tool with this pid has left in the folder for temporary files. */
+export function foldersOf(pid: number): readonly string[] {
+  return readdirSync(tmpdir()).filter((name) => name.startsWith(`microvm-${pid}-`))
+}
+
+/** Pids of the programs that the tool with this pid started: the paths in their arguments name it. */
+export function programsOf(pid: number): readonly number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((candidate) => candidate !== pid && argumentsOf(candidate).includes(`/microvm-${pid}-`))
+}
+
+async function resultOf(child: ChildProcess, stdout: Readable, stderr: Readable): Promise<RunResult> {
+  const ended = once(child, 'exit')
+  const [out, error, [status, signal]] = await Promise.all([text(stdout), text(stderr), ended])
+  return { status, signal, stdout: out, stderr: error }
+}
+
+function argumentsOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'latin1')
+  } catch {
+    // It ended meanwhile.
+    return ''
+  }
+}
