@@ -51,12 +51,12 @@ async function buildPart(part: string, flags: readonly string[], result: string)
 }
 
 /**
- * The C files of a part and of what all share, below the project's top: with relative names the messages and the program
- * are the same wherever the project lies.
+ * The C files of a part and of what all parts share, subfolders included. The names are relative to the project's top, so
+ * that the compiler's messages and the program do not depend on where the project lies.
  */
 export function nativeSources(part: string): readonly string[] {
   return [part, SHARED_PART].flatMap((folder) =>
-    readdirSync(join(nativeRoot, folder))
+    readdirSync(join(nativeRoot, folder), { encoding: 'utf8', recursive: true })
       .filter((name) => name.endsWith('.c'))
       .sort()
       .map((name) => join('native', folder, name)),

@@ -5,8 +5,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "addon.h"
-#include "arguments.h"
+#include "functions.h"
+#include "napi/addon.h"
+#include "napi/arguments.h"
 #include "watch.h"
 
 static napi_value open_pipe(napi_env env, napi_callback_info info) {
@@ -58,17 +59,17 @@ static napi_value duplicate(napi_env env, napi_callback_info info) {
   return call_result(env, fcntl(fd, F_DUPFD_CLOEXEC, 3));
 }
 
-/* Less than this is copied: a buffer of its own costs more. */
+/* Fewer bytes are copied from the scratch buffer, because allocating a buffer for the read costs more. */
 #define COPIED_BYTES 4096
 
-/* Reads what is known to be there into a buffer of its own. */
+/* Reads as many bytes as are known to be readable, into a buffer allocated for them. */
 static napi_value read_whole(napi_env env, int fd, size_t bytes) {
   void *data;
   napi_value buffer = NULL;
   if (napi_create_buffer(env, bytes, &data, &buffer) != napi_ok) return NULL;
   ssize_t length = read(fd, data, bytes);
   if (length == -1) return call_result(env, -1);
-  /* Somebody else reads from it too. */
+  /* Another process read from the same pipe or socket meanwhile. */
   if ((size_t)length < bytes) napi_create_buffer_copy(env, length, data, NULL, &buffer);
   return buffer;
 }
@@ -81,8 +82,8 @@ static napi_value read_once(napi_env env, napi_callback_info info) {
   if (arguments.bad) return NULL;
   if (most < 0) most = 0;
   int ready = 0;
-  bool is_told = ioctl(fd, FIONREAD, &ready) == 0;
-  if (is_told && ready >= COPIED_BYTES && most >= COPIED_BYTES) return read_whole(env, fd, ready < most ? ready : most);
+  bool ready_is_known = ioctl(fd, FIONREAD, &ready) == 0;
+  if (ready_is_known && ready >= COPIED_BYTES && most >= COPIED_BYTES) return read_whole(env, fd, ready < most ? ready : most);
   char *scratch = addon_of(env)->scratch;
   ssize_t length = read(fd, scratch, most < SCRATCH_BYTES ? most : SCRATCH_BYTES);
   if (length == -1) return call_result(env, -1);
@@ -106,7 +107,7 @@ static napi_value close_descriptor(napi_env env, napi_callback_info info) {
   arguments_read(&arguments, env, info);
   int fd = integer_argument(&arguments, 0);
   if (arguments.bad) return NULL;
-  /* The loop would go on with whatever file gets the number next. */
+  /* The loop would poll the next file that gets this number. */
   if (watch_is_pending(addon_of(env), fd)) return integer_value(env, -EBUSY);
   return call_result(env, close(fd));
 }

@@ -8,11 +8,12 @@
 
 #include <linux/vm_sockets.h>
 
-#include "addon.h"
-#include "arguments.h"
+#include "functions.h"
+#include "napi/addon.h"
+#include "napi/arguments.h"
 
-/* Closes a socket that could not be made ready: -errno of what failed before. */
-static napi_value give_up(napi_env env, int fd) {
+/* Closes the socket and returns the -errno of the call that failed before. */
+static napi_value close_failed(napi_env env, int fd) {
   int error = errno;
   close(fd);
   return integer_value(env, -error);
@@ -44,11 +45,11 @@ static napi_value vsock_listen(napi_env env, napi_callback_info info) {
   if (arguments.bad) return NULL;
   int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd == -1) return call_result(env, -1);
-  if (listen_at(fd, &address, sizeof address, backlog) != 0) return give_up(env, fd);
+  if (listen_at(fd, &address, sizeof address, backlog) != 0) return close_failed(env, fd);
   return integer_value(env, fd);
 }
 
-static int begin_to_connect(int fd, const void *address, socklen_t length) {
+static int start_connect(int fd, const void *address, socklen_t length) {
   return connect(fd, address, length) == 0 || errno == EINPROGRESS ? 0 : -1;
 }
 
@@ -62,8 +63,8 @@ static napi_value vsock_connect(napi_env env, napi_callback_info info) {
   int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd == -1) return call_result(env, -1);
   if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &timeout, sizeof timeout) != 0 ||
-      begin_to_connect(fd, &address, sizeof address) != 0)
-    return give_up(env, fd);
+      start_connect(fd, &address, sizeof address) != 0)
+    return close_failed(env, fd);
   return integer_value(env, fd);
 }
 
@@ -96,8 +97,8 @@ static napi_value socket_error(napi_env env, napi_callback_info info) {
   return integer_value(env, -error);
 }
 
-/* The address of the path that is the first argument; false when it is too long. Releases the arguments. */
-static bool take_unix_address(struct arguments *arguments, struct sockaddr_un *address) {
+/* Makes an address of the path in argument 0. Returns false when the path is too long. Releases the arguments. */
+static bool unix_address(struct arguments *arguments, struct sockaddr_un *address) {
   const char *path = string_argument(arguments, 0);
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
   bool fits = path != NULL && strlen(path) < sizeof address->sun_path;
@@ -110,12 +111,12 @@ static napi_value unix_connect(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   struct sockaddr_un address;
-  bool fits = take_unix_address(&arguments, &address);
+  bool fits = unix_address(&arguments, &address);
   if (arguments.bad) return NULL;
   if (!fits) return integer_value(env, -ENAMETOOLONG);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd == -1) return call_result(env, -1);
-  if (begin_to_connect(fd, &address, sizeof address) != 0) return give_up(env, fd);
+  if (start_connect(fd, &address, sizeof address) != 0) return close_failed(env, fd);
   return integer_value(env, fd);
 }
 
@@ -124,7 +125,7 @@ static napi_value unix_peer(napi_env env, napi_callback_info info) {
   arguments_read(&arguments, env, info);
   int fd = integer_argument(&arguments, 0);
   if (arguments.bad) return NULL;
-  /* A byte more than the longest address, which need not end with a NUL. */
+  /* One byte longer than the longest address, which the kernel does not terminate with a NUL. */
   struct {
     struct sockaddr_un address;
     char end;
@@ -142,12 +143,12 @@ static napi_value unix_listen(napi_env env, napi_callback_info info) {
   arguments_read(&arguments, env, info);
   int backlog = integer_argument(&arguments, 1);
   struct sockaddr_un address;
-  bool fits = take_unix_address(&arguments, &address);
+  bool fits = unix_address(&arguments, &address);
   if (arguments.bad) return NULL;
   if (!fits) return integer_value(env, -ENAMETOOLONG);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd == -1) return call_result(env, -1);
-  if (listen_at(fd, &address, sizeof address, backlog) != 0) return give_up(env, fd);
+  if (listen_at(fd, &address, sizeof address, backlog) != 0) return close_failed(env, fd);
   return integer_value(env, fd);
 }
 
@@ -159,7 +160,7 @@ static napi_value accept_connection(napi_env env, napi_callback_info info) {
   return call_result(env, accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-/* Keeps the first descriptor of a message and closes the others; -1 when there is none. */
+/* Returns the first descriptor of a message and closes the others. Returns -1 when it carries none. */
 static int take_descriptor(struct msghdr *message) {
   int taken = -1;
   for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
@@ -177,16 +178,16 @@ static int take_descriptor(struct msghdr *message) {
   return taken;
 }
 
-/* The most descriptors that one message can carry (SCM_MAX_FD). */
-#define MOST_DESCRIPTORS 253
+/* SCM_MAX_FD: the most descriptors that one message can carry. */
+#define MAX_PASSED_DESCRIPTORS 253
 
 static napi_value receive_descriptor(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   int fd = integer_argument(&arguments, 0);
   if (arguments.bad) return NULL;
-  _Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
-  /* The runtime sends the name of the console along; nobody needs it. */
+  _Alignas(struct cmsghdr) char control[CMSG_SPACE(MAX_PASSED_DESCRIPTORS * sizeof(int))];
+  /* The OCI runtime also sends the name of the console, which is not used. */
   struct iovec name = {addon_of(env)->scratch, SCRATCH_BYTES};
   struct msghdr message = {
       .msg_iov = &name, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};

@@ -1,6 +1,6 @@
 /*
- * Readiness of descriptors on Node's own loop. A descriptor has one uv_poll_t (the loop allows no more) and any number
- * of one-shot watches; the handle goes when the last of them has.
+ * Readiness of descriptors on Node's own loop. Each watched descriptor has one uv_poll_t, because the loop allows no
+ * more, and any number of one-shot watches. The handle is closed with the descriptor's last watch.
  */
 #define _GNU_SOURCE
 #include "watch.h"
@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
-#include "arguments.h"
+#include "functions.h"
+#include "napi/arguments.h"
 
 struct watch {
   TAILQ_ENTRY(watch) entry;
@@ -17,6 +19,7 @@ struct watch {
   int events; /* UV_READABLE or UV_WRITABLE */
   napi_ref callback;
 };
+TAILQ_HEAD(watch_list, watch);
 
 struct watched_fd {
   uv_poll_t poll;
@@ -25,12 +28,22 @@ struct watched_fd {
   struct watch_list watches;
 };
 
-void watch_begin(struct addon *addon) {
-  TAILQ_INIT(&addon->watches.ready);
+struct watch_table {
+  struct watched_fd **by_fd;
+  size_t capacity;
+  int64_t last_id;
+  struct watch_list ready; /* removed from their descriptor, callback not called yet */
+};
+
+bool watch_begin(struct addon *addon) {
+  addon->watches = calloc(1, sizeof *addon->watches);
+  if (addon->watches == NULL) return false;
+  TAILQ_INIT(&addon->watches->ready);
+  return true;
 }
 
 static struct watched_fd *find_watched(struct addon *addon, int fd) {
-  struct watch_table *table = &addon->watches;
+  struct watch_table *table = addon->watches;
   return fd >= 0 && (size_t)fd < table->capacity ? table->by_fd[fd] : NULL;
 }
 
@@ -46,14 +59,14 @@ static void on_closed(uv_handle_t *handle) {
 }
 
 static void close_watched(struct watched_fd *watched) {
-  watched->addon->watches.by_fd[watched->fd] = NULL;
-  /* From here on the loop does not know the descriptor any more, and it may be closed and watched anew. */
+  watched->addon->watches->by_fd[watched->fd] = NULL;
+  /* The loop stops polling the descriptor at once: it can be closed, or watched again, before on_closed runs. */
   uv_close((uv_handle_t *)&watched->poll, on_closed);
 }
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* Polls for what is left to wait for, if anything: 0 or -errno. */
+/* Polls for the events of the remaining watches, or closes the handle when none remains. Returns 0 or -errno. */
 static int rearm(struct watched_fd *watched) {
   int events = 0;
   struct watch *watch;
@@ -66,8 +79,8 @@ static int rearm(struct watched_fd *watched) {
 static void on_ready(uv_poll_t *poll, int status, int events) {
   struct watched_fd *watched = poll->data;
   struct addon *addon = watched->addon;
-  struct watch_list *ready = &addon->watches.ready;
-  /* A failed poll makes everybody ready: their read or write will say what is wrong. */
+  struct watch_list *ready = &addon->watches->ready;
+  /* After a failed poll every watch is ready: the read or write that follows reports the error. */
   if (status < 0) events = UV_READABLE | UV_WRITABLE;
   struct watch *watch, *next;
   for (watch = TAILQ_FIRST(&watched->watches); watch != NULL; watch = next) {
@@ -80,7 +93,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
 
   napi_handle_scope scope;
   napi_open_handle_scope(addon->env, &scope);
-  /* A callback may cancel others of this list. */
+  /* A callback may cancel other watches of this list. */
   while ((watch = TAILQ_FIRST(ready)) != NULL) {
     TAILQ_REMOVE(ready, watch, entry);
     addon_call_back(addon, watch->callback, 0, NULL);
@@ -100,12 +113,12 @@ static bool make_room(struct watch_table *table, size_t fd) {
   return true;
 }
 
-/* 0 or -errno; EPERM for what cannot be polled, a regular file for one. */
+/* Returns 0 or -errno. EPERM means that the descriptor cannot be polled, for example a regular file. */
 static int open_watched(struct addon *addon, int fd, struct watched_fd **result) {
   *result = find_watched(addon, fd);
   if (*result != NULL) return 0;
   if (fd < 0) return -EBADF;
-  if (!make_room(&addon->watches, fd)) return -ENOMEM;
+  if (!make_room(addon->watches, fd)) return -ENOMEM;
   struct watched_fd *watched = calloc(1, sizeof *watched);
   if (watched == NULL) return -ENOMEM;
   int status = uv_poll_init(addon->loop, &watched->poll, fd);
@@ -117,25 +130,25 @@ static int open_watched(struct addon *addon, int fd, struct watched_fd **result)
   watched->addon = addon;
   watched->fd = fd;
   TAILQ_INIT(&watched->watches);
-  addon->watches.by_fd[fd] = watched;
-  addon->open_handles++;
+  addon->watches->by_fd[fd] = watched;
+  addon_handle_opened(addon);
   *result = watched;
   return 0;
 }
 
-static void forget(struct addon *addon, struct watch *watch) {
+static void delete_watch(struct addon *addon, struct watch *watch) {
   napi_delete_reference(addon->env, watch->callback);
   free(watch);
 }
 
-/* The number of the new watch, or -errno. Owns the callback when it succeeds. */
+/* Returns the id of the new watch, or -errno. Takes ownership of the callback when it succeeds. */
 static int64_t add_watch(struct addon *addon, int fd, int events, napi_ref callback) {
   struct watched_fd *watched;
   int status = open_watched(addon, fd, &watched);
   if (status != 0) return status;
   struct watch *watch = malloc(sizeof *watch);
   if (watch != NULL) {
-    watch->id = ++addon->watches.last_id;
+    watch->id = ++addon->watches->last_id;
     watch->events = events;
     watch->callback = callback;
     TAILQ_INSERT_TAIL(&watched->watches, watch, entry);
@@ -163,7 +176,8 @@ static napi_value watch_fd(napi_env env, napi_callback_info info) {
   return integer_value(env, result);
 }
 
-static struct watch *take_from(struct watch_list *list, int64_t id) {
+/* Removes the watch from the list and returns it, or NULL. */
+static struct watch *remove_from(struct watch_list *list, int64_t id) {
   struct watch *watch;
   TAILQ_FOREACH(watch, list, entry) {
     if (watch->id != id) continue;
@@ -181,35 +195,35 @@ static napi_value cancel_watch(napi_env env, napi_callback_info info) {
   if (arguments.bad) return NULL;
   struct addon *addon = addon_of(env);
   struct watched_fd *watched = find_watched(addon, fd);
-  struct watch *watch = watched == NULL ? NULL : take_from(&watched->watches, id);
+  struct watch *watch = watched == NULL ? NULL : remove_from(&watched->watches, id);
   if (watch != NULL)
     rearm(watched);
   else
-    watch = take_from(&addon->watches.ready, id);
+    watch = remove_from(&addon->watches->ready, id);
   if (watch == NULL) return integer_value(env, -ENOENT);
-  forget(addon, watch);
+  delete_watch(addon, watch);
   return integer_value(env, 0);
 }
 
-static void forget_all(struct addon *addon, struct watch_list *list) {
+static void delete_all(struct addon *addon, struct watch_list *list) {
   struct watch *watch;
   while ((watch = TAILQ_FIRST(list)) != NULL) {
     TAILQ_REMOVE(list, watch, entry);
-    forget(addon, watch);
+    delete_watch(addon, watch);
   }
 }
 
 void watch_end(struct addon *addon) {
-  struct watch_table *table = &addon->watches;
-  forget_all(addon, &table->ready);
+  struct watch_table *table = addon->watches;
+  delete_all(addon, &table->ready);
   for (size_t fd = 0; fd < table->capacity; fd++) {
     if (table->by_fd[fd] == NULL) continue;
-    forget_all(addon, &table->by_fd[fd]->watches);
+    delete_all(addon, &table->by_fd[fd]->watches);
     close_watched(table->by_fd[fd]);
   }
   free(table->by_fd);
-  table->by_fd = NULL;
-  table->capacity = 0;
+  free(table);
+  addon->watches = NULL;
 }
 
 const struct addon_function watch_functions[] = {

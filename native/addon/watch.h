@@ -1,9 +1,12 @@
 #pragma once
 
-#include "addon.h"
+#include "napi/addon.h"
 
-void watch_begin(struct addon *addon);
-/* Forgets every watch. The loop's handles are closed some time later (addon_handle_closed). */
+/* Allocates the table of an addon's watches. Returns false when there is no memory. */
+bool watch_begin(struct addon *addon);
+
+/* Deletes every watch. The handles on the loop are closed later (addon_handle_closed). */
 void watch_end(struct addon *addon);
-/* Whether anything waits for this descriptor. */
+
+/* Whether a watch of this descriptor exists. */
 bool watch_is_pending(struct addon *addon, int fd);

@@ -1,10 +1,10 @@
 /*
- * The one thread that moves the bytes of all streams. It waits in epoll, where each descriptor is armed for one
- * event at a time and only for what its stream waits for: one whose reader is slow costs nothing, and holds up no
- * other. Commands come through queues behind a lock and an eventfd.
+ * The thread that moves the bytes of all streams. It waits in epoll. Each descriptor is armed for one event, and only
+ * while its stream waits for that event: a stream with a slow reader uses no CPU and delays no other stream. Commands
+ * arrive in queues behind a lock, announced by an eventfd.
  */
 #define _GNU_SOURCE
-#include "relay-thread.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,18 +18,18 @@
 #define EVENTS_PER_WAIT 64
 #define SCRATCH_BYTES 65536
 
-/* What is asked of a stream. */
+/* A command to one stream. */
 struct command {
   STAILQ_ENTRY(command) entry;
   int64_t id;
-  void (*obey)(struct relay_thread *, struct relayed *);
+  void (*execute)(struct relay_thread *, struct relayed *);
 };
 STAILQ_HEAD(command_list, command);
 
 struct relay_thread {
   pthread_t thread;
   int epoll;
-  int wakeup; /* eventfd; epoll names it by a NULL side */
+  int wakeup; /* eventfd; its epoll data is NULL */
   void (*on_ended)(void *);
   void *context;
 
@@ -39,7 +39,7 @@ struct relay_thread {
   struct relayed_list ended;
   bool stopping;
 
-  /* The thread's own. */
+  /* Used by the thread only. */
   struct relayed_list running;
   struct relayed_list ending;
   char scratch[SCRATCH_BYTES];
@@ -53,9 +53,9 @@ static void arm(struct relay_thread *thread, int fd, uint32_t events, struct sid
   epoll_ctl(thread->epoll, EPOLL_CTL_MOD, fd, &event);
 }
 
-/* Takes a stream out of the turn. Its memory stays until this round's events, which may name it, are done. */
+/* Ends a stream. It is freed only after the current batch of events, which may still point to it. */
 static void end(struct relay_thread *thread, struct relayed *relayed) {
-  /* Not left to close(2): a duplicate elsewhere would keep the registration alive. */
+  /* Explicitly, because close(2) keeps the registration while a duplicate of the descriptor exists. */
   epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.source, NULL);
   epoll_ctl(thread->epoll, EPOLL_CTL_DEL, relayed->stream.target, NULL);
   stream_close(&relayed->stream);
@@ -68,10 +68,10 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   struct stream *stream = &relayed->stream;
   relayed->state = stream_move(stream, thread->scratch, sizeof thread->scratch);
   /*
-   * How a reader's going is noticed: by hang-up and error, which are always reported; a vsock peer that has closed may
-   * show only as one that sends no more.
+   * A lost reader shows as EPOLLHUP or EPOLLERR, which epoll always reports. A closed vsock peer may show as EPOLLRDHUP
+   * only.
    */
-  uint32_t closing = relayed->peer_sends_no_more ? 0 : EPOLLRDHUP;
+  uint32_t closing = relayed->target_rdhup_seen ? 0 : EPOLLRDHUP;
   switch (relayed->state) {
     case STREAM_WAITS_FOR_SOURCE:
       arm(thread, stream->source, EPOLLIN, &relayed->source_side);
@@ -87,11 +87,11 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   }
 }
 
-/* A peer that only ended its own direction still reads. */
+/* EPOLLRDHUP alone does not mean that the reader is gone: the peer may have ended its own direction only. */
 static bool reader_is_gone(struct relayed *relayed, uint32_t events) {
   if ((events & (EPOLLERR | EPOLLHUP)) != 0) return true;
   if ((events & EPOLLRDHUP) == 0) return false;
-  relayed->peer_sends_no_more = true;
+  relayed->target_rdhup_seen = true;
   return !stream_has_reader(&relayed->stream);
 }
 
@@ -136,17 +136,17 @@ static void drain(struct relay_thread *thread, struct relayed *relayed) {
   move(thread, relayed);
 }
 
-static void obey_command(struct relay_thread *thread, const struct command *command) {
+static void handle_command(struct relay_thread *thread, const struct command *command) {
   struct relayed *relayed;
   TAILQ_FOREACH(relayed, &thread->running, entry) {
     if (relayed->id != command->id) continue;
-    command->obey(thread, relayed);
+    command->execute(thread, relayed);
     return;
   }
 }
 
-/* false when the thread shall stop. */
-static bool obey(struct relay_thread *thread) {
+/* Returns false when the thread must stop. */
+static bool handle_commands(struct relay_thread *thread) {
   uint64_t count;
   struct relayed_list added;
   struct command_list commands;
@@ -167,7 +167,7 @@ static bool obey(struct relay_thread *thread) {
   struct command *command;
   while ((command = STAILQ_FIRST(&commands)) != NULL) {
     STAILQ_REMOVE_HEAD(&commands, entry);
-    obey_command(thread, command);
+    handle_command(thread, command);
     free(command);
   }
   return goes_on;
@@ -202,8 +202,8 @@ static void *run(void *data) {
       else
         on_event(thread, side, events[index].events);
     }
-    /* Afterwards, because a stream that is added may get the memory of none of this round's events. */
-    if (woken) goes_on = obey(thread);
+    /* After the events, so that a new stream cannot reuse memory that an event of this batch points to. */
+    if (woken) goes_on = handle_commands(thread);
     publish_ended(thread);
   }
   end_all(thread);
@@ -214,14 +214,14 @@ static void *run(void *data) {
 static void wake(struct relay_thread *thread) {
   const uint64_t one = 1;
   ssize_t written = write(thread->wakeup, &one, sizeof one);
-  /* It fails only when the counter is full, and then the thread is awake. */
+  /* It fails only when the counter is full, and then the thread is awake already. */
   (void)written;
 }
 
 static int start_thread(struct relay_thread *thread) {
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
   if (epoll_ctl(thread->epoll, EPOLL_CTL_ADD, thread->wakeup, &event) != 0) return errno;
-  /* Signals are for Node's own threads. */
+  /* Node's own threads handle the signals. */
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -257,12 +257,12 @@ void relay_thread_add(struct relay_thread *thread, struct relayed *relayed) {
   wake(thread);
 }
 
-static void tell(struct relay_thread *thread, int64_t id,
-                 void (*obey)(struct relay_thread *, struct relayed *)) {
+static void queue_command(struct relay_thread *thread, int64_t id,
+                 void (*execute)(struct relay_thread *, struct relayed *)) {
   struct command *command = malloc(sizeof *command);
   if (command == NULL) abort();
   command->id = id;
-  command->obey = obey;
+  command->execute = execute;
   pthread_mutex_lock(&thread->lock);
   STAILQ_INSERT_TAIL(&thread->commands, command, entry);
   pthread_mutex_unlock(&thread->lock);
@@ -270,11 +270,11 @@ static void tell(struct relay_thread *thread, int64_t id,
 }
 
 void relay_thread_drain(struct relay_thread *thread, int64_t id) {
-  tell(thread, id, drain);
+  queue_command(thread, id, drain);
 }
 
 void relay_thread_cancel(struct relay_thread *thread, int64_t id) {
-  tell(thread, id, cancel);
+  queue_command(thread, id, cancel);
 }
 
 struct relayed *relay_thread_take_ended(struct relay_thread *thread) {

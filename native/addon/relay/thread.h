@@ -4,21 +4,21 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "relay-stream.h"
+#include "stream.h"
 
 struct relay_thread;
 struct relayed;
 TAILQ_HEAD(relayed_list, relayed);
 
-/* One side of a stream, as epoll names it. */
+/* One descriptor of a stream as registered with epoll. */
 struct side {
   struct relayed *relayed;
   bool is_target;
   bool is_armed;
-  uint32_t events; /* that it is armed for */
+  uint32_t events; /* armed for these */
 };
 
-/* A stream on the thread. The thread's alone between relay_thread_add and relay_thread_take_ended. */
+/* A stream on the thread. Only the thread uses it between relay_thread_add and relay_thread_take_ended. */
 struct relayed {
   TAILQ_ENTRY(relayed) entry;
   int64_t id;
@@ -26,20 +26,26 @@ struct relayed {
   struct side source_side;
   struct side target_side;
   enum stream_state state;
-  bool peer_sends_no_more; /* of the target: it was reported, and says nothing new */
+  bool target_rdhup_seen; /* EPOLLRDHUP of the target was reported; it is level-triggered and would be reported again */
   void *owner_data;
 };
 
-/* `on_ended` is called on the thread when streams can be taken. NULL with errno when it cannot be started. */
+/* `on_ended` runs on the thread when ended streams can be taken. Returns NULL with errno set. */
 struct relay_thread *relay_thread_start(void (*on_ended)(void *), void *context);
-/* Hands a stream over; its fields up to `stream`, and `owner_data`, are set. */
+
+/* Hands over a stream whose `id`, `stream` and `owner_data` are set. */
 void relay_thread_add(struct relay_thread *thread, struct relayed *relayed);
-/* Has the stream of this id end as after EOF once what its source holds by then is through. */
+
+/* Ends the stream as after EOF once the bytes that its source holds are moved. */
 void relay_thread_drain(struct relay_thread *thread, int64_t id);
-/* Ends the stream of this id with ECANCELED if it has not ended. */
+
+/* Ends the stream with ECANCELED if it has not ended. */
 void relay_thread_cancel(struct relay_thread *thread, int64_t id);
-/* A stream that has ended, its descriptors closed; NULL when there is none. */
+
+/* Returns an ended stream, whose descriptors are closed, or NULL when there is none. */
 struct relayed *relay_thread_take_ended(struct relay_thread *thread);
-/* Ends all streams and waits for the thread: then each can be taken. */
+
+/* Ends all streams and joins the thread. The streams can be taken afterwards. */
 void relay_thread_stop(struct relay_thread *thread);
+
 void relay_thread_free(struct relay_thread *thread);

@@ -16,9 +16,11 @@ static void execute(napi_env env, void *data) {
   work->run(work);
 }
 
-static napi_value result_of(napi_env env, napi_status status, const struct pool_work *work) {
+static napi_value outcome_of(napi_env env, napi_status status, const struct pool_work *work) {
   if (status != napi_ok) return integer_value(env, -ECANCELED);
-  if (work->result < 0 || work->bytes == NULL) return integer_value(env, work->result);
+  if (work->result < 0) return integer_value(env, work->result);
+  if (work->pair != NULL) return pair_value(env, work->pair);
+  if (work->bytes == NULL) return integer_value(env, work->result);
   napi_value buffer = NULL;
   if (napi_create_buffer_copy(env, work->length, work->bytes, NULL, &buffer) != napi_ok)
     return integer_value(env, -ENOMEM);
@@ -27,7 +29,7 @@ static napi_value result_of(napi_env env, napi_status status, const struct pool_
 
 static void complete(napi_env env, napi_status status, void *data) {
   struct pool_work *work = data;
-  napi_resolve_deferred(env, work->deferred, result_of(env, status, work));
+  napi_resolve_deferred(env, work->deferred, outcome_of(env, status, work));
   napi_delete_async_work(env, work->async);
   release(env, work);
 }

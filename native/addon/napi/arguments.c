@@ -9,7 +9,7 @@ void arguments_read(struct arguments *arguments, napi_env env, napi_callback_inf
   memset(arguments, 0, sizeof *arguments);
   arguments->env = env;
   size_t count = MAX_ARGUMENTS;
-  /* Those that were not given are undefined, which is of no type asked for. */
+  /* Arguments that were not given are undefined, which every getter refuses. */
   napi_get_cb_info(env, info, &count, arguments->values, NULL, NULL);
 }
 
@@ -48,7 +48,7 @@ bool boolean_argument(struct arguments *arguments, unsigned index) {
   return value;
 }
 
-/* Its bytes and a NUL; NULL when it is neither a string nor a view of bytes. */
+/* Copies a string or a view of bytes and adds a NUL. Returns NULL for any other value. */
 static char *copy_of(napi_env env, napi_value value, size_t *length) {
   void *bytes;
   char *copy;
@@ -74,7 +74,7 @@ const char *string_argument(struct arguments *arguments, unsigned index) {
   return NULL;
 }
 
-/* Copies until one is no string, or has a NUL inside. */
+/* Copies every string. Returns false at the first element that is not a string or contains a NUL. */
 static bool copy_all(napi_env env, napi_value array, uint32_t count, char **list) {
   for (uint32_t i = 0; i < count; i++) {
     napi_value element;
@@ -104,7 +104,7 @@ const void *bytes_argument(struct arguments *arguments, unsigned index, size_t *
   void *bytes = NULL;
   bool is_buffer = false;
   *length = 0;
-  /* Node counts every typed array as a buffer here. */
+  /* napi_is_buffer accepts every typed array. */
   if (napi_is_buffer(env, value, &is_buffer) != napi_ok || !is_buffer ||
       napi_get_buffer_info(env, value, &bytes, length) != napi_ok)
     refuse(arguments, index, "a view of bytes");

@@ -1,10 +1,10 @@
 /*
- * Pipe to socket goes by splice(2), without a copy in user space. Everything else (socket to pipe, which not every kind
- * of socket can splice, and ptys) is read and written. Nothing is read while something waits to be written, so that
- * what is on its way is bounded, and back-pressure is the kernel's.
+ * splice(2) moves bytes from a pipe to a socket without a copy in user space. Ptys, and sockets as a source, are read and
+ * written. A stream reads nothing while it has unsent bytes, so that its memory is bounded and the kernel's back-pressure
+ * reaches the source.
  */
 #define _GNU_SOURCE
-#include "relay-stream.h"
+#include "stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,19 +15,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A pipe of the largest size that is usual is emptied by one call. */
+/* The default limit of a pipe's size: one call empties the pipe. */
 #define SPLICE_BYTES (1024 * 1024)
-#define CALLS_PER_TURN 16
-/* More than the buffers of a pty or socket hold. */
-#define OTHER_BYTES (1024 * 1024)
+#define CALLS_PER_MOVE 16
+/* What a drain moves at most from a source that is not a pipe: more than the buffers of a pty or socket hold. */
+#define DRAIN_BYTES (1024 * 1024)
 
 static int make_non_blocking(int fd) {
   int flags = fcntl(fd, F_GETFL);
   return flags == -1 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == -1 ? -errno : 0;
 }
 
-/* 0 or -errno: EINVAL for what has no readiness to wait for. */
-static int check(int fd) {
+/* Returns 0 or -errno. EINVAL means that the descriptor has no readiness to wait for. */
+static int check_pollable(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0) return -errno;
   return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISCHR(status.st_mode) ? 0 : -EINVAL;
@@ -39,8 +39,8 @@ static bool is_pipe(int fd) {
 }
 
 int stream_open(struct stream *stream, int source, int target) {
-  int result = check(source);
-  if (result == 0) result = check(target);
+  int result = check_pollable(source);
+  if (result == 0) result = check_pollable(target);
   if (result == 0) result = make_non_blocking(source);
   if (result == 0) result = make_non_blocking(target);
   if (result != 0) return result;
@@ -61,15 +61,15 @@ void stream_close(struct stream *stream) {
 void stream_drain(struct stream *stream) {
   int capacity = fcntl(stream->source, F_GETPIPE_SZ);
   stream->is_draining = true;
-  stream->rest_bytes = capacity > 0 ? (size_t)capacity : OTHER_BYTES;
+  stream->rest_bytes = capacity > 0 ? (size_t)capacity : DRAIN_BYTES;
 }
 
 bool stream_has_reader(const struct stream *stream) {
-  /* Nothing is sent: the call fails where sending would. What is no socket has other ways to tell. */
+  /* Sends zero bytes, which fails as a real send would. A target that is not a socket reports a lost reader by epoll. */
   return send(stream->target, NULL, 0, MSG_NOSIGNAL | MSG_DONTWAIT) == 0 || errno == EAGAIN || errno == ENOTSOCK;
 }
 
-/* How much may be taken from the source at once. */
+/* How many bytes one call may take from the source. */
 static size_t allowed(const struct stream *stream, size_t most) {
   return stream->is_draining && stream->rest_bytes < most ? stream->rest_bytes : most;
 }
@@ -87,8 +87,8 @@ static enum stream_state source_is_empty(struct stream *stream) {
   return stream->is_draining ? end(stream, 0) : STREAM_WAITS_FOR_SOURCE;
 }
 
-/* splice(2) does not tell which side it would have waited for. */
-static enum stream_state what_is_missing(struct stream *stream) {
+/* Finds out which side returned EAGAIN, which splice(2) does not tell. */
+static enum stream_state blocked_side(struct stream *stream) {
   struct pollfd source = {.fd = stream->source, .events = POLLIN};
   return poll(&source, 1, 0) == 1 ? STREAM_WAITS_FOR_TARGET : source_is_empty(stream);
 }
@@ -104,7 +104,7 @@ static enum stream_state splice_once(struct stream *stream) {
   }
   if (moved == 0) return end(stream, 0);
   if (errno == EINTR) return STREAM_HAS_MORE;
-  if (errno == EAGAIN) return what_is_missing(stream);
+  if (errno == EAGAIN) return blocked_side(stream);
   if (errno != EINVAL) return end(stream, errno);
   stream->can_splice = false;
   return STREAM_HAS_MORE;
@@ -138,7 +138,7 @@ static enum stream_state copy_once(struct stream *stream, char *scratch, size_t 
   ssize_t length = read(stream->source, scratch, allowed(stream, scratch_bytes));
   if (length == -1) {
     if (errno == EAGAIN) return source_is_empty(stream);
-    /* EIO is how a pty's master says that nobody has its other side open any more. */
+    /* The master of a pty returns EIO once no process has the other side open. */
     return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno == EIO ? 0 : errno);
   }
   if (length == 0) return end(stream, 0);
@@ -155,7 +155,7 @@ static enum stream_state copy_once(struct stream *stream, char *scratch, size_t 
 
 enum stream_state stream_move(struct stream *stream, char *scratch, size_t scratch_bytes) {
   enum stream_state state = STREAM_HAS_MORE;
-  for (int call = 0; call < CALLS_PER_TURN && state == STREAM_HAS_MORE; call++) {
+  for (int call = 0; call < CALLS_PER_MOVE && state == STREAM_HAS_MORE; call++) {
     if (stream->unsent != NULL)
       state = write_unsent(stream);
     else if (stream->is_draining && stream->rest_bytes == 0)

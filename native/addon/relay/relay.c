@@ -1,22 +1,23 @@
-/* The relay thread as JavaScript sees it: streams begin, and each calls back once on the loop when it has ended. */
+/* The relay thread's JavaScript interface: a stream is started, and its callback runs once on the loop when it has ended. */
 #define _GNU_SOURCE
 #include "relay.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "arguments.h"
-#include "relay-thread.h"
+#include "../functions.h"
+#include "../napi/arguments.h"
+#include "thread.h"
 
 struct relay {
   struct addon *addon;
   struct relay_thread *thread;
   uv_async_t ended;
   int64_t last_id;
-  unsigned active; /* streams that have not called back; only they keep the process alive */
+  unsigned active; /* streams whose callback has not run; the loop stays alive only for these */
 };
 
-/* On the thread. */
+/* Runs on the relay thread. */
 static void notify(void *data) {
   struct relay *relay = data;
   uv_async_send(&relay->ended);
@@ -50,7 +51,7 @@ static void on_closed(uv_handle_t *handle) {
   addon_handle_closed(addon);
 }
 
-/* The relay of this environment, begun when it is first needed; NULL with errno. */
+/* The relay of this environment, started at its first use. Returns NULL with errno set. */
 static struct relay *relay_of(struct addon *addon) {
   if (addon->relay != NULL) return addon->relay;
   struct relay *relay = calloc(1, sizeof *relay);
@@ -63,7 +64,7 @@ static struct relay *relay_of(struct addon *addon) {
     errno = -status;
     return NULL;
   }
-  addon->open_handles++;
+  addon_handle_opened(addon);
   uv_unref((uv_handle_t *)&relay->ended);
   relay->thread = relay_thread_start(notify, relay);
   if (relay->thread == NULL) {
@@ -76,7 +77,7 @@ static struct relay *relay_of(struct addon *addon) {
   return relay;
 }
 
-/* The number of the relay, or -errno. Owns the callback and the descriptors when it succeeds. */
+/* Returns the id of the stream, or -errno. Takes ownership of the callback and the descriptors when it succeeds. */
 static int64_t start(struct addon *addon, int source, int target, napi_ref callback) {
   struct relay *relay = relay_of(addon);
   if (relay == NULL) return -errno;
@@ -107,7 +108,7 @@ static napi_value relay_start(napi_env env, napi_callback_info info) {
   return integer_value(env, result);
 }
 
-static napi_value tell(napi_env env, napi_callback_info info, void (*command)(struct relay_thread *, int64_t)) {
+static napi_value send_command(napi_env env, napi_callback_info info, void (*command)(struct relay_thread *, int64_t)) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   int64_t id = integer_argument(&arguments, 0);
@@ -118,11 +119,11 @@ static napi_value tell(napi_env env, napi_callback_info info, void (*command)(st
 }
 
 static napi_value relay_drain(napi_env env, napi_callback_info info) {
-  return tell(env, info, relay_thread_drain);
+  return send_command(env, info, relay_thread_drain);
 }
 
 static napi_value relay_stop(napi_env env, napi_callback_info info) {
-  return tell(env, info, relay_thread_cancel);
+  return send_command(env, info, relay_thread_cancel);
 }
 
 void relay_end(struct addon *addon) {

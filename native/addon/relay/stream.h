@@ -1,0 +1,43 @@
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Why stream_move returned. */
+enum stream_state {
+  STREAM_WAITS_FOR_SOURCE,
+  STREAM_WAITS_FOR_TARGET,
+  STREAM_HAS_MORE, /* its share of calls is used up; other streams run first */
+  STREAM_ENDED,    /* `error` holds the reason */
+};
+
+/* Bytes that move from one descriptor to another. Owns both; both are non-blocking. */
+struct stream {
+  int source;
+  int target;
+  bool can_splice; /* false once splice(2) has returned EINVAL */
+  bool is_draining; /* ends when the source is empty, or after `rest_bytes` */
+  size_t rest_bytes;
+  uint64_t moved_bytes;
+  int error; /* errno, 0 after EOF */
+  /* Bytes that were read and not written yet; NULL while there are none. */
+  char *unsent;
+  size_t unsent_offset;
+  size_t unsent_length;
+};
+
+/* Returns 0, or -errno, in which case the caller still owns both descriptors. */
+int stream_open(struct stream *stream, int source, int target);
+
+/* Moves bytes until one side would block. `scratch` is shared by all streams of a thread. */
+enum stream_state stream_move(struct stream *stream, char *scratch, size_t scratch_bytes);
+
+/* Ends the stream once the source is empty, or after as many bytes as the source can hold. */
+void stream_drain(struct stream *stream);
+
+/* Returns false when the target's reader is known to be gone. */
+bool stream_has_reader(const struct stream *stream);
+
+/* Closes both descriptors. The reader of the target sees EOF. */
+void stream_close(struct stream *stream);
