@@ -11,17 +11,17 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "message.h"
+#include "log.h"
 
 #define CONSOLE_DRAIN_SECONDS 2
 
-static void interrupt(int number) {
+static void on_alarm(int number) {
   (void)number;
 }
 
-/* Lets the console's last line out, but does not wait for a console that nobody reads. */
+/* Waits until the console has written its last line, with a limit in case no program reads the console. */
 static void drain_console(void) {
-  struct sigaction action = {.sa_handler = interrupt};
+  struct sigaction action = {.sa_handler = on_alarm};
   sigaction(SIGALRM, &action, NULL);
   alarm(CONSOLE_DRAIN_SECONDS);
   tcdrain(STDERR_FILENO);
@@ -29,11 +29,11 @@ static void drain_console(void) {
 }
 
 noreturn void power_off(void) {
-  kill(-1, SIGKILL); /* so that nothing writes after the sync */
+  kill(-1, SIGKILL); /* no process may write after the sync */
   sync();
   drain_console();
   reboot(RB_POWER_OFF);
-  say("cannot power off: %s", strerror(errno));
+  log_line("cannot power off: %s", strerror(errno));
   for (;;) {
     if (wait(NULL) < 0) pause();
   }
@@ -45,6 +45,6 @@ noreturn void boot_failed(const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(reason, sizeof reason, format, arguments);
   va_end(arguments);
-  say("%s: powering off", reason);
+  log_line("%s: powering off", reason);
   power_off();
 }

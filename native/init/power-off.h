@@ -2,8 +2,8 @@
 
 #include <stdnoreturn.h>
 
-/* Ends the guest: kills every process, syncs, powers off. For PID 1 only. */
+/* Kills every process, syncs and powers the guest off. For PID 1 only. */
 noreturn void power_off(void);
 
-/* Says why the guest cannot go on, and powers it off: PID 1 must neither exit nor let the kernel panic. */
+/* Logs why the boot failed and powers the guest off. If PID 1 exited instead, the kernel would panic. */
 noreturn void boot_failed(const char *format, ...) __attribute__((format(printf, 1, 2)));

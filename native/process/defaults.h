@@ -2,14 +2,14 @@
 
 #include <stdbool.h>
 
-/* Gives every signal its default action and blocks none: what a program expects to be started with. */
+/* Sets every signal to its default action and unblocks all, as a program expects at its start. */
 void reset_signals(void);
 
-/* RLIMIT_NOFILE becomes what the system gives a process (1024, at most 524288), or less where less is allowed. */
+/* Lowers RLIMIT_NOFILE to the usual 1024 (soft) and 524288 (hard). Returns false with errno set. */
 bool reset_open_files_limit(void);
 
-/* oom_score_adj becomes 0. Returns false with errno set. */
+/* Sets oom_score_adj to 0. Returns false with errno set. */
 bool reset_oom_score(void);
 
-/* A nice value below 0 becomes 0: what is better was the agent's. Returns false with errno set. */
+/* Raises a negative nice value, which is the agent's, to 0. Returns false with errno set. */
 bool reset_nice(void);

@@ -3,7 +3,7 @@ export const RECORD_BYTES = 64
 
 const VERSION = 1
 
-/** What a record is about; vminit's own list is in native/init. */
+/** What a record is about; vminit's own list is native/init/channel/record.h. */
 export const RecordKind = {
   EXIT: 1,
   OVERFLOW: 2,

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "initramfs.h"
-#include "kernel-command-line.h"
-#include "restart-policy.h"
+#include "boot/initramfs.h"
+#include "boot/kernel-command-line.h"
+#include "supervision/restart-policy.h"
 
 /* parts root-options LINE */
 static int print_root_options(char *line) {

@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "record.h"
+#include "channel/record.h"
 
 #define COPIES 100
 #define LIMIT_MS 10000

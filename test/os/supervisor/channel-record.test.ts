@@ -6,7 +6,7 @@ import {
   RecordKind,
 } from '../../../src/os/supervisor/channel-record.ts'
 
-/** A `struct record` of native/init/record.h, as the C compiler laid it out. */
+/** A `struct record` of native/init/channel/record.h, as the C compiler laid it out. */
 const RECORDED_EXIT =
   '0100000001000000e1100000090000008877665544332211dc05000000000000' +
   'fa0000000000000000080000000000004d000000000000000000000000000000'

@@ -46,7 +46,7 @@ export interface AgentProcess extends AgentConnection {
   stop(): Promise<void>
 }
 
-/** Of Node, as in a guest (native/init/agent-command.h). */
+/** Of Node, as in a guest (native/init/main.c). */
 const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=96', '--disable-sigusr1']
 
 const HIDE_HYBRID =

@@ -1,0 +1,84 @@
+#define _GNU_SOURCE
+#include "boot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/reboot.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../log.h"
+#include "../power-off.h"
+#include "early-mounts.h"
+#include "kernel-command-line.h"
+#include "root.h"
+
+/* The reason of a failed finit_module(2), whose ENOENT means a missing symbol, not a missing file. */
+static const char *load_failure(int error) {
+  return error == ENOENT ? "it needs a symbol of a module that is not loaded" : strerror(error);
+}
+
+/* A failure is only logged: the module may not be needed, and a missing root device is reported later. */
+static void load_module(const char *name) {
+  char path[512];
+  snprintf(path, sizeof path, "/modules/%s", name);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    log_line("module %s: %s", path, strerror(errno));
+    return;
+  }
+  if (syscall(SYS_finit_module, fd, "", 0) != 0 && errno != EEXIST) {
+    log_line("module %s: %s", path, load_failure(errno));
+  }
+  close(fd);
+}
+
+/* Loads the modules that `/modules/order` lists, one file name a line, in that order. The file may be absent. */
+static void load_modules(void) {
+  FILE *order = fopen("/modules/order", "re");
+  if (order == NULL) {
+    if (errno != ENOENT) log_line("/modules/order: %s", strerror(errno));
+    return;
+  }
+  char name[256];
+  while (fgets(name, sizeof name, order) != NULL) {
+    name[strcspn(name, "\n")] = '\0';
+    if (name[0] != '\0') load_module(name);
+  }
+  fclose(order);
+}
+
+/* The kernel's maximum. The later a pid is reused, the less likely it is taken for the process that had it before. */
+#define HIGHEST_PID_MAX "4194304"
+
+static void raise_pid_max(void) {
+  int fd = open("/proc/sys/kernel/pid_max", O_WRONLY | O_CLOEXEC);
+  if (fd < 0 || write(fd, HIGHEST_PID_MAX, sizeof HIGHEST_PID_MAX - 1) < 0) {
+    log_line("kernel.pid_max: %s", strerror(errno));
+  }
+  if (fd >= 0) close(fd);
+}
+
+/* Leaves the initramfs for the root that the agent runs on. */
+static void enter_root(void) {
+  struct root_options options;
+  if (!read_root_options(&options)) boot_failed("/proc/cmdline: %s", strerror(errno));
+  load_modules();
+  if (options.device[0] != '\0') {
+    switch_to_root_device(&options);
+  } else {
+    bind_initramfs();
+  }
+  mount_early();
+  open_console(); /* The open console belongs to the /dev that was unmounted. */
+}
+
+void boot(void) {
+  mount_early();
+  open_console();
+  if (root_is_initramfs()) enter_root();
+  raise_pid_max();
+  reboot(RB_DISABLE_CAD); /* Ctrl-Alt-Del sends SIGINT to PID 1 instead of resetting the machine. */
+}

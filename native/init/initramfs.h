@@ -1,4 +1,0 @@
-#pragma once
-
-/* Deletes everything below the directory `fd` that is on its device, and closes `fd`. Never follows a link. */
-void delete_initramfs(int fd);

@@ -1,0 +1,248 @@
+#define _GNU_SOURCE
+#include "supervisor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include "../channel/channel.h"
+#include "../clock.h"
+#include "../log.h"
+#include "../power-off.h"
+#include "agent.h"
+#include "restart-policy.h"
+#include "signals.h"
+
+/* No time is set, or no status. */
+#define NEVER (-1)
+
+/* How long the agent may take to stop in order. */
+#define STOP_TIMEOUT_MS 20000
+
+/* Processes reaped, and commands handled, before the loop turns to its other work. */
+#define REAP_BATCH 1024
+#define COMMAND_BATCH 64
+
+/* The agent's exit status for a wrong command line: a restart would not help. */
+#define EXIT_USAGE 2
+
+struct supervisor {
+  bool init_mode;
+  char *const *command;
+  struct agent agent;
+  struct channel channel;
+  struct restart_policy policy;
+  unsigned restarts;
+  int64_t start_at_ms;  /* when the next agent starts, or NEVER */
+  int64_t stop_by_ms;   /* when the stop timeout expires, or NEVER */
+  bool end_requested;   /* by a signal: vminit ends at the agent's next exit */
+  int commanded_status; /* the exit status that the agent has commanded in wrapper mode, or NEVER */
+};
+
+/* The exit status by which a shell reports a wait status. */
+static int shell_status(int status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Powers off in init mode, otherwise exits with `exit_status`. */
+static noreturn void terminate(const struct supervisor *self, int exit_status) {
+  if (!self->init_mode) exit(exit_status);
+  log_line("powering off");
+  power_off();
+}
+
+/* Plans the restart of an agent that ended with the wait status `status`, or terminates after too many restarts. */
+static void restart_or_terminate(struct supervisor *self, int status) {
+  const char *how = WIFSIGNALED(status) ? "was killed by signal" : "exited with status";
+  int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+  int64_t now = monotonic_ms();
+  int64_t delay = restart_delay_ms(&self->policy, now);
+  if (delay < 0) {
+    log_line("the agent %s %d, after %d restarts within %d s: giving up", how, number, RESTART_LIMIT,
+             RESTART_WINDOW_MS / 1000);
+    terminate(self, shell_status(status));
+  }
+  self->restarts++;
+  self->start_at_ms = now + delay;
+  log_line("the agent %s %d: restart %u in %lld ms", how, number, self->restarts, (long long)delay);
+}
+
+static void start_agent(struct supervisor *self) {
+  self->start_at_ms = NEVER;
+  if (channel_open(&self->channel)) {
+    struct agent_launch launch = {
+        .command = self->command,
+        .init_mode = self->init_mode,
+        .restarts = self->restarts,
+        .channel_fd = self->channel.agent_fd,
+    };
+    if (agent_start(&self->agent, &launch)) return;
+  }
+  log_line("cannot start %s: %s", self->command[0], strerror(errno));
+  channel_close(&self->channel);
+  restart_or_terminate(self, W_EXITCODE(EXIT_FAILURE, 0));
+}
+
+static void handle_command(struct supervisor *self, const struct record *record) {
+  if (record->version != RECORD_VERSION) {
+    log_line("ignored a command of version %u: only version %d is known", record->version, RECORD_VERSION);
+  } else if (record->kind == RECORD_POWER_OFF && self->init_mode) {
+    power_off();
+  } else if (record->kind == RECORD_POWER_OFF) {
+    log_line("ignored a power-off: this vminit is not the init of a guest");
+  } else if (record->kind == RECORD_EXIT_WITH && self->init_mode) {
+    power_off();
+  } else if (record->kind == RECORD_EXIT_WITH) {
+    self->commanded_status = record->status & 0xff; /* as exit(3) does */
+    self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
+  } else {
+    log_line("ignored a command of unknown kind %u", record->kind);
+  }
+}
+
+static void handle_commands(struct supervisor *self) {
+  struct record record;
+  for (int i = 0; i < COMMAND_BATCH && channel_receive(&self->channel, &record); i++) handle_command(self, &record);
+}
+
+/* The agent was reaped with the wait status `status`: terminates or plans a restart. */
+static void on_agent_exit(struct supervisor *self, int status) {
+  handle_commands(self); /* commands that the agent sent just before it exited */
+  self->agent.pid = 0;
+  channel_close(&self->channel);
+  if (self->commanded_status != NEVER) terminate(self, self->commanded_status);
+  if (*self->agent.start_errno != 0) {
+    log_line("cannot run %s: %s", self->command[0], strerror(*self->agent.start_errno));
+    /* A restart would not help a program that could not be executed at all. */
+    if (self->restarts == 0) terminate(self, shell_status(status));
+  }
+  if (self->end_requested) {
+    if (self->init_mode) log_line("the agent ended without asking for the power-off");
+    terminate(self, shell_status(status));
+  }
+  bool final = WIFEXITED(status) && (WEXITSTATUS(status) == EXIT_SUCCESS || WEXITSTATUS(status) == EXIT_USAGE);
+  if (final && !self->init_mode) terminate(self, WEXITSTATUS(status));
+  restart_or_terminate(self, status);
+}
+
+static uint64_t microseconds(struct timeval time) {
+  return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec;
+}
+
+/* Reaps one process that has ended and describes it. Returns false when there is none. */
+static bool reap_one(struct record *record) {
+  int status;
+  struct rusage usage;
+  pid_t pid;
+  do pid = wait4(-1, &status, WNOHANG | __WALL, &usage);
+  while (pid < 0 && errno == EINTR);
+  if (pid <= 0) return false;
+  *record = (struct record){
+      .version = RECORD_VERSION,
+      .kind = RECORD_EXIT,
+      .pid = pid,
+      .status = status,
+      .boottime_ns = boottime_ns(),
+      .utime_us = microseconds(usage.ru_utime),
+      .stime_us = microseconds(usage.ru_stime),
+      .maxrss_kib = (uint64_t)usage.ru_maxrss,
+  };
+  return true;
+}
+
+/* Returns whether more processes may have ended. */
+static bool reap_batch(struct supervisor *self) {
+  struct record record;
+  for (int i = 0; i < REAP_BATCH; i++) {
+    if (!reap_one(&record)) return false;
+    if (record.pid == self->agent.pid) {
+      on_agent_exit(self, record.status);
+    } else {
+      channel_publish_exit(&self->channel, &record);
+    }
+  }
+  return true;
+}
+
+/* Init mode: every signal requests the shutdown. Only the first one has an effect. */
+static void request_shutdown(struct supervisor *self, int number) {
+  if (self->end_requested) return;
+  self->end_requested = true;
+  self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
+  channel_publish_shutdown(&self->channel, number);
+}
+
+static void on_signal(struct supervisor *self, const struct signalfd_siginfo *info) {
+  int number = (int)info->ssi_signo;
+  if (number == SIGCHLD) return; /* it only wakes the loop, which reaps in every round */
+  bool requests_end = self->init_mode || signal_requests_end(number);
+  if (self->agent.pid == 0) {
+    if (!requests_end) return;
+    log_line("asked to stop by signal %d while no agent runs", number);
+    terminate(self, 128 + number);
+  }
+  if (self->init_mode) {
+    request_shutdown(self, number);
+    return;
+  }
+  if (requests_end) self->end_requested = true;
+  if (signal_is_from_process(info)) kill(self->agent.pid, number);
+}
+
+static void on_stop_timeout(struct supervisor *self) {
+  self->stop_by_ms = NEVER;
+  log_line("the agent did not stop within %d s", STOP_TIMEOUT_MS / 1000);
+  if (self->init_mode) terminate(self, EXIT_FAILURE);
+  /* The agent still runs, because vminit ends with it. Its exit makes vminit exit with the commanded status. */
+  kill(self->agent.pid, SIGKILL);
+}
+
+static void run_expired_timers(struct supervisor *self) {
+  int64_t now = monotonic_ms();
+  if (self->stop_by_ms != NEVER && now >= self->stop_by_ms) on_stop_timeout(self);
+  if (self->start_at_ms != NEVER && now >= self->start_at_ms) start_agent(self);
+}
+
+/* Milliseconds until the next timer expires, as poll(2) takes them. */
+static int poll_timeout(const struct supervisor *self) {
+  int64_t next = self->start_at_ms;
+  if (next == NEVER || (self->stop_by_ms != NEVER && self->stop_by_ms < next)) next = self->stop_by_ms;
+  if (next == NEVER) return -1;
+  int64_t wait = next - monotonic_ms();
+  return wait > 0 ? (int)wait : 0;
+}
+
+noreturn void supervise(bool init_mode, char *const command[]) {
+  static struct supervisor supervisor; /* zeroed, and in BSS because the ring is large */
+  struct supervisor *self = &supervisor;
+  self->init_mode = init_mode;
+  self->command = command;
+  self->start_at_ms = monotonic_ms();
+  self->stop_by_ms = NEVER;
+  self->commanded_status = NEVER;
+  channel_prepare(&self->channel);
+  int signals = signals_open(init_mode);
+  if (signals < 0 || !agent_prepare(&self->agent)) {
+    log_line("cannot begin: %s", strerror(errno));
+    terminate(self, EXIT_FAILURE);
+  }
+  for (;;) {
+    run_expired_timers(self);
+    bool more = reap_batch(self);
+    channel_flush(&self->channel);
+    short events = channel_events(&self->channel);
+    struct pollfd polled[] = {
+        {.fd = signals, .events = POLLIN},
+        {.fd = events == 0 ? -1 : self->channel.fd, .events = events},
+    };
+    poll(polled, 2, more ? 0 : poll_timeout(self));
+    struct signalfd_siginfo info;
+    while (signals_next(signals, &info)) on_signal(self, &info);
+    handle_commands(self);
+  }
+}
