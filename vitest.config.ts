@@ -27,7 +27,8 @@ export default defineConfig({
         test: {
           name: 'vm',
           include: ['test/vm/**/*.test.ts'],
-          fileParallelism: false,
+          // A guest keeps about one CPU busy, and often waits.
+          maxWorkers: 2,
           // Under QEMU's multi-threaded emulation both of a guest's CPUs can lock up for good (docs/testing.md).
           retry: 1,
           testTimeout: 240_000,

@@ -31,11 +31,9 @@ export function runChecks(report: (result: CheckResult) => void): Promise<readon
   )
 }
 
-/** Prints a check as one line, and below it what a failed one said. */
-export function printCheck(result: CheckResult): void {
-  const seconds = result.seconds.toFixed(1)
-  console.log(`${result.ok ? 'ok  ' : 'FAIL'} ${result.name} (${seconds} s)`)
-  if (!result.ok) console.log(result.output)
+/** The line about a check, and below it what a failed one printed. */
+export function checkText({ name, ok, output, seconds }: CheckResult): string {
+  return `${ok ? 'ok  ' : 'FAIL'} ${name} (${seconds.toFixed(1)} s)\n${ok ? '' : `${output}\n`}`
 }
 
 function runCheck(name: string, args: readonly string[]): Promise<CheckResult> {
@@ -57,6 +55,6 @@ function runCheck(name: string, args: readonly string[]): Promise<CheckResult> {
 }
 
 if (import.meta.main) {
-  const results = await runChecks(printCheck)
+  const results = await runChecks((result) => process.stdout.write(checkText(result)))
   process.exitCode = results.every((result) => result.ok) ? 0 : 1
 }

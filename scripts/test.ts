@@ -1,28 +1,36 @@
 import { messageOf } from '../src/base/errors.ts'
 import { buildAgent } from './build-agent.ts'
 import { projectRoot } from './cache.ts'
-import { printCheck, runChecks } from './check.ts'
-import { type Counts, NOTHING, oneEntry, sum, summaryLine } from './test/counts.ts'
-import { type Group, readSelection, type Selection } from './test/groups.ts'
+import { checkText, runChecks } from './check.ts'
+import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
+import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'
+import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
 import { testFiles } from './test/test-files.ts'
+
+/** These run the built agent. */
+const AGENT_GROUPS: readonly Group[] = ['host', 'vm']
+
+const SLOWEST_FILES = 10
+
+/** The end of one group. */
+interface GroupResult {
+  readonly counts: Counts
+  readonly minutes: number
+}
 
 /**
  * `npm test [-- [--group check|unit|host|vm]… [PATTERN]…]`: everything, or what is asked for. The last line is
  * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
  */
 async function main(): Promise<number> {
+  const start = performance.now()
   const selection = onlyWithFiles(readSelection(process.argv.slice(2)))
-  const parts: Counts[] = []
-  const minutes: string[] = []
-  for (const group of selection.groups) {
-    console.log(`\n== ${group}`)
-    const start = performance.now()
-    parts.push(await runGroup(group, selection))
-    minutes.push(`${group} ${((performance.now() - start) / 60_000).toFixed(1)}`)
-  }
-  const total = sum(parts)
-  console.log(`\nminutes: ${minutes.join(', ')}`)
+  const results = await runGroups(selection)
+  const total = sum([...results.values()].map(({ counts }) => counts))
+  const minutes = [...results].map(([group, result]) => `${group} ${result.minutes.toFixed(1)}`)
+  console.log(`\nminutes: ${minutes.join(', ')}; in all ${minutesSince(start).toFixed(1)}`)
+  for (const line of slowestLines(total.files, SLOWEST_FILES)) console.log(line)
   for (const { name, reason } of total.skipped) console.log(`skipped: ${name}: ${reason}`)
   console.log(summaryLine(total))
   return total.failed > 0 ? 1 : 0
@@ -37,33 +45,53 @@ function onlyWithFiles(selection: Selection): Selection {
   return { groups: chosen, patterns }
 }
 
-async function runGroup(group: Group, selection: Selection): Promise<Counts> {
-  if (group === 'check') return sum((await runChecks(printCheck)).map((result) => oneEntry(result.ok)))
-  if (group !== 'unit') {
-    const built = await build()
-    if (built.failed > 0) return built
+/** Runs the lanes at the same time, the groups of a lane one after the other. */
+async function runGroups(selection: Selection): Promise<ReadonlyMap<Group, GroupResult>> {
+  const { groups } = selection
+  const parts = orderedOutput(groups.length, (text) => process.stdout.write(text))
+  const needAgent = groups.some((group) => AGENT_GROUPS.includes(group))
+  const built = needAgent ? build() : Promise.resolve(undefined)
+  const results = new Map<Group, GroupResult>()
+  const runLane = async (lane: readonly Group[]) => {
+    for (const group of lane) {
+      const part = parts[groups.indexOf(group)]
+      if (part === undefined) continue
+      const start = performance.now()
+      part.write(`\n== ${group}\n`)
+      const failure = AGENT_GROUPS.includes(group) ? await built : undefined
+      const counts = failure === undefined ? await runGroup(group, selection, part) : oneEntry(false)
+      if (failure !== undefined) part.write(`FAIL build: ${failure}\n`)
+      part.end()
+      results.set(group, { counts, minutes: minutesSince(start) })
+    }
   }
-  const counts = await runVitest({
-    root: projectRoot,
-    project: group,
-    patterns: selection.patterns,
-    write: (text) => process.stdout.write(text),
-  })
+  await Promise.all(LANES.map(runLane))
+  return results
+}
+
+async function runGroup(group: Group, { patterns }: Selection, { write }: OutputPart): Promise<Counts> {
+  if (group === 'check') {
+    return sum((await runChecks((result) => write(checkText(result)))).map((result) => oneEntry(result.ok)))
+  }
+  const counts = await runVitest({ root: projectRoot, project: group, patterns, write })
   const ran = counts.passed + counts.failed > 0
-  if (ran || group !== 'vm' || selection.patterns.length > 0 || process.env.CI !== 'true') return counts
-  console.log('FAIL no test of this group ran, and CI must run them')
+  if (ran || group !== 'vm' || patterns.length > 0 || process.env.CI !== 'true') return counts
+  write('FAIL no test of this group ran, and CI must run them\n')
   return sum([counts, oneEntry(false)])
 }
 
-/** The agent that these tests run, built once for all of them. Only a failure is an entry of the run. */
-async function build(): Promise<Counts> {
+/** Builds the agent that the tests run, once for all of them. Returns what is wrong when that fails. */
+async function build(): Promise<string | undefined> {
   try {
     await buildAgent()
-    return NOTHING
+    return undefined
   } catch (error) {
-    console.log(`FAIL build: ${messageOf(error)}`)
-    return oneEntry(false)
+    return messageOf(error)
   }
+}
+
+function minutesSince(start: number): number {
+  return (performance.now() - start) / 60_000
 }
 
 try {

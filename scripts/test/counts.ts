@@ -4,18 +4,25 @@ export interface SkippedTest {
   readonly reason: string
 }
 
+/** How long a test file took, its hooks included. */
+export interface FileTime {
+  readonly path: string
+  readonly seconds: number
+}
+
 /** What a part of a test run came to. */
 export interface Counts {
   readonly passed: number
   readonly failed: number
   readonly skipped: readonly SkippedTest[]
+  readonly files: readonly FileTime[]
 }
 
-export const NOTHING: Counts = { passed: 0, failed: 0, skipped: [] }
+export const NOTHING: Counts = { passed: 0, failed: 0, skipped: [], files: [] }
 
 /** One entry of a run that is not a test, such as a check. */
 export function oneEntry(ok: boolean): Counts {
-  return { passed: ok ? 1 : 0, failed: ok ? 0 : 1, skipped: [] }
+  return { ...NOTHING, passed: ok ? 1 : 0, failed: ok ? 0 : 1 }
 }
 
 /** All of them together. */
@@ -25,6 +32,7 @@ export function sum(parts: readonly Counts[]): Counts {
       passed: total.passed + part.passed,
       failed: total.failed + part.failed,
       skipped: [...total.skipped, ...part.skipped],
+      files: [...total.files, ...part.files],
     }),
     NOTHING,
   )
@@ -34,4 +42,14 @@ export function sum(parts: readonly Counts[]): Counts {
 export function summaryLine(counts: Counts): string {
   const skipped = counts.skipped.length > 0 ? `, ${counts.skipped.length} skipped` : ''
   return `${counts.passed} passed, ${counts.failed} failed${skipped}`
+}
+
+/** The lines that name the files which took longest, the slowest first; none when no file ran. */
+export function slowestLines(files: readonly FileTime[], count: number): readonly string[] {
+  if (files.length === 0) return []
+  const slowest = files.toSorted((a, b) => b.seconds - a.seconds).slice(0, count)
+  return [
+    'slowest files:',
+    ...slowest.map(({ path, seconds }) => `${seconds.toFixed(1).padStart(7)} s ${path}`),
+  ]
 }

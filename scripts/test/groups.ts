@@ -3,6 +3,9 @@ export const GROUPS = ['check', 'unit', 'host', 'vm'] as const
 
 export type Group = (typeof GROUPS)[number]
 
+/** Groups that run at the same time as those of the other lanes, in their order. */
+export const LANES: readonly (readonly Group[])[] = [['check', 'unit', 'host'], ['vm']]
+
 /** What a run is asked to do. */
 export interface Selection {
   readonly groups: readonly Group[]

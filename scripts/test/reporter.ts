@@ -41,6 +41,7 @@ function countModule(module: TestModule): Counts {
     failed: ended('failed').length + brokenContainers(module).length,
     // A test that is still pending now was kept from running by a failed hook.
     skipped: [...ended('skipped'), ...ended('pending')].map(skippedTest),
+    files: [{ path: module.relativeModuleId, seconds: module.diagnostic().duration / 1000 }],
   }
 }
 

@@ -30,6 +30,7 @@ describe('runVitest', () => {
       passed: 1,
       failed: 1,
       skipped: [{ name: 'mixed.test.ts > has no luck', reason: 'no KVM here' }],
+      files: [{ path: 'mixed.test.ts', seconds: expect.any(Number) }],
     })
     expect(output).toContain('FAIL mixed.test.ts: 1 passed, 1 skipped')
     expect(output).toContain('AssertionError: expected 1 to be 2')
@@ -54,7 +55,7 @@ describe('runVitest', () => {
   it('counts a test process that dies as a failure', async () => {
     seed('passes', [`it('passes', () => {})`])
     writeFileSync(join(root, 'vitest.config.ts'), 'process.kill(process.pid, "SIGKILL")')
-    expect(await run()).toEqual({ passed: 0, failed: 1, skipped: [] })
+    expect(await run()).toEqual({ passed: 0, failed: 1, skipped: [], files: [] })
     expect(output).toContain('the test process ended early (SIGKILL)')
   })
 

@@ -1,0 +1,31 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { type OutputPart, orderedOutput } from '../../../scripts/test/ordered-output.ts'
+
+describe('orderedOutput', () => {
+  let written: string
+  let parts: readonly OutputPart[]
+  beforeEach(() => {
+    written = ''
+    parts = orderedOutput(3, (text) => {
+      written += text
+    })
+  })
+
+  it('writes the first part through and holds the others back', () => {
+    parts[1]?.write('b')
+    parts[0]?.write('a')
+    parts[0]?.write('a')
+    expect(written).toBe('aa')
+  })
+
+  it('writes what a part has held back once the parts before it have ended, and the rest through', () => {
+    parts[2]?.write('c')
+    parts[1]?.write('b')
+    parts[1]?.end()
+    expect(written).toBe('')
+    parts[0]?.end()
+    expect(written).toBe('bc')
+    parts[2]?.write('c')
+    expect(written).toBe('bcc')
+  })
+})
