@@ -6,13 +6,13 @@ const ROUNDS = 25
 const WARM_UP_ROUNDS = 5
 
 for (const kind of ['runc', 'crun'] as const) {
-  const { ours, bare } = await withRuntime(kind, measure)
-  const figure = { value: median(ours), floor: median(bare), limit: 1.3 }
+  const { agent, bare } = await withRuntime(kind, measure)
+  const figure = { value: median(agent), floor: median(bare), limit: 1.3 }
   report({ figure: `life of a container, ${kind}`, unit: 'ms', ...figure })
 }
 
 async function measure({ pod, bare }: RuntimePair) {
-  const times = { ours: [] as number[], bare: [] as number[] }
+  const times = { agent: [] as number[], bare: [] as number[] }
   const life = async () => {
     const init = await pod.run('life', ['/bin/true'])
     const status = await init.wait()
@@ -24,7 +24,7 @@ async function measure({ pod, bare }: RuntimePair) {
     const value = await elapsedMs(life)
     if (round < WARM_UP_ROUNDS) continue
     times.bare.push(floor)
-    times.ours.push(value)
+    times.agent.push(value)
   }
   return times
 }

@@ -8,20 +8,20 @@ const WARM_UP_ROUNDS = 10
 const LIMITS = { runc: 1.3, crun: 1.5 }
 
 for (const kind of ['runc', 'crun'] as const) {
-  const { ours, bare } = await withRuntime(kind, measure)
-  const figure = { value: median(ours), floor: median(bare), limit: LIMITS[kind] }
+  const { agent, bare } = await withRuntime(kind, measure)
+  const figure = { value: median(agent), floor: median(bare), limit: LIMITS[kind] }
   report({ figure: `exec true, ${kind}`, unit: 'ms', ...figure })
 }
 
 async function measure({ pod, bare }: RuntimePair) {
   await bare.start('bare', ['/bin/sleep', '1000000'])
-  const times = { ours: [] as number[], bare: [] as number[] }
+  const times = { agent: [] as number[], bare: [] as number[] }
   for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {
     const floor = await bare.execTrue('bare')
     const value = await elapsedMs(() => execTrue(pod.agent, 'model', `true-${round}`))
     if (round < WARM_UP_ROUNDS) continue
     times.bare.push(floor)
-    times.ours.push(value)
+    times.agent.push(value)
   }
   await bare.remove('bare')
   return times

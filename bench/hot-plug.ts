@@ -70,25 +70,25 @@ async function measure({ folder, guest: { vm } }: TestGuest, pod: GuestPod): Pro
     disk: hotDisk(folder, place.name, { bus: place.port, slot: 0 }),
   }))
   const first = disks.slice(0, 1)
-  const one = { ours: [] as number[], bare: [] as number[] }
+  const one = { agent: [] as number[], bare: [] as number[] }
   for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS.one; round++) {
-    const [bare, ours] = [await mountBare(first), await attach(first)]
+    const [bare, agent] = [await mountBare(first), await attach(first)]
     if (round < WARM_UP_ROUNDS) continue
     one.bare.push(...bare)
-    one.ours.push(...ours)
+    one.agent.push(...agent)
   }
-  const value = median(one.ours)
+  const value = median(one.agent)
   report({ figure: 'block uevent to mounted', unit: 'us', value, floor: median(one.bare), limit: 1.5 })
-  const crowd = { ours: [] as number[], bare: [] as number[] }
+  const crowd = { agent: [] as number[], bare: [] as number[] }
   for (let round = 0; round < ROUNDS.crowd; round++) {
     crowd.bare.push(median(await mountBare(disks)))
-    crowd.ours.push(median(await attach(disks)))
+    crowd.agent.push(median(await attach(disks)))
   }
   const phases = { 'bare loop': median(crowd.bare) }
   report({
     figure: 'the same, 32 at once',
     unit: 'us',
-    value: median(crowd.ours),
+    value: median(crowd.agent),
     floor: value,
     limit: 3,
     phases,

@@ -44,13 +44,13 @@ async function measure(agentFolder: string): Promise<void> {
   const root = makeTemporaryFolder(tmpdir())
   try {
     putMetadata(root)
-    const ours: number[] = []
+    const agent: number[] = []
     const bare: number[] = []
     for (let round = 0; round < ROUNDS; round++) {
       bare.push(await elapsedUs(os, () => sendMessages(os)))
-      ours.push(await elapsedUs(os, () => applyMetadata(os, root)))
+      agent.push(await elapsedUs(os, () => applyMetadata(os, root)))
     }
-    report({ figure: 'metadata to routes', unit: 'us', value: median(ours), floor: median(bare), limit: 20 })
+    report({ figure: 'metadata to routes', unit: 'us', value: median(agent), floor: median(bare), limit: 20 })
   } finally {
     removeTemporaryFolder(root)
   }

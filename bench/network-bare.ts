@@ -1,5 +1,6 @@
 import { dirname } from 'node:path'
 import { createInterface } from 'node:readline'
+import { neverAborted } from '../src/base/abort.ts'
 import { silentLogger } from '../src/base/log.ts'
 import { Interface, Route } from '../src/gen/types.ts'
 import { createNetworkHandlers } from '../src/handlers/network/network.ts'
@@ -28,9 +29,7 @@ for await (const word of createInterface(process.stdin)) {
 async function record(): Promise<void> {
   const described = JSON.parse(interfaceJson)
   const wanted = Interface.fromPartial({ ...described, mtu: BigInt(described.mtu) })
-  messages.interface = await messagesOf((handlers) =>
-    handlers.updateInterface(wanted, new AbortController().signal),
-  )
+  messages.interface = await messagesOf((handlers) => handlers.updateInterface(wanted, neverAborted))
   const routes: Route[] = JSON.parse(routesJson).map(Route.fromPartial)
   messages.routes = await messagesOf((handlers) => handlers.updateRoutes(routes))
 }

@@ -40,21 +40,21 @@ try {
 
 async function measure(agent: AgentProcess['agent']): Promise<void> {
   await bare.run('record')
-  const ours = { interface: [] as number[], routes: [] as number[] }
+  const measured = { interface: [] as number[], routes: [] as number[] }
   const floor = { interface: [] as number[], routes: [] as number[] }
   for (let round = 0; round < ROUNDS; round++) {
     reset()
     floor.interface.push(await bare.run('interface'))
     floor.routes.push(await bare.run('routes'))
     reset()
-    ours.interface.push(
+    measured.interface.push(
       await elapsedUs(() =>
         agent.updateInterface({ interface: { ...WANTED, IPAddresses: [...WANTED.IPAddresses] } }),
       ),
     )
-    ours.routes.push(await elapsedUs(() => agent.updateRoutes({ routes: { Routes: WANTED_ROUTES } })))
+    measured.routes.push(await elapsedUs(() => agent.updateRoutes({ routes: { Routes: WANTED_ROUTES } })))
   }
-  const phases = { UpdateInterface: median(ours.interface), UpdateRoutes: median(ours.routes) }
+  const phases = { UpdateInterface: median(measured.interface), UpdateRoutes: median(measured.routes) }
   report({
     figure: `UpdateInterface and ${ROUTES} routes`,
     unit: 'us',

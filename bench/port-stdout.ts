@@ -60,12 +60,12 @@ try {
 }
 
 async function measure(pod: Pod, { folder }: HostPorts): Promise<void> {
-  const ours: Sample[] = []
+  const agent: Sample[] = []
   const splice: Sample[] = []
   const javascript: Sample[] = []
   for (let round = 1; round <= ROUNDS; round++) {
     const at = (kind: number) => 1000 * kind + round
-    ours.push(await readWhile(`${folder}/port_${at(1)}`, () => throughPort(pod, at(1))))
+    agent.push(await readWhile(`${folder}/port_${at(1)}`, () => throughPort(pod, at(1))))
     splice.push(
       await readWhile(`${folder}/${at(2)}`, (path) =>
         relayed(pod.root, ['python3', '-c', SPLICE_LOOP, path]),
@@ -81,14 +81,14 @@ async function measure(pod: Pod, { folder }: HostPorts): Promise<void> {
   report({
     figure: 'port stdout, 1 GiB',
     unit: 'ms',
-    value: medianOf(ours, 'elapsedMs'),
+    value: medianOf(agent, 'elapsedMs'),
     floor: medianOf(splice, 'elapsedMs'),
     limit: 1.25,
   })
   report({
     figure: 'port stdout, CPU of 1 GiB',
     unit: 'ms',
-    value: medianOf(ours, 'cpuMs'),
+    value: medianOf(agent, 'cpuMs'),
     floor: medianOf(javascript, 'cpuMs'),
     limit: 0.25,
   })

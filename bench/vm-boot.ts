@@ -18,15 +18,15 @@ const image = await ensureImage({ form: 'disk', progress })
 
 await withTemporaryFolder(tmpdir(), async (folder) => {
   const bareRoot = { path: makeBareRoot(folder), type: 'ext4' }
-  const ours: AgentBoot[] = []
+  const agent: AgentBoot[] = []
   const bare: number[] = []
   for (let round = 0; round < ROUNDS; round++) {
     bare.push(await bareBootMs(bareRoot))
-    ours.push(await bootAgent())
+    agent.push(await bootAgent())
   }
-  const medianOf = (phase: keyof AgentBoot) => Math.round(median(ours.map((boot) => boot[phase])))
+  const medianOf = (phase: keyof AgentBoot) => Math.round(median(agent.map((boot) => boot[phase])))
   const phases = { qemu: medianOf('qemuMs'), listening: medianOf('listeningMs'), rpc: medianOf('rpcMs') }
-  const figure = { value: median(ours.map((boot) => boot.totalMs)), floor: median(bare), limit: 2.5, phases }
+  const figure = { value: median(agent.map((boot) => boot.totalMs)), floor: median(bare), limit: 2.5, phases }
   report({ figure: 'power-on to first RPC', unit: 'ms', ...figure })
 })
 

@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
+import { neverAborted } from '../base/abort.ts'
 import { messageOf } from '../base/errors.ts'
 import { jsonLogger, type Logger } from '../base/log.ts'
 import { AgentServiceDefinition } from '../gen/agent.ts'
@@ -115,7 +116,7 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   if (given.init) drivers.follow()
   // Of a machine that is somebody else's, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log)
-  await service.clearPredecessor()
+  await service.cleanUpAfterCrash()
   const reason = await stopRequested(os, given, destroyed.promise)
   return stopAgent({ os, log, given, transport, reason, destroySandbox: service.destroySandbox })
 }
@@ -135,7 +136,7 @@ async function bootBehindGate(context: BootContext, given: AgentArguments, gate:
 interface Service {
   readonly methods: MethodTable
   readonly listenForStreams: () => Promise<void>
-  readonly clearPredecessor: () => Promise<void>
+  readonly cleanUpAfterCrash: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
 }
 
@@ -204,7 +205,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage, network }), wrapper),
     ),
     listenForStreams: hostStreams.listen,
-    clearPredecessor: sandbox.clearPredecessor,
-    destroySandbox: () => sandbox.destroySandbox({}, new AbortController().signal),
+    cleanUpAfterCrash: sandbox.cleanUpAfterCrash,
+    destroySandbox: () => sandbox.destroySandbox({}, neverAborted),
   }
 }

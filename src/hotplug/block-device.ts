@@ -33,7 +33,7 @@ export function waitForPciBlockDevice(
       // A bridge may be new as well, so until the place is known other PCI devices can bring us further. Then those of
       // other disks do not, for with many waits at once each would look at each; nor does what the kernel tells of this
       // one before it has its disk.
-      concerns: ({ action, subsystem, devicePath }) =>
+      matches: ({ action, subsystem, devicePath }) =>
         action === 'add' &&
         (subsystem === 'pci_bus' ||
           (place === undefined

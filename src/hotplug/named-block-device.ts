@@ -27,7 +27,7 @@ export async function waitForNamedBlockDevice(
         const isThere = (await files.stat(`${BLOCK}/${name}`)) !== undefined
         return isThere ? blockNode(files, `${BLOCK}/${name}`) : { missing: `${BLOCK}/${name}` }
       },
-      concerns: ({ action, subsystem, devicePath }) =>
+      matches: ({ action, subsystem, devicePath }) =>
         action === 'add' && subsystem === 'block' && devicePath.endsWith(`/block/${name}`),
       candidates: () => files.list(BLOCK),
     },

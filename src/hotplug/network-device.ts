@@ -19,7 +19,7 @@ export function waitForPciNetworkDevice(
       description: `a network device at PCI path ${path.text}`,
       probe: () => findNetworkDevice(files, path),
       // A bridge may be new as well, so more than network events can bring us further.
-      concerns: ({ action, subsystem }) =>
+      matches: ({ action, subsystem }) =>
         action === 'add' && (subsystem === 'net' || subsystem.startsWith('pci')),
       candidates: () => pciBus.candidates(),
       rescan: () => pciBus.rescan(),

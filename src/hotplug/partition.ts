@@ -22,7 +22,7 @@ export function waitForPartition(
     {
       description: `partition ${number} of ${disk}`,
       probe: () => findPartition(files, name, number),
-      concerns: ({ action, subsystem, devicePath }) =>
+      matches: ({ action, subsystem, devicePath }) =>
         action === 'add' && subsystem === 'block' && devicePath.includes(`/block/${name}/`),
       candidates: async () => (await files.list(`${BLOCK}/${name}`)).filter((each) => each.startsWith(name)),
     },

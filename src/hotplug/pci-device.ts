@@ -23,7 +23,7 @@ export function waitForPciDevice(
         if ((await files.stat(`/sys${devicePath}`)) === undefined) return { missing: `/sys${devicePath}` }
         return { found: devicePath.slice(devicePath.lastIndexOf('/') + 1) }
       },
-      concerns: ({ action, subsystem }) =>
+      matches: ({ action, subsystem }) =>
         action === 'add' && (subsystem === 'pci' || subsystem === 'pci_bus'),
       candidates: () => pciBus.candidates(),
       rescan: () => pciBus.rescan(),

@@ -51,7 +51,7 @@ export function waitForScsiDisk(
         if ('found' in second || trouble.length === 0) return second
         return { missing: `${second.missing} (${trouble.join(', ')})` }
       },
-      concerns: ({ action, subsystem, devicePath }) =>
+      matches: ({ action, subsystem, devicePath }) =>
         action === 'add' &&
         (subsystem === 'scsi_host' || (subsystem === 'block' && devicePath.includes(`${ending}/block/`))),
       candidates: () => files.list(DEVICES),

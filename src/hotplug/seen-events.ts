@@ -33,8 +33,8 @@ export class SeenEvents {
   #wake = Promise.withResolvers<void>()
 
   /** Listens from now on; throws when that cannot be done. */
-  constructor(uevents: Uevents, concerns: (event: Uevent) => boolean) {
-    this.#concerns = concerns
+  constructor(uevents: Uevents, matches: (event: Uevent) => boolean) {
+    this.#concerns = matches
     this.#socket = uevents.listen({
       event: (event) => {
         if (this.#concerns(event)) {

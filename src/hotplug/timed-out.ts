@@ -1,6 +1,6 @@
+import { withTimeout } from '../base/abort.ts'
 import { AgentError, messageOf } from '../base/errors.ts'
-import { inTime } from '../base/in-time.ts'
-import { shortened } from '../base/truncate.ts'
+import { truncate } from '../base/truncate.ts'
 import type { Clock } from '../os/os.ts'
 import type { SeenEvents } from './seen-events.ts'
 
@@ -55,12 +55,14 @@ function came({ count, concerning, remembered }: SeenEvents): string {
 
 async function shown(candidates: () => Promise<readonly string[]>, clock: Clock): Promise<string> {
   const late = () => new AgentError('INTERNAL', `nothing within ${CANDIDATES_MS} ms`)
-  const names = await inTime(clock, CANDIDATES_MS, candidates(), late).catch((error) => [messageOf(error)])
+  const names = await withTimeout(clock, CANDIDATES_MS, candidates(), late).catch((error) => [
+    messageOf(error),
+  ])
   if (names.length === 0) return 'nothing of the kind'
   const more = names.length > LISTED_CANDIDATES ? [`${names.length - LISTED_CANDIDATES} more`] : []
   return [...names.slice(0, LISTED_CANDIDATES).map(piece), ...more].join(', ')
 }
 
 function piece(text: string): string {
-  return shortened(text, PIECE_CHARACTERS)
+  return truncate(text, PIECE_CHARACTERS)
 }

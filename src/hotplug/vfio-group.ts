@@ -19,7 +19,7 @@ export function waitForVfioGroup(
       description: `VFIO group ${group}`,
       probe: async () =>
         (await files.stat(node))?.kind === 'character' ? { found: node } : { missing: `device node ${node}` },
-      concerns: ({ action, devicePath }) => action === 'add' && `/sys${devicePath}` === `${GROUPS}/${group}`,
+      matches: ({ action, devicePath }) => action === 'add' && `/sys${devicePath}` === `${GROUPS}/${group}`,
       candidates: () => files.list(GROUPS),
     },
     signal,

@@ -1,4 +1,4 @@
-import { raceSignal } from '../base/abort.ts'
+import { abortable } from '../base/abort.ts'
 import { messageOf } from '../base/errors.ts'
 import type { Uevent } from '../os/devices/uevent.ts'
 import type { Files } from '../os/files/files.ts'
@@ -34,7 +34,7 @@ export interface WantedDevice<T> {
   /** Looks into sysfs; `latest` is the last event that concerned the device, and may tell where to look. */
   readonly probe: (latest: Uevent | undefined) => Promise<Probe<T>>
   /** Whether another look is worth while after this event. */
-  readonly concerns: (event: Uevent) => boolean
+  readonly matches: (event: Uevent) => boolean
   /** Looks again after so long even when no event came. */
   readonly lookAgainMs?: number
   /** What sysfs shows of the kind, for the error of a time-out. */
@@ -63,7 +63,7 @@ export async function waitForDevice<T>(
   const { clock, timeoutMs, uevents, drivers } = dependencies
   const { description, candidates } = wanted
   // Listening begins before the first look: what appears in between is not missed.
-  const events = new SeenEvents(uevents, wanted.concerns)
+  const events = new SeenEvents(uevents, wanted.matches)
   const timers = new Timers(clock)
   const held = Promise.withResolvers<'held'>()
   let isOver = false
@@ -84,13 +84,13 @@ export async function waitForDevice<T>(
     for (;;) {
       const woken = events.next()
       const lookedAtMs = clock.monotonicMs()
-      const result = await raceSignal(Promise.race([wanted.probe(events.latest), held.promise]), signal)
+      const result = await abortable(Promise.race([wanted.probe(events.latest), held.promise]), signal)
       if (result === 'held') throw await failure(clock.monotonicMs() - lookedAtMs)
       if ('found' in result) return result.found
       missing = result.missing
       if (isOver) throw await failure()
       const stopPause = timers.start(wanted.lookAgainMs, () => events.wake())
-      await raceSignal(woken, signal)
+      await abortable(woken, signal)
       stopPause()
     }
   } finally {

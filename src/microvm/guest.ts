@@ -1,5 +1,5 @@
 import { constants, readFileSync } from 'node:fs'
-import { raceSignal } from '../base/abort.ts'
+import { abortable } from '../base/abort.ts'
 import { AgentError } from '../base/errors.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
 import { chooseAcceleration } from './acceleration.ts'
@@ -75,7 +75,7 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
 /** Opening a link may fetch the daemon: nobody who ends the run waits for that, and a link that comes late is closed. */
 async function linkUnlessAborted(opening: Promise<GuestLink>, signal: AbortSignal): Promise<GuestLink> {
   try {
-    return await raceSignal(opening, signal)
+    return await abortable(opening, signal)
   } catch (error) {
     opening.then(
       (link) => link.close(),
@@ -96,7 +96,7 @@ async function signOfLife(console: ConsoleTail, signal: AbortSignal): Promise<vo
   const stop = console.onLine((line) => isFromUserSpace(line) && alive.resolve())
   const timer = setTimeout(alive.resolve, SILENT_BOOT_MS)
   try {
-    await raceSignal(alive.promise, signal)
+    await abortable(alive.promise, signal)
   } finally {
     clearTimeout(timer)
     stop()

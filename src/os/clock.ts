@@ -1,4 +1,4 @@
-import { raceSignal } from '../base/abort.ts'
+import { abortable } from '../base/abort.ts'
 import type { Native } from './native.ts'
 import type { Clock } from './os.ts'
 
@@ -22,7 +22,7 @@ async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   const slept = Promise.withResolvers<void>()
   const stop = startTimer(ms, slept.resolve)
   try {
-    await (signal === undefined ? slept.promise : raceSignal(slept.promise, signal))
+    await (signal === undefined ? slept.promise : abortable(slept.promise, signal))
   } finally {
     stop()
   }

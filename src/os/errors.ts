@@ -12,13 +12,13 @@ export function fromNodeError(call: string, subject: string, error: unknown): Ag
 }
 
 /** The value of an addon function, which answers failures with -errno; throws {@link kernelError} for those. */
-export function succeeded(call: string, subject: string, result: number): number {
+export function checkErrno(call: string, subject: string, result: number): number {
   if (result < 0) throw kernelError(call, subject, errnoName(-result))
   return result
 }
 
-/** Like {@link succeeded} for addon functions whose value is not a number. */
-export function resultOf<T extends object>(call: string, subject: string, result: T | number): T {
+/** Like {@link checkErrno} for addon functions whose value is not a number. */
+export function unwrap<T extends object>(call: string, subject: string, result: T | number): T {
   if (typeof result === 'number') throw kernelError(call, subject, errnoName(-result))
   return result
 }

@@ -193,11 +193,11 @@ export type Fd = number
 
 /** Pipes, ptys and fifos: readiness on the loop, then one non-blocking system call. */
 export interface Streams {
-  /** pipe2(O_CLOEXEC); `sizeBytes` > 0 sets F_SETPIPE_SZ. `ours` is the non-blocking end, `theirs` the blocking one for a child. */
+  /** pipe2(O_CLOEXEC); `sizeBytes` > 0 sets F_SETPIPE_SZ. `parentEnd` is the non-blocking end, `childEnd` the blocking one for a child. */
   pipe(
     direction: 'child-writes' | 'child-reads',
     sizeBytes?: number,
-  ): { readonly ours: Fd; readonly theirs: Fd }
+  ): { readonly parentEnd: Fd; readonly childEnd: Fd }
   /** Waits that are pending on `fd` are rejected with EBADF. */
   close(fd: Fd): void
   /** Another descriptor (O_CLOEXEC) of the same open file. */

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { cancelled, raceSignal } from '../../src/base/abort.ts'
+import { abortable, cancelled } from '../../src/base/abort.ts'
 
 describe('raceSignal', () => {
   const unhandled: unknown[] = []
@@ -17,7 +17,7 @@ describe('raceSignal', () => {
 
   it('throws what the signal was aborted with', async () => {
     const call = new AbortController()
-    const racing = raceSignal(new Promise<never>(() => {}), call.signal)
+    const racing = abortable(new Promise<never>(() => {}), call.signal)
     call.abort(cancelled())
     await expect(racing).rejects.toMatchObject({ code: 'CANCELLED' })
   })
@@ -27,7 +27,7 @@ describe('raceSignal', () => {
     ['while it is waited for', abortedSoon],
   ])('lets a promise that nobody waits for any more fail, given up %s', async (_when, signalOf) => {
     const work = Promise.withResolvers<void>()
-    await expect(raceSignal(work.promise, signalOf())).rejects.toMatchObject({ code: 'CANCELLED' })
+    await expect(abortable(work.promise, signalOf())).rejects.toMatchObject({ code: 'CANCELLED' })
     work.reject(new Error('too late'))
     await turn()
     expect(unhandled).toEqual([])

@@ -1,19 +1,18 @@
 import { describe, expect, it } from 'vitest'
-import { Turns } from '../../src/base/serial-queue.ts'
-
-const PATIENT = new AbortController().signal
+import { neverAborted } from '../../src/base/abort.ts'
+import { SerialQueue } from '../../src/base/serial-queue.ts'
 
 describe('Turns', () => {
   it('does one piece of work after the other, whatever becomes of each', async () => {
-    const turns = new Turns()
+    const turns = new SerialQueue()
     const done: number[] = []
     const first = Promise.withResolvers<void>()
-    const one = turns.take(() => first.promise.then(() => done.push(1)), PATIENT)
-    const two = turns.take(async () => {
+    const one = turns.run(() => first.promise.then(() => done.push(1)), neverAborted)
+    const two = turns.run(async () => {
       done.push(2)
       throw new Error('two')
-    }, PATIENT)
-    const three = turns.take(async () => done.push(3), PATIENT)
+    }, neverAborted)
+    const three = turns.run(async () => done.push(3), neverAborted)
     first.resolve()
     await Promise.allSettled([one, two, three])
     expect(done).toEqual([1, 2, 3])
@@ -21,13 +20,13 @@ describe('Turns', () => {
   })
 
   it('lets a caller go that gave up waiting, without its work and without changing the order', async () => {
-    const turns = new Turns()
+    const turns = new SerialQueue()
     const done: number[] = []
     const first = Promise.withResolvers<void>()
-    const one = turns.take(() => first.promise.then(() => done.push(1)), PATIENT)
+    const one = turns.run(() => first.promise.then(() => done.push(1)), neverAborted)
     const caller = new AbortController()
-    const two = turns.take(async () => done.push(2), caller.signal)
-    const three = turns.take(async () => done.push(3), PATIENT)
+    const two = turns.run(async () => done.push(2), caller.signal)
+    const three = turns.run(async () => done.push(3), neverAborted)
     caller.abort(new Error('hung up'))
     await expect(two).rejects.toThrow('hung up')
     expect(done).toEqual([])

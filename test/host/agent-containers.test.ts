@@ -1,6 +1,7 @@
 import { existsSync, type FSWatcher, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import {
   cgroupsOf,
   leftoversOf,
@@ -11,7 +12,6 @@ import {
 } from '../support/host/agent-pod.ts'
 import { container, exec, RemoteProcess } from '../support/host/container-requests.ts'
 
-const SIGKILL = 9
 /** A hierarchy of cgroup v1. */
 const PIDS = '/sys/fs/cgroup/pids'
 

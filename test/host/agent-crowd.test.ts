@@ -2,11 +2,11 @@ import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
 import type { AgentConnection } from '../support/host/agent-process.ts'
 import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
-const SIGKILL = 9
 const LIMIT = 8n << 20n
 /** Needs more than the limit. */
 const HOG = ['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=64M', 'count=1']

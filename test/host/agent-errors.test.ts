@@ -1,13 +1,12 @@
 import { connect } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { clientFor } from '../../src/rpc/client.ts'
 import { type TtrpcClient, ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
 import { connectionsOf, FRAMINGS, type Framing } from '../sequences/wires.ts'
 import { leftoversOf, mountPointsOf, type Pod, startPod } from '../support/host/agent-pod.ts'
 import { FIXTURES, STATUS_TABLE } from '../support/host/status-table.ts'
-
-const SIGKILL = 9
 
 describe('what a call answers that cannot be done', () => {
   let pod: Pod

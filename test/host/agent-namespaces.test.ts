@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { readlinkSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import type { DeepPartial, Spec } from '../../src/gen/oci.ts'
 import {
   initPidOf,
@@ -13,7 +14,6 @@ import {
 } from '../support/host/agent-pod.ts'
 import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
-const SIGKILL = 9
 /** Where the host has a sandbox's shared memory mounted (behaviour spec, section E.5). */
 const SHM = '/run/kata-containers/sandbox/shm'
 const RESTING = ['sleep', '1000']

@@ -1,9 +1,9 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { initPidOf, type Pod, startPod } from '../support/host/agent-pod.ts'
 import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
-const SIGKILL = 9
 const LIMIT = 8n << 20n
 /** Needs more than the limit. */
 const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'

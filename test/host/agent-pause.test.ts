@@ -1,9 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
 import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
-
-const SIGKILL = 9
-const SIGTERM = 15
 
 const freezerOf = (id: string) => readFileSync(`/sys/fs/cgroup/freezer/${id}/freezer.state`, 'utf8').trim()
 

@@ -4,10 +4,10 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../support/host/host-ports.ts'
 
-const SIGKILL = 9
 const SIGPIPE = 13
 const MIB = 1024 * 1024
 

@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, watch, writeFileSync } fr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import {
   cgroupsOf,
   inNamespaceOf,
@@ -12,8 +13,6 @@ import {
 } from '../support/host/agent-pod.ts'
 import { startAgent } from '../support/host/agent-process.ts'
 import { RemoteProcess } from '../support/host/container-requests.ts'
-
-const SIGKILL = 9
 
 describe('calls that cross each other', () => {
   let folder: string

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
 import {
   cgroupsOf,
   initPidOf,
@@ -12,8 +13,6 @@ import {
 import { container, RemoteProcess } from '../support/host/container-requests.ts'
 import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/host/fork-bomb.ts'
 
-const SIGKILL = 9
-const SIGTERM = 15
 /** So many that a kill of those that are listed takes longer than a fork. */
 const LIMIT = 100n
 

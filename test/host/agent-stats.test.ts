@@ -1,10 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { type Pod, startPod } from '../support/host/agent-pod.ts'
 import { container, RemoteProcess } from '../support/host/container-requests.ts'
-
-const SIGKILL = 9
 
 const textOf = (controller: string, id: string, name: string) =>
   readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8')

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
 
-const SIGKILL = 9
 const MIB = 1024 * 1024
 const END_OF_TRANSMISSION = '\x04'
 

@@ -1,10 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
 import { initPidOf, type Pod, startPod } from '../support/host/agent-pod.ts'
 import { RemoteProcess } from '../support/host/container-requests.ts'
 
 const SIGUSR1 = 10
-const SIGKILL = 9
-const SIGTERM = 15
 
 describe('the exit of a process', () => {
   let pod: Pod

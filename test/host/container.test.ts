@@ -4,12 +4,10 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
 import { type AgentProcess, startAgent } from '../support/host/agent-process.ts'
 import { busyboxRoot } from '../support/host/busybox-root.ts'
 import { container, exec, RemoteProcess } from '../support/host/container-requests.ts'
-
-const SIGTERM = 15
-const SIGKILL = 9
 
 let folder: string
 let root: string

@@ -1,9 +1,10 @@
 import { readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import type { Uevent } from '../../src/os/devices/uevent.ts'
-import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 import { realOs } from '../support/host/real-os.ts'
 
 const disk = virtioDisk()
@@ -11,7 +12,7 @@ const disk = virtioDisk()
 describe('hot-plug on a real kernel', () => {
   it.skipIf(disk === undefined)('finds a virtio disk of this machine by its PCI path', async () => {
     const os = await realOs()
-    const found = waitForPciBlockDevice(hotplugOf(os), parsePciPath(disk?.pciPath ?? ''), noSignal)
+    const found = waitForPciBlockDevice(hotplugOf(os), parsePciPath(disk?.pciPath ?? ''), neverAborted)
     await expect(found).resolves.toBe(`/dev/${disk?.name}`)
   })
 

@@ -14,10 +14,11 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Storage } from '../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../src/handlers/storage/storage.ts'
-import { hotplugOf, noSignal, storageOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf, storageOf } from '../support/handlers/storage-builder.ts'
 import { realOs } from '../support/host/real-os.ts'
 
 describe('storages on a real kernel', () => {
@@ -116,7 +117,7 @@ describe('storages on a real kernel', () => {
     const attaching = handlers.attach(
       [storageOf({ mountPoint: join(root, 'shm') }), diskStorage(join(root, 'empty-disk'))],
       'c1',
-      noSignal,
+      neverAborted,
     )
     await expect(attaching).rejects.toThrow(`mount ${join(root, 'empty-disk')}: EINVAL`)
     expect(mountsBelow(root)).toEqual([])
@@ -142,7 +143,7 @@ describe('storages on a real kernel', () => {
     }
     const lowers = [lower({ both: 'top', top: 'top' }), lower({ both: 'base', base: 'base' })]
 
-    const attached = await handlers.attach([upper, ...lowers], 'c1', noSignal)
+    const attached = await handlers.attach([upper, ...lowers], 'c1', neverAborted)
     expect(['both', 'top', 'base'].map((name) => readFileSync(join(mountPoint, name), 'utf8'))).toEqual([
       'top',
       'top',
@@ -154,7 +155,7 @@ describe('storages on a real kernel', () => {
     expect(mountsBelow(root)).toEqual([])
     expect(readdirSync(root).filter((name) => name.startsWith('.layers') || name === 'image')).toEqual([])
 
-    await handlers.attach([{ ...upper, driverOptions: [] }, ...lowers], 'c1', noSignal)
+    await handlers.attach([{ ...upper, driverOptions: [] }, ...lowers], 'c1', neverAborted)
     expect(readFileSync(join(mountPoint, 'both'), 'utf8')).toBe('written')
   })
 
@@ -166,7 +167,7 @@ describe('storages on a real kernel', () => {
   })
 
   function attach(changes: Partial<Storage>) {
-    return handlers.attach([storageOf(changes)], 'c1', noSignal)
+    return handlers.attach([storageOf(changes)], 'c1', neverAborted)
   }
 
   /** An empty disk of 16 MiB. */

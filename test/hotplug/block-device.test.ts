@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../src/base/abort.ts'
 import { AgentError } from '../../src/base/errors.ts'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
@@ -157,7 +157,7 @@ describe('waitForPciBlockDevice', () => {
     await expect(second).resolves.toBe('/dev/vdb')
   })
 
-  function wait(signal = new AbortController().signal) {
+  function wait(signal = neverAborted) {
     return waitForPciBlockDevice(hotplugOf(os), parsePciPath('02/03'), signal)
   }
 

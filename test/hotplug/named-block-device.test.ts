@@ -1,8 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { waitForNamedBlockDevice } from '../../src/hotplug/named-block-device.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 describe('waitForNamedBlockDevice', () => {
   let os: FakeOs
@@ -39,7 +40,7 @@ describe('waitForNamedBlockDevice', () => {
     },
   )
 
-  const wait = (node: string) => waitForNamedBlockDevice(hotplugOf(os), node, noSignal)
+  const wait = (node: string) => waitForNamedBlockDevice(hotplugOf(os), node, neverAborted)
 
   async function plug() {
     await os.files.put('/sys/class/block/vdb/dev', '254:16\n')

@@ -1,5 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { waitForPciNetworkDevice } from '../../src/hotplug/network-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
@@ -55,7 +56,7 @@ describe('waitForPciNetworkDevice', () => {
   })
 
   function wait() {
-    return waitForPciNetworkDevice(hotplugOf(os), parsePciPath('05'), new AbortController().signal)
+    return waitForPciNetworkDevice(hotplugOf(os), parsePciPath('05'), neverAborted)
   }
 })
 

@@ -1,9 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { waitForPartition } from '../../src/hotplug/partition.ts'
 import { kernelError } from '../../src/os/errors.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 describe('waitForPartition', () => {
   let os: FakeOs
@@ -61,7 +62,7 @@ describe('waitForPartition', () => {
     await expect(found).rejects.toThrow(/uevent of partition 3 of \/dev\/vdb: .*sysfs shows vdb1$/)
   })
 
-  const wait = (disk: string, number: number) => waitForPartition(hotplugOf(os), disk, number, noSignal)
+  const wait = (disk: string, number: number) => waitForPartition(hotplugOf(os), disk, number, neverAborted)
 
   async function show(disk: string, name: string, number: number) {
     const place = `/sys/class/block/${disk}/${name}`

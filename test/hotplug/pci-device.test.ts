@@ -1,9 +1,10 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { waitForPciDevice } from '../../src/hotplug/pci-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 const ROOT = '/devices/pci0000:00'
 
@@ -50,7 +51,7 @@ describe('waitForPciDevice', () => {
     )
   })
 
-  const wait = (path: string) => waitForPciDevice(hotplugOf(os), parsePciPath(path), noSignal)
+  const wait = (path: string) => waitForPciDevice(hotplugOf(os), parsePciPath(path), neverAborted)
 
   async function add(path: string, subsystem: string) {
     await os.files.makeDirectories(`/sys${path}`)

@@ -1,8 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { parseScsiAddress, waitForScsiDisk } from '../../src/hotplug/scsi-disk.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 describe('parseScsiAddress', () => {
   it('reads target and LUN in decimal', () => {
@@ -145,7 +146,7 @@ describe('waitForScsiDisk', () => {
   }
 
   function wait() {
-    return waitForScsiDisk(hotplugOf(os), { target: 2, lun: 5 }, noSignal)
+    return waitForScsiDisk(hotplugOf(os), { target: 2, lun: 5 }, neverAborted)
   }
 
   const addHost = (name: string) => os.files.put(`/sys/class/scsi_host/${name}/scan`, '')

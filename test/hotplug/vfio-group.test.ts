@@ -1,8 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../src/base/abort.ts'
 import { waitForVfioGroup } from '../../src/hotplug/vfio-group.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 const NODE = '/dev/vfio/5'
 
@@ -50,7 +51,7 @@ describe('waitForVfioGroup', () => {
     )
   })
 
-  const wait = () => waitForVfioGroup(hotplugOf(os), '5', noSignal)
+  const wait = () => waitForVfioGroup(hotplugOf(os), '5', neverAborted)
 
   const addNode = (path: string) => os.files.makeSpecial(path, { kind: 'character', major: 241, minor: 0 })
 })

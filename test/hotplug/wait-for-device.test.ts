@@ -1,9 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
-import { cancelled } from '../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../src/base/abort.ts'
 import { type Probe, type WantedDevice, waitForDevice } from '../../src/hotplug/wait-for-device.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf, noSignal } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/storage-builder.ts'
 
 describe('waitForDevice', () => {
   let os: FakeOs
@@ -184,7 +184,7 @@ describe('waitForDevice', () => {
     const probe = () => new Promise<never>(() => {})
     const waiting = waitForDevice(
       hotplugOf(os),
-      { description: 'a thing', probe, concerns: isBlock },
+      { description: 'a thing', probe, matches: isBlock },
       call.signal,
     )
     await turn()
@@ -238,7 +238,7 @@ describe('waitForDevice', () => {
         call.abort(cancelled())
         return { missing: 'thing' }
       }
-      const wanted = { description: 'a thing', probe, concerns: isBlock, lookAgainMs: 50 }
+      const wanted = { description: 'a thing', probe, matches: isBlock, lookAgainMs: 50 }
       const waiting = waitForDevice(hotplugOf(os), wanted, call.signal)
       await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
       await turn()
@@ -258,9 +258,9 @@ describe('waitForDevice', () => {
       looks += 1
       return device === undefined ? { missing: 'thing' } : { found: device }
     }
-    const wanted = { description: 'a thing', probe, concerns: isBlock, ...parts }
-    return waitForDevice({ ...hotplugOf(os), timeoutMs, drivers: { failures } }, wanted, noSignal)
+    const wanted = { description: 'a thing', probe, matches: isBlock, ...parts }
+    return waitForDevice({ ...hotplugOf(os), timeoutMs, drivers: { failures } }, wanted, neverAborted)
   }
 })
 
-const isBlock: WantedDevice<string>['concerns'] = ({ subsystem }) => subsystem === 'block'
+const isBlock: WantedDevice<string>['matches'] = ({ subsystem }) => subsystem === 'block'

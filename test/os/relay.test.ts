@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { resultOf } from '../../src/os/errors.ts'
+import { unwrap } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd, Streams } from '../../src/os/os.ts'
 import { linuxConsoles } from '../../src/os/streams/consoles.ts'
@@ -28,7 +28,7 @@ afterEach(() => {
 
 /** Both ends; those the test keeps are closed after it. */
 function open(kind: 'pipe' | 'socketPair'): readonly [Fd, Fd] {
-  return resultOf('open', kind, native[kind]())
+  return unwrap('open', kind, native[kind]())
 }
 
 function kept(fd: Fd): Fd {

@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { buildAddon } from '../../scripts/build-native.ts'
-import { resultOf } from '../../src/os/errors.ts'
+import { unwrap } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd } from '../../src/os/os.ts'
 import { realNative } from '../support/os/real-native.ts'
@@ -24,7 +24,7 @@ afterEach(() => {
 })
 
 function openPair(kind: 'pipe' | 'socketPair'): readonly [Fd, Fd] {
-  const pair = resultOf('open', kind, native[kind]())
+  const pair = unwrap('open', kind, native[kind]())
   opened.push(...pair)
   return pair
 }
@@ -59,16 +59,16 @@ describe('watchFd', () => {
   })
 
   it('calls back at EOF', async () => {
-    const [reading, writing] = resultOf('open', 'a pipe', native.pipe())
+    const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
     const isReady = ready(reading, 'read')
     native.close(writing)
     await isReady
-    expect(resultOf('read', 'a pipe', native.read(reading, 10)).length).toBe(0)
+    expect(unwrap('read', 'a pipe', native.read(reading, 10)).length).toBe(0)
     native.close(reading)
   })
 
   it('calls a writer back when the last reader is gone', async () => {
-    const [reading, writing] = resultOf('open', 'a pipe', native.pipe())
+    const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
     fill(writing)
     const isReady = ready(writing, 'write')
     native.close(reading)

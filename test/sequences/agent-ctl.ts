@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { expect } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'
 import { execProcess } from './containers.ts'
 import { exited, outputs, type ShimProcess, started, written } from './process-steps.ts'
@@ -13,8 +14,6 @@ const INIT: ShimProcess = {
 const ADDED: ShimProcess = { name: 'exec', key: { containerId: INIT.key.containerId, execId: 'exec-1' } }
 /** Where it unpacks images, on the machine it runs on: that of the agent. */
 const ROOT_PATH = `/run/kata-containers/testing/${INIT.key.containerId}/rootfs`
-
-const SIGKILL = 9
 
 /**
  * The reference's agent-ctl with each of its commands once, with the values that it makes up itself (J.3). No call has a

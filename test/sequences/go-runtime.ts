@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
 import {
   execProcess,
   HUNGRY,
@@ -35,9 +36,6 @@ const HOG = added('hog', APP, 'c3d8a7b4-90f1-4b7e-a1f3-2e6d0f9b8c33')
 
 /** The folder of cgroups that the containers share; their paths have the form meant for systemd (D.6). */
 const POD_SLICE = 'kubepods-besteffort-pod51c0ffee.slice'
-
-const SIGKILL = 9
-const SIGTERM = 15
 
 /**
  * The Go runtime with a pod of a pause container and two more, which share its pid namespace (M.1). Init has the

@@ -1,5 +1,5 @@
 import { expect } from 'vitest'
-import { raceSignal } from '../../src/base/abort.ts'
+import { abortable } from '../../src/base/abort.ts'
 import { AgentError, messageOf } from '../../src/base/errors.ts'
 import { type Background, loop, type Outcome, outcomeOf, single } from './background.ts'
 import type { CallStep, Clients, Expected, PendingArea, RecordedCall, Sequence, Step } from './sequence.ts'
@@ -51,7 +51,7 @@ export async function replay(sequence: Sequence, place: Place): Promise<readonly
         })
       }
       const limit = AbortSignal.timeout(STEP_LIMIT_MS)
-      const outcome = await raceSignal(player.play(step), limit).catch(failed)
+      const outcome = await abortable(player.play(step), limit).catch(failed)
       reports.push({ number: index + 1, what, outcome })
     }
     player.finish()

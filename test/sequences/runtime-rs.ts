@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
 import { execProcess, INTERACTIVE, POD_HOSTNAME, PROBE, RESTING, shimSpec, TALKING } from './containers.ts'
 import { networkSteps } from './network.ts'
 import {
@@ -22,9 +23,6 @@ const APP = initOf('app', 'c4'.repeat(32))
 const SIDECAR = initOf('sidecar', '6d'.repeat(32))
 const TERMINAL = added('terminal', APP, 'e1a2b3c4-5d6e-4f70-8192-a3b4c5d6e7f8')
 const READINESS = added('probe', APP, 'f9e8d7c6-b5a4-4938-a716-051423324150')
-
-const SIGKILL = 9
-const SIGTERM = 15
 
 /**
  * runtime-rs with a pod of a pause container and two more, created at the same time, each with a pid namespace of its own

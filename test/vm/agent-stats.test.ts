@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { container, RemoteProcess } from '../support/host/container-requests.ts'
 import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/host/fork-bomb.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { expectAddedProcessesIn } from '../support/vm/divided-cgroup.ts'
 import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
 
-const SIGKILL = 9
 const LIMIT = 32n << 20n
 const BOMB_LIMIT = 40n
 /** Needs more than the limit. */

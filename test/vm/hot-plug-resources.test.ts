@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../src/base/signals.ts'
 import { growDisk, type HotDisk, plugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { plugCpu, plugMemory } from '../../src/microvm/qmp/plug-resources.ts'
 import { type SpecKey, specKey } from '../../src/microvm/spec-key.ts'
@@ -13,7 +14,6 @@ import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/gu
 const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20
 const SHM = '/run/kata-containers/sandbox/shm'
-const SIGKILL = 9
 
 /** Root ports by the name of what goes in, and their slots. */
 const PORTS = { swap: 9, blank: 10, ext4: 11, xfs: 12, memory: 13 } as const

@@ -45,16 +45,19 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
   })
 
   /** Asks the host's server from a container, and a container's server from the host. */
-  async function exchange(id: string, links: readonly { readonly ours: string; readonly theirs: string }[]) {
-    for (const { theirs } of links) await host.ping(theirs)
+  async function exchange(
+    id: string,
+    links: readonly { readonly inGuest: string; readonly onHost: string }[],
+  ) {
+    for (const { onHost } of links) await host.ping(onHost)
     const asked = links.map(
-      ({ ours }) => `ping -c 1 -W 20 ${ours} >&2 && wget -q -O - http://${literal(ours)}:8000/`,
+      ({ inGuest }) => `ping -c 1 -W 20 ${inGuest} >&2 && wget -q -O - http://${literal(inGuest)}:8000/`,
     )
     const ping = { capabilities: ['CAP_NET_RAW'] }
     const answers = await pod.output(`${id}-client`, asked.join(' && '), ping)
     expect(answers).toBe('hello from the host'.repeat(links.length))
-    for (const { theirs } of links) {
-      expect(await host.get(`http://${literal(theirs)}:8080/`)).toBe('hello from the guest')
+    for (const { onHost } of links) {
+      expect(await host.get(`http://${literal(onHost)}:8080/`)).toBe('hello from the guest')
     }
   }
 
@@ -68,16 +71,16 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     ])
     await server.readUntil('listening')
     await exchange('first', [
-      { ours: '10.0.0.1', theirs: '10.0.0.2' },
-      { ours: 'fd00::1', theirs: 'fd00::2' },
+      { inGuest: '10.0.0.1', onHost: '10.0.0.2' },
+      { inGuest: 'fd00::1', onHost: 'fd00::2' },
     ])
   })
 
   it('has a second card with the addresses that the host asks for', async () => {
     await pod.agent.updateInterface({ interface: card('eth1', CARDS.second, 71) })
     await exchange('second', [
-      { ours: '192.168.71.1', theirs: '192.168.71.2' },
-      { ours: 'fd71::1', theirs: 'fd71::2' },
+      { inGuest: '192.168.71.1', onHost: '192.168.71.2' },
+      { inGuest: 'fd71::1', onHost: 'fd71::2' },
     ])
   })
 
@@ -120,8 +123,8 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     )
     await updating
     await exchange('plugged', [
-      { ours: '192.168.72.1', theirs: '192.168.72.2' },
-      { ours: 'fd72::1', theirs: 'fd72::2' },
+      { inGuest: '192.168.72.1', onHost: '192.168.72.2' },
+      { inGuest: 'fd72::1', onHost: 'fd72::2' },
     ])
   })
 })

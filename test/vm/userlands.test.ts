@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
+import { neverAborted } from '../../src/base/abort.ts'
+import { SIGTERM } from '../../src/base/signals.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { openRoot, packRoot } from '../../src/microvm/run/container-root.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'
@@ -16,10 +18,8 @@ import { bootPod, type GuestPod } from '../support/vm/guest-pod.ts'
 import { writeOciLayout } from '../support/vm/oci-image.ts'
 
 const SIGQUIT = 3
-const SIGTERM = 15
 
 const progress = (line: string) => void process.stderr.write(`${line}\n`)
-const patient = new AbortController().signal
 
 /** Nothing is said besides. */
 const ROOT_USER = { uid: 0, gid: 0, additionalGids: [] }
@@ -40,10 +40,10 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
     const debian = await ensureDebianRoot(NGINX_ROOT, progress)
     const paths = { debian: join(folder, 'debian.ext4'), image: join(folder, 'image.ext4') }
     progress('packing the userlands')
-    await packRoot(debian, paths.debian, patient)
-    const unpacked = await openRoot(makeImage(folder), makeFolder(folder, 'work'), patient)
+    await packRoot(debian, paths.debian, neverAborted)
+    const unpacked = await openRoot(makeImage(folder), makeFolder(folder, 'work'), neverAborted)
     image = whatToRun(OF_IMAGE, unpacked.config)
-    await packRoot(unpacked.folder, paths.image, patient)
+    await packRoot(unpacked.folder, paths.image, neverAborted)
     ;({ guest, pod } = await bootPod({ extra: disksOf(paths) }))
   })
   afterAll(async () => {

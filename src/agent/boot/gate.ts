@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 
 /** What every call but Check and Version waits for: the end of the boot, for better or worse. */
@@ -22,6 +22,6 @@ export class BootGate {
 
   /** Resolves once the boot has ended well; throws its failure, or what `signal` was aborted with. */
   async wait(signal: AbortSignal): Promise<void> {
-    await raceSignal(this.#booted.promise, signal)
+    await abortable(this.#booted.promise, signal)
   }
 }

@@ -1,6 +1,6 @@
+import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { LogLevel } from '../../base/log.ts'
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 
 /**
  * How one kind of value is read. A reader returns `undefined` when the text or value says nothing (the setting

@@ -1,5 +1,5 @@
 import { AgentError, messageOf, type StatusCodeName } from '../../base/errors.ts'
-import { shortened } from '../../base/truncate.ts'
+import { truncate } from '../../base/truncate.ts'
 
 /** What a failed call is answered with. */
 export interface CallStatus {
@@ -17,7 +17,7 @@ const LONGEST_CHARACTERS = 7000
 export function statusOf(error: unknown): CallStatus {
   return {
     code: error instanceof AgentError ? error.code : 'INTERNAL',
-    message: shortened(chainOf(error), LONGEST_CHARACTERS),
+    message: truncate(chainOf(error), LONGEST_CHARACTERS),
   }
 }
 

@@ -45,9 +45,9 @@ export function agentEntries(handlers: ServiceHandlers): ServiceEntries<typeof A
     }),
 
     getOOMEvent: cancellable(async (request, call) => {
-      const { containerId, putBack } = await sandbox.getOomEvent(request, call.signal)
+      const { containerId, requeue } = await sandbox.getOomEvent(request, call.signal)
       call.onDelivered((written) => {
-        if (!written) putBack()
+        if (!written) requeue()
       })
       return { containerId }
     }),
@@ -99,9 +99,9 @@ function reading(
   read: SandboxHandlers['readStdout'],
 ): (request: ReadStreamRequest, call: Call) => Promise<ReadStreamResponse> {
   return async (request, call) => {
-    const { data, putBack } = await read(request, call.signal)
+    const { data, unread } = await read(request, call.signal)
     call.onDelivered((written) => {
-      if (!written) putBack()
+      if (!written) unread()
     })
     return { data }
   }

@@ -1,7 +1,6 @@
-import { cancelled, deadlineExceeded, raceSignal } from '../../base/abort.ts'
+import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import type { Entry, Gate, MessageType } from './entry.ts'
 import { statusOf } from './status.ts'
@@ -61,7 +60,7 @@ async function begin<Request, Response>(
   signal.throwIfAborted()
   if (entry.gate === 'wait') await gate.wait(signal)
   return entry.handle(request, {
-    signal: entry.onHangup === 'cancel' ? signal : new AbortController().signal,
+    signal: entry.onHangup === 'cancel' ? signal : neverAborted,
     onDelivered: (callback) => void deliveries.push(callback),
   })
 }
@@ -75,7 +74,7 @@ async function answerOf<Response>(
   log: Logger,
 ): Promise<Response> {
   try {
-    return entry.onHangup === 'cancel' ? await work : await raceSignal(work, signal)
+    return entry.onHangup === 'cancel' ? await work : await abortable(work, signal)
   } catch (error) {
     if (!signal.aborted) throw error
     if (entry.onHangup === 'finish') {

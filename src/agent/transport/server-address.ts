@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
-import { type ListenAddress, VSOCK_CID } from '../../os/sockets/sockets.ts'
+import { VSOCK_CID } from '../../os/sockets/allow-list.ts'
+import type { ListenAddress } from '../../os/sockets/sockets.ts'
 
 /** The bytes that fit into the `sun_path` of a unix address, less its end or beginning (unix(7)). */
 const MAX_UNIX_PATH_BYTES = 107

@@ -1,14 +1,14 @@
 import type { Socket } from 'node:net'
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
 import type { MethodTable } from '../../rpc/method.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
 import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
-import { admits } from './admission.ts'
-import { type Recognised, Unrecognised } from './unrecognised.ts'
+import { type DetectedConnection, ProtocolDetection } from './detect-protocol.ts'
 
 export interface TransportOptions {
   readonly sockets: Sockets
@@ -35,7 +35,7 @@ export interface Transport {
 }
 
 /** Connections that have not said yet what they speak: a host's spare ones, or somebody who only holds them. */
-const MAX_UNRECOGNISED = 256
+const MAX_UNDETECTED = 256
 /** For the preface of HTTP/2, or the first frame header of ttRPC. */
 const HEADER_MS = 10_000
 const STOP_MS = 5_000
@@ -56,7 +56,7 @@ export async function startTransport(options: TransportOptions): Promise<Transpo
 class Connections {
   readonly #options: TransportOptions
   readonly #startTimer: StartTimer
-  readonly #unrecognised: Unrecognised
+  readonly #detection: ProtocolDetection
   /** Every accepted connection; without a value while its framing is unknown or being loaded. */
   readonly #open = new Map<Socket, ServedConnection | undefined>()
   #whenEmpty: (() => void) | undefined
@@ -64,11 +64,11 @@ class Connections {
   constructor(options: TransportOptions) {
     this.#options = options
     this.#startTimer = options.startTimer ?? startTimer
-    this.#unrecognised = new Unrecognised({
-      limit: MAX_UNRECOGNISED,
+    this.#detection = new ProtocolDetection({
+      limit: MAX_UNDETECTED,
       headerMs: HEADER_MS,
       startTimer: this.#startTimer,
-      recognised: (connection) => this.#serve(connection),
+      detected: (connection) => this.#serve(connection),
       refused: (socket, reason) => this.#logRefusal(socket, reason),
     })
   }
@@ -77,7 +77,8 @@ class Connections {
     // An error is followed by 'close', where it is dealt with.
     socket.on('error', () => {})
     const { sockets, address, allowLoopback } = this.#options
-    if (!admits(address.kind, sockets.peerOf(socket), allowLoopback ?? false)) {
+    // The address of a unix or TCP socket says by itself who can reach it.
+    if (address.kind === 'vsock' && !isPeerAllowed(sockets.peerOf(socket), allowLoopback ?? false)) {
       this.#logRefusal(socket, 'not the host')
       socket.destroy()
       return
@@ -89,11 +90,11 @@ class Connections {
       this.#open.delete(socket)
       if (this.#open.size === 0) this.#whenEmpty?.()
     })
-    this.#unrecognised.add(socket)
+    this.#detection.add(socket)
   }
 
   async stop(): Promise<void> {
-    this.#unrecognised.close()
+    this.#detection.close()
     for (const [socket, served] of this.#open) {
       if (served === undefined) socket.destroy()
       else served.drain()
@@ -108,7 +109,7 @@ class Connections {
     stopTimer()
   }
 
-  #serve(connection: Recognised): void {
+  #serve(connection: DetectedConnection): void {
     const { socket, framing } = connection
     if (framing === 'ttrpc') {
       this.#open.set(socket, this.#serveTtrpc(connection))
@@ -120,7 +121,7 @@ class Connections {
     })
   }
 
-  #serveTtrpc({ socket, firstBytes }: Recognised): ServedConnection {
+  #serveTtrpc({ socket, firstBytes }: DetectedConnection): ServedConnection {
     const connection = new TtrpcServerConnection(socket, {
       methods: this.#options.methods,
       peer: this.#nameOf(socket),
@@ -130,7 +131,7 @@ class Connections {
     return connection
   }
 
-  async #serveGrpc({ socket, firstBytes }: Recognised): Promise<void> {
+  async #serveGrpc({ socket, firstBytes }: DetectedConnection): Promise<void> {
     socket.pause()
     // Loaded by the first caller that needs it: it is half of the agent's start-up time, and 10 MB.
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')

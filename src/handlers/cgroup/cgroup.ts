@@ -2,6 +2,7 @@ import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { refreshCpuset } from './cpuset.ts'
 import { type OomWatch, watchOom } from './oom-watch.ts'
 import { cgroupFiles } from './stats/cgroup-files.ts'
@@ -9,7 +10,6 @@ import { statsV1 } from './stats/stats-v1.ts'
 import { statsV2 } from './stats/stats-v2.ts'
 
 const ROOT = '/sys/fs/cgroup'
-const SIGKILL = 9
 
 /** The file that freezes a cgroup, and what is written to it. */
 interface Freezer {
@@ -155,9 +155,9 @@ async function killListed(os: Os, folder: string, log: Logger): Promise<void> {
 
 function kill(os: Os, pid: number, log: Logger): void {
   try {
-    os.system.signal(pid, SIGKILL)
+    killIfAlive(os, pid)
   } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') log.warn('kill failed', { pid, error: messageOf(error) })
+    log.warn('kill failed', { pid, error: messageOf(error) })
   }
 }
 

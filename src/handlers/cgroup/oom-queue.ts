@@ -29,7 +29,7 @@ export class OomQueue {
   }
 
   /** Puts back what a caller took but did not get. */
-  putBack(containerId: string): void {
+  requeue(containerId: string): void {
     if (!this.#isClosed && !this.#hand(containerId)) this.#events.unshift(containerId)
   }
 

@@ -16,7 +16,7 @@ export interface ContainerParts {
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
   /** What its first process executed while it waited to be started: the runtime's own program, if that could be told. */
-  readonly parkedProgram: string | undefined
+  readonly programBeforeStart: string | undefined
   /** Where the host's PCI devices of the container are in the guest. */
   readonly pciAddresses: PciAddresses
   /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */
@@ -37,7 +37,7 @@ export type ContainerState =
   /** Its processes are frozen; it may not even be started. */
   | { readonly name: 'paused'; readonly parts: ContainerParts }
   /** Being paused, resumed or given other limits. */
-  | { readonly name: 'adjusting'; readonly parts: ContainerParts; readonly settled: Promise<void> }
+  | { readonly name: 'updating'; readonly parts: ContainerParts; readonly settled: Promise<void> }
   | { readonly name: 'stopped'; readonly parts: ContainerParts }
   | { readonly name: 'removing'; readonly parts: ContainerParts; readonly settled: Promise<void> }
   /** Its creation failed, or it was removed. */
@@ -47,7 +47,7 @@ export type ContainerState =
 export type LivingState = 'created' | 'running' | 'paused'
 
 /** A change under way of a container that stays what it is. `end` must follow. */
-export interface Adjustment {
+export interface ContainerUpdate {
   readonly parts: ContainerParts
   readonly before: LivingState
   /** Ends it; the container is stopped if its first process has ended meanwhile. */
@@ -80,7 +80,7 @@ export class Container {
   }
 
   /** True as long as its first process is still the runtime's own program, which waits for the start. */
-  get isParked(): boolean {
+  get awaitsStart(): boolean {
     return !this.#startAsked
   }
 
@@ -131,14 +131,14 @@ export class Container {
   }
 
   /** Begins a change. Throws INTERNAL unless the container is in one of these states. */
-  beginAdjust(from: readonly LivingState[]): Adjustment {
+  beginUpdate(from: readonly LivingState[]): ContainerUpdate {
     const state = this.#state
     const before = from.find((name) => name === state.name)
     if (before === undefined || !('parts' in state)) {
       throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}, not ${from.join(' or ')}`)
     }
     const { parts } = state
-    this.#state = { name: 'adjusting', parts, settled: this.#newTransition() }
+    this.#state = { name: 'updating', parts, settled: this.#newTransition() }
     return { parts, before, end: (after) => this.#settle(parts, after) }
   }
 

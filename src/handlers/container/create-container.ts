@@ -58,7 +58,7 @@ export async function createContainer(
   checkSpec(complete)
   checkDevicePaths(complete.linux, context.devices.updatedPaths(request.devices))
   const cdiDevices = context.devices.askedCdiDevices(complete.spec)
-  const sandbox = context.slot.active()
+  const sandbox = context.sandboxState.active()
   const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
   const bundle = bundleOf(context.config.sharedRoot, id)
@@ -88,7 +88,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   checkSharedMounts(request.sharedMounts)
   await makeBundle(os, bundle, held)
   const devices = await context.devices.find(request.devices, signal)
-  undo.add('devices', devices.giveBack)
+  undo.add('devices', devices.release)
   const deviceEdits = await context.devices.findCdiEdits(creation.cdiDevices, signal)
   await attachStorages(creation)
   const { spec, guestSysctls, poststart } = await specFor(creation, { devices, deviceEdits }, isV2)
@@ -104,10 +104,10 @@ async function build(creation: Creation): Promise<ContainerParts> {
   }
   await cloneSharedMounts(context, { mounts: request.sharedMounts, init }, signal)
   const processes = new ProcessTable(request.containerId, init)
-  const parkedProgram = await programOf(os, init.pid)
+  const programBeforeStart = await programOf(os, init.pid)
   const { pciAddresses } = devices
   const release = () => held.run()
-  return { init, spec: stored, poststart, processes, cgroup, parkedProgram, pciAddresses, release }
+  return { init, spec: stored, poststart, processes, cgroup, programBeforeStart, pciAddresses, release }
 }
 
 async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
@@ -170,7 +170,7 @@ async function createInRuntime(
     undo,
     // The undo of the runtime ends all that is in the cgroup.
     endUnknown: async () => {},
-    start: (theirs, onPid) =>
-      runtime.create({ id, bundle: bundle.folder, program, streams: theirs, onPid }, signal),
+    start: (childEnd, onPid) =>
+      runtime.create({ id, bundle: bundle.folder, program, streams: childEnd, onPid }, signal),
   })
 }

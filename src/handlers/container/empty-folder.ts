@@ -1,3 +1,4 @@
+import { isWithin } from '../../base/paths.ts'
 import type { MountEntry, Os } from '../../os/os.ts'
 
 /** Makes `root` an empty directory, as {@link clearFolder} does it. */
@@ -29,10 +30,6 @@ async function unmountAll(os: Os, root: string): Promise<void> {
     }
     if (failures.length === mounts.length) throw failures[0]
   }
-}
-
-function isWithin(path: string, root: string): boolean {
-  return path === root || path.startsWith(`${root}/`)
 }
 
 /** Of mounts at the same point the latest, which is on top, comes first. */

@@ -1,4 +1,5 @@
-import { Turns } from '../../base/serial-queue.ts'
+import { neverAborted } from '../../base/abort.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { SplitSysctls } from '../../oci/sysctls.ts'
 import type { Files } from '../../os/files/files.ts'
@@ -14,7 +15,7 @@ export class GuestSysctls {
   /** The settings of each file, in their order, of containers that exist or are being made. */
   readonly #settings = new Map<string, Setting[]>()
   /** Reading the value before and writing the new one are two steps, which those of another must not come between. */
-  readonly #turns = new Turns()
+  readonly #queue = new SerialQueue()
 
   constructor(files: Files) {
     this.#files = files
@@ -30,9 +31,9 @@ export class GuestSysctls {
     signal: AbortSignal,
   ): Promise<void> {
     for (const { path, value } of sysctls) {
-      const setting = await this.#turns.take(() => this.#setOne(path, value), signal)
+      const setting = await this.#queue.run(() => this.#setOne(path, value), signal)
       lists.held.add(`forget sysctl ${path}`, () => this.#forget(path, setting))
-      lists.undo.add(`sysctl ${path}`, () => this.#takeBack(path, setting))
+      lists.undo.add(`sysctl ${path}`, () => this.#restore(path, setting))
     }
   }
 
@@ -43,7 +44,7 @@ export class GuestSysctls {
     return setting
   }
 
-  async #takeBack(path: string, setting: Setting): Promise<void> {
+  async #restore(path: string, setting: Setting): Promise<void> {
     const work = async () => {
       const settings = this.#settings.get(path) ?? []
       const later = settings[settings.indexOf(setting) + 1]
@@ -52,7 +53,7 @@ export class GuestSysctls {
       if (later !== undefined) later.before = setting.before
       else await this.#files.write(path, setting.before)
     }
-    await this.#turns.take(work, new AbortController().signal)
+    await this.#queue.run(work, neverAborted)
   }
 
   #forget(path: string, setting: Setting): void {

@@ -1,7 +1,7 @@
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { PauseContainerRequest, ResumeContainerRequest } from '../../gen/agent.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
-import { adjust } from './update-state.ts'
+import { whileUpdating } from './while-updating.ts'
 
 /** PauseContainer (behaviour spec, section C.10): freezes all processes, of a container not yet started too. */
 export async function pauseContainer(
@@ -9,7 +9,7 @@ export async function pauseContainer(
   { containerId }: PauseContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  await adjust(
+  await whileUpdating(
     context,
     {
       containerId,
@@ -39,7 +39,7 @@ export async function resumeContainer(
   { containerId }: ResumeContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  await adjust(
+  await whileUpdating(
     context,
     {
       containerId,
@@ -52,7 +52,7 @@ export async function resumeContainer(
           // It waits until none is frozen any more. Nothing else is left to be done than this.
           await cgroup.thaw()
         }
-        return container.isParked ? 'created' : 'running'
+        return container.awaitsStart ? 'created' : 'running'
       },
     },
     signal,

@@ -1,5 +1,5 @@
+import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import type { Hook } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
 import { DEFAULT_VERSION } from '../../oci/runtime-config.ts'

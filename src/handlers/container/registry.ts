@@ -1,5 +1,6 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
+import { isWithin } from '../../base/paths.ts'
 import { Container, type ContainerParts } from './container.ts'
 
 /** A container that was created, and its parts. */
@@ -42,7 +43,7 @@ export class ContainerRegistry {
     container.abandon()
   }
 
-  get(id: string): Container | undefined {
+  tryGet(id: string): Container | undefined {
     return this.#containers.get(id)
   }
 
@@ -51,23 +52,18 @@ export class ContainerRegistry {
   }
 
   /** The container as things stand. Throws `code` `Invalid container id` for one that is not there, or not yet. */
-  find(id: string, code: StatusCodeName): Found {
+  get(id: string, code: StatusCodeName): Found {
     const container = this.#containers.get(id)
     if (container === undefined || !('parts' in container.state)) throw unknownContainer(code)
     return { container, parts: container.state.parts }
   }
 
   /** The container, once its creation is through. Throws like `find`, or what `signal` is aborted with. */
-  async found(id: string, code: StatusCodeName, signal: AbortSignal): Promise<Found> {
+  async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<Found> {
     const state = this.#containers.get(id)?.state
-    if (state?.name === 'creating') await raceSignal(state.settled, signal)
-    return this.find(id, code)
+    if (state?.name === 'creating') await abortable(state.settled, signal)
+    return this.get(id, code)
   }
-}
-
-/** Whether `path` is `folder` or below it. */
-function isWithin(path: string, folder: string): boolean {
-  return path === folder || path.startsWith(`${folder}/`)
 }
 
 /** What is answered about a container that does not exist (behaviour spec, section B.5: the code differs by call). */

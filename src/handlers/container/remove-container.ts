@@ -1,12 +1,10 @@
-import { raceSignal } from '../../base/abort.ts'
-import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
-import { inTime } from '../../base/in-time.ts'
+import { abortable, withTimeout } from '../../base/abort.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
+import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { unknownContainer } from './registry.ts'
-
-const SIGKILL = 9
 
 /**
  * How long processes may take to end where the request names no time, as those of all hosts do not. The hosts
@@ -28,7 +26,7 @@ export async function removeContainer(
   request: RemoveContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const container = context.containers.get(request.containerId)
+  const container = context.containers.tryGet(request.containerId)
   if (container === undefined) throw unknownContainer('INTERNAL')
   const removed = await removeSettled({ context, container, signal, timeoutSeconds: request.timeout })
   if (!removed) throw unknownContainer('INTERNAL')
@@ -39,7 +37,7 @@ export async function removeSettled(removal: Removal): Promise<boolean> {
   const { container, signal } = removal
   for (let wait = container.transition; wait !== undefined; wait = container.transition) {
     container.hurryStart()
-    await raceSignal(wait, signal)
+    await abortable(wait, signal)
   }
   if (container.state.name === 'gone') return false
   await remove(removal)
@@ -52,7 +50,7 @@ async function remove(removal: Removal): Promise<void> {
   try {
     const ended = endProcesses(context, parts)
     const ms = (timeoutSeconds || PATIENCE_SECONDS) * 1000
-    await inTime(context.os.clock, ms, ended, () => lateEnd(removal, parts))
+    await withTimeout(context.os.clock, ms, ended, () => lateEnd(removal, parts))
     await context.oom.end(container.id)
     // Only now: a runtime that deletes by force waits for zombies that somebody else has to reap.
     const complaint = await context.runtime.delete(container.id, poststopMs(parts))
@@ -89,9 +87,9 @@ async function endProcesses(context: SandboxContext, parts: ContainerParts): Pro
 
 function kill({ os, log }: SandboxContext, pid: number): void {
   try {
-    os.system.signal(pid, SIGKILL)
+    killIfAlive(os, pid)
   } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') log.warn('kill failed', { pid, error: messageOf(error) })
+    log.warn('kill failed', { pid, error: messageOf(error) })
   }
 }
 

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { ContainerProcess } from '../process/process.ts'
 
@@ -56,7 +56,7 @@ export class SharedPidNamespace {
     while (!this.begin(id)) {
       const state: State = this.#state
       if (state.name === 'making') {
-        await raceSignal(state.settled, signal)
+        await abortable(state.settled, signal)
       } else if (state.name === 'made') {
         if (state.init.status === undefined) return this.path
         const text = `Sandbox does not have sandbox_pidns: it ended with container ${state.maker}, which is to be removed first`

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import type { StartContainerRequest } from '../../gen/agent.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
 import { runPoststartHooks } from './poststart-hooks.ts'
@@ -12,13 +12,13 @@ export async function startContainer(
   request: StartContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const { container } = await context.containers.found(request.containerId, 'INTERNAL', signal)
-  while (container.state.name === 'adjusting') await raceSignal(container.state.settled, signal)
+  const { container } = await context.containers.waitFor(request.containerId, 'INTERNAL', signal)
+  while (container.state.name === 'updating') await abortable(container.state.settled, signal)
   const { parts, hurried } = container.beginStart()
   let succeeded = false
   try {
     // The sandbox's own container does nothing but hold namespaces.
-    if (container.id !== context.slot.active().id) await context.oom.watch(container.id, parts)
+    if (container.id !== context.sandboxState.active().id) await context.oom.watch(container.id, parts)
     await context.runtime.start(container.id)
     await runPoststartHooks(context, container.id, parts, hurried)
     succeeded = true

@@ -4,7 +4,7 @@ import { withExplicitWildcards } from '../../oci/device-rules.ts'
 import { printJson } from '../../oci/json.ts'
 import { resourcesConfig } from '../../oci/resources-config.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
-import { adjust } from './update-state.ts'
+import { whileUpdating } from './while-updating.ts'
 
 /**
  * UpdateContainer (behaviour spec, section C.7): sets other limits. Those that the request leaves empty stay; without
@@ -17,7 +17,7 @@ export async function updateContainer(
 ): Promise<void> {
   if (requested !== undefined) checkResources(requested)
   const resources = requested && withExplicitWildcards(requested)
-  await adjust(
+  await whileUpdating(
     context,
     {
       containerId,

@@ -31,7 +31,7 @@ export interface DeviceHandlers {
 /** The devices of one request as they are in the guest. */
 export interface GuestDevices extends DeviceChoices {
   /** Puts all back where they were, for a request that fails later. Never throws. */
-  readonly giveBack: () => Promise<void>
+  readonly release: () => Promise<void>
 }
 
 const INFINIBAND = '/dev/infiniband'
@@ -58,7 +58,7 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
       const finding = checked.map(async ({ device, handler }) => {
         try {
           const found = await handler.find(device, dependencies, either)
-          if (found.giveBack !== undefined) undo.add(`give ${device.containerPath} back`, found.giveBack)
+          if (found.release !== undefined) undo.add(`give ${device.containerPath} back`, found.release)
           return { device, found }
         } catch (error) {
           // When one does not come, nobody waits for the others.
@@ -69,7 +69,7 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
       await Promise.allSettled(finding)
       try {
         ended.signal.throwIfAborted()
-        return { ...(await describe(files, await Promise.all(finding))), giveBack: () => undo.run() }
+        return { ...(await describe(files, await Promise.all(finding))), release: () => undo.run() }
       } catch (error) {
         await undo.run()
         throw error
@@ -81,7 +81,7 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
 async function describe(
   files: Files,
   devices: readonly { readonly device: Device; readonly found: FoundDevice }[],
-): Promise<Omit<GuestDevices, 'giveBack'>> {
+): Promise<Omit<GuestDevices, 'release'>> {
   const updates = await Promise.all(devices.map(({ device, found }) => updateOf(files, device, found)))
   const isPassedThrough = devices.some(({ device }) => device.type.startsWith('vfio-pci'))
   return {

@@ -24,7 +24,7 @@ export interface FoundDevice {
   /** Where PCI devices of the host are in the guest. */
   readonly pciAddresses?: PciAddresses
   /** Puts the device back where it was, for a request that fails later. Never throws. */
-  readonly giveBack?: () => Promise<void>
+  readonly release?: () => Promise<void>
 }
 
 /** Takes care of one type of device (spec F). The request has been checked for what every type needs. */

@@ -33,7 +33,7 @@ export const vfioPci: DeviceHandler = {
       }
       if (group === undefined) throw new AgentError('INTERNAL', 'failed to get VFIO group')
       const node = await waitForVfioGroup(hotplug, group, signal)
-      return { node, keepsNodePath: true, pciAddresses, giveBack: () => undo.run() }
+      return { node, keepsNodePath: true, pciAddresses, release: () => undo.run() }
     } catch (error) {
       await undo.run()
       throw error

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GuestDetailsRequest, GuestDetailsResponse } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
@@ -31,7 +31,7 @@ export function guestDetails(
   return async (request, signal) => {
     // Without a caller's signal: the next caller waits for the same answer.
     seccomp ??= runtimeHasSeccomp(dependencies)
-    const supportsSeccomp = await raceSignal(seccomp, signal)
+    const supportsSeccomp = await abortable(seccomp, signal)
     // One that did not tell may do so another time: nothing is concluded from its silence.
     if (supportsSeccomp === undefined) seccomp = undefined
     return {

@@ -32,7 +32,7 @@ export async function onlineCpus(
       {
         description: `CPUs until ${wanted} are online`,
         probe: () => bringOnline(files, wanted),
-        concerns: ({ subsystem }) => subsystem === 'cpu',
+        matches: ({ subsystem }) => subsystem === 'cpu',
         lookAgainMs: LOOK_AGAIN_MS,
       },
       signal,

@@ -81,10 +81,10 @@ async function waitForBytes(
     if (bytes >= wantedBytes) return { found: bytes }
     return { missing: `more than ${bytes} bytes` }
   }
-  const concerns = ({ subsystem }: { readonly subsystem: string }) => subsystem === 'block'
+  const matches = ({ subsystem }: { readonly subsystem: string }) => subsystem === 'block'
   const description = `${node} with ${wantedBytes} bytes`
   await rescan(dependencies, folder)
-  await waitForDevice(dependencies, { description, probe, concerns }, signal)
+  await waitForDevice(dependencies, { description, probe, matches }, signal)
 }
 
 /** A SCSI disk looks at its size when it is told to; others have no such file. */

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { errnoOf } from '../../base/errors.ts'
 import { type VolumeStatsResponse, type VolumeUsage, VolumeUsage_Unit } from '../../gen/csi.ts'
 import type { Volumes } from '../../os/os.ts'
@@ -16,7 +16,7 @@ export async function volumeStats(
   const path = checkVolumePath(volumeGuestPath)
   try {
     // A file system whose server hangs never answers.
-    const { blockBytes, blocks, freeBlocks, inodes, freeInodes } = await raceSignal(
+    const { blockBytes, blocks, freeBlocks, inodes, freeInodes } = await abortable(
       volumes.usage(path),
       signal,
     )

@@ -1,3 +1,4 @@
+import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { ToolResult } from '../../os/os.ts'
 import type { NetworkDependencies } from './dependencies.ts'
@@ -44,13 +45,13 @@ export async function setIptables(
     ])
     return Buffer.from(stdout, RAW)
   } catch (error) {
-    await putBack(dependencies, restore, old.stdout, rules)
+    await restoreRules(dependencies, restore, old.stdout, rules)
     throw error
   }
 }
 
 /** Tables that were not there before are emptied. */
-async function putBack(
+async function restoreRules(
   dependencies: NetworkDependencies,
   restore: Tool,
   old: string,
@@ -62,7 +63,7 @@ async function putBack(
     .map((table) => `*${table}\nCOMMIT\n`)
   try {
     const input = Buffer.from(`${old}${emptied.join('')}`, RAW)
-    await run(dependencies, restore, ['--wait', '5', '--counters'], input, new AbortController().signal)
+    await run(dependencies, restore, ['--wait', '5', '--counters'], input, neverAborted)
   } catch (error) {
     dependencies.log.warn('packet filter not put back', { error: messageOf(error) })
   }

@@ -39,7 +39,7 @@ type Attempt = (what: string, action: () => void) => void
  * Gives links back what they lost while they were down: the kernel takes routes, neighbours and IPv6 addresses away
  * then, and makes routes to connected networks itself. Throws the kernel's refusal unless `attempt` does not.
  */
-export function giveBack(
+export function restoreLost(
   network: Network,
   states: readonly LinkState[],
   attempt: Attempt = (_what, action) => action(),
@@ -64,7 +64,7 @@ export function giveBack(
 }
 
 /** Makes links what they were; never throws. What cannot be put back is logged. */
-export function putBack(network: Network, log: Logger, states: readonly LinkState[]): void {
+export function restoreLinks(network: Network, log: Logger, states: readonly LinkState[]): void {
   const attempt: Attempt = (what, action) => {
     try {
       action()
@@ -74,7 +74,7 @@ export function putBack(network: Network, log: Logger, states: readonly LinkStat
   }
   attempt('links', () => resetLinks(network, states, attempt))
   attempt('new addresses', () => removeNewAddresses(network, states, attempt))
-  attempt('what was lost', () => giveBack(network, states, attempt))
+  attempt('what was lost', () => restoreLost(network, states, attempt))
 }
 
 /** Names, MTU, flags and hardware addresses as they were. */

@@ -1,4 +1,5 @@
-import { Turns } from '../../base/serial-queue.ts'
+import { neverAborted } from '../../base/abort.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import type { ARPNeighbor, Interface, Route } from '../../gen/types.ts'
 import { addNeighbors } from './add-neighbors.ts'
 import type { NetworkDependencies } from './dependencies.ts'
@@ -22,18 +23,23 @@ export interface NetworkHandlers {
 /** Builds the calls; each says in its own file what it throws. */
 export function createNetworkHandlers(dependencies: NetworkDependencies): NetworkHandlers {
   const { network } = dependencies.os
-  const turns = { routes: new Turns(), neighbors: new Turns(), filterV4: new Turns(), filterV6: new Turns() }
-  const patient = new AbortController().signal
+  const turns = {
+    routes: new SerialQueue(),
+    neighbors: new SerialQueue(),
+    filterV4: new SerialQueue(),
+    filterV6: new SerialQueue(),
+  }
   return {
     updateInterface: (request, signal) => updateInterface(dependencies, request, signal),
-    updateRoutes: (routes) => turns.routes.take(() => updateRoutes(dependencies, routes), patient),
+    updateRoutes: (routes) => turns.routes.run(() => updateRoutes(dependencies, routes), neverAborted),
     listInterfaces: () => listInterfaces(network),
     listRoutes: () => listRoutes(network),
-    addNeighbors: (neighbors) => turns.neighbors.take(() => addNeighbors(dependencies, neighbors), patient),
+    addNeighbors: (neighbors) =>
+      turns.neighbors.run(() => addNeighbors(dependencies, neighbors), neverAborted),
     getIptables: (isIpv6, signal) => getIptables(dependencies, isIpv6, signal),
     setIptables: (isIpv6, rules, signal) => {
       const turn = isIpv6 ? turns.filterV6 : turns.filterV4
-      return turn.take(() => setIptables(dependencies, isIpv6, rules, signal), signal)
+      return turn.run(() => setIptables(dependencies, isIpv6, rules, signal), signal)
     },
   }
 }

@@ -5,7 +5,7 @@ import type { Link, LinkAddress, LinkChange, Network } from '../../os/network/ne
 import { checkHardwareAddressFits, invalid } from './check-fields.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { checkInterface, type InterfaceRequest } from './interface-request.ts'
-import { giveBack, linkStates, putBack, sameAddress, temporaryName } from './link-state.ts'
+import { linkStates, restoreLinks, restoreLost, sameAddress, temporaryName } from './link-state.ts'
 
 /**
  * UpdateInterface (spec G.1): makes a link what the request says, and answers the request. What is so already is left
@@ -35,10 +35,10 @@ export async function updateInterface(
   const before = linkStates(network, affected, { goDown: link.name !== wanted.name })
   try {
     setHardwareAddress(dependencies, link, wanted, pluggedName !== undefined)
-    if (changeLink(network, link, holder, wanted)) giveBack(network, before)
+    if (changeLink(network, link, holder, wanted)) restoreLost(network, before)
     addAddresses(network, link.index, addresses)
   } catch (error) {
-    putBack(network, log, before)
+    restoreLinks(network, log, before)
     throw error
   }
   record.note('rpc', [

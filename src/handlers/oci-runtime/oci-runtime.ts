@@ -1,4 +1,4 @@
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
+import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import type { Process } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/process-config.ts'

@@ -1,6 +1,6 @@
 import type { Os } from '../../os/os.ts'
-import { killIfThere } from '../process/kill-if-there.ts'
-import { parentOf, textOf } from '../process/parent-of.ts'
+import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import { parentPid } from '../../os/process/proc-stat.ts'
 
 /**
  * Kills the runs of the OCI runtime that an agent which died has left under way: they would go on with what they were
@@ -13,7 +13,7 @@ export async function endOrphanedRuns(os: Os, root: string): Promise<void> {
   try {
     const ends = (await orphanedRuns(os, root)).map((pid) => {
       // Helper programs lead process groups of their own, which their hooks belong to.
-      killIfThere(os, -pid)
+      killIfAlive(os, -pid)
       return watch.exitOf(pid)
     })
     await Promise.all(ends)
@@ -24,11 +24,12 @@ export async function endOrphanedRuns(os: Os, root: string): Promise<void> {
 
 /** Orphans fall to vminit, whose child we are as well; `root` as an argument says that they were ours. */
 async function orphanedRuns(os: Os, root: string): Promise<number[]> {
-  const vminit = await parentOf(os, 'self')
+  const vminit = await parentPid(os.files, 'self')
   const found: number[] = []
   for (const name of await os.files.list('/proc')) {
-    if (!/^\d+$/.test(name) || (await parentOf(os, name)) !== vminit) continue
-    if ((await textOf(os, `/proc/${name}/cmdline`)).split('\0').includes(root)) found.push(Number(name))
+    if (!/^\d+$/.test(name) || (await parentPid(os.files, name)) !== vminit) continue
+    if ((await os.files.readText(`/proc/${name}/cmdline`).catch(() => '')).split('\0').includes(root))
+      found.push(Number(name))
   }
   return found
 }

@@ -1,5 +1,5 @@
+import { withTimeout } from '../../base/abort.ts'
 import { AgentError, errnoOf } from '../../base/errors.ts'
-import { inTime } from '../../base/in-time.ts'
 import type { Fd, Os, ToolResult } from '../../os/os.ts'
 import type { ChildPipes } from '../stdio/stdio.ts'
 import { lastError, runtimeError } from './runtime-error.ts'
@@ -107,7 +107,7 @@ export class RuntimeCalls {
     try {
       const whole = [...args, '--console-socket', `${folder}/tty`, launch.id]
       const pid = await this.#make(folder, whole, launch, { signal })
-      return { pid, master: await inTime(this.#os.clock, MASTER_MS, master, () => noMaster(launch)) }
+      return { pid, master: await withTimeout(this.#os.clock, MASTER_MS, master, () => noMaster(launch)) }
     } catch (error) {
       failed.abort(error)
       await master.then(

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable, neverAborted } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
@@ -13,7 +13,7 @@ import type { SandboxContext } from '../sandbox/context.ts'
 import { connectStdio, launch } from './launch.ts'
 import type { ContainerProcess } from './process.ts'
 import type { Reservation } from './process-table.ts'
-import { endStrayProcesses } from './untracked-processes.ts'
+import { killUntrackedProcesses } from './untracked-processes.ts'
 
 /**
  * How long the runtime may go on after the caller gave up. Killed between starting the process and telling its pid,
@@ -54,9 +54,9 @@ async function livingContainer(
   id: string,
   signal: AbortSignal,
 ): Promise<ContainerParts> {
-  const { container } = await containers.found(id, 'INTERNAL', signal)
-  while (container.state.name === 'starting' || container.state.name === 'adjusting') {
-    await raceSignal(container.state.settled, signal)
+  const { container } = await containers.waitFor(id, 'INTERNAL', signal)
+  while (container.state.name === 'starting' || container.state.name === 'updating') {
+    await abortable(container.state.settled, signal)
   }
   const { state } = container
   if (state.name === 'paused') throw new AgentError('INTERNAL', `container ${container.id} is paused`)
@@ -111,9 +111,9 @@ async function endUnknown(
     let members = await cgroup.members()
     while (await processes.added()) members = await cgroup.members()
     const known = new Set([init, ...processes.known()].map(({ pid }) => pid))
-    await endStrayProcesses(os, members, known)
+    await killUntrackedProcesses(os, members, known)
   }
-  await processes.strays.take(work, new AbortController().signal)
+  await processes.untrackedSearch.run(work, neverAborted)
 }
 
 /** A signal that fires a little after `signal`, until it is stopped. */

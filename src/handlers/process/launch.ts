@@ -1,13 +1,13 @@
+import { withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
-import { inTime } from '../../base/in-time.ts'
 import type { UndoList } from '../../base/undo.ts'
+import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { ProcessStreams, StartedProcess } from '../oci-runtime/runtime-calls.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
 import { connectPorts, type StdioPorts } from '../stdio/connect-ports.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
 import { openPipes, type Stdio } from '../stdio/stdio.ts'
 import { terminalStdio } from '../stdio/terminal-stdio.ts'
-import { killIfThere } from './kill-if-there.ts'
 import { ContainerProcess } from './process.ts'
 
 /** How long a process that is taken back may take to end. */
@@ -57,8 +57,8 @@ export async function launch(context: SandboxContext, process: Launch): Promise<
     exit.then(over, over)
     process.undo.add('process', async () => {
       // The number of a process that was reaped may be another's by now.
-      if (!isOver) killIfThere(context.os, pid)
-      await inTime(context.os.clock, END_MS, exit, () => notEnded(pid))
+      if (!isOver) killIfAlive(context.os, pid)
+      await withTimeout(context.os.clock, END_MS, exit, () => notEnded(pid))
     })
     return { pid, exit, log: context.log }
   }
@@ -106,13 +106,13 @@ async function onPipes(
   { start, undo, connections }: Launch,
   { follow, onPid }: Following,
 ) {
-  const { stdio, theirs, closeTheirs } = openPipes(os, config.containerPipeSizeBytes, connections)
+  const { stdio, childEnd, closeChildEnds } = openPipes(os, config.containerPipeSizeBytes, connections)
   undo.add('stdio', () => closed(stdio))
   try {
-    const { pid } = await start({ pipes: theirs }, onPid)
+    const { pid } = await start({ pipes: childEnd }, onPid)
     return new ContainerProcess({ ...follow(pid), stdio })
   } finally {
-    closeTheirs()
+    closeChildEnds()
   }
 }
 
@@ -123,7 +123,7 @@ async function closed(stdio: Stdio): Promise<void> {
 }
 
 function endUnknown({ os }: SandboxContext, { endUnknown: end }: Launch): Promise<void> {
-  return inTime(os.clock, END_MS, end(), () => notEnded('without a known pid'))
+  return withTimeout(os.clock, END_MS, end(), () => notEnded('without a known pid'))
 }
 
 function notEnded(which: number | string): AgentError {

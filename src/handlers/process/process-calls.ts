@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type {
   CloseStdinRequest,
@@ -31,9 +31,9 @@ export async function waitProcess(
   request: WaitProcessRequest,
   signal: AbortSignal,
 ): Promise<ProcessEnd> {
-  const { parts } = await context.containers.found(request.containerId, 'INVALID_ARGUMENT', signal)
-  const process = await parts.processes.found(request.execId, signal)
-  const status = await raceSignal(process.reported, signal)
+  const { parts } = await context.containers.waitFor(request.containerId, 'INVALID_ARGUMENT', signal)
+  const process = await parts.processes.waitFor(request.execId, signal)
+  const status = await abortable(process.reported, signal)
   return {
     status,
     forget: () => {
@@ -51,7 +51,7 @@ export async function writeStdin(
 ): Promise<number> {
   try {
     const { stdin } = (await processOf(context, request, signal)).stdio
-    if (request.data.length === 0) await raceSignal(stdin.end(), signal)
+    if (request.data.length === 0) await abortable(stdin.end(), signal)
     else await stdin.write(request.data, signal)
     return request.data.length
   } catch (error) {
@@ -87,7 +87,7 @@ export async function closeStdin(
   signal: AbortSignal,
 ): Promise<void> {
   const { stdio } = await processOf(context, request, signal)
-  await raceSignal(stdio.stdin.end(), signal)
+  await abortable(stdio.stdin.end(), signal)
 }
 
 /** TtyWinResize (behaviour spec, section C.16). */
@@ -106,6 +106,6 @@ async function processOf(
   key: ProcessKey,
   signal: AbortSignal,
 ): Promise<ContainerProcess> {
-  const { parts } = await context.containers.found(key.containerId, 'INVALID_ARGUMENT', signal)
-  return parts.processes.found(key.execId, signal)
+  const { parts } = await context.containers.waitFor(key.containerId, 'INVALID_ARGUMENT', signal)
+  return parts.processes.waitFor(key.execId, signal)
 }

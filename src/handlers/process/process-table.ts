@@ -1,6 +1,6 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
-import { Turns } from '../../base/serial-queue.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import type { ContainerProcess } from './process.ts'
 
 type Entry =
@@ -23,7 +23,7 @@ export interface Reservation {
  */
 export class ProcessTable {
   /** For those who look for processes that nobody knows: of two at once one would wait for an end that the other saw. */
-  readonly strays = new Turns()
+  readonly untrackedSearch = new SerialQueue()
   readonly #containerId: string
   readonly #entries = new Map<string, Entry>()
 
@@ -59,17 +59,17 @@ export class ProcessTable {
   }
 
   /** The process as things stand. Throws NOT_FOUND for one that is not there, or not yet. */
-  find(execId: string): ContainerProcess {
+  get(execId: string): ContainerProcess {
     const entry = this.#entries.get(this.#key(execId))
     if (entry?.name !== 'known') throw this.#notFound(execId)
     return entry.process
   }
 
   /** The process, once a start in progress is through. Throws NOT_FOUND, or what `signal` is aborted with. */
-  async found(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
+  async waitFor(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
     const entry = this.#entries.get(this.#key(execId))
-    if (entry !== undefined && 'settled' in entry) await raceSignal(entry.settled, signal)
-    return this.find(execId)
+    if (entry !== undefined && 'settled' in entry) await abortable(entry.settled, signal)
+    return this.get(execId)
   }
 
   /** Frees the id, if it still names this process. The caller closes its streams. */

@@ -1,26 +1,25 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
+import { LAST_SIGNAL, SIGKILL, SIGTERM } from '../../base/signals.ts'
 import type { SignalProcessRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
+import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { Found } from '../container/registry.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
 import { handlesSignal } from './signal-rule.ts'
 
-const SIGKILL = 9
-const SIGTERM = 15
-
 /** SignalProcess (behaviour spec, section C.5). Never waits for a transition: it must get through to a hanging one. */
 export async function signalProcess(context: SandboxContext, request: SignalProcessRequest): Promise<void> {
   const { containerId, execId, signal } = request
-  if (signal > 64) throw new AgentError('INVALID_ARGUMENT', `there is no signal ${signal}`)
+  if (signal > LAST_SIGNAL) throw new AgentError('INVALID_ARGUMENT', `there is no signal ${signal}`)
   if (execId === '' && signal === SIGKILL) {
-    const { parts } = context.containers.find(containerId, 'INTERNAL')
+    const { parts } = context.containers.get(containerId, 'INTERNAL')
     return parts.cgroup.killAll()
   }
-  const found = context.containers.find(containerId, 'INVALID_ARGUMENT')
-  const process = found.parts.processes.find(execId)
+  const found = context.containers.get(containerId, 'INVALID_ARGUMENT')
+  const process = found.parts.processes.get(execId)
   const sent = process === found.parts.init ? await signalForInit(context.os, found, signal) : signal
   // Only now: it may have ended meanwhile, and the number of a process that was reaped may be another's.
-  if (process.status === undefined) send(context.os, process.pid, sent)
+  if (process.status === undefined) killIfAlive(context.os, process.pid, sent)
 }
 
 /** What a process executes; undefined when that cannot be told, or it has ended. */
@@ -34,18 +33,9 @@ export async function programOf({ files }: Os, pid: number): Promise<string | un
  */
 async function signalForInit(os: Os, { container, parts }: Found, signal: number): Promise<number> {
   if (signal !== SIGTERM) return signal
-  if (container.isParked) return SIGKILL
+  if (container.awaitsStart) return SIGKILL
   const program = await programOf(os, parts.init.pid)
-  if (program !== undefined && program === parts.parkedProgram) return SIGKILL
+  if (program !== undefined && program === parts.programBeforeStart) return SIGKILL
   const status = await os.files.readText(`/proc/${parts.init.pid}/status`).catch(() => undefined)
   return handlesSignal(status, SIGTERM) ? SIGTERM : SIGKILL
-}
-
-/** A process that is gone has what it needed. */
-function send(os: Os, pid: number, signal: number): void {
-  try {
-    os.system.signal(pid, signal)
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
-  }
 }

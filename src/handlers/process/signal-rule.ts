@@ -1,3 +1,5 @@
+import { LAST_SIGNAL } from '../../base/signals.ts'
+
 const MASKS = ['SigBlk', 'SigIgn', 'SigCgt']
 
 /**
@@ -6,7 +8,7 @@ const MASKS = ['SigBlk', 'SigIgn', 'SigCgt']
  * pid namespace leaves at their default, so only a handled SIGTERM can end it (behaviour spec, section C.5).
  */
 export function handlesSignal(status: string | undefined, signal: number): boolean {
-  if (status === undefined || signal > 64) return false
+  if (status === undefined || signal > LAST_SIGNAL) return false
   if (signal === 0) return true
   const bit = 1n << BigInt(signal - 1)
   return MASKS.some((name) => (maskIn(status, name) & bit) !== 0n)

@@ -6,16 +6,16 @@ import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import { bundleOf } from '../container/bundle.ts'
 import { emptyFolder } from '../container/empty-folder.ts'
 import type { OciRuntime } from '../oci-runtime/oci-runtime.ts'
-import { unmapLeft } from '../storage/drivers/image/unmap-left.ts'
+import { unmapStale } from '../storage/drivers/image/unmap-stale.ts'
 import type { SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
-import { clearResolvConf } from './resolv-conf.ts'
+import { removeStaleResolvConf } from './resolv-conf.ts'
 
 /**
  * Takes away what an agent that died has left: containers, which nobody can talk to any more, their mounts and
  * bundles, and the sandbox's namespaces and resolver configuration. Does what it can, logs what it cannot, and never rejects.
  */
-export async function clearPredecessor(options: {
+export async function cleanUpAfterCrash(options: {
   readonly os: Os
   readonly log: Logger
   readonly config: SandboxConfig
@@ -34,16 +34,16 @@ export async function clearPredecessor(options: {
   await attempt('containers', async () => void ids.push(...(await runtime.list())))
   for (const id of ids) await clearContainer(options, id, attempt)
   // Before the file it shows is removed, by which it is known.
-  await attempt('resolv.conf', () => clearResolvConf(os, config.sharedRoot))
+  await attempt('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))
   await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))
-  await attempt('mapped layers', () => unmapLeft(os))
+  await attempt('mapped layers', () => unmapStale(os))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 
 /** By the cgroup that its config.json names: the runtime kills but the first process of a whole container. */
 async function clearContainer(
-  { os, log, config, runtime }: Parameters<typeof clearPredecessor>[0],
+  { os, log, config, runtime }: Parameters<typeof cleanUpAfterCrash>[0],
   id: string,
   attempt: (what: string, work: () => Promise<void>) => Promise<void>,
 ): Promise<void> {

@@ -15,10 +15,10 @@ export async function createSandbox(
   request: CreateSandboxRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const transition = context.slot.beginCreate()
+  const transition = context.sandboxState.beginCreate()
   const undo = new UndoList(context.log)
   try {
-    await context.clearPredecessor()
+    await context.cleanUpAfterCrash()
     const sandbox = await setUp(context, request, undo, signal)
     signal.throwIfAborted()
     context.oom.queue.open()

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { removeSettled } from '../container/remove-container.ts'
 import type { SandboxContext } from './context.ts'
 
@@ -7,11 +7,12 @@ import type { SandboxContext } from './context.ts'
  * A container that cannot be removed fails the call, and the sandbox stays.
  */
 export async function destroySandbox(context: SandboxContext, signal: AbortSignal): Promise<void> {
-  const { slot } = context
-  for (let wait = slot.transition; wait !== undefined; wait = slot.transition) await raceSignal(wait, signal)
-  const transition = slot.beginDestroy()
+  const { sandboxState } = context
+  for (let wait = sandboxState.transition; wait !== undefined; wait = sandboxState.transition)
+    await abortable(wait, signal)
+  const transition = sandboxState.beginDestroy()
   try {
-    await context.clearPredecessor()
+    await context.cleanUpAfterCrash()
     await removeAll(context, signal)
   } catch (error) {
     transition.failed()

@@ -21,7 +21,7 @@ export async function getDiagnosticData(
   if (logType !== TERMINATION_LOG) {
     throw new AgentError('INVALID_ARGUMENT', `unknown log type '${logType}': there is ${TERMINATION_LOG}`)
   }
-  const { Annotations: annotations, Mounts: mounts } = containers.find(containerId, 'INVALID_ARGUMENT').parts
+  const { Annotations: annotations, Mounts: mounts } = containers.get(containerId, 'INVALID_ARGUMENT').parts
     .spec.current
   const path = annotations[PATH_ANNOTATION]
   const source = mounts.find(({ destination }) => destination === path)?.source

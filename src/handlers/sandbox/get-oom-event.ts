@@ -4,7 +4,7 @@ import type { SandboxContext } from './context.ts'
 export interface OomEventTaken {
   readonly containerId: string
   /** Keeps the event for the next caller: this one's answer was not delivered. */
-  putBack(): void
+  requeue(): void
 }
 
 /** GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. */
@@ -14,5 +14,5 @@ export async function getOomEvent(
   signal: AbortSignal,
 ): Promise<OomEventTaken> {
   const containerId = await oom.queue.take(signal)
-  return { containerId, putBack: () => oom.queue.putBack(containerId) }
+  return { containerId, requeue: () => oom.queue.requeue(containerId) }
 }

@@ -33,7 +33,7 @@ export async function setResolvConf(
  * Takes away the mounts that an agent which died has left on the guest's resolver configuration: those that show the
  * file below `sharedRoot`, which must still be there. The configuration of the guest itself is left alone.
  */
-export async function clearResolvConf(os: Os, sharedRoot: string): Promise<void> {
+export async function removeStaleResolvConf(os: Os, sharedRoot: string): Promise<void> {
   const target = await linkedFile(os.files, RESOLV_CONF)
   while (await isSameFile(os.files, target, fileBelow(sharedRoot))) {
     await os.mounts.unmount(target, { detach: true })

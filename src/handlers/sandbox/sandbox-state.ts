@@ -26,7 +26,7 @@ type State =
   | { readonly name: 'destroyed' }
 
 /** The one place for the one sandbox: its state, and the only ways to change it. */
-export class SandboxSlot {
+export class SandboxState {
   #state: State
 
   /** `isLost`: a sandbox was there, but the agent that knew it died. */

@@ -45,7 +45,7 @@ import {
 import { signalProcess } from '../process/signal-process.ts'
 import type { OutputRead } from '../stdio/process-streams.ts'
 import type { SandboxContext } from './context.ts'
-import { clearPredecessor } from './crash-recovery.ts'
+import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { createSandbox } from './create-sandbox.ts'
 import type { SandboxDependencies } from './dependencies.ts'
 import { destroySandbox } from './destroy-sandbox.ts'
@@ -53,7 +53,7 @@ import { getDiagnosticData } from './get-diagnostic-data.ts'
 import { getOomEvent, type OomEventTaken } from './get-oom-event.ts'
 import { onlineCpuMem } from './online-cpu-mem.ts'
 import { removeStaleShareMounts } from './remove-stale-mounts.ts'
-import { SandboxSlot } from './sandbox-state.ts'
+import { SandboxState } from './sandbox-state.ts'
 
 /**
  * The calls of the sandbox, its containers and their processes (behaviour spec, sections C.1 to C.7, C.9 to
@@ -91,7 +91,7 @@ export interface SandboxHandlers {
    * For an agent that took over from a dead one: kills and removes what that one left, and logs one line. Does
    * nothing otherwise. Never rejects; CreateSandbox waits for it.
    */
-  clearPredecessor(): Promise<void>
+  cleanUpAfterCrash(): Promise<void>
 }
 
 /** Builds the calls around one sandbox, which does not exist yet. */
@@ -101,11 +101,11 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
   const context: SandboxContext = {
     ...dependencies,
     runtime,
-    slot: new SandboxSlot(config.restarted),
+    sandboxState: new SandboxState(config.restarted),
     containers: new ContainerRegistry(),
     oom: new OomEvents(dependencies.log),
     sysctls: new GuestSysctls(os.files),
-    clearPredecessor: onceIf(config.restarted, () => clearPredecessor({ ...dependencies, runtime })),
+    cleanUpAfterCrash: onceIf(config.restarted, () => cleanUpAfterCrash({ ...dependencies, runtime })),
   }
   const onContainer = <Request, Answer>(call: ContainerCall<Request, Answer>) => {
     return async (request: Request, signal: AbortSignal): Promise<Answer> => {
@@ -135,7 +135,7 @@ export function createSandboxHandlers(dependencies: SandboxDependencies): Sandbo
     readStderr: onContainer(readStderr),
     closeStdin: onContainer(closeStdin),
     ttyWinResize: onContainer(ttyWinResize),
-    clearPredecessor: context.clearPredecessor,
+    cleanUpAfterCrash: context.cleanUpAfterCrash,
   }
 }
 
@@ -146,9 +146,9 @@ type ContainerCall<Request, Answer> = (
 ) => Promise<Answer>
 
 /** Without vminit there are no exits; after a crash there are no containers that this agent knows. */
-function refuseWithoutContainers({ os, slot }: SandboxContext): void {
+function refuseWithoutContainers({ os, sandboxState }: SandboxContext): void {
   if (os.exits.unavailable !== undefined) throw new AgentError('FAILED_PRECONDITION', os.exits.unavailable)
-  slot.refuseLost()
+  sandboxState.refuseLost()
 }
 
 function onceIf(isNeeded: boolean, work: () => Promise<void>): () => Promise<void> {

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/os.ts'
 import type { ProcessInput } from './process-streams.ts'
@@ -31,7 +31,7 @@ export class InputStream implements ProcessInput {
     const written = this.#queue.then(() => this.#writeAll(data, signal))
     // The next one goes on whatever became of this one, which tells its own caller.
     this.#queue = written.catch(() => {})
-    await raceSignal(written, signal)
+    await abortable(written, signal)
   }
 
   /** Closes the pipe once the writes before are through; the process then reads the end. May be called again. */

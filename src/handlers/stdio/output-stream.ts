@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Clock, Fd, Streams } from '../../os/os.ts'
 import { DRAIN_MS, type OutputRead, type ProcessOutput } from './process-streams.ts'
@@ -9,7 +9,7 @@ const DEFAULT_CAPACITY_BYTES = 65_536
 /** What a process may make its pipe hold (`/proc/sys/fs/pipe-max-size`). */
 const MAX_CAPACITY_BYTES = 1_048_576
 
-const NOTHING: OutputRead = { data: new Uint8Array(0), putBack: () => {} }
+const NOTHING: OutputRead = { data: new Uint8Array(0), unread: () => {} }
 
 /** Bytes, and how many were read before them. */
 interface Piece {
@@ -109,7 +109,7 @@ export class OutputStream implements ProcessOutput {
       if (this.#ended) return NOTHING
       const isFinal = this.#final.signal.aborted
       const data = this.#streams.tryRead(this.#fd, maxBytes)
-      if (data === undefined && !isFinal) await raceSignal(this.#untilReady(), signal)
+      if (data === undefined && !isFinal) await abortable(this.#untilReady(), signal)
       else if (data === undefined || data.length === 0) this.#ended = true
       else return this.#counted(data, isFinal)
     }
@@ -124,16 +124,16 @@ export class OutputStream implements ProcessOutput {
   }
 
   #partOf({ offset, data }: Piece, maxBytes: number): OutputRead {
-    if (data.length > maxBytes) this.#putBack({ offset: offset + maxBytes, data: data.subarray(maxBytes) })
+    if (data.length > maxBytes) this.#unread({ offset: offset + maxBytes, data: data.subarray(maxBytes) })
     return this.#given({ offset, data: data.subarray(0, maxBytes) })
   }
 
   #given(piece: Piece): OutputRead {
-    return { data: piece.data, putBack: () => this.#putBack(piece) }
+    return { data: piece.data, unread: () => this.#unread(piece) }
   }
 
   /** Of several answers that nobody got, any may be told first. Once the stream is closed nothing is kept. */
-  #putBack(piece: Piece): void {
+  #unread(piece: Piece): void {
     if (this.#closed) return
     const later = this.#returned.findIndex(({ offset }) => offset > piece.offset)
     this.#returned.splice(later === -1 ? this.#returned.length : later, 0, piece)

@@ -15,7 +15,7 @@ export interface OutputRead {
   /** Empty at the end of the stream. */
   readonly data: Uint8Array
   /** To be called when nobody got it: the next read gives it again, in its place. */
-  putBack(): void
+  unread(): void
 }
 
 /** Our side of a process's output. */

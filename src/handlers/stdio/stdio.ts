@@ -35,27 +35,27 @@ const RELAYED_OUTPUT_BYTES = 1024 * 1024
 export type ChildPipes = readonly [Fd, Fd, Fd]
 
 /**
- * Three pipes for a process without a terminal, relayed where there is a connection. `closeTheirs` must follow once
+ * Three pipes for a process without a terminal, relayed where there is a connection. `closeChildEnd` must follow once
  * the child has them.
  */
 export function openPipes(
   os: Os,
   sizeBytes: number,
   connections: PortConnections,
-): { readonly stdio: Stdio; readonly theirs: ChildPipes; closeTheirs(): void } {
-  const pipes: { stream: { close(): void }; theirs: Fd }[] = []
+): { readonly stdio: Stdio; readonly childEnd: ChildPipes; closeChildEnds(): void } {
+  const pipes: { stream: { close(): void }; childEnd: Fd }[] = []
   const open = <S extends { close(): void }>(
-    { ours, theirs }: { readonly ours: Fd; readonly theirs: Fd },
-    streamOf: (ours: Fd) => S,
+    { parentEnd, childEnd }: { readonly parentEnd: Fd; readonly childEnd: Fd },
+    streamOf: (parentEnd: Fd) => S,
   ) => {
-    const pipe = { stream: { close: () => os.streams.close(ours) }, theirs }
+    const pipe = { stream: { close: () => os.streams.close(parentEnd) }, childEnd }
     pipes.push(pipe)
-    const stream = streamOf(ours)
+    const stream = streamOf(parentEnd)
     pipe.stream = stream
-    return { stream, theirs }
+    return { stream, childEnd }
   }
-  const closeTheirs = () => {
-    for (const { theirs } of pipes) os.streams.close(theirs)
+  const closeChildEnds = () => {
+    for (const { childEnd } of pipes) os.streams.close(childEnd)
   }
   const outputFor = (name: 'stdout' | 'stderr') => (fd: Fd) =>
     connections.hand(name, (connection) => new PortOutput(os, fd, connection)) ??
@@ -73,12 +73,12 @@ export function openPipes(
           throw new AgentError('UNAVAILABLE', 'no tty')
         },
       }),
-      theirs: [stdin.theirs, stdout.theirs, stderr.theirs],
-      closeTheirs,
+      childEnd: [stdin.childEnd, stdout.childEnd, stderr.childEnd],
+      closeChildEnds,
     }
   } catch (error) {
     for (const { stream } of pipes) stream.close()
-    closeTheirs()
+    closeChildEnds()
     throw error
   }
 }

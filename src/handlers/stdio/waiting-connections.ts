@@ -1,6 +1,7 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Clock, Fd, HostAddress, HostPeer, Os, Streams } from '../../os/os.ts'
+import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { HostStreams, HostStreamsConfig } from './host-streams.ts'
 
 /** More than the streams of all processes that may be about to start. */
@@ -11,9 +12,6 @@ const MAX_AGE_MS = 60_000
 /** A request may overtake the connection it names (behaviour spec, section C.1). */
 const TRIES = 3
 const BETWEEN_TRIES_MS = 100
-
-const HOST_CID = 2
-const LOOPBACK_CID = 1
 
 /** Lets the host make the connections; each is found by the port it came from (behaviour spec, I.12). */
 export function listenForHost(options: {
@@ -56,8 +54,7 @@ function portOf(peer: HostPeer, allowLoopback: boolean): number | undefined {
     const digits = /\/port_(\d{1,10})$/.exec(peer.path)?.[1]
     return digits === undefined ? undefined : Number(digits)
   }
-  const isAdmitted = peer.cid === HOST_CID || (allowLoopback && peer.cid === LOOPBACK_CID)
-  return isAdmitted ? peer.port : undefined
+  return isPeerAllowed(peer, allowLoopback) ? peer.port : undefined
 }
 
 /** Connections that no request has named yet, the oldest first. */

@@ -1,4 +1,6 @@
+import { neverAborted } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import type { Files } from '../../os/files/files.ts'
 
 /** The pages of one size that storages have asked for. */
@@ -16,7 +18,7 @@ export class HugePages {
   readonly #files: Files
   readonly #pools = new Map<bigint, Pool>()
   /** The number has to be read back before it is changed again, so changes wait for each other. */
-  #lastChange: Promise<unknown> = Promise.resolve()
+  readonly #changes = new SerialQueue()
 
   constructor(files: Files) {
     this.#files = files
@@ -41,8 +43,8 @@ export class HugePages {
     if (pages === 0n) {
       throw new AgentError('INVALID_ARGUMENT', `storage option size=${size}: less than a page of ${pageSize}`)
     }
-    await this.#inTurn(() => this.#grow(path, pageSize, pages))
-    return () => this.#inTurn(() => this.#shrink(path, pageSize, pages))
+    await this.#changes.run(() => this.#grow(path, pageSize, pages), neverAborted)
+    return () => this.#changes.run(() => this.#shrink(path, pageSize, pages), neverAborted)
   }
 
   async #grow(path: string, pageSize: bigint, pages: bigint): Promise<void> {
@@ -77,12 +79,6 @@ export class HugePages {
 
   async #count(path: string): Promise<bigint> {
     return BigInt((await this.#files.readText(path)).trim())
-  }
-
-  async #inTurn(change: () => Promise<void>): Promise<void> {
-    const turn = this.#lastChange.then(change)
-    this.#lastChange = turn.catch(() => {})
-    await turn
   }
 }
 

@@ -1,10 +1,11 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { isWithin } from '../../base/paths.ts'
 import { type Attachment, detach, isThere } from './attachment.ts'
 import type { StorageDependencies } from './driver.ts'
 
 interface Entry {
-  claims: number
+  references: number
   /** Once claimed with `shared`, it stays until the sandbox ends. */
   shared: boolean
   /** Set once attached. */
@@ -14,14 +15,14 @@ interface Entry {
 }
 
 /** How one claim is made good. */
-export interface Claim {
+export interface Acquisition {
   readonly mountPoint: string
   readonly shared: boolean
   readonly attach: () => Promise<Attachment>
 }
 
 /** Who uses which mount point: the first claim attaches, the last one that is given up detaches (spec E.1). */
-export class StorageClaims {
+export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
   readonly #os: StorageDependencies['os']
 
@@ -35,26 +36,26 @@ export class StorageClaims {
    * FAILED_PRECONDITION when what is there is of no use any more, what attaching threw, what taking away an earlier
    * storage threw, or what `signal` is aborted with; no claim is left then.
    */
-  async claim(claim: Claim, signal: AbortSignal): Promise<'made' | 'joined'> {
-    const outcome = await this.#claim(claim, signal)
-    if (outcome === 'joined') await this.#refuseLost(claim.mountPoint)
+  async acquire(acquire: Acquisition, signal: AbortSignal): Promise<'made' | 'joined'> {
+    const outcome = await this.#acquire(acquire, signal)
+    if (outcome === 'joined') await this.#refuseLost(acquire.mountPoint)
     return outcome
   }
 
-  async #claim(claim: Claim, signal: AbortSignal): Promise<'made' | 'joined'> {
+  async #acquire(acquire: Acquisition, signal: AbortSignal): Promise<'made' | 'joined'> {
     for (;;) {
-      const entry = this.#entries.get(claim.mountPoint)
+      const entry = this.#entries.get(acquire.mountPoint)
       if (entry?.transition !== undefined) {
-        await raceSignal(entry.transition, signal)
-      } else if (entry?.attachment !== undefined && entry.claims > 0) {
-        entry.claims += 1
-        entry.shared ||= claim.shared
+        await abortable(entry.transition, signal)
+      } else if (entry?.attachment !== undefined && entry.references > 0) {
+        entry.references += 1
+        entry.shared ||= acquire.shared
         return 'joined'
       } else if (entry?.attachment !== undefined && !stays(entry, entry.attachment)) {
         // It could not be taken away, and may be another storage than the one asked for.
         await this.#detach(entry, entry.attachment)
       } else {
-        return this.#attach(claim, entry)
+        return this.#attach(acquire, entry)
       }
     }
   }
@@ -63,7 +64,7 @@ export class StorageClaims {
   async #refuseLost(mountPoint: string): Promise<void> {
     const lost = await this.#entries.get(mountPoint)?.attachment?.lost?.().catch(messageOf)
     if (lost === undefined) return
-    await this.giveUp(mountPoint)
+    await this.release(mountPoint)
     throw new AgentError('FAILED_PRECONDITION', `storage ${mountPoint}: ${lost}`)
   }
 
@@ -72,16 +73,16 @@ export class StorageClaims {
    * that made it has failed. Throws when nothing is claimed there, or when the last claim's storage cannot be taken
    * away.
    */
-  async giveUp(
+  async release(
     mountPoint: string,
     options: { readonly newlyMade: boolean } = { newlyMade: false },
   ): Promise<void> {
     const entry = this.#entries.get(mountPoint)
-    if (entry?.attachment === undefined || entry.claims === 0) {
+    if (entry?.attachment === undefined || entry.references === 0) {
       throw new AgentError('INTERNAL', `${mountPoint} is not in use`)
     }
-    entry.claims -= 1
-    if (entry.claims > 0) return
+    entry.references -= 1
+    if (entry.references > 0) return
     if (!stays(entry, entry.attachment) || options.newlyMade) await this.#detach(entry, entry.attachment)
   }
 
@@ -92,8 +93,8 @@ export class StorageClaims {
   async clear(): Promise<void> {
     const failures: unknown[] = []
     for (const entry of [...this.#entries.values()].reverse()) {
-      const { attachment, claims, transition } = entry
-      if (attachment === undefined || claims > 0 || transition !== undefined) continue
+      const { attachment, references, transition } = entry
+      if (attachment === undefined || references > 0 || transition !== undefined) continue
       if (attachment.kind === 'directory') this.#entries.delete(attachment.mountPoint)
       else await this.#detach(entry, attachment).catch((error) => failures.push(error))
     }
@@ -102,7 +103,9 @@ export class StorageClaims {
 
   /** Whether somebody uses a mount point at or below `folder`. */
   isUsed(folder: string): boolean {
-    return [...this.#entries].some(([mountPoint, { claims }]) => claims > 0 && isWithin(mountPoint, folder))
+    return [...this.#entries].some(
+      ([mountPoint, { references }]) => references > 0 && isWithin(mountPoint, folder),
+    )
   }
 
   /** Whether a mount below `own` is another storage, or has one in it. */
@@ -113,9 +116,12 @@ export class StorageClaims {
   }
 
   /** The first claim; `left` is what nobody has used for a while, which stays known when this fails. */
-  async #attach({ mountPoint, shared, attach }: Claim, left: Entry | undefined): Promise<'made' | 'joined'> {
+  async #attach(
+    { mountPoint, shared, attach }: Acquisition,
+    left: Entry | undefined,
+  ): Promise<'made' | 'joined'> {
     const done = Promise.withResolvers<void>()
-    const entry: Entry = { claims: 1, shared, attachment: undefined, transition: done.promise }
+    const entry: Entry = { references: 1, shared, attachment: undefined, transition: done.promise }
     this.#entries.set(mountPoint, entry)
     let kept = left
     try {
@@ -152,10 +158,6 @@ export class StorageClaims {
       done.resolve()
     }
   }
-}
-
-function isWithin(path: string, folder: string): boolean {
-  return path === folder || path.startsWith(`${folder}/`)
 }
 
 /** What stays on purpose although nobody claims it. */

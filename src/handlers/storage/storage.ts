@@ -10,7 +10,7 @@ import { createWatch } from './drivers/watchable/watch.ts'
 import { HugePages } from './huge-pages.ts'
 import { storageDriver } from './index.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
-import { StorageClaims } from './references.ts'
+import { StorageReferences } from './references.ts'
 import { refuseEncryption } from './refuse-encryption.ts'
 import { updateEphemeral } from './update-ephemeral.ts'
 
@@ -50,7 +50,7 @@ export function createStorageHandlers(
 ): StorageHandlers {
   const hugePages = new HugePages(given.os.files)
   const dependencies = { ...given, hugePages, watch: createWatch(given.os.clock) }
-  const claims = new StorageClaims(dependencies.os)
+  const claims = new StorageReferences(dependencies.os)
 
   async function attachOne(
     group: StorageGroup,
@@ -69,7 +69,7 @@ export function createStorageHandlers(
       isLayer(storage)
         ? mountImage(group, dependencies, signal)
         : driver.attach(storage, { ...dependencies, owner }, signal)
-    const outcome = await claims.claim({ mountPoint, shared, attach }, signal)
+    const outcome = await claims.acquire({ mountPoint, shared, attach }, signal)
     dependencies.log.debug('storage attached', { driver: name, mountPoint, owner, outcome })
     return outcome
   }
@@ -83,7 +83,7 @@ export function createStorageHandlers(
           const [{ mountPoint }] = group
           signal.throwIfAborted()
           const newlyMade = (await attachOne(group, owner, signal)) === 'made'
-          undo.add(`release ${mountPoint}`, () => claims.giveUp(mountPoint, { newlyMade }))
+          undo.add(`release ${mountPoint}`, () => claims.release(mountPoint, { newlyMade }))
         }
         return { mountPoints: groups.map(([{ mountPoint }]) => mountPoint) }
       } catch (error) {
@@ -95,7 +95,7 @@ export function createStorageHandlers(
     async release({ mountPoints }) {
       const failures: unknown[] = []
       for (const mountPoint of mountPoints.toReversed()) {
-        await claims.giveUp(mountPoint).catch((error) => failures.push(error))
+        await claims.release(mountPoint).catch((error) => failures.push(error))
       }
       if (failures.length === 0) return
       throw new AgentError('INTERNAL', `storage not released: ${failures.map(messageOf).join('; ')}`, {

@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { QmpCommandName, QmpCommands } from './commands.ts'
 import { encodeCommand, LineSplitter, parseMessage, type QmpEvent, type QmpMessage } from './message.ts'
@@ -38,7 +38,7 @@ export class QmpClient {
   static async open(socket: Duplex, signal: AbortSignal): Promise<QmpClient> {
     const client = new QmpClient(socket)
     try {
-      await raceSignal(client.#greeting.promise, signal)
+      await abortable(client.#greeting.promise, signal)
       await client.execute('qmp_capabilities', {}, signal)
       return client
     } catch (error) {
@@ -60,7 +60,7 @@ export class QmpClient {
     this.#socket.write(encodeCommand(id, name, { ...args }))
     try {
       // QEMU's schema is what gives a command's answer its type: there is nothing of it to check at run time.
-      return (await raceSignal(done.promise, signal)) as QmpCommands[N]['result']
+      return (await abortable(done.promise, signal)) as QmpCommands[N]['result']
     } finally {
       this.#waiting.delete(id)
     }
@@ -74,7 +74,7 @@ export class QmpClient {
     const waiter = { matches, done: Promise.withResolvers<QmpEvent>() }
     this.#eventWaiters.add(waiter)
     try {
-      return await raceSignal(waiter.done.promise, signal)
+      return await abortable(waiter.done.promise, signal)
     } finally {
       this.#eventWaiters.delete(waiter)
     }

@@ -2,7 +2,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ensureContainerRoot } from '../../../rootfs/ensure-image.ts'
 import { withTemporaryFolder } from '../../../scripts/temporary-folder.ts'
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { isFromUserSpace } from '../console-tail.ts'
@@ -41,7 +41,7 @@ export async function runCommand(options: RunOptions, host: RunHost): Promise<nu
   const { interruptions } = host
   return await withTemporaryFolder(tmpdir(), async (folder) => {
     const preparing = prepare(options, folder, host)
-    const { parts, what } = await raceSignal(preparing, interruptions.signal)
+    const { parts, what } = await abortable(preparing, interruptions.signal)
     const timings = new Timings(() => performance.now())
     const status = await inGuest({ options, host, parts, what, timings, folder })
     if (options.json) host.stdio.stderr.write(timings.json())

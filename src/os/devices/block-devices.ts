@@ -1,7 +1,8 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
+import { AT_FDCWD } from '../open-flags.ts'
 import type { BlockDevices } from '../os.ts'
 import {
   DM_COMMAND,
@@ -11,17 +12,16 @@ import {
   minorOf,
 } from './device-mapper-message.ts'
 
-const AT_FDCWD = -100
 const CONTROL = '/dev/mapper/control'
 
 /** Block devices through node:fs, and the device mapper through ioctl(2). */
 export function linuxBlockDevices(native: Pick<Native, 'openAt2' | 'ioctl' | 'close'>): BlockDevices {
   async function command(what: keyof typeof DM_COMMAND, name: string, message: Buffer): Promise<void> {
     const how = { flags: constants.O_RDWR, mode: 0, resolve: 0 }
-    const control = succeeded('open', CONTROL, native.openAt2(AT_FDCWD, CONTROL, how))
+    const control = checkErrno('open', CONTROL, native.openAt2(AT_FDCWD, CONTROL, how))
     try {
       const result = await native.ioctl(control, deviceMapperRequest(DM_COMMAND[what]), message)
-      succeeded(`device mapper: ${what}`, name, result)
+      checkErrno(`device mapper: ${what}`, name, result)
     } finally {
       native.close(control)
     }

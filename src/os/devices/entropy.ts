@@ -1,5 +1,5 @@
 import { open } from 'node:fs/promises'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 
 const DEVICE = '/dev/random'
@@ -21,10 +21,10 @@ export async function addEntropy(native: Native, data: Uint8Array): Promise<void
     throw fromNodeError('open', DEVICE, error)
   })
   try {
-    succeeded('add entropy to', DEVICE, await native.ioctl(device.fd, RNDADDENTROPY, argument))
+    checkErrno('add entropy to', DEVICE, await native.ioctl(device.fd, RNDADDENTROPY, argument))
     const reseeded = await native.ioctl(device.fd, RNDRESEEDCRNG, Buffer.alloc(0))
     // Not seeded even once yet: the first seed will be made of what was added.
-    if (reseeded !== -ENODATA) succeeded('reseed', DEVICE, reseeded)
+    if (reseeded !== -ENODATA) checkErrno('reseed', DEVICE, reseeded)
   } finally {
     await device.close()
   }

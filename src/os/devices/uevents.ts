@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { errnoName, kernelError, succeeded } from '../errors.ts'
+import { checkErrno, errnoName, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Clock, Fd, Streams, UeventListener, Uevents } from '../os.ts'
 import { parseUevent } from './uevent.ts'
@@ -87,7 +87,7 @@ class Feed {
 
   #openSocket(): Fd {
     const { native, receiveBufferBytes = RECEIVE_BUFFER_BYTES } = this.#parts
-    return succeeded('listen to', 'uevents', native.ueventListen(receiveBufferBytes))
+    return checkErrno('listen to', 'uevents', native.ueventListen(receiveBufferBytes))
   }
 
   /** Never rejects. */

@@ -1,6 +1,6 @@
 import * as fs from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
-import { fromNodeError, resultOf, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
 import type { Files } from './files.ts'
@@ -15,12 +15,12 @@ import { removeTree } from './remove-tree.ts'
  */
 export function linuxFiles(native: Native): Files {
   return {
-    readText: async (path) => resultOf('read', path, await native.readFile(path)).toString(),
-    readBytes: async (path) => resultOf('read', path, await native.readFile(path)),
+    readText: async (path) => unwrap('read', path, await native.readFile(path)).toString(),
+    readBytes: async (path) => unwrap('read', path, await native.readFile(path)),
     readHead: (path, maxBytes) => readHead(native, path, maxBytes),
     write: async (path, data, { mode = 0o666 } = {}) => {
       const bytes = typeof data === 'string' ? Buffer.from(data) : data
-      succeeded('write', path, await native.writeFile(path, bytes, mode))
+      checkErrno('write', path, await native.writeFile(path, bytes, mode))
     },
     makeDirectories: (path, mode = 0o777) => makeDirectories(path, mode).catch(failed('mkdir', path)),
     makeDirectory: (path, mode = 0o777) => fs.mkdir(path, { mode }).catch(failed('mkdir', path)),
@@ -45,7 +45,7 @@ export function linuxFiles(native: Native): Files {
     },
     isReachedWithoutLinks: async (path) => (await native.reachWithoutLinks(path)) === 0,
     isBlockNodeOf: async (node, device) =>
-      succeeded('look at', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
+      checkErrno('look at', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
     readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
     symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
     rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),

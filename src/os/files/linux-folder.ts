@@ -3,14 +3,13 @@ import * as fs from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
+import { O_PATH } from '../open-flags.ts'
 import type { FileStatus } from './file-status.ts'
 import { fileStatus } from './file-status.ts'
 import type { FileAttributes, Folder, NewFile } from './folder.ts'
 import { removeTree } from './remove-tree.ts'
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants
-/** Of fcntl.h; Node does not name it. */
-const O_PATH = 0o10000000
 
 /** Opens a directory; see `Files.openFolder`. */
 export async function openFolder(native: Native, path: string): Promise<Folder> {

@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { MountFlag, Mounts } from '../os.ts'
 import { parseMountinfo } from './mountinfo.ts'
@@ -9,17 +9,17 @@ export function linuxMounts(native: Native): Mounts {
   return {
     async mount({ source, target, type, flags, data, refuseLinks = false }) {
       const bits = flags.reduce((sum, flag) => sum | MOUNT_FLAG_BITS[flag], 0)
-      succeeded('mount', target, await native.mount(source, target, type, bits, data, refuseLinks))
+      checkErrno('mount', target, await native.mount(source, target, type, bits, data, refuseLinks))
     },
 
     async unmount(target, { detach = false } = {}) {
       const flags = UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)
-      succeeded('unmount', target, await native.unmount(target, flags))
+      checkErrno('unmount', target, await native.unmount(target, flags))
     },
 
     async clone(from, to) {
       const result = await native.cloneMount(from.pid, from.path, to.pid, to.path)
-      succeeded('clone', `mount ${from.path} of process ${from.pid} to ${to.path}`, result)
+      checkErrno('clone', `mount ${from.path} of process ${from.pid} to ${to.path}`, result)
     },
 
     async list(pid) {

@@ -1,13 +1,8 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
-import { fromNodeError, kernelError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
-
-const AT_FDCWD = -100
-/** Of fcntl.h; Node does not name it. */
-const O_PATH = 0o10000000
-/** Of linux/openat2.h. */
-const RESOLVE_NO_SYMLINKS = 0x04
+import { AT_FDCWD, O_PATH, RESOLVE_NO_SYMLINKS } from '../open-flags.ts'
 
 /**
  * The first bytes of a regular file. The file is found first, without being opened: opening a fifo or a device would
@@ -15,7 +10,7 @@ const RESOLVE_NO_SYMLINKS = 0x04
  */
 export async function readHead(native: Native, path: string, maxBytes: number): Promise<Uint8Array> {
   const how = { flags: O_PATH, mode: 0, resolve: RESOLVE_NO_SYMLINKS }
-  const found = succeeded('open', path, native.openAt2(AT_FDCWD, path, how))
+  const found = checkErrno('open', path, native.openAt2(AT_FDCWD, path, how))
   try {
     return await readFound(`/proc/self/fd/${found}`, path, maxBytes)
   } finally {

@@ -1,8 +1,9 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
 import { basename, dirname } from 'node:path'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
+import { AT_FDCWD } from '../open-flags.ts'
 import type { Fd } from '../os.ts'
 
 /**
@@ -82,7 +83,7 @@ function openDirectory(
   },
 ): Fd {
   const flags = constants.O_RDONLY | constants.O_DIRECTORY | at.flags
-  return succeeded(
+  return checkErrno(
     'remove',
     at.path,
     native.openAt2(at.directory, at.name, { flags, mode: 0, resolve: at.resolve }),
@@ -93,6 +94,5 @@ function isMissing(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'ENOENT'
 }
 
-const AT_FDCWD = -100
 /** O_NOFOLLOW, and RESOLVE_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS and _BENEATH of linux/openat2.h. */
 const STAY_BELOW = { flags: constants.O_NOFOLLOW, resolve: 0x01 | 0x02 | 0x04 | 0x08 }

@@ -1,10 +1,10 @@
 import { constants, watch } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
+import { AT_FDCWD } from '../open-flags.ts'
 import type { CgroupEvents, Streams } from '../os.ts'
 
-const AT_FDCWD = -100
 /** What an eventfd is read by: its counter. */
 const COUNTER_BYTES = 8
 
@@ -22,7 +22,7 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
     },
 
     async onNotified(folder, file, happened) {
-      const event = succeeded('open', 'an eventfd', native.eventFd())
+      const event = checkErrno('open', 'an eventfd', native.eventFd())
       try {
         await register(native, event, folder, file)
       } catch (error) {
@@ -43,7 +43,7 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
 async function register(native: Native, event: number, folder: string, file: string): Promise<void> {
   const path = `${folder}/${file}`
   const how = { flags: constants.O_RDONLY, mode: 0, resolve: 0 }
-  const opened = succeeded('open', path, native.openAt2(AT_FDCWD, path, how))
+  const opened = checkErrno('open', path, native.openAt2(AT_FDCWD, path, how))
   try {
     const control = `${folder}/cgroup.event_control`
     await writeFile(control, `${event} ${opened}`).catch((error) => {

@@ -1,4 +1,4 @@
-import { resultOf, succeeded } from '../errors.ts'
+import { checkErrno, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../os.ts'
 import { decodeWaitStatus } from '../supervisor/channel-record.ts'
@@ -38,7 +38,7 @@ export async function startChild(native: Native, streams: Streams, start: ChildS
     stdout,
     stderr,
   )
-  const [pid, ending] = resultOf('start', program, started)
+  const [pid, ending] = unwrap('start', program, started)
   let isOver = false
   const ended = async () => {
     try {
@@ -46,7 +46,7 @@ export async function startChild(native: Native, streams: Streams, start: ChildS
     } finally {
       streams.close(ending)
     }
-    const status = succeeded('wait for', program, native.reap(pid))
+    const status = checkErrno('wait for', program, native.reap(pid))
     isOver = true
     return decodeWaitStatus(status).exitCode
   }

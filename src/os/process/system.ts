@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
 import { addEntropy } from '../devices/entropy.ts'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { System } from '../os.ts'
 
@@ -16,7 +16,7 @@ export function linuxSystem(native: Native): System {
       }
     },
     setOpenFileLimit(limit) {
-      succeeded('set the limit of open files to', `${limit}`, native.setFileLimit(limit, limit))
+      checkErrno('set the limit of open files to', `${limit}`, native.setFileLimit(limit, limit))
     },
     setNice(nice) {
       try {
@@ -30,12 +30,12 @@ export function linuxSystem(native: Native): System {
       process.umask(mask)
     },
     setHostname(name) {
-      succeeded('sethostname', name, native.setHostname(name))
+      checkErrno('sethostname', name, native.setHostname(name))
     },
     setTime(microseconds) {
       const [seconds, rest] = [microseconds / 1_000_000n, microseconds % 1_000_000n]
       const result = native.setTime(Number(seconds), Number(rest) * 1000)
-      succeeded('set the time to', `${seconds} s`, result)
+      checkErrno('set the time to', `${seconds} s`, result)
     },
     addEntropy: (data) => addEntropy(native, data),
     onSignal(signal, handler) {

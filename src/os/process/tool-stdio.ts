@@ -9,7 +9,7 @@ const READ_BYTES = 64 * 1024
 /** The standard streams of a helper program: those it was given, and pipes of ours in the place of the others. */
 export interface ToolStdio {
   /** For the program; undefined is /dev/null. */
-  readonly theirs: readonly (Fd | undefined)[]
+  readonly childEnd: readonly (Fd | undefined)[]
   /** Begins to feed and to collect, once the program has its ends. Resolves when both outputs have ended. */
   exchange(): Promise<void>
   /** What was collected. */
@@ -26,13 +26,13 @@ export function openToolStdio(streams: Streams, options: Options): ToolStdio {
   const [stdin, stdout, stderr] = options.stdio ?? []
   try {
     const input = options.stdin
-    const theirs = [
+    const childEnd = [
       stdin ?? (input === undefined ? undefined : pipes.feeding(Buffer.from(input))),
       stdout ?? pipes.collecting(texts.stdout),
       stderr ?? pipes.collecting(texts.stderr),
     ]
     return {
-      theirs,
+      childEnd,
       exchange: () => pipes.exchange(),
       text: () => ({
         stdout: texts.stdout.text(options.encoding),
@@ -50,7 +50,7 @@ export function openToolStdio(streams: Streams, options: Options): ToolStdio {
 class ToolPipes {
   readonly #streams: Streams
   readonly #open = new Set<Fd>()
-  readonly #theirs: Fd[] = []
+  readonly #childEnd: Fd[] = []
   readonly #feeds: (() => Promise<void>)[] = []
   readonly #collections: (() => Promise<void>)[] = []
 
@@ -59,19 +59,19 @@ class ToolPipes {
   }
 
   feeding(input: Buffer): Fd {
-    const { ours, theirs } = this.#pipe('child-reads')
-    this.#feeds.push(() => this.#feed(ours, input))
-    return theirs
+    const { parentEnd, childEnd } = this.#pipe('child-reads')
+    this.#feeds.push(() => this.#feed(parentEnd, input))
+    return childEnd
   }
 
   collecting(text: BoundedText): Fd {
-    const { ours, theirs } = this.#pipe('child-writes')
-    this.#collections.push(() => this.#collect(ours, text))
-    return theirs
+    const { parentEnd, childEnd } = this.#pipe('child-writes')
+    this.#collections.push(() => this.#collect(parentEnd, text))
+    return childEnd
   }
 
   async exchange(): Promise<void> {
-    for (const fd of this.#theirs) this.#close(fd)
+    for (const fd of this.#childEnd) this.#close(fd)
     for (const feed of this.#feeds) void feed()
     await Promise.all(this.#collections.map((collect) => collect()))
   }
@@ -82,8 +82,8 @@ class ToolPipes {
 
   #pipe(direction: 'child-reads' | 'child-writes') {
     const pipe = this.#streams.pipe(direction)
-    this.#open.add(pipe.ours).add(pipe.theirs)
-    this.#theirs.push(pipe.theirs)
+    this.#open.add(pipe.parentEnd).add(pipe.childEnd)
+    this.#childEnd.push(pipe.childEnd)
     return pipe
   }
 

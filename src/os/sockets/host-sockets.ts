@@ -1,7 +1,7 @@
-import { fromNodeError, kernelError, resultOf, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError, kernelError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Clock, Fd, HostAddress, HostListener, HostPeer, HostSockets, Streams } from '../os.ts'
-import { VSOCK_CID } from './sockets.ts'
+import { VSOCK_CID } from './allow-list.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
 const BACKLOG = 128
@@ -38,10 +38,10 @@ async function connect(request: {
   const { native, streams, address, timeoutMs, signal } = request
   signal.throwIfAborted()
   const name = nameOf(address)
-  const fd = succeeded('connect', name, beginToConnect(native, address, timeoutMs))
+  const fd = checkErrno('connect', name, beginToConnect(native, address, timeoutMs))
   try {
     await streams.writable(fd, signal)
-    succeeded('connect', name, native.socketError(fd))
+    checkErrno('connect', name, native.socketError(fd))
     return fd
   } catch (error) {
     streams.close(fd)
@@ -59,7 +59,7 @@ function openListener(native: Native, address: HostAddress): Fd {
     address.kind === 'unix'
       ? native.unixListen(address.path, BACKLOG)
       : native.vsockListen(VSOCK_CID.any, address.port, BACKLOG)
-  return succeeded('listen', nameOf(address), fd)
+  return checkErrno('listen', nameOf(address), fd)
 }
 
 interface Accepting {
@@ -88,7 +88,7 @@ async function acceptAll(accepting: Accepting): Promise<void> {
 }
 
 function acceptOne({ native, address, fd, listener }: Accepting): void {
-  const accepted = succeeded('accept', nameOf(address), native.accept(fd))
+  const accepted = checkErrno('accept', nameOf(address), native.accept(fd))
   let peer: HostPeer
   try {
     peer = peerOf(native, address, accepted)
@@ -101,7 +101,7 @@ function acceptOne({ native, address, fd, listener }: Accepting): void {
 
 function peerOf(native: Native, address: HostAddress, fd: Fd): HostPeer {
   if (address.kind === 'vsock') {
-    return { kind: 'vsock', ...resultOf('name the peer of', nameOf(address), native.vsockPeer(fd)) }
+    return { kind: 'vsock', ...unwrap('name the peer of', nameOf(address), native.vsockPeer(fd)) }
   }
   const path = native.unixPeer(fd)
   if (typeof path === 'string') return { kind: 'unix', path }

@@ -1,5 +1,5 @@
 import { Socket } from 'node:net'
-import { resultOf, succeeded } from '../errors.ts'
+import { checkErrno, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from '../os.ts'
 
@@ -25,7 +25,7 @@ export class SocketHandles {
   readonly #Pipe: PipeClass
 
   constructor(native: Native) {
-    const [one, other] = resultOf('open', 'a socket pair', native.socketPair())
+    const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
     native.close(other)
     // biome-ignore lint/plugin: the descriptor is a socket, and nothing is ever read from it here.
     const socket = new Socket({ fd: one })
@@ -48,7 +48,7 @@ export class SocketHandles {
 
   #open(fd: Fd, type: number): PipeHandle {
     const handle = new this.#Pipe(type)
-    succeeded('open', `socket fd ${fd}`, handle.open(fd))
+    checkErrno('open', `socket fd ${fd}`, handle.open(fd))
     return handle
   }
 }

@@ -1,18 +1,16 @@
 import { createServer, type Server, type Socket } from 'node:net'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Streams } from '../os.ts'
+import { VSOCK_CID } from './allow-list.ts'
 import { handleOf, type PipeHandle, SocketHandles, socketOver } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
-/** An AF_VSOCK address; see {@link VSOCK_CID}. */
+/** An AF_VSOCK address; see `VSOCK_CID`. */
 export interface VsockAddress {
   readonly cid: number
   readonly port: number
 }
-
-/** Context ids with a meaning (vsock(7)). */
-export const VSOCK_CID = { any: 0xffffffff, loopback: 1, host: 2 } as const
 
 export type ListenAddress =
   | ({ readonly kind: 'vsock' } & VsockAddress)
@@ -77,13 +75,13 @@ function listenVsock(request: {
   const { native, handles, address, onConnection } = request
   const name = nameOf(address)
   const handle = handles.server(
-    succeeded('listen', name, native.vsockListen(address.cid, address.port, BACKLOG)),
+    checkErrno('listen', name, native.vsockListen(address.cid, address.port, BACKLOG)),
   )
   handle.onconnection = (_status, client: PipeHandle | undefined) => {
     // Without a client accept(2) failed: libuv goes on listening.
     if (client !== undefined) onConnection(socketOver(client))
   }
-  succeeded('listen', name, handle.listen(BACKLOG))
+  checkErrno('listen', name, handle.listen(BACKLOG))
   return { port: address.port, close: () => new Promise((resolve) => handle.close(resolve)) }
 }
 
@@ -146,10 +144,10 @@ async function connectVsock(request: {
 }): Promise<Socket> {
   const { native, streams, handles, address, signal } = request
   const name = nameOf(address)
-  const fd = succeeded('connect', name, native.vsockConnect(address.cid, address.port, CONNECT_MS))
+  const fd = checkErrno('connect', name, native.vsockConnect(address.cid, address.port, CONNECT_MS))
   try {
     await streams.writable(fd, signal)
-    succeeded('connect', name, native.socketError(fd))
+    checkErrno('connect', name, native.socketError(fd))
     return handles.socket(fd)
   } catch (error) {
     streams.close(fd)

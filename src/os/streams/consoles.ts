@@ -1,6 +1,6 @@
 import { unlink } from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
-import { fromNodeError, succeeded } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Consoles, Fd, Streams } from '../os.ts'
 
@@ -8,7 +8,7 @@ import type { Consoles, Fd, Streams } from '../os.ts'
 export function linuxConsoles(native: Native, streams: Streams): Consoles {
   return {
     listen(path) {
-      const listening = succeeded('listen', path, native.unixListen(path, 1))
+      const listening = checkErrno('listen', path, native.unixListen(path, 1))
       return {
         master: (signal) => receiveMaster({ native, streams, path, listening, signal }),
         async close() {
@@ -31,11 +31,11 @@ async function receiveMaster(console: {
 }): Promise<Fd> {
   const { native, streams, path, signal } = console
   await streams.readable(console.listening, signal)
-  const connection = succeeded('accept', path, native.accept(console.listening))
+  const connection = checkErrno('accept', path, native.accept(console.listening))
   try {
     await streams.readable(connection, signal)
-    const master = succeeded('receive a descriptor at', path, native.receiveFd(connection))
-    succeeded('unblock', `the console of ${path}`, native.setNonBlocking(master, true))
+    const master = checkErrno('receive a descriptor at', path, native.receiveFd(connection))
+    checkErrno('unblock', `the console of ${path}`, native.setNonBlocking(master, true))
     return master
   } finally {
     streams.close(connection)

@@ -1,4 +1,4 @@
-import { kernelError, succeeded } from '../errors.ts'
+import { checkErrno, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from '../os.ts'
 
@@ -16,7 +16,7 @@ export class Readiness {
     signal?.throwIfAborted()
     const ready = Promise.withResolvers<void>()
     let isOver = false
-    const watch = succeeded(
+    const watch = checkErrno(
       'poll',
       `fd ${fd}`,
       this.#native.watchFd(fd, direction, () => {

@@ -1,4 +1,4 @@
-import { errnoName, kernelError, resultOf, succeeded } from '../errors.ts'
+import { checkErrno, errnoName, kernelError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, RelayResult, Streams } from '../os.ts'
 import { Readiness } from './readiness.ts'
@@ -10,9 +10,9 @@ export function linuxStreams(native: Native): Streams {
     pipe: (direction, sizeBytes = 0) => openPipe(native, direction, sizeBytes),
     close(fd) {
       readiness.abandon(fd)
-      succeeded('close', `fd ${fd}`, native.close(fd))
+      checkErrno('close', `fd ${fd}`, native.close(fd))
     },
-    duplicate: (fd) => succeeded('duplicate', `fd ${fd}`, native.duplicate(fd)),
+    duplicate: (fd) => checkErrno('duplicate', `fd ${fd}`, native.duplicate(fd)),
     // Its writer may have made it larger still.
     growPipe: (fd, sizeBytes) =>
       native.pipeSize(fd) >= sizeBytes || native.setPipeSize(fd, sizeBytes) >= sizeBytes,
@@ -21,7 +21,7 @@ export function linuxStreams(native: Native): Streams {
     tryRead: (fd, maxBytes) => tryRead(native, fd, maxBytes),
     tryWrite: (fd, data) => tryWrite(native, fd, data),
     setWindowSize(fd, rows, columns) {
-      succeeded('set the window size of', `fd ${fd}`, native.setWindowSize(fd, rows, columns))
+      checkErrno('set the window size of', `fd ${fd}`, native.setWindowSize(fd, rows, columns))
     },
     relay(source, target, signal, drain) {
       signal?.throwIfAborted()
@@ -36,18 +36,19 @@ function openPipe(
   native: Native,
   direction: 'child-writes' | 'child-reads',
   sizeBytes: number,
-): { ours: Fd; theirs: Fd } {
-  const [reading, writing] = resultOf('open', 'a pipe', native.pipe())
-  const [ours, theirs] = direction === 'child-writes' ? [reading, writing] : [writing, reading]
+): { parentEnd: Fd; childEnd: Fd } {
+  const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
+  const [parentEnd, childEnd] = direction === 'child-writes' ? [reading, writing] : [writing, reading]
   try {
-    if (sizeBytes > 0) succeeded('size', `a pipe of ${sizeBytes} bytes`, native.setPipeSize(ours, sizeBytes))
-    succeeded('unblock', `fd ${ours}`, native.setNonBlocking(ours, true))
+    if (sizeBytes > 0)
+      checkErrno('size', `a pipe of ${sizeBytes} bytes`, native.setPipeSize(parentEnd, sizeBytes))
+    checkErrno('unblock', `fd ${parentEnd}`, native.setNonBlocking(parentEnd, true))
   } catch (error) {
-    native.close(ours)
-    native.close(theirs)
+    native.close(parentEnd)
+    native.close(childEnd)
     throw error
   }
-  return { ours, theirs }
+  return { parentEnd, childEnd }
 }
 
 /** EIO is how a pty's master says that nobody has its other side open any more. */
@@ -63,7 +64,7 @@ function tryRead(native: Native, fd: Fd, maxBytes: number): Buffer | undefined {
 function tryWrite(native: Native, fd: Fd, data: Uint8Array): number {
   const result = native.write(fd, data)
   if (result < 0 && errnoName(-result) === 'EAGAIN') return 0
-  return succeeded('write', `fd ${fd}`, result)
+  return checkErrno('write', `fd ${fd}`, result)
 }
 
 function relay(request: {
@@ -80,7 +81,7 @@ function relay(request: {
     drain?.removeEventListener('abort', onDrain)
     ended.resolve({ bytes, errno: errno === 0 ? undefined : errnoName(errno) })
   })
-  succeeded('relay', `fd ${source} to fd ${target}`, number)
+  checkErrno('relay', `fd ${source} to fd ${target}`, number)
   const onStop = () => native.relayStop(number)
   const onDrain = () => native.relayDrain(number)
   signal?.addEventListener('abort', onStop, { once: true })

@@ -1,7 +1,7 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Clock, ExitRecord, Exits, ExitWatch, Fd, Streams, Supervisor } from '../os.ts'
-import { processStartNs } from '../process/process-start.ts'
+import { processStartNs } from '../process/proc-stat.ts'
 import {
   type ChannelRecord,
   decodeRecord,

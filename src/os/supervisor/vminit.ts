@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { succeeded } from '../errors.ts'
+import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Clock, Exits, Fd, Streams, Supervisor } from '../os.ts'
 import { ExitChannel } from './exit-channel.ts'
@@ -17,7 +17,7 @@ export function connectVminit(parts: {
   readonly log: Logger
 }): { readonly exits: Exits; readonly supervisor: Supervisor } {
   if (parts.channel === undefined) return { exits: withoutExits, supervisor: withoutSupervisor }
-  succeeded('unblock', `channel fd ${parts.channel}`, parts.native.setNonBlocking(parts.channel, true))
+  checkErrno('unblock', `channel fd ${parts.channel}`, parts.native.setNonBlocking(parts.channel, true))
   const channel = new ExitChannel({ ...parts, fd: parts.channel })
   // It ends by itself when vminit does, and never rejects.
   void channel.receive()

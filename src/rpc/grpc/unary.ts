@@ -1,8 +1,7 @@
 import type { Server, ServerWritableStream } from '@grpc/grpc-js'
-import { cancelled, deadlineExceeded } from '../../base/abort.ts'
+import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
-import { shortened } from '../../base/truncate.ts'
+import { truncate } from '../../base/truncate.ts'
 import type { Encoded, Method, Outcome } from '../method.ts'
 
 /** Serves one method, whose messages stay encoded. */
@@ -68,9 +67,9 @@ const MAX_DETAILS_BYTES = 6 * 1024
 
 /** An error text that fits a header, where grpc-js sends it percent-encoded. */
 function detailsOf(message: string): string {
-  let details = shortened(message, MAX_DETAILS_BYTES).toWellFormed()
+  let details = truncate(message, MAX_DETAILS_BYTES).toWellFormed()
   for (let bytes = encodedBytes(details); bytes > MAX_DETAILS_BYTES; bytes = encodedBytes(details)) {
-    details = shortened(message, Math.floor((details.length * MAX_DETAILS_BYTES) / bytes)).toWellFormed()
+    details = truncate(message, Math.floor((details.length * MAX_DETAILS_BYTES) / bytes)).toWellFormed()
   }
   return details
 }

@@ -1,7 +1,6 @@
 import type { Duplex } from 'node:stream'
-import { deadlineExceeded } from '../../base/abort.ts'
+import { deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
 import { startTimer } from '../timer.ts'
 import {
   FRAME_HEADER_BYTES,

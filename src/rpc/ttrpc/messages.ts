@@ -1,5 +1,5 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
-import { LONGEST_TIMER_MS } from '../../base/longest-timer.ts'
+import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
 // The messages ttRPC itself adds around a call (behaviour spec, B.2). What is decoded skips unknown fields, and the

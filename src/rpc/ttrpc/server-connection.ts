@@ -129,7 +129,7 @@ export class TtrpcServerConnection implements ServedConnection {
   #onDataFrame({ streamId, flags, payloadBytes }: FrameHeader): void {
     const isBareEnd = payloadBytes === 0 && (flags & FrameFlag.remoteClosed) !== 0
     if (isBareEnd) return
-    this.#takeBack(streamId, cancelled())
+    this.#cancel(streamId, cancelled())
     this.#refuse(streamId, 'INVALID_ARGUMENT', `stream ${streamId} takes no data: all methods are unary`)
   }
 
@@ -241,11 +241,11 @@ export class TtrpcServerConnection implements ServedConnection {
     if (this.#ended) return
     this.#ended = true
     this.#stopHeaderTimer?.()
-    for (const streamId of [...this.#calls.keys()]) this.#takeBack(streamId, cancelled())
+    for (const streamId of [...this.#calls.keys()]) this.#cancel(streamId, cancelled())
     this.#socket.end()
   }
 
-  #takeBack(streamId: number, reason: AgentError): void {
+  #cancel(streamId: number, reason: AgentError): void {
     const call = this.#calls.get(streamId)
     if (call === undefined) return
     this.#close(streamId, call)

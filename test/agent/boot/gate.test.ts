@@ -1,13 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { BootGate } from '../../../src/agent/boot/gate.ts'
-import { deadlineExceeded } from '../../../src/base/abort.ts'
-
-const forEver = new AbortController().signal
+import { deadlineExceeded, neverAborted } from '../../../src/base/abort.ts'
 
 describe('BootGate', () => {
   it('lets calls that wait go ahead when it opens', async () => {
     const gate = new BootGate()
-    const passed = gate.wait(forEver)
+    const passed = gate.wait(neverAborted)
     gate.open()
     await expect(passed).resolves.toBeUndefined()
   })
@@ -15,7 +13,7 @@ describe('BootGate', () => {
   it('lets calls that come later pass at once', async () => {
     const gate = new BootGate()
     gate.open()
-    await expect(gate.wait(forEver)).resolves.toBeUndefined()
+    await expect(gate.wait(neverAborted)).resolves.toBeUndefined()
   })
 
   it('gives up waiting at the deadline of the call', async () => {
@@ -27,9 +25,9 @@ describe('BootGate', () => {
 
   it('answers every call with the reason of a failed boot', async () => {
     const gate = new BootGate()
-    const early = gate.wait(forEver)
+    const early = gate.wait(neverAborted)
     gate.fail('mount /run: EBUSY')
-    for (const wait of [early, gate.wait(forEver)]) {
+    for (const wait of [early, gate.wait(neverAborted)]) {
       await expect(wait).rejects.toMatchObject({
         code: 'INTERNAL',
         message: 'the agent did not boot: mount /run: EBUSY',
@@ -41,6 +39,6 @@ describe('BootGate', () => {
     const gate = new BootGate()
     gate.open()
     gate.fail('too late')
-    await expect(gate.wait(forEver)).resolves.toBeUndefined()
+    await expect(gate.wait(neverAborted)).resolves.toBeUndefined()
   })
 })

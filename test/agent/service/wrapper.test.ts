@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Entry, Gate, MessageType } from '../../../src/agent/service/entry.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
@@ -16,7 +16,7 @@ const json: MessageType<Message> = {
 function callOf(options: Partial<IncomingCall> = {}): IncomingCall {
   return {
     timeoutMs: undefined,
-    hangup: new AbortController().signal,
+    hangup: neverAborted,
     peer: 'test',
     framing: 'ttrpc',
     ...options,

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { OomQueue } from '../../../src/handlers/cgroup/oom-queue.ts'
 
-const PATIENT = new AbortController().signal
 const queue = () => new OomQueue(silentLogger())
 
 describe('OomQueue', () => {
@@ -11,12 +10,12 @@ describe('OomQueue', () => {
     const events = queue()
     events.add('a')
     events.add('b')
-    expect([await events.take(PATIENT), await events.take(PATIENT)]).toEqual(['a', 'b'])
+    expect([await events.take(neverAborted), await events.take(neverAborted)]).toEqual(['a', 'b'])
   })
 
   it('tells each event to one of those who wait, the first first', async () => {
     const events = queue()
-    const takes = [events.take(PATIENT), events.take(PATIENT)]
+    const takes = [events.take(neverAborted), events.take(neverAborted)]
     events.add('a')
     events.add('b')
     expect(await Promise.all(takes)).toEqual(['a', 'b'])
@@ -29,35 +28,35 @@ describe('OomQueue', () => {
     call.abort(cancelled())
     events.add('a')
     await expect(lost).rejects.toMatchObject({ code: 'CANCELLED' })
-    expect(await events.take(PATIENT)).toBe('a')
+    expect(await events.take(neverAborted)).toBe('a')
     await expect(events.take(AbortSignal.abort(cancelled()))).rejects.toMatchObject({ code: 'CANCELLED' })
   })
 
   it('tells what was put back before all others', async () => {
     const events = queue()
     for (const id of ['a', 'b']) events.add(id)
-    events.putBack(await events.take(PATIENT))
-    expect([await events.take(PATIENT), await events.take(PATIENT)]).toEqual(['a', 'b'])
-    const waiting = events.take(PATIENT)
-    events.putBack('a')
+    events.requeue(await events.take(neverAborted))
+    expect([await events.take(neverAborted), await events.take(neverAborted)]).toEqual(['a', 'b'])
+    const waiting = events.take(neverAborted)
+    events.requeue('a')
     expect(await waiting).toBe('a')
   })
 
   it('keeps the first hundred', async () => {
     const events = queue()
     for (let number = 0; number < 150; number++) events.add(String(number))
-    const taken = await Promise.all(Array.from({ length: 100 }, () => events.take(PATIENT)))
+    const taken = await Promise.all(Array.from({ length: 100 }, () => events.take(neverAborted)))
     expect([taken[0], taken[99]]).toEqual(['0', '99'])
-    const next = events.take(PATIENT)
+    const next = events.take(neverAborted)
     events.add('after')
     expect(await next).toBe('after')
   })
 
   it('ends all who wait when it is closed: INTERNAL, without text', async () => {
     const events = queue()
-    const waiting = [events.take(PATIENT), events.take(PATIENT)]
+    const waiting = [events.take(neverAborted), events.take(neverAborted)]
     events.close()
-    for (const take of [...waiting, events.take(PATIENT)]) {
+    for (const take of [...waiting, events.take(neverAborted)]) {
       await expect(take).rejects.toMatchObject({ code: 'INTERNAL', message: '' })
     }
   })
@@ -67,9 +66,9 @@ describe('OomQueue', () => {
     events.add('old')
     events.close()
     events.add('dead')
-    events.putBack('dead')
+    events.requeue('dead')
     events.open()
-    const next = events.take(PATIENT)
+    const next = events.take(neverAborted)
     events.add('new')
     expect(await next).toBe('new')
   })

@@ -1,10 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import {
-  containerRequest,
-  type Machine,
-  machineWithSandbox,
-  PATIENT,
-} from '../../support/handlers/machine.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const fileOf = (id: string) => `/sys/fs/cgroup/memory/${id}/memory.oom_control`
 
@@ -16,15 +12,15 @@ async function runOut({ os }: Machine, id: string): Promise<void> {
 
 /** Starts a container whose cgroup counts. */
 async function start({ os, handlers }: Machine, id: string): Promise<void> {
-  await handlers.createContainer(containerRequest(id), PATIENT)
+  await handlers.createContainer(containerRequest(id), neverAborted)
   await os.files.put(fileOf(id), 'oom_kill_disable 0\nunder_oom 0\noom_kill 0\n')
-  await handlers.startContainer({ containerId: id }, PATIENT)
+  await handlers.startContainer({ containerId: id }, neverAborted)
 }
 
 describe('GetOOMEvent', () => {
   it('tells the container that ran out of memory', async () => {
     const made = await machineWithSandbox()
-    const polling = made.handlers.getOomEvent({}, PATIENT)
+    const polling = made.handlers.getOomEvent({}, neverAborted)
     await start(made, 'c1')
     await start(made, 'c2')
     await runOut(made, 'c2')
@@ -35,9 +31,9 @@ describe('GetOOMEvent', () => {
     const made = await machineWithSandbox()
     await start(made, 'c1')
     await runOut(made, 'c1')
-    const lost = await made.handlers.getOomEvent({}, PATIENT)
-    lost.putBack()
-    expect((await made.handlers.getOomEvent({}, PATIENT)).containerId).toBe('c1')
+    const lost = await made.handlers.getOomEvent({}, neverAborted)
+    lost.requeue()
+    expect((await made.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
   })
 
   it('is watched for before the start, and not in the sandbox’s own container', async () => {
@@ -57,7 +53,7 @@ describe('GetOOMEvent', () => {
     await start(made, 'c1')
     await made.os.files.put(fileOf('c1'), 'oom_kill 1\n')
     made.runtime.end(made.runtime.last().pid, { signal: 9 })
-    expect((await made.handlers.getOomEvent({}, PATIENT)).containerId).toBe('c1')
+    expect((await made.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
   })
 
   it('is not watched for any more after a failed start, or a removal', async () => {
@@ -66,23 +62,23 @@ describe('GetOOMEvent', () => {
     await expect(start(made, 'c1')).rejects.toMatchObject({ code: 'INTERNAL' })
     expect(made.os.cgroupEvents.watched).toEqual([])
     made.runtime.refuse = () => undefined
-    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
     expect(made.os.cgroupEvents.watched).toEqual([fileOf('c1')])
-    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect(made.os.cgroupEvents.watched).toEqual([])
   })
 
   it('does not keep a container from running that cannot be watched', async () => {
     const made = await machineWithSandbox()
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
-    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
+    await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
 
   it('ends with the sandbox: INTERNAL, without text', async () => {
     const made = await machineWithSandbox()
-    const polling = made.handlers.getOomEvent({}, PATIENT)
+    const polling = made.handlers.getOomEvent({}, neverAborted)
     const ended = expect(polling).rejects.toMatchObject({ code: 'INTERNAL', message: '' })
-    await made.handlers.destroySandbox({}, PATIENT)
+    await made.handlers.destroySandbox({}, neverAborted)
     await ended
   })
 })

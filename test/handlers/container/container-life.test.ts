@@ -1,19 +1,18 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
+import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
 import {
   containerRequest,
   execRequest,
   type machine,
   machineWithContainer,
   machineWithSandbox,
-  PATIENT,
   remains,
 } from '../../support/handlers/machine.ts'
 
 const init = { containerId: 'c1', execId: '' }
 const exec = { containerId: 'c1', execId: 'e1' }
-const SIGTERM = 15
-const SIGKILL = 9
 
 /** Whether a promise has settled by now. */
 async function isPending(promise: Promise<unknown>): Promise<boolean> {
@@ -26,7 +25,7 @@ describe('StartContainer', () => {
   it('starts once', async () => {
     const { handlers, runtime } = await machineWithContainer()
     expect(runtime.calls).toEqual(['create', 'start'])
-    await expect(handlers.startContainer({ containerId: 'c1' }, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'container c1 is running, not created',
     })
@@ -34,24 +33,26 @@ describe('StartContainer', () => {
 
   it('waits for the creation', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    const created = handlers.createContainer(containerRequest('c1'), PATIENT)
-    await handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    const created = handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
     await created
     expect(runtime.calls).toEqual(['create', 'start'])
   })
 
   it('may be tried again after a failure', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
     runtime.refuse = () => ({ exitCode: 1, stderr: 'no' })
-    await expect(handlers.startContainer({ containerId: 'c1' }, PATIENT)).rejects.toThrow('runc start: no')
+    await expect(handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toThrow(
+      'runc start: no',
+    )
     runtime.refuse = () => undefined
-    await handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
 
   it('does not know a container that is not there', async () => {
     const { handlers } = await machineWithSandbox()
-    await expect(handlers.startContainer({ containerId: 'c9' }, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.startContainer({ containerId: 'c9' }, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'Invalid container id',
     })
@@ -61,39 +62,39 @@ describe('StartContainer', () => {
 describe('WaitProcess', () => {
   it('gives the status to all who wait, also before the start', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
     const waits = [
-      handlers.waitProcess(init, PATIENT),
-      handlers.waitProcess({ ...init, execId: 'c1' }, PATIENT),
+      handlers.waitProcess(init, neverAborted),
+      handlers.waitProcess({ ...init, execId: 'c1' }, neverAborted),
     ]
-    await handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
     runtime.end(runtime.last().pid, { code: 7 })
     expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([7, 7])
   })
 
   it('keeps the status until it was delivered, then forgets the process', async () => {
     const { handlers, runtime } = await machineWithContainer()
-    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     runtime.end(runtime.last().pid, { signal: SIGKILL })
-    expect((await handlers.waitProcess(exec, PATIENT)).status).toBe(137)
-    const end = await handlers.waitProcess(exec, PATIENT)
+    expect((await handlers.waitProcess(exec, neverAborted)).status).toBe(137)
+    const end = await handlers.waitProcess(exec, neverAborted)
     end.forget()
-    await expect(handlers.waitProcess(exec, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.waitProcess(exec, neverAborted)).rejects.toMatchObject({
       code: 'NOT_FOUND',
       message: 'Process not found: invalid exec id',
     })
-    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
   it('keeps the container of a forgotten first process', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
-    const end = await handlers.waitProcess(init, PATIENT)
+    const end = await handlers.waitProcess(init, neverAborted)
     end.forget()
-    await expect(handlers.waitProcess(init, PATIENT)).rejects.toThrow(
+    await expect(handlers.waitProcess(init, neverAborted)).rejects.toThrow(
       'Process not found: init process missing',
     )
-    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
   })
 
   it('lets a caller go that gave up', async () => {
@@ -107,8 +108,8 @@ describe('WaitProcess', () => {
 
   it('waits for the creation of what it waits for', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    const created = handlers.createContainer(containerRequest('c1'), PATIENT)
-    const waiting = handlers.waitProcess(init, PATIENT)
+    const created = handlers.createContainer(containerRequest('c1'), neverAborted)
+    const waiting = handlers.waitProcess(init, neverAborted)
     await created
     runtime.end(runtime.last().pid, { code: 3 })
     expect((await waiting).status).toBe(3)
@@ -127,7 +128,7 @@ describe('ExecProcess', () => {
         return { exitCode: 1, stderr: 'refused' }
       })
     }
-    await expect(made.handlers.execProcess(execRequest('c1', '../../e 1'), PATIENT)).rejects.toThrow(
+    await expect(made.handlers.execProcess(execRequest('c1', '../../e 1'), neverAborted)).rejects.toThrow(
       'refused',
     )
     expect(JSON.parse(given)).toMatchObject({
@@ -145,7 +146,7 @@ describe('ExecProcess', () => {
     ['the first process’s id', execRequest('c1', 'c1'), "exec_id 'c1' already exists"],
   ])('refuses %s', async (_what, request, message) => {
     const { handlers } = await machineWithContainer()
-    await expect(handlers.execProcess(request, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.execProcess(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining(message),
     })
@@ -153,8 +154,10 @@ describe('ExecProcess', () => {
 
   it('refuses an id in use, also while its process is being started', async () => {
     const { handlers } = await machineWithContainer()
-    const first = handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
-    await expect(handlers.execProcess(execRequest('c1', 'e1'), PATIENT)).rejects.toThrow('already exists')
+    const first = handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    await expect(handlers.execProcess(execRequest('c1', 'e1'), neverAborted)).rejects.toThrow(
+      'already exists',
+    )
     await first
   })
 
@@ -162,7 +165,7 @@ describe('ExecProcess', () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
     await new Promise(setImmediate)
-    await expect(handlers.execProcess(execRequest('c1', 'e1'), PATIENT)).rejects.toMatchObject({
+    await expect(handlers.execProcess(execRequest('c1', 'e1'), neverAborted)).rejects.toMatchObject({
       code: 'NOT_FOUND',
     })
   })
@@ -173,9 +176,9 @@ describe('ExecProcess', () => {
   ])('adds to the cgroup where %s', async (_where, text, expected) => {
     const made = await machineWithSandbox()
     await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     await made.os.files.put('/proc/1001/cgroup', text)
-    await made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     const argv = made.os.tools.calls.at(-1)?.argv ?? []
     const at = argv.indexOf('--cgroup')
     expect(at < 0 ? [] : argv.slice(at, at + 2)).toEqual(expected)
@@ -208,7 +211,8 @@ describe('SignalProcess', () => {
   /** Container c1 (pid 1001) with processes e1 and e2. */
   async function withThree() {
     const made = await machineWithContainer()
-    for (const execId of ['e1', 'e2']) await made.handlers.execProcess(execRequest('c1', execId), PATIENT)
+    for (const execId of ['e1', 'e2'])
+      await made.handlers.execProcess(execRequest('c1', execId), neverAborted)
     return made
   }
 
@@ -228,7 +232,7 @@ describe('SignalProcess', () => {
     ['an exec id: that process', 'e2', SIGTERM, [[1003, 15]]],
   ])('%s', async (_what, execId, signal, expected) => {
     const made = await withThree()
-    await made.handlers.signalProcess({ containerId: 'c1', execId, signal }, PATIENT)
+    await made.handlers.signalProcess({ containerId: 'c1', execId, signal }, neverAborted)
     expect(sent(made)).toEqual(expected)
   })
 
@@ -238,13 +242,13 @@ describe('SignalProcess', () => {
   ])('sends the first process %s', async (_what, mask, expected) => {
     const made = await machineWithContainer()
     await made.os.files.put('/proc/1001/status', `SigBlk:\t0\nSigIgn:\t0\nSigCgt:\t${mask}\n`)
-    await made.handlers.signalProcess({ ...init, signal: SIGTERM }, PATIENT)
+    await made.handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
     expect(sent(made)).toEqual([[1001, expected]])
   })
 
   it('leaves a pid alone whose process ended while it was looked at', async () => {
     const made = await machineWithContainer()
-    const signalled = made.handlers.signalProcess({ ...init, signal: SIGTERM }, PATIENT)
+    const signalled = made.handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
     made.runtime.end(1001, { code: 0 })
     // Another process that got the number.
     made.os.system.processes.add(1001)
@@ -254,10 +258,10 @@ describe('SignalProcess', () => {
 
   it('kills a first process that waits to be started', async () => {
     const { handlers } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
-    await handlers.signalProcess({ ...init, signal: SIGTERM }, PATIENT)
-    expect((await handlers.waitProcess(init, PATIENT)).status).toBe(137)
-    await expect(handlers.startContainer({ containerId: 'c1' }, PATIENT)).rejects.toThrow('is stopped')
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
+    expect((await handlers.waitProcess(init, neverAborted)).status).toBe(137)
+    await expect(handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toThrow('is stopped')
   })
 
   it('kills a first process that was started and has not executed its program yet', async () => {
@@ -265,20 +269,20 @@ describe('SignalProcess', () => {
     await os.files.makeDirectories('/proc/1001')
     await os.files.symlink('/memfd:runtime', '/proc/1001/exe')
     await os.files.put('/proc/1001/status', 'SigBlk:\t0\nSigIgn:\t0\nSigCgt:\t4000\n')
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
-    await handlers.startContainer({ containerId: 'c1' }, PATIENT)
-    await handlers.signalProcess({ ...init, signal: SIGTERM }, PATIENT)
-    expect((await handlers.waitProcess(init, PATIENT)).status).toBe(137)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
+    expect((await handlers.waitProcess(init, neverAborted)).status).toBe(137)
   })
 
   it('does not wait for a start that hangs', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
     const hanging = Promise.withResolvers<object>()
     runtime.refuse = () => hanging.promise
-    const started = handlers.startContainer({ containerId: 'c1' }, PATIENT)
-    await handlers.signalProcess({ ...init, signal: SIGKILL }, PATIENT)
-    expect((await handlers.waitProcess(init, PATIENT)).status).toBe(137)
+    const started = handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.signalProcess({ ...init, signal: SIGKILL }, neverAborted)
+    expect((await handlers.waitProcess(init, neverAborted)).status).toBe(137)
     hanging.resolve({ exitCode: 1, stderr: 'the container has gone' })
     await expect(started).rejects.toThrow('gone')
   })
@@ -286,10 +290,10 @@ describe('SignalProcess', () => {
   it('succeeds on a process that has ended, known or not yet known', async () => {
     const made = await withThree()
     made.os.system.processes.delete(1002)
-    await made.handlers.signalProcess({ ...exec, signal: SIGTERM }, PATIENT)
+    await made.handlers.signalProcess({ ...exec, signal: SIGTERM }, neverAborted)
     made.runtime.end(1003, { code: 0 })
-    await made.handlers.waitProcess({ ...exec, execId: 'e2' }, PATIENT)
-    await made.handlers.signalProcess({ ...exec, execId: 'e2', signal: SIGTERM }, PATIENT)
+    await made.handlers.waitProcess({ ...exec, execId: 'e2' }, neverAborted)
+    await made.handlers.signalProcess({ ...exec, execId: 'e2', signal: SIGTERM }, neverAborted)
     expect(sent(made)).toEqual([])
   })
 
@@ -310,7 +314,7 @@ describe('SignalProcess', () => {
     ['a signal that is none', { ...init, signal: 65 }, 'INVALID_ARGUMENT', 'signal 65'],
   ])('refuses %s', async (_what, request, code, message) => {
     const { handlers } = await machineWithContainer()
-    await expect(handlers.signalProcess(request, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.signalProcess(request, neverAborted)).rejects.toMatchObject({
       code,
       message: expect.stringContaining(message),
     })
@@ -321,27 +325,29 @@ describe('the streams of a process', () => {
   it('carry input, output and errors', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const { stdin, stdout, stderr } = runtime.last()
-    expect(await handlers.writeStdin({ ...init, data: Buffer.from('in') }, PATIENT)).toBe(2)
+    expect(await handlers.writeStdin({ ...init, data: Buffer.from('in') }, neverAborted)).toBe(2)
     expect(os.streams.tryRead(stdin, 9)?.toString()).toBe('in')
     os.streams.tryWrite(stdout, Buffer.from('out'))
     os.streams.tryWrite(stderr, Buffer.from('err'))
     const read = async (call: typeof handlers.readStdout) =>
-      Buffer.from((await call({ ...init, len: 9 }, PATIENT)).data).toString()
+      Buffer.from((await call({ ...init, len: 9 }, neverAborted)).data).toString()
     expect([await read(handlers.readStdout), await read(handlers.readStderr)]).toEqual(['out', 'err'])
   })
 
   it.each([
     [
       'WriteStdin without data',
-      (handlers: Handlers) => handlers.writeStdin({ ...init, data: Buffer.alloc(0) }, PATIENT),
+      (handlers: Handlers) => handlers.writeStdin({ ...init, data: Buffer.alloc(0) }, neverAborted),
     ],
-    ['CloseStdin', (handlers: Handlers) => handlers.closeStdin(init, PATIENT)],
+    ['CloseStdin', (handlers: Handlers) => handlers.closeStdin(init, neverAborted)],
   ])('%s ends the input, again and again', async (_what, close) => {
     const { os, handlers, runtime } = await machineWithContainer()
     await close(handlers)
     await close(handlers)
     expect(os.streams.tryRead(runtime.last().stdin, 9)).toHaveLength(0)
-    await expect(handlers.writeStdin({ ...init, data: Buffer.from('x') }, PATIENT)).rejects.toMatchObject({
+    await expect(
+      handlers.writeStdin({ ...init, data: Buffer.from('x') }, neverAborted),
+    ).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'Cannot get writer',
     })
@@ -350,18 +356,22 @@ describe('the streams of a process', () => {
   it('on a terminal are one, and its size can be set', async () => {
     const { os, handlers, runtime } = await machineWithContainer({ Terminal: true })
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('$ '))
-    expect(Buffer.from((await handlers.readStderr({ ...init, len: 9 }, PATIENT)).data).toString()).toBe('$ ')
-    await handlers.ttyWinResize({ ...init, row: 40, column: 100 }, PATIENT)
+    expect(Buffer.from((await handlers.readStderr({ ...init, len: 9 }, neverAborted)).data).toString()).toBe(
+      '$ ',
+    )
+    await handlers.ttyWinResize({ ...init, row: 40, column: 100 }, neverAborted)
     expect([...os.streams.windowSizes.values()]).toEqual([{ rows: 40, columns: 100 }])
-    await handlers.closeStdin(init, PATIENT)
+    await handlers.closeStdin(init, neverAborted)
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('bye'))
-    expect(Buffer.from((await handlers.readStdout({ ...init, len: 9 }, PATIENT)).data).toString()).toBe('bye')
+    expect(Buffer.from((await handlers.readStdout({ ...init, len: 9 }, neverAborted)).data).toString()).toBe(
+      'bye',
+    )
   })
 
   it('may be read before the start', async () => {
     const { handlers, os, runtime } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
-    const reading = handlers.readStdout({ ...init, len: 9 }, PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    const reading = handlers.readStdout({ ...init, len: 9 }, neverAborted)
     expect(await isPending(reading)).toBe(true)
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('x'))
     expect(Buffer.from((await reading).data).toString()).toBe('x')
@@ -370,37 +380,37 @@ describe('the streams of a process', () => {
   it.each([
     [
       'resizing what is no terminal',
-      (h: Handlers) => h.ttyWinResize({ ...init, row: 1, column: 1 }, PATIENT),
+      (h: Handlers) => h.ttyWinResize({ ...init, row: 1, column: 1 }, neverAborted),
       'UNAVAILABLE',
       'no tty',
     ],
     [
       'writing to no container',
-      (h: Handlers) => h.writeStdin({ ...init, containerId: 'c9', data: Buffer.from('x') }, PATIENT),
+      (h: Handlers) => h.writeStdin({ ...init, containerId: 'c9', data: Buffer.from('x') }, neverAborted),
       'INTERNAL',
       'Invalid container id',
     ],
     [
       'writing to no process',
-      (h: Handlers) => h.writeStdin({ ...exec, data: Buffer.from('x') }, PATIENT),
+      (h: Handlers) => h.writeStdin({ ...exec, data: Buffer.from('x') }, neverAborted),
       'INTERNAL',
       'Process not found: invalid exec id',
     ],
     [
       'reading from no container',
-      (h: Handlers) => h.readStdout({ ...init, containerId: 'c9', len: 1 }, PATIENT),
+      (h: Handlers) => h.readStdout({ ...init, containerId: 'c9', len: 1 }, neverAborted),
       'INVALID_ARGUMENT',
       'Invalid container id',
     ],
     [
       'reading from no process',
-      (h: Handlers) => h.readStderr({ ...exec, len: 1 }, PATIENT),
+      (h: Handlers) => h.readStderr({ ...exec, len: 1 }, neverAborted),
       'NOT_FOUND',
       'Process not found: invalid exec id',
     ],
     [
       'closing the input of no container',
-      (h: Handlers) => h.closeStdin({ ...init, containerId: 'c9' }, PATIENT),
+      (h: Handlers) => h.closeStdin({ ...init, containerId: 'c9' }, neverAborted),
       'INVALID_ARGUMENT',
       'Invalid container id',
     ],
@@ -418,12 +428,12 @@ describe('RemoveContainer', () => {
     const before = await remains(made)
     const { handlers } = made
     const storages = [{ mountPoint: '/run/x' }]
-    await handlers.createContainer(containerRequest('c1', {}, { storages }), PATIENT)
-    await handlers.startContainer({ containerId: 'c1' }, PATIENT)
-    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
-    const waits = [handlers.waitProcess(init, PATIENT), handlers.waitProcess(exec, PATIENT)]
-    const read = handlers.readStdout({ ...exec, len: 9 }, PATIENT)
-    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await handlers.createContainer(containerRequest('c1', {}, { storages }), neverAborted)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    const waits = [handlers.waitProcess(init, neverAborted), handlers.waitProcess(exec, neverAborted)]
+    const read = handlers.readStdout({ ...exec, len: 9 }, neverAborted)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([137, 137])
     expect((await read).data).toHaveLength(0)
     const after = await remains(made)
@@ -437,7 +447,7 @@ describe('RemoveContainer', () => {
   it('deletes only after the processes were reaped, and never by force', async () => {
     const { handlers, runtime, os } = await machineWithContainer()
     os.system.onKill = () => {}
-    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect(await isPending(removed)).toBe(true)
     expect(runtime.calls).not.toContain('delete')
     runtime.end(1001, { signal: SIGKILL })
@@ -448,7 +458,7 @@ describe('RemoveContainer', () => {
   it('fails with ETIME after its timeout, keeps the container, and may be repeated', async () => {
     const { handlers, runtime, os } = await machineWithContainer()
     os.system.onKill = () => {}
-    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 2 }, PATIENT)
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
     await new Promise(setImmediate)
     os.clock.advance(2000)
     await expect(removed).rejects.toMatchObject({
@@ -457,16 +467,16 @@ describe('RemoveContainer', () => {
     })
     expect(os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(true)
     runtime.end(1001, { signal: SIGKILL })
-    await handlers.removeContainer({ containerId: 'c1', timeout: 2 }, PATIENT)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
   })
 
   it('gives up after a while by itself, naming who does not die, keeps the container, and may be repeated', async () => {
     const { handlers, runtime, os } = await machineWithContainer()
-    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     os.system.onKill = (pid, signal) => {
       if (pid === 1001) runtime.end(pid, { signal })
     }
-    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     await new Promise(setImmediate)
     os.clock.advance(49_999)
     expect(await isPending(removed)).toBe(true)
@@ -478,26 +488,31 @@ describe('RemoveContainer', () => {
     expect(runtime.calls).not.toContain('delete')
     expect(os.clock.sleeping).toBe(0)
     runtime.end(1002, { signal: SIGKILL })
-    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
   })
 
   it('fails when the runtime does not end, and may be repeated', async () => {
     const { handlers, runtime } = await machineWithContainer()
     const reason = new AgentError('INTERNAL', 'run runc: not finished', { errno: 'ETIMEDOUT' })
     runtime.refuse = () => Promise.reject(reason)
-    await expect(handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)).rejects.toMatchObject({
+    await expect(
+      handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted),
+    ).rejects.toMatchObject({
       code: 'DEADLINE_EXCEEDED',
       message: 'runc delete: not finished after 60 s, and killed',
     })
     runtime.refuse = () => undefined
-    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
   })
 
   it('does not know the container the second time, also when both come at once', async () => {
     const { handlers } = await machineWithContainer()
     const request = { containerId: 'c1', timeout: 0 }
-    const both = [handlers.removeContainer(request, PATIENT), handlers.removeContainer(request, PATIENT)]
+    const both = [
+      handlers.removeContainer(request, neverAborted),
+      handlers.removeContainer(request, neverAborted),
+    ]
     const [first, second] = await Promise.allSettled(both)
     expect(first?.status).toBe('fulfilled')
     expect(second).toMatchObject({ reason: { code: 'INTERNAL', message: 'Invalid container id' } })
@@ -505,8 +520,8 @@ describe('RemoveContainer', () => {
 
   it('waits for a creation', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    const created = handlers.createContainer(containerRequest('c1'), PATIENT)
-    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    const created = handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     await created
     expect(runtime.processes).toEqual([])
   })
@@ -515,9 +530,9 @@ describe('RemoveContainer', () => {
     const { handlers, runtime } = await machineWithContainer()
     const hanging = Promise.withResolvers<object>()
     runtime.refuse = (verb) => (verb === 'exec' ? hanging.promise : undefined)
-    const added = handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    const added = handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     await new Promise(setImmediate)
-    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect(await isPending(removed)).toBe(true)
     hanging.resolve({ exitCode: 1, stderr: 'the container has gone' })
     await expect(added).rejects.toThrow('gone')
@@ -526,16 +541,16 @@ describe('RemoveContainer', () => {
 
   it('frees the id', async () => {
     const { handlers } = await machineWithContainer()
-    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
   })
 })
 
 describe('DestroySandbox', () => {
   it('removes running containers, and those being created', async () => {
     const made = await machineWithContainer()
-    const creating = made.handlers.createContainer(containerRequest('c2'), PATIENT)
-    await made.handlers.destroySandbox({}, PATIENT)
+    const creating = made.handlers.createContainer(containerRequest('c2'), neverAborted)
+    await made.handlers.destroySandbox({}, neverAborted)
     await creating
     expect(await remains(made)).toMatchObject({ processes: 0, fds: 0, mounts: ['/'] })
   })
@@ -543,27 +558,27 @@ describe('DestroySandbox', () => {
   it('gives up on processes that do not die, stays, and may be repeated', async () => {
     const made = await machineWithContainer()
     made.os.system.onKill = () => {}
-    const destroyed = made.handlers.destroySandbox({}, PATIENT)
+    const destroyed = made.handlers.destroySandbox({}, neverAborted)
     await new Promise(setImmediate)
     made.os.clock.advance(50_000)
     await expect(destroyed).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
     made.runtime.end(1001, { signal: SIGKILL })
-    await made.handlers.destroySandbox({}, PATIENT)
+    await made.handlers.destroySandbox({}, neverAborted)
     expect(made.destroyed()).toBe(1)
   })
 
   it('fails with a container that cannot be removed, removes the others, and may be repeated', async () => {
     const made = await machineWithContainer()
-    await made.handlers.createContainer(containerRequest('c2'), PATIENT)
+    await made.handlers.createContainer(containerRequest('c2'), neverAborted)
     made.runtime.refuse = (verb) => {
       const id = made.os.tools.calls.at(-1)?.argv.at(-1)
       return verb === 'delete' && id === 'c1' ? { exitCode: 1, stderr: 'busy' } : undefined
     }
-    await expect(made.handlers.destroySandbox({}, PATIENT)).rejects.toThrow('runc delete: busy')
+    await expect(made.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('runc delete: busy')
     expect(made.destroyed()).toBe(0)
     expect(await made.os.files.list('/run/kata-containers')).toEqual(['c1'])
     made.runtime.refuse = () => undefined
-    await made.handlers.destroySandbox({}, PATIENT)
+    await made.handlers.destroySandbox({}, neverAborted)
     expect(made.destroyed()).toBe(1)
   })
 })

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import {
   containerRequest,
   execRequest,
   machine,
   machineWithSandbox,
-  PATIENT,
   remains,
 } from '../../support/handlers/machine.ts'
 import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/pci-bus.ts'
@@ -33,7 +33,7 @@ async function configOf(made: Awaited<ReturnType<typeof machine>>, id: string) {
 describe('CreateContainer', () => {
   it('writes a bundle whose root is bound from the image', async () => {
     const made = await machineWithSandbox()
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     const rootfs = '/run/kata-containers/c1/rootfs'
     expect(await configOf(made, 'c1')).toMatchObject({
       root: { path: rootfs },
@@ -64,7 +64,7 @@ describe('CreateContainer', () => {
   it('uses a root that a storage has made', async () => {
     const made = await machineWithSandbox()
     const storages = [{ mountPoint: '/run/kata-containers/c1/rootfs' }]
-    await made.handlers.createContainer(containerRequest('c1', {}, { storages }), PATIENT)
+    await made.handlers.createContainer(containerRequest('c1', {}, { storages }), neverAborted)
     expect(made.os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(false)
   })
 
@@ -75,11 +75,11 @@ describe('CreateContainer', () => {
     await os.files.put(`${rootfs}/of-another`, '')
     await os.mounts.mount({ source: '/dev/vdb', target: rootfs, type: 'ext4', flags: [], data: '' })
     os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
-    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow(
+    await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toThrow(
       `unmount ${rootfs}: EBUSY`,
     )
     os.mounts.failWith = () => undefined
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
     expect(await os.files.list(rootfs)).toEqual([])
     expect(os.mounts.entries.filter(({ mountPoint }) => mountPoint === rootfs)).toMatchObject([
       { source: '/images/root' },
@@ -89,7 +89,7 @@ describe('CreateContainer', () => {
   it('adds a cgroup namespace on cgroup v2', async () => {
     const made = await machineWithSandbox()
     await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     expect((await configOf(made, 'c1')).linux.namespaces).toContainEqual({ type: 'cgroup' })
   })
 
@@ -97,21 +97,23 @@ describe('CreateContainer', () => {
     const made = await machineWithSandbox()
     const request = containerRequest('c1')
     if (request.OCI?.Linux !== undefined) request.OCI.Linux.Sysctl = { 'net.core.somaxconn': '9' }
-    await made.handlers.createContainer(request, PATIENT)
+    await made.handlers.createContainer(request, neverAborted)
     expect(await made.os.files.readText('/proc/sys/net/core/somaxconn')).toBe('9')
     expect((await configOf(made, 'c1')).linux).not.toHaveProperty('sysctl')
   })
 
   it('refuses an id in use, whatever its container does, and touches nothing', async () => {
     const made = await machineWithSandbox()
-    const first = made.handlers.createContainer(containerRequest('c1'), PATIENT)
-    await expect(made.handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+    const first = made.handlers.createContainer(containerRequest('c1'), neverAborted)
+    await expect(made.handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: "container id 'c1' is in use by a container that is creating",
     })
     await first
     const before = await remains(made)
-    await expect(made.handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow('created')
+    await expect(made.handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toThrow(
+      'created',
+    )
     expect(await remains(made)).toEqual(before)
   })
 
@@ -121,7 +123,10 @@ describe('CreateContainer', () => {
     const Resources = { Devices: [{ Allow: true, Type: 'b', Major: 8n, Minor: 0n, Access: 'r' }] }
     const { OCI } = containerRequest('c1')
     const spec = { ...OCI, Linux: { ...OCI?.Linux, Devices, Resources } }
-    await made.handlers.createContainer(containerRequest('c1', {}, { OCI: spec, devices: [DISK] }), PATIENT)
+    await made.handlers.createContainer(
+      containerRequest('c1', {}, { OCI: spec, devices: [DISK] }),
+      neverAborted,
+    )
     const { linux } = await configOf(made, 'c1')
     expect(linux.devices).toMatchObject([{ path: '/dev/data', type: 'b', major: 254, minor: 16 }])
     expect(linux.resources.devices).toEqual([
@@ -135,7 +140,7 @@ describe('CreateContainer', () => {
     const containerEdits = { env: ['GPU=0'], deviceNodes: [{ path: '/dev/gpu', type: 'c', major: 195 }] }
     const spec = { cdiVersion: '0.6.0', kind: 'a.b/gpu', devices: [{ name: '0', containerEdits }] }
     await made.os.files.put('/run/cdi/gpu.json', JSON.stringify(spec))
-    await made.handlers.createContainer(asking('a.b/gpu=0'), PATIENT)
+    await made.handlers.createContainer(asking('a.b/gpu=0'), neverAborted)
     const { process, linux } = await configOf(made, 'c1')
     expect(process.env).toEqual(['GPU=0'])
     expect(linux.devices).toMatchObject([{ path: '/dev/gpu', major: 195, minor: 0 }])
@@ -146,7 +151,7 @@ describe('CreateContainer', () => {
     const made = await machineWithSandbox()
     const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=1e'] }
     const request = { ...asking('gpu'), devices: [Device.fromPartial(device)] }
-    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toThrow(
+    await expect(made.handlers.createContainer(request, neverAborted)).rejects.toThrow(
       "'gpu' is not vendor/class=name",
     )
     expect(made.os.clock.sleeping).toBe(0)
@@ -163,14 +168,14 @@ describe('CreateContainer', () => {
       const made = await machineWithSandbox()
       // Where a path of nothing leads.
       const id = CgroupsPath === '/' ? 'pods' : 'c2'
-      const first = made.handlers.createContainer(inCgroup('c1', '/pods/c1'), PATIENT)
-      const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), PATIENT)
+      const first = made.handlers.createContainer(inCgroup('c1', '/pods/c1'), neverAborted)
+      const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), neverAborted)
       await expect(creating).rejects.toMatchObject({
         code: 'INVALID_ARGUMENT',
         message: expect.stringMatching(/^Linux.CgroupsPath: .*\/pods\/c1 is the cgroup of container 'c1'$/),
       })
       await first
-      await made.handlers.createContainer(inCgroup(id, '/pods/c10'), PATIENT)
+      await made.handlers.createContainer(inCgroup(id, '/pods/c10'), neverAborted)
     },
   )
 
@@ -182,7 +187,7 @@ describe('CreateContainer', () => {
     const before = await remains(made)
     const request = containerRequest('c1')
     if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = '/system.slice'
-    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+    await expect(made.handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'Linux.CgroupsPath: others are in the cgroup of container c1',
     })
@@ -195,7 +200,10 @@ describe('CreateContainer', () => {
     await addPciBus(made.os)
     await plugPci(made.os, '0000:00:06.0', '5')
     const device = { type: 'vfio-pci', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
-    const creating = made.handlers.createContainer(containerRequest('c1', {}, { devices: [device] }), PATIENT)
+    const creating = made.handlers.createContainer(
+      containerRequest('c1', {}, { devices: [device] }),
+      neverAborted,
+    )
     await expect(creating).rejects.toThrow('Missing devices in OCI spec: "/dev/x"')
     expect(await pciDriverOf(made.os, '0000:00:06.0')).toBe('mlx5_core')
   })
@@ -206,23 +214,23 @@ describe('CreateContainer', () => {
     await plugPci(made.os, '0000:00:06.0', '5')
     const Env = ['PCIDEVICE_X=0000:1a:02.3']
     const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
-    await made.handlers.createContainer(containerRequest('c1', { Env }, { devices: [device] }), PATIENT)
+    await made.handlers.createContainer(containerRequest('c1', { Env }, { devices: [device] }), neverAborted)
     expect((await configOf(made, 'c1')).process.env).toEqual(['PCIDEVICE_X=0000:00:06.0'])
-    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
     const written: string[] = []
     const write = made.os.files.write.bind(made.os.files)
     made.os.files.write = (path, data, options) => {
       written.push(String(data))
       return write(path, data, options)
     }
-    await made.handlers.execProcess(execRequest('c1', 'e1', { Env }), PATIENT)
+    await made.handlers.execProcess(execRequest('c1', 'e1', { Env }), neverAborted)
     expect(written.some((text) => text.includes('"PCIDEVICE_X=0000:00:06.0"'))).toBe(true)
   })
 
   it('creates several at the same time', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const ids = ['c1', 'c2', 'c3']
-    await Promise.all(ids.map((id) => handlers.createContainer(containerRequest(id), PATIENT)))
+    await Promise.all(ids.map((id) => handlers.createContainer(containerRequest(id), neverAborted)))
     expect(runtime.processes.map(({ containerId }) => containerId).sort()).toEqual(ids)
   })
 
@@ -250,7 +258,7 @@ describe('CreateContainer', () => {
   ])('refuses %s and leaves nothing behind', async (_what, request, code, text) => {
     const made = await machineWithDisk()
     const before = await remains(made)
-    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+    await expect(made.handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
       code,
       message: expect.stringContaining(text),
     })
@@ -260,13 +268,15 @@ describe('CreateContainer', () => {
 
   it('needs a sandbox', async () => {
     const { handlers } = await machine()
-    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toThrow('CreateSandbox')
+    await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toThrow(
+      'CreateSandbox',
+    )
   })
 
   it('answers with the reason when exits cannot be followed', async () => {
     const { handlers, os } = await machineWithSandbox()
     os.exits.unavailable = 'run the agent under vminit'
-    await expect(handlers.createContainer(containerRequest('c1'), PATIENT)).rejects.toMatchObject({
+    await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: 'run the agent under vminit',
     })
@@ -281,7 +291,7 @@ describe('CreateContainer', () => {
       return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
     }
     const request = containerRequest('c1', { Args: ['nosuch'] })
-    await expect(handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),
     })

@@ -1,11 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { UndoList } from '../../../src/base/undo.ts'
 import { GuestSysctls } from '../../../src/handlers/container/guest-sysctls.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { PATIENT } from '../../support/handlers/machine.ts'
 
 const PATH = '/proc/sys/net/core/somaxconn'
 
@@ -78,7 +77,7 @@ describe('GuestSysctls', () => {
   const value = () => os.files.readText(PATH)
 
   /** What a creation does: it fails later, or the container is removed some day. */
-  async function set(value: string, signal = PATIENT) {
+  async function set(value: string, signal = neverAborted) {
     const [undo, held] = [new UndoList(silentLogger()), new UndoList(silentLogger())]
     await sysctls.set([{ path: PATH, value }], { undo, held }, signal)
     return {

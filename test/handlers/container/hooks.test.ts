@@ -1,14 +1,9 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import type { ToolResult } from '../../../src/os/os.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import {
-  containerRequest,
-  type Machine,
-  machine,
-  PATIENT,
-  sandboxRequest,
-} from '../../support/handlers/machine.ts'
+import { containerRequest, type Machine, machine, sandboxRequest } from '../../support/handlers/machine.ts'
 
 const FOLDER = '/usr/share/hooks'
 
@@ -27,7 +22,7 @@ async function sandboxWithHooks(
   const log = jsonLogger({ sink, level: () => 'warn', version: '1', pid: 1 })
   const made = await machine({ os, log })
   os.tools.script(([program = '']) => (program.includes('hook') ? answer(program) : undefined))
-  await made.handlers.createSandbox(sandboxRequest({ guestHookPath: path }), PATIENT)
+  await made.handlers.createSandbox(sandboxRequest({ guestHookPath: path }), neverAborted)
   return { made, os, lines }
 }
 
@@ -47,7 +42,7 @@ async function create({ handlers, os }: Machine, hooks = {}) {
     Poststop: [],
   }
   if (OCI === undefined) throw new Error('no spec')
-  await handlers.createContainer({ ...request, OCI: { ...OCI, Hooks: { ...own, ...hooks } } }, PATIENT)
+  await handlers.createContainer({ ...request, OCI: { ...OCI, Hooks: { ...own, ...hooks } } }, neverAborted)
   return JSON.parse(await os.files.readText('/run/kata-containers/c1/config.json'))
 }
 
@@ -118,7 +113,7 @@ describe('poststart hooks', () => {
     const { hooks } = await create(made, { Poststart: own })
     expect(hooks).toBeUndefined()
     expect(ranHooks(os)).toEqual([])
-    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
     const calls = ranHooks(os)
     expect(calls.map(({ argv }) => argv)).toEqual([
       ['/own/hook', 'x'],
@@ -146,7 +141,7 @@ describe('poststart hooks', () => {
     const answer = (path: string) => (path === '/own/hook' ? { exitCode: 7, stderr: 'no luck\n' } : {})
     const { made, os, lines } = await sandboxWithHooks({ path: '', answer })
     await create(made, { Poststart: own })
-    await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
     expect(ranHooks(os)).toHaveLength(2)
     expect(lines).toMatchObject([{ containerId: 'c1', hook: '/own/hook', error: 'exit status 7: no luck' }])
   })
@@ -160,9 +155,9 @@ describe('poststart hooks', () => {
       return new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason)))
     })
     await create(made, { Poststart: own })
-    const starting = made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+    const starting = made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
     await began.promise
-    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     await starting
     expect(ranHooks(os).map(({ argv }) => argv[0])).toEqual(['/own/hook'])
     expect(lines).toMatchObject([{ hook: '/own/hook', error: 'container c1 is to be removed' }])
@@ -171,7 +166,7 @@ describe('poststart hooks', () => {
   it('of kind poststop get their time in the runtime on top of its own', async () => {
     const { made, os } = await sandboxWithHooks({ path: '' })
     await create(made, { Poststop: own })
-    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect(os.tools.calls.at(-1)).toMatchObject({ options: { timeoutMs: 60_000 + 3000 + 10_000 } })
   })
 
@@ -179,7 +174,7 @@ describe('poststart hooks', () => {
     const { made, os } = await sandboxWithHooks({ path: '' })
     await create(made, { Poststart: own })
     made.runtime.refuse = (verb) => (verb === 'start' ? { exitCode: 1 } : undefined)
-    await expect(made.handlers.startContainer({ containerId: 'c1' }, PATIENT)).rejects.toThrow('start')
+    await expect(made.handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toThrow('start')
     expect(ranHooks(os)).toEqual([])
   })
 })

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import type { ToolResult } from '../../../src/os/os.ts'
 import type { FakeRuntime } from '../../support/handlers/fake-runtime.ts'
@@ -7,7 +8,6 @@ import {
   execRequest,
   machineWithContainer,
   machineWithSandbox,
-  PATIENT,
 } from '../../support/handlers/machine.ts'
 
 const c1 = { containerId: 'c1' }
@@ -31,8 +31,8 @@ function held(runtime: FakeRuntime, verb: string) {
 describe('PauseContainer', () => {
   it('pauses a running container once', async () => {
     const { handlers, runtime } = await machineWithContainer()
-    await handlers.pauseContainer(c1, PATIENT)
-    await expect(handlers.pauseContainer(c1, PATIENT)).rejects.toMatchObject({
+    await handlers.pauseContainer(c1, neverAborted)
+    await expect(handlers.pauseContainer(c1, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'container c1 is paused, not created or running',
     })
@@ -41,28 +41,30 @@ describe('PauseContainer', () => {
 
   it('pauses one that was not started, which can be started after it was resumed', async () => {
     const { handlers } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
-    await handlers.pauseContainer(c1, PATIENT)
-    await expect(handlers.startContainer(c1, PATIENT)).rejects.toThrow('container c1 is paused, not created')
-    await handlers.resumeContainer(c1, PATIENT)
-    await handlers.startContainer(c1, PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.pauseContainer(c1, neverAborted)
+    await expect(handlers.startContainer(c1, neverAborted)).rejects.toThrow(
+      'container c1 is paused, not created',
+    )
+    await handlers.resumeContainer(c1, neverAborted)
+    await handlers.startContainer(c1, neverAborted)
   })
 
   it('waits for a creation', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    const creating = handlers.createContainer(containerRequest('c1'), PATIENT)
-    await handlers.pauseContainer(c1, PATIENT)
+    const creating = handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.pauseContainer(c1, neverAborted)
     await creating
     expect(runtime.calls).toEqual(['create', 'pause'])
   })
 
   it('waits for a start', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
     const start = held(runtime, 'start')
-    const starting = handlers.startContainer(c1, PATIENT)
+    const starting = handlers.startContainer(c1, neverAborted)
     await start.began
-    const pausing = handlers.pauseContainer(c1, PATIENT)
+    const pausing = handlers.pauseContainer(c1, neverAborted)
     start.finish({})
     await Promise.all([starting, pausing])
     expect(runtime.calls).toEqual(['create', 'start', 'pause'])
@@ -71,9 +73,9 @@ describe('PauseContainer', () => {
   it('waits for the additions of processes, which it would freeze half-way', async () => {
     const { handlers, runtime } = await machineWithContainer()
     const exec = held(runtime, 'exec')
-    const adding = handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    const adding = handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     await exec.began
-    const pausing = handlers.pauseContainer(c1, PATIENT)
+    const pausing = handlers.pauseContainer(c1, neverAborted)
     exec.finish({ exitCode: 1, stderr: 'too late' })
     await expect(adding).rejects.toThrow('too late')
     await pausing
@@ -83,12 +85,12 @@ describe('PauseContainer', () => {
   it('leaves the container running when the runtime fails', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.refuse = () => ({ exitCode: 1, stderr: 'no freezer' })
-    await expect(handlers.pauseContainer(c1, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.pauseContainer(c1, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'runc pause: no freezer',
     })
     runtime.refuse = () => undefined
-    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
   it('leaves the container running and thawed when the runtime does not end', async () => {
@@ -97,14 +99,14 @@ describe('PauseContainer', () => {
       await os.files.write(FREEZER, 'FROZEN')
       throw TIMED_OUT
     }
-    await expect(handlers.pauseContainer(c1, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.pauseContainer(c1, neverAborted)).rejects.toMatchObject({
       code: 'DEADLINE_EXCEEDED',
       message: 'runc pause: not finished after 60 s, and killed',
     })
     expect(os.tools.calls.at(-1)?.options.timeoutMs).toBe(60_000)
     expect(await os.files.readText(FREEZER)).toBe('THAWED')
     runtime.refuse = () => undefined
-    await handlers.pauseContainer(c1, PATIENT)
+    await handlers.pauseContainer(c1, neverAborted)
   })
 
   it('does not bring back a container that ended meanwhile', async () => {
@@ -113,37 +115,39 @@ describe('PauseContainer', () => {
       runtime.end(runtime.last().pid, { code: 0 })
       return {}
     }
-    await handlers.pauseContainer(c1, PATIENT)
-    await expect(handlers.resumeContainer(c1, PATIENT)).rejects.toThrow('container c1 is stopped, not paused')
+    await handlers.pauseContainer(c1, neverAborted)
+    await expect(handlers.resumeContainer(c1, neverAborted)).rejects.toThrow(
+      'container c1 is stopped, not paused',
+    )
   })
 
   it('keeps processes from being added', async () => {
     const { handlers } = await machineWithContainer()
-    await handlers.pauseContainer(c1, PATIENT)
-    await expect(handlers.execProcess(execRequest('c1', 'e1'), PATIENT)).rejects.toMatchObject({
+    await handlers.pauseContainer(c1, neverAborted)
+    await expect(handlers.execProcess(execRequest('c1', 'e1'), neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'container c1 is paused',
     })
-    await handlers.resumeContainer(c1, PATIENT)
-    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await handlers.resumeContainer(c1, neverAborted)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 })
 
 describe('ResumeContainer', () => {
   it('thaws the container itself when the runtime does not end', async () => {
     const { handlers, runtime, os } = await machineWithContainer()
-    await handlers.pauseContainer(c1, PATIENT)
+    await handlers.pauseContainer(c1, neverAborted)
     await os.files.write(FREEZER, 'FROZEN')
     runtime.refuse = () => Promise.reject(TIMED_OUT)
-    await handlers.resumeContainer(c1, PATIENT)
+    await handlers.resumeContainer(c1, neverAborted)
     expect(await os.files.readText(FREEZER)).toBe('THAWED')
     runtime.refuse = () => undefined
-    await handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
   it('resumes nothing that is not paused', async () => {
     const { handlers, runtime } = await machineWithContainer()
-    await expect(handlers.resumeContainer(c1, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.resumeContainer(c1, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'container c1 is running, not paused',
     })
@@ -154,7 +158,7 @@ describe('ResumeContainer', () => {
 describe('a container that is not there', () => {
   it.each(['pauseContainer', 'resumeContainer'] as const)('%s: INVALID_ARGUMENT', async (call) => {
     const { handlers } = await machineWithSandbox()
-    await expect(handlers[call]({ containerId: 'c9' }, PATIENT)).rejects.toMatchObject({
+    await expect(handlers[call]({ containerId: 'c9' }, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'invalid container id',
     })

@@ -1,11 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import type { FakeOs } from '../../support/fakes/fake-os.ts'
-import {
-  containerRequest,
-  type Machine,
-  machineWithSandbox,
-  PATIENT,
-} from '../../support/handlers/machine.ts'
+import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const SHARED = [{ name: 'fuse', srcCtr: 'sidecar', srcPath: '/shared', dstCtr: 'app', dstPath: '/data' }]
 
@@ -14,12 +10,12 @@ async function withSidecar(annotation = 'io.kubernetes.cri.container-name'): Pro
   const made = await machineWithSandbox()
   const { OCI } = containerRequest('c1')
   const named = { ...OCI, Annotations: { [annotation]: 'sidecar' } }
-  await made.handlers.createContainer(containerRequest('c1', {}, { OCI: named }), PATIENT)
+  await made.handlers.createContainer(containerRequest('c1', {}, { OCI: named }), neverAborted)
   made.os.mounts.pathsOf.set(1001, ['/', '/proc'])
   return made
 }
 
-function createApp({ handlers }: Machine, signal = PATIENT): Promise<void> {
+function createApp({ handlers }: Machine, signal = neverAborted): Promise<void> {
   return handlers.createContainer(containerRequest('c2', {}, { sharedMounts: SHARED }), signal)
 }
 
@@ -79,7 +75,7 @@ describe('shared mounts', () => {
     const [first] = SHARED
     const later = [...SHARED, { ...first, srcPath: '/later', dstPath: '/later' }]
     const request = containerRequest('c2', {}, { sharedMounts: later })
-    const creating = made.handlers.createContainer(request, PATIENT)
+    const creating = made.handlers.createContainer(request, neverAborted)
     await untilItWaits(made.os)
     made.runtime.end(1001, { code: 0 })
     made.os.clock.advance(10_000)
@@ -105,7 +101,7 @@ describe('shared mounts', () => {
     await untilItWaits(made.os)
     caller.abort(new Error('hung up'))
     await expect(creating).rejects.toThrow('hung up')
-    await expect(made.handlers.startContainer({ containerId: 'c2' }, PATIENT)).rejects.toThrow('Invalid')
+    await expect(made.handlers.startContainer({ containerId: 'c2' }, neverAborted)).rejects.toThrow('Invalid')
   })
 
   it('that cannot be copied fail the creation, and leave nothing of it', async () => {

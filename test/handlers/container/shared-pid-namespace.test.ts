@@ -1,18 +1,14 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
-import {
-  containerRequest,
-  type Machine,
-  machineWithSandbox,
-  PATIENT,
-} from '../../support/handlers/machine.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
-const SIGKILL = 9
 const PIN = '/run/sandbox-ns/pid'
 
 const sharing = { sandboxPidns: true }
 
-function create({ handlers }: Machine, id: string, request = {}, signal = PATIENT): Promise<void> {
+function create({ handlers }: Machine, id: string, request = {}, signal = neverAborted): Promise<void> {
   return handlers.createContainer(containerRequest(id, {}, request), signal)
 }
 
@@ -103,9 +99,9 @@ describe('the pid namespace of a sandbox', () => {
     const made = await machineWithSandbox()
     await create(made, 'c1', sharing)
     await create(made, 'c2', sharing)
-    await made.handlers.removeContainer({ containerId: 'c2', timeout: 0 }, PATIENT)
+    await made.handlers.removeContainer({ containerId: 'c2', timeout: 0 }, neverAborted)
     expect(made.os.mounts.isMountPoint(PIN)).toBe(true)
-    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect(made.os.mounts.isMountPoint(PIN)).toBe(false)
     await create(made, 'c3', sharing)
     await create(made, 'c4', sharing)

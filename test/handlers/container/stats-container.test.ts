@@ -1,10 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import {
-  containerRequest,
-  machineWithContainer,
-  machineWithSandbox,
-  PATIENT,
-} from '../../support/handlers/machine.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { containerRequest, machineWithContainer, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const c1 = { containerId: 'c1' }
 
@@ -12,7 +8,7 @@ describe('StatsContainer', () => {
   it('reads the container’s own cgroup', async () => {
     const { handlers, os } = await machineWithContainer()
     await os.files.put('/sys/fs/cgroup/pids/c1/pids.current', '4\n')
-    const { cgroupStats, networkStats } = await handlers.statsContainer(c1, PATIENT)
+    const { cgroupStats, networkStats } = await handlers.statsContainer(c1, neverAborted)
     expect(cgroupStats?.pidsStats?.current).toBe(4n)
     expect(networkStats).toEqual([])
   })
@@ -20,23 +16,23 @@ describe('StatsContainer', () => {
   it('answers about a stopped container', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
-    expect((await handlers.statsContainer(c1, PATIENT)).cgroupStats?.pidsStats?.current).toBe(0n)
+    expect((await handlers.statsContainer(c1, neverAborted)).cgroupStats?.pidsStats?.current).toBe(0n)
   })
 
   it('answers while the container is in a transition that does not end', async () => {
     const { handlers, runtime } = await machineWithSandbox()
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
     const ended = Promise.withResolvers<object>()
     runtime.refuse = () => ended.promise
-    const starting = handlers.startContainer(c1, PATIENT)
-    expect(await handlers.statsContainer(c1, PATIENT)).toBeDefined()
+    const starting = handlers.startContainer(c1, neverAborted)
+    expect(await handlers.statsContainer(c1, neverAborted)).toBeDefined()
     ended.resolve({})
     await starting
   })
 
   it('does not know a container that is not there', async () => {
     const { handlers } = await machineWithSandbox()
-    await expect(handlers.statsContainer(c1, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.statsContainer(c1, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'invalid container id',
     })

@@ -1,11 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { UpdateContainerRequest } from '../../../src/gen/agent.ts'
-import {
-  containerRequest,
-  type Machine,
-  machineWithSandbox,
-  PATIENT,
-} from '../../support/handlers/machine.ts'
+import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const CONFIG = '/run/kata-containers/c1/config.json'
 
@@ -17,7 +13,7 @@ async function limited(): Promise<Machine & { readonly inputs: unknown[] }> {
   const linux = { ...OCI?.Linux, Resources }
   await made.handlers.createContainer(
     containerRequest('c1', {}, { ...request, OCI: { ...OCI, Linux: linux } }),
-    PATIENT,
+    neverAborted,
   )
   const inputs: unknown[] = []
   made.runtime.refuse = async (verb) => {
@@ -36,7 +32,7 @@ function update(resources: Parameters<typeof UpdateContainerRequest.fromPartial>
 describe('UpdateContainer', () => {
   it('gives the runtime what the request names, and remembers it with the rest', async () => {
     const { handlers, os, inputs } = await limited()
-    await handlers.updateContainer(update({ Memory: { Limit: 2000n }, CPU: { Quota: -1n } }), PATIENT)
+    await handlers.updateContainer(update({ Memory: { Limit: 2000n }, CPU: { Quota: -1n } }), neverAborted)
     expect(inputs).toEqual([{ memory: { limit: 2000 }, cpu: { quota: -1 } }])
     const stored = JSON.parse(await os.files.readText(CONFIG))
     expect(stored.linux.resources).toEqual({
@@ -49,13 +45,13 @@ describe('UpdateContainer', () => {
   it('takes the number 0 of a device rule for any', async () => {
     const { handlers, inputs } = await limited()
     const rule = { Allow: true, Type: 'c', Major: 136n, Minor: 0n, Access: 'rw' }
-    await handlers.updateContainer(update({ Devices: [rule] }), PATIENT)
+    await handlers.updateContainer(update({ Devices: [rule] }), neverAborted)
     expect(inputs).toEqual([{ devices: [{ allow: true, type: 'c', major: 136, access: 'rw' }] }])
   })
 
   it('does nothing without resources', async () => {
     const { handlers, inputs } = await limited()
-    await handlers.updateContainer(update(undefined), PATIENT)
+    await handlers.updateContainer(update(undefined), neverAborted)
     expect(inputs).toEqual([])
   })
 
@@ -63,38 +59,38 @@ describe('UpdateContainer', () => {
     const { handlers, os, runtime } = await limited()
     const before = await os.files.readText(CONFIG)
     runtime.refuse = () => ({ exitCode: 1, stderr: 'too little' })
-    const updating = handlers.updateContainer(update({ Memory: { Limit: 1n } }), PATIENT)
+    const updating = handlers.updateContainer(update({ Memory: { Limit: 1n } }), neverAborted)
     await expect(updating).rejects.toMatchObject({ code: 'INTERNAL', message: 'runc update: too little' })
     expect(await os.files.readText(CONFIG)).toBe(before)
     runtime.refuse = () => undefined
-    await handlers.updateContainer(update({ Memory: { Limit: 2n } }), PATIENT)
+    await handlers.updateContainer(update({ Memory: { Limit: 2n } }), neverAborted)
   })
 
   it('does one update after the other', async () => {
     const { handlers, inputs } = await limited()
     await Promise.all(
-      [1n, 2n, 3n].map((Limit) => handlers.updateContainer(update({ Pids: { Limit } }), PATIENT)),
+      [1n, 2n, 3n].map((Limit) => handlers.updateContainer(update({ Pids: { Limit } }), neverAborted)),
     )
     expect(inputs).toEqual([1, 2, 3].map((limit) => ({ pids: { limit } })))
   })
 
   it('leaves a paused container paused', async () => {
     const { handlers } = await limited()
-    await handlers.pauseContainer({ containerId: 'c1' }, PATIENT)
-    await handlers.updateContainer(update({ Pids: { Limit: 1n } }), PATIENT)
-    await handlers.resumeContainer({ containerId: 'c1' }, PATIENT)
+    await handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.updateContainer(update({ Pids: { Limit: 1n } }), neverAborted)
+    await handlers.resumeContainer({ containerId: 'c1' }, neverAborted)
   })
 
   it('refuses a stopped container, and one that is not there', async () => {
     const { handlers, runtime } = await limited()
     runtime.end(runtime.last().pid, { code: 0 })
     await new Promise(setImmediate)
-    await expect(handlers.updateContainer(update({}), PATIENT)).rejects.toMatchObject({
+    await expect(handlers.updateContainer(update({}), neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'container c1 is stopped, not created or running or paused',
     })
     const other = UpdateContainerRequest.fromPartial({ containerId: 'c9' })
-    await expect(handlers.updateContainer(other, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.updateContainer(other, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'invalid container id',
     })

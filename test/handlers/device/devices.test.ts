@@ -1,10 +1,11 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../../../src/handlers/device/index.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { deviceDependenciesOf, noSignal } from '../../support/handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../../support/handlers/storage-builder.ts'
 
 const whole = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
 
@@ -68,6 +69,6 @@ describe('createDeviceHandlers', () => {
 
   function find(...devices: Partial<Device>[]) {
     const requests = devices.map((device) => Device.fromPartial(device))
-    return createDeviceHandlers(deviceDependenciesOf(os)).find(requests, noSignal)
+    return createDeviceHandlers(deviceDependenciesOf(os)).find(requests, neverAborted)
   }
 })

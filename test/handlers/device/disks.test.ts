@@ -1,9 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { deviceHandlerContract } from '../../support/contracts/device-handler.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { deviceDependenciesOf, noSignal } from '../../support/handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../../support/handlers/storage-builder.ts'
 
 const PCI = '/sys/devices/pci0000:00/0000:00:05.0'
 
@@ -42,7 +43,8 @@ describe.each(Object.entries(KINDS))('%s', (type, { device, sysfs }) => {
     })
   })
 
-  const find = (request: Device) => createDeviceHandlers(deviceDependenciesOf(os)).find([request], noSignal)
+  const find = (request: Device) =>
+    createDeviceHandlers(deviceDependenciesOf(os)).find([request], neverAborted)
 })
 
 describe('blk without a PCI path', () => {
@@ -50,7 +52,7 @@ describe('blk without a PCI path', () => {
     const os = new FakeOs()
     await plug(os, '/sys/class/block/vdb')
     const request = Device.fromPartial({ type: 'blk', vmPath: '/dev/vdb', containerPath: '/dev/data' })
-    const found = createDeviceHandlers(deviceDependenciesOf(os)).find([request], noSignal)
+    const found = createDeviceHandlers(deviceDependenciesOf(os)).find([request], neverAborted)
     await expect(found).resolves.toMatchObject({ updates: [{ major: 254, minor: 16 }] })
   })
 })

@@ -1,11 +1,12 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { deviceHandlerContract } from '../../support/contracts/device-handler.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/pci-bus.ts'
-import { deviceDependenciesOf, noSignal } from '../../support/handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../../support/handlers/storage-builder.ts'
 
 deviceHandlerContract('vfio-pci', {
   device: { type: 'vfio-pci', id: 'vfio', options: ['0000:1a:02.3=06'] },
@@ -43,7 +44,7 @@ describe('passed-through PCI devices', () => {
 
   it('are given back when the request fails later', async () => {
     const found = await find('vfio-pci', '0000:1a:02.3=06')
-    await found.giveBack()
+    await found.release()
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
 
@@ -51,7 +52,7 @@ describe('passed-through PCI devices', () => {
     const vfio = { type: 'vfio-pci', id: 'vfio', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
     const disk = { type: 'mmioblk', vmPath: '/dev/vdz', containerPath: '/dev/y' }
     const requests = [vfio, disk].map((device) => Device.fromPartial(device))
-    const finding = createDeviceHandlers(deviceDependenciesOf(os)).find(requests, noSignal)
+    const finding = createDeviceHandlers(deviceDependenciesOf(os)).find(requests, neverAborted)
     await turn()
     expect(await driverOf('0000:00:06.0')).toBe('vfio-pci')
     os.clock.advance(3000)
@@ -115,7 +116,7 @@ describe('passed-through PCI devices', () => {
 
   function find(type: string, ...options: string[]) {
     const device = Device.fromPartial({ type, id: 'vfio', containerPath: '/dev/x', options })
-    return createDeviceHandlers(deviceDependenciesOf(os)).find([device], noSignal)
+    return createDeviceHandlers(deviceDependenciesOf(os)).find([device], neverAborted)
   }
 
   const driverOf = (address: string) => pciDriverOf(os, address)

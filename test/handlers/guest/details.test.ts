@@ -1,11 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { guestDetails } from '../../../src/handlers/guest/details.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const BLOCK_SIZE = '/sys/devices/system/memory/block_size_bytes'
-const noSignal = new AbortController().signal
 const ASK_ALL = { memBlockSize: true, memHotplugProbe: true }
 const ASK_NOTHING = { memBlockSize: false, memHotplugProbe: false }
 
@@ -60,7 +59,7 @@ describe('GetGuestDetails', () => {
   describe('supportsSeccomp', () => {
     it('asks the runtime once', async () => {
       const ask = guest()
-      await Promise.all([ask(ASK_NOTHING, noSignal), ask(ASK_NOTHING, noSignal)])
+      await Promise.all([ask(ASK_NOTHING, neverAborted), ask(ASK_NOTHING, neverAborted)])
       expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/usr/sbin/runc', 'features']])
     })
 
@@ -87,11 +86,11 @@ describe('GetGuestDetails', () => {
     ])('is false when the runtime %s, and asked for again', async (_, answer) => {
       os.tools.script(answer)
       const ask = guest()
-      await expect(ask(ASK_NOTHING, noSignal)).resolves.toMatchObject(supporting(false))
+      await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(false))
       os.tools.script(() => features(true))
-      await expect(ask(ASK_NOTHING, noSignal)).resolves.toMatchObject(supporting(true))
+      await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(true))
       os.tools.script(() => features(false))
-      await expect(ask(ASK_NOTHING, noSignal)).resolves.toMatchObject(supporting(true))
+      await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(true))
     })
 
     it('is waited for no longer than the caller waits', async () => {
@@ -116,7 +115,7 @@ describe('GetGuestDetails', () => {
   }
 
   function details(request: typeof ASK_ALL) {
-    return guest()(request, noSignal)
+    return guest()(request, neverAborted)
   }
 
   async function seccomp() {

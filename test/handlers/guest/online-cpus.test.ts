@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { statusOf } from '../../../src/agent/service/status.ts'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { onlineCpus } from '../../../src/handlers/guest/online-cpus.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
@@ -87,7 +87,7 @@ describe('onlineCpus', () => {
     await nothingLeft()
   })
 
-  function online(wanted: number, signal = new AbortController().signal) {
+  function online(wanted: number, signal = neverAborted) {
     return onlineCpus(os, wanted, signal)
   }
 

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { resizeVolume } from '../../../src/handlers/guest/resize-volume.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
@@ -115,7 +115,7 @@ describe('resizeVolume', () => {
   const size = () => (os.volumes.blocks.get('/vol') ?? 0n) * 4096n
 
   function resize(bytes: bigint, options: { readonly path?: string; readonly signal?: AbortSignal } = {}) {
-    const { path = '/vol', signal = new AbortController().signal } = options
+    const { path = '/vol', signal = neverAborted } = options
     return resizeVolume({ ...os, ...hotplugOf(os) }, { volumeGuestPath: path, size: bytes }, signal)
   }
 

@@ -1,12 +1,12 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { statusOf } from '../../../src/agent/service/status.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { addSwap, addSwapPath } from '../../../src/handlers/guest/swap.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { hotplugOf } from '../../support/handlers/storage-builder.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:1f.0/0000:01:03.0'
-const noSignal = new AbortController().signal
 
 let os: FakeOs
 
@@ -19,7 +19,7 @@ beforeEach(async () => {
 })
 
 describe('addSwap', () => {
-  const add = (slots: readonly number[]) => addSwap({ ...os, ...hotplugOf(os) }, slots, noSignal)
+  const add = (slots: readonly number[]) => addSwap({ ...os, ...hotplugOf(os) }, slots, neverAborted)
 
   it('swaps on the disk at a PCI path, whose slots are plain numbers', async () => {
     await add([31, 3])

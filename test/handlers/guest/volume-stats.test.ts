@@ -1,11 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { VolumeUsage_Unit } from '../../../src/gen/csi.ts'
 import { volumeStats } from '../../../src/handlers/guest/volume-stats.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeVolumes } from '../../support/fakes/fake-volumes.ts'
-
-const noSignal = new AbortController().signal
 
 describe('volumeStats', () => {
   let volumes: FakeVolumes
@@ -17,7 +15,7 @@ describe('volumeStats', () => {
   })
 
   it('counts bytes and inodes, exactly', async () => {
-    await expect(volumeStats(volumes, '/vol', noSignal)).resolves.toEqual({
+    await expect(volumeStats(volumes, '/vol', neverAborted)).resolves.toEqual({
       usage: [
         { unit: VolumeUsage_Unit.BYTES, total: 2n ** 63n, available: 2n ** 62n, used: 2n ** 62n },
         { unit: VolumeUsage_Unit.INODES, total: 1000n, available: 900n, used: 100n },
@@ -27,25 +25,25 @@ describe('volumeStats', () => {
   })
 
   it.each(['/vol/', '//vol', '/vol/.', '/other/../vol'])('finds the volume by the path %s', async (path) => {
-    await expect(volumeStats(volumes, path, noSignal)).resolves.toBeDefined()
+    await expect(volumeStats(volumes, path, neverAborted)).resolves.toBeDefined()
   })
 
   it('refuses a path that the kernel would cut short', async () => {
-    await expect(volumeStats(volumes, '/vol\0x', noSignal)).rejects.toMatchObject({
+    await expect(volumeStats(volumes, '/vol\0x', neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'volume_guest_path "/vol\\u0000x" contains a NUL',
     })
   })
 
   it.each(['', 'vol', './vol'])('refuses the path %j', async (path) => {
-    await expect(volumeStats(volumes, path, noSignal)).rejects.toMatchObject({
+    await expect(volumeStats(volumes, path, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: `volume_guest_path '${path}' is not absolute`,
     })
   })
 
   it('says that a path does not exist', async () => {
-    await expect(volumeStats(volumes, '/gone', noSignal)).rejects.toMatchObject({
+    await expect(volumeStats(volumes, '/gone', neverAborted)).rejects.toMatchObject({
       code: 'NOT_FOUND',
       message: 'volume_guest_path /gone does not exist',
     })
@@ -53,7 +51,7 @@ describe('volumeStats', () => {
 
   it('passes on what else the kernel says', async () => {
     volumes.usage = (path) => Promise.reject(kernelError('statfs', path, 'EIO'))
-    const asked = volumeStats(volumes, '/vol', noSignal)
+    const asked = volumeStats(volumes, '/vol', neverAborted)
     await expect(asked).rejects.toMatchObject({ code: 'INTERNAL', message: 'statfs /vol: EIO' })
   })
 

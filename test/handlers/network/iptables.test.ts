@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { type GuestNetwork, guestNetwork, PATIENT } from '../../support/handlers/guest-network.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { type GuestNetwork, guestNetwork } from '../../support/handlers/guest-network.ts'
 
 const OLD = '*filter\n:INPUT ACCEPT [5:300]\nCOMMIT\n'
 const NEW = Buffer.from('*filter\n:INPUT DROP [0:0]\nCOMMIT\n*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n')
@@ -16,7 +17,7 @@ describe('getIptables', () => {
     [true, '/sbin/ip6tables-save'],
   ])('answers what the tool prints (IPv6 %s), from wherever it is', async (isIpv6, path) => {
     guest.os.tools.script((argv) => (argv.join(' ') === path ? { stdout: OLD } : undefined))
-    expect(Buffer.from(await guest.handlers.getIptables(isIpv6, PATIENT)).toString()).toBe(OLD)
+    expect(Buffer.from(await guest.handlers.getIptables(isIpv6, neverAborted)).toString()).toBe(OLD)
     expect(guest.os.tools.calls[0]?.options.timeoutMs).toBe(5000)
   })
 
@@ -24,7 +25,9 @@ describe('getIptables', () => {
     guest.os.tools.script((_argv, { encoding }) =>
       encoding === 'latin1' ? { stdout: '# \xfc\n' } : undefined,
     )
-    expect(await guest.handlers.getIptables(false, PATIENT)).toEqual(Buffer.from([0x23, 0x20, 0xfc, 0x0a]))
+    expect(await guest.handlers.getIptables(false, neverAborted)).toEqual(
+      Buffer.from([0x23, 0x20, 0xfc, 0x0a]),
+    )
   })
 
   it('hands on what the tool says when it fails', async () => {
@@ -32,7 +35,7 @@ describe('getIptables', () => {
       exitCode: 3,
       stderr: 'iptables-save: Could not fetch rule set generation id\n',
     }))
-    await expect(guest.handlers.getIptables(false, PATIENT)).rejects.toMatchObject({
+    await expect(guest.handlers.getIptables(false, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'iptables-save ended with 3: iptables-save: Could not fetch rule set generation id',
     })
@@ -40,7 +43,7 @@ describe('getIptables', () => {
 
   it('answers no rules that are cut off', async () => {
     guest.os.tools.script((_argv, { maxOutputBytes = 0 }) => ({ stdout: 'x'.repeat(maxOutputBytes + 1) }))
-    await expect(guest.handlers.getIptables(false, PATIENT)).rejects.toMatchObject({ code: 'INTERNAL' })
+    await expect(guest.handlers.getIptables(false, neverAborted)).rejects.toMatchObject({ code: 'INTERNAL' })
   })
 })
 
@@ -58,7 +61,7 @@ describe('setIptables', () => {
   })
 
   it('reads the rules through, then puts them in force, and answers what the tool prints', async () => {
-    const answer = await guest.handlers.setIptables(false, NEW, PATIENT)
+    const answer = await guest.handlers.setIptables(false, NEW, neverAborted)
     expect(Buffer.from(answer).toString()).toBe('done\n')
     expect(restores).toEqual([
       { words: '--wait 5 --test', stdin: NEW.toString() },
@@ -73,7 +76,7 @@ describe('setIptables', () => {
     guest.os.tools.script((argv) =>
       argv.includes('--test') ? { exitCode: 2, stderr: "Can't initialize: line 2 failed\n" } : undefined,
     )
-    await expect(guest.handlers.setIptables(true, NEW, PATIENT)).rejects.toMatchObject({
+    await expect(guest.handlers.setIptables(true, NEW, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: "ip6tables-restore ended with 2: Can't initialize: line 2 failed",
     })
@@ -87,7 +90,7 @@ describe('setIptables', () => {
         ? { exitCode: 4, stderr: 'line 5: RULE_APPEND failed\n' }
         : undefined,
     )
-    await expect(guest.handlers.setIptables(false, NEW, PATIENT)).rejects.toThrow('RULE_APPEND failed')
+    await expect(guest.handlers.setIptables(false, NEW, neverAborted)).rejects.toThrow('RULE_APPEND failed')
     expect(restores.at(-1)).toEqual({ words: '--wait 5 --counters', stdin: `${OLD}*nat\nCOMMIT\n` })
     expect(guest.record.settings()).toEqual([])
   })
@@ -103,8 +106,8 @@ describe('setIptables', () => {
       if (rules !== 'bad') return { stdout: '' }
       return refused.promise.then(() => ({ exitCode: 1, stderr: 'no' }))
     })
-    const bad = guest.handlers.setIptables(false, Buffer.from('bad'), PATIENT)
-    const good = guest.handlers.setIptables(false, NEW, PATIENT)
+    const bad = guest.handlers.setIptables(false, Buffer.from('bad'), neverAborted)
+    const good = guest.handlers.setIptables(false, NEW, neverAborted)
     refused.resolve()
     await expect(bad).rejects.toThrow('no')
     await good

@@ -1,12 +1,12 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import {
   address,
   aNeighbor,
   anInterface,
   type GuestNetwork,
   guestNetwork,
-  PATIENT,
 } from '../../support/handlers/guest-network.ts'
 
 const ETH0 = '02:00:00:00:00:02'
@@ -289,6 +289,6 @@ describe('updateInterface', () => {
   })
 
   function update(request: ReturnType<typeof anInterface>) {
-    return guest.handlers.updateInterface(request, PATIENT)
+    return guest.handlers.updateInterface(request, neverAborted)
   }
 })

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import type { Route } from '../../../src/gen/types.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import {
@@ -7,7 +8,6 @@ import {
   aRoute,
   type GuestNetwork,
   guestNetwork,
-  PATIENT,
 } from '../../support/handlers/guest-network.ts'
 
 const V6 = { family: 1 } as const
@@ -19,11 +19,11 @@ describe('updateRoutes', () => {
     const { handlers } = guest
     await handlers.updateInterface(
       anInterface({ IPAddresses: [address('10.0.0.2/24'), address('fd00::2/64')] }),
-      PATIENT,
+      neverAborted,
     )
     await handlers.updateInterface(
       anInterface({ name: 'eth1', IPAddresses: [address('10.1.0.2/24')] }),
-      PATIENT,
+      neverAborted,
     )
   })
 
@@ -247,7 +247,7 @@ describe('updateRoutes', () => {
 describe('listRoutes', () => {
   it('leaves default routes without a gateway out', async () => {
     const guest = await guestNetwork('eth0')
-    await guest.handlers.updateInterface(anInterface({}), PATIENT)
+    await guest.handlers.updateInterface(anInterface({}), neverAborted)
     await guest.handlers.updateRoutes([aRoute({ dest: '' }), aRoute({ ...V6, dest: '' })])
     expect(guest.handlers.listRoutes()).toEqual([])
     expect(guest.os.network.routes()).toHaveLength(2)

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/oci-runtime.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-
-const PATIENT = new AbortController().signal
 
 /** A client of a program that writes `pid` where it is asked to, and what it was called with. */
 function client(kind: 'runc' | 'crun', pid = '42') {
@@ -29,7 +28,7 @@ const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-forma
 describe('ociRuntime', () => {
   it('creates with pipes as the standard streams', async () => {
     const { os, runtime, argv } = client('runc')
-    expect(await runtime.create(CONTAINER, PATIENT)).toEqual({ pid: 42, master: undefined })
+    expect(await runtime.create(CONTAINER, neverAborted)).toEqual({ pid: 42, master: undefined })
     expect(argv()).toEqual([`/usr/bin/runc ${general} create --bundle /b --pid-file /run/rt/calls/0/pid c1`])
     expect(os.tools.calls[0]?.options.stdio).toEqual([3, 4, 5])
     expect(await os.files.list('/run/rt/calls')).toEqual([])
@@ -43,7 +42,7 @@ describe('ociRuntime', () => {
     })
     const process = Process.fromPartial({ Args: ['sh'] })
     const addition = { containerId: 'c1', process, streams: 'terminal', onPid: () => {}, cgroup: '' } as const
-    const { pid, master } = await runtime.exec(addition, PATIENT)
+    const { pid, master } = await runtime.exec(addition, neverAborted)
     expect(pid).toBe(42)
     expect(os.streams.openFds).toContain(master)
     const call = '/run/rt/calls/0'
@@ -57,7 +56,7 @@ describe('ociRuntime', () => {
     const { runtime, argv } = client('runc')
     const process = Process.fromPartial({ Args: ['sh'] })
     const { streams, onPid } = CONTAINER
-    await runtime.exec({ containerId: 'c1', process, streams, onPid, cgroup: '/init' }, PATIENT)
+    await runtime.exec({ containerId: 'c1', process, streams, onPid, cgroup: '/init' }, neverAborted)
     expect(argv()[0]).toContain(' --cgroup /init ')
   })
 
@@ -68,18 +67,18 @@ describe('ociRuntime', () => {
       const log = argv[argv.indexOf('--log') + 1] ?? ''
       return os.files.write(log, JSON.stringify({ level: 'error', msg })).then(() => ({ exitCode: 1 }))
     })
-    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow('the file sh was not found')
+    await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow('the file sh was not found')
   })
 
   it.each(['', 'x', '0', '-1', '1.5'])('refuses %j for a pid', async (pid) => {
     const { runtime } = client('runc', pid)
-    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow(`not a pid: '${pid}'`)
+    await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow(`not a pid: '${pid}'`)
   })
 
   it('names the program when it did not run at all', async () => {
     const { os, runtime } = client('runc')
     os.tools.script(() => ({ exitCode: 127 }))
-    await expect(runtime.create(CONTAINER, PATIENT)).rejects.toThrow('/usr/bin/runc lacks a library')
+    await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow('/usr/bin/runc lacks a library')
   })
 
   it('deletes what it knows, and nothing else', async () => {

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../../src/base/signals.ts'
 import { endOrphanedRuns } from '../../../src/handlers/oci-runtime/orphaned-runs.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const ROOT = '/run/microvm-agent/state'
-const SIGKILL = 9
 
 /** A machine whose agent is 20, a child of vminit, which is 7. */
 async function machine(): Promise<FakeOs> {

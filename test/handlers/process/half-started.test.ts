@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest'
-import { cancelled, raceSignal } from '../../../src/base/abort.ts'
+import { abortable, cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd } from '../../../src/os/os.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
@@ -9,7 +9,6 @@ import {
   type Machine,
   machineWithContainer,
   machineWithSandbox,
-  PATIENT,
   remains,
 } from '../../support/handlers/machine.ts'
 
@@ -57,17 +56,17 @@ describe('a process that the runtime has started', () => {
     const restore = terminalComes(made, async () => {
       throw kernelError('receive a descriptor at', 'tty', 'EMFILE')
     })
-    await expect(made.handlers.execProcess(onTerminal, PATIENT)).rejects.toThrow('EMFILE')
+    await expect(made.handlers.execProcess(onTerminal, neverAborted)).rejects.toThrow('EMFILE')
     expect(made.os.system.signals).toEqual([{ pid: 1002, signal: 9 }])
     expect(await remains(made)).toMatchObject({ processes: 1, watches: before.watches, sleeps: 0 })
     restore()
-    await made.handlers.execProcess(onTerminal, PATIENT)
+    await made.handlers.execProcess(onTerminal, neverAborted)
   })
 
   it('is killed when no terminal comes', async () => {
     const made = await machineWithContainer()
-    terminalComes(made, (signal) => raceSignal(new Promise<never>(() => {}), signal))
-    const adding = made.handlers.execProcess(onTerminal, PATIENT)
+    terminalComes(made, (signal) => abortable(new Promise<never>(() => {}), signal))
+    const adding = made.handlers.execProcess(onTerminal, neverAborted)
     await new Promise(setImmediate)
     made.os.clock.advance(5000)
     await expect(adding).rejects.toThrow('exec in container c1: the runtime sent no terminal within 5 s')
@@ -76,15 +75,15 @@ describe('a process that the runtime has started', () => {
 
   it('is found and killed when its pid cannot be had, and nobody else is', async () => {
     const made = await withParents()
-    await made.handlers.execProcess(execRequest('c1', 'known'), PATIENT)
+    await made.handlers.execProcess(execRequest('c1', 'known'), neverAborted)
     const restore = unreadable(made, '/pid')
-    const adding = made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    const adding = made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     await expect(adding).rejects.toThrow('/pid: EMFILE')
     expect(made.os.system.signals).toEqual([{ pid: 1003, signal: 9 }])
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1002])
     expect(made.os.clock.sleeping).toBe(0)
     restore()
-    await made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    await made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
   it('is found and killed when the runtime was killed before it told the pid', async () => {
@@ -97,7 +96,7 @@ describe('a process that the runtime has started', () => {
       // The process is there, and the runtime goes on until it is killed.
       call.abort(cancelled())
       made.os.clock.advance(2000)
-      return raceSignal(new Promise<never>(() => {}), options?.signal ?? PATIENT)
+      return abortable(new Promise<never>(() => {}), options?.signal ?? neverAborted)
     }
     await expect(made.handlers.execProcess(execRequest('c1', 'e1'), call.signal)).rejects.toMatchObject({
       code: 'CANCELLED',
@@ -108,7 +107,7 @@ describe('a process that the runtime has started', () => {
   it('is found and killed when that happens to two at once, neither of which waits for the other', async () => {
     const made = await withParents()
     unreadable(made, '/pid')
-    const adding = ['e1', 'e2'].map((id) => made.handlers.execProcess(execRequest('c1', id), PATIENT))
+    const adding = ['e1', 'e2'].map((id) => made.handlers.execProcess(execRequest('c1', id), neverAborted))
     const outcomes = await Promise.allSettled(adding)
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
@@ -122,12 +121,12 @@ describe('a process that the runtime has started', () => {
     let later: Promise<void> | undefined
     made.os.files.readText = async (path) => {
       if (path.endsWith('/cgroup.procs')) {
-        later ??= made.handlers.execProcess(execRequest('c1', 'later'), PATIENT)
+        later ??= made.handlers.execProcess(execRequest('c1', 'later'), neverAborted)
         await vi.waitUntil(() => made.runtime.processes.length === 3)
       }
       return readText(path)
     }
-    const failing = made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    const failing = made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     await expect(failing).rejects.toThrow('EMFILE')
     await later
     expect(made.os.system.signals).toEqual([{ pid: 1002, signal: 9 }])
@@ -147,10 +146,10 @@ describe('a process that the runtime has started', () => {
       }
       return result
     }
-    const slow = made.handlers.execProcess(execRequest('c1', 'slow'), PATIENT)
+    const slow = made.handlers.execProcess(execRequest('c1', 'slow'), neverAborted)
     await began.promise
     unreadable(made, '/calls/3/pid')
-    const failing = made.handlers.execProcess(execRequest('c1', 'e1'), PATIENT)
+    const failing = made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     failing.catch(() => {})
     await new Promise(setImmediate)
     expect(made.os.system.signals).toEqual([])
@@ -163,7 +162,7 @@ describe('a process that the runtime has started', () => {
   it('is not waited for without end when it does not die', async () => {
     const { lines, log } = recordingLog()
     const made = await machineWithSandbox({ log })
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     made.os.system.onKill = () => {}
     const call = new AbortController()
     made.runtime.refuse = async () => {

@@ -1,12 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { ContainerProcess } from '../../../src/handlers/process/process.ts'
 import { ProcessTable } from '../../../src/handlers/process/process-table.ts'
 import { PortConnections } from '../../../src/handlers/stdio/port-connections.ts'
 import { openPipes } from '../../../src/handlers/stdio/stdio.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-
-const PATIENT = new AbortController().signal
 
 function processOf(pid: number): ContainerProcess {
   const os = new FakeOs()
@@ -22,15 +21,15 @@ function table() {
 describe('ProcessTable', () => {
   it('finds the first process under the empty id and the container’s', () => {
     const { init, processes } = table()
-    expect(processes.find('')).toBe(init)
-    expect(processes.find('c1')).toBe(init)
+    expect(processes.get('')).toBe(init)
+    expect(processes.get('c1')).toBe(init)
   })
 
   it('finds a process by any text once it is published', () => {
     const { processes } = table()
     const added = processOf(2)
     processes.reserve('../e 1').publish(added)
-    expect(processes.find('../e 1')).toBe(added)
+    expect(processes.get('../e 1')).toBe(added)
   })
 
   it.each(['', 'c1', 'e1'])('refuses to take %j twice', (execId) => {
@@ -44,8 +43,8 @@ describe('ProcessTable', () => {
   it('does not find, but waits for, a process that is being started', async () => {
     const { processes } = table()
     const reservation = processes.reserve('e1')
-    expect(() => processes.find('e1')).toThrow('Process not found: invalid exec id')
-    const found = processes.found('e1', PATIENT)
+    expect(() => processes.get('e1')).toThrow('Process not found: invalid exec id')
+    const found = processes.waitFor('e1', neverAborted)
     const added = processOf(2)
     reservation.publish(added)
     expect(await found).toBe(added)
@@ -54,7 +53,7 @@ describe('ProcessTable', () => {
   it('frees the id of a start that failed', async () => {
     const { processes } = table()
     const reservation = processes.reserve('e1')
-    const found = processes.found('e1', PATIENT)
+    const found = processes.waitFor('e1', neverAborted)
     reservation.abandon()
     await expect(found).rejects.toMatchObject({ code: 'NOT_FOUND' })
     processes.reserve('e1')
@@ -63,8 +62,8 @@ describe('ProcessTable', () => {
   it('tells a forgotten first process from an unknown one', () => {
     const { init, processes } = table()
     processes.forget('c1', init)
-    expect(() => processes.find('')).toThrow('Process not found: init process missing')
-    expect(() => processes.find('e9')).toThrow('Process not found: invalid exec id')
+    expect(() => processes.get('')).toThrow('Process not found: init process missing')
+    expect(() => processes.get('e9')).toThrow('Process not found: invalid exec id')
   })
 
   it('forgets a process only while the id is still its own', () => {
@@ -74,6 +73,6 @@ describe('ProcessTable', () => {
     processes.forget('e1', first)
     processes.reserve('e1').publish(second)
     processes.forget('e1', first)
-    expect(processes.find('e1')).toBe(second)
+    expect(processes.get('e1')).toBe(second)
   })
 })

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { SIGTERM } from '../../../src/base/signals.ts'
 import { handlesSignal } from '../../../src/handlers/process/signal-rule.ts'
 
-const SIGTERM = 15
 const TERM = '0000000000004000'
 const NONE = '0000000000000000'
 

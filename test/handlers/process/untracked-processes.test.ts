@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { endStrayProcesses } from '../../../src/handlers/process/untracked-processes.ts'
+import { killUntrackedProcesses } from '../../../src/handlers/process/untracked-processes.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 describe('endStrayProcesses', () => {
@@ -12,7 +12,7 @@ describe('endStrayProcesses', () => {
     }
     let isOver = false
     // 13 is gone by now.
-    const ended = endStrayProcesses(os, [10, 11, 12, 13], new Set([10])).then(() => {
+    const ended = killUntrackedProcesses(os, [10, 11, 12, 13], new Set([10])).then(() => {
       isOver = true
     })
     await new Promise(setImmediate)

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import {
   containerRequest,
   machine,
   machineWithContainer,
   machineWithSandbox,
-  PATIENT,
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
 
@@ -24,7 +24,7 @@ describe('an agent that took over from a dead one', () => {
     const target = '/run/user/1000/run/kata-containers/shared/containers'
     await os.files.makeDirectories(target)
     await os.mounts.mount({ source: 'kataShared', target, type: 'virtiofs', flags: [], data: '' })
-    await Promise.all([handlers.clearPredecessor(), handlers.clearPredecessor()])
+    await Promise.all([handlers.cleanUpAfterCrash(), handlers.cleanUpAfterCrash()])
     expect(os.system.processes.size).toBe(0)
     expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
     expect(await os.files.list('/run/kata-containers')).toEqual([])
@@ -41,7 +41,7 @@ describe('an agent that took over from a dead one', () => {
       Annotations: { cgroupsPath: '/others' },
       Linux: { ...OCI?.Linux, CgroupsPath: path },
     }
-    await dead.createContainer(containerRequest('c2', {}, { OCI: annotated }), PATIENT)
+    await dead.createContainer(containerRequest('c2', {}, { OCI: annotated }), neverAborted)
     for (const [pid, cgroup] of [
       [7001, path],
       [7002, '/others'],
@@ -50,7 +50,7 @@ describe('an agent that took over from a dead one', () => {
       await os.files.put(`/sys/fs/cgroup/freezer${cgroup}/cgroup.procs`, `${pid}\n`)
     }
     const { handlers } = await machine({ os, runtime, config: { restarted: true } })
-    await handlers.clearPredecessor()
+    await handlers.cleanUpAfterCrash()
     const killed = os.system.signals.map(({ pid }) => pid)
     expect(killed).toContain(7001)
     expect(killed).not.toContain(7002)
@@ -58,13 +58,13 @@ describe('an agent that took over from a dead one', () => {
 
   it('answers container calls with `Dead agent: restarted` until a sandbox is created', async () => {
     const { os, handlers } = await successor()
-    const wait = () => handlers.waitProcess({ containerId: 'c1', execId: '' }, PATIENT)
+    const wait = () => handlers.waitProcess({ containerId: 'c1', execId: '' }, neverAborted)
     await expect(wait()).rejects.toMatchObject({ code: 'INTERNAL', message: 'Dead agent: restarted' })
-    await expect(handlers.createContainer(containerRequest('c2'), PATIENT)).rejects.toThrow('Dead agent')
-    await handlers.createSandbox(sandboxRequest(), PATIENT)
+    await expect(handlers.createContainer(containerRequest('c2'), neverAborted)).rejects.toThrow('Dead agent')
+    await handlers.createSandbox(sandboxRequest(), neverAborted)
     expect(os.system.processes.size).toBe(0)
     await expect(wait()).rejects.toThrow('Invalid container id')
-    await handlers.createContainer(containerRequest('c1'), PATIENT)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
   })
 
   it('takes mapped devices of layers away, and no others', async () => {
@@ -72,7 +72,7 @@ describe('an agent that took over from a dead one', () => {
     const target = { type: 'verity', sectors: 8n, parameters: '' }
     for (const name of ['microvm-layers-0123abcd-0', 'layers-of-somebody-else'])
       await os.blockDevices.map(name, target)
-    await handlers.clearPredecessor()
+    await handlers.cleanUpAfterCrash()
     expect([...os.blockDevices.mapped.keys()]).toEqual(['layers-of-somebody-else'])
   })
 
@@ -81,9 +81,9 @@ describe('an agent that took over from a dead one', () => {
     const target = '/etc/resolv.conf'
     await os.files.put('/lib/resolv.conf', '')
     await os.mounts.mount({ source: '/lib/resolv.conf', target, type: '', flags: ['bind'], data: '' })
-    await dead.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), PATIENT)
+    await dead.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
     const { handlers } = await machine({ os, runtime, config: { restarted: true } })
-    await handlers.clearPredecessor()
+    await handlers.cleanUpAfterCrash()
     const left = os.mounts.entries.filter(({ mountPoint }) => mountPoint === target)
     expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])
   })
@@ -92,14 +92,14 @@ describe('an agent that took over from a dead one', () => {
     const { os, handlers } = await successor()
     await os.files.removeFile('/etc/resolv.conf')
     await os.files.symlink('resolv.conf', '/etc/resolv.conf')
-    await handlers.clearPredecessor()
+    await handlers.cleanUpAfterCrash()
     expect(await os.files.list('/run/kata-containers')).toEqual([])
   })
 
   it('goes on when something cannot be removed', async () => {
     const { os, handlers } = await successor()
     os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
-    await handlers.clearPredecessor()
+    await handlers.cleanUpAfterCrash()
     expect(os.system.processes.size).toBe(0)
   })
 })
@@ -108,7 +108,7 @@ describe('an agent that is the first', () => {
   it('touches nothing', async () => {
     const { os, handlers } = await machine()
     await os.files.put('/run/kata-containers/x', '')
-    await handlers.clearPredecessor()
+    await handlers.cleanUpAfterCrash()
     expect(await os.files.list('/run/kata-containers')).toEqual(['x'])
   })
 })

@@ -1,11 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import {
-  machine,
-  machineWithSandbox,
-  PATIENT,
-  remains,
-  sandboxRequest,
-} from '../../support/handlers/machine.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { machine, machineWithSandbox, remains, sandboxRequest } from '../../support/handlers/machine.ts'
 
 describe('CreateSandbox', () => {
   it('pins the namespaces under the host name', async () => {
@@ -18,14 +13,14 @@ describe('CreateSandbox', () => {
 
   it('leaves the name alone when it is empty', async () => {
     const { os, handlers } = await machine()
-    await handlers.createSandbox(sandboxRequest({ hostname: '' }), PATIENT)
+    await handlers.createSandbox(sandboxRequest({ hostname: '' }), neverAborted)
     expect(os.tools.calls.at(-1)?.argv.at(-1)).toBe('/bin/hostname')
   })
 
   it('loads the modules with their parameters, in their order', async () => {
     const { os, handlers } = await machine()
     const kernelModules = [{ name: 'loop', parameters: ['max_loop=4'] }, { name: 'fuse' }]
-    await handlers.createSandbox(sandboxRequest({ kernelModules }), PATIENT)
+    await handlers.createSandbox(sandboxRequest({ kernelModules }), neverAborted)
     const modprobes = os.tools.calls
       .map(({ argv }) => argv)
       .filter(([program]) => program === '/sbin/modprobe')
@@ -41,7 +36,7 @@ describe('CreateSandbox', () => {
       program === '/sbin/modprobe' ? { exitCode: 1, stderr: 'not there\n' } : undefined,
     )
     await expect(
-      handlers.createSandbox(sandboxRequest({ kernelModules: [{ name: 'nope' }] }), PATIENT),
+      handlers.createSandbox(sandboxRequest({ kernelModules: [{ name: 'nope' }] }), neverAborted),
     ).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'load_kernel_module return code: 1 for nope: not there',
@@ -51,12 +46,12 @@ describe('CreateSandbox', () => {
   it.each(['', '-r'])('refuses the module name %j', async (name) => {
     const { handlers } = await machine()
     const request = sandboxRequest({ kernelModules: [{ name }] })
-    await expect(handlers.createSandbox(request, PATIENT)).rejects.toThrow(`module name '${name}'`)
+    await expect(handlers.createSandbox(request, neverAborted)).rejects.toThrow(`module name '${name}'`)
   })
 
   it('binds the dns lines over resolv.conf', async () => {
     const { os, handlers } = await machine()
-    await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1', 'search x'] }), PATIENT)
+    await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1', 'search x'] }), neverAborted)
     const file = '/run/kata-containers/sandbox/resolv.conf'
     expect(await os.files.readText(file)).toBe('nameserver 1.1.1.1\nsearch x')
     expect(os.mounts.requests.at(-1)).toMatchObject({
@@ -73,10 +68,10 @@ describe('CreateSandbox', () => {
       await os.files.put('/run/resolver/resolv.conf', '')
       await os.files.removeFile('/etc/resolv.conf')
       await os.files.symlink(link, '/etc/resolv.conf')
-      await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), PATIENT)
+      await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
       const targets = os.mounts.requests.map(({ target }) => target)
       expect(targets).toContain(link.startsWith('/') ? link : `/etc/${link}`)
-      await handlers.destroySandbox({}, PATIENT)
+      await handlers.destroySandbox({}, neverAborted)
       expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
     },
   )
@@ -84,13 +79,13 @@ describe('CreateSandbox', () => {
   it('does nothing about dns in a guest without resolv.conf', async () => {
     const { os, handlers } = await machine()
     await os.files.removeFile('/etc/resolv.conf')
-    await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), PATIENT)
+    await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
     expect(os.mounts.isMountPoint('/etc/resolv.conf')).toBe(false)
   })
 
   it('attaches its storages', async () => {
     const { storages, handlers } = await machine()
-    await handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), PATIENT)
+    await handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), neverAborted)
     expect(storages).toEqual(['/run/x'])
   })
 
@@ -98,7 +93,7 @@ describe('CreateSandbox', () => {
     const made = await machineWithSandbox()
     await made.os.files.put('/run/kata-containers/c1/config.json', '{}')
     const before = await remains(made)
-    await expect(made.handlers.createSandbox(sandboxRequest(), PATIENT)).rejects.toMatchObject({
+    await expect(made.handlers.createSandbox(sandboxRequest(), neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: "a sandbox 'pod' already exists (active)",
     })
@@ -107,15 +102,15 @@ describe('CreateSandbox', () => {
 
   it('is refused while another one is being created', async () => {
     const { handlers } = await machine()
-    const first = handlers.createSandbox(sandboxRequest(), PATIENT)
-    await expect(handlers.createSandbox(sandboxRequest(), PATIENT)).rejects.toThrow('already exists')
+    const first = handlers.createSandbox(sandboxRequest(), neverAborted)
+    await expect(handlers.createSandbox(sandboxRequest(), neverAborted)).rejects.toThrow('already exists')
     await first
   })
 
   it('empties the shared folder', async () => {
     const { os, handlers } = await machine()
     await os.files.put('/run/kata-containers/old/config.json', '{}')
-    await handlers.createSandbox(sandboxRequest(), PATIENT)
+    await handlers.createSandbox(sandboxRequest(), neverAborted)
     expect(await os.files.list('/run/kata-containers')).toEqual([])
   })
 
@@ -132,7 +127,7 @@ describe('CreateSandbox', () => {
       flags: [],
       data: '',
     })
-    await handlers.createSandbox(sandboxRequest(), PATIENT)
+    await handlers.createSandbox(sandboxRequest(), neverAborted)
     expect(os.mounts.isMountPoint(`${shared}/local`)).toBe(false)
     expect(await os.files.lstat(shared)).toBeUndefined()
     expect(await os.files.list('/run/user/1000')).toEqual(['bus', 'run'])
@@ -145,29 +140,29 @@ describe('DestroySandbox', () => {
     const made = await machine()
     const before = await remains(made)
     const request = { dns: ['nameserver 1.1.1.1'], storages: [{ mountPoint: '/run/x' }] }
-    await made.handlers.createSandbox(sandboxRequest(request), PATIENT)
+    await made.handlers.createSandbox(sandboxRequest(request), neverAborted)
     expect(made.destroyed()).toBe(0)
-    await made.handlers.destroySandbox({}, PATIENT)
+    await made.handlers.destroySandbox({}, neverAborted)
     expect(await remains(made)).toEqual(before)
     expect(made.destroyed()).toBe(1)
   })
 
   it('has storages that were kept cleared when those in use are given up, and the folder they are in is there', async () => {
     const made = await machine()
-    await made.handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), PATIENT)
+    await made.handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), neverAborted)
     await made.os.files.put('/run/kata-containers/sandbox/shm/file', '')
     const seen: unknown[] = []
     made.storage.clear = async () => {
       seen.push([...made.storages], await made.os.files.list('/run/kata-containers'))
     }
-    await made.handlers.destroySandbox({}, PATIENT)
+    await made.handlers.destroySandbox({}, neverAborted)
     expect(seen).toEqual([[], ['sandbox']])
   })
 
   it('fails the second time', async () => {
     const { handlers, destroyed } = await machineWithSandbox()
-    await handlers.destroySandbox({}, PATIENT)
-    await expect(handlers.destroySandbox({}, PATIENT)).rejects.toMatchObject({
+    await handlers.destroySandbox({}, neverAborted)
+    await expect(handlers.destroySandbox({}, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'failed to get sandbox sender channel',
     })
@@ -176,14 +171,14 @@ describe('DestroySandbox', () => {
 
   it('works without a sandbox, for the host wants the guest to end', async () => {
     const { handlers, destroyed } = await machine()
-    await handlers.destroySandbox({}, PATIENT)
+    await handlers.destroySandbox({}, neverAborted)
     expect(destroyed()).toBe(1)
   })
 
   it('waits for a sandbox that is being created', async () => {
     const { handlers, destroyed } = await machine()
-    const created = handlers.createSandbox(sandboxRequest(), PATIENT)
-    await handlers.destroySandbox({}, PATIENT)
+    const created = handlers.createSandbox(sandboxRequest(), neverAborted)
+    await handlers.destroySandbox({}, neverAborted)
     await created
     expect(destroyed()).toBe(1)
   })

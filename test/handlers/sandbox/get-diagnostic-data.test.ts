@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { containerRequest, machineWithSandbox, PATIENT } from '../../support/handlers/machine.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { containerRequest, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const SOURCE = '/run/kata-containers/shared/containers/c1-termination-log'
 const PATH = '/dev/termination-log'
@@ -14,7 +15,7 @@ async function withLog(options: { readonly annotation?: string; readonly source?
   const Mounts = [{ destination: PATH, source, type: 'bind', options: ['rbind'] }]
   await made.handlers.createContainer(
     containerRequest('c1', {}, { ...container, OCI: { ...OCI, Annotations, Mounts } }),
-    PATIENT,
+    neverAborted,
   )
   return made
 }
@@ -23,15 +24,15 @@ describe('GetDiagnosticData', () => {
   it('tells what the container left in its termination log', async () => {
     const { handlers, os } = await withLog()
     await os.files.put(SOURCE, 'out of coffee\n')
-    expect(await handlers.getDiagnosticData(request, PATIENT)).toBe('out of coffee\n')
+    expect(await handlers.getDiagnosticData(request, neverAborted)).toBe('out of coffee\n')
   })
 
   it('tells 4096 bytes at most, and replaces what is no UTF-8', async () => {
     const { handlers, os } = await withLog()
     await os.files.put(SOURCE, 'x'.repeat(5000))
-    expect(await handlers.getDiagnosticData(request, PATIENT)).toBe('x'.repeat(4096))
+    expect(await handlers.getDiagnosticData(request, neverAborted)).toBe('x'.repeat(4096))
     await os.files.write(SOURCE, Buffer.from([0x61, 0xff, 0x62]))
-    expect(await handlers.getDiagnosticData(request, PATIENT)).toBe('a\ufffdb')
+    expect(await handlers.getDiagnosticData(request, neverAborted)).toBe('a\ufffdb')
   })
 
   it.each([
@@ -41,7 +42,7 @@ describe('GetDiagnosticData', () => {
     ['a source in the guest', { source: 'tmpfs' }],
   ])('is empty without %s', async (_what, options) => {
     const { handlers } = await withLog(options)
-    expect(await handlers.getDiagnosticData(request, PATIENT)).toBe('')
+    expect(await handlers.getDiagnosticData(request, neverAborted)).toBe('')
   })
 
   it('does not follow a link that the container made', async () => {
@@ -49,7 +50,7 @@ describe('GetDiagnosticData', () => {
     await os.files.put('/etc/shadow', 'secret')
     await os.files.makeDirectories('/run/kata-containers/shared/containers')
     await os.files.symlink('/etc/shadow', SOURCE)
-    await expect(handlers.getDiagnosticData(request, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.getDiagnosticData(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: `open ${SOURCE}: ELOOP`,
     })
@@ -57,14 +58,14 @@ describe('GetDiagnosticData', () => {
 
   it('knows no other kind of text, and no other container', async () => {
     const { handlers } = await withLog()
-    await expect(handlers.getDiagnosticData({ ...request, logType: 'dmesg' }, PATIENT)).rejects.toMatchObject(
-      {
-        code: 'INVALID_ARGUMENT',
-        message: "unknown log type 'dmesg': there is termination_log",
-      },
-    )
     await expect(
-      handlers.getDiagnosticData({ ...request, containerId: 'c9' }, PATIENT),
+      handlers.getDiagnosticData({ ...request, logType: 'dmesg' }, neverAborted),
+    ).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: "unknown log type 'dmesg': there is termination_log",
+    })
+    await expect(
+      handlers.getDiagnosticData({ ...request, containerId: 'c9' }, neverAborted),
     ).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', message: 'Invalid container id' })
   })
 })

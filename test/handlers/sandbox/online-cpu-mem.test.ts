@@ -1,13 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { OnlineCPUMemRequest } from '../../../src/gen/agent.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
-import {
-  containerRequest,
-  type Machine,
-  machineWithSandbox,
-  PATIENT,
-} from '../../support/handlers/machine.ts'
+import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const cpusetOf = (id: string) => `/sys/fs/cgroup/cpuset/pod/${id}/cpuset.cpus`
 
@@ -58,12 +54,12 @@ describe('OnlineCPUMem', () => {
     const Linux = { ...OCI?.Linux, CgroupsPath: `/pod/${id}`, ...limits }
     await made.handlers.createContainer(
       containerRequest(id, {}, { ...request, OCI: { ...OCI, Linux } }),
-      PATIENT,
+      neverAborted,
     )
     await made.os.files.put(cpusetOf(id), '0')
   }
 
   function onlineCpuMem(request: Parameters<typeof OnlineCPUMemRequest.fromPartial>[0]): Promise<void> {
-    return made.handlers.onlineCpuMem(OnlineCPUMemRequest.fromPartial(request), PATIENT)
+    return made.handlers.onlineCpuMem(OnlineCPUMemRequest.fromPartial(request), neverAborted)
   }
 })

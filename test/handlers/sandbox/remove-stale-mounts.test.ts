@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import type { Os } from '../../../src/os/os.ts'
-import { type Machine, machine, PATIENT } from '../../support/handlers/machine.ts'
+import { type Machine, machine } from '../../support/handlers/machine.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 
@@ -33,19 +34,19 @@ describe('RemoveStaleVirtiofsShareMounts', () => {
       `${SHARED}/a/b`,
       '/run/kata-containers/c1/rootfs',
     )
-    await handlers.removeStaleShareMounts({}, PATIENT)
+    await handlers.removeStaleShareMounts({}, neverAborted)
     expect(seen).toEqual([`${SHARED}/a`, `${SHARED}/a/b`])
   })
 
   it("looks at those of a host without root's rights, too", async () => {
     const { handlers, seen } = await mounted(`/run/user/1000${SHARED}/a`, `/run/user/name${SHARED}/a`)
-    await handlers.removeStaleShareMounts({}, PATIENT)
+    await handlers.removeStaleShareMounts({}, neverAborted)
     expect(seen).toEqual([`/run/user/1000${SHARED}/a`])
   })
 
   it('succeeds when nothing is mounted', async () => {
     const { handlers, seen } = await mounted()
-    await handlers.removeStaleShareMounts({}, PATIENT)
+    await handlers.removeStaleShareMounts({}, neverAborted)
     expect(seen).toEqual([])
   })
 })

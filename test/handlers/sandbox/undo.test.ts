@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
@@ -9,7 +10,6 @@ import {
   type Machine,
   machine,
   machineWithSandbox,
-  PATIENT,
   remains,
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
@@ -61,7 +61,7 @@ function withPorts(prepare: Scenario['prepare']): Scenario['prepare'] {
 
 async function withContainer(wrap: (os: Os) => Os, os: FakeOs): Promise<Machine> {
   const made = await machineWithSandbox({ wrap, os })
-  await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+  await made.handlers.createContainer(containerRequest('c1'), neverAborted)
   return made
 }
 
@@ -114,7 +114,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
 async function stepsOf(scenario: Scenario): Promise<number> {
   const { made, faults } = await fragile(scenario.prepare)
   const before = faults.count
-  await scenario.call(made, PATIENT)
+  await scenario.call(made, neverAborted)
   return faults.count - before
 }
 
@@ -144,11 +144,11 @@ describe.each(Object.entries(SCENARIOS))('%s', (_name, scenario) => {
       const strike = () => {
         throw fault
       }
-      const { made, before, where, outcome } = await strikeAt(scenario, step, strike, PATIENT)
+      const { made, before, where, outcome } = await strikeAt(scenario, step, strike, neverAborted)
       const isExec = made.runtime.calls.includes('exec')
       if (outcome === 'succeeded' || (isExec && LOST_PID.test(where))) continue
       expect(await lasting(made), `fault at ${where}`).toEqual(before)
-      await scenario.call(made, PATIENT)
+      await scenario.call(made, neverAborted)
     }
   })
 

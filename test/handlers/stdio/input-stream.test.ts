@@ -1,23 +1,22 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { InputStream } from '../../../src/handlers/stdio/input-stream.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-
-const PATIENT = new AbortController().signal
 
 /** A stream into a pipe that holds four bytes. */
 function inputStream() {
   const os = new FakeOs()
-  const { ours, theirs } = os.streams.pipe('child-reads', 4)
-  const stream = new InputStream(os.streams, ours)
+  const { parentEnd, childEnd } = os.streams.pipe('child-reads', 4)
+  const stream = new InputStream(os.streams, parentEnd)
   return {
     os,
     stream,
-    write: (text: string, signal = PATIENT) => stream.write(Buffer.from(text), signal),
-    closeTheirs: () => os.streams.close(theirs),
+    write: (text: string, signal = neverAborted) => stream.write(Buffer.from(text), signal),
+    closeChildEnd: () => os.streams.close(childEnd),
     /** What the process reads next; '' is the end. */
     next: async () => {
-      await os.streams.readable(theirs)
-      return os.streams.tryRead(theirs, 4)?.toString()
+      await os.streams.readable(childEnd)
+      return os.streams.tryRead(childEnd, 4)?.toString()
     },
   }
 }
@@ -53,8 +52,8 @@ describe('InputStream', () => {
   })
 
   it('tells when nobody reads any more', async () => {
-    const { write, closeTheirs } = inputStream()
-    closeTheirs()
+    const { write, closeChildEnd } = inputStream()
+    closeChildEnd()
     await expect(write('x')).rejects.toMatchObject({ code: 'INTERNAL', errno: 'EPIPE' })
   })
 

@@ -1,20 +1,20 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { OutputStream } from '../../../src/handlers/stdio/output-stream.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
-const PATIENT = new AbortController().signal
 const NOTHING: Uint8Array = new Uint8Array(0)
 
 function outputStream(sizeBytes = 0) {
   const os = new FakeOs()
-  const { ours, theirs } = os.streams.pipe('child-writes', sizeBytes)
-  const stream = new OutputStream(os, ours, sizeBytes)
+  const { parentEnd, childEnd } = os.streams.pipe('child-writes', sizeBytes)
+  const stream = new OutputStream(os, parentEnd, sizeBytes)
   return {
     os,
     stream,
-    write: (text: string) => os.streams.tryWrite(theirs, Buffer.from(text)),
-    closeTheirs: () => os.streams.close(theirs),
-    read: async (maxBytes = 100, signal = PATIENT) =>
+    write: (text: string) => os.streams.tryWrite(childEnd, Buffer.from(text)),
+    closeChildEnd: () => os.streams.close(childEnd),
+    read: async (maxBytes = 100, signal = neverAborted) =>
       Buffer.from((await stream.read(maxBytes, signal)).data).toString(),
   }
 }
@@ -52,9 +52,9 @@ describe('OutputStream', () => {
   })
 
   it('ends with the last writer, for good', async () => {
-    const { read, write, closeTheirs } = outputStream()
+    const { read, write, closeChildEnd } = outputStream()
     write('x')
-    closeTheirs()
+    closeChildEnd()
     expect([await read(), await read(), await read()]).toEqual(['x', '', ''])
   })
 
@@ -81,14 +81,14 @@ describe('OutputStream', () => {
   })
 
   it('gives again what nobody got, before all that came later and before its end', async () => {
-    const { stream, read, write, closeTheirs } = outputStream()
+    const { stream, read, write, closeChildEnd } = outputStream()
     write('first')
-    const lost = await stream.read(9, PATIENT)
+    const lost = await stream.read(9, neverAborted)
     write('later')
-    closeTheirs()
-    lost.putBack()
+    closeChildEnd()
+    lost.unread()
     expect([await read(3), await read(9), await read(9), await read()]).toEqual(['fir', 'st', 'later', ''])
-    lost.putBack()
+    lost.unread()
     expect([await read(), await read()]).toEqual(['first', ''])
   })
 
@@ -96,15 +96,15 @@ describe('OutputStream', () => {
     const { stream, read, write } = outputStream()
     write('abcdef')
     const answers = [
-      await stream.read(1, PATIENT),
-      await stream.read(2, PATIENT),
-      await stream.read(1, PATIENT),
+      await stream.read(1, neverAborted),
+      await stream.read(2, neverAborted),
+      await stream.read(1, neverAborted),
     ]
-    for (const index of [0, 2, 1]) answers[index]?.putBack()
-    const first = await stream.read(2, PATIENT)
-    const second = await stream.read(1, PATIENT)
-    second.putBack()
-    first.putBack()
+    for (const index of [0, 2, 1]) answers[index]?.unread()
+    const first = await stream.read(2, neverAborted)
+    const second = await stream.read(1, neverAborted)
+    second.unread()
+    first.unread()
     expect([await read(), await read(), await read(), await read(), await read()]).toEqual([
       'a',
       'b',
@@ -117,9 +117,9 @@ describe('OutputStream', () => {
   it('wakes one who waits with what nobody got, and leaves the others waiting', async () => {
     const { stream, read, write } = outputStream()
     write('lost')
-    const lost = await stream.read(9, PATIENT)
+    const lost = await stream.read(9, neverAborted)
     const [waiting, other] = [read(), read()]
-    lost.putBack()
+    lost.unread()
     expect(await waiting).toBe('lost')
     write('new')
     expect(await other).toBe('new')
@@ -128,10 +128,10 @@ describe('OutputStream', () => {
   it('takes nothing back once it is closed', async () => {
     const { stream, read, write } = outputStream()
     write('x')
-    const lost = await stream.read(9, PATIENT)
+    const lost = await stream.read(9, neverAborted)
     const pending = read()
     stream.close()
-    lost.putBack()
+    lost.unread()
     expect(await pending).toBe('')
   })
 
@@ -164,14 +164,14 @@ describe('OutputStream', () => {
 
   it('delivers all of a pipe that its writer made larger', async () => {
     const os = new FakeOs()
-    const { ours, theirs } = os.streams.pipe('child-writes', 2 ** 20)
-    const stream = new OutputStream(os, ours, 0)
-    os.streams.tryWrite(theirs, Buffer.alloc(2 ** 20))
+    const { parentEnd, childEnd } = os.streams.pipe('child-writes', 2 ** 20)
+    const stream = new OutputStream(os, parentEnd, 0)
+    os.streams.tryWrite(childEnd, Buffer.alloc(2 ** 20))
     stream.processEnded()
     os.clock.advance(500)
     let bytes = 0
     for (let data = NOTHING; bytes === 0 || data.length > 0; bytes += data.length) {
-      data = (await stream.read(2 ** 20, PATIENT)).data
+      data = (await stream.read(2 ** 20, neverAborted)).data
     }
     expect(bytes).toBe(2 ** 20)
   })

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import type { Fd } from '../../../src/os/os.ts'
 import type { FakeOs } from '../../support/fakes/fake-os.ts'
 import type { FakeProcess } from '../../support/handlers/fake-runtime.ts'
@@ -8,7 +9,6 @@ import {
   type Machine,
   machineWithContainer,
   machineWithSandbox,
-  PATIENT,
   remains,
 } from '../../support/handlers/machine.ts'
 
@@ -55,7 +55,7 @@ async function withPorts(): Promise<Added> {
   const made = await machineWithContainer()
   const { hostSockets } = made.os
   const ends = [hostSockets.accept(7), hostSockets.accept(8), hostSockets.accept(9)] as const
-  await made.handlers.execProcess(execRequest('c1', 'e1', {}, PORTS), PATIENT)
+  await made.handlers.execProcess(execRequest('c1', 'e1', {}, PORTS), neverAborted)
   const [stdin, stdout, stderr] = await Promise.all(ends)
   return { ...made, process: made.runtime.last(), stdin, stdout, stderr }
 }
@@ -77,16 +77,16 @@ describe('a process whose streams have ports', () => {
     const { handlers } = await withPorts()
     const noReader = { code: 'INTERNAL', message: 'cannot get stream reader' }
     const noWriter = { code: 'INTERNAL', message: 'Cannot get writer' }
-    await expect(handlers.readStdout({ ...KEY, len: 9 }, PATIENT)).rejects.toMatchObject(noReader)
-    await expect(handlers.readStderr({ ...KEY, len: 9 }, PATIENT)).rejects.toMatchObject(noReader)
+    await expect(handlers.readStdout({ ...KEY, len: 9 }, neverAborted)).rejects.toMatchObject(noReader)
+    await expect(handlers.readStderr({ ...KEY, len: 9 }, neverAborted)).rejects.toMatchObject(noReader)
     const data = Buffer.from('x')
-    await expect(handlers.writeStdin({ ...KEY, data }, PATIENT)).rejects.toMatchObject(noWriter)
+    await expect(handlers.writeStdin({ ...KEY, data }, neverAborted)).rejects.toMatchObject(noWriter)
   })
 
   it('gets the end of its input by CloseStdin, after what the host had sent', async () => {
     const { os, handlers, process, stdin } = await withPorts()
     write(os, stdin, 'sent')
-    await handlers.closeStdin(KEY, PATIENT)
+    await handlers.closeStdin(KEY, neverAborted)
     expect(await readToEnd(os, process.stdin)).toBe('sent')
     await settled()
     expect(() => write(os, stdin, 'more')).toThrow('EPIPE')
@@ -106,7 +106,7 @@ describe('a process whose streams have ports', () => {
     write(os, process.stdout, data)
     await settled()
     write(os, process.stdout, data)
-    const waiting = handlers.waitProcess(KEY, PATIENT)
+    const waiting = handlers.waitProcess(KEY, neverAborted)
     runtime.end(process.pid, { code: 3 })
     expect(await isPending(waiting)).toBe(true)
     os.clock.advance(60_000)
@@ -119,7 +119,7 @@ describe('a process whose streams have ports', () => {
     const { os, handlers, process, stdout, runtime } = await withPorts()
     const held = os.streams.duplicate(process.stdout)
     write(os, process.stdout, 'all')
-    const waiting = handlers.waitProcess(KEY, PATIENT)
+    const waiting = handlers.waitProcess(KEY, neverAborted)
     runtime.end(process.pid, { code: 0 })
     await settled()
     os.clock.advance(499)
@@ -135,20 +135,20 @@ describe('a process whose streams have ports', () => {
     write(os, process.stdout, 'x'.repeat(65_536))
     await settled()
     write(os, process.stdout, 'x'.repeat(65_536))
-    const waiting = handlers.waitProcess(KEY, PATIENT)
-    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, PATIENT)
+    const waiting = handlers.waitProcess(KEY, neverAborted)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect((await waiting).status).toBe(137)
   })
 
   it('may have a port for one stream and calls for the others', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const end = os.hostSockets.accept(8)
-    await handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
     const process = runtime.last()
     write(os, process.stdout, 'to the port')
     write(os, process.stderr, 'to the call')
-    await handlers.writeStdin({ ...KEY, data: Buffer.from('by call') }, PATIENT)
-    expect(Buffer.from((await handlers.readStderr({ ...KEY, len: 99 }, PATIENT)).data).toString()).toBe(
+    await handlers.writeStdin({ ...KEY, data: Buffer.from('by call') }, neverAborted)
+    expect(Buffer.from((await handlers.readStderr({ ...KEY, len: 99 }, neverAborted)).data).toString()).toBe(
       'to the call',
     )
     expect(os.streams.tryRead(process.stdin, 9)?.toString()).toBe('by call')
@@ -160,13 +160,13 @@ describe('a process whose streams have ports', () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const accepted = os.hostSockets.accept(7)
     const ports = { stdinPort: 7, stdoutPort: 7 }
-    await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, ports), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, ports), neverAborted)
     const [{ stdin: slave, pid }, end] = [runtime.last(), await accepted]
     write(os, end, 'typed')
     await os.streams.readable(slave)
     expect(os.streams.tryRead(slave, 9)?.toString()).toBe('typed')
     write(os, slave, 'shown')
-    await handlers.ttyWinResize({ ...KEY, row: 5, column: 6 }, PATIENT)
+    await handlers.ttyWinResize({ ...KEY, row: 5, column: 6 }, neverAborted)
     expect([...os.streams.windowSizes.values()]).toEqual([{ rows: 5, columns: 6 }])
     runtime.end(pid, { code: 0 })
     expect(await readToEnd(os, end)).toBe('shown')
@@ -176,7 +176,7 @@ describe('a process whose streams have ports', () => {
   it('on a terminal gets the connection of its stderr closed at once', async () => {
     const { os, handlers } = await machineWithContainer()
     const ends = [os.hostSockets.accept(7), os.hostSockets.accept(8), os.hostSockets.accept(9)] as const
-    await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, PORTS), PATIENT)
+    await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, PORTS), neverAborted)
     expect(await readToEnd(os, await ends[2])).toBe('')
     expect(os.streams.tryRead(await ends[1], 1)).toBeUndefined()
   })
@@ -184,7 +184,7 @@ describe('a process whose streams have ports', () => {
   it('is not started when two of its streams name one port', async () => {
     const { handlers, runtime } = await machineWithContainer()
     const request = execRequest('c1', 'e1', {}, { stdoutPort: 8, stderrPort: 8 })
-    await expect(handlers.execProcess(request, PATIENT)).rejects.toMatchObject({
+    await expect(handlers.execProcess(request, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'stdout_port and stderr_port are both 8: without a terminal each stream has a port of its own',
     })
@@ -198,7 +198,7 @@ describe('dialling the host', () => {
     const before = await remains(made)
     const taken = made.os.hostSockets.accept(8)
     const request = containerRequest('c1', {}, { stdoutPort: 8, stderrPort: 9 })
-    await expect(made.handlers.createContainer(request, PATIENT)).rejects.toMatchObject({
+    await expect(made.handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       errno: 'ECONNRESET',
       message: "stderr: nobody listens on the host's port 9",
@@ -212,7 +212,7 @@ describe('dialling the host', () => {
     const made = await machineWithContainer()
     const before = await remains(made)
     made.os.hostSockets.ignore(8)
-    const call = made.handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), PATIENT)
+    const call = made.handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
     const refused = expect(call).rejects.toMatchObject({
       code: 'INTERNAL',
       errno: 'ETIMEDOUT',
@@ -230,7 +230,7 @@ describe('dialling the host', () => {
 describe('claiming connections that the host made', () => {
   async function listening() {
     const made = await machineWithSandbox({ stdio: { listenerPort: LISTENER } })
-    await made.handlers.createContainer(containerRequest('c1'), PATIENT)
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     return made
   }
   const request = execRequest('c1', 'e1', {}, { stdoutPort: 8 })
@@ -239,7 +239,7 @@ describe('claiming connections that the host made', () => {
     const { os, handlers, runtime } = await listening()
     const other = os.hostSockets.dial(LISTENER, { ...HOST, port: 7 })
     const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
-    await handlers.execProcess(request, PATIENT)
+    await handlers.execProcess(request, neverAborted)
     const { pid, stdout } = runtime.last()
     write(os, stdout, 'out')
     runtime.end(pid, { code: 0 })
@@ -249,7 +249,7 @@ describe('claiming connections that the host made', () => {
 
   it('waits a little for one that its request has overtaken', async () => {
     const { os, handlers, runtime } = await listening()
-    const call = handlers.execProcess(request, PATIENT)
+    const call = handlers.execProcess(request, neverAborted)
     await settled()
     os.clock.advance(100)
     await settled()
@@ -261,7 +261,7 @@ describe('claiming connections that the host made', () => {
 
   it('gives up after three tries', async () => {
     const { os, handlers } = await listening()
-    const refused = expect(handlers.execProcess(request, PATIENT)).rejects.toMatchObject({
+    const refused = expect(handlers.execProcess(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'stdout: the host has made no connection from its port 8',
     })

@@ -1,9 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { FSGroupChangePolicy } from '../../../src/gen/types.ts'
 import { applyFsGroup } from '../../../src/handlers/storage/fs-group.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT } from '../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT } from '../../support/handlers/storage-builder.ts'
 
 const VOLUME = `${ROOT}/volume`
 
@@ -89,7 +90,7 @@ describe('applyFsGroup', () => {
   function apply({
     readOnly = false,
     policy = FSGroupChangePolicy.Always as FSGroupChangePolicy,
-    signal = noSignal,
+    signal = neverAborted,
   } = {}) {
     const group = { groupId: 1000, groupChangePolicy: policy }
     return applyFsGroup({ root: VOLUME, group, readOnly }, dependenciesOf(os), signal)

@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
 
 const DISK = `${ROOT}/sandbox/storage/disk`
 const SHM = `${ROOT}/sandbox/shm`
@@ -355,7 +355,7 @@ describe('createStorageHandlers', () => {
   })
 
   function attach(...storages: Storage[]) {
-    return handlers.attach(storages, 'c1', noSignal)
+    return handlers.attach(storages, 'c1', neverAborted)
   }
 
   function mountAt(target: string): Promise<void> {

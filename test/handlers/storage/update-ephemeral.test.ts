@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
 
 const SHM = `${ROOT}/sandbox/shm`
 
@@ -13,9 +14,9 @@ function machine() {
 describe('updateEphemeral', () => {
   it('mounts anew with the options, but for the group', async () => {
     const { os, handlers } = machine()
-    await handlers.attach([storageOf()], 'none', noSignal)
+    await handlers.attach([storageOf()], 'none', neverAborted)
     const options = ['remount', 'size=64M', 'noexec', 'fsgid=1000']
-    await handlers.updateEphemeral([storageOf({ options })], noSignal)
+    await handlers.updateEphemeral([storageOf({ options })], neverAborted)
     expect(os.mounts.requests.at(-1)).toEqual({
       source: 'tmpfs',
       target: SHM,
@@ -28,7 +29,7 @@ describe('updateEphemeral', () => {
 
   it('only makes the mount point without options', async () => {
     const { os, handlers } = machine()
-    await handlers.updateEphemeral([storageOf()], noSignal)
+    await handlers.updateEphemeral([storageOf()], neverAborted)
     expect((await os.files.stat(SHM))?.kind).toBe('directory')
     expect(os.mounts.requests).toEqual([])
   })
@@ -36,7 +37,7 @@ describe('updateEphemeral', () => {
   it('touches nothing when one of them has another driver', async () => {
     const { os, handlers } = machine()
     const storages = [storageOf({ options: ['remount'] }), storageOf({ driver: 'blk' })]
-    await expect(handlers.updateEphemeral(storages, noSignal)).rejects.toMatchObject({
+    await expect(handlers.updateEphemeral(storages, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: `storage ${SHM}: driver 'blk' cannot be updated, only ephemeral`,
     })
@@ -45,7 +46,7 @@ describe('updateEphemeral', () => {
 
   it.each(['/etc', `${ROOT}/../etc`, 'relative'])('refuses the mount point %s', async (mountPoint) => {
     const { os, handlers } = machine()
-    const update = handlers.updateEphemeral([storageOf({ mountPoint, options: ['remount'] })], noSignal)
+    const update = handlers.updateEphemeral([storageOf({ mountPoint, options: ['remount'] })], neverAborted)
     await expect(update).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     expect(os.mounts.requests).toEqual([])
   })
@@ -53,7 +54,7 @@ describe('updateEphemeral', () => {
   it('tells the kernel’s word', async () => {
     const { os, handlers } = machine()
     os.mounts.failWith = () => 'EINVAL'
-    const update = handlers.updateEphemeral([storageOf({ options: ['remount'] })], noSignal)
+    const update = handlers.updateEphemeral([storageOf({ options: ['remount'] })], neverAborted)
     await expect(update).rejects.toMatchObject({ code: 'INTERNAL', message: `mount ${SHM}: EINVAL` })
   })
 })

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { QmpClient } from '../../../src/microvm/qmp/client.ts'
 import { growDisk, plugDisk, plugNic, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { plugCpu, plugMemory } from '../../../src/microvm/qmp/plug-resources.ts'
@@ -12,8 +13,6 @@ const GREETING =
 const SHUTDOWN =
   '{"timestamp": {"seconds": 1795254248, "microseconds": 658541}, "event": "SHUTDOWN", "data": {"guest": false, "reason": "host-qmp-quit"}}\r\n'
 const UNKNOWN_DEVICE = '"error": {"class": "DeviceNotFound", "desc": "Device \'x\' not found"}'
-
-const never = new AbortController().signal
 
 interface Command {
   readonly execute: string
@@ -38,7 +37,7 @@ async function open(answer: (command: Command) => readonly string[]): Promise<{
     }
   })
   qemu.write(GREETING)
-  return { client: await QmpClient.open(ours, never), qemu, commands }
+  return { client: await QmpClient.open(ours, neverAborted), qemu, commands }
 }
 
 function ok(command: Command, value: unknown = {}): string {
@@ -57,8 +56,8 @@ describe('QmpClient', () => {
       asked.push(command)
       return []
     })
-    const first = client.execute('query-status', {}, never)
-    const second = client.execute('query-status', {}, never)
+    const first = client.execute('query-status', {}, neverAborted)
+    const second = client.execute('query-status', {}, neverAborted)
     const bytes = asked.toReversed().map((command) => ok(command, { status: `${command.id}`, running: true }))
     for (const byte of Buffer.from(bytes.join(''))) qemu.write(Buffer.of(byte))
     expect([(await first).status, (await second).status]).toEqual(['2', '3'])
@@ -66,32 +65,32 @@ describe('QmpClient', () => {
 
   it('rejects with the words of QEMU', async () => {
     const { client } = await open((command) => [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`])
-    await expect(client.execute('device_del', { id: 'x' }, never)).rejects.toThrow(
+    await expect(client.execute('device_del', { id: 'x' }, neverAborted)).rejects.toThrow(
       "device_del: Device 'x' not found",
     )
   })
 
   it('hands out events', async () => {
     const { client, qemu } = await open(() => [])
-    const shutdown = client.event((event) => event.name === 'SHUTDOWN', never)
+    const shutdown = client.event((event) => event.name === 'SHUTDOWN', neverAborted)
     qemu.write(SHUTDOWN)
     expect((await shutdown).data).toEqual({ guest: false, reason: 'host-qmp-quit' })
   })
 
   it('rejects all that waits when the connection ends', async () => {
     const { client, qemu } = await open(() => [])
-    const command = client.execute('query-status', {}, never)
-    const event = client.event(() => true, never)
+    const command = client.execute('query-status', {}, neverAborted)
+    const event = client.event(() => true, neverAborted)
     qemu.destroy()
     client.close()
     await expect(command).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await expect(event).rejects.toMatchObject({ code: 'UNAVAILABLE' })
-    await expect(client.execute('quit', {}, never)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(client.execute('quit', {}, neverAborted)).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   })
 
   it('ends on bytes that are not QMP', async () => {
     const { client, qemu } = await open(() => [])
-    const command = client.execute('query-status', {}, never)
+    const command = client.execute('query-status', {}, neverAborted)
     qemu.write('hello\n')
     await expect(command).rejects.toThrow('QMP: not JSON: hello')
   })
@@ -115,7 +114,7 @@ describe('plugDisk and unplugDisk', () => {
 
   it('opens the file, then plugs the device into its root port', async () => {
     const { client, commands } = await open((command) => [ok(command)])
-    await plugDisk(client, disk, never)
+    await plugDisk(client, disk, neverAborted)
     expect(commands.slice(1).map(({ execute, arguments: args }) => [execute, args])).toEqual([
       [
         'blockdev-add',
@@ -145,7 +144,7 @@ describe('plugDisk and unplugDisk', () => {
     const { client, commands } = await open((command) =>
       command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
     )
-    await expect(plugDisk(client, disk, never)).rejects.toThrow('device_add')
+    await expect(plugDisk(client, disk, neverAborted)).rejects.toThrow('device_add')
     expect(commands.at(-1)).toMatchObject({
       execute: 'blockdev-del',
       arguments: { 'node-name': 'name-hot-file' },
@@ -156,7 +155,7 @@ describe('plugDisk and unplugDisk', () => {
     const { client } = await open((command) =>
       command.execute === 'blockdev-add' ? [ok(command)] : [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`],
     )
-    await expect(plugDisk(client, disk, never)).rejects.toThrow('device_add')
+    await expect(plugDisk(client, disk, neverAborted)).rejects.toThrow('device_add')
   })
 
   it('closes the file again also when the caller gave up', async () => {
@@ -176,7 +175,7 @@ describe('plugDisk and unplugDisk', () => {
     const { client, commands } = await open((command) =>
       command.execute === 'device_del' ? [ok(command), deleted] : [ok(command)],
     )
-    await unplugDisk(client, disk, never)
+    await unplugDisk(client, disk, neverAborted)
     expect(commands.slice(1).map((command) => command.execute)).toEqual(['device_del', 'blockdev-del'])
   })
 })
@@ -191,7 +190,7 @@ describe('plugNic', () => {
 
   it('opens the tap interface, then plugs the device into its slot', async () => {
     const { client, commands } = await open((command) => [ok(command)])
-    await plugNic(client, nic, never)
+    await plugNic(client, nic, neverAborted)
     expect(commands.slice(1).map(({ execute, arguments: args }) => [execute, args])).toEqual([
       ['netdev_add', { type: 'tap', id: 'name-hot-tap', ifname: 'tap7', script: 'no', downscript: 'no' }],
       [
@@ -211,7 +210,7 @@ describe('plugNic', () => {
     const { client, commands } = await open((command) =>
       command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
     )
-    await expect(plugNic(client, nic, never)).rejects.toThrow('device_add')
+    await expect(plugNic(client, nic, neverAborted)).rejects.toThrow('device_add')
     expect(commands.at(-1)).toMatchObject({ execute: 'netdev_del', arguments: { id: 'name-hot-tap' } })
   })
 })
@@ -225,7 +224,7 @@ describe('growDisk', () => {
       backend: { kind: 'file', path: '/d', access: 'read-write' },
       bus: specKey('port'),
     } as const
-    await growDisk(client, disk, 65_536, never)
+    await growDisk(client, disk, 65_536, neverAborted)
     expect(commands.at(-1)).toMatchObject({
       execute: 'block_resize',
       arguments: { 'node-name': 'name-hot-file', size: 65_536 },
@@ -245,7 +244,7 @@ describe('plugCpu', () => {
 
   it('plugs the lowest in that is not there, at its place', async () => {
     const { client, commands } = await open(listing([absent(2), absent(1), present]))
-    await plugCpu(client, specKey('cpu'), never)
+    await plugCpu(client, specKey('cpu'), neverAborted)
     expect(commands.at(-1)).toMatchObject({
       execute: 'device_add',
       arguments: { driver: 'max-x86_64-cpu', id: 'name-cpu', 'socket-id': 0, 'core-id': 1 },
@@ -254,7 +253,7 @@ describe('plugCpu', () => {
 
   it('says when there is no room', async () => {
     const { client } = await open(listing([present]))
-    await expect(plugCpu(client, specKey('cpu'), never)).rejects.toMatchObject({
+    await expect(plugCpu(client, specKey('cpu'), neverAborted)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
     })
   })
@@ -264,8 +263,8 @@ describe('plugMemory', () => {
   it('makes a module, or a virtio device in a root port, of memory that a daemon can share', async () => {
     const { client, commands } = await open((command) => [ok(command)])
     const size = 128 * 2 ** 20
-    await plugMemory(client, { key: specKey('dimm'), sizeMib: 128 }, never)
-    await plugMemory(client, { key: specKey('mem'), sizeMib: 128, rootPort: specKey('port') }, never)
+    await plugMemory(client, { key: specKey('dimm'), sizeMib: 128 }, neverAborted)
+    await plugMemory(client, { key: specKey('mem'), sizeMib: 128, rootPort: specKey('port') }, neverAborted)
     expect(commands.slice(1).map(({ arguments: args }) => args)).toEqual([
       { 'qom-type': 'memory-backend-memfd', id: 'name-dimm-backend', size, share: true },
       { driver: 'pc-dimm', id: 'name-dimm', memdev: 'name-dimm-backend' },
@@ -281,7 +280,7 @@ describe('plugMemory', () => {
     const { client, commands } = await open((command) =>
       command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
     )
-    const plugging = plugMemory(client, { key: specKey('dimm'), sizeMib: 128 }, never)
+    const plugging = plugMemory(client, { key: specKey('dimm'), sizeMib: 128 }, neverAborted)
     await expect(plugging).rejects.toThrow('device_add')
     expect(commands.slice(1).map(({ execute, arguments: args }) => [execute, args.id])).toEqual([
       ['object-add', 'name-dimm-backend'],

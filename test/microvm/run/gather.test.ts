@@ -1,13 +1,12 @@
 import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { gather } from '../../../src/microvm/run/gather.ts'
-
-const never = new AbortController().signal
 
 describe('gather', () => {
   it('gives what came meanwhile as one piece, and ends with the source', async () => {
     const source = new PassThrough()
-    const pieces = gather(source, 1024, never)
+    const pieces = gather(source, 1024, neverAborted)
     const first = pieces.next()
     source.write('a')
     expect(String((await first).value)).toBe('a')
@@ -20,7 +19,7 @@ describe('gather', () => {
 
   it('stops reading ahead when a piece is full', async () => {
     const source = new PassThrough({ highWaterMark: 1 })
-    const pieces = gather(source, 4, never)
+    const pieces = gather(source, 4, neverAborted)
     const first = pieces.next()
     source.write('12345678')
     await first

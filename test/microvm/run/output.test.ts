@@ -1,8 +1,7 @@
 import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { copyOutput, OutputClosed } from '../../../src/microvm/run/output.ts'
-
-const signal = new AbortController().signal
 
 /** A ReadStdout that gives these pieces, then the end. */
 function reads(...pieces: readonly string[]) {
@@ -26,13 +25,13 @@ describe('copyOutput', () => {
         done()
       },
     })
-    await copyOutput(reads('a', 'b'), 'c', target, signal)
+    await copyOutput(reads('a', 'b'), 'c', target, neverAborted)
     expect(seen).toEqual(['a', 'b'])
   })
 
   it('tells a lost reader from other failures', async () => {
-    await expect(copyOutput(reads('a'), 'c', failing('EPIPE'), signal)).rejects.toThrow(OutputClosed)
-    await expect(copyOutput(reads('a'), 'c', failing('ENOSPC'), signal)).rejects.toThrow(
+    await expect(copyOutput(reads('a'), 'c', failing('EPIPE'), neverAborted)).rejects.toThrow(OutputClosed)
+    await expect(copyOutput(reads('a'), 'c', failing('ENOSPC'), neverAborted)).rejects.toThrow(
       'cannot write the output: ENOSPC: write',
     )
   })
@@ -40,6 +39,6 @@ describe('copyOutput', () => {
   it('has lost its reader when the stream was destroyed before', async () => {
     const target = failing('EPIPE')
     target.destroy()
-    await expect(copyOutput(reads('a'), 'c', target, signal)).rejects.toThrow(OutputClosed)
+    await expect(copyOutput(reads('a'), 'c', target, neverAborted)).rejects.toThrow(OutputClosed)
   })
 })

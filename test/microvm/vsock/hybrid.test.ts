@@ -1,14 +1,13 @@
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import { hybridHandshake } from '../../../src/microvm/vsock/hybrid.ts'
 import { duplexPair } from '../../support/microvm/duplex-pair.ts'
-
-const never = new AbortController().signal
 
 describe('hybridHandshake', () => {
   it('asks for the port, and leaves what follows the answer in the stream', async () => {
     const [ours, daemon] = duplexPair()
-    const shaken = hybridHandshake(ours, 1024, never)
+    const shaken = hybridHandshake(ours, 1024, neverAborted)
     const [asked] = await once(daemon, 'data')
     expect(String(asked)).toBe('CONNECT 1024\n')
     daemon.write('OK 10')
@@ -20,7 +19,7 @@ describe('hybridHandshake', () => {
 
   it('says that the guest does not listen yet when the connection ends', async () => {
     const [ours, daemon] = duplexPair()
-    const shaken = hybridHandshake(ours, 1024, never)
+    const shaken = hybridHandshake(ours, 1024, neverAborted)
     daemon.end()
     await expect(shaken).rejects.toMatchObject({ code: 'UNAVAILABLE' })
   })
@@ -30,7 +29,7 @@ describe('hybridHandshake', () => {
     ['x'.repeat(40), 'the daemon answered no line'],
   ])('refuses the answer %j', async (answer, sentence) => {
     const [ours, daemon] = duplexPair()
-    const shaken = hybridHandshake(ours, 1024, never)
+    const shaken = hybridHandshake(ours, 1024, neverAborted)
     daemon.write(answer)
     await expect(shaken).rejects.toThrow(sentence)
   })

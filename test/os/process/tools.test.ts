@@ -68,12 +68,12 @@ describe('linuxTools', () => {
 
   it('leaks neither descriptors nor limits of the agent', async () => {
     const streams = linuxStreams(native)
-    const { ours, theirs } = streams.pipe('child-writes')
+    const { parentEnd, childEnd } = streams.pipe('child-writes')
     const { stdout } = await shell('cat /proc/self/oom_score_adj; ulimit -n; ls -l /proc/self/fd')
     expect(stdout.split('\n').slice(0, 2)).toEqual(['0', '1024'])
-    expect(stdout).not.toContain(readlinkSync(`/proc/self/fd/${ours}`))
-    streams.close(ours)
-    streams.close(theirs)
+    expect(stdout).not.toContain(readlinkSync(`/proc/self/fd/${parentEnd}`))
+    streams.close(parentEnd)
+    streams.close(childEnd)
   })
 
   it('starts programs while more descriptors are open than a program may have', async () => {
@@ -107,15 +107,15 @@ describe('linuxTools', () => {
 
   it('hands descriptors over, which stay open here', async () => {
     const streams = linuxStreams(native)
-    const { ours, theirs } = streams.pipe('child-writes')
+    const { parentEnd, childEnd } = streams.pipe('child-writes')
     const result = await shell('echo to the pipe; echo captured >&2', {
-      stdio: [undefined, theirs, undefined],
+      stdio: [undefined, childEnd, undefined],
     })
     expect(result).toEqual({ exitCode: 0, stdout: '', stderr: 'captured\n' })
-    expect(streams.tryRead(ours, 100)?.toString()).toBe('to the pipe\n')
-    expect(streams.tryRead(ours, 100)).toBeUndefined()
-    streams.close(theirs)
-    streams.close(ours)
+    expect(streams.tryRead(parentEnd, 100)?.toString()).toBe('to the pipe\n')
+    expect(streams.tryRead(parentEnd, 100)).toBeUndefined()
+    streams.close(childEnd)
+    streams.close(parentEnd)
   })
 
   it('does not wait for a descendant that holds the output open', async () => {

@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { resultOf } from '../../../src/os/errors.ts'
+import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
 import { linuxSockets, type Sockets } from '../../../src/os/sockets/sockets.ts'
@@ -108,7 +108,7 @@ describe('peerOf', () => {
 describe('SocketHandles', () => {
   it('makes a net.Socket of a descriptor, whose directions end separately', async () => {
     const handles = new SocketHandles(native)
-    const [one, other] = resultOf('open', 'a socket pair', native.socketPair())
+    const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
     const [client, server] = [handles.socket(one), handles.socket(other)]
     server.on('end', () => server.end('after your end'))
     server.resume()

@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import type { Consoles, Fd, Streams } from '../../../src/os/os.ts'
 import { linuxConsoles } from '../../../src/os/streams/consoles.ts'
 import { linuxStreams } from '../../../src/os/streams/streams.ts'
@@ -73,7 +74,7 @@ describe('linuxConsoles', () => {
     const stopped = console.master(stop.signal)
     stop.abort(new Error('enough'))
     await expect(stopped).rejects.toThrow('enough')
-    const closed = console.master(new AbortController().signal)
+    const closed = console.master(neverAborted)
     const expectation = expect(closed).rejects.toMatchObject({ errno: 'EBADF' })
     await console.close()
     await expectation

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { jsonLogger } from '../../../src/base/log.ts'
-import { resultOf } from '../../../src/os/errors.ts'
+import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/streams.ts'
 import { RECORD_BYTES, RecordKind } from '../../../src/os/supervisor/channel-record.ts'
@@ -16,15 +16,15 @@ beforeAll(async () => {
 
 /** A channel over a real socket whose other end is vminit's, that is the test's. */
 function openChannel() {
-  const [ours, theirs] = resultOf('open', 'a socket pair', native.socketPair())
+  const [parentEnd, childEnd] = unwrap('open', 'a socket pair', native.socketPair())
   const clock = new FakeClock()
   const streams = linuxStreams(native)
   const lines: string[] = []
   const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'info', version: '0', pid: 1 })
-  native.setNonBlocking(ours, true)
-  const channel = new ExitChannel({ fd: ours, streams, clock, log })
+  native.setNonBlocking(parentEnd, true)
+  const channel = new ExitChannel({ fd: parentEnd, streams, clock, log })
   const ended = channel.receive()
-  return { channel, clock, lines, ended, vminit: theirs }
+  return { channel, clock, lines, ended, vminit: childEnd }
 }
 
 function record(
@@ -121,7 +121,7 @@ describe('ExitChannel', () => {
     const { channel, vminit } = openChannel()
     await channel.exitWith(9)
     await channel.powerOff()
-    const bytes = resultOf('read', 'the channel', native.read(vminit, 1000))
+    const bytes = unwrap('read', 'the channel', native.read(vminit, 1000))
     expect(bytes.length).toBe(2 * RECORD_BYTES)
     expect([bytes.readUInt32LE(4), bytes.readInt32LE(12)]).toEqual([RecordKind.EXIT_WITH, 9])
     expect(bytes.readUInt32LE(RECORD_BYTES + 4)).toBe(RecordKind.POWER_OFF)

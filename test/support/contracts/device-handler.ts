@@ -1,11 +1,11 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { deviceHandler } from '../../../src/handlers/device/index.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
-import { deviceDependenciesOf, noSignal } from '../handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../handlers/storage-builder.ts'
 
 /** What the contract needs to know of a type of device. */
 export interface DeviceHandlerCase {
@@ -69,7 +69,7 @@ export function deviceHandlerContract(name: string, given: DeviceHandlerCase): v
     return os
   }
 
-  function find(os: FakeOs, signal = noSignal) {
+  function find(os: FakeOs, signal = neverAborted) {
     return createDeviceHandlers(deviceDependenciesOf(os)).find([device], signal)
   }
 

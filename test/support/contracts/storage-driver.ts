@@ -1,10 +1,10 @@
 import { dirname } from 'node:path/posix'
 import { describe, expect, it } from 'vitest'
-import { cancelled } from '../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import type { StorageDriver } from '../../../src/handlers/storage/driver.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
-import { dependenciesOf, noSignal } from '../handlers/storage-builder.ts'
+import { dependenciesOf } from '../handlers/storage-builder.ts'
 
 /** What the contract needs to know of a driver. */
 export interface StorageDriverCase {
@@ -64,7 +64,7 @@ export function storageDriverContract(name: string, given: StorageDriverCase): v
     return os
   }
 
-  function attach(os: FakeOs, signal = noSignal) {
+  function attach(os: FakeOs, signal = neverAborted) {
     return given.driver.attach(given.storage, dependenciesOf(os), signal)
   }
 

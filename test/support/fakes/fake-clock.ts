@@ -1,4 +1,4 @@
-import { raceSignal } from '../../../src/base/abort.ts'
+import { abortable } from '../../../src/base/abort.ts'
 import type { Clock } from '../../../src/os/os.ts'
 
 /** Time that stands still until {@link advance} moves it. */
@@ -18,7 +18,7 @@ export class FakeClock implements Clock {
     const slept = Promise.withResolvers<void>()
     const stop = this.startTimer(ms, slept.resolve)
     try {
-      await (signal === undefined ? slept.promise : raceSignal(slept.promise, signal))
+      await (signal === undefined ? slept.promise : abortable(slept.promise, signal))
     } finally {
       stop()
     }

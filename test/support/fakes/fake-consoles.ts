@@ -1,4 +1,4 @@
-import { raceSignal } from '../../../src/base/abort.ts'
+import { abortable } from '../../../src/base/abort.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { Consoles, Fd } from '../../../src/os/os.ts'
 import type { FakeStreams } from './fake-streams.ts'
@@ -22,7 +22,7 @@ export class FakeConsoles implements Consoles {
     const master = Promise.withResolvers<Fd>()
     this.#listening.set(path, master)
     return {
-      master: (signal) => raceSignal(master.promise, signal),
+      master: (signal) => abortable(master.promise, signal),
       close: async () => {
         this.#listening.delete(path)
       },

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../../src/base/abort.ts'
+import { abortable } from '../../../src/base/abort.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd, HostAddress, HostListener, HostPeer, HostSockets } from '../../../src/os/os.ts'
 import type { FakeStreams } from './fake-streams.ts'
@@ -18,14 +18,14 @@ export class FakeHostSockets implements HostSockets {
   async connect(address: HostAddress, _timeoutMs: number, signal: AbortSignal): Promise<Fd> {
     signal.throwIfAborted()
     const name = nameOf(address)
-    if (this.#ignoring.has(name)) return raceSignal(new Promise<never>(() => {}), signal)
+    if (this.#ignoring.has(name)) return abortable(new Promise<never>(() => {}), signal)
     if (this.#serving.has(name)) return this.#served()
     const accepting = this.#accepting.get(name)
     if (accepting === undefined) throw kernelError('connect', name, 'ECONNRESET')
     this.#accepting.delete(name)
-    const { ours, theirs } = this.#streams.socketPair()
-    accepting.resolve(theirs)
-    return ours
+    const { parentEnd, childEnd } = this.#streams.socketPair()
+    accepting.resolve(childEnd)
+    return parentEnd
   }
 
   async listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }> {
@@ -54,20 +54,20 @@ export class FakeHostSockets implements HostSockets {
   dial(port: number, peer: HostPeer): Fd {
     const listener = this.#listeners.get(nameOf({ kind: 'vsock', port }))
     if (listener === undefined) throw kernelError('connect', `vsock port ${port}`, 'ECONNRESET')
-    const { ours, theirs } = this.#streams.socketPair()
-    listener.connection(ours, peer)
-    return theirs
+    const { parentEnd, childEnd } = this.#streams.socketPair()
+    listener.connection(parentEnd, peer)
+    return childEnd
   }
 
   #served(): Fd {
-    const { ours, theirs } = this.#streams.socketPair()
+    const { parentEnd, childEnd } = this.#streams.socketPair()
     const readToEnd = async () => {
-      do await this.#streams.readable(theirs)
-      while (this.#streams.tryRead(theirs, 65536)?.length !== 0)
-      this.#streams.close(theirs)
+      do await this.#streams.readable(childEnd)
+      while (this.#streams.tryRead(childEnd, 65536)?.length !== 0)
+      this.#streams.close(childEnd)
     }
     void readToEnd()
-    return ours
+    return parentEnd
   }
 }
 

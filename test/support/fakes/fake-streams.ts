@@ -1,4 +1,4 @@
-import { raceSignal } from '../../../src/base/abort.ts'
+import { abortable } from '../../../src/base/abort.ts'
 import { errnoOf } from '../../../src/base/errors.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd, RelayResult, Streams } from '../../../src/os/os.ts'
@@ -21,13 +21,13 @@ export class FakeStreams implements Streams {
     return [...this.#open.keys()]
   }
 
-  pipe(direction: 'child-writes' | 'child-reads', sizeBytes = 0): { ours: Fd; theirs: Fd } {
+  pipe(direction: 'child-writes' | 'child-reads', sizeBytes = 0): { parentEnd: Fd; childEnd: Fd } {
     const pipe = new FakePipe(sizeBytes > 0 ? sizeBytes : 65536)
     const reading = this.#register({ from: pipe, to: undefined })
     const writing = this.#register({ from: undefined, to: pipe })
     return direction === 'child-writes'
-      ? { ours: reading, theirs: writing }
-      : { ours: writing, theirs: reading }
+      ? { parentEnd: reading, childEnd: writing }
+      : { parentEnd: writing, childEnd: reading }
   }
 
   /** A pty (without line discipline): what is written to one side is read from the other. */
@@ -37,9 +37,9 @@ export class FakeStreams implements Streams {
   }
 
   /** Both ends of a stream socket. */
-  socketPair(): { ours: Fd; theirs: Fd } {
-    const [ours, theirs] = this.#twoWay(65536)
-    return { ours, theirs }
+  socketPair(): { parentEnd: Fd; childEnd: Fd } {
+    const [parentEnd, childEnd] = this.#twoWay(65536)
+    return { parentEnd, childEnd }
   }
 
   #twoWay(capacity: number): readonly [Fd, Fd] {
@@ -151,7 +151,7 @@ export class FakeStreams implements Streams {
       if (ready || pipe === undefined) return
       const changed = Promise.withResolvers<void>()
       const forget = pipe.onChange(changed.resolve)
-      await (signal === undefined ? changed.promise : raceSignal(changed.promise, signal)).finally(forget)
+      await (signal === undefined ? changed.promise : abortable(changed.promise, signal)).finally(forget)
     }
   }
 

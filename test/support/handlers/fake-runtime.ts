@@ -1,7 +1,7 @@
+import { SIGKILL } from '../../../src/base/signals.ts'
 import type { Fd, ToolResult } from '../../../src/os/os.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 
-const SIGKILL = 9
 const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume', 'update']
 
 type Refusal = Partial<ToolResult> | undefined

@@ -6,9 +6,6 @@ import type { Network } from '../../../src/os/network/network.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { hotplugOf } from './storage-builder.ts'
 
-/** A signal that never fires. */
-export const PATIENT: AbortSignal = new AbortController().signal
-
 /** A machine in memory, and the calls about its network. */
 export interface GuestNetwork {
   readonly os: FakeOs

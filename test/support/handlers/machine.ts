@@ -1,3 +1,4 @@
+import { neverAborted } from '../../../src/base/abort.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
@@ -10,9 +11,6 @@ import type { Os } from '../../../src/os/os.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { FakeRuntime } from './fake-runtime.ts'
 import { CDI, hotplugOf } from './storage-builder.ts'
-
-/** A signal that never fires. */
-export const PATIENT: AbortSignal = new AbortController().signal
 
 const CONFIG: SandboxConfig = {
   runtime: { kind: 'runc', binary: '/usr/sbin/runc' },
@@ -82,15 +80,15 @@ export async function machine(
 /** A machine whose sandbox exists. */
 export async function machineWithSandbox(options: Parameters<typeof machine>[0] = {}): Promise<Machine> {
   const made = await machine(options)
-  await made.handlers.createSandbox(sandboxRequest(), PATIENT)
+  await made.handlers.createSandbox(sandboxRequest(), neverAborted)
   return made
 }
 
 /** A machine with container `c1`, started. */
 export async function machineWithContainer(process: PartialProcess = {}): Promise<Machine> {
   const made = await machineWithSandbox()
-  await made.handlers.createContainer(containerRequest('c1', process), PATIENT)
-  await made.handlers.startContainer({ containerId: 'c1' }, PATIENT)
+  await made.handlers.createContainer(containerRequest('c1', process), neverAborted)
+  await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   return made
 }
 

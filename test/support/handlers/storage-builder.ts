@@ -10,9 +10,6 @@ import type { Os } from '../../../src/os/os.ts'
 
 export const ROOT = '/run/kata-containers'
 
-/** A signal that never fires. */
-export const noSignal = new AbortController().signal
-
 /** A memory file system; `changes` makes it something else. */
 export function storageOf(changes: Partial<Storage> = {}): Storage {
   return {

@@ -1,4 +1,5 @@
 import { expect } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import {
   type AttachedStorages,
@@ -9,7 +10,7 @@ import { kernelError } from '../../../src/os/errors.ts'
 import type { FileStatus } from '../../../src/os/files/file-status.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { recordingLog } from '../fakes/recording-log.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from './storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from './storage-builder.ts'
 
 export const SHARED = `${ROOT}/shared/containers`
 export const SOURCE = `${SHARED}/c1-volume`
@@ -45,7 +46,7 @@ export class WatchedMachine {
   }
 
   attach(changes: Partial<Storage> = {}): Promise<AttachedStorages> {
-    return this.handlers.attach([watchable(changes)], 'c1', noSignal)
+    return this.handlers.attach([watchable(changes)], 'c1', neverAborted)
   }
 
   /** Lets two seconds pass, and what is then done be done. */

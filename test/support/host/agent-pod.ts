@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { CreateSandboxRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
+import { procStatFields } from '../../../src/os/process/proc-stat.ts'
 import { type AgentProcess, startAgent } from './agent-process.ts'
 import { busyboxRoot } from './busybox-root.ts'
 import { container, exec, RemoteProcess } from './container-requests.ts'
@@ -140,7 +141,7 @@ function childrenOf(vminit: number, agent: number): string[] {
     .flatMap((name) => {
       const stat = statOf(name)
       if (stat === undefined) return []
-      const [state = '', parent = ''] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+      const [state = '', parent = ''] = procStatFields(stat)
       // Whether one that lives sleeps at this moment is not to be compared.
       const life = state === 'Z' ? 'dead' : 'alive'
       return [vminit, agent].includes(Number(parent))

@@ -1,4 +1,5 @@
 import type { StatusCodeName } from '../../../src/base/errors.ts'
+import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
 import type { AgentConnection } from './agent-process.ts'
 import { container, exec } from './container-requests.ts'
 
@@ -31,8 +32,6 @@ export const FIXTURES = {
   deaf: 'deaf',
 } as const
 
-const SIGKILL = 9
-const SIGTERM = 15
 const NOBODY = 'nobody'
 const DATA = Buffer.from('x')
 

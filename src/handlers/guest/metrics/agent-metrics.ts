@@ -1,10 +1,9 @@
 import type { Files } from '../../../os/files/files.ts'
+import { procStatFields, TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
 import { itemGauge, type Metric } from './exposition.ts'
 import { namedNumbers } from './named-numbers.ts'
 
 const PAGE_BYTES = 4096
-/** USER_HZ: ticks of a second, as every table of /proc counts them on x86-64 and arm64. */
-const TICKS_PER_SECOND = 100
 
 /** Fields of /proc/PID/stat, counted from the state, which comes after the program's name (proc(5)). */
 const STAT = {
@@ -28,8 +27,7 @@ const IO_ITEMS = [
 
 /** Threads, time and memory of the agent's own process, from /proc/self/stat. */
 export async function processMetrics(files: Files): Promise<Metric[]> {
-  const text = await files.readText('/proc/self/stat')
-  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+  const fields = procStatFields(await files.readText('/proc/self/stat'))
   const field = (name: keyof typeof STAT) => Number(fields[STAT[name]])
   const gauge = (name: string, help: string, value: number): Metric => ({
     ...{ name: `kata_agent_${name}`, help, type: 'gauge' },

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../../base/abort.ts'
+import { abortable } from '../../../base/abort.ts'
 import { messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { Os } from '../../../os/os.ts'
@@ -35,7 +35,7 @@ export function createMetrics({ os, log }: MetricsDependencies): (signal: AbortS
       samples: [{ value: scrapes }],
     }
     // A file system whose server hangs never answers.
-    const found = await raceSignal(Promise.all(Object.entries(SOURCES).map(collect)), signal)
+    const found = await abortable(Promise.all(Object.entries(SOURCES).map(collect)), signal)
     return printMetrics([count, ...found.flat()])
   }
 }

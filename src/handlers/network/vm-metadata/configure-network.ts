@@ -1,3 +1,4 @@
+import { neverAborted } from '../../../base/abort.ts'
 import { errnoOf, messageOf } from '../../../base/errors.ts'
 import { ADDRESS_BITS } from '../../../base/ip-address.ts'
 import type { Logger } from '../../../base/log.ts'
@@ -83,11 +84,11 @@ async function readyLink(dependencies: NetworkDependencies): Promise<Link> {
     const found = chooseLink(network.links(), wanted)
     return found === undefined ? { missing: description } : { found }
   }
-  const concerns = ({ subsystem, action }: { readonly subsystem: string; readonly action: string }) =>
+  const matches = ({ subsystem, action }: { readonly subsystem: string; readonly action: string }) =>
     subsystem === 'net' && action !== 'remove'
   const { link, others } =
     chooseLink(network.links(), wanted) ??
-    (await waitForDevice(dependencies, { description, probe, concerns }, NEVER))
+    (await waitForDevice(dependencies, { description, probe, matches }, neverAborted))
   if (others.length > 0) {
     const ignored = others.map(({ name }) => name).join(' ')
     log.warn('VM metadata does not say which interface it is about', { used: link.name, ignored })
@@ -112,6 +113,3 @@ function setUp(network: Network, link: Link): boolean {
   if (!link.up) network.setLink(link.index, { up: true })
   return !link.up
 }
-
-/** The wait ends by itself. */
-const NEVER = new AbortController().signal

@@ -1,5 +1,5 @@
 import { readFile, statfs } from 'node:fs/promises'
-import { fromNodeError, succeeded } from '../../errors.ts'
+import { checkErrno, fromNodeError } from '../../errors.ts'
 import { unescapeOctal } from '../../files/unescape-octal.ts'
 import type { Native } from '../../native.ts'
 import type { FileSystemGrowth, Volumes } from '../../os.ts'
@@ -20,7 +20,7 @@ export function linuxVolumes(native: Native): Volumes {
     },
     growth: (type) => growths.get(type),
     async addSwap(path) {
-      succeeded('swapon', path, await native.swapOn(path, 0))
+      checkErrno('swapon', path, await native.swapOn(path, 0))
     },
     async swaps() {
       return parseSwaps(await readFile(SWAPS, 'utf8').catch(failed('read', SWAPS)))

@@ -1,5 +1,5 @@
 import { AgentError } from '../../../base/errors.ts'
-import { errnoName, kernelError, succeeded } from '../../errors.ts'
+import { checkErrno, errnoName, kernelError } from '../../errors.ts'
 import type { Native } from '../../native.ts'
 import type { Fd } from '../../os.ts'
 import {
@@ -99,12 +99,12 @@ export class RouteSocket {
     requests: readonly { readonly request: Request; readonly flags: number }[],
     call: string,
   ): Message[] {
-    const fd = this.#fd ?? succeeded('open', 'a netlink socket', this.#native.netlinkRoute())
+    const fd = this.#fd ?? checkErrno('open', 'a netlink socket', this.#native.netlinkRoute())
     this.#fd = fd
     const first = this.#sequence + 1
     const datagram = this.#encode(requests)
     try {
-      succeeded(call, 'by netlink', this.#native.write(fd, datagram))
+      checkErrno(call, 'by netlink', this.#native.write(fd, datagram))
       return this.#readAll(fd, first, call)
     } catch (error) {
       // Answers may be left in it that must not be taken for those of a later request.

@@ -1,12 +1,12 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../../src/base/abort.ts'
 import { Spec } from '../../../../src/gen/oci.ts'
 import { findCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
 import { askedCdiDevices } from '../../../../src/oci/cdi/asked-for.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
-import { CDI, noSignal } from '../../../support/handlers/storage-builder.ts'
+import { CDI } from '../../../support/handlers/storage-builder.ts'
 
 const KIND = 'nvidia.com/gpu'
 
@@ -58,7 +58,7 @@ describe('findCdiEdits', () => {
     await put('net.json', { kind: 'a.b/net', devices: [device('x'), device('all')] })
     const asked = [`VISIBLE_CDI_DEVICES=${KIND}=all:a.b/net=all`]
     const spec = Spec.fromPartial({ Process: { Env: asked } })
-    const edits = await findCdiEdits(askedCdiDevices(spec, true), dependencies(), noSignal)
+    const edits = await findCdiEdits(askedCdiDevices(spec, true), dependencies(), neverAborted)
     expect(edits.flatMap(({ env }) => env)).toEqual(['DEVICE=0', 'DEVICE=1', 'DEVICE=all'])
   })
 
@@ -210,7 +210,7 @@ describe('findCdiEdits', () => {
   const dependencies = () => ({ ...os, log: log.log, settings: CDI })
 
   function find(...names: string[]) {
-    return findWith(noSignal, ...names)
+    return findWith(neverAborted, ...names)
   }
 
   function findWith(signal: AbortSignal, ...names: string[]) {

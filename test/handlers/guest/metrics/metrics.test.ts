@@ -1,10 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { cancelled } from '../../../../src/base/abort.ts'
+import { cancelled, neverAborted } from '../../../../src/base/abort.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
 import { createMetrics } from '../../../../src/handlers/guest/metrics/metrics.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-
-const noSignal = new AbortController().signal
 
 /** What a guest's kernel said (6.1), shortened. */
 const RECORDED = {
@@ -69,8 +67,8 @@ describe('GetMetrics', () => {
     for (const path of Object.keys(RECORDED)) await os.files.removeFile(path)
     await os.files.put('/proc/stat', 'nonsense')
     const metrics = createMetrics({ os, log: silentLogger() })
-    await metrics(noSignal)
-    expect(await metrics(noSignal)).toBe(
+    await metrics(neverAborted)
+    expect(await metrics(neverAborted)).toBe(
       '# HELP kata_agent_scrape_count Calls of GetMetrics.\n# TYPE kata_agent_scrape_count counter\nkata_agent_scrape_count 2\n',
     )
   })
@@ -106,7 +104,7 @@ describe('GetMetrics', () => {
   })
 
   async function values(): Promise<string[]> {
-    const text = await createMetrics({ os, log: silentLogger() })(noSignal)
+    const text = await createMetrics({ os, log: silentLogger() })(neverAborted)
     return text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
   }
 

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
 import type { Storage } from '../../../../src/gen/agent.ts'
 import type { StorageDriver } from '../../../../src/handlers/storage/driver.ts'
 import { mmioblk } from '../../../../src/handlers/storage/drivers/mmioblk.ts'
@@ -6,7 +7,7 @@ import { nvdimm } from '../../../../src/handlers/storage/drivers/nvdimm.ts'
 import { scsi } from '../../../../src/handlers/storage/drivers/scsi.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
 
 /** A kind of disk, as the host names it, and where it is in the guest. */
 interface Kind {
@@ -79,7 +80,7 @@ describe.each(Object.entries(KINDS))('%s', (name, kind) => {
   })
 
   const attach = (changes: Partial<Storage>) =>
-    kind.driver.attach({ ...storageFor(name), ...changes }, dependenciesOf(os), noSignal)
+    kind.driver.attach({ ...storageFor(name), ...changes }, dependenciesOf(os), neverAborted)
 })
 
 function storageFor(driver: string): Storage {

@@ -1,9 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
 import type { Storage } from '../../../../src/gen/agent.ts'
 import { ephemeral } from '../../../../src/handlers/storage/drivers/ephemeral.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, storageOf } from '../../../support/handlers/storage-builder.ts'
 
 const HUGE_PAGES = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'
 const MIB = 1024 * 1024
@@ -65,7 +66,7 @@ describe('ephemeral', () => {
       const request = dependenciesOf(os)
       const attachOf = (sizeMib: number) => {
         const storage = storageOf({ fstype: 'hugetlbfs', options: hugeOptions(sizeMib) })
-        return ephemeral.attach(storage, request, noSignal)
+        return ephemeral.attach(storage, request, neverAborted)
       }
       const [first, second] = await Promise.all([attachOf(8), attachOf(4)])
       expect(await os.files.readText(HUGE_PAGES)).toBe('6')
@@ -97,7 +98,7 @@ describe('ephemeral', () => {
   })
 
   function attach(changes: Partial<Storage>) {
-    return ephemeral.attach(storageOf(changes), dependenciesOf(os), noSignal)
+    return ephemeral.attach(storageOf(changes), dependenciesOf(os), neverAborted)
   }
 })
 

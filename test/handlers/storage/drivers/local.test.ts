@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
 import { local } from '../../../../src/handlers/storage/drivers/local.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
 
 const MOUNT_POINT = `${ROOT}/shared/containers/s1/rootfs/local/data`
 
@@ -24,7 +25,7 @@ describe('local', () => {
     const before = await os.files.lstat(MOUNT_POINT)
     const options = ['mode=0777', 'fsgid=1000']
     const storage = storageOf({ driver: 'local', source: 'local', mountPoint: MOUNT_POINT, options })
-    const attaching = local.attach(storage, dependenciesOf(os), noSignal)
+    const attaching = local.attach(storage, dependenciesOf(os), neverAborted)
     await expect(attaching).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     expect(await os.files.lstat(MOUNT_POINT)).toEqual(before)
   })
@@ -38,7 +39,7 @@ describe('local', () => {
     const os = new FakeOs()
     const fsGroup = { groupId: 1000, groupChangePolicy: 0 } as const
     const storage = storageOf({ driver: 'local', source: 'local', mountPoint: MOUNT_POINT, fsGroup })
-    await local.attach(storage, dependenciesOf(os), noSignal)
+    await local.attach(storage, dependenciesOf(os), neverAborted)
     expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o2775, gid: 1000 })
   })
 
@@ -64,5 +65,5 @@ describe('local', () => {
 async function attach(options: string[]) {
   const os = new FakeOs()
   const storage = storageOf({ driver: 'local', source: 'local', mountPoint: MOUNT_POINT, options })
-  return { os, attachment: await local.attach(storage, dependenciesOf(os), noSignal) }
+  return { os, attachment: await local.attach(storage, dependenciesOf(os), neverAborted) }
 }

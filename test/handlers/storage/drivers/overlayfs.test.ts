@@ -1,9 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
 import type { Storage } from '../../../../src/gen/agent.ts'
 import { overlayfs } from '../../../../src/handlers/storage/drivers/overlayfs.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
 
 const CREATE = 'io.katacontainers.volume.overlayfs.create_directory'
 const WRITABLE = 'io.katacontainers.fs-opt.overlay-rw'
@@ -62,7 +63,7 @@ describe('overlayfs', () => {
 
   it('refuses a writable layer to the sandbox, which has no folder for it', async () => {
     const request = { ...dependenciesOf(os), owner: undefined }
-    const attaching = overlayfs.attach(overlay({ options: [LOWER, WRITABLE] }), request, noSignal)
+    const attaching = overlayfs.attach(overlay({ options: [LOWER, WRITABLE] }), request, neverAborted)
     await expect(attaching).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
@@ -94,7 +95,7 @@ describe('overlayfs', () => {
   })
 
   const attach = (changes: Partial<Storage>) =>
-    overlayfs.attach(overlay(changes), dependenciesOf(os), noSignal)
+    overlayfs.attach(overlay(changes), dependenciesOf(os), neverAborted)
 })
 
 function overlay(changes: Partial<Storage>): Storage {

@@ -1,10 +1,11 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
 import { nineP } from '../../../../src/handlers/storage/drivers/nine-p.ts'
 import { virtioFs } from '../../../../src/handlers/storage/drivers/virtio-fs.ts'
 import { createStorageHandlers } from '../../../../src/handlers/storage/storage.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
 
 const shared = { source: 'kataShared', mountPoint: `${ROOT}/shared/containers` }
 const virtioShare = storageOf({ ...shared, driver: 'virtio-fs', fstype: 'virtiofs', options: ['nodev'] })
@@ -29,7 +30,7 @@ describe.each([
   })
 
   it('mounts the folder by its tag', async () => {
-    const attachment = await driver.attach(storage, dependenciesOf(os), noSignal)
+    const attachment = await driver.attach(storage, dependenciesOf(os), neverAborted)
     expect(attachment).toEqual({ mountPoint: storage.mountPoint, kind: 'mount', keep: false })
     expect(os.mounts.requests).toMatchObject([{ source: 'kataShared', type: fileSystem, flags: ['nodev'] }])
   })
@@ -37,7 +38,7 @@ describe.each([
   it("leaves the sandbox's folder as it is when it is mounted there already", async () => {
     await os.mounts.mount({ ...storage, target: storage.mountPoint, type: fileSystem, flags: [], data: '' })
     const handlers = createStorageHandlers(dependenciesOf(os))
-    const attached = await handlers.attach([storage, storage], 'c1', noSignal)
+    const attached = await handlers.attach([storage, storage], 'c1', neverAborted)
     expect(attached.mountPoints).toEqual([storage.mountPoint, storage.mountPoint])
     expect(os.mounts.requests).toHaveLength(1)
     await handlers.release(attached)
@@ -51,20 +52,20 @@ describe.each([
   ])('mounts when %s', async (_case, mounted, asked) => {
     const request = { source: 'kataShared', target: storage.mountPoint, type: fileSystem }
     await os.mounts.mount({ ...request, flags: [], data: '', ...mounted })
-    await driver.attach({ ...storage, ...asked }, dependenciesOf(os), noSignal)
+    await driver.attach({ ...storage, ...asked }, dependenciesOf(os), neverAborted)
     expect(os.mounts.requests).toHaveLength(2)
   })
 
   it('says that the kernel does not have the file system', async () => {
     os.mounts.failWith = () => 'ENODEV'
-    const attaching = expect(driver.attach(storage, dependenciesOf(os), noSignal)).rejects
+    const attaching = expect(driver.attach(storage, dependenciesOf(os), neverAborted)).rejects
     await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
     await attaching.toThrow(`storage ${storage.mountPoint}: the guest's kernel has no ${fileSystem}`)
   })
 
   it('hands on what else the kernel says', async () => {
     os.mounts.failWith = () => 'EIO'
-    await expect(driver.attach(storage, dependenciesOf(os), noSignal)).rejects.toThrow('EIO')
+    await expect(driver.attach(storage, dependenciesOf(os), neverAborted)).rejects.toThrow('EIO')
   })
 })
 
@@ -72,7 +73,7 @@ describe('virtio-fs', () => {
   it('says what an unknown tag looks like', async () => {
     const os = new FakeOs()
     os.mounts.failWith = () => 'EINVAL'
-    await expect(virtioFs.attach(virtioShare, dependenciesOf(os), noSignal)).rejects.toThrow(
+    await expect(virtioFs.attach(virtioShare, dependenciesOf(os), neverAborted)).rejects.toThrow(
       `mount kataShared on ${virtioShare.mountPoint}: EINVAL: no virtio-fs device has this tag`,
     )
   })

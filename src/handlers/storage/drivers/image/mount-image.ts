@@ -8,7 +8,7 @@ import { makeFilesystem } from '../block-filesystem.ts'
 import { layerNode } from './layer-node.ts'
 import { type Image, type Layer, parseImage, type UpperLayer } from './parse-image.ts'
 import { prepareUpper } from './prepare-upper.ts'
-import { MAPPED_PREFIX } from './unmap-left.ts'
+import { MAPPED_PREFIX } from './unmap-stale.ts'
 
 /** One image under way. */
 interface Mounting {

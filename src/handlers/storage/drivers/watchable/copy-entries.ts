@@ -1,5 +1,6 @@
 import { basename, dirname } from 'node:path/posix'
 import { AgentError, errnoOf } from '../../../../base/errors.ts'
+import { isWithin } from '../../../../base/paths.ts'
 import type { FileStatus } from '../../../../os/files/file-status.ts'
 import type { Files } from '../../../../os/files/files.ts'
 import type { FileAttributes, Folder } from '../../../../os/files/folder.ts'
@@ -166,10 +167,6 @@ function isLink({ status }: Entry): boolean {
 /** A folder in place of something else, or the other way round: anything else rename(2) replaces. */
 function isOtherKind(before: Entry, after: Entry | undefined): boolean {
   return after !== undefined && (before.status.kind === 'directory') !== (after.status.kind === 'directory')
-}
-
-function isWithin(path: string, folder: string): boolean {
-  return path === folder || path.startsWith(`${folder}/`)
 }
 
 function fileLike({ attributes }: CopyPlace, { status }: Entry) {

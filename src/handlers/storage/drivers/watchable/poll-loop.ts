@@ -11,7 +11,7 @@ type Work = () => Promise<'again' | 'done'>
  * Does the work of its members every two seconds (spec E.3.5), one after the other, so that a slow file system of the
  * host has only one thread waiting for it. Without members nothing goes on.
  */
-export class Rounds {
+export class PollLoop {
   readonly #clock: Clock
   readonly #members = new Set<Work>()
   /** What is being done. */

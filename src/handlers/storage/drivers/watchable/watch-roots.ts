@@ -1,4 +1,6 @@
+import { neverAborted } from '../../../../base/abort.ts'
 import { AgentError } from '../../../../base/errors.ts'
+import { SerialQueue } from '../../../../base/serial-queue.ts'
 import { UndoList } from '../../../../base/undo.ts'
 import { checkMountPoint, userFolderOf } from '../../mount-point.ts'
 import { type MountDependencies, mountStorage } from '../../mount-storage.ts'
@@ -36,7 +38,7 @@ export interface RootUse {
   /** An empty folder of its own there, which no container sees. */
   readonly staging: string
   /** Ends the use. Never throws. */
-  readonly giveUp: () => Promise<void>
+  readonly release: () => Promise<void>
 }
 
 /** The memory that copies are kept in: one file system for all in a folder, from the first storage until the last. */
@@ -44,45 +46,41 @@ export class WatchRoots {
   readonly #roots = new Map<string, Root>()
   #lastStaging = 0
   /** Mounting and unmounting wait for each other. */
-  #lastChange: Promise<unknown> = Promise.resolve()
+  readonly #changes = new SerialQueue()
 
   /** Mounts it if need be. Throws what mounting throws, or what `signal` is aborted with; nothing is left then. */
-  async use(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<RootUse> {
+  async acquire(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<RootUse> {
     const { os, log } = dependencies
     const undo = new UndoList(log)
     try {
-      await this.#inTurn(() => this.#join(path, dependencies, signal))
-      undo.add('give up memory of watched storages', () => this.#inTurn(() => this.#giveUp(path)))
+      await this.#changes.run(() => this.#acquire(path, dependencies, signal), neverAborted)
+      undo.add('give up memory of watched storages', () =>
+        this.#changes.run(() => this.#release(path), neverAborted),
+      )
       this.#lastStaging += 1
       const staging = `${path}/${OWN}staging-${this.#lastStaging}`
       await os.files.makeDirectory(staging, 0o700)
       undo.add('remove staging folder', () => os.files.removeTree(staging))
-      return { staging, giveUp: () => undo.run() }
+      return { staging, release: () => undo.run() }
     } catch (error) {
       await undo.run()
       throw error
     }
   }
 
-  async #join(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<void> {
+  async #acquire(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<void> {
     const root = this.#roots.get(path) ?? { users: 0, made: await mountRoot(path, dependencies, signal) }
     root.users += 1
     this.#roots.set(path, root)
   }
 
-  async #giveUp(path: string): Promise<void> {
+  async #release(path: string): Promise<void> {
     const root = this.#roots.get(path)
     if (root === undefined) return
     root.users -= 1
     if (root.users > 0) return
     this.#roots.delete(path)
     await root.made.run()
-  }
-
-  async #inTurn(change: () => Promise<void>): Promise<void> {
-    const turn = this.#lastChange.then(change)
-    this.#lastChange = turn.catch(() => {})
-    await turn
   }
 }
 

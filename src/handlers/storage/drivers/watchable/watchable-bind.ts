@@ -1,4 +1,4 @@
-import { raceSignal } from '../../../../base/abort.ts'
+import { abortable } from '../../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../../base/errors.ts'
 import { UndoList } from '../../../../base/undo.ts'
 import type { Storage } from '../../../../gen/agent.ts'
@@ -22,11 +22,11 @@ export const watchableBind: StorageDriver = {
     const { os, log, watch } = request
     const root = watchRootOf(mountPoint, request.allowedRoots)
     parseMountOptions(storage.options)
-    const kind = await raceSignal(kindOfSource(storage, request), signal)
+    const kind = await abortable(kindOfSource(storage, request), signal)
     const undo = new UndoList(log)
     try {
-      const { staging, giveUp } = await watch.roots.use(root, request, signal)
-      undo.add('give up memory', giveUp)
+      const { staging, release } = await watch.roots.acquire(root, request, signal)
+      undo.add('give up memory', release)
       await os.files.removeTree(mountPoint)
       if (kind === 'file') await os.files.write(mountPoint, '', { mode: 0o600 })
       else await os.files.makeDirectory(mountPoint, 0o755)
@@ -34,7 +34,7 @@ export const watchableBind: StorageDriver = {
       const watched = watchedStorage(storage, staging, request)
       const outcome = await watched.update(signal)
       signal.throwIfAborted()
-      const made = { mountPoint, kind: 'copy', keep: false, release: giveUp } as const
+      const made = { mountPoint, kind: 'copy', keep: false, release: release } as const
       if (outcome === 'copied' || outcome === 'missing') {
         return { ...made, end: follow(watched, storage, request) }
       }
@@ -77,7 +77,7 @@ function watchedStorage(storage: Storage, staging: string, { os, log }: StorageR
 /** Begins to follow the source, and returns how to end that. */
 function follow(watched: WatchedStorage, storage: Storage, request: StorageRequest): () => Promise<void> {
   const ending = new AbortController()
-  const leave = request.watch.rounds.join(async () => {
+  const leave = request.watch.pollLoop.join(async () => {
     try {
       const outcome = await watched.update(ending.signal)
       if (outcome !== 'too large') return 'again'

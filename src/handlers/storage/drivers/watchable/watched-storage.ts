@@ -1,4 +1,4 @@
-import { raceSignal } from '../../../../base/abort.ts'
+import { abortable } from '../../../../base/abort.ts'
 import { messageOf } from '../../../../base/errors.ts'
 import type { Logger } from '../../../../base/log.ts'
 import { type CopyPlace, copyEntries } from './copy-entries.ts'
@@ -26,7 +26,7 @@ export class WatchedStorage {
    * is gone, throws what `signal` is aborted with; nothing is written after that.
    */
   async update(signal: AbortSignal): Promise<'copied' | Obstacle | 'unreadable'> {
-    const source = await raceSignal(this.#read(), signal)
+    const source = await abortable(this.#read(), signal)
     if (typeof source === 'string') return source
     await copyEntries(this.#place, source, this.#copied)
     this.#lastComplaint = undefined

@@ -1,11 +1,12 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../../src/base/abort.ts'
 import { silentLogger } from '../../../../../src/base/log.ts'
 import type { Storage } from '../../../../../src/gen/agent.ts'
 import { erofsMultiLayer } from '../../../../../src/handlers/storage/drivers/erofs-multi-layer.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../../../src/handlers/storage/storage.ts'
 import { storageDriverContract } from '../../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../../support/fakes/fake-os.ts'
-import { dependenciesOf, noSignal, ROOT, storageOf } from '../../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../../support/handlers/storage-builder.ts'
 
 const IMAGE = `${ROOT}/c1/rootfs`
 const HASH_OFFSET = 8192
@@ -276,7 +277,7 @@ describe('an image of layers', () => {
   )
 
   function attach(...storages: Storage[]) {
-    return handlers.attach(storages, 'c1', noSignal)
+    return handlers.attach(storages, 'c1', neverAborted)
   }
 
   async function layerFolders(): Promise<string[]> {

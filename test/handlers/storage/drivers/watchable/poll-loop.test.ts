@@ -1,15 +1,15 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { Rounds } from '../../../../../src/handlers/storage/drivers/watchable/poll-loop.ts'
+import { PollLoop } from '../../../../../src/handlers/storage/drivers/watchable/poll-loop.ts'
 import { FakeClock } from '../../../../support/fakes/fake-clock.ts'
 
 describe('Rounds', () => {
   let clock: FakeClock
-  let rounds: Rounds
+  let rounds: PollLoop
   let begun: number[]
 
   beforeEach(() => {
     clock = new FakeClock()
-    rounds = new Rounds(clock)
+    rounds = new PollLoop(clock)
     begun = []
   })
 

@@ -1,7 +1,7 @@
 import { FRAME_HEADER_BYTES } from './ttrpc/frame.ts'
 
 /** What the first bytes of a connection say about its framing. */
-export type Sniffed = 'grpc' | 'ttrpc' | 'need-more' | 'invalid'
+export type DetectedProtocol = 'grpc' | 'ttrpc' | 'need-more' | 'invalid'
 
 /** No framing needs more bytes than these to be recognised: the HTTP/2 client preface (RFC 9113, section 3.4). */
 const HTTP2_PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
@@ -14,15 +14,15 @@ const TTRPC_TYPES: readonly (number | undefined)[] = [1, 2, 3]
  * a first frame of 16 MiB or more, four times what may ever be sent, is taken for something else (an HTTP/1 request,
  * a TLS hello, text), so that such a peer is turned away and not read from for ever.
  */
-export function sniff(bytes: Uint8Array): Sniffed {
+export function detectProtocol(bytes: Uint8Array): DetectedProtocol {
   if (bytes.length === 0) return 'need-more'
-  if (bytes[0] === HTTP2_PREFACE[0]) return sniffPreface(bytes)
+  if (bytes[0] === HTTP2_PREFACE[0]) return detectPreface(bytes)
   if (bytes[0] !== 0) return 'invalid'
   if (bytes.length < FRAME_HEADER_BYTES) return 'need-more'
   return TTRPC_TYPES.includes(bytes[8]) ? 'ttrpc' : 'invalid'
 }
 
-function sniffPreface(bytes: Uint8Array): Sniffed {
+function detectPreface(bytes: Uint8Array): DetectedProtocol {
   const known = Math.min(bytes.length, HTTP2_PREFACE.length)
   for (let index = 0; index < known; index += 1) {
     if (bytes[index] !== HTTP2_PREFACE[index]) return 'invalid'

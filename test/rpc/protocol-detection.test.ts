@@ -1,27 +1,28 @@
 import { describe, expect, it } from 'vitest'
-import { sniff } from '../../src/rpc/sniff.ts'
+import { detectProtocol } from '../../src/rpc/protocol-detection.ts'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const FRAME = Buffer.from('000000110000000301000a', 'hex')
 
 describe('sniff', () => {
   it('knows HTTP/2 by its whole preface', () => {
-    expect(sniff(PREFACE)).toBe('grpc')
-    expect(sniff(Buffer.concat([PREFACE, FRAME]))).toBe('grpc')
+    expect(detectProtocol(PREFACE)).toBe('grpc')
+    expect(detectProtocol(Buffer.concat([PREFACE, FRAME]))).toBe('grpc')
     for (let length = 0; length < PREFACE.length; length += 1) {
-      expect(sniff(PREFACE.subarray(0, length))).toBe('need-more')
+      expect(detectProtocol(PREFACE.subarray(0, length))).toBe('need-more')
     }
   })
 
   it('knows ttRPC by a frame header', () => {
-    expect(sniff(FRAME)).toBe('ttrpc')
-    for (let length = 0; length < 10; length += 1) expect(sniff(FRAME.subarray(0, length))).toBe('need-more')
+    expect(detectProtocol(FRAME)).toBe('ttrpc')
+    for (let length = 0; length < 10; length += 1)
+      expect(detectProtocol(FRAME.subarray(0, length))).toBe('need-more')
   })
 
   it('takes a frame that is too large, or of the wrong type, for ttRPC, which then answers it', () => {
-    expect(sniff(Buffer.from('00ffffff000000010100', 'hex'))).toBe('ttrpc')
-    expect(sniff(Buffer.from('00000000000000010200', 'hex'))).toBe('ttrpc')
-    expect(sniff(Buffer.from('00000000000000010300', 'hex'))).toBe('ttrpc')
+    expect(detectProtocol(Buffer.from('00ffffff000000010100', 'hex'))).toBe('ttrpc')
+    expect(detectProtocol(Buffer.from('00000000000000010200', 'hex'))).toBe('ttrpc')
+    expect(detectProtocol(Buffer.from('00000000000000010300', 'hex'))).toBe('ttrpc')
   })
 
   it.each([
@@ -32,6 +33,6 @@ describe('sniff', () => {
     ['a frame of a type that does not exist', Buffer.from('00000000000000010900', 'hex')],
     ['text', Buffer.from('hello')],
   ])('refuses %s', (_, bytes) => {
-    expect(sniff(bytes)).toBe('invalid')
+    expect(detectProtocol(bytes)).toBe('invalid')
   })
 })

@@ -6,7 +6,7 @@ export const MAPPED_PREFIX = 'microvm-layers-'
 const BLOCK = '/sys/block'
 
 /** Takes away the mapped devices that an agent that died has left, once nothing is mounted from them any more. */
-export async function unmapLeft({ blockDevices, files }: Pick<Os, 'blockDevices' | 'files'>): Promise<void> {
+export async function unmapStale({ blockDevices, files }: Pick<Os, 'blockDevices' | 'files'>): Promise<void> {
   for (const device of await files.list(BLOCK)) {
     const place = `${BLOCK}/${device}/dm/name`
     if (!device.startsWith('dm-') || (await files.stat(place)) === undefined) continue

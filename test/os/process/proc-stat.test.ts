@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
-import { parseStartNs, processStartNs } from '../../../src/os/process/process-start.ts'
+import { parseStartNs, processStartNs } from '../../../src/os/process/proc-stat.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
 describe('parseStartNs', () => {

@@ -1,4 +1,4 @@
-import { raceSignal } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
 import type { Container, ContainerParts, LivingState } from './container.ts'
@@ -16,14 +16,18 @@ interface Change {
  * Changes a container as soon as no transition is under way, and as one itself. A change that fails leaves the
  * container what it was.
  */
-export async function adjust(context: SandboxContext, change: Change, signal: AbortSignal): Promise<void> {
-  const container = context.containers.get(change.containerId)
+export async function whileUpdating(
+  context: SandboxContext,
+  change: Change,
+  signal: AbortSignal,
+): Promise<void> {
+  const container = context.containers.tryGet(change.containerId)
   if (container === undefined) throw unknownWhole()
   for (let wait = container.transition; wait !== undefined; wait = container.transition) {
-    await raceSignal(wait, signal)
+    await abortable(wait, signal)
   }
   if (container.state.name === 'gone') throw unknownWhole()
-  const { parts, before, end } = container.beginAdjust(change.from)
+  const { parts, before, end } = container.beginUpdate(change.from)
   let after = before
   try {
     const outcome = await change.work(parts, container)

@@ -1,22 +1,22 @@
 import type { Socket } from 'node:net'
-import { type Sniffed, sniff } from '../../rpc/sniff.ts'
+import { type DetectedProtocol, detectProtocol } from '../../rpc/protocol-detection.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 
 /** A connection whose first bytes tell its framing. */
-export interface Recognised {
+export interface DetectedConnection {
   readonly socket: Socket
-  readonly framing: Exclude<Sniffed, 'need-more' | 'invalid'>
+  readonly framing: Exclude<DetectedProtocol, 'need-more' | 'invalid'>
   /** All that has been read from it. */
   readonly firstBytes: Buffer
 }
 
-export interface UnrecognisedOptions {
+export interface ProtocolDetectionOptions {
   /** How many may wait at a time; then the oldest is closed. */
   readonly limit: number
   /** How long a connection that began to speak may take to say which framing it speaks. */
   readonly headerMs: number
   readonly startTimer: StartTimer
-  readonly recognised: (connection: Recognised) => void
+  readonly detected: (connection: DetectedConnection) => void
   /** Called before a connection is closed that said nothing of use. */
   readonly refused: (socket: Socket, reason: string) => void
 }
@@ -25,12 +25,12 @@ export interface UnrecognisedOptions {
  * Holds connections until their framing is known. One that has sent nothing stays, as a descriptor without a buffer;
  * one that speaks neither framing, or stops within its first bytes, is closed.
  */
-export class Unrecognised {
-  readonly #options: UnrecognisedOptions
+export class ProtocolDetection {
+  readonly #options: ProtocolDetectionOptions
   /** The oldest first; the functions let go of a socket without closing it. */
   readonly #waiting = new Map<Socket, () => void>()
 
-  constructor(options: UnrecognisedOptions) {
+  constructor(options: ProtocolDetectionOptions) {
     this.#options = options
   }
 
@@ -40,14 +40,14 @@ export class Unrecognised {
     let stopTimer: (() => void) | undefined
     const onData = (chunk: Buffer) => {
       bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk])
-      const framing = sniff(bytes)
+      const framing = detectProtocol(bytes)
       if (framing === 'need-more') {
         stopTimer ??= this.#options.startTimer(this.#options.headerMs, () => this.#refuse(socket, 'stuck'))
       } else if (framing === 'invalid') {
         this.#refuse(socket, 'speaks neither HTTP/2 nor ttRPC')
       } else {
         release()
-        this.#options.recognised({ socket, framing, firstBytes: bytes })
+        this.#options.detected({ socket, framing, firstBytes: bytes })
       }
     }
     const close = () => this.#refuse(socket, 'left')

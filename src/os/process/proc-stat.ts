@@ -1,0 +1,42 @@
+import { readFile } from 'node:fs/promises'
+import { errnoOf } from '../../base/errors.ts'
+import type { Files } from '../files/files.ts'
+
+/** USER_HZ: ticks per second in /proc. It is 100 on every architecture this runs on. */
+export const TICKS_PER_SECOND = 100
+
+/**
+ * The fields of /proc/PID/stat after the process's name, `state` (field 3 of proc(5)) at index 0. The name stands in
+ * parentheses and may contain anything, so the fields are counted from the last `)`.
+ */
+export function procStatFields(stat: string): readonly string[] {
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+}
+
+/** The parent's pid; undefined for a process that has ended. `self` is this process. */
+export async function parentPid(files: Files, pid: string): Promise<string | undefined> {
+  const stat = await files.readText(`/proc/${pid}/stat`).catch(() => '')
+  return procStatFields(stat)[1]
+}
+
+/**
+ * When the process that has `pid` now was started, in nanoseconds of CLOCK_BOOTTIME (10 ms precise); undefined
+ * when there is none.
+ */
+export async function processStartNs(pid: number): Promise<bigint | undefined> {
+  try {
+    return parseStartNs(await readFile(`/proc/${pid}/stat`, 'utf8'))
+  } catch (error) {
+    const errno = errnoOf(error)
+    // ESRCH: it ended between open and read.
+    if (errno === 'ENOENT' || errno === 'ESRCH') return undefined
+    throw error
+  }
+}
+
+const NS_PER_TICK = 1_000_000_000n / BigInt(TICKS_PER_SECOND)
+
+/** `starttime`, field 22. */
+export function parseStartNs(stat: string): bigint {
+  return BigInt(procStatFields(stat)[19] ?? 0) * NS_PER_TICK
+}
