@@ -1,5 +1,5 @@
 import type { Uevent } from '../os/devices/uevent.ts'
-import type { Uevents } from '../os/os.ts'
+import type { Uevents } from '../os/devices/uevents.ts'
 
 /** Most events that are remembered. */
 const REMEMBERED = 8

@@ -1,7 +1,7 @@
 import { withTimeout } from '../base/abort.ts'
 import { AgentError, messageOf } from '../base/errors.ts'
 import { truncate } from '../base/truncate.ts'
-import type { Clock } from '../os/os.ts'
+import type { Clock } from '../os/clock.ts'
 import type { SeenEvents } from './seen-events.ts'
 
 /** Most candidates that are listed. */

@@ -1,6 +1,15 @@
 import { abortable } from '../base/abort.ts'
 import type { Native } from './native.ts'
-import type { Clock } from './os.ts'
+
+export interface Clock {
+  /** CLOCK_BOOTTIME in nanoseconds: the clock of exit records. */
+  boottimeNs(): bigint
+  /** Milliseconds of a monotonic clock, for measuring. */
+  monotonicMs(): number
+  sleep(ms: number, signal?: AbortSignal): Promise<void>
+  /** Calls back once after `ms`, unless the function that it returns is called first. */
+  startTimer(ms: number, expired: () => void): () => void
+}
 
 /** The clocks of this machine. */
 export function linuxClock(native: Native): Clock {

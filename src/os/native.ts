@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { AgentError } from '../base/errors.ts'
 import { fromNodeError } from './errors.ts'
-import type { Fd } from './os.ts'
+import type { Fd } from './streams/streams.ts'
 
 /**
  * The addon (native/addon): system calls, readiness of descriptors, and the relay thread. It has no policy.

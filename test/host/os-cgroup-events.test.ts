@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
 import { beforeAll, describe, expect, it } from 'vitest'
-import type { CgroupEvents } from '../../src/os/os.ts'
+import type { CgroupEvents } from '../../src/os/process/cgroup-events.ts'
 import { linuxCgroupEvents } from '../../src/os/process/cgroup-events.ts'
-import { linuxStreams } from '../../src/os/streams/streams.ts'
+import { linuxStreams } from '../../src/os/streams/linux-streams.ts'
 import { realNative } from '../support/os/real-native.ts'
 
 const V1 = '/sys/fs/cgroup/memory/cgroup-events-test'

@@ -14,9 +14,9 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Files } from '../../src/os/files/files.ts'
 import { linuxFiles } from '../../src/os/files/linux-files.ts'
-import { linuxMounts } from '../../src/os/files/mounts.ts'
+import { linuxMounts } from '../../src/os/files/linux-mounts.ts'
+import type { MountFlag, Mounts } from '../../src/os/files/mounts.ts'
 import type { Native } from '../../src/os/native.ts'
-import type { MountFlag, Mounts } from '../../src/os/os.ts'
 import { realNative } from '../support/os/real-native.ts'
 
 let native: Native

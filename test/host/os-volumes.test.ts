@@ -11,8 +11,9 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { FileSystemGrowth } from '../../src/os/devices/volumes/growth.ts'
+import type { Volumes } from '../../src/os/devices/volumes/volumes.ts'
 import { linuxVolumes, parseSwaps } from '../../src/os/devices/volumes/volumes.ts'
-import type { FileSystemGrowth, Volumes } from '../../src/os/os.ts'
 import { realNative } from '../support/os/real-native.ts'
 
 const MIB = 2 ** 20

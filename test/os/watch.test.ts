@@ -8,7 +8,7 @@ import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { buildAddon } from '../../scripts/build-native.ts'
 import { unwrap } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
-import type { Fd } from '../../src/os/os.ts'
+import type { Fd } from '../../src/os/streams/streams.ts'
 import { realNative } from '../support/os/real-native.ts'
 
 let native: Native

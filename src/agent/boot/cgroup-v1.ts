@@ -1,4 +1,4 @@
-import type { MountEntry, MountFlag } from '../../os/os.ts'
+import type { MountEntry, MountFlag } from '../../os/files/mounts.ts'
 import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 

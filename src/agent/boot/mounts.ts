@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { MountEntry, MountFlag } from '../../os/os.ts'
+import type { MountEntry, MountFlag } from '../../os/files/mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
 /** A file system and where it belongs. */

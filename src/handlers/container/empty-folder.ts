@@ -1,5 +1,6 @@
 import { isWithin } from '../../base/paths.ts'
-import type { MountEntry, Os } from '../../os/os.ts'
+import type { MountEntry } from '../../os/files/mounts.ts'
+import type { Os } from '../../os/os.ts'
 
 /** Makes `root` an empty directory, as {@link clearFolder} does it. */
 export async function emptyFolder(os: Os, root: string): Promise<void> {

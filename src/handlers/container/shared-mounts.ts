@@ -1,7 +1,7 @@
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { SharedMount } from '../../gen/agent.ts'
 import { checkAbsolutePath } from '../../oci/check-field.ts'
-import type { Mounts } from '../../os/os.ts'
+import type { Mounts } from '../../os/files/mounts.ts'
 import type { ContainerProcess } from '../process/process.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
 

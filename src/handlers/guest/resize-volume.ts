@@ -1,7 +1,9 @@
 import { AgentError } from '../../base/errors.ts'
 import type { ResizeVolumeRequest } from '../../gen/agent.ts'
 import { type HotplugDependencies, waitForDevice } from '../../hotplug/wait-for-device.ts'
-import type { FileSystemGrowth, MountEntry, Mounts, Volumes } from '../../os/os.ts'
+import type { FileSystemGrowth } from '../../os/devices/volumes/growth.ts'
+import type { Volumes } from '../../os/devices/volumes/volumes.ts'
+import type { MountEntry, Mounts } from '../../os/files/mounts.ts'
 import { checkVolumePath, noSuchVolume } from './volume-path.ts'
 
 /** What growing a volume works with. */

@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { System } from '../../os/os.ts'
+import type { System } from '../../os/process/system.ts'
 
 const MICROSECONDS = 1_000_000n
 

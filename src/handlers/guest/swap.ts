@@ -2,9 +2,9 @@ import { AgentError, errnoOf } from '../../base/errors.ts'
 import { waitForPciBlockDevice } from '../../hotplug/block-device.ts'
 import { parsePciPath } from '../../hotplug/pci-path.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
+import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { FileStatus } from '../../os/files/file-status.ts'
 import type { Files } from '../../os/files/files.ts'
-import type { Volumes } from '../../os/os.ts'
 
 /** What adding swap works with. */
 export interface SwapDependencies extends HotplugDependencies {

@@ -1,7 +1,7 @@
 import { abortable } from '../../base/abort.ts'
 import { errnoOf } from '../../base/errors.ts'
 import { type VolumeStatsResponse, type VolumeUsage, VolumeUsage_Unit } from '../../gen/csi.ts'
-import type { Volumes } from '../../os/os.ts'
+import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import { checkVolumePath, noSuchVolume } from './volume-path.ts'
 
 /**

@@ -1,6 +1,6 @@
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { ToolResult } from '../../os/os.ts'
+import type { ToolResult } from '../../os/process/tools.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 
 type Tool = 'iptables-save' | 'iptables-restore' | 'ip6tables-save' | 'ip6tables-restore'

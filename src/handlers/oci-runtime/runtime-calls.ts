@@ -1,6 +1,8 @@
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError, errnoOf } from '../../base/errors.ts'
-import type { Fd, Os, ToolResult } from '../../os/os.ts'
+import type { Os } from '../../os/os.ts'
+import type { ToolResult } from '../../os/process/tools.ts'
+import type { Fd } from '../../os/streams/streams.ts'
 import type { ChildPipes } from '../stdio/stdio.ts'
 import { lastError, runtimeError } from './runtime-error.ts'
 

@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { ToolResult } from '../../os/os.ts'
+import type { ToolResult } from '../../os/process/tools.ts'
 
 /** How runtimes say what is wrong with the program to run, and how callers are told; runc first, then crun. */
 const PROGRAM_FAULTS: readonly { readonly said: RegExp; readonly told: string }[] = [

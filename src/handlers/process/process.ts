@@ -1,6 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { ExitRecord } from '../../os/os.ts'
+import type { ExitRecord } from '../../os/supervisor/supervisor.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 
 /** A process of a container, from its start until its status was collected. */

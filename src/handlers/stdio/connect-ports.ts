@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Fd, Streams } from '../../os/os.ts'
+import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { HostStreams } from './host-streams.ts'
 import { PortConnections, type StreamName } from './port-connections.ts'
 

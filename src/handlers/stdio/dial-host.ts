@@ -1,5 +1,6 @@
 import { AgentError, errnoOf } from '../../base/errors.ts'
-import type { Fd, Os } from '../../os/os.ts'
+import type { Os } from '../../os/os.ts'
+import type { Fd } from '../../os/streams/streams.ts'
 import { type HostStreams, type HostStreamsConfig, hostPort } from './host-streams.ts'
 
 /** How the kernel says that nobody listens: a host answers a vsock dial with a reset, or not at all. */

@@ -1,4 +1,5 @@
-import type { Fd, HostAddress } from '../../os/os.ts'
+import type { HostAddress } from '../../os/sockets/host-sockets.ts'
+import type { Fd } from '../../os/streams/streams.ts'
 import type { StreamName } from './port-connections.ts'
 
 /** Where the host's ports are: on vsock, or unix sockets of a folder that stand for them, for agents without a VM. */

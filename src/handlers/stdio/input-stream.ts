@@ -1,6 +1,6 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
-import type { Fd, Streams } from '../../os/os.ts'
+import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { ProcessInput } from './process-streams.ts'
 
 /**

@@ -1,6 +1,7 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
-import type { Clock, Fd, Streams } from '../../os/os.ts'
+import type { Clock } from '../../os/clock.ts'
+import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { DRAIN_MS, type OutputRead, type ProcessOutput } from './process-streams.ts'
 
 /** What a pipe or pty holds unless it was made larger. */

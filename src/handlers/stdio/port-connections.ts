@@ -1,4 +1,4 @@
-import type { Fd, Streams } from '../../os/os.ts'
+import type { Fd, Streams } from '../../os/streams/streams.ts'
 
 export type StreamName = 'stdin' | 'stdout' | 'stderr'
 

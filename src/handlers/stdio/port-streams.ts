@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Clock, Fd, Streams } from '../../os/os.ts'
+import type { Clock } from '../../os/clock.ts'
+import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { DRAIN_MS, type OutputRead, type ProcessInput, type ProcessOutput } from './process-streams.ts'
 
 /** Input that the host sends on a connection of its own; the native relay moves it. */

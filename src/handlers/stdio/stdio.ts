@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Fd, Os } from '../../os/os.ts'
+import type { Os } from '../../os/os.ts'
+import type { Fd } from '../../os/streams/streams.ts'
 import { InputStream } from './input-stream.ts'
 import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'

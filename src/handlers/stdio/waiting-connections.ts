@@ -1,7 +1,10 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Clock, Fd, HostAddress, HostPeer, Os, Streams } from '../../os/os.ts'
+import type { Clock } from '../../os/clock.ts'
+import type { Os } from '../../os/os.ts'
 import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
+import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
+import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { HostStreams, HostStreamsConfig } from './host-streams.ts'
 
 /** More than the streams of all processes that may be about to start. */

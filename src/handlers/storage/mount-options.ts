@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { MountFlag } from '../../os/os.ts'
+import type { MountFlag } from '../../os/files/mounts.ts'
 
 /** Mount options as mount(2) takes them. */
 export interface MountOptions {

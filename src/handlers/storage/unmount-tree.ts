@@ -1,4 +1,4 @@
-import type { Mounts } from '../../os/os.ts'
+import type { Mounts } from '../../os/files/mounts.ts'
 
 /**
  * Unmounts what is mounted at a mount point, and before it what is mounted below: a recursive bind brings the mounts

@@ -1,7 +1,7 @@
 import { buildAgent } from '../../../scripts/build-agent.ts'
 import { loadNative } from '../../os/native.ts'
 import { linuxSockets } from '../../os/sockets/sockets.ts'
-import { linuxStreams } from '../../os/streams/streams.ts'
+import { linuxStreams } from '../../os/streams/linux-streams.ts'
 import { AGENT_PORT, type GuestLink } from './guest-link.ts'
 
 /** Context ids below 3 are taken; the pid keeps the guests of one host apart. */

@@ -3,7 +3,8 @@ import * as fs from 'node:fs/promises'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
-import type { BlockDevices } from '../os.ts'
+import type { MappedTarget } from './device-mapper-message.ts'
+
 import {
   DM_COMMAND,
   DM_FLAG,
@@ -11,6 +12,19 @@ import {
   deviceMapperRequest,
   minorOf,
 } from './device-mapper-message.ts'
+
+/** Disks by their nodes, and devices that the kernel's device mapper makes of them. */
+export interface BlockDevices {
+  /** So many bytes at an offset, fewer where the device ends before. */
+  read(node: string, offsetBytes: number, lengthBytes: number): Promise<Uint8Array>
+  /**
+   * Makes a read-only device of one target (dmsetup(8)), and gives its node. EBUSY when there is a device of this name;
+   * ENOENT or ENXIO where the kernel has no device mapper, EINVAL when it does not take the target.
+   */
+  map(name: string, target: MappedTarget): Promise<string>
+  /** Takes a device away that {@link BlockDevices.map} made: as soon as nobody has it open. ENXIO when there is none. */
+  unmap(name: string): Promise<void>
+}
 
 const CONTROL = '/dev/mapper/control'
 

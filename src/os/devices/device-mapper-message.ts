@@ -1,4 +1,11 @@
-import type { MappedTarget } from '../os.ts'
+/** What a device of the device mapper is made of. */
+export interface MappedTarget {
+  /** `verity`. */
+  readonly type: string
+  /** Its size, in sectors of 512 bytes. */
+  readonly sectors: bigint
+  readonly parameters: string
+}
 
 /** linux/dm-ioctl.h: the commands that are used here. */
 export const DM_COMMAND = { create: 3, remove: 4, resume: 6, load: 9 } as const

@@ -1,10 +1,27 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Clock } from '../clock.ts'
 import { checkErrno, errnoName, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Clock, Fd, Streams, UeventListener, Uevents } from '../os.ts'
+import type { Fd, Streams } from '../streams/streams.ts'
+import type { Uevent } from './uevent.ts'
 import { parseUevent } from './uevent.ts'
+
+/** The kernel's events about devices that come and go (netlink KOBJECT_UEVENT, group 1). */
+export interface Uevents {
+  /**
+   * Listens from now on: every event sent after the return is handed over, in its order. Datagrams of
+   * other senders than the kernel, and what is no event, are dropped. Whoever listens closes.
+   */
+  listen(listener: UeventListener): { close(): void }
+}
+
+export interface UeventListener {
+  event(event: Uevent): void
+  /** Receiving failed, so that events may have been lost. Listening goes on, if need be by a new socket, which is told again. */
+  error(error: AgentError): void
+}
 
 /** Room for what a cold-plug of thousands of devices sends while the loop is busy. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024

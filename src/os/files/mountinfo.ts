@@ -1,4 +1,4 @@
-import type { MountEntry } from '../os.ts'
+import type { MountEntry } from './mounts.ts'
 import { unescapeOctal } from './unescape-octal.ts'
 
 /** Parses the text of /proc/PID/mountinfo (proc(5)): one entry a line, in the file's order. */

@@ -1,65 +1,60 @@
-import { readFile } from 'node:fs/promises'
-import { checkErrno, fromNodeError } from '../errors.ts'
-import type { Native } from '../native.ts'
-import type { MountFlag, Mounts } from '../os.ts'
-import { parseMountinfo } from './mountinfo.ts'
-
-/** The mount table of this process's namespace. */
-export function linuxMounts(native: Native): Mounts {
-  return {
-    async mount({ source, target, type, flags, data, refuseLinks = false }) {
-      const bits = flags.reduce((sum, flag) => sum | MOUNT_FLAG_BITS[flag], 0)
-      checkErrno('mount', target, await native.mount(source, target, type, bits, data, refuseLinks))
-    },
-
-    async unmount(target, { detach = false } = {}) {
-      const flags = UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)
-      checkErrno('unmount', target, await native.unmount(target, flags))
-    },
-
-    async clone(from, to) {
-      const result = await native.cloneMount(from.pid, from.path, to.pid, to.path)
-      checkErrno('clone', `mount ${from.path} of process ${from.pid} to ${to.path}`, result)
-    },
-
-    async list(pid) {
-      const path = `/proc/${pid ?? 'self'}/mountinfo`
-      return parseMountinfo(await readFile(path, 'utf8').catch(failedToRead(path)))
-    },
-  }
+export interface MountEntry {
+  readonly id: number
+  readonly parentId: number
+  readonly mountPoint: string
+  readonly type: string
+  readonly source: string
+  /** The mount's own options (`rw,nosuid,relatime`), not those of its file system. */
+  readonly options: string
+  readonly major: number
+  readonly minor: number
 }
 
-function failedToRead(path: string): (error: unknown) => never {
-  return (error) => {
-    throw fromNodeError('read', path, error)
-  }
+export interface Mounts {
+  /** mount(2). `flags` are names of the MS_ constants without the prefix, lower case: `nosuid`, `bind`, `rec`, … */
+  mount(request: {
+    readonly source: string
+    readonly target: string
+    readonly type: string
+    readonly flags: readonly MountFlag[]
+    readonly data: string
+    /** Follows no symbolic link on the way to the target: ELOOP. */
+    readonly refuseLinks?: boolean
+  }): Promise<void>
+  /** umount2(2), never following a symbolic link. */
+  unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
+  /** Mounts a copy of what one process sees mounted at a path, and below it, at a path that another one sees. */
+  clone(from: MountPlace, to: MountPlace): Promise<void>
+  /** The mountinfo of a process, or of this one, in its order. ENOENT when the process is gone. */
+  list(pid?: number): Promise<readonly MountEntry[]>
 }
 
-const MNT_DETACH = 2
-const UMOUNT_NOFOLLOW = 8
-
-/** linux/mount.h; the same on every architecture. */
-const MOUNT_FLAG_BITS: Readonly<Record<MountFlag, number>> = {
-  ro: 1,
-  nosuid: 1 << 1,
-  nodev: 1 << 2,
-  noexec: 1 << 3,
-  synchronous: 1 << 4,
-  remount: 1 << 5,
-  mandlock: 1 << 6,
-  dirsync: 1 << 7,
-  noatime: 1 << 10,
-  nodiratime: 1 << 11,
-  bind: 1 << 12,
-  move: 1 << 13,
-  rec: 1 << 14,
-  silent: 1 << 15,
-  unbindable: 1 << 17,
-  private: 1 << 18,
-  slave: 1 << 19,
-  shared: 1 << 20,
-  relatime: 1 << 21,
-  i_version: 1 << 23,
-  strictatime: 1 << 24,
-  lazytime: 1 << 25,
+/** A path in the mount namespace of a process, from the root of that namespace. */
+export interface MountPlace {
+  readonly pid: number
+  readonly path: string
 }
+
+export type MountFlag =
+  | 'ro'
+  | 'nosuid'
+  | 'nodev'
+  | 'noexec'
+  | 'synchronous'
+  | 'remount'
+  | 'mandlock'
+  | 'dirsync'
+  | 'noatime'
+  | 'nodiratime'
+  | 'bind'
+  | 'move'
+  | 'rec'
+  | 'silent'
+  | 'unbindable'
+  | 'private'
+  | 'slave'
+  | 'shared'
+  | 'relatime'
+  | 'i_version'
+  | 'strictatime'
+  | 'lazytime'

@@ -4,7 +4,7 @@ import { basename, dirname } from 'node:path'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
-import type { Fd } from '../os.ts'
+import type { Fd } from '../streams/streams.ts'
 
 /**
  * rm -r that stays on one mount. Directories are opened one below the other by openat2(2), which refuses mount points

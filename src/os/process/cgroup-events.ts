@@ -3,7 +3,18 @@ import { writeFile } from 'node:fs/promises'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
-import type { CgroupEvents, Streams } from '../os.ts'
+import type { Streams } from '../streams/streams.ts'
+
+/** What the kernel tells about a cgroup by itself. Whoever listens closes; nothing is called after that. */
+export interface CgroupEvents {
+  /** cgroup v2: calls back after each change of a file that the kernel changes. Throws when it cannot listen. */
+  onModified(path: string, happened: () => void): { close(): void }
+  /**
+   * cgroup v1: calls back after each event about a file of the cgroup at `folder` (cgroup.event_control), and when the
+   * cgroup is removed. Rejects when it cannot listen.
+   */
+  onNotified(folder: string, file: string, happened: () => void): Promise<{ close(): void }>
+}
 
 /** What an eventfd is read by: its counter. */
 const COUNTER_BYTES = 8

@@ -1,6 +1,6 @@
 import { checkErrno, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Fd, Streams } from '../os.ts'
+import type { Fd, Streams } from '../streams/streams.ts'
 import { decodeWaitStatus } from '../supervisor/channel-record.ts'
 
 /** A program that we started and wait for, in a process group of its own. */

@@ -1,5 +1,6 @@
 import { BoundedText } from '../files/bounded-text.ts'
-import type { Fd, Streams, ToolResult, Tools } from '../os.ts'
+import type { Fd, Streams } from '../streams/streams.ts'
+import type { ToolResult, Tools } from './tools.ts'
 
 type Options = NonNullable<Parameters<Tools['run']>[1]>
 

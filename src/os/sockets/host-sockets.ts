@@ -1,8 +1,38 @@
+import type { AgentError } from '../../base/errors.ts'
+import type { Clock } from '../clock.ts'
 import { checkErrno, fromNodeError, kernelError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Clock, Fd, HostAddress, HostListener, HostPeer, HostSockets, Streams } from '../os.ts'
+import type { Fd, Streams } from '../streams/streams.ts'
 import { VSOCK_CID } from './allow-list.ts'
 import { removeStaleSocket } from './stale-socket.ts'
+
+/** Where a connection between guest and host begins or ends: an AF_VSOCK port, or a path that stands for one. */
+export type HostAddress =
+  | { readonly kind: 'vsock'; readonly port: number }
+  | { readonly kind: 'unix'; readonly path: string }
+
+/** Stream connections with the host that bytes are relayed through: descriptors of non-blocking sockets. */
+export interface HostSockets {
+  /**
+   * Connects to an address of the host (CID 2). Nobody listens when it throws ECONNRESET or ETIMEDOUT (vsock), ENOENT
+   * or ECONNREFUSED (a path). Throws what `signal` is aborted with. On vsock the kernel gives up after `timeoutMs`.
+   */
+  connect(address: HostAddress, timeoutMs: number, signal: AbortSignal): Promise<Fd>
+  /** Listens for connections of the host, which live on after `close`. */
+  listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }>
+}
+
+export interface HostListener {
+  /** Takes the descriptor over. */
+  connection(fd: Fd, peer: HostPeer): void
+  /** Accepting failed; listening goes on. */
+  error(error: AgentError): void
+}
+
+/** Who connected: an AF_VSOCK address, or the path that the peer's socket is bound to (empty when it is not). */
+export type HostPeer =
+  | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
+  | { readonly kind: 'unix'; readonly path: string }
 
 const BACKLOG = 128
 

@@ -1,7 +1,7 @@
 import { Socket } from 'node:net'
 import { checkErrno, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Fd } from '../os.ts'
+import type { Fd } from '../streams/streams.ts'
 
 /**
  * The part of libuv's Pipe handle that is used here. Node knows no AF_VSOCK, and refuses its descriptors where

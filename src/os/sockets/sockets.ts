@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Streams } from '../os.ts'
+import type { Streams } from '../streams/streams.ts'
 import { VSOCK_CID } from './allow-list.ts'
 import { handleOf, type PipeHandle, SocketHandles, socketOver } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'

@@ -2,7 +2,13 @@ import { unlink } from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Consoles, Fd, Streams } from '../os.ts'
+import type { Fd, Streams } from './streams.ts'
+
+/** The receiving side of an OCI runtime's `--console-socket`. */
+export interface Consoles {
+  /** Listens at `path`. `master` resolves with the pty master the runtime sends (non-blocking). */
+  listen(path: string): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
+}
 
 /** Console sockets: the OCI runtime connects once and sends the master of the pty it made (SCM_RIGHTS). */
 export function linuxConsoles(native: Native, streams: Streams): Consoles {

@@ -1,6 +1,6 @@
 import { checkErrno, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Fd } from '../os.ts'
+import type { Fd } from './streams.ts'
 
 /** Promises over the addon's one-shot watches, and the record of which are pending on which descriptor. */
 export class Readiness {

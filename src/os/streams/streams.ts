@@ -1,91 +1,40 @@
-import { checkErrno, errnoName, kernelError, unwrap } from '../errors.ts'
-import type { Native } from '../native.ts'
-import type { Fd, RelayResult, Streams } from '../os.ts'
-import { Readiness } from './readiness.ts'
+/** An open file descriptor of this process; whoever opened it closes it. */
+export type Fd = number
 
-/** Pipes, ptys and sockets by number: the addon's watches and its single reads and writes. */
-export function linuxStreams(native: Native): Streams {
-  const readiness = new Readiness(native)
-  return {
-    pipe: (direction, sizeBytes = 0) => openPipe(native, direction, sizeBytes),
-    close(fd) {
-      readiness.abandon(fd)
-      checkErrno('close', `fd ${fd}`, native.close(fd))
-    },
-    duplicate: (fd) => checkErrno('duplicate', `fd ${fd}`, native.duplicate(fd)),
-    // Its writer may have made it larger still.
-    growPipe: (fd, sizeBytes) =>
-      native.pipeSize(fd) >= sizeBytes || native.setPipeSize(fd, sizeBytes) >= sizeBytes,
-    readable: (fd, signal) => readiness.wait(fd, 'read', signal),
-    writable: (fd, signal) => readiness.wait(fd, 'write', signal),
-    tryRead: (fd, maxBytes) => tryRead(native, fd, maxBytes),
-    tryWrite: (fd, data) => tryWrite(native, fd, data),
-    setWindowSize(fd, rows, columns) {
-      checkErrno('set the window size of', `fd ${fd}`, native.setWindowSize(fd, rows, columns))
-    },
-    relay(source, target, signal, drain) {
-      signal?.throwIfAborted()
-      readiness.abandon(source)
-      readiness.abandon(target)
-      return relay({ native, source, target, signal, drain })
-    },
-  }
+/** Pipes, ptys and fifos: readiness on the loop, then one non-blocking system call. */
+export interface Streams {
+  /** pipe2(O_CLOEXEC); `sizeBytes` > 0 sets F_SETPIPE_SZ. `parentEnd` is the non-blocking end, `childEnd` the blocking one for a child. */
+  pipe(
+    direction: 'child-writes' | 'child-reads',
+    sizeBytes?: number,
+  ): { readonly parentEnd: Fd; readonly childEnd: Fd }
+  /** Waits that are pending on `fd` are rejected with EBADF. */
+  close(fd: Fd): void
+  /** Another descriptor (O_CLOEXEC) of the same open file. */
+  duplicate(fd: Fd): Fd
+  /** Lets a pipe hold at least `sizeBytes`. Answers whether the kernel allows it; a pty is never resized. */
+  growPipe(fd: Fd, sizeBytes: number): boolean
+  /** Resolves when a read would not block (data, EOF or error). */
+  readable(fd: Fd, signal?: AbortSignal): Promise<void>
+  /** Resolves when a write would not block. */
+  writable(fd: Fd, signal?: AbortSignal): Promise<void>
+  /** One read(2): the bytes, empty at EOF (EIO of a pty is EOF too), undefined when it would block. */
+  tryRead(fd: Fd, maxBytes: number): Buffer | undefined
+  /** One write(2): how many bytes, 0 when it would block. Throws EPIPE when no reader is left. */
+  tryWrite(fd: Fd, data: Uint8Array): number
+  setWindowSize(fd: Fd, rows: number, columns: number): void
+  /**
+   * Moves bytes from `source` to `target` on a native thread until EOF, an error or `signal`, with no JavaScript in
+   * between and no buffering but the kernel's. Takes both over and closes them at the end, so that EOF is a full
+   * close; throws, and takes nothing, when it cannot begin. The promise never rejects. When `drain` fires, what the
+   * source holds by then (at most as much as it can hold) is still moved, then it ends as after EOF.
+   */
+  relay(source: Fd, target: Fd, signal?: AbortSignal, drain?: AbortSignal): Promise<RelayResult>
 }
 
-function openPipe(
-  native: Native,
-  direction: 'child-writes' | 'child-reads',
-  sizeBytes: number,
-): { parentEnd: Fd; childEnd: Fd } {
-  const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
-  const [parentEnd, childEnd] = direction === 'child-writes' ? [reading, writing] : [writing, reading]
-  try {
-    if (sizeBytes > 0)
-      checkErrno('size', `a pipe of ${sizeBytes} bytes`, native.setPipeSize(parentEnd, sizeBytes))
-    checkErrno('unblock', `fd ${parentEnd}`, native.setNonBlocking(parentEnd, true))
-  } catch (error) {
-    native.close(parentEnd)
-    native.close(childEnd)
-    throw error
-  }
-  return { parentEnd, childEnd }
-}
-
-/** EIO is how a pty's master says that nobody has its other side open any more. */
-function tryRead(native: Native, fd: Fd, maxBytes: number): Buffer | undefined {
-  const result = native.read(fd, maxBytes)
-  if (typeof result !== 'number') return result
-  const errno = errnoName(-result)
-  if (errno === 'EAGAIN') return undefined
-  if (errno === 'EIO') return Buffer.alloc(0)
-  throw kernelError('read', `fd ${fd}`, errno)
-}
-
-function tryWrite(native: Native, fd: Fd, data: Uint8Array): number {
-  const result = native.write(fd, data)
-  if (result < 0 && errnoName(-result) === 'EAGAIN') return 0
-  return checkErrno('write', `fd ${fd}`, result)
-}
-
-function relay(request: {
-  readonly native: Native
-  readonly source: Fd
-  readonly target: Fd
-  readonly signal: AbortSignal | undefined
-  readonly drain: AbortSignal | undefined
-}): Promise<RelayResult> {
-  const { native, source, target, signal, drain } = request
-  const ended = Promise.withResolvers<RelayResult>()
-  const number = native.relayStart(source, target, (bytes, errno) => {
-    signal?.removeEventListener('abort', onStop)
-    drain?.removeEventListener('abort', onDrain)
-    ended.resolve({ bytes, errno: errno === 0 ? undefined : errnoName(errno) })
-  })
-  checkErrno('relay', `fd ${source} to fd ${target}`, number)
-  const onStop = () => native.relayStop(number)
-  const onDrain = () => native.relayDrain(number)
-  signal?.addEventListener('abort', onStop, { once: true })
-  drain?.addEventListener('abort', onDrain, { once: true })
-  if (drain?.aborted) onDrain()
-  return ended.promise
+/** How a relay ended. */
+export interface RelayResult {
+  readonly bytes: bigint
+  /** undefined after EOF; `EPIPE` or `ECONNRESET` when the reader went away; `ECANCELED` when it was stopped. */
+  readonly errno: string | undefined
 }

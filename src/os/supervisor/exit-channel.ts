@@ -1,7 +1,8 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Clock, ExitRecord, Exits, ExitWatch, Fd, Streams, Supervisor } from '../os.ts'
+import type { Clock } from '../clock.ts'
 import { processStartNs } from '../process/proc-stat.ts'
+import type { Fd, Streams } from '../streams/streams.ts'
 import {
   type ChannelRecord,
   decodeRecord,
@@ -11,6 +12,7 @@ import {
   RecordKind,
 } from './channel-record.ts'
 import { ExitLedger } from './exit-ledger.ts'
+import type { ExitRecord, Exits, ExitWatch, Supervisor } from './supervisor.ts'
 
 /** How long after an overflow the records that vminit still holds may take to arrive. */
 const GRACE_MS = 1000

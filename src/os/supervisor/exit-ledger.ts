@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { ExitRecord, ExitWatch } from '../os.ts'
+import type { ExitRecord, ExitWatch } from './supervisor.ts'
 
 interface Waiter {
   readonly pid: number

@@ -1,9 +1,11 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Clock } from '../clock.ts'
 import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Clock, Exits, Fd, Streams, Supervisor } from '../os.ts'
+import type { Fd, Streams } from '../streams/streams.ts'
 import { ExitChannel } from './exit-channel.ts'
+import type { Exits, Supervisor } from './supervisor.ts'
 
 /**
  * What vminit does for this agent. `channel` is the socket it was started with (`--channel FD`); without one the

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
-import type { ToolResult } from '../../../src/os/os.ts'
+import type { ToolResult } from '../../../src/os/process/tools.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { containerRequest, type Machine, machine, sandboxRequest } from '../../support/handlers/machine.ts'
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
-import type { ToolResult } from '../../../src/os/os.ts'
+import type { ToolResult } from '../../../src/os/process/tools.ts'
 import type { FakeRuntime } from '../../support/handlers/fake-runtime.ts'
 import {
   containerRequest,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { runtimeError } from '../../../src/handlers/oci-runtime/runtime-error.ts'
-import type { ToolResult } from '../../../src/os/os.ts'
+import type { ToolResult } from '../../../src/os/process/tools.ts'
 
 const failed = { exitCode: 1, stdout: '', stderr: '' }
 const line = (level: string, msg: string) => `${JSON.stringify({ level, msg, time: 'now' })}\n`

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { abortable, cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { Fd } from '../../../src/os/os.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 import {
   containerRequest,

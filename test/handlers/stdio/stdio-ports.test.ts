@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import type { Fd } from '../../../src/os/os.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
 import type { FakeOs } from '../../support/fakes/fake-os.ts'
 import type { FakeProcess } from '../../support/handlers/fake-runtime.ts'
 import {

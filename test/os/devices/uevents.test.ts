@@ -1,8 +1,8 @@
 import { constants } from 'node:os'
 import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
+import type { Uevents } from '../../../src/os/devices/uevents.ts'
 import { linuxUevents } from '../../../src/os/devices/uevents.ts'
-import type { Uevents } from '../../../src/os/os.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 

@@ -6,9 +6,9 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { buildAddon } from '../../../scripts/build-native.ts'
 import type { Native } from '../../../src/os/native.ts'
-import type { Tools } from '../../../src/os/os.ts'
-import { linuxTools } from '../../../src/os/process/tools.ts'
-import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { linuxTools } from '../../../src/os/process/linux-tools.ts'
+import type { Tools } from '../../../src/os/process/tools.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
 let native: Native

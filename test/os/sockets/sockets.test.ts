@@ -8,7 +8,7 @@ import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
 import { linuxSockets, type Sockets } from '../../../src/os/sockets/sockets.ts'
-import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
 let native: Native

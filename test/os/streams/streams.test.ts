@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { describe, expect, it } from 'vitest'
-import type { Streams } from '../../../src/os/os.ts'
-import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import type { Streams } from '../../../src/os/streams/streams.ts'
 import { FakeStreams } from '../../support/fakes/fake-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
 

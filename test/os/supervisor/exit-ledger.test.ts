@@ -1,8 +1,8 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
-import type { ExitRecord } from '../../../src/os/os.ts'
 import { ExitLedger } from '../../../src/os/supervisor/exit-ledger.ts'
+import type { ExitRecord } from '../../../src/os/supervisor/supervisor.ts'
 
 function exitAt(pid: number, reapedAtNs: bigint, exitCode = 0): ExitRecord {
   return { pid, exitCode, signal: undefined, reapedAtNs, userTimeUs: 0n, systemTimeUs: 0n, maxRssKib: 0n }

@@ -1,5 +1,6 @@
+import type { BlockDevices } from '../../../src/os/devices/block-devices.ts'
+import type { MappedTarget } from '../../../src/os/devices/device-mapper-message.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { BlockDevices, MappedTarget } from '../../../src/os/os.ts'
 import type { FakeFiles } from './fake-files.ts'
 
 /** Disks whose bytes the test sets, and a device mapper that has every target. */

@@ -1,5 +1,5 @@
 import { kernelError } from '../../../src/os/errors.ts'
-import type { CgroupEvents } from '../../../src/os/os.ts'
+import type { CgroupEvents } from '../../../src/os/process/cgroup-events.ts'
 import type { FakeFiles } from './fake-files.ts'
 
 interface Listener {

@@ -1,5 +1,5 @@
 import { abortable } from '../../../src/base/abort.ts'
-import type { Clock } from '../../../src/os/os.ts'
+import type { Clock } from '../../../src/os/clock.ts'
 
 /** Time that stands still until {@link advance} moves it. */
 export class FakeClock implements Clock {

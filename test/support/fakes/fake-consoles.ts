@@ -1,6 +1,7 @@
 import { abortable } from '../../../src/base/abort.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { Consoles, Fd } from '../../../src/os/os.ts'
+import type { Consoles } from '../../../src/os/streams/consoles.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
 import type { FakeStreams } from './fake-streams.ts'
 
 /** Console sockets; the test plays the runtime with {@link connect}. */

@@ -1,5 +1,6 @@
-import type { Clock, Exits, ExitWatch, Supervisor } from '../../../src/os/os.ts'
+import type { Clock } from '../../../src/os/clock.ts'
 import { ExitLedger } from '../../../src/os/supervisor/exit-ledger.ts'
+import type { Exits, ExitWatch, Supervisor } from '../../../src/os/supervisor/supervisor.ts'
 
 /** vminit's reports, made by the test with {@link exit}. Who may claim which is decided by the real ledger. */
 export class FakeExits implements Exits {

@@ -1,6 +1,12 @@
 import { abortable } from '../../../src/base/abort.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { Fd, HostAddress, HostListener, HostPeer, HostSockets } from '../../../src/os/os.ts'
+import type {
+  HostAddress,
+  HostListener,
+  HostPeer,
+  HostSockets,
+} from '../../../src/os/sockets/host-sockets.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
 import type { FakeStreams } from './fake-streams.ts'
 
 /** Connections with the host; the test plays the host. */

@@ -1,5 +1,5 @@
 import { kernelError } from '../../../src/os/errors.ts'
-import type { MountEntry, MountPlace, Mounts } from '../../../src/os/os.ts'
+import type { MountEntry, MountPlace, Mounts } from '../../../src/os/files/mounts.ts'
 
 type AnyMountRequest = Parameters<Mounts['mount']>[0]
 type MountRequest = Omit<AnyMountRequest, 'refuseLinks'>

@@ -1,7 +1,7 @@
 import { abortable } from '../../../src/base/abort.ts'
 import { errnoOf } from '../../../src/base/errors.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { Fd, RelayResult, Streams } from '../../../src/os/os.ts'
+import type { Fd, RelayResult, Streams } from '../../../src/os/streams/streams.ts'
 import { FakePipe } from './fake-pipe.ts'
 
 /** What a descriptor reads from and writes to: one end of a pipe has one of them, a pty's side both. */

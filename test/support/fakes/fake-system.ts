@@ -1,6 +1,7 @@
 import { parseUevent } from '../../../src/os/devices/uevent.ts'
+import type { UeventListener, Uevents } from '../../../src/os/devices/uevents.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { HandledSignal, System, UeventListener, Uevents } from '../../../src/os/os.ts'
+import type { HandledSignal, System } from '../../../src/os/process/system.ts'
 
 /** Processes that live as long as they are in {@link processes}. */
 export class FakeSystem implements System {

@@ -1,5 +1,5 @@
 import { AgentError } from '../../../src/base/errors.ts'
-import type { ToolResult, Tools } from '../../../src/os/os.ts'
+import type { ToolResult, Tools } from '../../../src/os/process/tools.ts'
 
 type Options = NonNullable<Parameters<Tools['run']>[1]>
 type Answer = Partial<ToolResult> | Promise<Partial<ToolResult>>

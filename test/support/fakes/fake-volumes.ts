@@ -1,5 +1,6 @@
+import type { FileSystemGrowth } from '../../../src/os/devices/volumes/growth.ts'
+import type { FileSystemUsage, Volumes } from '../../../src/os/devices/volumes/volumes.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { FileSystemGrowth, FileSystemUsage, Volumes } from '../../../src/os/os.ts'
 
 const BLOCK_BYTES = 4096n
 

@@ -1,5 +1,6 @@
 import { SIGKILL } from '../../../src/base/signals.ts'
-import type { Fd, ToolResult } from '../../../src/os/os.ts'
+import type { ToolResult } from '../../../src/os/process/tools.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 
 const VERBS = ['create', 'start', 'exec', 'delete', 'pause', 'resume', 'update']

@@ -6,8 +6,8 @@ import { argv } from 'node:process'
 import { silentLogger } from '../../../src/base/log.ts'
 import { linuxClock } from '../../../src/os/clock.ts'
 import { loadNative } from '../../../src/os/native.ts'
-import { linuxTools } from '../../../src/os/process/tools.ts'
-import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { linuxTools } from '../../../src/os/process/linux-tools.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { connectVminit } from '../../../src/os/supervisor/vminit.ts'
 
 const [, , addon = ''] = argv

@@ -3,10 +3,10 @@ import { linuxClock } from '../../../src/os/clock.ts'
 import { linuxBlockDevices } from '../../../src/os/devices/block-devices.ts'
 import { linuxUevents } from '../../../src/os/devices/uevents.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
-import { linuxMounts } from '../../../src/os/files/mounts.ts'
+import { linuxMounts } from '../../../src/os/files/linux-mounts.ts'
 import type { Os } from '../../../src/os/os.ts'
-import { linuxTools } from '../../../src/os/process/tools.ts'
-import { linuxStreams } from '../../../src/os/streams/streams.ts'
+import { linuxTools } from '../../../src/os/process/linux-tools.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { realNative } from '../os/real-native.ts'
 
 /** The parts of this machine's kernel that storage and hot-plug need. */

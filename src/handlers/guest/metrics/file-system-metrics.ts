@@ -1,5 +1,6 @@
 import { basename } from 'node:path/posix'
-import type { MountEntry, Os } from '../../../os/os.ts'
+import type { MountEntry } from '../../../os/files/mounts.ts'
+import type { Os } from '../../../os/os.ts'
 import type { Metric, Sample } from './exposition.ts'
 
 /** The types that hold data of their own. */

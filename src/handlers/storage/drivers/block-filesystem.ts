@@ -1,6 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Storage } from '../../../gen/agent.ts'
-import type { Tools } from '../../../os/os.ts'
+import type { Tools } from '../../../os/process/tools.ts'
 
 /**
  * Whether the driver options ask for a new file system on the disk (spec E.3.1). Throws INVALID_ARGUMENT for any but

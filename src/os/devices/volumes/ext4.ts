@@ -2,8 +2,8 @@ import { open } from 'node:fs/promises'
 import { AgentError } from '../../../base/errors.ts'
 import { fromNodeError } from '../../errors.ts'
 import type { Native } from '../../native.ts'
-import type { FileSystemGrowth } from '../../os.ts'
 import { controlFileSystem } from './control.ts'
+import type { FileSystemGrowth } from './growth.ts'
 
 /** _IOW('f', 16, __u64): the new number of blocks. The kernel does all of an online growth itself. */
 const EXT4_IOC_RESIZE_FS = 0x4008_6610

@@ -1,10 +1,32 @@
 import { readFile, statfs } from 'node:fs/promises'
 import { checkErrno, fromNodeError } from '../../errors.ts'
+import type { MountEntry } from '../../files/mounts.ts'
 import { unescapeOctal } from '../../files/unescape-octal.ts'
 import type { Native } from '../../native.ts'
-import type { FileSystemGrowth, Volumes } from '../../os.ts'
 import { ext4Growth } from './ext4.ts'
+import type { FileSystemGrowth } from './growth.ts'
 import { xfsGrowth } from './xfs.ts'
+
+/** What file systems have room for, and space for swapping. */
+export interface Volumes {
+  /** statfs(2): the file system that `path` is on. ENOENT when there is nothing at `path`. */
+  usage(path: string): Promise<FileSystemUsage>
+  /** How file systems of this type (as in {@link MountEntry}) grow while they are mounted; undefined for those that do not. */
+  growth(type: string): FileSystemGrowth | undefined
+  /** swapon(2) of a block device or file: EINVAL when it is not prepared for it, EBUSY when it is in use. */
+  addSwap(path: string): Promise<void>
+  /** The block devices and files that are swapped on, by the names they were given. */
+  swaps(): Promise<readonly string[]>
+}
+
+export interface FileSystemUsage {
+  readonly blockBytes: bigint
+  readonly blocks: bigint
+  /** Those reserved for root are free as well. */
+  readonly freeBlocks: bigint
+  readonly inodes: bigint
+  readonly freeInodes: bigint
+}
 
 /** The file systems of this process's mount namespace. */
 export function linuxVolumes(native: Native): Volumes {

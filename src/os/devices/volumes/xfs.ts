@@ -1,6 +1,6 @@
 import type { Native } from '../../native.ts'
-import type { FileSystemGrowth } from '../../os.ts'
 import { controlFileSystem } from './control.ts'
+import type { FileSystemGrowth } from './growth.ts'
 
 /** _IOR('X', 100, struct xfs_fsop_geom_v1), which every kernel knows, and where it holds what (xfs/xfs_fs.h). */
 const XFS_IOC_FSGEOMETRY_V1 = 0x8070_5864

@@ -1,7 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import { checkErrno, errnoName, kernelError } from '../../errors.ts'
 import type { Native } from '../../native.ts'
-import type { Fd } from '../../os.ts'
+import type { Fd } from '../../streams/streams.ts'
 import {
   type Attribute,
   decodeAttributes,

@@ -1,5 +1,5 @@
 import { AgentError } from '../../../../base/errors.ts'
-import type { MappedTarget } from '../../../../os/os.ts'
+import type { MappedTarget } from '../../../../os/devices/device-mapper-message.ts'
 import type { LayerVerity } from './parse-image.ts'
 
 /** The superblock of dm-verity as cryptsetup writes it: how long it is, and where its fields are. */

@@ -1,4 +1,4 @@
-import type { Clock } from '../../../../os/os.ts'
+import type { Clock } from '../../../../os/clock.ts'
 
 const PERIOD_MS = 2000
 /** Between a round that took long and the next one. */

@@ -1,4 +1,4 @@
-import type { Clock } from '../../../../os/os.ts'
+import type { Clock } from '../../../../os/clock.ts'
 import { PollLoop } from './poll-loop.ts'
 import { WatchRoots } from './watch-roots.ts'
 

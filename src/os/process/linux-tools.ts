@@ -1,0 +1,75 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Native } from '../native.ts'
+import type { Streams } from '../streams/streams.ts'
+import { type Child, startChild } from './child.ts'
+import { openToolStdio } from './tool-stdio.ts'
+import type { Tools } from './tools.ts'
+
+type Options = NonNullable<Parameters<Tools['run']>[1]>
+
+const DEFAULT_PATH = '/bin:/sbin:/usr/bin:/usr/sbin'
+/** How long a killed program may take to be gone, and a finished one's output to end: a descendant may hold it. */
+const GRACE_MS = 250
+
+/** Starts helper programs, with the limits, the oom_score_adj and the signals of an ordinary process. */
+export function linuxTools(native: Native, streams: Streams): Tools {
+  return {
+    async run(argv, options = {}) {
+      options.signal?.throwIfAborted()
+      const stdio = openToolStdio(streams, options)
+      try {
+        const env = { PATH: DEFAULT_PATH, ...options.env }
+        const { name, cwd = '/' } = options
+        const start = { argv, name, env, cwd, stdio: stdio.childEnd }
+        const child = await startChild(native, streams, start)
+        const exchanged = stdio.exchange()
+        const exitCode = await finished(child, argv[0], options)
+        await withinGrace(exchanged)
+        return { exitCode, ...stdio.text() }
+      } finally {
+        stdio.close()
+      }
+    },
+  }
+}
+
+/** The exit code; rejects after its time, or with what the signal is aborted with, once the program was killed. */
+async function finished(child: Child, program: string, options: Options): Promise<number> {
+  const { signal, timeoutMs } = options
+  const ended = Promise.withResolvers<number>()
+  const interrupted = new AbortController()
+  child.exitCode.then((exitCode) => {
+    if (interrupted.signal.aborted) ended.reject(interrupted.signal.reason)
+    else ended.resolve(exitCode)
+  }, ended.reject)
+  const interrupt = (reason: unknown) => {
+    interrupted.abort(reason)
+    child.kill()
+    setTimeout(() => ended.reject(reason), GRACE_MS).unref()
+  }
+  const onAbort = () => interrupt(signal?.reason)
+  signal?.addEventListener('abort', onAbort, { once: true })
+  if (signal?.aborted) onAbort()
+  const timer =
+    timeoutMs === undefined ? undefined : setTimeout(() => interrupt(timedOut(program, timeoutMs)), timeoutMs)
+  try {
+    return await ended.promise
+  } finally {
+    clearTimeout(timer)
+    signal?.removeEventListener('abort', onAbort)
+  }
+}
+
+/** Resolves when `work`, which does not reject, is done, or after the grace. */
+async function withinGrace(work: Promise<void>): Promise<void> {
+  const late = Promise.withResolvers<void>()
+  const timer = setTimeout(late.resolve, GRACE_MS)
+  await Promise.race([work, late.promise])
+  clearTimeout(timer)
+}
+
+function timedOut(program: string, timeoutMs: number): AgentError {
+  return new AgentError('INTERNAL', `run ${program}: not finished after ${timeoutMs} ms`, {
+    errno: 'ETIMEDOUT',
+  })
+}
