@@ -1,6 +1,8 @@
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { projectRoot } from './cache.ts'
+import { SKIPPED } from './check-c-format.ts'
+import { type Counts, NOTHING, oneEntry } from './test/counts.ts'
 
 /** The end of one check. */
 export interface CheckResult {
@@ -17,6 +19,7 @@ export const CHECKS = {
   lint: ['node_modules/@biomejs/biome/bin/biome', 'check', '--error-on-warnings'],
   unused: ['node_modules/knip/bin/knip.js', '--no-progress'],
   layers: ['scripts/check-layers.ts'],
+  'c-format': ['scripts/check-c-format.ts'],
 } as const satisfies Record<string, readonly string[]>
 
 /** Runs all checks at the same time; `report` gets each result as it comes. */
@@ -32,8 +35,23 @@ export function runChecks(report: (result: CheckResult) => void): Promise<readon
 }
 
 /** The line about a check, and below it what a failed one printed. */
-export function checkText({ name, ok, output, seconds }: CheckResult): string {
+export function checkText(result: CheckResult): string {
+  const { name, ok, output, seconds } = result
+  const reason = skipReason(result)
+  if (reason !== undefined) return `skip ${name}: ${reason}\n`
   return `${ok ? 'ok  ' : 'FAIL'} ${name} (${seconds.toFixed(1)} s)\n${ok ? '' : `${output}\n`}`
+}
+
+/** A check as an entry of a test run. */
+export function checkCounts(result: CheckResult): Counts {
+  const reason = skipReason(result)
+  if (reason === undefined) return oneEntry(result.ok)
+  return { ...NOTHING, skipped: [{ name: result.name, reason }] }
+}
+
+/** Why a check did not run; undefined when it ran. */
+function skipReason({ ok, output }: CheckResult): string | undefined {
+  return ok && output.startsWith(SKIPPED) ? output.slice(SKIPPED.length).trimEnd() : undefined
 }
 
 function runCheck(name: string, args: readonly string[]): Promise<CheckResult> {

@@ -1,7 +1,7 @@
 import { messageOf } from '../src/base/errors.ts'
 import { buildAgent } from './build-agent.ts'
 import { projectRoot } from './cache.ts'
-import { checkText, runChecks } from './check.ts'
+import { checkCounts, checkText, runChecks } from './check.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
 import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'
 import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
@@ -71,7 +71,7 @@ async function runGroups(selection: Selection): Promise<ReadonlyMap<Group, Group
 
 async function runGroup(group: Group, { patterns }: Selection, { write }: OutputPart): Promise<Counts> {
   if (group === 'check') {
-    return sum((await runChecks((result) => write(checkText(result)))).map((result) => oneEntry(result.ok)))
+    return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
   }
   const counts = await runVitest({ root: projectRoot, project: group, patterns, write })
   const ran = counts.passed + counts.failed > 0

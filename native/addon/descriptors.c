@@ -83,7 +83,8 @@ static napi_value read_once(napi_env env, napi_callback_info info) {
   if (most < 0) most = 0;
   int ready = 0;
   bool ready_is_known = ioctl(fd, FIONREAD, &ready) == 0;
-  if (ready_is_known && ready >= COPIED_BYTES && most >= COPIED_BYTES) return read_whole(env, fd, ready < most ? ready : most);
+  if (ready_is_known && ready >= COPIED_BYTES && most >= COPIED_BYTES)
+    return read_whole(env, fd, ready < most ? ready : most);
   char *scratch = addon_of(env)->scratch;
   ssize_t length = read(fd, scratch, most < SCRATCH_BYTES ? most : SCRATCH_BYTES);
   if (length == -1) return call_result(env, -1);

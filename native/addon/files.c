@@ -101,8 +101,8 @@ static napi_value make_node(napi_env env, napi_callback_info info) {
 }
 
 /*
- * readFile and writeFile make one trip to a thread for a whole file: most files that the agent reads are a few bytes of
- * proc, sysfs or a cgroup, where separate trips for open, read and close take most of the time.
+ * readFile and writeFile handle a whole file in one trip to a thread. Most files that the agent reads are a few bytes
+ * of proc, sysfs or a cgroup, where separate trips for open, read and close would take most of the time.
  */
 
 /*

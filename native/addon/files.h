@@ -1,4 +1,4 @@
 #pragma once
 
-/* Opens the path with O_PATH by openat2(2), without following a symbolic link in it. Returns a descriptor or -errno. */
+/* Opens `path` with O_PATH. Refuses symbolic links in every part of it. Returns the descriptor or -errno. */
 int open_without_links(const char *path);

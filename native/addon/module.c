@@ -1,4 +1,4 @@
-/* The root of the addon: exports every function, and sets up and ends one instance. No other file depends on this one. */
+/* The root of the addon: exports its functions, sets up and ends its instances. No other file depends on this one. */
 #include <stdlib.h>
 
 #include "functions.h"
@@ -14,8 +14,7 @@ static const struct addon_function *const tables[] = {
 static bool export_table(napi_env env, napi_value exports, const struct addon_function *functions) {
   for (; functions->name != NULL; functions++) {
     napi_value function;
-    if (napi_create_function(env, functions->name, NAPI_AUTO_LENGTH, functions->callback, NULL, &function) !=
-            napi_ok ||
+    if (napi_create_function(env, functions->name, NAPI_AUTO_LENGTH, functions->callback, NULL, &function) != napi_ok ||
         napi_set_named_property(env, exports, functions->name, function) != napi_ok)
       return false;
   }

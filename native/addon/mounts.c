@@ -69,9 +69,9 @@ static napi_value unmount(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Clones a mount from one mount namespace into another. setns(2) changes a thread's mount namespace only when the thread
- * shares its root and working directory with no other one, and unshare(2) of these cannot be undone: hence a thread that
- * ends with the call.
+ * Clones a mount from one mount namespace into another. setns(2) changes a thread's mount namespace only after the
+ * thread has stopped sharing its root and working directory with other threads. That cannot be undone, so each call
+ * runs on a thread that ends with it.
  */
 struct clone_work {
   struct pool_work pool;
@@ -88,8 +88,7 @@ static int open_namespace(int process) {
 /* Returns a detached copy of the mounts at and below the source, or -1. */
 static int cloned_tree(const struct clone_work *work, int from) {
   if (setns(from, CLONE_NEWNS) != 0) return -1;
-  return (int)syscall(SYS_open_tree, AT_FDCWD, work->source,
-                      OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+  return (int)syscall(SYS_open_tree, AT_FDCWD, work->source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
 }
 
 static int attach(const struct clone_work *work, int to, int tree) {

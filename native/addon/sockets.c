@@ -189,16 +189,22 @@ static napi_value receive_descriptor(napi_env env, napi_callback_info info) {
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(MAX_PASSED_DESCRIPTORS * sizeof(int))];
   /* The OCI runtime also sends the name of the console, which is not used. */
   struct iovec name = {addon_of(env)->scratch, SCRATCH_BYTES};
-  struct msghdr message = {
-      .msg_iov = &name, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct msghdr message = {.msg_iov = &name, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
   if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) == -1) return call_result(env, -1);
   int received = take_descriptor(&message);
   return integer_value(env, received == -1 ? -ENODATA : received);
 }
 
 const struct addon_function socket_functions[] = {
-    {"socketPair", socket_pair},     {"vsockListen", vsock_listen}, {"vsockConnect", vsock_connect},
-    {"vsockPeer", vsock_peer},       {"socketError", socket_error}, {"unixListen", unix_listen},
-    {"unixConnect", unix_connect},   {"unixPeer", unix_peer},       {"accept", accept_connection},
-    {"receiveFd", receive_descriptor}, {NULL, NULL},
+    {"socketPair", socket_pair},
+    {"vsockListen", vsock_listen},
+    {"vsockConnect", vsock_connect},
+    {"vsockPeer", vsock_peer},
+    {"socketError", socket_error},
+    {"unixListen", unix_listen},
+    {"unixConnect", unix_connect},
+    {"unixPeer", unix_peer},
+    {"accept", accept_connection},
+    {"receiveFd", receive_descriptor},
+    {NULL, NULL},
 };

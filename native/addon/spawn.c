@@ -1,6 +1,6 @@
 /*
- * Starts programs. The start runs on a thread of libuv's pool, because vfork(2) returns only when the child executes the
- * program. vfork(2) is used because fork(2) copies the page tables of all memory that Node maps.
+ * Starts programs. The start runs on a thread of libuv's pool, because vfork(2) returns only once the child executes
+ * the program. fork(2) would copy the page tables of all memory that Node maps.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +21,7 @@
 struct spawn_work {
   struct pool_work pool;
   const char *program, *directory;
-  char **command, **environment; /* the command begins with the program's name */
+  char **command, **environment;         /* the command begins with the program's name */
   int descriptors[STANDARD_DESCRIPTORS]; /* for 0, 1 and 2 of the program; -1 is /dev/null */
   volatile int child_errno;              /* written by the child, which shares this memory */
   int started[2];                        /* pid and pidfd */
@@ -39,8 +39,8 @@ static bool place_descriptors(const struct spawn_work *work) {
 }
 
 /*
- * In the child. It shares the parent's memory until it executes the program, so it makes system calls only. Returns with
- * errno set when one fails. The oom_score_adj that a vfork child writes changes the child's value only.
+ * In the child. It shares the parent's memory until it executes the program, so it makes system calls only. Returns
+ * with errno set when one fails. The oom_score_adj that a vfork child writes changes the child's value only.
  */
 static void become_program(const struct spawn_work *work) {
   setsid();

@@ -14,8 +14,8 @@
 struct arguments {
   napi_env env;
   napi_value values[MAX_ARGUMENTS];
-  char *strings[MAX_ARGUMENTS];  /* owned */
-  char **lists[MAX_ARGUMENTS];   /* owned, with their strings */
+  char *strings[MAX_ARGUMENTS]; /* owned */
+  char **lists[MAX_ARGUMENTS];  /* owned, with their strings */
   bool bad;
 };
 

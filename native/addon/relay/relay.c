@@ -1,4 +1,4 @@
-/* The relay thread's JavaScript interface: a stream is started, and its callback runs once on the loop when it has ended. */
+/* The relay thread's JavaScript interface. The callback of a stream runs once on the loop when the stream has ended. */
 #define _GNU_SOURCE
 #include "relay.h"
 

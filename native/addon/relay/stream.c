@@ -1,6 +1,6 @@
 /*
- * splice(2) moves bytes from a pipe to a socket without a copy in user space. Ptys, and sockets as a source, are read and
- * written. A stream reads nothing while it has unsent bytes, so that its memory is bounded and the kernel's back-pressure
+ * splice(2) moves bytes from a pipe to a socket without a copy in user space. Ptys, and sockets as a source, are read
+ * and written. A stream reads nothing while it has unsent bytes: its memory is bounded, and the kernel's back-pressure
  * reaches the source.
  */
 #define _GNU_SOURCE
@@ -65,7 +65,7 @@ void stream_drain(struct stream *stream) {
 }
 
 bool stream_has_reader(const struct stream *stream) {
-  /* Sends zero bytes, which fails as a real send would. A target that is not a socket reports a lost reader by epoll. */
+  /* Sends zero bytes, which fails as a real send does. A target that is not a socket reports a lost reader by epoll. */
   return send(stream->target, NULL, 0, MSG_NOSIGNAL | MSG_DONTWAIT) == 0 || errno == EAGAIN || errno == ENOTSOCK;
 }
 
@@ -95,8 +95,7 @@ static enum stream_state blocked_side(struct stream *stream) {
 
 static enum stream_state splice_once(struct stream *stream) {
   size_t length = allowed(stream, SPLICE_BYTES);
-  ssize_t moved =
-      splice(stream->source, NULL, stream->target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+  ssize_t moved = splice(stream->source, NULL, stream->target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   if (moved > 0) {
     count_taken(stream, (size_t)moved);
     stream->moved_bytes += (uint64_t)moved;

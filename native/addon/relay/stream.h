@@ -16,7 +16,7 @@ enum stream_state {
 struct stream {
   int source;
   int target;
-  bool can_splice; /* false once splice(2) has returned EINVAL */
+  bool can_splice;  /* false once splice(2) has returned EINVAL */
   bool is_draining; /* ends when the source is empty, or after `rest_bytes` */
   size_t rest_bytes;
   uint64_t moved_bytes;

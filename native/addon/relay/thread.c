@@ -68,8 +68,8 @@ static void move(struct relay_thread *thread, struct relayed *relayed) {
   struct stream *stream = &relayed->stream;
   relayed->state = stream_move(stream, thread->scratch, sizeof thread->scratch);
   /*
-   * A lost reader shows as EPOLLHUP or EPOLLERR, which epoll always reports. A closed vsock peer may show as EPOLLRDHUP
-   * only.
+   * A lost reader shows as EPOLLHUP or EPOLLERR, which epoll always reports. A closed vsock peer may show only as
+   * EPOLLRDHUP.
    */
   uint32_t closing = relayed->target_rdhup_seen ? 0 : EPOLLRDHUP;
   switch (relayed->state) {
@@ -258,7 +258,7 @@ void relay_thread_add(struct relay_thread *thread, struct relayed *relayed) {
 }
 
 static void queue_command(struct relay_thread *thread, int64_t id,
-                 void (*execute)(struct relay_thread *, struct relayed *)) {
+                          void (*execute)(struct relay_thread *, struct relayed *)) {
   struct command *command = malloc(sizeof *command);
   if (command == NULL) abort();
   command->id = id;

@@ -26,7 +26,7 @@ struct relayed {
   struct side source_side;
   struct side target_side;
   enum stream_state state;
-  bool target_rdhup_seen; /* EPOLLRDHUP of the target was reported; it is level-triggered and would be reported again */
+  bool target_rdhup_seen; /* EPOLLRDHUP of the target was reported; epoll would report it again and again */
   void *owner_data;
 };
 

@@ -176,8 +176,7 @@ static void race(struct round *round, int events, const char *folder) {
 }
 
 int main(void) {
-  struct round *round =
-      mmap(NULL, sizeof *round, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  struct round *round = mmap(NULL, sizeof *round, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (round == MAP_FAILED) fail("mmap");
   char command[16], path[PATH_BYTES];
   int count;

@@ -1,0 +1,39 @@
+import { spawnSync } from 'node:child_process'
+import { globSync } from 'node:fs'
+import { projectRoot } from './cache.ts'
+
+/** How a check that cannot run here begins its one line. */
+export const SKIPPED = 'skipped: '
+
+/** Versions format differently; this one comes with Debian 12's `clang-format`, which `npm test` installs. */
+const PROGRAM = 'clang-format-14'
+
+/** Where and with what to check. */
+export interface CFormatCheck {
+  readonly root: string
+  /** The name or path of clang-format; {@link PROGRAM} unless a test says otherwise. */
+  readonly program?: string
+  /** Where true, a missing program is a failure. */
+  readonly isCi: boolean
+}
+
+/** Whether every C file of the project is formatted as `.clang-format` says, and what to print about it. */
+export function checkCFormat({ root, program = PROGRAM, isCi }: CFormatCheck): {
+  ok: boolean
+  output: string
+} {
+  const files = globSync('{native,test}/**/*.{c,h}', { cwd: root }).sort()
+  const { error, status, stderr } = spawnSync(program, ['--dry-run', '--Werror', '--style=file', ...files], {
+    cwd: root,
+    encoding: 'utf8',
+  })
+  if (error === undefined) return { ok: status === 0, output: stderr }
+  const missing = `${program} cannot be run (${error.message}); on Debian 12 npm test installs it`
+  return { ok: !isCi, output: `${isCi ? '' : SKIPPED}${missing}\n` }
+}
+
+if (import.meta.main) {
+  const { ok, output } = checkCFormat({ root: projectRoot, isCi: process.env.CI === 'true' })
+  process.stdout.write(output)
+  process.exitCode = ok ? 0 : 1
+}
