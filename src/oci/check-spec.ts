@@ -1,8 +1,8 @@
 import type { Linux, LinuxResources, Mount, Process, Root, Spec } from '../gen/oci.ts'
 import { checkAbsolutePath, checkNoWayUp, checkText, checkWord, invalidField } from './check-field.ts'
-import { checkHooks } from './check-hooks.ts'
 import { checkProcess } from './check-process.ts'
 import { checkSeccomp } from './check-seccomp.ts'
+import { checkHooks } from './hooks.ts'
 
 const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', 'time']
 const DEVICES = ['b', 'c', 'u', 'p']

@@ -1,10 +1,9 @@
 import { AgentError } from '../base/errors.ts'
-import type { Linux, LinuxDevice, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
+import type { Linux, LinuxDevice, Mount, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
 import { type ResolvedEdits, withContainerEdits } from './cdi/apply-edits.ts'
 import { cgroupsPath } from './cgroups-path.ts'
 import { type DeviceChoices, withGuestDevices } from './guest-devices.ts'
 import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
-import { withBindOption } from './mounts.ts'
 import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
 import { withGuestPciAddresses } from './pci-environment.ts'
 import { withNofile } from './rlimits.ts'
@@ -101,4 +100,10 @@ function missing(what: string): AgentError {
 
 function withMode(device: LinuxDevice, modes: ReadonlyMap<string, number>): LinuxDevice {
   return device.FileMode === 0 ? { ...device, FileMode: modes.get(device.Path) ?? 0 } : device
+}
+
+/** Runtimes go by the options alone: a mount of type `bind` without one of these would not be a bind mount. */
+function withBindOption(mount: Mount): Mount {
+  const isBind = mount.options.includes('bind') || mount.options.includes('rbind')
+  return mount.type === 'bind' && !isBind ? { ...mount, options: [...mount.options, 'rbind'] } : mount
 }

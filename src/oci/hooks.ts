@@ -1,4 +1,5 @@
 import type { Hook, Hooks } from '../gen/oci.ts'
+import { checkAbsolutePath, checkText, invalidField } from './check-field.ts'
 
 /** Hooks that the guest adds to those of every container (behaviour spec, section I.1). */
 export type GuestHooks = Readonly<Record<GuestHookType, readonly Hook[]>>
@@ -37,4 +38,20 @@ export function splitHooks(requested: Hooks | undefined, guest: GuestHooks): Spl
 
 function withTimeout(hook: Hook): Hook {
   return hook.Timeout > 0n ? hook : { ...hook, Timeout: DEFAULT_TIMEOUT_SECONDS }
+}
+
+/**
+ * Throws INVALID_ARGUMENT, naming the field, for a hook that cannot be run: each would be found out only when its turn
+ * comes, with the container half made. A time-out of 0 is none.
+ */
+export function checkHooks(hooks: Hooks): void {
+  const kinds: readonly (readonly [string, readonly Hook[]])[] = Object.entries(hooks)
+  for (const [kind, list] of kinds) for (const hook of list) checkHook(`Hooks.${kind}`, hook)
+}
+
+function checkHook(field: string, { Path: path, Args: args, Env: env, Timeout: timeout }: Hook): void {
+  checkAbsolutePath(`${field}.Path`, path)
+  for (const arg of args) checkText(`${field}.Args`, arg)
+  for (const entry of env) checkText(`${field}.Env`, entry)
+  if (timeout < 0n) throw invalidField(`${field}.Timeout`, `${timeout} s is less than nothing`)
 }

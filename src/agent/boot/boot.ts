@@ -1,12 +1,11 @@
 import { setUpCgroups } from './cgroups.ts'
-import { linkDevices } from './device-links.ts'
 import { takeIdentity } from './identity.ts'
-import { setLoopbackUp } from './loopback.ts'
 import { loadDeviceDrivers } from './modules.ts'
-import { mountGuestFileSystems } from './mounts.ts'
+import { linkDevices, mountGuestFileSystems } from './mounts.ts'
+import { setLoopbackUp } from './network.ts'
 import { prepareOwnProcess } from './own-process.ts'
-import { runSteps } from './run-steps.ts'
 import type { BootContext, BootStep } from './step.ts'
+import { runSteps } from './step.ts'
 
 /**
  * Makes a bare guest fit for containers; runs while the API's socket is open already. Safe after a restart of the

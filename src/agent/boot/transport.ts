@@ -1,7 +1,7 @@
 import { loadModules, virtioBuses } from './modules.ts'
-import { runSteps } from './run-steps.ts'
-import { setStaticAddress } from './static-address.ts'
+import { setStaticAddress } from './network.ts'
 import type { BootContext, BootStep, StepOutcome } from './step.ts'
+import { runSteps } from './step.ts'
 
 /**
  * What must be there before the API's socket can be opened, and nothing more: the rest of the boot goes on behind the

@@ -1,7 +1,6 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
 import type { AgentArguments } from './arguments.ts'
 import { commandLineSettings, configFileOf } from './command-line.ts'
-import { configFileSettings } from './config-file.ts'
-import { environmentSettings } from './environment.ts'
 import { parseValue, readSettings } from './read-settings.ts'
 import { type AgentConfig, SETTINGS } from './settings.ts'
 
@@ -47,4 +46,42 @@ function argumentSettings({ arguments: given }: ConfigSources): Partial<AgentCon
   if (address === undefined) return {}
   const read = parseValue(`--server-addr ${address}`, () => SETTINGS.serverAddress.type.fromText(address))
   return read === undefined ? {} : { serverAddress: read }
+}
+
+/**
+ * The settings in a TOML file (spec A.6); keys we do not know are ignored. Throws INVALID_ARGUMENT naming `path`, and
+ * the key and value that are malformed.
+ */
+export async function configFileSettings(path: string, content: string): Promise<Partial<AgentConfig>> {
+  const values = await parseToml(path, content)
+  return readSettings((setting) => {
+    if (setting.toml === undefined || !Object.hasOwn(values, setting.toml)) return undefined
+    const value = values[setting.toml]
+    const written = `${path}: ${setting.toml} = ${JSON.stringify(value)}`
+    return parseValue(written, () => setting.type.fromToml(value))
+  })
+}
+
+async function parseToml(path: string, content: string): Promise<Readonly<Record<string, unknown>>> {
+  // Most guests have no such file: the parser is loaded for those that do.
+  const { parse } = await import('smol-toml')
+  try {
+    return parse(content)
+  } catch (error) {
+    throw new AgentError('INVALID_ARGUMENT', `${path}: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+/**
+ * The settings that environment variables make (spec A.7). Throws INVALID_ARGUMENT naming variable and value when a
+ * value is malformed.
+ */
+function environmentSettings(
+  environment: Readonly<Record<string, string | undefined>>,
+): Partial<AgentConfig> {
+  return readSettings((setting) => {
+    const value = setting.environment === undefined ? undefined : environment[setting.environment]
+    if (value === undefined) return undefined
+    return parseValue(`${setting.environment}=${value}`, () => setting.type.fromText(value))
+  })
 }

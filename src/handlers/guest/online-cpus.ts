@@ -2,7 +2,6 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import { type Probe, waitForDevice } from '../../hotplug/wait-for-device.ts'
 import type { Files } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
-import { countCpus } from './cpu-list.ts'
 
 const CPUS = '/sys/devices/system/cpu'
 
@@ -79,4 +78,16 @@ async function offlineCpus(files: Files): Promise<string[]> {
     if ((await files.readText(file)).trim() === '0') offline.push(file)
   }
   return offline
+}
+
+/** How many CPUs a list of the kernel names, such as `0-3,8` (cpumask format of sysfs and cgroups); none when empty. */
+export function countCpus(list: string): number {
+  const ranges = list.trim().split(',')
+  return ranges.reduce((sum, range) => sum + sizeOf(range), 0)
+}
+
+function sizeOf(range: string): number {
+  if (range === '') return 0
+  const [first = '', last = first] = range.split('-')
+  return Number(last) - Number(first) + 1
 }

@@ -4,7 +4,7 @@ import { type HotplugDependencies, waitForDevice } from '../../hotplug/wait-for-
 import type { FileSystemGrowth } from '../../os/devices/volumes/growth.ts'
 import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { MountEntry, Mounts } from '../../os/files/mounts.ts'
-import { checkVolumePath, noSuchVolume } from './volume-path.ts'
+import { checkVolumePath, noSuchVolume } from './volume-stats.ts'
 
 /** What growing a volume works with. */
 export interface ResizeDependencies extends HotplugDependencies {

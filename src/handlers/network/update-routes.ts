@@ -4,7 +4,7 @@ import type { Route as ApiRoute } from '../../gen/types.ts'
 import type { Failures, Network, Route, RoutePut } from '../../os/network/network.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 import { inBatches } from './in-batches.ts'
-import { listRoutes } from './list-routes.ts'
+import { listRoutes } from './list.ts'
 import { checkRoute, type RouteRequest } from './route-request.ts'
 
 const MADE_BY_KERNEL = 2

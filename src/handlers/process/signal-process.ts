@@ -5,7 +5,6 @@ import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { Found } from '../container/registry.ts'
 import type { SandboxContext } from '../sandbox/context.ts'
-import { handlesSignal } from './signal-rule.ts'
 
 /** SignalProcess (behaviour spec, section C.5). Never waits for a transition: it must get through to a hanging one. */
 export async function signalProcess(context: SandboxContext, request: SignalProcessRequest): Promise<void> {
@@ -38,4 +37,25 @@ async function signalForInit(os: Os, { container, parts }: Found, signal: number
   if (program !== undefined && program === parts.programBeforeStart) return SIGKILL
   const status = await os.files.readText(`/proc/${parts.init.pid}/status`).catch(() => undefined)
   return handlesSignal(status, SIGTERM) ? SIGTERM : SIGKILL
+}
+
+const MASKS = ['SigBlk', 'SigIgn', 'SigCgt']
+
+/**
+ * Whether a process does something of its own with a signal: blocks, ignores or catches it, from the text of its
+ * `/proc/PID/status` (undefined when it could not be read). The kernel drops signals that the first process of a
+ * pid namespace leaves at their default, so only a handled SIGTERM can end it (behaviour spec, section C.5).
+ */
+export function handlesSignal(status: string | undefined, signal: number): boolean {
+  if (status === undefined || signal > LAST_SIGNAL) return false
+  if (signal === 0) return true
+  const bit = 1n << BigInt(signal - 1)
+  return MASKS.some((name) => (maskIn(status, name) & bit) !== 0n)
+}
+
+/** The mask of that name; 0 when there is none or it is no hexadecimal number. */
+function maskIn(status: string, name: string): bigint {
+  const line = status.split('\n').find((candidate) => candidate.startsWith(`${name}:`))
+  const digits = line?.slice(name.length + 1).trim() ?? ''
+  return /^[0-9a-fA-F]+$/.test(digits) ? BigInt(`0x${digits}`) : 0n
 }

@@ -1,7 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { Os } from '../../os/os.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
-import type { HostStreams } from '../stdio/host-streams.ts'
+import type { HostStreams } from '../stdio/host-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 
 /** Everything the sandbox and its containers are built from. */

@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { HostStreams } from './host-streams.ts'
+import type { HostStreams } from './host-connections.ts'
 import { PortConnections, type StreamName } from './port-connections.ts'
 
 /** The ports of a request; 0: the stream goes through calls. */

@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
-import { unmountTree } from './unmount-tree.ts'
+import { unmountTree } from './mount-storage.ts'
 
 /** What a driver has made. */
 export interface Attachment {

@@ -1,15 +1,11 @@
 import { AgentError } from '../../base/errors.ts'
 import type { StorageDriver } from './driver.ts'
-import { blk } from './drivers/blk.ts'
+import { blk, mmioblk, nvdimm, scsi } from './drivers/block.ts'
 import { ephemeral } from './drivers/ephemeral.ts'
 import { erofsMultiLayer } from './drivers/erofs-multi-layer.ts'
 import { local } from './drivers/local.ts'
-import { mmioblk } from './drivers/mmioblk.ts'
-import { nineP } from './drivers/nine-p.ts'
-import { nvdimm } from './drivers/nvdimm.ts'
 import { overlayfs } from './drivers/overlayfs.ts'
-import { scsi } from './drivers/scsi.ts'
-import { virtioFs } from './drivers/virtio-fs.ts'
+import { nineP, virtioFs } from './drivers/shared-folder.ts'
 import { watchableBind } from './drivers/watchable/watchable-bind.ts'
 
 /** Why there is no driver. */

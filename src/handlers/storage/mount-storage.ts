@@ -6,10 +6,9 @@ import type { Storage } from '../../gen/agent.ts'
 import type { Files } from '../../os/files/files.ts'
 import type { MountFlag, Mounts } from '../../os/files/mounts.ts'
 import type { Os } from '../../os/os.ts'
-import { applyFsGroup } from './fs-group.ts'
 import { type MountOptions, parseMountOptions } from './mount-options.ts'
 import { checkMountPoint } from './mount-point.ts'
-import { unmountTree } from './unmount-tree.ts'
+import { applyFsGroup } from './ownership.ts'
 
 /** What mounting takes. */
 export interface MountDependencies {
@@ -128,3 +127,23 @@ async function mountOnce(
 }
 
 const PROPAGATION: ReadonlySet<MountFlag> = new Set<MountFlag>(['private', 'shared', 'slave', 'unbindable'])
+
+/**
+ * Unmounts what is mounted at a mount point, and before it what is mounted below: a recursive bind brings the mounts
+ * below its source along, and some file systems mount what is mounted in them on the host. Nothing happens where nothing
+ * is mounted. What `isOthers` stays, and the mounts it is in with it (EBUSY).
+ */
+export async function unmountTree(
+  mounts: Mounts,
+  mountPoint: string,
+  isOthers: (mountPoint: string) => boolean = () => false,
+): Promise<void> {
+  const all = await mounts.list()
+  if (!all.some((mount) => mount.mountPoint === mountPoint)) return
+  const below = all.filter((mount) => mount.mountPoint.startsWith(`${mountPoint}/`))
+  // What was mounted later may be in or upon what was before.
+  for (const mount of below.toReversed()) {
+    if (!isOthers(mount.mountPoint)) await mounts.unmount(mount.mountPoint)
+  }
+  await mounts.unmount(mountPoint)
+}

@@ -2,9 +2,9 @@ import { AgentError } from '../../base/errors.ts'
 import type { Storage } from '../../gen/agent.ts'
 import { checkText } from './check-text.ts'
 import type { StorageDependencies } from './driver.ts'
-import { withoutFsGid } from './fs-gid.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { mountStorage } from './mount-storage.ts'
+import { withoutFsGid } from './ownership.ts'
 
 /**
  * Mounts ephemeral storages anew (spec C.8): with the option `remount` and another size, mostly, after memory was

@@ -1,11 +1,12 @@
 import * as fs from 'node:fs/promises'
+import { mkdir, stat } from 'node:fs/promises'
+import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
 import { checkErrno, fromNodeError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
 import type { Files } from './files.ts'
 import { openFolder } from './linux-folder.ts'
-import { makeDirectories } from './make-directories.ts'
 import { readHead } from './read-head.ts'
 import { removeTree } from './remove-tree.ts'
 
@@ -63,4 +64,28 @@ function failed(call: string, subject: string): (error: unknown) => never {
 
 function unless<T>(errno: string, value: T, otherwise: (error: unknown) => never): (error: unknown) => T {
   return (error) => (errnoOf(error) === errno ? value : otherwise(error))
+}
+
+/**
+ * mkdir -p: each directory that is missing, the topmost first. Not Node's own, which tries again for ever, on a thread
+ * that never comes back, where the kernel answers ENOENT although the parent is there (below /proc).
+ */
+async function makeDirectories(path: string, mode: number): Promise<void> {
+  try {
+    await makeUnlessThere(path, mode)
+  } catch (error) {
+    const parent = dirname(path)
+    if (errnoOf(error) !== 'ENOENT' || parent === path) throw error
+    await makeDirectories(parent, mode)
+    await makeUnlessThere(path, mode)
+  }
+}
+
+/** A link to a directory is one too. */
+async function makeUnlessThere(path: string, mode: number): Promise<void> {
+  try {
+    await mkdir(path, { mode })
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST' || !(await stat(path)).isDirectory()) throw error
+  }
 }

@@ -1,5 +1,4 @@
 import type { MountEntry } from './mounts.ts'
-import { unescapeOctal } from './unescape-octal.ts'
 
 /** Parses the text of /proc/PID/mountinfo (proc(5)): one entry a line, in the file's order. */
 export function parseMountinfo(text: string): MountEntry[] {
@@ -32,4 +31,12 @@ function parseLine(line: string): MountEntry {
     major: Number(major),
     minor: Number(minor),
   }
+}
+
+/**
+ * A path as the kernel prints it in its tables (mountinfo, swaps): space, tab, newline, backslash and `#` stand there
+ * as a backslash and three octal digits.
+ */
+export function unescapeOctal(text: string): string {
+  return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
 }

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { enabledV1Controllers } from '../../../src/agent/boot/cgroup-v1.ts'
-import { setUpCgroups } from '../../../src/agent/boot/cgroups.ts'
+import { enabledV1Controllers, setUpCgroups } from '../../../src/agent/boot/cgroups.ts'
 import { bareGuest } from '../../support/agent/boot/guest.ts'
 
 const PROC_CGROUPS = `#subsys_name\thierarchy\tnum_cgroups\tenabled

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { configFileSettings } from '../../../src/agent/config/config-file.ts'
+import { configFileSettings } from '../../../src/agent/config/load-config.ts'
 
 const read = (content: string) => configFileSettings('/etc/agent.toml', content)
 

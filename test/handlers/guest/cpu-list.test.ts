@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { countCpus } from '../../../src/handlers/guest/cpu-list.ts'
+import { countCpus } from '../../../src/handlers/guest/online-cpus.ts'
 
 describe('countCpus', () => {
   it.each([

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { SIGTERM } from '../../../src/base/signals.ts'
-import { handlesSignal } from '../../../src/handlers/process/signal-rule.ts'
+import { handlesSignal } from '../../../src/handlers/process/signal-process.ts'
 
 const TERM = '0000000000004000'
 const NONE = '0000000000000000'

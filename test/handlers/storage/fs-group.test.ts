@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { FSGroupChangePolicy } from '../../../src/gen/types.ts'
-import { applyFsGroup } from '../../../src/handlers/storage/fs-group.ts'
+import { applyFsGroup } from '../../../src/handlers/storage/ownership.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { dependenciesOf, ROOT } from '../../support/handlers/storage-builder.ts'

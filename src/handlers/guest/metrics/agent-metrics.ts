@@ -1,7 +1,6 @@
 import type { Files } from '../../../os/files/files.ts'
 import { procStatFields, TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
-import { itemGauge, type Metric } from './exposition.ts'
-import { namedNumbers } from './named-numbers.ts'
+import { itemGauge, type Metric, namedNumbers } from './exposition.ts'
 
 const PAGE_BYTES = 4096
 

@@ -1,6 +1,5 @@
 import type { Files } from '../../../os/files/files.ts'
-import { itemGauge, type Metric } from './exposition.ts'
-import { namedNumbers } from './named-numbers.ts'
+import { itemGauge, type Metric, namedNumbers } from './exposition.ts'
 
 /** Items by the names that /proc/meminfo has for them, in its order. */
 const MEMORY_ITEMS = {

@@ -9,7 +9,6 @@ import type { Files } from '../../../os/files/files.ts'
 import type { Link, Network } from '../../../os/network/network.ts'
 import type { AppliedSetting, NetworkRecord } from '../network-record.ts'
 import { applyLinks } from './apply-links.ts'
-import { chooseLink } from './choose-link.ts'
 import { addressOf, isSameAddress, isSameWay, type PlacedLink, routeOf } from './placed-link.ts'
 import { checkLinks } from './point-to-point.ts'
 import type { FoundMetadata } from './read-vm-metadata.ts'
@@ -113,4 +112,31 @@ async function ignoreRouters({ files, log }: NetworkDependencies, link: Link): P
 function setUp(network: Network, link: Link): boolean {
   if (!link.up) network.setLink(link.index, { up: true })
   return !link.up
+}
+
+/** ARPHRD_ETHER. */
+const ETHERNET = 1
+
+/** The link that leads to the host, and the others that could have been meant. */
+export interface ChosenLink {
+  readonly link: Link
+  readonly others: readonly Link[]
+}
+
+/**
+ * The link that VM metadata is about, which does not name one: that of this name or MAC address where one is configured
+ * (`wanted`, else empty), else the first Ethernet of `links`, which are in the order of their indices. Cards come before
+ * links without a device, such as bridges.
+ */
+export function chooseLink(links: readonly Link[], wanted: string): ChosenLink | undefined {
+  if (wanted !== '') {
+    const link = links.find(
+      ({ name, hardwareAddress }) => name === wanted || hardwareAddress === wanted.toLowerCase(),
+    )
+    return link && { link, others: [] }
+  }
+  const ethernet = links.filter(({ type, loopback }) => type === ETHERNET && !loopback)
+  const cards = ethernet.filter(({ parentDevice }) => parentDevice !== '')
+  const [link, ...others] = cards.length > 0 ? cards : ethernet
+  return link && { link, others }
 }

@@ -1,7 +1,7 @@
 import { UndoList } from '../../../base/undo.ts'
 import type { StorageDriver } from '../driver.ts'
-import { fsGidOf, giveToGroup, withoutFsGid } from '../fs-gid.ts'
 import { mountStorage } from '../mount-storage.ts'
+import { fsGidOf, giveToGroup, withoutFsGid } from '../ownership.ts'
 
 /**
  * Memory that the containers of a sandbox share (spec E.3.3): /dev/shm, emptyDir volumes in memory, huge pages. Its

@@ -3,9 +3,8 @@ import { AgentError } from '../../../base/errors.ts'
 import { UndoList } from '../../../base/undo.ts'
 import type { Files } from '../../../os/files/files.ts'
 import type { StorageDriver } from '../driver.ts'
-import { fsGidOf, giveToGroup } from '../fs-gid.ts'
-import { applyFsGroup } from '../fs-group.ts'
 import { checkMountPoint } from '../mount-point.ts'
+import { applyFsGroup, fsGidOf, giveToGroup } from '../ownership.ts'
 
 /** A directory of the guest that the containers of a sandbox share (spec E.3.4). It is kept until the sandbox ends. */
 export const local: StorageDriver = {

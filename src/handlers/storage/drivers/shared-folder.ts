@@ -11,7 +11,7 @@ const SANDBOX_FOLDER = 'kataShared'
  * A folder of the host, by its tag (spec E.3). That of the sandbox may be mounted already. `hints` say what an errno of
  * mount(2) means for this file system; ENODEV always means that the kernel has none.
  */
-export function sharedFolder(name: string, hints: Readonly<Record<string, string>> = {}): StorageDriver {
+function sharedFolder(name: string, hints: Readonly<Record<string, string>> = {}): StorageDriver {
   return {
     async attach(storage, dependencies, signal) {
       const { mountPoint } = storage
@@ -52,3 +52,11 @@ function explained(
   const text = `mount ${storage.source} on ${storage.mountPoint}: ${errno}: ${hint}`
   return new AgentError('INTERNAL', text, { cause: error, errno })
 }
+
+/** A folder of the host over 9p, which Debian's cloud kernel does not have. */
+export const nineP = sharedFolder('9p', { ENOENT: 'no 9p device has this tag' })
+
+/** A folder of the host that a virtio-fs device offers (spec E.3). */
+export const virtioFs = sharedFolder('virtiofs', {
+  EINVAL: 'no virtio-fs device has this tag, or an option is unknown to it',
+})

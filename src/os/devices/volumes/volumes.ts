@@ -1,7 +1,7 @@
 import { readFile, statfs } from 'node:fs/promises'
 import { checkErrno, fromNodeError } from '../../errors.ts'
+import { unescapeOctal } from '../../files/mountinfo.ts'
 import type { MountEntry } from '../../files/mounts.ts'
-import { unescapeOctal } from '../../files/unescape-octal.ts'
 import type { Native } from '../../native.ts'
 import { ext4Growth } from './ext4.ts'
 import type { FileSystemGrowth } from './growth.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { chooseLink } from '../../../../src/handlers/network/vm-metadata/choose-link.ts'
+import { chooseLink } from '../../../../src/handlers/network/vm-metadata/configure-network.ts'
 import { FakeNetwork } from '../../../support/fakes/fake-network.ts'
 
 /** What is chosen among links of these names, and which others could have been meant. */

@@ -1,7 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
-import { nineP } from '../../../../src/handlers/storage/drivers/nine-p.ts'
-import { virtioFs } from '../../../../src/handlers/storage/drivers/virtio-fs.ts'
+import { nineP, virtioFs } from '../../../../src/handlers/storage/drivers/shared-folder.ts'
 import { createStorageHandlers } from '../../../../src/handlers/storage/storage.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'

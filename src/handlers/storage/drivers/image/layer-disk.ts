@@ -1,8 +1,5 @@
-import { blk } from '../blk.ts'
-import type { DiskDriver } from '../block-driver.ts'
-import { mmioblk } from '../mmioblk.ts'
-import { nvdimm } from '../nvdimm.ts'
-import { scsi } from '../scsi.ts'
+import type { DiskDriver } from '../block.ts'
+import { blk, mmioblk, nvdimm, scsi } from '../block.ts'
 import { invalidLayer } from './layer-options.ts'
 
 /** What a layer may be on. */

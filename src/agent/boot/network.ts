@@ -2,6 +2,14 @@ import { AgentError } from '../../base/errors.ts'
 import { broadcastOf, parseIp, prefixLengthOfMask } from '../../base/ip-address.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
+/** Sets `lo` up; the kernel then gives it its addresses by itself. */
+export async function setLoopbackUp({ os }: BootContext): Promise<StepOutcome> {
+  const loopback = os.network.links().find((link) => link.loopback)
+  if (loopback === undefined || loopback.up) return 'already'
+  os.network.setLink(loopback.index, { up: true })
+  return 'done'
+}
+
 /**
  * Gives an interface the address of the kernel parameter `ip=CLIENT:SERVER:GATEWAY:NETMASK:HOSTNAME:DEVICE:…`
  * (nfsroot.rst). The kernel does that itself only with a network driver that is built in, which distribution kernels do

@@ -1,11 +1,93 @@
-import { AgentError, messageOf } from '../../base/errors.ts'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { HostStreams, HostStreamsConfig } from './host-streams.ts'
+import type { StreamName } from './port-connections.ts'
+
+/** Where the host's ports are: on vsock, or unix sockets of a folder that stand for them, for agents without a VM. */
+export type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
+
+export interface HostStreamsConfig {
+  readonly dial: StdioDial
+  /** How long a dial may take. */
+  readonly dialTimeoutMs: number
+  /** The host connects to this port of ours, and its connections are claimed; 0: we dial. */
+  readonly listenerPort: number
+  /** Lets processes of this guest hand over connections too, for tests. */
+  readonly allowLoopback: boolean
+}
+
+/** Gets connections with the host that streams of processes go through. */
+export interface HostStreams {
+  /** The connection of port `port`, for `stream`. Throws INTERNAL naming both when there is none. */
+  connect(port: number, stream: StreamName, signal: AbortSignal): Promise<Fd>
+  /** To be called once, before requests are answered: opens the listener, if there shall be one. */
+  listen(): Promise<void>
+}
+
+/** The address of the host's port `port`. */
+function hostPort(dial: StdioDial, port: number): HostAddress {
+  return dial.kind === 'vsock'
+    ? { kind: 'vsock', port }
+    : { kind: 'unix', path: `${dial.folder}/port_${port}` }
+}
+
+/** Dials the host at the ports, or claims the connections that it made, as the configuration says. */
+export function createHostStreams(options: {
+  readonly os: Os
+  readonly log: Logger
+  readonly config: HostStreamsConfig
+}): HostStreams {
+  const { os, config } = options
+  if (config.listenerPort > 0) return listenForHost(options)
+  return { connect: dialHost(os, config), listen: async () => {} }
+}
+
+/** How the kernel says that nobody listens: a host answers a vsock dial with a reset, or not at all. */
+const NOBODY_LISTENS = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
+
+/** Gets each connection by dialling the host. */
+function dialHost(os: Os, config: Pick<HostStreamsConfig, 'dial' | 'dialTimeoutMs'>): HostStreams['connect'] {
+  return async (port, stream, signal) => {
+    try {
+      return await dial(os, config, port, signal)
+    } catch (error) {
+      if (signal.aborted) throw error
+      const errno = errnoOf(error)
+      const isNobody = errno !== undefined && NOBODY_LISTENS.includes(errno)
+      const what = isNobody ? 'nobody listens on' : 'no connection to'
+      const text = `${stream}: ${what} the host's port ${port}`
+      throw new AgentError('INTERNAL', text, { cause: error, ...(errno === undefined ? {} : { errno }) })
+    }
+  }
+}
+
+async function dial(
+  { clock, hostSockets }: Os,
+  config: Pick<HostStreamsConfig, 'dial' | 'dialTimeoutMs'>,
+  port: number,
+  signal: AbortSignal,
+): Promise<Fd> {
+  const { dialTimeoutMs } = config
+  const late = new AbortController()
+  const done = new AbortController()
+  clock.sleep(dialTimeoutMs, done.signal).then(
+    () =>
+      late.abort(
+        new AgentError('INTERNAL', `no answer within ${dialTimeoutMs / 1000} s`, { errno: 'ETIMEDOUT' }),
+      ),
+    () => {},
+  )
+  try {
+    const either = AbortSignal.any([signal, late.signal])
+    return await hostSockets.connect(hostPort(config.dial, port), dialTimeoutMs, either)
+  } finally {
+    done.abort()
+  }
+}
 
 /** More than the streams of all processes that may be about to start. */
 const MAX_WAITING = 512
@@ -17,7 +99,7 @@ const TRIES = 3
 const BETWEEN_TRIES_MS = 100
 
 /** Lets the host make the connections; each is found by the port it came from (behaviour spec, I.12). */
-export function listenForHost(options: {
+function listenForHost(options: {
   readonly os: Os
   readonly log: Logger
   readonly config: HostStreamsConfig
