@@ -3,8 +3,10 @@ import { createInterface } from 'node:readline'
 import { neverAborted } from '../src/base/abort.ts'
 import { silentLogger } from '../src/base/log.ts'
 import { Interface, Route } from '../src/gen/types.ts'
-import { createNetworkHandlers } from '../src/handlers/network/network.ts'
+import { type NetworkDependencies, networkQueues } from '../src/handlers/network/dependencies.ts'
 import { NetworkRecord } from '../src/handlers/network/network-record.ts'
+import { updateInterface } from '../src/handlers/network/update-interface.ts'
+import { updateRoutes } from '../src/handlers/network/update-routes.ts'
 import { loadNative, type Native } from '../src/os/native.ts'
 import { linuxNetwork } from '../src/os/network/linux-network.ts'
 import { decodeMessages } from '../src/os/network/netlink/message.ts'
@@ -29,14 +31,12 @@ for await (const word of createInterface(process.stdin)) {
 async function record(): Promise<void> {
   const described = JSON.parse(interfaceJson)
   const wanted = Interface.fromPartial({ ...described, mtu: BigInt(described.mtu) })
-  messages.interface = await messagesOf((handlers) => handlers.updateInterface(wanted, neverAborted))
+  messages.interface = await messagesOf((network) => updateInterface(network, wanted, neverAborted))
   const routes: Route[] = JSON.parse(routesJson).map(Route.fromPartial)
-  messages.routes = await messagesOf((handlers) => handlers.updateRoutes(routes))
+  messages.routes = await messagesOf((network) => updateRoutes(network, routes, neverAborted))
 }
 
-async function messagesOf(
-  call: (handlers: ReturnType<typeof createNetworkHandlers>) => Promise<unknown>,
-): Promise<Buffer[]> {
+async function messagesOf(call: (network: NetworkDependencies) => Promise<unknown>): Promise<Buffer[]> {
   const sent: Buffer[] = []
   const recording: Native = {
     ...native,
@@ -49,7 +49,7 @@ async function messagesOf(
   const os = { ...real, network: linuxNetwork(recording) }
   const log = silentLogger()
   const hotplug = hotplugOf(real)
-  await call(createNetworkHandlers({ os, log, record: new NetworkRecord(log), hotplug }))
+  await call({ os, log, record: new NetworkRecord(log), hotplug, queues: networkQueues() })
   return sent
 }
 

@@ -3,15 +3,13 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { neverAborted } from '../base/abort.ts'
 import { messageOf } from '../base/errors.ts'
 import { jsonLogger, type Logger } from '../base/log.ts'
-import { AgentServiceDefinition } from '../gen/agent.ts'
-import { HealthDefinition } from '../gen/health.ts'
 import { createDeviceHandlers } from '../handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../handlers/device/index.ts'
-import { createGuestHandlers } from '../handlers/guest/guest.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
-import { createNetworkHandlers } from '../handlers/network/network.ts'
+import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
-import { createSandboxHandlers } from '../handlers/sandbox/sandbox.ts'
+import { createSandboxContext } from '../handlers/sandbox/context.ts'
+import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
 import { createHostStreams } from '../handlers/stdio/host-connections.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
@@ -30,9 +28,7 @@ import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
 import { runtimeChoice } from './runtime-choice.ts'
-import { healthEntries } from './service/health.ts'
-import { mergeTables, methodsOf } from './service/method-table.ts'
-import { agentEntries } from './service/table.ts'
+import { serviceMethods } from './service/services.ts'
 import { stopAgent, stopRequested } from './stop.ts'
 import { parseServerAddress } from './transport/server-address.ts'
 import { startTransport } from './transport/transport.ts'
@@ -145,13 +141,8 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const runtime = runtimeChoice(config.runtime)
   const pciBus = new PciBus(os.files)
   const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
-  const storage = createStorageHandlers({
-    os,
-    log,
-    allowedRoots: [SHARED_ROOT],
-    bundlesRoot: SHARED_ROOT,
-    hotplug,
-  })
+  const mounts = { os, log, allowedRoots: [SHARED_ROOT] }
+  const storage = createStorageHandlers({ ...mounts, bundlesRoot: SHARED_ROOT, hotplug })
   const hostStreams = createHostStreams({
     os,
     log,
@@ -162,7 +153,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       allowLoopback: config.vsockAllowLoopback,
     },
   })
-  const sandbox = createSandboxHandlers({
+  const sandbox = createSandboxContext({
     os,
     log,
     storage,
@@ -187,7 +178,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       restarted: (given.channel?.restarts ?? 0) > 0,
     },
   })
-  const guest = createGuestHandlers({
+  const guest = {
     os,
     log,
     runtime,
@@ -196,16 +187,15 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
     hotplug,
-  })
-  const network = createNetworkHandlers({ os, log, record: parts.networkRecord, hotplug })
-  const wrapper = { log, gate, nowMs: os.clock.monotonicMs }
+  }
+  const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
   return {
-    methods: mergeTables(
-      methodsOf(HealthDefinition, healthEntries(packageJson.version), wrapper),
-      methodsOf(AgentServiceDefinition, agentEntries({ sandbox, guest, storage, network }), wrapper),
+    methods: serviceMethods(
+      { version: packageJson.version, sandbox, storage: mounts, network, guest },
+      { log, gate, nowMs: os.clock.monotonicMs },
     ),
     listenForStreams: hostStreams.listen,
     cleanUpAfterCrash: sandbox.cleanUpAfterCrash,
-    destroySandbox: () => sandbox.destroySandbox({}, neverAborted),
+    destroySandbox: () => destroySandbox(sandbox, neverAborted),
   }
 }

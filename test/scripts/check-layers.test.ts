@@ -30,7 +30,7 @@ describe('forbiddenImportsOf', () => {
     expect(forbiddenImportsOf('src/handlers/sandbox/create.ts', source)).toEqual([])
   })
 
-  it.each(['src/agent/service/table.ts', 'src/handlers/guest/details.ts', 'src/oci/rlimits.ts'])(
+  it.each(['src/agent/service/services.ts', 'src/handlers/guest/details.ts', 'src/oci/rlimits.ts'])(
     'keeps %s away from the kernel',
     (path) => {
       expect(forbiddenImportsOf(path, "import { readFile } from 'node:fs/promises'\n")).toHaveLength(1)

@@ -2,7 +2,7 @@ import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted 
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
-import type { Entry, Gate, MessageType } from './entry.ts'
+import type { Gate, MessageType, Rpc } from './rpc.ts'
 import { statusOf } from './status.ts'
 
 /** What every call is wrapped with. */
@@ -17,7 +17,7 @@ export interface WrapperDependencies {
 export function wrap<Request, Response>(
   name: string,
   types: { readonly request: MessageType<Request>; readonly response: MessageType<Response> },
-  entry: Entry<Request, Response>,
+  rpc: Rpc<Request, Response>,
   dependencies: WrapperDependencies,
 ): Method {
   return async (payload, incoming) => {
@@ -29,9 +29,9 @@ export function wrap<Request, Response>(
     try {
       const request = decode(types.request, payload)
       ids = idsOf(request)
-      const work = begin(request, entry, limits.signal, dependencies.gate, deliveries)
-      const response = await answerOf(work, name, entry, limits.signal, dependencies.log)
-      const encoded = entry.encode?.(response) ?? { payload: types.response.encode(response).finish() }
+      const work = begin(request, rpc, limits.signal, dependencies.gate, deliveries)
+      const response = await answerOf(work, name, rpc, limits.signal, dependencies.log)
+      const encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       outcome = {
         ok: true,
         ...encoded,
@@ -44,7 +44,7 @@ export function wrap<Request, Response>(
     } finally {
       limits.release()
     }
-    logCall(name, incoming, ids, dependencies.nowMs() - startedMs, entry, outcome, dependencies.log)
+    logCall(name, incoming, ids, dependencies.nowMs() - startedMs, rpc, outcome, dependencies.log)
     return outcome
   }
 }
@@ -52,15 +52,15 @@ export function wrap<Request, Response>(
 /** The call's work, from the boot gate on. */
 async function begin<Request, Response>(
   request: Request,
-  entry: Entry<Request, Response>,
+  rpc: Rpc<Request, Response>,
   signal: AbortSignal,
   gate: Gate,
   deliveries: ((written: boolean) => void)[],
 ): Promise<Response> {
   signal.throwIfAborted()
-  if (entry.gate === 'wait') await gate.wait(signal)
-  return entry.handle(request, {
-    signal: entry.onHangup === 'cancel' ? signal : neverAborted,
+  if (rpc.gate === 'wait') await gate.wait(signal)
+  return rpc.handle(request, {
+    signal: rpc.onHangup === 'cancel' ? signal : neverAborted,
     onDelivered: (callback) => void deliveries.push(callback),
   })
 }
@@ -69,15 +69,15 @@ async function begin<Request, Response>(
 async function answerOf<Response>(
   work: Promise<Response>,
   name: string,
-  entry: Entry<never, unknown>,
+  rpc: Rpc<never, unknown>,
   signal: AbortSignal,
   log: Logger,
 ): Promise<Response> {
   try {
-    return entry.onHangup === 'cancel' ? await work : await abortable(work, signal)
+    return rpc.onHangup === 'cancel' ? await work : await abortable(work, signal)
   } catch (error) {
     if (!signal.aborted) throw error
-    if (entry.onHangup === 'finish') {
+    if (rpc.onHangup === 'finish') {
       work.catch((late) =>
         log.warn('rpc failed after its caller left', { rpc: name, error: messageOf(late) }),
       )
@@ -133,12 +133,12 @@ function logCall(
   incoming: IncomingCall,
   ids: LogFields,
   ms: number,
-  entry: Entry<never, unknown>,
+  rpc: Rpc<never, unknown>,
   outcome: Outcome,
   log: Logger,
 ): void {
-  if (!log.isLogged(entry.logLevel)) return
+  if (!log.isLogged(rpc.logLevel)) return
   const fields = { rpc: name, ...ids, ms: ms.toFixed(1), peer: incoming.peer, framing: incoming.framing }
-  if (outcome.ok) log.log(entry.logLevel, 'rpc', { ...fields, code: 'OK' })
-  else log.log(entry.logLevel, 'rpc', { ...fields, code: outcome.code, error: outcome.message })
+  if (outcome.ok) log.log(rpc.logLevel, 'rpc', { ...fields, code: 'OK' })
+  else log.log(rpc.logLevel, 'rpc', { ...fields, code: outcome.code, error: outcome.message })
 }

@@ -20,7 +20,15 @@ const MOST_U8 = 0xff
  * AddARPNeighbors (spec G.5): entries of the neighbour tables of both families. Throws INVALID_ARGUMENT for a wrong
  * field, INTERNAL `Link not found (Name: …)`, and the kernel's refusal; the tables are those of before then.
  */
-export async function addNeighbors(
+export function addNeighbors(
+  dependencies: NetworkDependencies,
+  neighbors: readonly ARPNeighbor[],
+  signal: AbortSignal,
+): Promise<void> {
+  return dependencies.queues.neighbors.run(() => addAll(dependencies, neighbors), signal)
+}
+
+async function addAll(
   { os, log, record }: NetworkDependencies,
   neighbors: readonly ARPNeighbor[],
 ): Promise<void> {

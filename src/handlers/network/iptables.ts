@@ -28,24 +28,34 @@ export async function getIptables(
  * first; when a table is refused after others were taken over, the old rules of all of them are put back. Throws
  * INTERNAL with the tool's words, with the rules of before.
  */
-export async function setIptables(
+export function setIptables(
   dependencies: NetworkDependencies,
   isIpv6: boolean,
   rules: Uint8Array,
   signal: AbortSignal,
 ): Promise<Uint8Array> {
-  const restore: Tool = isIpv6 ? 'ip6tables-restore' : 'iptables-restore'
+  const queue = isIpv6 ? dependencies.queues.ip6tables : dependencies.queues.iptables
+  return queue.run(() => applyRules(dependencies, isIpv6, rules, signal), signal)
+}
+
+async function applyRules(
+  dependencies: NetworkDependencies,
+  isIpv6: boolean,
+  rules: Uint8Array,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
+  const tool: Tool = isIpv6 ? 'ip6tables-restore' : 'iptables-restore'
   const wait = ['--wait', '5']
-  await run(dependencies, restore, [...wait, '--test'], rules, signal)
+  await run(dependencies, tool, [...wait, '--test'], rules, signal)
   const old = await run(dependencies, isIpv6 ? 'ip6tables-save' : 'iptables-save', ['--counters'], '', signal)
   try {
-    const { stdout } = await run(dependencies, restore, wait, rules, signal)
+    const { stdout } = await run(dependencies, tool, wait, rules, signal)
     dependencies.record.note('rpc', [
       { kind: 'iptables', subject: isIpv6 ? 'ipv6' : 'ipv4', value: `${rules.length} bytes` },
     ])
     return Buffer.from(stdout, RAW)
   } catch (error) {
-    await restoreRules(dependencies, restore, old.stdout, rules)
+    await restoreRules(dependencies, tool, old.stdout, rules)
     throw error
   }
 }
@@ -53,7 +63,7 @@ export async function setIptables(
 /** Tables that were not there before are emptied. */
 async function restoreRules(
   dependencies: NetworkDependencies,
-  restore: Tool,
+  tool: Tool,
   old: string,
   rules: Uint8Array,
 ): Promise<void> {
@@ -63,7 +73,7 @@ async function restoreRules(
     .map((table) => `*${table}\nCOMMIT\n`)
   try {
     const input = Buffer.from(`${old}${emptied.join('')}`, RAW)
-    await run(dependencies, restore, ['--wait', '5', '--counters'], input, neverAborted)
+    await run(dependencies, tool, ['--wait', '5', '--counters'], input, neverAborted)
   } catch (error) {
     dependencies.log.warn('packet filter not put back', { error: messageOf(error) })
   }

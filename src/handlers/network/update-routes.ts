@@ -16,7 +16,15 @@ const ONLINK = 4
  * kernel made. Throws INVALID_ARGUMENT for a wrong field, INTERNAL `Link not found (Name: …)`, and the kernel's refusal;
  * the routes are those of before then.
  */
-export async function updateRoutes(
+export function updateRoutes(
+  dependencies: NetworkDependencies,
+  routes: readonly ApiRoute[],
+  signal: AbortSignal,
+): Promise<ApiRoute[]> {
+  return dependencies.queues.routes.run(() => addRoutes(dependencies, routes), signal)
+}
+
+async function addRoutes(
   { os, log, record }: NetworkDependencies,
   routes: readonly ApiRoute[],
 ): Promise<ApiRoute[]> {

@@ -1,9 +1,10 @@
-import type { OomEvents } from '../cgroup/oom-events.ts'
-import type { GuestSysctls } from '../container/guest-sysctls.ts'
-import type { ContainerRegistry } from '../container/registry.ts'
-import type { OciRuntime } from '../oci-runtime/oci-runtime.ts'
+import { OomEvents } from '../cgroup/oom-events.ts'
+import { GuestSysctls } from '../container/guest-sysctls.ts'
+import { ContainerRegistry } from '../container/registry.ts'
+import { type OciRuntime, ociRuntime } from '../oci-runtime/oci-runtime.ts'
+import { cleanUpAfterCrash } from './crash-recovery.ts'
 import type { SandboxDependencies } from './dependencies.ts'
-import type { SandboxState } from './sandbox-state.ts'
+import { SandboxState } from './sandbox-state.ts'
 
 /** What the calls of one agent share. */
 export interface SandboxContext extends SandboxDependencies {
@@ -12,6 +13,32 @@ export interface SandboxContext extends SandboxDependencies {
   readonly runtime: OciRuntime
   readonly oom: OomEvents
   readonly sysctls: GuestSysctls
-  /** Resolves when nothing of a dead predecessor is left; never rejects. */
+  /**
+   * For an agent that took over from a dead one: kills and removes what that one left, and logs one line. Does nothing
+   * otherwise. Never rejects; CreateSandbox waits for it.
+   */
   readonly cleanUpAfterCrash: () => Promise<void>
+}
+
+/** The context around one sandbox, which does not exist yet. */
+export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
+  const { os, config, log } = dependencies
+  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot })
+  return {
+    ...dependencies,
+    runtime,
+    sandboxState: new SandboxState(config.restarted),
+    containers: new ContainerRegistry(),
+    oom: new OomEvents(log),
+    sysctls: new GuestSysctls(os.files),
+    cleanUpAfterCrash: onceIf(config.restarted, () => cleanUpAfterCrash({ ...dependencies, runtime })),
+  }
+}
+
+function onceIf(isNeeded: boolean, work: () => Promise<void>): () => Promise<void> {
+  let done: Promise<void> | undefined
+  return async () => {
+    if (isNeeded) done ??= work()
+    await done
+  }
 }

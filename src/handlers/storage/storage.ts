@@ -12,7 +12,6 @@ import { storageDriver } from './index.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { StorageReferences } from './references.ts'
 import { refuseEncryption } from './refuse-encryption.ts'
-import { updateEphemeral } from './update-ephemeral.ts'
 
 /** Attaches the storages of requests and takes them away again (spec E). */
 export interface StorageHandlers {
@@ -35,8 +34,6 @@ export interface StorageHandlers {
   clear(): Promise<void>
   /** Whether a storage that somebody uses is at or below `folder`. */
   isUsed(folder: string): boolean
-  /** Mounts ephemeral storages anew, as their options say. Throws INVALID_ARGUMENT for other drivers. */
-  updateEphemeral(storages: readonly Storage[], signal: AbortSignal): Promise<void>
 }
 
 /** The storages of one request, in its order; the layers of an image are one. */
@@ -106,8 +103,6 @@ export function createStorageHandlers(
     clear: () => claims.clear(),
 
     isUsed: (folder) => claims.isUsed(folder),
-
-    updateEphemeral: (storages, signal) => updateEphemeral(storages.map(inPlainForm), dependencies, signal),
   }
 }
 

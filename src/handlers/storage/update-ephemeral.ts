@@ -1,9 +1,8 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Storage } from '../../gen/agent.ts'
 import { checkText } from './check-text.ts'
-import type { StorageDependencies } from './driver.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
-import { mountStorage } from './mount-storage.ts'
+import { type MountDependencies, mountStorage } from './mount-storage.ts'
 import { withoutFsGid } from './ownership.ts'
 
 /**
@@ -11,21 +10,21 @@ import { withoutFsGid } from './ownership.ts'
  * plugged in. Throws INVALID_ARGUMENT, touching nothing, when one of them has another driver.
  */
 export async function updateEphemeral(
+  dependencies: MountDependencies,
   storages: readonly Storage[],
-  dependencies: StorageDependencies,
   signal: AbortSignal,
 ): Promise<void> {
   const other = storages.find(({ driver }) => driver !== 'ephemeral')
   if (other !== undefined) {
-    const text = `storage ${other.mountPoint}: driver '${other.driver}' cannot be updated, only ephemeral`
+    const text = `storage ${withoutFinalSlash(other.mountPoint)}: driver '${other.driver}' cannot be updated, only ephemeral`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
-  for (const storage of storages) await updateOne(storage, dependencies, signal)
+  for (const storage of storages) await updateOne(dependencies, storage, signal)
 }
 
 async function updateOne(
+  dependencies: MountDependencies,
   given: Storage,
-  dependencies: StorageDependencies,
   signal: AbortSignal,
 ): Promise<void> {
   const { files } = dependencies.os

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Entry, Gate, MessageType } from '../../../src/agent/service/entry.ts'
+import type { Gate, MessageType, Rpc } from '../../../src/agent/service/rpc.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
@@ -24,7 +24,7 @@ function callOf(options: Partial<IncomingCall> = {}): IncomingCall {
 }
 
 function wrapped(
-  entry: Partial<Entry<Message, Message>> & Pick<Entry<Message, Message>, 'handle'>,
+  rpc: Partial<Rpc<Message, Message>> & Pick<Rpc<Message, Message>, 'handle'>,
   gate = openGate,
 ) {
   const lines: Record<string, string>[] = []
@@ -34,7 +34,8 @@ function wrapped(
     version: '0',
     pid: 1,
   })
-  const full: Entry<Message, Message> = { onHangup: 'cancel', gate: 'wait', logLevel: 'info', ...entry }
+  const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
+  const full: Rpc<Message, Message> = { ...defaults, ...rpc }
   const method = wrap('grpc.AgentService/Test', { request: json, response: json }, full, {
     log,
     gate,

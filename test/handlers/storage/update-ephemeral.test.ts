@@ -1,22 +1,18 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
+import { updateEphemeral } from '../../../src/handlers/storage/update-ephemeral.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
 
 const SHM = `${ROOT}/sandbox/shm`
 
-function machine() {
-  const os = new FakeOs()
-  return { os, handlers: createStorageHandlers(dependenciesOf(os)) }
-}
-
 describe('updateEphemeral', () => {
   it('mounts anew with the options, but for the group', async () => {
-    const { os, handlers } = machine()
-    await handlers.attach([storageOf()], 'none', neverAborted)
+    const os = new FakeOs()
+    await createStorageHandlers(dependenciesOf(os)).attach([storageOf()], 'none', neverAborted)
     const options = ['remount', 'size=64M', 'noexec', 'fsgid=1000']
-    await handlers.updateEphemeral([storageOf({ options })], neverAborted)
+    await updateEphemeral(dependenciesOf(os), [storageOf({ options })], neverAborted)
     expect(os.mounts.requests.at(-1)).toEqual({
       source: 'tmpfs',
       target: SHM,
@@ -28,16 +24,16 @@ describe('updateEphemeral', () => {
   })
 
   it('only makes the mount point without options', async () => {
-    const { os, handlers } = machine()
-    await handlers.updateEphemeral([storageOf()], neverAborted)
+    const os = new FakeOs()
+    await updateEphemeral(dependenciesOf(os), [storageOf()], neverAborted)
     expect((await os.files.stat(SHM))?.kind).toBe('directory')
     expect(os.mounts.requests).toEqual([])
   })
 
   it('touches nothing when one of them has another driver', async () => {
-    const { os, handlers } = machine()
+    const os = new FakeOs()
     const storages = [storageOf({ options: ['remount'] }), storageOf({ driver: 'blk' })]
-    await expect(handlers.updateEphemeral(storages, neverAborted)).rejects.toMatchObject({
+    await expect(updateEphemeral(dependenciesOf(os), storages, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: `storage ${SHM}: driver 'blk' cannot be updated, only ephemeral`,
     })
@@ -45,16 +41,20 @@ describe('updateEphemeral', () => {
   })
 
   it.each(['/etc', `${ROOT}/../etc`, 'relative'])('refuses the mount point %s', async (mountPoint) => {
-    const { os, handlers } = machine()
-    const update = handlers.updateEphemeral([storageOf({ mountPoint, options: ['remount'] })], neverAborted)
+    const os = new FakeOs()
+    const update = updateEphemeral(
+      dependenciesOf(os),
+      [storageOf({ mountPoint, options: ['remount'] })],
+      neverAborted,
+    )
     await expect(update).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     expect(os.mounts.requests).toEqual([])
   })
 
   it('tells the kernel’s word', async () => {
-    const { os, handlers } = machine()
+    const os = new FakeOs()
     os.mounts.failWith = () => 'EINVAL'
-    const update = handlers.updateEphemeral([storageOf({ options: ['remount'] })], neverAborted)
+    const update = updateEphemeral(dependenciesOf(os), [storageOf({ options: ['remount'] })], neverAborted)
     await expect(update).rejects.toMatchObject({ code: 'INTERNAL', message: `mount ${SHM}: EINVAL` })
   })
 })

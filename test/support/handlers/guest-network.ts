@@ -1,7 +1,13 @@
+import { neverAborted } from '../../../src/base/abort.ts'
 import { type LogFields, type Logger, silentLogger } from '../../../src/base/log.ts'
 import { ARPNeighbor, Interface, Route } from '../../../src/gen/types.ts'
-import { createNetworkHandlers, type NetworkHandlers } from '../../../src/handlers/network/network.ts'
+import { addNeighbors } from '../../../src/handlers/network/add-neighbors.ts'
+import { type NetworkDependencies, networkQueues } from '../../../src/handlers/network/dependencies.ts'
+import { getIptables, setIptables } from '../../../src/handlers/network/iptables.ts'
+import { listInterfaces, listRoutes } from '../../../src/handlers/network/list.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import { updateInterface } from '../../../src/handlers/network/update-interface.ts'
+import { updateRoutes } from '../../../src/handlers/network/update-routes.ts'
 import type { Network } from '../../../src/os/network/network.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { hotplugOf } from './storage-builder.ts'
@@ -9,7 +15,7 @@ import { hotplugOf } from './storage-builder.ts'
 /** A machine in memory, and the calls about its network. */
 export interface GuestNetwork {
   readonly os: FakeOs
-  readonly handlers: NetworkHandlers
+  readonly handlers: ReturnType<typeof boundCalls>
   readonly record: NetworkRecord
   readonly lines: { readonly message: string; readonly fields: LogFields }[]
   /** All there is in the network, to compare it with later. */
@@ -23,8 +29,24 @@ export async function guestNetwork(...links: readonly string[]): Promise<GuestNe
   const lines: GuestNetwork['lines'] = []
   const log = recording(lines)
   const record = new NetworkRecord(log)
-  const handlers = createNetworkHandlers({ os, log, record, hotplug: hotplugOf(os) })
-  return { os, handlers, record, lines, state: () => stateOf(os.network) }
+  const dependencies = { os, log, record, hotplug: hotplugOf(os), queues: networkQueues() }
+  return { os, handlers: boundCalls(dependencies), record, lines, state: () => stateOf(os.network) }
+}
+
+/** The functions behind the RPCs of the network, bound to one machine. */
+function boundCalls(dependencies: NetworkDependencies) {
+  const { network } = dependencies.os
+  return {
+    updateInterface: (request: Interface, signal: AbortSignal) =>
+      updateInterface(dependencies, request, signal),
+    updateRoutes: (routes: readonly Route[]) => updateRoutes(dependencies, routes, neverAborted),
+    listInterfaces: () => listInterfaces(network),
+    listRoutes: () => listRoutes(network),
+    addNeighbors: (neighbors: readonly ARPNeighbor[]) => addNeighbors(dependencies, neighbors, neverAborted),
+    getIptables: (isIpv6: boolean, signal: AbortSignal) => getIptables(dependencies, isIpv6, signal),
+    setIptables: (isIpv6: boolean, rules: Uint8Array, signal: AbortSignal) =>
+      setIptables(dependencies, isIpv6, rules, signal),
+  }
 }
 
 /** Links, addresses, routes and neighbours, each in an order of their own. */

@@ -2,13 +2,14 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
+import { createSandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
-import { createSandboxHandlers, type SandboxHandlers } from '../../../src/handlers/sandbox/sandbox.ts'
 import type { HostStreamsConfig } from '../../../src/handlers/stdio/host-connections.ts'
 import { createHostStreams } from '../../../src/handlers/stdio/host-connections.ts'
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
+import { boundCalls, type SandboxCalls } from './bound-calls.ts'
 import { FakeRuntime } from './fake-runtime.ts'
 import { CDI, hotplugOf } from './storage-builder.ts'
 
@@ -32,7 +33,7 @@ const STDIO: HostStreamsConfig = {
 export interface Machine {
   readonly os: FakeOs
   readonly runtime: FakeRuntime
-  readonly handlers: SandboxHandlers
+  readonly handlers: SandboxCalls
   /** Mount points of storages that are attached. */
   readonly storages: string[]
   /** How often the sandbox was said to be destroyed. */
@@ -63,7 +64,7 @@ export async function machine(
   const seen = options.wrap?.(os) ?? os
   const hostStreams = createHostStreams({ os: seen, log, config: { ...STDIO, ...options.stdio } })
   await hostStreams.listen()
-  const handlers = createSandboxHandlers({
+  const context = createSandboxContext({
     os: seen,
     log,
     hostStreams,
@@ -74,7 +75,7 @@ export async function machine(
       destroyed += 1
     },
   })
-  return { os, runtime, handlers, storages, storage, destroyed: () => destroyed }
+  return { os, runtime, handlers: boundCalls(context), storages, storage, destroyed: () => destroyed }
 }
 
 /** A machine whose sandbox exists. */
@@ -120,7 +121,6 @@ function fakeStorage(attached: string[]): StorageHandlers {
       attached.push(...mountPoints)
       return { mountPoints }
     },
-    updateEphemeral: async () => {},
     clear: async () => {
       if (attached.length > 0) throw new Error('storages are in use')
     },

@@ -1,0 +1,41 @@
+import type { AgentServiceDefinition } from '../../../gen/agent.ts'
+import type { GuestDependencies } from '../../../handlers/guest/dependencies.ts'
+import { guestDetails } from '../../../handlers/guest/details.ts'
+import { probeMemory } from '../../../handlers/guest/memory-blocks.ts'
+import { createMetrics } from '../../../handlers/guest/metrics/metrics.ts'
+import { resizeVolume } from '../../../handlers/guest/resize-volume.ts'
+import { reseedRandom, setGuestDateTime } from '../../../handlers/guest/seed-and-clock.ts'
+import { addSwap, addSwapPath } from '../../../handlers/guest/swap.ts'
+import { volumeStats } from '../../../handlers/guest/volume-stats.ts'
+import { cancellable, finishing, type ServiceMethods, unimplemented } from '../rpc.ts'
+
+/** The RPCs of the guest itself: its description, clock, memory and volumes (spec C.24, C.28 to C.31, C.34 to C.38). */
+export function guestMethods(guest: GuestDependencies) {
+  const { files, system, volumes } = guest.os
+  const details = guestDetails(guest)
+  const metrics = createMetrics(guest)
+  const devices = { ...guest.os, ...guest.hotplug }
+  return {
+    getGuestDetails: cancellable('read', (request, { signal }) => details(request, signal)),
+    getMetrics: cancellable('read', async (_request, { signal }) => ({ metrics: await metrics(signal) })),
+
+    // Journaled: the kernel refuses a block that it has been told of before.
+    memHotplugByProbe: finishing('journaled', ({ memHotplugProbeAddr }) =>
+      probeMemory(files, memHotplugProbeAddr),
+    ),
+    // The time to set is the request's plus its age.
+    setGuestDateTime: finishing('idempotent', async ({ Sec, Usec }) => setGuestDateTime(system, Sec, Usec)),
+    // The same bytes must not be credited as entropy twice.
+    reseedRandomDev: finishing('at-most-once', ({ data }) => reseedRandom(system, data)),
+
+    addSwap: cancellable('idempotent', ({ PCIPath }, { signal }) => addSwap(devices, PCIPath, signal)),
+    addSwapPath: finishing('idempotent', ({ path }) => addSwapPath(devices, path)),
+    getVolumeStats: cancellable('read', ({ volumeGuestPath }, { signal }) =>
+      volumeStats(volumes, volumeGuestPath, signal),
+    ),
+    resizeVolume: cancellable('idempotent', (request, { signal }) => resizeVolume(devices, request, signal)),
+
+    memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
+    memAgentCompactSet: unimplemented('MemAgentCompactSet'),
+  } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
+}

@@ -1,0 +1,13 @@
+import { HealthCheckResponse_ServingStatus, type HealthDefinition } from '../../../gen/health.ts'
+import { immediate, type ServiceMethods } from '../rpc.ts'
+
+/** Version of the API, as the behaviour spec's section B.4 fixes it. */
+const API_VERSION = '0.0.1'
+
+/** `grpc.Health` (spec B.4). */
+export function healthMethods(agentVersion: string) {
+  return {
+    check: immediate('read', async () => ({ status: HealthCheckResponse_ServingStatus.SERVING })),
+    version: immediate('read', async () => ({ grpcVersion: API_VERSION, agentVersion })),
+  } satisfies ServiceMethods<typeof HealthDefinition>
+}

@@ -1,0 +1,39 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { AgentServiceDefinition } from '../../../gen/agent.ts'
+import { addNeighbors } from '../../../handlers/network/add-neighbors.ts'
+import type { NetworkDependencies } from '../../../handlers/network/dependencies.ts'
+import { getIptables, setIptables } from '../../../handlers/network/iptables.ts'
+import { listInterfaces, listRoutes } from '../../../handlers/network/list.ts'
+import { updateInterface } from '../../../handlers/network/update-interface.ts'
+import { updateRoutes } from '../../../handlers/network/update-routes.ts'
+import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
+
+/** The RPCs of the guest's network (spec C.17 to C.22, G). */
+export function networkMethods(network: NetworkDependencies) {
+  return {
+    // Journaled: when two links swap their names, one of them has a temporary name for a moment.
+    updateInterface: finishing('journaled', async (request, { signal }) =>
+      updateInterface(network, required(request.interface, 'interface'), signal),
+    ),
+    updateRoutes: finishing('idempotent', async (request, { signal }) => ({
+      Routes: await updateRoutes(network, required(request.routes, 'routes').Routes, signal),
+    })),
+    listInterfaces: cancellable('read', async () => ({ Interfaces: listInterfaces(network.os.network) })),
+    listRoutes: cancellable('read', async () => ({ Routes: listRoutes(network.os.network) })),
+    addARPNeighbors: finishing('idempotent', async (request, { signal }) =>
+      addNeighbors(network, required(request.neighbors, 'ARP neighbors').ARPNeighbors, signal),
+    ),
+    getIPTables: cancellable('read', async ({ isIpv6 }, { signal }) => ({
+      data: await getIptables(network, isIpv6, signal),
+    })),
+    setIPTables: finishing('idempotent', async ({ isIpv6, data }, { signal }) => ({
+      data: await setIptables(network, isIpv6, data, signal),
+    })),
+  } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
+}
+
+/** The one message of a request. Throws INVALID_ARGUMENT without it (spec C.17). */
+function required<T>(message: T | undefined, what: string): T {
+  if (message === undefined) throw new AgentError('INVALID_ARGUMENT', `empty update ${what} request`)
+  return message
+}

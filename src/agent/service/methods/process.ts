@@ -1,0 +1,27 @@
+import type { AgentServiceDefinition } from '../../../gen/agent.ts'
+import { execProcess } from '../../../handlers/process/exec-process.ts'
+import { waitProcess } from '../../../handlers/process/process-calls.ts'
+import { signalProcess } from '../../../handlers/process/signal-process.ts'
+import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
+import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
+import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
+
+/** The RPCs of a container's processes (spec C.4 to C.6). */
+export function processMethods(sandbox: SandboxContext) {
+  return {
+    execProcess: cancellable('journaled', async (request, { signal }) =>
+      execProcess(usableContainers(sandbox), request, signal),
+    ),
+    signalProcess: finishing('at-most-once', async (request) =>
+      signalProcess(usableContainers(sandbox), request),
+    ),
+    // Journaled: with the answer the process is forgotten, and its exit status with it.
+    waitProcess: cancellable('journaled', async (request, call) => {
+      const exit = await waitProcess(usableContainers(sandbox), request, call.signal)
+      call.onDelivered((written) => {
+        if (written) exit.forget()
+      })
+      return { status: exit.status }
+    }),
+  } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
+}

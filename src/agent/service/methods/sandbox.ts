@@ -1,0 +1,31 @@
+import type { AgentServiceDefinition } from '../../../gen/agent.ts'
+import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
+import { createSandbox } from '../../../handlers/sandbox/create-sandbox.ts'
+import { destroySandbox } from '../../../handlers/sandbox/destroy-sandbox.ts'
+import { getOomEvent } from '../../../handlers/sandbox/get-oom-event.ts'
+import { onlineCpuMem } from '../../../handlers/sandbox/online-cpu-mem.ts'
+import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-mounts.ts'
+import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
+import { cancellable, finishing, type ServiceMethods, unimplemented } from '../rpc.ts'
+
+/** The RPCs of the sandbox as a whole (spec C.11, C.25 to C.27, C.33, C.37). */
+export function sandboxMethods(sandbox: SandboxContext) {
+  return {
+    createSandbox: cancellable('journaled', (request, { signal }) => createSandbox(sandbox, request, signal)),
+    destroySandbox: finishing('journaled', (_request, { signal }) => destroySandbox(sandbox, signal)),
+
+    // Journaled: the answer takes the event out of the queue.
+    getOOMEvent: cancellable('journaled', async (request, call) => {
+      const event = await getOomEvent(usableContainers(sandbox), request, call.signal)
+      call.onDelivered((written) => {
+        if (!written) event.requeue()
+      })
+      return { containerId: event.containerId }
+    }),
+    onlineCPUMem: cancellable('idempotent', (request, { signal }) => onlineCpuMem(sandbox, request, signal)),
+    removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, { signal }) =>
+      removeStaleShareMounts(sandbox, request, signal),
+    ),
+    setPolicy: unimplemented('SetPolicy'),
+  } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
+}

@@ -1,0 +1,53 @@
+import type { AgentServiceDefinition, ReadStreamResponse } from '../../../gen/agent.ts'
+import {
+  closeStdin,
+  readStderr,
+  readStdout,
+  ttyWinResize,
+  writeStdin,
+} from '../../../handlers/process/process-calls.ts'
+import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
+import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
+import type { OutputRead } from '../../../handlers/stdio/process-streams.ts'
+import { encodeBytesField } from '../../../rpc/bytes-field.ts'
+import type { Encoded } from '../../../rpc/method.ts'
+import { type Call, finishing, type ServiceMethods, streaming } from '../rpc.ts'
+
+/** The RPCs of a process's input and output (spec C.13 to C.16). */
+export function stdioMethods(sandbox: SandboxContext) {
+  const usable = () => usableContainers(sandbox)
+  return {
+    // Journaled: the bytes that the process's pipe has taken already are not written again.
+    writeStdin: streaming('journaled', async (request, { signal }) => ({
+      len: await writeStdin(usable(), request, signal),
+    })),
+    // Journaled: the answer takes the bytes out of the stream.
+    readStdout: streaming(
+      'journaled',
+      async (request, call) => answered(await readStdout(usable(), request, call.signal), call),
+      { encode: encodeRead },
+    ),
+    readStderr: streaming(
+      'journaled',
+      async (request, call) => answered(await readStderr(usable(), request, call.signal), call),
+      { encode: encodeRead },
+    ),
+    closeStdin: finishing('idempotent', async (request, { signal }) => closeStdin(usable(), request, signal)),
+    ttyWinResize: finishing('idempotent', async (request, { signal }) =>
+      ttyWinResize(usable(), request, signal),
+    ),
+  } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
+}
+
+/** The answer to a read. Output whose answer is not written stays at the front of the stream. */
+function answered({ data, unread }: OutputRead, call: Call): ReadStreamResponse {
+  call.onDelivered((written) => {
+    if (!written) unread()
+  })
+  return { data }
+}
+
+/** A `ReadStreamResponse`, without a copy of its data. */
+function encodeRead({ data }: ReadStreamResponse): Encoded {
+  return encodeBytesField(1, data)
+}

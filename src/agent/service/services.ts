@@ -1,0 +1,74 @@
+import { AgentServiceDefinition } from '../../gen/agent.ts'
+import { HealthDefinition } from '../../gen/health.ts'
+import type { GuestDependencies } from '../../handlers/guest/dependencies.ts'
+import type { NetworkDependencies } from '../../handlers/network/dependencies.ts'
+import type { SandboxContext } from '../../handlers/sandbox/context.ts'
+import type { MountDependencies } from '../../handlers/storage/mount-storage.ts'
+import type { MethodTable } from '../../rpc/method.ts'
+import { containerMethods } from './methods/container.ts'
+import { guestMethods } from './methods/guest.ts'
+import { healthMethods } from './methods/health.ts'
+import { networkMethods } from './methods/network.ts'
+import { processMethods } from './methods/process.ts'
+import { sandboxMethods } from './methods/sandbox.ts'
+import { stdioMethods } from './methods/stdio.ts'
+import { storageMethods } from './methods/storage.ts'
+import type { MessageType, Rpc, ServiceDefinition, ServiceMethods } from './rpc.ts'
+import { type WrapperDependencies, wrap } from './wrapper.ts'
+
+/** What the RPCs work with. */
+export interface ServiceDependencies {
+  /** The agent's own version. */
+  readonly version: string
+  readonly sandbox: SandboxContext
+  readonly storage: MountDependencies
+  readonly network: NetworkDependencies
+  readonly guest: GuestDependencies
+}
+
+/** A method as the proto describes it, and its declaration. */
+export interface DeclaredMethod {
+  /** Full name, such as `grpc.Health/Check`. */
+  readonly name: string
+  readonly types: { readonly request: MessageType<unknown>; readonly response: MessageType<unknown> }
+  readonly rpc: Rpc<unknown, unknown>
+}
+
+/** Every method of every service of the agent. */
+function declaredMethods(dependencies: ServiceDependencies): readonly DeclaredMethod[] {
+  const { version, sandbox, storage, network, guest } = dependencies
+  return [
+    ...methodsOf(HealthDefinition, healthMethods(version)),
+    ...methodsOf(AgentServiceDefinition, {
+      ...sandboxMethods(sandbox),
+      ...containerMethods(sandbox),
+      ...processMethods(sandbox),
+      ...stdioMethods(sandbox),
+      ...storageMethods(storage),
+      ...networkMethods(network),
+      ...guestMethods(guest),
+    }),
+  ]
+}
+
+/** The same as the framings need them. */
+export function serviceMethods(dependencies: ServiceDependencies, wrapper: WrapperDependencies): MethodTable {
+  const methods = declaredMethods(dependencies)
+  return new Map(methods.map(({ name, types, rpc }) => [name, wrap(name, types, rpc, wrapper)]))
+}
+
+/** The methods of one service: all of them, or it does not compile. */
+function methodsOf<Definition extends ServiceDefinition>(
+  definition: Definition,
+  declarations: ServiceMethods<Definition>,
+): readonly DeclaredMethod[] {
+  return Object.entries(definition.methods).map(([key, { name, requestType, responseType }]) => ({
+    name: `${definition.fullName}/${name}`,
+    // `ServiceMethods` ties each declaration to the message types of the same method; Object.entries loses that tie.
+    rpc: declarations[key] as Rpc<unknown, unknown>,
+    types: {
+      request: requestType as MessageType<unknown>,
+      response: responseType as MessageType<unknown>,
+    },
+  }))
+}

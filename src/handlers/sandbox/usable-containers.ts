@@ -1,0 +1,13 @@
+import { AgentError } from '../../base/errors.ts'
+import type { SandboxContext } from './context.ts'
+
+/**
+ * The context of a call about containers. Throws FAILED_PRECONDITION without vminit, which alone tells of exits, and
+ * INTERNAL `Dead agent: restarted` after a crash, for this agent knows none of the containers.
+ */
+export function usableContainers(context: SandboxContext): SandboxContext {
+  const { os, sandboxState } = context
+  if (os.exits.unavailable !== undefined) throw new AgentError('FAILED_PRECONDITION', os.exits.unavailable)
+  sandboxState.refuseLost()
+  return context
+}

@@ -1,0 +1,66 @@
+import type { DestroySandboxRequest } from '../../../src/gen/agent.ts'
+import { createContainer } from '../../../src/handlers/container/create-container.ts'
+import { pauseContainer, resumeContainer } from '../../../src/handlers/container/pause-container.ts'
+import { removeContainer } from '../../../src/handlers/container/remove-container.ts'
+import { startContainer } from '../../../src/handlers/container/start-container.ts'
+import { statsContainer } from '../../../src/handlers/container/stats-container.ts'
+import { updateContainer } from '../../../src/handlers/container/update-container.ts'
+import { execProcess } from '../../../src/handlers/process/exec-process.ts'
+import {
+  closeStdin,
+  readStderr,
+  readStdout,
+  ttyWinResize,
+  waitProcess,
+  writeStdin,
+} from '../../../src/handlers/process/process-calls.ts'
+import { signalProcess } from '../../../src/handlers/process/signal-process.ts'
+import type { SandboxContext } from '../../../src/handlers/sandbox/context.ts'
+import { createSandbox } from '../../../src/handlers/sandbox/create-sandbox.ts'
+import { destroySandbox } from '../../../src/handlers/sandbox/destroy-sandbox.ts'
+import { getDiagnosticData } from '../../../src/handlers/sandbox/get-diagnostic-data.ts'
+import { getOomEvent } from '../../../src/handlers/sandbox/get-oom-event.ts'
+import { onlineCpuMem } from '../../../src/handlers/sandbox/online-cpu-mem.ts'
+import { removeStaleShareMounts } from '../../../src/handlers/sandbox/remove-stale-mounts.ts'
+import { usableContainers } from '../../../src/handlers/sandbox/usable-containers.ts'
+
+/** The functions behind the RPCs of a sandbox, its containers and processes, bound to one context. */
+export type SandboxCalls = ReturnType<typeof boundCalls>
+
+/** Binds them as their declarations do: those about containers refuse what `usableContainers` refuses. */
+export function boundCalls(context: SandboxContext) {
+  const any = bindTo(() => context)
+  const usable = bindTo(() => usableContainers(context))
+  return {
+    cleanUpAfterCrash: context.cleanUpAfterCrash,
+    createSandbox: any(createSandbox),
+    destroySandbox: (_request: DestroySandboxRequest, signal: AbortSignal) => destroySandbox(context, signal),
+    removeStaleShareMounts: any(removeStaleShareMounts),
+    onlineCpuMem: any(onlineCpuMem),
+    createContainer: usable(createContainer),
+    startContainer: usable(startContainer),
+    removeContainer: usable(removeContainer),
+    updateContainer: usable(updateContainer),
+    statsContainer: usable(statsContainer),
+    getOomEvent: usable(getOomEvent),
+    getDiagnosticData: usable(getDiagnosticData),
+    pauseContainer: usable(pauseContainer),
+    resumeContainer: usable(resumeContainer),
+    execProcess: usable(execProcess),
+    signalProcess: usable(signalProcess),
+    waitProcess: usable(waitProcess),
+    writeStdin: usable(writeStdin),
+    readStdout: usable(readStdout),
+    readStderr: usable(readStderr),
+    closeStdin: usable(closeStdin),
+    ttyWinResize: usable(ttyWinResize),
+  }
+}
+
+function bindTo(context: () => SandboxContext) {
+  return <Request, Answer>(
+    call: (context: SandboxContext, request: Request, signal: AbortSignal) => Promise<Answer>,
+  ) =>
+    async (request: Request, signal: AbortSignal): Promise<Answer> =>
+      call(context(), request, signal)
+}
