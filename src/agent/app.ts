@@ -191,7 +191,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
   return {
     methods: serviceMethods(
-      { version: packageJson.version, sandbox, storage: mounts, network, guest },
+      { sandbox, storage: mounts, network, guest },
       { log, gate, nowMs: os.clock.monotonicMs },
     ),
     listenForStreams: hostStreams.listen,

@@ -9,14 +9,17 @@ import { fromBinary } from '@bufbuild/protobuf'
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
 import { Client, credentials } from '@grpc/grpc-js'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import packageJson from '../../package.json' with { type: 'json' }
 import { buildAgent } from '../../scripts/build-agent.ts'
 import {
   ServerReflectionRequest,
   ServerReflectionResponse,
 } from '../../src/gen/grpc/reflection/v1/reflection.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
+import { IntrospectionDefinition } from '../../src/gen/microvm/agent/v1/introspection.ts'
 import { clientFor } from '../../src/rpc/client.ts'
 import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import { grpcConnection } from '../support/rpc/grpc-client.ts'
 
 describe('the built agent', () => {
   let built: string
@@ -120,6 +123,18 @@ describe('the built agent', () => {
     expect(stderr).toContain('server address "http://localhost": use vsock://')
   })
 
+  it('tells its versions in both framings', async () => {
+    await start()
+    for (const connection of [ttrpcClient(connect({ path })), grpcConnection(path)]) {
+      expect(await clientFor(IntrospectionDefinition, connection).getVersion({})).toEqual({
+        agentVersion: packageJson.version,
+        apiVersion: '0.0.1',
+        nodeVersion: process.version,
+      })
+      connection.close()
+    }
+  })
+
   it('tells a gRPC client that knows nothing of it what it serves', async () => {
     await start()
     const client = new Client(`unix:${path}`, credentials.createInsecure())
@@ -135,7 +150,12 @@ describe('the built agent', () => {
     const list = await ask({ listServices: '*' })
     const names = list.listServicesResponse?.service.map(({ name }) => name)
     expect(names).toEqual(
-      expect.arrayContaining(['grpc.AgentService', 'grpc.Health', 'grpc.health.v1.Health']),
+      expect.arrayContaining([
+        'grpc.AgentService',
+        'grpc.Health',
+        'grpc.health.v1.Health',
+        'microvm.agent.v1.Introspection',
+      ]),
     )
     const described = await ask({ fileContainingSymbol: 'grpc.AgentService' })
     const [file = new Uint8Array(0)] = described.fileDescriptorResponse?.fileDescriptorProto ?? []

@@ -1,5 +1,6 @@
 import { AgentServiceDefinition } from '../../gen/agent.ts'
 import { HealthDefinition } from '../../gen/health.ts'
+import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
 import type { GuestDependencies } from '../../handlers/guest/dependencies.ts'
 import type { NetworkDependencies } from '../../handlers/network/dependencies.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
@@ -8,6 +9,7 @@ import type { MethodTable } from '../../rpc/method.ts'
 import { containerMethods } from './methods/container.ts'
 import { guestMethods } from './methods/guest.ts'
 import { healthMethods } from './methods/health.ts'
+import { introspectionMethods } from './methods/introspection.ts'
 import { networkMethods } from './methods/network.ts'
 import { processMethods } from './methods/process.ts'
 import { sandboxMethods } from './methods/sandbox.ts'
@@ -18,8 +20,6 @@ import { type WrapperDependencies, wrap } from './wrapper.ts'
 
 /** What the RPCs work with. */
 export interface ServiceDependencies {
-  /** The agent's own version. */
-  readonly version: string
   readonly sandbox: SandboxContext
   readonly storage: MountDependencies
   readonly network: NetworkDependencies
@@ -35,10 +35,11 @@ export interface DeclaredMethod {
 }
 
 /** Every method of every service of the agent. */
-function declaredMethods(dependencies: ServiceDependencies): readonly DeclaredMethod[] {
-  const { version, sandbox, storage, network, guest } = dependencies
+export function declaredMethods(dependencies: ServiceDependencies): readonly DeclaredMethod[] {
+  const { sandbox, storage, network, guest } = dependencies
   return [
-    ...methodsOf(HealthDefinition, healthMethods(version)),
+    ...methodsOf(HealthDefinition, healthMethods(guest.version)),
+    ...methodsOf(IntrospectionDefinition, introspectionMethods(guest)),
     ...methodsOf(AgentServiceDefinition, {
       ...sandboxMethods(sandbox),
       ...containerMethods(sandbox),

@@ -2,7 +2,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
-import { createSandboxContext } from '../../../src/handlers/sandbox/context.ts'
+import { createSandboxContext, type SandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
 import type { HostStreamsConfig } from '../../../src/handlers/stdio/host-connections.ts'
 import { createHostStreams } from '../../../src/handlers/stdio/host-connections.ts'
@@ -34,6 +34,8 @@ export interface Machine {
   readonly os: FakeOs
   readonly runtime: FakeRuntime
   readonly handlers: SandboxCalls
+  /** What `handlers` works with. */
+  readonly context: SandboxContext
   /** Mount points of storages that are attached. */
   readonly storages: string[]
   /** How often the sandbox was said to be destroyed. */
@@ -75,7 +77,15 @@ export async function machine(
       destroyed += 1
     },
   })
-  return { os, runtime, handlers: boundCalls(context), storages, storage, destroyed: () => destroyed }
+  return {
+    os,
+    runtime,
+    handlers: boundCalls(context),
+    context,
+    storages,
+    storage,
+    destroyed: () => destroyed,
+  }
 }
 
 /** A machine whose sandbox exists. */

@@ -1,8 +1,8 @@
 import { HealthCheckResponse_ServingStatus, type HealthDefinition } from '../../../gen/health.ts'
 import { immediate, type ServiceMethods } from '../rpc.ts'
 
-/** Version of the API, as the behaviour spec's section B.4 fixes it. */
-const API_VERSION = '0.0.1'
+/** Version of the interface `grpc.AgentService`, as the behaviour spec's section B.4 fixes it. */
+export const API_VERSION = '0.0.1'
 
 /** `grpc.Health` (spec B.4). */
 export function healthMethods(agentVersion: string) {

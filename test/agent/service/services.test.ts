@@ -1,0 +1,81 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { containerMethods } from '../../../src/agent/service/methods/container.ts'
+import { guestMethods } from '../../../src/agent/service/methods/guest.ts'
+import { networkMethods } from '../../../src/agent/service/methods/network.ts'
+import { processMethods } from '../../../src/agent/service/methods/process.ts'
+import { sandboxMethods } from '../../../src/agent/service/methods/sandbox.ts'
+import { stdioMethods } from '../../../src/agent/service/methods/stdio.ts'
+import { storageMethods } from '../../../src/agent/service/methods/storage.ts'
+import {
+  type DeclaredMethod,
+  declaredMethods,
+  type ServiceDependencies,
+} from '../../../src/agent/service/services.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { networkQueues } from '../../../src/handlers/network/dependencies.ts'
+import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import { machine } from '../../support/handlers/machine.ts'
+import { hotplugOf, ROOT } from '../../support/handlers/storage-builder.ts'
+
+const PAGE = join(import.meta.dirname, '../../../docs/rpcs.md')
+
+async function dependencies(): Promise<ServiceDependencies> {
+  const { os, context } = await machine()
+  const log = silentLogger()
+  const hotplug = hotplugOf(os)
+  return {
+    sandbox: context,
+    storage: { os, log, allowedRoots: [ROOT] },
+    network: { os, log, hotplug, record: new NetworkRecord(log), queues: networkQueues() },
+    guest: {
+      ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
+      ...{ storageHandlers: [], deviceHandlers: [] },
+    },
+  }
+}
+
+describe('the declared RPCs', () => {
+  let given: ServiceDependencies
+  let methods: readonly DeclaredMethod[]
+
+  beforeAll(async () => {
+    given = await dependencies()
+    methods = declaredMethods(given)
+  })
+
+  it('are those of the services, each with its declaration', () => {
+    const services = [HealthDefinition, IntrospectionDefinition, AgentServiceDefinition]
+    const names = services.flatMap(({ fullName, methods }) =>
+      Object.values(methods).map(({ name }) => `${fullName}/${name}`),
+    )
+    expect(methods.map(({ name }) => name)).toEqual(names)
+    expect(methods.filter(({ rpc }) => rpc === undefined)).toEqual([])
+  })
+
+  it('are declared in one area each', () => {
+    const areas = [
+      ...[sandboxMethods, containerMethods, processMethods, stdioMethods].map((area) => area(given.sandbox)),
+      ...[storageMethods(given.storage), networkMethods(given.network), guestMethods(given.guest)],
+    ]
+    const names = areas.flatMap((area) => Object.keys(area))
+    expect(names.toSorted()).toEqual(Object.keys(AgentServiceDefinition.methods).toSorted())
+  })
+
+  it('are listed in docs/rpcs.md with what becomes of them', () => {
+    const rows = readFileSync(PAGE, 'utf8')
+      .split('\n')
+      .filter((line) => /^\| `[\w.]+\/\w+` \|/.test(line))
+    expect(rows).toEqual(methods.map(rowOf))
+  })
+})
+
+/** The row of the page. */
+function rowOf({ name, rpc }: DeclaredMethod): string {
+  const gate = rpc.gate === 'open' ? 'at once' : 'after the boot'
+  return `| \`${name}\` | ${gate} | ${rpc.onHangup} | ${rpc.recovery} |`
+}
