@@ -7,8 +7,7 @@ import type { Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { projectRoot } from '../../../scripts/cache.ts'
 
-/** The tool that is tested. */
-export const MICROVM = join(projectRoot, 'microvm')
+const MICROVM = join(projectRoot, 'microvm')
 
 /** A `./microvm run` in progress. */
 export interface MicrovmProcess {
@@ -29,9 +28,13 @@ export interface RunResult {
   readonly stderr: string
 }
 
-/** Starts `./microvm run` with these words; `env` is added to the environment. */
-export function startMicrovm(words: readonly string[], env: NodeJS.ProcessEnv = {}): MicrovmProcess {
-  const child = spawn(MICROVM, ['run', ...words], { env: { ...process.env, ...env } })
+/** Starts `./microvm run`, or another tool in its place, with these words; `env` is added to the environment. */
+export function startMicrovm(
+  words: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+  tool = MICROVM,
+): MicrovmProcess {
+  const child = spawn(tool, ['run', ...words], { env: { ...process.env, ...env } })
   const { pid } = child
   if (pid === undefined) throw new Error('microvm did not start')
   return {

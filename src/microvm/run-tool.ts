@@ -1,0 +1,49 @@
+import { messageOf } from '../base/errors.ts'
+import { parseCommandLine, UsageError } from './command-line/parse.mjs'
+import { Interrupted, Interruptions } from './run/interruptions.ts'
+import { type Reporter, reporterOn } from './run/reporter.ts'
+import { GuestFailure, type runCommand } from './run/run-command.ts'
+
+/** The microVM or the container could not be started. */
+const CANNOT_RUN = 125
+const USAGE = 2
+
+/** Does what the command line of `./microvm` asks for on this process's stdio and signals. Returns the exit status. */
+export async function runTool(argv: readonly string[], run: typeof runCommand): Promise<number> {
+  const interruptions = new Interruptions()
+  interruptions.listen()
+  // Whoever writes is told by the write; without a listener it would end the process besides.
+  for (const output of [process.stdout, process.stderr]) output.on('error', () => {})
+  try {
+    const commandLine = parseCommandLine(argv)
+    if (commandLine.kind === 'help') {
+      process.stdout.write(commandLine.text)
+      return 0
+    }
+    const { options } = commandLine
+    const { stdin, stdout, stderr, env } = process
+    const reporter = reporterOn(stderr, options.verbose)
+    try {
+      return await run(options, {
+        stdio: { stdin, stdout, stderr },
+        environment: env,
+        reporter,
+        interruptions,
+      })
+    } catch (error) {
+      return exitStatusOf(error, reporter)
+    }
+  } catch (error) {
+    return exitStatusOf(error, reporterOn(process.stderr, false))
+  }
+}
+
+function exitStatusOf(error: unknown, reporter: Reporter): number {
+  if (error instanceof Interrupted) return error.exitStatus
+  if (error instanceof UsageError) {
+    reporter.failure(error.message, [])
+    return USAGE
+  }
+  reporter.failure(messageOf(error), error instanceof GuestFailure ? error.consoleLines : [])
+  return CANNOT_RUN
+}
