@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { buildAgent } from '../scripts/build-agent.ts'
+import { buildAgent } from '../src/build/agent.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
 /** Agent start → listening, and idle memory, against the same Node binary doing nothing. */

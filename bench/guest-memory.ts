@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { projectRoot } from '../scripts/cache.ts'
+import { projectRoot } from '../src/build/project.ts'
 
 /** Every form of the guest image, with the memory it is measured at. */
 const GUESTS = [

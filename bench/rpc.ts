@@ -5,7 +5,7 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Client, credentials } from '@grpc/grpc-js'
-import { buildAgent } from '../scripts/build-agent.ts'
+import { buildAgent } from '../src/build/agent.ts'
 import { ttrpcClient } from '../src/rpc/ttrpc/client.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 

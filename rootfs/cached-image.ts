@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
-import { buildRoot, cached } from '../scripts/cache.ts'
+import { cached } from '../src/build/cache.ts'
+import { buildRoot } from '../src/build/project.ts'
 import type { Content, TreeEntry } from './tree.ts'
 
 /** The code that turns a tree into bytes: a change of it may make other images of the same tree. */

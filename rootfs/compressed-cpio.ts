@@ -1,5 +1,5 @@
 import { appendFileSync, readFileSync, rmSync } from 'node:fs'
-import { tool } from '../scripts/apt/tool.ts'
+import { tool } from '../src/build/tool.ts'
 import { writeCpio } from './cpio.ts'
 import type { TreeEntry } from './tree.ts'
 

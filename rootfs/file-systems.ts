@@ -1,8 +1,8 @@
 import { statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { tool } from '../scripts/apt/tool.ts'
-import { temporaryRoot } from '../scripts/cache.ts'
-import { withTemporaryFolder } from '../scripts/temporary-folder.ts'
+import { temporaryRoot } from '../src/build/project.ts'
+import { withTemporaryFolder } from '../src/build/temporary-folder.ts'
+import { tool } from '../src/build/tool.ts'
 import { writeFolder } from './folder.ts'
 import { completeTree, contentOf, type TreeEntry } from './tree.ts'
 

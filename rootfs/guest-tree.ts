@@ -1,5 +1,5 @@
 import { realpathSync } from 'node:fs'
-import { buildAgent } from '../scripts/build-agent.ts'
+import { buildAgent } from '../src/build/agent.ts'
 import { agentTree, nodeTree } from './agent-files.ts'
 import { treeOfFolder } from './folder.ts'
 import type { Kernel } from './kernel.ts'

@@ -1,6 +1,6 @@
 import { existsSync, realpathSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { tool } from '../scripts/apt/tool.ts'
+import { tool } from '../src/build/tool.ts'
 
 /** Where Debian keeps shared libraries on x86-64. */
 const FOLDERS = ['usr/lib/x86_64-linux-gnu', 'lib/x86_64-linux-gnu']

@@ -1,11 +1,11 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
+import { temporaryRoot } from '../src/build/project.ts'
+import { withTemporaryFolder } from '../src/build/temporary-folder.ts'
+import { tool } from '../src/build/tool.ts'
 import { type AptWorld, aptFolder, openAptWorld, type Suite } from './apt/configuration.ts'
 import { type PackageVersion, parseStanzas } from './apt/stanzas.ts'
-import { tool } from './apt/tool.ts'
-import { temporaryRoot } from './cache.ts'
-import { withTemporaryFolder } from './temporary-folder.ts'
 
 /** A package file that was downloaded and whose signature chain was checked. */
 export interface FetchedPackage extends PackageVersion {

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
-import { projectRoot } from './cache.ts'
+import { projectRoot } from '../src/build/project.ts'
 import { type Import, importsOf } from './layers/imports.ts'
 import { LAYERS, LAZY_FOLDER, LAZY_FOR, type Layer, PURE_NODE_MODULES } from './layers/table.ts'
 

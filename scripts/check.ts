@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
-import { projectRoot } from './cache.ts'
+import { projectRoot } from '../src/build/project.ts'
 import { SKIPPED } from './check-c-format.ts'
 import { type Counts, NOTHING, oneEntry } from './test/counts.ts'
 

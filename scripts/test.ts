@@ -1,6 +1,6 @@
 import { messageOf } from '../src/base/errors.ts'
-import { buildAgent } from './build-agent.ts'
-import { projectRoot } from './cache.ts'
+import { buildAgent } from '../src/build/agent.ts'
+import { projectRoot } from '../src/build/project.ts'
 import { checkCounts, checkText, runChecks } from './check.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
 import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { buildRoot } from '../cache.ts'
-import { tool } from './tool.ts'
+import { buildRoot } from '../../src/build/project.ts'
+import { tool } from '../../src/build/tool.ts'
 
 /** The Debian releases that packages can be fetched from. */
 export type Suite = 'bookworm' | 'trixie' | 'sid'

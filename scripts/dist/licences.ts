@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileFrom, fileOf, type TreeEntry } from '../../rootfs/tree.ts'
-import { projectRoot } from '../cache.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 /** The parts that are not npm packages of the bundle, and where their terms stand on a Debian machine. */
 const TEXTS = {

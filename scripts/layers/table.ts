@@ -109,12 +109,15 @@ export const LAYERS: readonly Layer[] = [
       'src/gen',
       'src/base',
       'src/os',
+      'src/build',
       'rootfs',
       'scripts',
     ],
     node: 'all',
     packages: ['yaml'],
   },
+  // Turns the sources into programs and keeps the results.
+  { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['esbuild'] },
   {
     folder: 'src/ctl',
     imports: ['src/microvm', 'src/rpc', 'src/gen', 'src/base', 'src/os'],

@@ -2,7 +2,8 @@ import { execFile } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { cached, projectRoot } from '../../scripts/cache.ts'
+import { cached } from '../../src/build/cache.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 const run = promisify(execFile)
 const here = join(projectRoot, 'test/foreign')

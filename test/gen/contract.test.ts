@@ -12,7 +12,7 @@ import {
 } from '@bufbuild/protobuf'
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 import { describe, expect, it } from 'vitest'
-import { generatedRoot } from '../../scripts/gen.ts'
+import { generatedRoot } from '../../src/build/generate.ts'
 import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
 import contract from '../fixtures/agent-api.json' with { type: 'json' }

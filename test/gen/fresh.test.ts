@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:f
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { generate, generatedRoot } from '../../scripts/gen.ts'
+import { generate, generatedRoot } from '../../src/build/generate.ts'
 
 describe('src/gen', () => {
   let folder = ''

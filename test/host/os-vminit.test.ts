@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { buildNative } from '../../scripts/build-native.ts'
+import { buildNative } from '../../src/build/native.ts'
 
 /** Runs a program as vminit's agent: its exit status, and the lines it wrote. */
 async function runBelowVminit(

@@ -10,7 +10,7 @@ import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
 import { Client, credentials } from '@grpc/grpc-js'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
-import { buildAgent } from '../../scripts/build-agent.ts'
+import { buildAgent } from '../../src/build/agent.ts'
 import {
   ServerReflectionRequest,
   ServerReflectionResponse,

@@ -2,8 +2,8 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { projectRoot } from '../../scripts/cache.ts'
 import { checkCFormat } from '../../scripts/check-c-format.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 describe('checkCFormat', () => {
   let root: string

@@ -3,7 +3,7 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { projectRoot } from '../../scripts/cache.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 describe('the lint configuration', () => {
   let folder = ''

@@ -1,6 +1,6 @@
 import { tmpdir } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { IPFamily } from '../../src/gen/types.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { plugNic } from '../../src/microvm/qmp/hot-plug.ts'

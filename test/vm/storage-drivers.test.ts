@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../scripts/temporary-folder.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import type { Device, Storage } from '../../src/gen/agent.ts'
 import type { DeepPartial, Mount, Spec } from '../../src/gen/oci.ts'
 import { plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'

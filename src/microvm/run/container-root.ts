@@ -1,6 +1,6 @@
 import { mkdirSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { tool } from '../../../scripts/apt/tool.ts'
+import { tool } from '../../build/tool.ts'
 import { splitTag } from '../command-line/check-files.mjs'
 import { UsageError } from '../command-line/parse.mjs'
 import { type ImageConfig, isOciLayout, unpackLayout } from './oci-layout.ts'

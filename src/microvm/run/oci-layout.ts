@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { tool } from '../../../scripts/apt/tool.ts'
+import { tool } from '../../build/tool.ts'
 import { UsageError } from '../command-line/parse.mjs'
 
 /** What an image says of how it is run. */

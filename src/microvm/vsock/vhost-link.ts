@@ -1,4 +1,4 @@
-import { buildAgent } from '../../../scripts/build-agent.ts'
+import { buildAgent } from '../../build/agent.ts'
 import { loadNative } from '../../os/native.ts'
 import { linuxSockets } from '../../os/sockets/sockets.ts'
 import { linuxStreams } from '../../os/streams/linux-streams.ts'

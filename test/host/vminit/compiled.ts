@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { nativeSources } from '../../../scripts/build-native.ts'
-import { cached, projectRoot } from '../../../scripts/cache.ts'
+import { cached } from '../../../src/build/cache.ts'
+import { nativeSources } from '../../../src/build/native.ts'
+import { projectRoot } from '../../../src/build/project.ts'
 
 const initRoot = join(projectRoot, 'native/init')
 const vminitSources = nativeSources('init').map((name) => join(projectRoot, name))

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { afterAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../scripts/temporary-folder.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { type GuestParts, guestSpec } from '../../../src/microvm/guest-spec.ts'
 import { qemuArguments } from '../../../src/microvm/qemu-arguments.ts'

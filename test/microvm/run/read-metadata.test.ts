@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../scripts/temporary-folder.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
 import { readMetadata } from '../../../src/microvm/run/read-metadata.ts'
 

@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
-import { projectRoot } from '../../../scripts/cache.ts'
 import { installedPackages } from '../../../scripts/setup/debian.mjs'
 import { whatIsMissing } from '../../../scripts/setup/machine.mjs'
 import { holdsAll } from '../../../scripts/setup/npm.mjs'
+import { projectRoot } from '../../../src/build/project.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'setup-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))

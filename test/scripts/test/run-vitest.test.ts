@@ -1,8 +1,8 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { buildRoot } from '../../../scripts/cache.ts'
 import { runVitest } from '../../../scripts/test/run-vitest.ts'
+import { buildRoot } from '../../../src/build/project.ts'
 
 const CONFIG = `export default { test: { projects: [{ test: { name: 'seeded', include: ['*.test.ts'] } }] } }`
 

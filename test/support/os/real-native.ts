@@ -1,5 +1,5 @@
 import { dirname } from 'node:path'
-import { buildAddon } from '../../../scripts/build-native.ts'
+import { buildAddon } from '../../../src/build/native.ts'
 import { loadNative, type Native } from '../../../src/os/native.ts'
 
 /** The addon, built if it has to be. */

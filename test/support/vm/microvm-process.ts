@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
-import { projectRoot } from '../../../scripts/cache.ts'
+import { projectRoot } from '../../../src/build/project.ts'
 
 const MICROVM = join(projectRoot, 'microvm')
 

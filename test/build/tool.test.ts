@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { tool } from '../../scripts/apt/tool.ts'
+import { tool } from '../../src/build/tool.ts'
 
 const options = { debianPackage: 'some-package' }
 
@@ -12,7 +12,7 @@ describe('tool', () => {
 
   it('names the package of a program that is not installed', async () => {
     await expect(tool('no-such-program', [], options)).rejects.toThrow(
-      'no-such-program is missing: apt-get install some-package',
+      'no-such-program: not found, want it installed: apt-get install some-package',
     )
   })
 
@@ -32,7 +32,7 @@ describe('tool', () => {
   it('does not outlive the process that started it, even when that is killed', () => {
     const program = 'exec 2>/proc/$PPID/fd/1; echo up >&2; kill -KILL $PPID; exec sleep 1000'
     const script = `
-      import { tool } from ${JSON.stringify(join(import.meta.dirname, '../../scripts/apt/tool.ts'))}
+      import { tool } from ${JSON.stringify(join(import.meta.dirname, '../../src/build/tool.ts'))}
       await tool('sh', ['-c', ${JSON.stringify(program)}], { debianPackage: 'none' })`
     // cat reads until the last one that holds its pipe has ended.
     const pipeline = ['-c', '"$0" --input-type=module -e "$1" | cat', process.execPath, script]

@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { Script } from 'node:vm'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { buildAgent } from '../../scripts/build-agent.ts'
-import { projectRoot } from '../../scripts/cache.ts'
+import { buildAgent } from '../../src/build/agent.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 const run = promisify(execFile)
 

@@ -10,14 +10,9 @@ import {
   utimesSync,
 } from 'node:fs'
 import { join, relative } from 'node:path'
+import { buildRoot, projectRoot, temporaryRoot } from './project.ts'
 import { withTemporaryFolder } from './temporary-folder.ts'
 
-/** The top folder of the project. */
-export const projectRoot = join(import.meta.dirname, '..')
-/** Everything that is built lands below here; removing it is always safe. */
-export const buildRoot = join(projectRoot, 'build')
-/** For temporary folders of build steps: a result can be renamed from here to where it belongs. */
-export const temporaryRoot = join(buildRoot, 'tmp')
 const cacheRoot = join(buildRoot, 'cache')
 
 /** What a build step depends on: files or folders (by content) and plain values. */
@@ -27,9 +22,9 @@ export interface Inputs {
 }
 
 /**
- * The folder `build/cache/NAME-HASH`, built by `build` when it is not there. `build` fills a temporary folder
- * that is renamed once it is complete, so a half-built result is never seen. The results of NAME that were used last
- * are kept, the others removed.
+ * The folder `build/cache/NAME-HASH`; `build` builds it when it does not exist. `build` fills a temporary folder that is
+ * renamed once it is complete, so a partial result is never visible. The last used results of NAME are kept, older ones
+ * are removed.
  */
 export async function cached(
   name: string,
@@ -45,7 +40,7 @@ export async function cached(
     try {
       renameSync(folder, target)
     } catch (error) {
-      // Somebody else built the same thing meanwhile: theirs is as good as ours.
+      // Another process built the same inputs in the meantime, so its result is used.
       if (!existsSync(target)) throw error
     }
   })
@@ -53,7 +48,7 @@ export async function cached(
   return target
 }
 
-/** So many results of one name: enough to go back and forth between a few states of the source. */
+/** Results kept per name: enough to switch between a few states of the source without building again. */
 const KEPT_RESULTS = 4
 
 function markUsed(target: string): string {
@@ -66,11 +61,11 @@ async function removeOld(name: string): Promise<void> {
   const results = readdirSync(cacheRoot)
     .filter((entry) => entry.length === name.length + 17 && entry.startsWith(`${name}-`))
     .map((entry) => join(cacheRoot, entry))
-    // Another process may remove the same ones at this moment.
+    // Another process may remove the same results concurrently.
     .map((path) => ({ path, usedMs: statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
     .sort((a, b) => b.usedMs - a.usedMs)
   for (const { path } of results.slice(KEPT_RESULTS)) {
-    // Out of sight first: a half-removed result must not be found either.
+    // Rename before removal, so that a partly removed result is not visible either.
     await withTemporaryFolder(temporaryRoot, async (folder) => {
       if (existsSync(path)) renameSync(path, join(folder, name))
     })
@@ -78,7 +73,7 @@ async function removeOld(name: string): Promise<void> {
 }
 
 /** 16 hexadecimal digits that change with any content, name or value of `inputs`. */
-export function hashInputs(inputs: Inputs): string {
+function hashInputs(inputs: Inputs): string {
   const hash = createHash('sha256')
   for (const path of inputs.files ?? []) hashPath(hash, path)
   for (const value of inputs.values ?? []) hash.update(`value\0${value}\0`)

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeEach, describe, expect, it } from 'vitest'
-import { withTemporaryFolder } from '../../scripts/temporary-folder.ts'
+import { withTemporaryFolder } from '../../src/build/temporary-folder.ts'
 
 const top = mkdtempSync(join(tmpdir(), 'temporary-folder-test-'))
 afterAll(() => rmSync(top, { recursive: true }))
@@ -24,7 +24,7 @@ describe('withTemporaryFolder', () => {
 
   it('takes it away when the process exits before its time', () => {
     const script = `
-      import { withTemporaryFolder } from ${JSON.stringify(join(import.meta.dirname, '../../scripts/temporary-folder.ts'))}
+      import { withTemporaryFolder } from ${JSON.stringify(join(import.meta.dirname, '../../src/build/temporary-folder.ts'))}
       await withTemporaryFolder(${JSON.stringify(parent)}, async () => process.exit(5))`
     const { status } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
       encoding: 'utf8',

@@ -1,0 +1,62 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { buildRoot, projectRoot } from './project.ts'
+
+/** The folder of the generated code: one `.ts` file per `.proto` file, and `descriptors.binpb`. */
+export const generatedRoot = join(projectRoot, 'src/gen')
+
+/** The README of ts-proto describes each option. */
+const TS_PROTO_OPTIONS = [
+  'env=both', // bytes are views (Uint8Array) of what was received, never copies in a Buffer
+  'forceLong=bigint', // 64-bit fields reach 2^64-1
+  'enumsAsLiterals=true', // erasable syntax
+  'unrecognizedEnum=false',
+  'outputServices=generic-definitions', // data only: no import of a gRPC library
+  'outputJsonMethods=false',
+  'useExactTypes=false',
+  'esModuleInterop=true',
+  'importSuffix=.ts',
+  'annotateFilesWithVersion=false',
+]
+
+/**
+ * Generates everything that is derived from `proto/` into the empty folder `target`: the TypeScript messages and service
+ * definitions, and the descriptor set that server reflection serves. Needs no network.
+ */
+export function generate(target: string): void {
+  buf(['build', 'proto', '--exclude-source-info', '--output', join(target, 'descriptors.binpb')])
+  const template = {
+    version: 'v2',
+    plugins: [
+      {
+        local: [process.execPath, join(projectRoot, 'node_modules/ts-proto/protoc-gen-ts_proto')],
+        out: target,
+        opt: TS_PROTO_OPTIONS,
+        include_imports: true,
+        strategy: 'all',
+      },
+    ],
+  }
+  buf(['generate', 'proto', '--template', JSON.stringify(template)])
+}
+
+function buf(args: readonly string[]): void {
+  const program = join(projectRoot, 'node_modules/@bufbuild/buf/bin/buf')
+  execFileSync(process.execPath, [program, ...args], { cwd: projectRoot, stdio: 'inherit' })
+}
+
+/** Replaces `src/gen` by newly generated code, so that no file of a removed message remains. */
+export function regenerate(): void {
+  mkdirSync(buildRoot, { recursive: true })
+  const fresh = mkdtempSync(join(buildRoot, 'gen-'))
+  try {
+    generate(fresh)
+    const previous = `${fresh}.previous`
+    if (existsSync(generatedRoot)) renameSync(generatedRoot, previous)
+    renameSync(fresh, generatedRoot)
+    rmSync(previous, { recursive: true, force: true })
+  } finally {
+    rmSync(fresh, { recursive: true, force: true })
+  }
+}
