@@ -1,10 +1,10 @@
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { extractPackage } from '../scripts/apt.ts'
 import { cached } from '../src/build/cache.ts'
 import { temporaryRoot } from '../src/build/project.ts'
 import { withTemporaryFolder } from '../src/build/temporary-folder.ts'
 import { tool } from '../src/build/tool.ts'
+import { extractPackage } from '../src/debian/packages.ts'
 import { loadOrder, parseModuleList, readModuleIndex } from './module-list.ts'
 import { fetchLocked, KERNELS, type KernelName, packageHashes } from './packages.ts'
 

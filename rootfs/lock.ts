@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs'
-import { candidates, fetchPackages } from '../scripts/apt.ts'
+import { candidates, fetchPackages } from '../src/debian/packages.ts'
 import { kernelPackageOf } from './kernel.ts'
 import {
   containerPackages,

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type FetchedPackage, fetchPackages } from '../scripts/apt.ts'
+import { type FetchedPackage, fetchPackages } from '../src/debian/packages.ts'
 
 /** The Debian releases a guest kernel is taken from; everything else of the guest is bookworm's. */
 export type KernelSuite = 'bookworm' | 'trixie'

@@ -110,6 +110,7 @@ export const LAYERS: readonly Layer[] = [
       'src/base',
       'src/os',
       'src/build',
+      'src/debian',
       'rootfs',
       'scripts',
     ],
@@ -118,6 +119,8 @@ export const LAYERS: readonly Layer[] = [
   },
   // Turns the sources into programs and keeps the results.
   { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['esbuild'] },
+  // Fetches Debian packages.
+  { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
   {
     folder: 'src/ctl',
     imports: ['src/microvm', 'src/rpc', 'src/gen', 'src/base', 'src/os'],

@@ -1,9 +1,9 @@
 import { spawnSync } from 'node:child_process'
 import { constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
-import { extractPackage, fetchPackages } from '../../../scripts/apt.ts'
 import { AgentError } from '../../base/errors.ts'
 import { cached } from '../../build/cache.ts'
+import { extractPackage, fetchPackages } from '../../debian/packages.ts'
 import { hasAccess } from '../has-access.ts'
 
 const PROGRAM = 'vhost-device-vsock'

@@ -1,8 +1,8 @@
 import { chmodSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { debianArchive } from '../../../scripts/apt/configuration.ts'
 import { cached } from '../../../src/build/cache.ts'
 import { tool } from '../../../src/build/tool.ts'
+import { debianArchive } from '../../../src/debian/apt.ts'
 
 const SUITE = 'bookworm'
 

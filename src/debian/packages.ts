@@ -1,13 +1,21 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { messageOf } from '../src/base/errors.ts'
-import { temporaryRoot } from '../src/build/project.ts'
-import { withTemporaryFolder } from '../src/build/temporary-folder.ts'
-import { tool } from '../src/build/tool.ts'
-import { type AptWorld, aptFolder, openAptWorld, type Suite } from './apt/configuration.ts'
-import { type PackageVersion, parseStanzas } from './apt/stanzas.ts'
+import { messageOf } from '../base/errors.ts'
+import { temporaryRoot } from '../build/project.ts'
+import { withTemporaryFolder } from '../build/temporary-folder.ts'
+import { tool } from '../build/tool.ts'
+import { aptFolder, openPrivateApt, type PrivateApt, type Suite } from './apt.ts'
 
-/** A package file that was downloaded and whose signature chain was checked. */
+/** One version of a binary package, as a Debian archive's index describes it. */
+export interface PackageVersion {
+  readonly name: string
+  readonly version: string
+  readonly architecture: string
+  /** Of the .deb file, in hexadecimal; apt checks every download against it. */
+  readonly sha256: string
+}
+
+/** A downloaded package file whose signature chain apt has checked. */
 export interface FetchedPackage extends PackageVersion {
   /** The .deb file. */
   readonly path: string
@@ -20,13 +28,13 @@ export interface FetchRequest {
   readonly progress: (line: string) => void
 }
 
-/** What each request came to, kept so that asking again needs no network. */
+/** The result of each earlier request: repeating a request needs no network. */
 type Resolved = Readonly<Record<string, PackageVersion & { readonly file: string }>>
 
 /**
- * Downloads Debian packages without installing them and without touching the machine's apt. A version that the
- * mirror no longer carries is replaced by the candidate, and `progress` says so. A request that was answered
- * before is answered from disk. Throws for a package that the suite does not have.
+ * Downloads Debian packages without installing them and without touching the machine's apt. A version that the mirror no
+ * longer carries is replaced by the candidate, which `progress` reports. A repeated request is answered from disk. Throws
+ * for a package that the suite does not have.
  */
 export async function fetchPackages(request: FetchRequest): Promise<readonly FetchedPackage[]> {
   const folder = aptFolder(request.suite)
@@ -43,67 +51,69 @@ export async function fetchPackages(request: FetchRequest): Promise<readonly Fet
   })
 }
 
-/** Unpacks the files of a .deb into `folder`, running none of its scripts. */
+/** Unpacks the files of a .deb into `folder` without running its scripts. */
 export async function extractPackage(deb: string, folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true })
   await tool('dpkg-deb', ['--extract', deb, folder], { debianPackage: 'dpkg' })
 }
 
-/** The newest version that `suite` has of each package, after refreshing its lists. */
+/** The newest version of each package in `suite`, after refreshing its lists. Throws for a package it does not have. */
 export async function candidates(request: FetchRequest): Promise<readonly PackageVersion[]> {
-  const world = await refreshed(request)
-  const stanzas = await versionsOf(world, request.packages, ['--no-all-versions'])
+  const apt = await refreshed(request)
+  const stanzas = await versionsOf(apt, request.packages, ['--no-all-versions'])
   return request.packages.map((name) => {
     const found = stanzas.find((stanza) => stanza.name === name)
-    if (found === undefined) throw new Error(`Debian ${request.suite} has no package ${name}`)
+    if (found === undefined) throw new Error(`Debian ${request.suite}: no package ${name}`)
     return found
   })
 }
 
 async function download(request: FetchRequest): Promise<Resolved> {
-  const world = await refreshed(request)
-  const chosen = await choose(world, request)
+  const apt = await refreshed(request)
+  const chosen = await choose(apt, request)
   const what = chosen.size > 3 ? `${chosen.size} packages` : [...chosen.keys()].join(' ')
   request.progress(`fetching ${what} of Debian ${request.suite}`)
   return await withTemporaryFolder(temporaryRoot, async (temporary) => {
     const exact = [...chosen.values()].map((version) => `${version.name}=${version.version}`)
-    await world.run('apt-get', ['--quiet', 'download', ...exact], temporary)
+    await apt.run('apt-get', ['--quiet', 'download', ...exact], temporary)
     const entries = [...chosen].map(([wanted, version]) => {
       const file = archiveName(version)
-      renameSync(join(temporary, file), join(world.archives, file))
+      renameSync(join(temporary, file), join(apt.archives, file))
       return [wanted, { ...version, file }] as const
     })
     return Object.fromEntries(entries)
   })
 }
 
-async function refreshed({ suite, progress }: FetchRequest): Promise<AptWorld> {
-  const world = await openAptWorld(suite)
+async function refreshed({ suite, progress }: FetchRequest): Promise<PrivateApt> {
+  const apt = await openPrivateApt(suite)
   progress(`reading the package lists of Debian ${suite}`)
   const update = ['--quiet', 'update', '--error-on=any']
   try {
-    await world.run('apt-get', update)
+    await apt.run('apt-get', update)
   } catch (error) {
     if (!messageOf(error).includes('is expired')) throw error
-    // A mirror that lags behind is signed all the same; what may be missing are the newest versions.
-    progress(`the mirror's lists of Debian ${suite} are past their date: using them as they are`)
-    await world.run('apt-get', [...update, '-o', 'Acquire::Check-Valid-Until=false'])
+    // The lists of a mirror that lags behind are signed too: only the newest versions may be missing.
+    progress(
+      `the mirror's lists of Debian ${suite} are past their date: using them, with their signatures checked`,
+    )
+    await apt.run('apt-get', [...update, '-o', 'Acquire::Check-Valid-Until=false'])
   }
-  return world
+  return apt
 }
 
-/** Which version answers each request: the exact one, else the candidate. */
-async function choose(world: AptWorld, request: FetchRequest): Promise<Map<string, PackageVersion>> {
+/** The version for each request: the exact one, else the candidate. */
+async function choose(apt: PrivateApt, request: FetchRequest): Promise<Map<string, PackageVersion>> {
   const names = request.packages.map((wanted) => nameOf(wanted))
-  const all = await versionsOf(world, names, [])
-  const newest = await versionsOf(world, names, ['--no-all-versions'])
+  const all = await versionsOf(apt, names, [])
+  const newest = await versionsOf(apt, names, ['--no-all-versions'])
   const chosen = new Map<string, PackageVersion>()
   for (const wanted of request.packages) {
     const name = nameOf(wanted)
     const exact = all.find((stanza) => `${stanza.name}=${stanza.version}` === wanted)
     const candidate = newest.find((stanza) => stanza.name === name)
     const answer = exact ?? candidate
-    if (answer === undefined) throw new Error(`Debian ${request.suite} has no package ${name}`)
+    if (answer === undefined) throw new Error(`Debian ${request.suite}: no package ${name}`)
     if (exact === undefined && wanted !== name)
       request.progress(`Debian ${request.suite} no longer has ${wanted}: using ${name}=${answer.version}`)
     chosen.set(wanted, answer)
@@ -112,20 +122,41 @@ async function choose(world: AptWorld, request: FetchRequest): Promise<Map<strin
 }
 
 async function versionsOf(
-  world: AptWorld,
+  apt: PrivateApt,
   names: readonly string[],
   options: readonly string[],
 ): Promise<readonly PackageVersion[]> {
   try {
-    return parseStanzas(await world.run('apt-cache', ['show', ...options, ...names]))
+    return parseStanzas(await apt.run('apt-cache', ['show', ...options, ...names]))
   } catch (error) {
-    // apt-cache fails only when it knows none of the names; the caller says which it wanted.
+    // apt-cache fails only when it knows none of the names; the caller reports the missing ones.
     if (messageOf(error).includes('No packages found')) return []
     throw error
   }
 }
 
-/** The file name that apt-get download gives a package: an epoch's colon is escaped. */
+/** Reads the output of `apt-cache show`: paragraphs of `Key: value`; continuation lines are ignored. */
+export function parseStanzas(text: string): readonly PackageVersion[] {
+  return text
+    .split(/\n\n+/)
+    .filter((paragraph) => paragraph.trim() !== '')
+    .map((paragraph) => {
+      const field = (key: string) => {
+        const value = paragraph.match(new RegExp(`^${key}: (.*)$`, 'm'))?.[1]
+        if (value === undefined)
+          throw new Error(`package description "${paragraph.slice(0, 80)}": no field ${key}`)
+        return value
+      }
+      return {
+        name: field('Package'),
+        version: field('Version'),
+        architecture: field('Architecture'),
+        sha256: field('SHA256'),
+      }
+    })
+}
+
+/** The file name that apt-get download gives a package: the colon of an epoch is escaped. */
 function archiveName({ name, version, architecture }: PackageVersion): string {
   return `${name}_${version.replaceAll(':', '%3a')}_${architecture}.deb`
 }

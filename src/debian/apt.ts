@@ -1,35 +1,36 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { buildRoot } from '../../src/build/project.ts'
-import { tool } from '../../src/build/tool.ts'
+import { buildRoot } from '../build/project.ts'
+import { tool } from '../build/tool.ts'
 
 /** The Debian releases that packages can be fetched from. */
 export type Suite = 'bookworm' | 'trixie' | 'sid'
 
-/** An apt that knows one suite and shares nothing with the machine's own. */
-export interface AptWorld {
+/** An apt with one suite and with state of its own: it shares nothing with the machine's apt. */
+export interface PrivateApt {
   readonly suite: Suite
   readonly folder: string
   /** Downloaded packages, by the file names that apt gives them. */
   readonly archives: string
-  /** Runs apt-get or apt-cache in this world, one at a time among all processes. */
+  /** Runs apt-get or apt-cache with this configuration. A lock file makes concurrent runs wait for each other. */
   run(command: 'apt-get' | 'apt-cache', args: readonly string[], cwd?: string): Promise<string>
 }
 
 const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
-/** The folder of a suite's apt; it exists only once {@link openAptWorld} made it. */
+/** The folder of a suite's apt, which {@link openPrivateApt} creates. */
 export function aptFolder(suite: Suite): string {
   return join(buildRoot, 'apt', suite)
 }
 
 /**
- * Writes apt's configuration for `suite`: the machine's mirror and proxy settings, its own lists, cache and
- * (empty) dpkg status. Signatures are checked with Debian's archive keyring. Throws when the machine has no
- * Debian mirror or no keyring.
+ * Writes apt's configuration for `suite`: the machine's mirror and proxy settings; lists, cache and an empty dpkg status
+ * of its own. apt checks signatures with Debian's archive keyring. Throws when the machine has no Debian mirror or no
+ * keyring.
  */
-export async function openAptWorld(suite: Suite): Promise<AptWorld> {
-  if (!existsSync(KEYRING)) throw new Error(`${KEYRING} is missing: apt-get install debian-archive-keyring`)
+export async function openPrivateApt(suite: Suite): Promise<PrivateApt> {
+  if (!existsSync(KEYRING))
+    throw new Error(`${KEYRING}: not found, want it installed: apt-get install debian-archive-keyring`)
   const folder = aptFolder(suite)
   const archives = join(folder, 'archives')
   for (const name of [
@@ -58,7 +59,7 @@ export async function openAptWorld(suite: Suite): Promise<AptWorld> {
   }
 }
 
-/** Everything that would reach the machine's state or run its hooks points into `folder`. */
+/** Every setting that would use the machine's state or run its hooks refers to `folder`. */
 function ownSettings(folder: string): string {
   const settings = {
     'Dir::State': folder,
@@ -69,7 +70,7 @@ function ownSettings(folder: string): string {
     'Dir::Etc::parts': join(folder, 'etc/parts'),
     'APT::Architecture': 'amd64',
     'APT::Architectures': 'amd64',
-    // The _apt user may not write below a private home folder.
+    // The user _apt may not be able to write below a private home folder.
     'APT::Sandbox::User': 'root',
     'Acquire::Languages': 'none',
     'Acquire::Retries': '3',
@@ -79,7 +80,7 @@ function ownSettings(folder: string): string {
     .join('\n')
 }
 
-/** The machine's proxies and certificates: without them its mirror may be out of reach. */
+/** The machine's proxies and certificates: its mirror may be unreachable without them. */
 async function transportSettings(): Promise<string> {
   const all = await tool('apt-config', ['dump'], { debianPackage: 'apt' })
   return all
@@ -92,12 +93,12 @@ async function sourcesOf(suite: Suite): Promise<string> {
   return sourcesList(await machineTargets(), suite)
 }
 
-/** The main archive among the machine's own mirrors, which has every suite. Throws when there is none. */
+/** The main archive among the machine's own mirrors; it has every suite. Throws when there is none. */
 export async function debianArchive(): Promise<string> {
   return mainArchive(mainTargets(await machineTargets()))
 }
 
-/** What the machine's apt reads: one `URI RELEASE COMPONENT` a line. */
+/** The indexes that the machine's apt reads: one `URI RELEASE COMPONENT` per line. */
 function machineTargets(): Promise<string> {
   const format = '$(REPO_URI) $(RELEASE) $(COMPONENT)'
   return tool('apt-get', ['indextargets', '--format', format, 'Created-By: Packages'], {
@@ -106,7 +107,7 @@ function machineTargets(): Promise<string> {
 }
 
 /**
- * The sources.list of `suite` on the mirrors of `targets` (one `URI RELEASE COMPONENT` a line, as apt-get
+ * The sources.list of `suite` on the mirrors of `targets` (one `URI RELEASE COMPONENT` per line, as apt-get
  * indextargets prints them): the main archive, and its security archive where the suite has one.
  */
 export function sourcesList(targets: string, suite: Suite): string {
@@ -130,7 +131,7 @@ function mainTargets(targets: string): readonly (readonly string[])[] {
 function mainArchive(mirrors: readonly (readonly string[])[]): string {
   const archive = find(mirrors, /^(bookworm|trixie|forky|sid|stable|testing|unstable)$/)
   if (archive !== undefined) return archive
-  throw new Error('apt has no Debian archive (bookworm or later, main): add one to /etc/apt/sources.list')
+  throw new Error('/etc/apt/sources.list: no Debian archive, want main of bookworm or later')
 }
 
 /** The URI of the first mirror that has a release of this name. */

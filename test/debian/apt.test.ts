@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { sourcesList } from '../../scripts/apt/configuration.ts'
-import { parseStanzas } from '../../scripts/apt/stanzas.ts'
+import { sourcesList } from '../../src/debian/apt.ts'
 
 const MACHINE = [
   'https://vendor.example/apt nodistro main',
@@ -28,21 +27,5 @@ describe('sourcesList', () => {
     expect(() => sourcesList('http://vendor.example/ubuntu noble main\n', 'bookworm')).toThrow(
       '/etc/apt/sources.list',
     )
-  })
-})
-
-describe('parseStanzas', () => {
-  it('reads every version that apt-cache shows', () => {
-    const text = ['2', '1']
-      .map((n) => `Package: runc\nVersion: ${n}\nDescription: x\n y\nArchitecture: amd64\nSHA256: a${n}\n`)
-      .join('\n')
-    expect(parseStanzas(text)).toEqual([
-      { name: 'runc', version: '2', architecture: 'amd64', sha256: 'a2' },
-      { name: 'runc', version: '1', architecture: 'amd64', sha256: 'a1' },
-    ])
-  })
-
-  it('refuses a description without a checksum', () => {
-    expect(() => parseStanzas('Package: runc\nVersion: 1\nArchitecture: amd64\n')).toThrow('SHA256')
   })
 })
