@@ -111,8 +111,7 @@ export const LAYERS: readonly Layer[] = [
       'src/os',
       'src/build',
       'src/debian',
-      'rootfs',
-      'scripts',
+      'src/image',
     ],
     node: 'all',
     packages: ['yaml'],
@@ -121,6 +120,8 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['esbuild'] },
   // Fetches Debian packages.
   { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
+  // Builds the guest image, and the archive of the agent for other images.
+  { folder: 'src/image', imports: ['package.json', 'src/debian', 'src/build', 'src/base'], node: 'all' },
   {
     folder: 'src/ctl',
     imports: ['src/microvm', 'src/rpc', 'src/gen', 'src/base', 'src/os'],

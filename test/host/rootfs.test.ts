@@ -4,14 +4,14 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { writeCpio } from '../../rootfs/cpio.ts'
-import { ensureContainerRoot, ensureImage, type GuestImage } from '../../rootfs/ensure-image.ts'
-import { writeErofs, writeExt4 } from '../../rootfs/file-systems.ts'
-import { guestTree } from '../../rootfs/guest-tree.ts'
-import { stageOneTree } from '../../rootfs/initrd.ts'
-import { ensureKernel } from '../../rootfs/kernel.ts'
-import { currentFileList, fileList } from '../../rootfs/record-files.ts'
-import { directory, fileOf, link, type TreeEntry } from '../../rootfs/tree.ts'
+import { ensureContainerRoot } from '../../src/image/container-root.ts'
+import { writeCpio } from '../../src/image/cpio.ts'
+import { ensureImage, type GuestImage } from '../../src/image/ensure-image.ts'
+import { writeErofs, writeExt4 } from '../../src/image/file-systems.ts'
+import { currentFileList, fileList, guestTree } from '../../src/image/guest-tree.ts'
+import { stageOneTree } from '../../src/image/initrd.ts'
+import { ensureKernel } from '../../src/image/kernel.ts'
+import { directory, fileOf, link, type TreeEntry } from '../../src/image/tree.ts'
 
 const silent = () => {}
 let folder: string
@@ -35,17 +35,17 @@ describe('ensureImage', () => {
     expect(statSync(image.initrd).size).toBeLessThanOrEqual(3_000_000)
   })
 
-  it('holds what is recorded in rootfs/files.txt (record it anew with: node rootfs/record-files.ts)', async () => {
+  it('holds what is recorded in rootfs/files.txt (record it anew with: node scripts/record-files.ts)', async () => {
     expect(await currentFileList(silent)).toBe(readFileSync(fileList, 'utf8'))
   })
 
   it('gives the same bytes for the same inputs', async () => {
     const kernel = await ensureKernel('bookworm', silent)
-    const { base, agent, agentFolder } = await guestTree(kernel, silent)
+    const { base, agent, vminit } = await guestTree(kernel, silent)
     const root = join(folder, 'root.erofs')
     await writeErofs(root, [...base, ...agent])
     const initrd = join(folder, 'initrd')
-    writeCpio(initrd, stageOneTree(kernel, join(agentFolder, 'vminit')))
+    writeCpio(initrd, stageOneTree(kernel, vminit))
     expect([sha256(root), sha256(initrd)]).toEqual([sha256(image.root?.path ?? ''), sha256(image.initrd)])
   })
 

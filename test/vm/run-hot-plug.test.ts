@@ -1,7 +1,7 @@
 import { copyFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { ensureContainerRoot } from '../../rootfs/ensure-image.ts'
+import { ensureContainerRoot } from '../../src/image/container-root.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { createContainer, createSandbox, rootPathOf } from '../../src/microvm/run/container-session.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'

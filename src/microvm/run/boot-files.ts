@@ -1,6 +1,6 @@
 import { open } from 'node:fs/promises'
 import { resolve } from 'node:path'
-import { ensureImage } from '../../../rootfs/ensure-image.ts'
+import { ensureImage } from '../../image/ensure-image.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/parse.mjs'
 import type { GuestParts } from '../guest-spec.ts'

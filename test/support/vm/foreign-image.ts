@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Kernel } from '../../../rootfs/kernel.ts'
 import { tool } from '../../../src/build/tool.ts'
+import type { Kernel } from '../../../src/image/kernel.ts'
 
 /** The archive's content and what the guest writes fit in; the image is sparse. */
 const IMAGE_BYTES = 1024 * 2 ** 20

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { loadOrder, type ModuleIndex, parseModuleList } from '../../rootfs/module-list.ts'
+import { loadOrder, type ModuleIndex } from '../../src/image/module-list.ts'
 
 /** As modules.dep of a kernel has it: each file's needs, nearest first. */
 const index: ModuleIndex = {
@@ -38,11 +38,5 @@ describe('loadOrder', () => {
 
   it.each(['nonesuch', 'kernel/nonesuch/'])('names %s when the kernel does not have it', (entry) => {
     expect(() => loadOrder(index, [entry])).toThrow(entry)
-  })
-})
-
-describe('parseModuleList', () => {
-  it('leaves comments and empty lines out', () => {
-    expect(parseModuleList('# disks\nvirtio_blk\n\n  erofs\n')).toEqual(['virtio_blk', 'erofs'])
   })
 })

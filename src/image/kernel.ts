@@ -1,30 +1,30 @@
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { cached } from '../src/build/cache.ts'
-import { temporaryRoot } from '../src/build/project.ts'
-import { withTemporaryFolder } from '../src/build/temporary-folder.ts'
-import { tool } from '../src/build/tool.ts'
-import { extractPackage } from '../src/debian/packages.ts'
-import { loadOrder, parseModuleList, readModuleIndex } from './module-list.ts'
-import { fetchLocked, KERNELS, type KernelName, packageHashes } from './packages.ts'
+import { cached } from '../build/cache.ts'
+import { projectRoot, temporaryRoot } from '../build/project.ts'
+import { withTemporaryFolder } from '../build/temporary-folder.ts'
+import { tool } from '../build/tool.ts'
+import { extractPackage } from '../debian/packages.ts'
+import { loadOrder, readModuleIndex } from './module-list.ts'
+import { fetchLocked, KERNELS, type KernelName, packageHashes, parseList } from './packages.ts'
 
-/** A kernel and those of its modules that the guest carries. */
+/** A kernel and the modules of it that the guest has. */
 export interface Kernel {
   /** As `uname -r` prints it. */
   readonly version: string
   /** The bzImage. */
   readonly image: string
-  /** A folder to be /lib/modules/VERSION: uncompressed modules and depmod's files. */
+  /** The folder for /lib/modules/VERSION: uncompressed modules and depmod's files. */
   readonly modules: string
 }
 
-const moduleListFile = join(import.meta.dirname, 'modules')
+const moduleListFile = join(projectRoot, 'rootfs/modules')
 
-/** Fetches and unpacks a kernel, without installing it. */
+/** Fetches and unpacks a kernel without installing it. */
 export async function ensureKernel(name: KernelName, progress: (line: string) => void): Promise<Kernel> {
   const { suite, metapackage: wanted, modules } = KERNELS[name]
   const [metapackage] = await fetchLocked(suite, [wanted], progress)
-  if (metapackage === undefined) throw new Error(`Debian ${suite} has no ${wanted}`)
+  if (metapackage === undefined) throw new Error(`Debian ${suite}: no package ${wanted}`)
   const packages = await fetchLocked(suite, [await kernelPackageOf(metapackage.path)], progress)
   const inputs = {
     files: [
@@ -38,7 +38,7 @@ export async function ensureKernel(name: KernelName, progress: (line: string) =>
     for (const { path } of packages) await unpackKernel(path, target, modules)
   })
   const version = readdirSync(join(folder, 'lib/modules'))[0]
-  if (version === undefined) throw new Error(`${folder} holds no kernel modules: remove it and try again`)
+  if (version === undefined) throw new Error(`${folder}: no kernel modules, want it removed and built again`)
   return { version, image: join(folder, 'bzImage'), modules: join(folder, 'lib/modules', version) }
 }
 
@@ -46,23 +46,24 @@ export async function ensureKernel(name: KernelName, progress: (line: string) =>
 export async function kernelPackageOf(path: string): Promise<string> {
   const depends = await tool('dpkg-deb', ['--field', path, 'Depends'], { debianPackage: 'dpkg' })
   const name = depends.match(/linux-image-[^ ,]+/)?.[0]
-  if (name === undefined) throw new Error(`${path} depends on no kernel: ${depends.trim()}`)
+  if (name === undefined)
+    throw new Error(`${path}: depends on "${depends.trim()}", want a linux-image package`)
   return name
 }
 
 async function unpackKernel(deb: string, target: string, modules: readonly string[]): Promise<void> {
   await withTemporaryFolder(temporaryRoot, async (temporary) => {
     await extractPackage(deb, temporary)
-    // Modules lie below /lib in bookworm's packages and below /usr/lib since trixie's.
+    // Modules are below /lib in bookworm's packages and below /usr/lib in trixie's.
     const root = existsSync(join(temporary, 'lib')) ? temporary : join(temporary, 'usr')
     const version = readdirSync(join(root, 'lib/modules'))[0]
-    if (version === undefined) throw new Error(`${deb} holds no kernel modules`)
+    if (version === undefined) throw new Error(`${deb}: no kernel modules`)
     await selectModules(root, { to: target, version, modules })
     copyFileSync(join(temporary, 'boot', `vmlinuz-${version}`), join(target, 'bzImage'))
   })
 }
 
-/** Copies the listed modules, more, and what they need from `from`/lib/modules to `to`, uncompressed and indexed. */
+/** Moves the listed modules, `modules` and all that they need from `from`/lib/modules to `to`, uncompressed and indexed. */
 async function selectModules(
   from: string,
   {
@@ -75,7 +76,7 @@ async function selectModules(
   await depmod(from)
   const source = join(from, 'lib/modules', version)
   const target = join(to, 'lib/modules', version)
-  const wanted = [...parseModuleList(readFileSync(moduleListFile, 'utf8')), ...modules]
+  const wanted = [...parseList(readFileSync(moduleListFile, 'utf8')), ...modules]
   const files = loadOrder(readModuleIndex(source), wanted)
   for (const file of files) {
     mkdirSync(dirname(join(target, file)), { recursive: true })

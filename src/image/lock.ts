@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs'
-import { candidates, fetchPackages } from '../src/debian/packages.ts'
+import { candidates, fetchPackages } from '../debian/packages.ts'
 import { kernelPackageOf } from './kernel.ts'
 import {
   containerPackages,
@@ -10,11 +10,10 @@ import {
   userlandPackages,
 } from './packages.ts'
 
-/** `node rootfs/lock.ts`: locks the newest versions that the mirror has of every package of the guest. */
-async function main(): Promise<void> {
-  const progress = (line: string) => process.stderr.write(`${line}\n`)
+/** Locks the newest version on the mirror of each package of the guest: writes rootfs/packages.lock.json. */
+export async function lockPackages(progress: (line: string) => void): Promise<void> {
   const lock = {
-    bookworm: await lockSuite('bookworm', [...userlandPackages, ...containerPackages], progress),
+    bookworm: await lockSuite('bookworm', [...userlandPackages(), ...containerPackages], progress),
     trixie: await lockSuite('trixie', [], progress),
   }
   writeFileSync(lockFile, `${JSON.stringify(lock, undefined, 2)}\n`)
@@ -40,5 +39,3 @@ async function lockSuite(
   )
   return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)))
 }
-
-await main()

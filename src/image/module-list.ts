@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
 
-/** What depmod found out about a kernel's modules. */
+/** depmod's index of a kernel's modules. */
 export interface ModuleIndex {
   /** Module files (below /lib/modules/VERSION) and the files each needs, nearest need first: modules.dep. */
   readonly dependencies: ReadonlyMap<string, readonly string[]>
-  /** Names of what the kernel has built in: modules.builtin. */
+  /** The names of the modules that are built into the kernel: modules.builtin. */
   readonly builtIn: ReadonlySet<string>
 }
 
@@ -19,21 +19,16 @@ export function readModuleIndex(folder: string): ModuleIndex {
   return { dependencies: new Map(dependencies), builtIn: new Set(builtIn) }
 }
 
-/** The lines of a module list: comments and empty lines are left out. */
-export function parseModuleList(text: string): readonly string[] {
-  return lines(text).filter((line) => !line.startsWith('#'))
-}
-
 /**
- * The files of `wanted` (module names, or folders ending in a slash) and of all they need, each after what it
- * needs: the order in which they can be loaded. Throws for a module or folder that the kernel does not have.
+ * The files of `wanted` (module names, or folders that end in a slash) and of all modules they need, in loading order:
+ * each after those that it needs. Throws for a module or folder that the kernel does not have.
  */
 export function loadOrder(index: ModuleIndex, wanted: readonly string[]): readonly string[] {
   const byName = new Map([...index.dependencies.keys()].map((file) => [moduleName(file), file]))
   const order = new Set<string>()
   for (const entry of wanted) {
     for (const file of filesOf(entry, index, byName)) {
-      // modules.dep lists the whole closure, a module before what it needs itself.
+      // modules.dep lists the whole closure, each module before those that it needs.
       for (const need of (index.dependencies.get(file) ?? []).toReversed()) order.add(need)
       order.add(file)
     }
@@ -41,8 +36,8 @@ export function loadOrder(index: ModuleIndex, wanted: readonly string[]): readon
   return [...order]
 }
 
-/** A module's name as the kernel spells it: no folder, no suffix, and `_` for `-`. */
-export function moduleName(file: string): string {
+/** A module's name as the kernel writes it: without folder and suffix, with `_` for `-`. */
+function moduleName(file: string): string {
   return basename(file)
     .replace(/\.ko(\.xz|\.zst|\.gz)?$/, '')
     .replaceAll('-', '_')
@@ -51,14 +46,14 @@ export function moduleName(file: string): string {
 function filesOf(entry: string, index: ModuleIndex, byName: ReadonlyMap<string, string>): readonly string[] {
   if (entry.endsWith('/')) {
     const files = [...index.dependencies.keys()].filter((file) => `${dirname(file)}/` === entry)
-    if (files.length === 0) throw new Error(`the kernel has no modules in ${entry}`)
+    if (files.length === 0) throw new Error(`${entry}: no modules in this folder of the kernel`)
     return files.sort()
   }
   const name = moduleName(entry)
   const file = byName.get(name)
   if (file !== undefined) return [file]
   if (index.builtIn.has(name)) return []
-  throw new Error(`the kernel has no module ${entry}`)
+  throw new Error(`${entry}: no such module in the kernel`)
 }
 
 function lines(text: string): readonly string[] {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { completeTree, directory, fileOf, link } from '../../rootfs/tree.ts'
+import { completeTree, directory, fileOf, link } from '../../src/image/tree.ts'
 
 describe('completeTree', () => {
   it('adds missing parents and sorts, a folder before what is in it', () => {
@@ -13,12 +13,12 @@ describe('completeTree', () => {
   })
 
   it('refuses a path that is listed twice', () => {
-    expect(() => completeTree([fileOf('init', 'a'), link('init', 'b')])).toThrow('init twice')
+    expect(() => completeTree([fileOf('init', 'a'), link('init', 'b')])).toThrow('init: listed twice')
   })
 
   it('refuses an entry below a link', () => {
     expect(() => completeTree([link('bin', 'usr/bin'), fileOf('bin/x', '')])).toThrow(
-      'bin/x below bin, a link',
+      'bin/x: its parent bin is a link, want a directory',
     )
   })
 })

@@ -1,4 +1,5 @@
-import { closeSync, openSync, writeSync } from 'node:fs'
+import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
+import { tool } from '../build/tool.ts'
 import { completeTree, contentOf, type TreeEntry } from './tree.ts'
 
 const FILE_TYPES = {
@@ -21,7 +22,24 @@ export function writeCpio(path: string, entries: readonly TreeEntry[]): void {
   }
 }
 
-/** The archive's bytes, one part after another. */
+/** Writes `entries` to `path` as a compressed cpio archive. */
+export async function writeCompressedCpio(path: string, entries: readonly TreeEntry[]): Promise<void> {
+  const plain = `${path}.plain`
+  writeCpio(plain, entries)
+  try {
+    await compress(plain, path)
+  } finally {
+    rmSync(plain, { force: true })
+  }
+}
+
+/** Writes the file `from` to `to`, compressed with zstd -19. */
+export async function compress(from: string, to: string): Promise<void> {
+  // -T0: the number of threads does not change the result.
+  await tool('zstd', ['-19', '-T0', '--quiet', '--force', '-o', to, from], { debianPackage: 'zstd' })
+}
+
+/** The archive's bytes, in parts. */
 export function* cpioParts(entries: readonly TreeEntry[]): Generator<Uint8Array> {
   let inode = 0
   for (const entry of completeTree(entries)) {
@@ -41,7 +59,7 @@ function dataOf(entry: TreeEntry): Uint8Array {
   return new Uint8Array()
 }
 
-/** The 110 bytes of a header and the name, padded so that the data begins at a multiple of four. */
+/** The 110 bytes of a header and the name, padded so that the data starts at a multiple of four. */
 function header(entry: TreeEntry, inode: number, size: number): Uint8Array {
   const device = entry.kind === 'character-device' ? entry : { major: 0, minor: 0 }
   const name = Buffer.from(`${entry.path}\0`)

@@ -1,9 +1,6 @@
-import { copyFileSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
-import { type Budgeted, checkBudget } from './budget.ts'
+import { appendFileSync, copyFileSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { cachedImage } from './cached-image.ts'
-import { appendInitrd, writeCompressedCpio } from './compressed-cpio.ts'
-import { writeCpio } from './cpio.ts'
+import { writeCompressedCpio, writeCpio } from './cpio.ts'
 import { writeErofs } from './file-systems.ts'
 import { guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
@@ -11,12 +8,10 @@ import { ensureKernel } from './kernel.ts'
 import type { KernelName } from './packages.ts'
 import type { TreeEntry } from './tree.ts'
 
-export { ensureContainerRoot } from './container-root.ts'
-
-/** How a guest finds its root: a read-only disk behind a small initrd, or an initrd that is the root. */
+/** Where a guest's root is: on a read-only disk that a small initrd mounts, or in the initrd itself. */
 export type ImageForm = 'disk' | 'initrd'
 
-/** What a microVM boots from. All paths are of finished files that are never changed again. */
+/** The files that a microVM boots from. They are complete and never change. */
 export interface GuestImage {
   /** As `uname -r` prints it. */
   readonly kernelVersion: string
@@ -29,18 +24,29 @@ export interface GuestImage {
 
 type Progress = (line: string) => void
 
-/** Which image is wanted; `progress` gets a line for every step that takes time. */
+/** The largest size of each image, in bytes: a larger one fails the build until its budget is raised here. */
+const BUDGETS = {
+  'stage-one initrd': 3 * 2 ** 20,
+  // Larger, because this kernel has ext4 as a module.
+  'generic stage-one initrd': 5 * 2 ** 20,
+  'all-in-one initrd': 60 * 2 ** 20,
+  'root disk': 176 * 2 ** 20,
+} as const
+
+type Budgeted = keyof typeof BUDGETS
+
+/** Which image is wanted; `progress` gets a line for each slow step. */
 export interface ImageOptions {
   readonly form?: ImageForm
   readonly kernel?: KernelName
   readonly progress: Progress
 }
 
-/** Builds the guest image, or finds it built. Needs the network only when the lock changed. */
+/** Builds the guest image unless it is in the build cache. Needs the network only after a change of the lock file. */
 export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
   const { form = 'disk', kernel: name = 'bookworm', progress } = options
   const kernel = await ensureKernel(name, progress)
-  const { base, agent, agentFolder } = await guestTree(kernel, progress)
+  const { base, agent, vminit } = await guestTree(kernel, progress)
   const image = { kernelVersion: kernel.version, kernel: kernel.image }
   if (form === 'initrd')
     return {
@@ -52,7 +58,7 @@ export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
   return {
     ...image,
     initrd: await stageOne(
-      stageOneTree(kernel, join(agentFolder, 'vminit')),
+      stageOneTree(kernel, vminit),
       name === 'bookworm-generic' ? 'generic stage-one initrd' : 'stage-one initrd',
     ),
     root: { path: root, type: 'erofs' },
@@ -74,7 +80,7 @@ function stageOne(tree: readonly TreeEntry[], budget: Budgeted): Promise<string>
   })
 }
 
-/** The base and the agent are separate archives, one after the other: only the small one follows every change. */
+/** Two archives in a row, which the kernel unpacks one by one: a change of the agent compresses only the small one again. */
 async function allInOne(
   base: readonly TreeEntry[],
   agent: readonly TreeEntry[],
@@ -88,8 +94,16 @@ async function allInOne(
     const agentArchive = `${path}.agent`
     await writeCompressedCpio(agentArchive, agent)
     copyFileSync(baseArchive, path)
-    appendInitrd(path, agentArchive)
+    appendFileSync(path, readFileSync(agentArchive))
     rmSync(agentArchive)
     checkBudget('all-in-one initrd', path)
   })
+}
+
+/** Throws when the file at `path` is larger than its budget. */
+function checkBudget(kind: Budgeted, path: string): void {
+  const { size } = statSync(path)
+  const budget = BUDGETS[kind]
+  if (size > budget)
+    throw new Error(`${kind}: ${size} bytes, want at most ${budget} (BUDGETS in src/image/ensure-image.ts)`)
 }

@@ -1,10 +1,9 @@
 import { statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { temporaryRoot } from '../src/build/project.ts'
-import { withTemporaryFolder } from '../src/build/temporary-folder.ts'
-import { tool } from '../src/build/tool.ts'
-import { writeFolder } from './folder.ts'
-import { completeTree, contentOf, type TreeEntry } from './tree.ts'
+import { temporaryRoot } from '../build/project.ts'
+import { withTemporaryFolder } from '../build/temporary-folder.ts'
+import { tool } from '../build/tool.ts'
+import { completeTree, contentOf, type TreeEntry, writeFolder } from './tree.ts'
 
 /** Fixed, so that the same tree gives the same image. */
 const UUID = '6d766167-656e-4000-8000-726f6f746673'
@@ -20,7 +19,7 @@ export async function writeErofs(path: string, entries: readonly TreeEntry[]): P
   })
 }
 
-/** How large an ext4 image is beyond its content, and how it is called. */
+/** The free space and the label of an ext4 image. */
 export interface Ext4Options {
   readonly freeBytes: number
   readonly label: string
@@ -36,12 +35,12 @@ export async function writeExt4(
     const size = Math.ceil((contentBytes(entries) * 1.1 + freeBytes) / MEBIBYTE) * MEBIBYTE
     writeFileSync(path, '')
     truncateSync(path, size)
-    // lazy_*_init=0: nothing is left for the kernel to write at the first mount.
+    // lazy_*_init=0: the kernel has nothing to initialize at the first mount.
     const extended = `hash_seed=${UUID},root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0`
     const options = ['-q', '-F', '-t', 'ext4', '-m', '0', '-L', label, '-U', UUID, '-E', extended]
     const run = { debianPackage: 'e2fsprogs', env: { E2FSPROGS_FAKE_TIME: '1' } }
     await tool('mke2fs', [...options, '-d', folder, path], run)
-    // mke2fs copies each file's change time, which nobody can set on a file: it is set in the image.
+    // mke2fs copies each file's change time, which cannot be set on a file, so it is set in the image.
     const commands = join(folder, 'debugfs-commands')
     const paths = ['', ...completeTree(entries).map((entry) => entry.path)]
     writeFileSync(commands, paths.map((name) => `set_inode_field "/${name}" ctime @0\n`).join(''))
@@ -59,8 +58,8 @@ async function withFolder(
   })
 }
 
-/** The size of all files together. */
-export function contentBytes(entries: readonly TreeEntry[]): number {
+/** The total size of all files. */
+function contentBytes(entries: readonly TreeEntry[]): number {
   return entries.reduce((sum, entry) => {
     if (entry.kind !== 'file') return sum
     return (

@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
-import { cached } from '../src/build/cache.ts'
-import { buildRoot } from '../src/build/project.ts'
+import { cached } from '../build/cache.ts'
+import { buildRoot } from '../build/project.ts'
 import type { Content, TreeEntry } from './tree.ts'
 
-/** The code that turns a tree into bytes: a change of it may make other images of the same tree. */
-const RECIPE = ['tree.ts', 'folder.ts', 'cpio.ts', 'compressed-cpio.ts', 'file-systems.ts']
+/** The code that turns a tree into bytes: a change may give another image of the same tree. */
+const RECIPE = ['tree.ts', 'cpio.ts', 'file-systems.ts']
 
-/** The file NAME made of `tree` by `write`, or the one made before of the same tree. */
+/** The file `name` that `write` makes of `tree`, or an earlier result for the same tree. */
 export async function cachedImage(
   name: string,
   tree: readonly TreeEntry[],
@@ -31,7 +31,7 @@ function treeHash(tree: readonly TreeEntry[]): string {
   return hash.digest('hex')
 }
 
-/** Files of the build cache never change, and their folders' names say what they are made from. */
+/** Files of the build cache never change, and the names of their folders identify their inputs. */
 function contentHash(content: Content): string {
   if ('source' in content) {
     const cacheName = relative(join(buildRoot, 'cache'), content.source)

@@ -4,19 +4,19 @@ import { loadOrder, readModuleIndex } from './module-list.ts'
 import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
 
 /**
- * What vminit loads by itself: what a disk root may need before it can be mounted (ext4 is built into Debian's
- * kernels), then what the agent would otherwise start modprobe for before it listens or before its boot ends.
+ * The modules that vminit loads: first those that mounting a disk root may need (ext4 is built into Debian's cloud
+ * kernels), then those for which the agent would otherwise run modprobe before it listens or during its boot.
  */
 const EARLY_MODULES = [
-  // erofs looks for a crc32c at its start, which modules.dep does not know.
+  // erofs needs a crc32c when it is loaded, which modules.dep does not list.
   ...['virtio_pci', 'virtio_mmio', 'virtio_blk', 'crc32c_generic', 'erofs', 'ext4'],
   ...['vmw_vsock_virtio_transport', 'virtio_net', 'qemu_fw_cfg'],
 ]
 
-/** The kernel opens it before anything is mounted; without it the first program has no stdio at all. */
+/** The kernel opens it before anything is mounted; without it the first program has no stdio. */
 const CONSOLE: TreeEntry = { kind: 'character-device', path: 'dev/console', mode: 0o600, major: 5, minor: 1 }
 
-/** The first stage of a boot from disk: the file `vminit` as /init, and the modules it loads. */
+/** The first stage of a boot from disk: the file `vminit` as /init, and the modules that it loads. */
 export function stageOneTree(kernel: Kernel, vminit: string): readonly TreeEntry[] {
   const order = earlyModules(kernel)
   return [
@@ -28,7 +28,7 @@ export function stageOneTree(kernel: Kernel, vminit: string): readonly TreeEntry
   ]
 }
 
-/** What an initrd that is the whole root needs beyond the root's own tree. */
+/** The entries of an initrd that is the whole root, in addition to the root's own. */
 export function allInOneExtras(kernel: Kernel): readonly TreeEntry[] {
   const order = earlyModules(kernel)
   return [
@@ -43,7 +43,7 @@ function earlyModules(kernel: Kernel): readonly string[] {
   return loadOrder(readModuleIndex(kernel.modules), EARLY_MODULES)
 }
 
-/** The order in which vminit loads what lies beside it. */
+/** The order in which vminit loads the modules of its folder. */
 function orderFile(order: readonly string[]): TreeEntry {
   return fileOf('modules/order', order.map((file) => `${basename(file)}\n`).join(''))
 }

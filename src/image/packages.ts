@@ -1,20 +1,21 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type FetchedPackage, fetchPackages } from '../src/debian/packages.ts'
+import { projectRoot } from '../build/project.ts'
+import { type FetchedPackage, fetchPackages } from '../debian/packages.ts'
 
-/** The Debian releases a guest kernel is taken from; everything else of the guest is bookworm's. */
+/** The Debian releases that guest kernels are taken from; all other packages are bookworm's. */
 export type KernelSuite = 'bookworm' | 'trixie'
 
-/** A kernel of Debian's that a guest can have. */
+/** One of Debian's kernels for guests. */
 export interface KernelChoice {
   readonly suite: KernelSuite
-  /** The package that depends on the newest of its kind. */
+  /** The package that depends on the newest kernel of its kind. */
   readonly metapackage: string
-  /** Modules that other kernels do not have, besides those of the list. */
+  /** Modules in addition to those of rootfs/modules, which other kernels do not have. */
   readonly modules: readonly string[]
 }
 
-/** Their cloud kernels, and the one for machines of every kind. */
+/** The cloud kernels, and bookworm's kernel for all kinds of machines. */
 export const KERNELS = {
   bookworm: { suite: 'bookworm', metapackage: 'linux-image-cloud-amd64', modules: [] },
   trixie: { suite: 'trixie', metapackage: 'linux-image-cloud-amd64', modules: [] },
@@ -28,40 +29,7 @@ export const KERNELS = {
 /** A key of {@link KERNELS}. */
 export type KernelName = keyof typeof KERNELS
 
-/** What the guest's programs and their libraries come from. */
-export const userlandPackages = [
-  'crun',
-  'e2fsprogs',
-  'hostname',
-  'iptables',
-  'kmod',
-  'libblkid1',
-  'libc6',
-  'libcap2',
-  'libcom-err2',
-  'libext2fs2',
-  'libgcc-s1',
-  'libgcrypt20',
-  'libgpg-error0',
-  'liblz4-1',
-  'liblzma5',
-  'libmnl0',
-  'libnetfilter-conntrack3',
-  'libnfnetlink0',
-  'libnftnl11',
-  'libseccomp2',
-  'libssl3',
-  'libstdc++6',
-  'libsystemd0',
-  'libuuid1',
-  'libxtables12',
-  'libyajl2',
-  'libzstd1',
-  'runc',
-  'util-linux',
-] as const
-
-/** What the default container root is made of. */
+/** The packages of the default container root. */
 export const containerPackages = ['busybox-static'] as const
 
 /** One locked package. */
@@ -73,18 +41,31 @@ export interface LockedPackage {
 /** Locked packages by suite and name. */
 export type PackageLock = Readonly<Record<KernelSuite, Readonly<Record<string, LockedPackage>>>>
 
-/** The lock file, written by `node rootfs/lock.ts`. */
-export const lockFile = join(import.meta.dirname, 'packages.lock.json')
+/** The lock file, written by `node scripts/lock-packages.ts`. */
+export const lockFile = join(projectRoot, 'rootfs/packages.lock.json')
 
-/** Reads {@link lockFile}; no file is an empty lock. */
-export function readLock(): PackageLock {
+/** The packages that the guest's programs and libraries are taken from. */
+export function userlandPackages(): readonly string[] {
+  return parseList(readFileSync(join(projectRoot, 'rootfs/packages'), 'utf8'))
+}
+
+/** The lines of a list in rootfs/ without comments and empty lines. */
+export function parseList(text: string): readonly string[] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '' && !line.startsWith('#'))
+}
+
+/** Reads {@link lockFile}; a missing file is an empty lock. */
+function readLock(): PackageLock {
   if (!existsSync(lockFile)) return { bookworm: {}, trixie: {} }
   return JSON.parse(readFileSync(lockFile, 'utf8'))
 }
 
 /**
- * Fetches packages in their locked versions. Where the mirror has moved on, `progress` says so and the newer one
- * is returned. Throws when a package of a locked version is not the locked one.
+ * Fetches packages in their locked versions. Where the mirror no longer has one, `progress` says so and the newest is
+ * returned. Throws when a package of the locked version has another checksum than the lock file.
  */
 export async function fetchLocked(
   suite: KernelSuite,
@@ -100,12 +81,12 @@ export async function fetchLocked(
   for (const { name, version, sha256 } of fetched) {
     const locked = lock[name]
     if (locked?.version === version && locked.sha256 !== sha256)
-      throw new Error(`${name} ${version} is not the package that ${lockFile} names: its sha256 is ${sha256}`)
+      throw new Error(`${name}=${version}: sha256 is ${sha256}, want ${locked.sha256} (${lockFile})`)
   }
   return fetched
 }
 
-/** What identifies fetched packages in the hash of what is built from them. */
+/** Values that identify fetched packages in the cache key of a result built from them. */
 export function packageHashes(packages: readonly FetchedPackage[]): readonly string[] {
   return packages.map(({ name, version, sha256 }) => `${name} ${version} ${sha256}`)
 }

