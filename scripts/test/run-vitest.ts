@@ -13,11 +13,13 @@ export function runVitest(run: {
   readonly patterns: readonly string[]
   /** Gets the output, in pieces of any size. */
   readonly write: (text: string) => void
+  /** The environment; this process's own unless given. */
+  readonly env?: NodeJS.ProcessEnv
 }): Promise<Counts> {
   const program = join(import.meta.dirname, 'run-group.ts')
   const child = fork(program, [run.project, ...run.patterns], {
     cwd: run.root,
-    env: { ...process.env, NO_COLOR: '1' },
+    env: { ...(run.env ?? process.env), NO_COLOR: '1' },
     silent: true,
   })
   for (const stream of [child.stdout, child.stderr]) stream?.setEncoding('utf8').on('data', run.write)

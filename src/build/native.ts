@@ -27,6 +27,14 @@ const FLAGS = ['-std=c11', EXTENSIONS, '-O2', '-Wall', '-Wextra', '-Werror']
 /** A static program for any guest; nothing of this machine's paths in it. */
 const VMINIT_FLAGS = [...FLAGS, '-static', '-s']
 const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', '-isystem', nodeHeaders]
+/** For builds that only tests use: a memory error or undefined behaviour ends the process with a report. */
+export const SANITIZER_FLAGS: readonly string[] = [
+  '-O1',
+  '-g',
+  '-fno-omit-frame-pointer',
+  '-fsanitize=address,undefined',
+  '-fno-sanitize-recover=all',
+]
 
 /** Builds `vminit` and the addon with the system's C compiler, unless they are built already. Throws its messages. */
 export async function buildNative(): Promise<NativeParts> {
@@ -43,9 +51,20 @@ export function buildAddon(): Promise<string> {
   return buildPart('addon', ADDON_FLAGS, 'addon.node')
 }
 
-async function buildPart(part: string, flags: readonly string[], result: string): Promise<string> {
+/** Builds the addon with the sanitizers, for tests. Only a Node with libasan preloaded can load it. */
+export function buildSanitizedAddon(): Promise<string> {
+  const flags = [...ADDON_FLAGS.filter((flag) => flag !== '-s'), ...SANITIZER_FLAGS]
+  return buildPart('addon', flags, 'addon.node', 'native-addon-sanitized')
+}
+
+async function buildPart(
+  part: string,
+  flags: readonly string[],
+  result: string,
+  name = `native-${part}`,
+): Promise<string> {
   const inputs = { files: [nativeRoot], values: [flags.join(' '), await compilerVersion()] }
-  const folder = await cached(`native-${part}`, inputs, async (target) => {
+  const folder = await cached(name, inputs, async (target) => {
     await run('cc', [...flags, '-o', join(target, result), ...nativeSources(part)], { cwd: projectRoot })
   })
   return join(folder, result)

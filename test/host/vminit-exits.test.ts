@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../src/build/native.ts'
-import { buildSmallRing, SMALL_RING } from './vminit/compiled.ts'
-import { makeOrphans } from './vminit/orphans.ts'
-import { processes, processState, untilProcesses } from './vminit/processes.ts'
-import { type ChannelRecord, exitCode, Kind, parseRecord } from './vminit/record.ts'
-import { run, supervise } from './vminit/supervised.ts'
+import { buildSanitizedVminit, SMALL_RING } from '../support/vminit/compiled.ts'
+import { makeOrphans } from '../support/vminit/orphans.ts'
+import { processes, processState, untilProcesses } from '../support/vminit/processes.ts'
+import { type ChannelRecord, exitCode, Kind, parseRecord } from '../support/vminit/record.ts'
+import { run, supervise } from '../support/vminit/supervised.ts'
 
 let vminit: string
 let folder: string
@@ -112,7 +112,7 @@ describe('vminit reaping', () => {
 
   it('counts the exits that its ring has no room for, and reports them where they are missing', async () => {
     const count = SMALL_RING + 500
-    const supervised = await supervise(await buildSmallRing())
+    const supervised = await supervise(await buildSanitizedVminit())
     const orphans = await makeOrphans(supervised, folder, count)
     await stop(supervised.agentPid)
     await orphans.releaseAndAwaitReaping()

@@ -20,7 +20,7 @@ function reportRecords(channel: Socket): void {
   })
 }
 
-function obey(order: AgentOrder, channel: Socket): void {
+function execute(order: AgentOrder, channel: Socket): void {
   switch (order.order) {
     case 'shell': {
       const child = spawn('/bin/sh', ['-c', order.script], { stdio: ['ignore', 'inherit', 'inherit'] })
@@ -42,6 +42,6 @@ for (const name of ['SIGUSR1', 'SIGUSR2', 'SIGHUP', 'SIGTERM'] as const) {
 }
 createInterface({ input: process.stdin }).on('line', (line) => {
   const order: AgentOrder = JSON.parse(line)
-  obey(order, channel)
+  execute(order, channel)
 })
 report({ event: 'started', pid: process.pid, arguments: process.argv.slice(2) })

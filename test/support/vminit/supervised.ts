@@ -6,7 +6,7 @@ import { onTestFinished } from 'vitest'
 import type { AgentEvent, AgentOrder } from './orders.ts'
 import { type ChannelRecord, parseRecord } from './record.ts'
 
-/** The command line of the agent that obeys the test. */
+/** The command line of the agent that takes orders from the test. */
 const testAgent: readonly string[] = [process.execPath, join(import.meta.dirname, 'test-agent.ts')]
 
 /** How a program ended, in the words of a shell, and what it printed. */
@@ -20,14 +20,19 @@ export interface Outcome {
 /** A program that takes longer is killed, so that a failing test leaves nothing behind. */
 const RUN_LIMIT_MS = 30_000
 
-/** Runs a program to its end. */
-export async function run(command: readonly [string, ...string[]]): Promise<Outcome> {
+/** Runs a program to its end, with `input` on stdin. */
+export async function run(
+  command: readonly [string, ...string[]],
+  input = Buffer.alloc(0),
+): Promise<Outcome> {
   const [program, ...programArguments] = command
   const child = spawn(program, programArguments, {
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['pipe', 'pipe', 'pipe'],
     timeout: RUN_LIMIT_MS,
     killSignal: 'SIGKILL',
   })
+  // A program that does not read its input may end before it is written.
+  child.stdin.on('error', () => {}).end(input)
   const [stdout, stderr, status] = await Promise.all([text(child.stdout), text(child.stderr), ended(child)])
   return { status, stdout, stderr }
 }

@@ -1,0 +1,39 @@
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { cached } from '../../../src/build/cache.ts'
+import { nativeSources, SANITIZER_FLAGS } from '../../../src/build/native.ts'
+import { projectRoot } from '../../../src/build/project.ts'
+
+const nativeRoot = join(projectRoot, 'native')
+const vminitSources = nativeSources('init').map((name) => join(projectRoot, name))
+
+/** The capacity of the smallest ring that vminit can be built with. */
+export const SMALL_RING = 1024
+
+/** vminit is static, the sanitizers are not: the builds for tests are dynamic. */
+const SANITIZED_VMINIT = [...SANITIZER_FLAGS, `-DRING_CAPACITY=${SMALL_RING}`]
+
+/** vminit under ASan and UBSan, with a ring that a test can overflow. */
+export function buildSanitizedVminit(): Promise<string> {
+  return compile('test-sanitized-vminit', vminitSources, SANITIZED_VMINIT)
+}
+
+/** A program that calls single functions of vminit under ASan and UBSan. */
+export function buildParts(): Promise<string> {
+  const parts = vminitSources.filter((source) => !source.endsWith('/main.c'))
+  return compile('test-parts', [...parts, join(import.meta.dirname, 'parts.c')], SANITIZED_VMINIT)
+}
+
+/** An agent that passes descriptors to vminit. */
+export function buildDescriptorPasser(): Promise<string> {
+  return compile('test-pass-descriptors', [join(import.meta.dirname, 'pass-descriptors.c')], [])
+}
+
+async function compile(name: string, sources: readonly string[], flags: readonly string[]): Promise<string> {
+  const all = ['-std=c11', '-O2', '-Wall', '-Wextra', '-Werror', `-I${join(nativeRoot, 'init')}`, ...flags]
+  const folder = await cached(name, { files: [nativeRoot, ...sources], values: all }, async (target) => {
+    await promisify(execFile)('cc', [...all, '-o', join(target, name), ...sources])
+  })
+  return join(folder, name)
+}
