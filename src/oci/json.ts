@@ -7,23 +7,26 @@ export type Json =
   | readonly Json[]
   | { readonly [key: string]: Json | undefined }
 
-/**
- * JSON text in which 64-bit numbers stand unquoted and in full. (JSON.stringify refuses bigints, and as plain
- * numbers they lose digits above 2^53, such as RLIM_INFINITY.)
- */
-export function printJson(value: Json): string {
-  if (typeof value === 'bigint') return value.toString()
-  if (isList(value)) return `[${value.map(printJson).join(',')}]`
-  if (typeof value !== 'object') return JSON.stringify(value)
-  const members = Object.entries(value).flatMap(([key, member]) =>
-    member === undefined ? [] : [`${JSON.stringify(key)}:${printJson(member)}`],
-  )
-  return `{${members.join(',')}}`
+declare global {
+  interface JSON {
+    /** A value that JSON.stringify prints as `text`. Node has had it since 22; TypeScript does not declare it yet. */
+    rawJSON(text: string): object
+  }
 }
 
 /**
- * The object without its empty members: undefined, 0, '', false, [] and {}. Proto3 cannot tell them from absent
- * ones, and to an OCI runtime absent means "not asked for". A member for which 0 says something is added after.
+ * JSON text in which 64-bit numbers stand unquoted and in full. (JSON.stringify alone refuses bigints, and as plain
+ * numbers they lose digits above 2^53, such as RLIM_INFINITY.)
+ */
+export function printJson(value: Json): string {
+  return JSON.stringify(value, (_key, member: Json) =>
+    typeof member === 'bigint' ? JSON.rawJSON(member.toString()) : member,
+  )
+}
+
+/**
+ * The object without its empty members: undefined, 0, '', false, [] and {}. Proto3 cannot tell them from absent ones,
+ * and an OCI runtime reads an absent member as "not requested". Add a member whose 0 has a meaning afterwards.
  */
 export function omitEmpty(members: { readonly [key: string]: Json | undefined }): { [key: string]: Json } {
   const kept: { [key: string]: Json } = {}
@@ -35,12 +38,5 @@ export function omitEmpty(members: { readonly [key: string]: Json | undefined })
 }
 
 function isEmpty(value: Json): boolean {
-  if (isList(value)) return value.length === 0
-  if (typeof value === 'object') return Object.keys(value).length === 0
-  return !value
-}
-
-/** Array.isArray does not narrow read-only arrays. */
-function isList(value: Json): value is readonly Json[] {
-  return Array.isArray(value)
+  return typeof value === 'object' ? Object.keys(value).length === 0 : !value
 }
