@@ -1,67 +1,64 @@
+import { parseArgs } from 'node:util'
 import { AgentError } from '../../base/errors.ts'
 
-/** What the agent was started with; see {@link USAGE}. */
+/** The agent's arguments; see {@link USAGE}. */
 export interface AgentArguments {
-  /** The connection to vminit, when vminit started this agent. */
+  /** The connection to vminit; undefined when something else started the agent. */
   readonly channel: { readonly fd: number; readonly restarts: number } | undefined
-  /** In charge of the guest's boot. */
+  /** The agent boots the guest. */
   readonly init: boolean
   readonly configFile: string | undefined
   readonly serverAddress: string | undefined
-  /** Only the version is asked for. */
+  /** Print the version and exit. */
   readonly version: boolean
 }
 
-/** Shown after a wrong argument. */
+/** Printed after a wrong argument. */
 export const USAGE =
   'usage: agent [--version|-v] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N] [--init]'
 
-/** Reads the agent's arguments. Throws INVALID_ARGUMENT naming the one that is wrong. */
+/** Parses the agent's arguments. Throws INVALID_ARGUMENT naming the one that is wrong. */
 export function parseArguments(argv: readonly string[]): AgentArguments {
-  const values = new Map<string, string>()
-  const rest = [...argv]
-  for (let word = rest.shift(); word !== undefined; word = rest.shift()) {
-    const name = LONG_NAMES.get(word) ?? word
-    const kind = ARGUMENTS.get(name)
-    if (kind === undefined) throw new AgentError('INVALID_ARGUMENT', `unknown argument ${word}`)
-    values.set(name, kind === 'flag' ? '' : valueAfter(word, rest))
+  const flags = new Map<string, string>()
+  const { tokens } = parseArgs({ args: [...argv], options: OPTIONS, strict: false, tokens: true })
+  for (const token of tokens) {
+    const type = token.kind === 'option' ? TYPES.get(token.name) : undefined
+    if (token.kind !== 'option' || type === undefined) throw invalid(`unknown argument ${argv[token.index]}`)
+    if (type === 'string' && !token.value) throw invalid(`${token.rawName} needs a value`)
+    if (type === 'boolean' && token.value !== undefined) throw invalid(`${token.rawName} takes no value`)
+    flags.set(token.name, token.value ?? '')
   }
-  const fd = wholeNumber(values, '--channel')
-  const restarts = wholeNumber(values, '--restarts') ?? 0
+  const fd = wholeNumber(flags, 'channel')
+  const restarts = wholeNumber(flags, 'restarts') ?? 0
   return {
     channel: fd === undefined ? undefined : { fd, restarts },
-    init: values.has('--init'),
-    configFile: values.get('--config'),
-    serverAddress: values.get('--server-addr'),
-    version: values.has('--version'),
+    init: flags.has('init'),
+    configFile: flags.get('config'),
+    serverAddress: flags.get('server-addr'),
+    version: flags.has('version'),
   }
 }
 
-const ARGUMENTS: ReadonlyMap<string, 'flag' | 'value'> = new Map([
-  ['--version', 'flag'],
-  ['--init', 'flag'],
-  ['--config', 'value'],
-  ['--server-addr', 'value'],
-  ['--channel', 'value'],
-  ['--restarts', 'value'],
-])
+const OPTIONS = {
+  version: { type: 'boolean', short: 'v' },
+  init: { type: 'boolean' },
+  config: { type: 'string', short: 'c' },
+  'server-addr': { type: 'string' },
+  channel: { type: 'string' },
+  restarts: { type: 'string' },
+} as const
 
-const LONG_NAMES: ReadonlyMap<string, string> = new Map([
-  ['-v', '--version'],
-  ['-c', '--config'],
-])
+const TYPES: ReadonlyMap<string, 'boolean' | 'string'> = new Map(
+  Object.entries(OPTIONS).map(([name, { type }]) => [name, type]),
+)
 
-function valueAfter(name: string, rest: string[]): string {
-  const value = rest.shift()
-  if (value === undefined || value === '') throw new AgentError('INVALID_ARGUMENT', `${name} needs a value`)
-  return value
+function invalid(message: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', message)
 }
 
-function wholeNumber(values: ReadonlyMap<string, string>, name: string): number | undefined {
-  const value = values.get(name)
+function wholeNumber(flags: ReadonlyMap<string, string>, name: string): number | undefined {
+  const value = flags.get(name)
   if (value === undefined) return undefined
-  if (!/^\d{1,9}$/.test(value)) {
-    throw new AgentError('INVALID_ARGUMENT', `${name} ${value}: not a whole number`)
-  }
+  if (!/^\d{1,9}$/.test(value)) throw invalid(`--${name} ${value}: not a whole number`)
   return Number(value)
 }

@@ -1,13 +1,14 @@
+import { parseArgs } from 'node:util'
 import { MICROVM_HELP, RUN_HELP } from './help.mjs'
 
 /**
- * What `./microvm run` was asked to do.
+ * The options of `./microvm run`.
  * @typedef {object} RunOptions
  * @property {boolean} interactive pass a terminal's input on
  * @property {boolean} tty the container's process gets a terminal
  * @property {string | undefined} rootfs directory, tar or OCI layout of the container's root
  * @property {string | undefined} image raw image of the guest's own root
- * @property {string | undefined} metadata YAML or JSON file of what the guest is told about itself
+ * @property {string | undefined} metadata YAML or JSON file with the guest's name and addresses
  * @property {number | undefined} memoryMib
  * @property {number} cpus
  * @property {'bookworm' | 'trixie'} kernel
@@ -25,7 +26,7 @@ import { MICROVM_HELP, RUN_HELP } from './help.mjs'
 
 /** @typedef {{ kind: 'help', text: string } | { kind: 'run', options: RunOptions }} CommandLine */
 
-/** A mistake of whoever typed the command line: one sentence that says what to do. Exit status 2. */
+/** A mistake in the command line. The message is one sentence that says what to do; the exit status is 2. */
 export class UsageError extends Error {
   /**
    * @param {string} message
@@ -38,8 +39,8 @@ export class UsageError extends Error {
 }
 
 /**
- * Understands the arguments of `./microvm`. Plain JavaScript, because a mistake has to be told before anything is
- * set up. Looks at no file. Throws {@link UsageError}.
+ * Parses the arguments of `./microvm`. Plain JavaScript, so that any Node can report a mistake before the set-up. Reads
+ * no file. Throws {@link UsageError}.
  * @param {readonly string[]} argv
  * @returns {CommandLine}
  */
@@ -53,152 +54,96 @@ export function parseCommandLine(argv) {
   throw new UsageError(`unknown ${what} ${command}: see ./microvm --help`)
 }
 
+const OPTIONS = /** @type {const} */ ({
+  help: { type: 'boolean', short: 'h' },
+  interactive: { type: 'boolean', short: 'i', default: false },
+  tty: { type: 'boolean', short: 't', default: false },
+  rootfs: { type: 'string' },
+  env: { type: 'string', short: 'e', multiple: true },
+  workdir: { type: 'string', short: 'w' },
+  user: { type: 'string', short: 'u' },
+  memory: { type: 'string' },
+  cpus: { type: 'string', default: '2' },
+  machine: { type: 'string', default: 'q35' },
+  kernel: { type: 'string', default: 'bookworm' },
+  form: { type: 'string', default: 'disk' },
+  image: { type: 'string' },
+  metadata: { type: 'string' },
+  append: { type: 'string', multiple: true },
+  timings: { type: 'boolean', default: false },
+  json: { type: 'boolean', default: false },
+  verbose: { type: 'boolean', default: false },
+})
+
 /**
  * @param {readonly string[]} words
  * @returns {CommandLine}
  */
 function parseRun(words) {
-  const options = defaults()
-  const queue = [...words]
-  for (let word = queue.shift(); word !== undefined; word = queue.shift()) {
-    if (word === '--') {
-      options.command = queue
+  /** @type {string[]} */
+  const flags = []
+  /** @type {string[]} */
+  let command = []
+  for (const token of parseArgs({ args: [...words], options: OPTIONS, strict: false, tokens: true }).tokens) {
+    if (token.kind !== 'option') {
+      command = words.slice(token.kind === 'positional' ? token.index : token.index + 1)
       break
     }
-    if (!word.startsWith('-') || word === '-') {
-      options.command = [word, ...queue]
-      break
-    }
-    if (word === '--help' || word === '-h') return { kind: 'help', text: RUN_HELP }
-    takeOption(options, word, queue)
+    if (token.name === 'help') return { kind: 'help', text: RUN_HELP }
+    flags.push(checkedFlag(token.name, token.rawName, token.value))
   }
-  if (options.form === 'initrd' && options.image !== undefined) {
-    throw new UsageError('--image and --form initrd exclude each other: choose one root for the guest')
-  }
-  return { kind: 'run', options }
-}
-
-/** @returns {RunOptions} */
-function defaults() {
-  return {
-    interactive: false,
-    tty: false,
-    rootfs: undefined,
-    image: undefined,
-    metadata: undefined,
-    memoryMib: undefined,
-    cpus: 2,
-    kernel: 'bookworm',
-    form: 'disk',
-    machine: 'q35',
-    append: [],
-    env: [],
-    workdir: undefined,
-    user: undefined,
-    timings: false,
-    json: false,
-    verbose: false,
-    command: [],
-  }
-}
-
-/** @type {Readonly<Record<string, (options: RunOptions) => void>>} */
-const SWITCHES = {
-  '--interactive': (options) => {
-    options.interactive = true
-  },
-  '--tty': (options) => {
-    options.tty = true
-  },
-  '--timings': (options) => {
-    options.timings = true
-  },
-  '--json': (options) => {
-    options.json = true
-  },
-  '--verbose': (options) => {
-    options.verbose = true
-  },
-}
-
-/** @type {Readonly<Record<string, (options: RunOptions, value: string, flag: string) => void>>} */
-const VALUES = {
-  '--rootfs': (options, value) => {
-    options.rootfs = value
-  },
-  '--image': (options, value) => {
-    options.image = value
-  },
-  '--metadata': (options, value) => {
-    options.metadata = value
-  },
-  '--memory': (options, value, flag) => {
-    options.memoryMib = wholeNumber(flag, value, 128, 1 << 20)
-  },
-  '--cpus': (options, value, flag) => {
-    options.cpus = wholeNumber(flag, value, 1, 64)
-  },
-  '--kernel': (options, value, flag) => {
-    options.kernel = oneOf(flag, value, ['bookworm', 'trixie'])
-  },
-  '--form': (options, value, flag) => {
-    options.form = oneOf(flag, value, ['disk', 'initrd'])
-  },
-  '--machine': (options, value, flag) => {
-    options.machine = oneOf(flag, value, ['q35', 'pc', 'microvm'])
-  },
-  '--append': (options, value) => {
-    if (/[\n\0]/.test(value)) throw new UsageError('--append: the kernel command line is one line')
-    options.append.push(value)
-  },
-  '--env': (options, value) => {
-    if (!/^[^=]+=/.test(value)) throw new UsageError(`--env ${value}: give it as NAME=VALUE`)
-    options.env.push(value)
-  },
-  '--workdir': (options, value) => {
-    if (!value.startsWith('/')) throw new UsageError(`--workdir ${value}: give an absolute path`)
-    options.workdir = value
-  },
-  '--user': (options, value) => {
-    options.user = parseUser(value)
-  },
-}
-
-/** @type {Readonly<Record<string, string>>} */
-const SHORT = {
-  '-i': '--interactive',
-  '-t': '--tty',
-  '-e': '--env',
-  '-w': '--workdir',
-  '-u': '--user',
+  return { kind: 'run', options: { ...runOptions(flags), command } }
 }
 
 /**
- * @param {RunOptions} options
- * @param {string} word
- * @param {string[]} queue the words after it; a value is taken from here
+ * Returns the flag as `--name` or `--name=value`. Throws {@link UsageError} in one line where `parseArgs` would answer
+ * with several.
+ * @param {string} name
+ * @param {string} typed
+ * @param {string | undefined} value
  */
-function takeOption(options, word, queue) {
-  if (word === '-it' || word === '-ti') {
-    options.interactive = true
-    options.tty = true
-    return
+function checkedFlag(name, typed, value) {
+  const type = Object.entries(OPTIONS).find(([known]) => known === name)?.[1].type
+  if (type === undefined) throw new UsageError(`unknown option ${typed}: see ./microvm run --help`)
+  if (type === 'string') {
+    if (value === undefined || value === '')
+      throw new UsageError(`${typed} needs a value: see ./microvm run --help`)
+    return `--${name}=${value}`
   }
-  const equals = word.startsWith('--') ? word.indexOf('=') : -1
-  const typed = equals === -1 ? word : word.slice(0, equals)
-  const flag = SHORT[typed] ?? typed
-  const turnOn = SWITCHES[flag]
-  if (turnOn !== undefined) {
-    if (equals !== -1) throw new UsageError(`${typed} takes no value`)
-    turnOn(options)
-    return
+  if (value !== undefined) throw new UsageError(`${typed} takes no value`)
+  return `--${name}`
+}
+
+/**
+ * @param {string[]} flags what {@link checkedFlag} returned
+ * @returns {Omit<RunOptions, 'command'>}
+ */
+function runOptions(flags) {
+  const { values } = parseArgs({ args: flags, options: OPTIONS })
+  const { interactive, tty, timings, json, verbose, append = [], env = [] } = values
+  const { rootfs, image, metadata, memory, workdir, user } = values
+  if (values.form === 'initrd' && image !== undefined) {
+    throw new UsageError('--image and --form initrd exclude each other: choose one root for the guest')
   }
-  const take = VALUES[flag]
-  if (take === undefined) throw new UsageError(`unknown option ${typed}: see ./microvm run --help`)
-  const value = equals === -1 ? queue.shift() : word.slice(equals + 1)
-  if (value === undefined || value === '')
-    throw new UsageError(`${typed} needs a value: see ./microvm run --help`)
-  take(options, value, typed)
+  if (append.some((text) => /[\n\0]/.test(text))) {
+    throw new UsageError('--append: the kernel command line is one line')
+  }
+  for (const entry of env) {
+    if (!/^[^=]+=/.test(entry)) throw new UsageError(`--env ${entry}: give it as NAME=VALUE`)
+  }
+  if (workdir !== undefined && !workdir.startsWith('/')) {
+    throw new UsageError(`--workdir ${workdir}: give an absolute path`)
+  }
+  return {
+    ...{ interactive, tty, timings, json, verbose },
+    ...{ append, env, rootfs, image, metadata, workdir },
+    memoryMib: memory === undefined ? undefined : wholeNumber('--memory', memory, 128, 1 << 20),
+    cpus: wholeNumber('--cpus', values.cpus, 1, 64),
+    kernel: oneOf('--kernel', values.kernel, ['bookworm', 'trixie']),
+    form: oneOf('--form', values.form, ['disk', 'initrd']),
+    machine: oneOf('--machine', values.machine, ['q35', 'pc', 'microvm']),
+    user: user === undefined ? undefined : parseUser(user),
+  }
 }
 
 /**

@@ -19,7 +19,7 @@ describe('parseArguments', () => {
     })
   })
 
-  it.each([[['--config', '/etc/agent.toml']], [['-c', '/etc/agent.toml']]])(
+  it.each([[['--config', '/etc/agent.toml']], [['--config=/etc/agent.toml']], [['-c', '/etc/agent.toml']]])(
     'takes the configuration file from %j',
     (argv) => {
       expect(parseArguments(argv).configFile).toBe('/etc/agent.toml')
@@ -37,6 +37,9 @@ describe('parseArguments', () => {
   it.each([
     [['--verbose'], 'unknown argument --verbose'],
     [['toString'], 'unknown argument toString'],
+    [['--', '--init'], 'unknown argument --'],
+    [['--toString'], 'unknown argument --toString'],
+    [['--init=yes'], '--init takes no value'],
     [['--config'], '--config needs a value'],
     [['-c', ''], '-c needs a value'],
     [['--channel', 'three'], '--channel three: not a whole number'],

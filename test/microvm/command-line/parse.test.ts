@@ -17,6 +17,17 @@ describe('parseCommandLine', () => {
     })
   })
 
+  it.each([[['-it', 'sh', '-x']], [['-i', '-t', '--', 'sh', '-x']], [['-tieA=1', 'sh', '-x']]])(
+    'finds the command behind grouped options: %j',
+    (words) => {
+      expect(runOptions(...words)).toMatchObject({ interactive: true, tty: true, command: ['sh', '-x'] })
+    },
+  )
+
+  it('takes a word that begins with a dash as the value of the option before it', () => {
+    expect(runOptions('--append', '--quiet', '-').append).toEqual(['--quiet'])
+  })
+
   it('takes everything after -- as the command', () => {
     expect(runOptions('-t', '--', '--strange').command).toEqual(['--strange'])
   })
@@ -44,6 +55,8 @@ describe('parseCommandLine', () => {
     [['--fly'], 'unknown option --fly'],
     [['run', '--fly'], 'unknown option --fly'],
     [['run', '-x'], 'unknown option -x'],
+    [['run', '--toString'], 'unknown option --toString'],
+    [['run', '-tx'], 'unknown option -x'],
     [['run', '--rootfs'], '--rootfs needs a value'],
     [['run', '--timings=yes'], '--timings takes no value'],
     [['run', '--memory', '64'], '--memory 64: give a whole number from 128'],
