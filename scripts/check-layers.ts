@@ -4,12 +4,25 @@ import { projectRoot } from '../src/build/project.ts'
 import { type Import, importsOf } from './layers/imports.ts'
 import { LAYERS, LAZY_FOLDER, LAZY_FOR, type Layer, PURE_NODE_MODULES } from './layers/table.ts'
 
-/** All forbidden imports below `src` of the project at `root`, one sentence each. */
+/** Where code is kept that nobody wrote here. */
+const SKIPPED_FOLDERS = ['node_modules', 'build', 'dist']
+
+/** Everything wrong with the layers of the project at `root`, one sentence each. */
+export function layerFaults(root: string): readonly string[] {
+  return [...absentPaths(root, LAYERS), ...forbiddenImports(root)]
+}
+
+/** The paths in `layers` that do not exist in the project at `root`, one sentence each. */
+export function absentPaths(root: string, layers: readonly Layer[]): readonly string[] {
+  const paths = new Set(layers.flatMap(({ folder, imports }) => [folder.replace(/\/\*$/, ''), ...imports]))
+  return [...paths]
+    .filter((path) => !existsSync(join(root, path)))
+    .map((path) => `scripts/layers/table.ts: ${path} does not exist`)
+}
+
+/** All forbidden imports in the project at `root`, one sentence each. */
 export function forbiddenImports(root: string): readonly string[] {
-  return filesBelow(join(root, 'src')).flatMap((name) => {
-    const path = join('src', name)
-    return forbiddenImportsOf(path, readFileSync(join(root, path), 'utf8'))
-  })
+  return codeFiles(root).flatMap((path) => forbiddenImportsOf(path, readFileSync(join(root, path), 'utf8')))
 }
 
 /** The forbidden imports of one file, given by its path from the project's top and its text. */
@@ -22,14 +35,20 @@ export function forbiddenImportsOf(path: string, source: string): readonly strin
   })
 }
 
-function filesBelow(folder: string): readonly string[] {
-  if (!existsSync(folder)) return []
-  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter((name) => /\.(ts|mjs)$/.test(name))
+/** The paths of all JavaScript and TypeScript files of the project at `root`. */
+function codeFiles(root: string): readonly string[] {
+  return readdirSync(root, { withFileTypes: true })
+    .filter((entry) => !entry.name.startsWith('.') && !SKIPPED_FOLDERS.includes(entry.name))
+    .flatMap((entry) => {
+      if (!entry.isDirectory()) return [entry.name]
+      const names = readdirSync(join(root, entry.name), { recursive: true, encoding: 'utf8' })
+      return names.map((name) => join(entry.name, name))
+    })
+    .filter((path) => /\.[cm]?[jt]s$/.test(path))
     .sort()
 }
 
-/** The layer with the longest folder, with the `*` of its folder filled in. */
+/** The layer with the longest folder that contains `path`; a `*` is replaced by the name it stands for. */
 function layerOf(path: string): Layer | undefined {
   return LAYERS.map((layer) => ({ ...layer, folder: concreteFolder(layer.folder, path) }))
     .filter((layer) => isWithin(path, layer.folder))
@@ -58,7 +77,7 @@ function reasonAgainst(path: string, layer: Layer, found: Import): string | unde
     return allowed || kind === 'type' ? undefined : `${layer.folder} may not load ${specifier}`
   }
   const name = packageName(specifier)
-  if (layer.node === 'all' || layer.packages?.includes(name)) return undefined
+  if (layer.packages?.includes(name)) return undefined
   return `${layer.folder} may not import the package ${name}`
 }
 
@@ -72,7 +91,7 @@ function reasonAgainstFile(
   if (mustBeLazy && isWithin(target, LAZY_FOLDER) && kind === 'value') {
     return `${target} must be loaded by import(): it would load the gRPC stack at start-up`
   }
-  // A layer within the own one (src/agent/boot for src/agent) is a part of it.
+  // A layer within its own one (src/agent/boot in src/agent) is a part of it.
   const own = isWithin(target, layer.folder)
   if (own || layer.imports.some((folder) => isWithin(target, folder))) return undefined
   return `${layer.folder} may not import ${target}`
@@ -83,7 +102,7 @@ function packageName(specifier: string): string {
 }
 
 if (import.meta.main) {
-  const sentences = forbiddenImports(projectRoot)
+  const sentences = layerFaults(projectRoot)
   for (const sentence of sentences) console.error(sentence)
   process.exitCode = sentences.length > 0 ? 1 : 0
 }

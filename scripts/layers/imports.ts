@@ -3,19 +3,22 @@ export interface Import {
   readonly specifier: string
   /** Counted from 1. */
   readonly line: number
-  /** `type` leaves nothing at run time; `lazy` is an `import()`. */
+  /** `type` imports only types, which are erased; `lazy` is an `import()`. */
   readonly kind: 'value' | 'type' | 'lazy'
 }
 
 /** `import … from`, `export … from` and `import '…'` as the formatter writes them: at the start of a line. */
 const STATIC = /^(?:import|export)\s+(?<type>type\s)?(?:[\w\s{},*$]*?\sfrom\s+)?'(?<specifier>[^'\n]+)'/gm
 const DYNAMIC = /\bimport\(\s*'(?<specifier>[^'\n]+)'/g
+/** As CommonJS files have it: `const … = require('…')`. */
+const REQUIRE = /^(?:const .* = )?require\('(?<specifier>[^'\n]+)'\)/gm
 
-/** The imports of a formatted TypeScript file, static ones first. */
+/** The imports of a formatted TypeScript or JavaScript file, static ones first. */
 export function importsOf(source: string): readonly Import[] {
   const statics = matches(source, STATIC, (groups) => (groups.type === undefined ? 'value' : 'type'))
+  const requires = matches(source, REQUIRE, () => 'value')
   const dynamics = matches(source, DYNAMIC, () => 'lazy')
-  return [...statics, ...dynamics]
+  return [...statics, ...requires, ...dynamics]
 }
 
 function matches(

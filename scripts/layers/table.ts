@@ -1,16 +1,16 @@
-/** What the files below one folder may import. */
+/** The imports that the files of one folder may have. */
 export interface Layer {
-  /** Path from the project's top; a last `*` stands for each folder there, and makes a layer of each. */
+  /** Path of a folder or file from the project's top; a last `*` makes a layer of each folder there. */
   readonly folder: string
-  /** Folders or files they may import from, besides their own layer. */
+  /** Folders or files that they may import, in addition to their own layer. */
   readonly imports: readonly string[]
-  /** Modules of Node they may load, besides those that compute only. Types may come from any. */
+  /** Modules of Node that they may load, in addition to {@link PURE_NODE_MODULES}. Types may come from any. */
   readonly node?: 'all' | readonly string[]
-  /** npm packages they may import. */
+  /** npm packages that they may import. */
   readonly packages?: readonly string[]
 }
 
-/** Modules of Node that touch nothing outside the process. */
+/** Modules of Node that only compute: they change nothing outside the process. */
 export const PURE_NODE_MODULES = [
   'node:buffer',
   'node:crypto',
@@ -23,8 +23,8 @@ export const PURE_NODE_MODULES = [
 ]
 
 /**
- * The direction of dependencies, as docs/architecture.md draws it: of several layers that hold a file, the longest
- * folder counts. What is in none of them may import anything.
+ * The direction of imports in the whole repository, as docs/architecture.md shows it. A file belongs to the layer with the
+ * longest folder that contains it; a code file without a layer is an error, and so is a path here that does not exist.
  */
 export const LAYERS: readonly Layer[] = [
   { folder: 'src/base', imports: [] },
@@ -100,6 +100,10 @@ export const LAYERS: readonly Layer[] = [
       'src/gen',
     ],
   },
+  // The host's side, which no layer of the agent above imports.
+  { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['esbuild'] },
+  { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
+  { folder: 'src/image', imports: ['package.json', 'src/debian', 'src/build', 'src/base'], node: 'all' },
   {
     // The rules for VM metadata are the guest's own.
     folder: 'src/microvm',
@@ -116,23 +120,27 @@ export const LAYERS: readonly Layer[] = [
     node: 'all',
     packages: ['yaml'],
   },
-  // Turns the sources into programs and keeps the results.
-  { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['esbuild'] },
-  // Fetches Debian packages.
-  { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
-  // Builds the guest image, and the archive of the agent for other images.
-  { folder: 'src/image', imports: ['package.json', 'src/debian', 'src/build', 'src/base'], node: 'all' },
+  // These run on Node 20 before the npm packages are installed, so they import nothing else of the project.
+  { folder: 'src/microvm/command-line', imports: [], node: 'all' },
+  { folder: 'scripts/setup', imports: ['src/microvm/command-line'], node: 'all' },
+  { folder: 'scripts/setup.mjs', imports: ['scripts/setup'], node: 'all' },
+  { folder: 'scripts/microvm.mjs', imports: ['scripts/setup'], node: 'all' },
+  // Entry points, and the checks and the test runner of the repository.
+  { folder: 'scripts', imports: ['src/image', 'src/build', 'src/base'], node: 'all', packages: ['vitest'] },
   {
-    folder: 'src/ctl',
-    imports: ['src/microvm', 'src/rpc', 'src/gen', 'src/base', 'src/os'],
+    folder: 'test',
+    imports: ['package.json', 'scripts', 'src'],
     node: 'all',
+    packages: ['@bufbuild/protobuf', '@grpc/grpc-js', 'smol-toml', 'vitest'],
   },
+  { folder: 'bench', imports: ['test/support', 'src'], node: 'all', packages: ['@grpc/grpc-js'] },
+  { folder: 'vitest.config.ts', imports: [], packages: ['vitest'] },
 ]
 
 /**
- * Half of the agent's start-up time and 10 MB: outside its own folder the agent may load it by `import()` only,
+ * The gRPC stack, half of the agent's start-up time and 10 MB: other folders of the agent may load it only by `import()`,
  * at the first HTTP/2 preface.
  */
 export const LAZY_FOLDER = 'src/rpc/grpc'
-/** Who must load `LAZY_FOLDER` lazily. */
+/** The folders that must load {@link LAZY_FOLDER} lazily. */
 export const LAZY_FOR = ['src/agent', 'src/rpc']

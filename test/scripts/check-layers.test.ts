@@ -2,7 +2,10 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { forbiddenImports, forbiddenImportsOf } from '../../scripts/check-layers.ts'
+import { absentPaths, forbiddenImports, forbiddenImportsOf, layerFaults } from '../../scripts/check-layers.ts'
+import { LAYERS } from '../../scripts/layers/table.ts'
+import { AGENT_SOURCES } from '../../src/build/agent.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 describe('forbiddenImportsOf', () => {
   it('allows the arrows of the table', () => {
@@ -51,7 +54,8 @@ describe('forbiddenImportsOf', () => {
     const path = 'src/agent/transport/accept.ts'
     expect(forbiddenImportsOf(path, "import { serve } from '../../rpc/grpc/server.ts'\n")).toHaveLength(1)
     expect(forbiddenImportsOf(path, "import type { Serve } from '../../rpc/grpc/server.ts'\n")).toEqual([])
-    expect(forbiddenImportsOf(path, "load(() => import('../../rpc/grpc/server.ts'))\n")).toEqual([])
+    const server = "'../../rpc/grpc/server.ts'"
+    expect(forbiddenImportsOf(path, `load(() => import(${server}))\n`)).toEqual([])
   })
 
   it('sees what a file exports from elsewhere', () => {
@@ -65,13 +69,74 @@ describe('forbiddenImportsOf', () => {
   })
 })
 
+describe('the table', () => {
+  it('holds for this project', () => {
+    expect(layerFaults(projectRoot)).toEqual([])
+  })
+
+  it('lets no folder of the agent import the host’s side', () => {
+    const agent = AGENT_SOURCES.map((name) => `src/${name}`)
+    const isAgent = (path: string) => agent.some((folder) => path === folder || path.startsWith(`${folder}/`))
+    const imported = LAYERS.filter(({ folder }) => isAgent(folder)).flatMap(({ imports }) => imports)
+    expect(imported.filter((path) => !isAgent(path) && path !== 'package.json')).toEqual([])
+  })
+
+  it.each([
+    ['src/agent/app.ts', '../build/cache.ts'],
+    ['src/os/linux-os.ts', '../debian/packages.ts'],
+    ['src/debian/apt.ts', '../image/tree.ts'],
+    ['src/image/kernel.ts', '../microvm/vm.ts'],
+    ['src/microvm/vm.ts', '../../scripts/build.ts'],
+    ['src/build/agent.ts', '../../test/support/vm/boot-guest.ts'],
+    ['bench/exec.ts', '../test/vm/agent.test.ts'],
+  ])('refuses that %s imports %s', (path, target) => {
+    expect(forbiddenImportsOf(path, `import '${target}'\n`)).toHaveLength(1)
+  })
+
+  it('keeps the set-up, which runs before npm packages are installed, apart', () => {
+    const path = 'scripts/setup/launch.mjs'
+    expect(forbiddenImportsOf(path, "import 'yaml'\n")).toHaveLength(1)
+    expect(forbiddenImportsOf(path, "import '../../src/base/errors.ts'\n")).toHaveLength(1)
+    expect(forbiddenImportsOf(path, "import '../../src/microvm/command-line/parse.mjs'\n")).toEqual([])
+  })
+})
+
+describe('absentPaths', () => {
+  it('names the folders and the imports of a table that do not exist', () => {
+    const root = mkdtempSync(join(tmpdir(), 'layers-'))
+    try {
+      write(root, 'src/os/os.ts', '')
+      const layers = [
+        { folder: 'src/os', imports: ['src/base'] },
+        { folder: 'src/gone/*', imports: ['src/os'] },
+      ]
+      expect(absentPaths(root, layers)).toEqual([
+        'scripts/layers/table.ts: src/base does not exist',
+        'scripts/layers/table.ts: src/gone does not exist',
+      ])
+    } finally {
+      rmSync(root, { recursive: true })
+    }
+  })
+})
+
 describe('forbiddenImports', () => {
-  it('finds a seeded violation in a tree of files', () => {
+  it('finds seeded violations, and files in no layer, anywhere in a tree of files', () => {
     const root = mkdtempSync(join(tmpdir(), 'layers-'))
     try {
       write(root, 'src/os/os.ts', "import { log } from '../base/log.ts'\n")
       write(root, 'src/base/log.ts', "import { clock } from '../os/clock.ts'\n")
-      expect(forbiddenImports(root)).toEqual(['src/base/log.ts:1: src/base may not import src/os/clock.ts'])
+      write(root, 'src/build/write.cjs', "const { run } = require('../microvm/vm.cjs')\n")
+      write(root, 'tools/thing.mjs', '')
+      write(root, 'loose.ts', '')
+      write(root, 'node_modules/some/index.js', '')
+      write(root, 'build/cache/agent.cjs', '')
+      expect(forbiddenImports(root)).toEqual([
+        'loose.ts: is in no layer of scripts/layers/table.ts',
+        'src/base/log.ts:1: src/base may not import src/os/clock.ts',
+        'src/build/write.cjs:1: src/build may not import src/microvm/vm.cjs',
+        'tools/thing.mjs: is in no layer of scripts/layers/table.ts',
+      ])
     } finally {
       rmSync(root, { recursive: true })
     }
