@@ -20,6 +20,7 @@ export const CHECKS = {
   unused: ['node_modules/knip/bin/knip.js', '--no-progress'],
   layers: ['scripts/check-layers.ts'],
   'c-format': ['scripts/check-c-format.ts'],
+  commits: ['scripts/check-commits.ts'],
 } as const satisfies Record<string, readonly string[]>
 
 /** Runs all checks at the same time; `report` gets each result as it comes. */

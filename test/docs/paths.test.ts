@@ -1,0 +1,52 @@
+import { existsSync, globSync, readFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+
+const ROOT = join(import.meta.dirname, '../..')
+const PAGES = globSync(['*.md', 'docs/**/*.md'], { cwd: ROOT })
+/** By their names alone, for pages that have named the folder before. */
+const FILE_NAMES = new Set(
+  globSync(
+    ['*.*', '{src,native,rootfs,scripts,test,bench,proto,docs}/**/*.*'].map((pattern) => join(ROOT, pattern)),
+  ).map((path) => basename(path)),
+)
+
+describe.each(PAGES)('%s', (page) => {
+  const text = readFileSync(join(ROOT, page), 'utf8')
+  // What a block of code shows are commands, whose paths need not be there.
+  const prose = text.replace(/^```(?!mermaid)[\s\S]*?^```$/gm, '')
+
+  it('names only files and folders that exist', () => {
+    expect(pathsIn(prose).filter((path) => globSync(path, { cwd: ROOT }).length === 0)).toEqual([])
+  })
+
+  it('names only sources that exist', () => {
+    const names = [...prose.matchAll(/`(?:[\w.-]+\/)*([\w.-]+\.(?:ts|mjs|c|h|proto))(?:`| ›)/g)]
+    expect(names.map(([, name = '']) => name).filter((name) => !FILE_NAMES.has(name))).toEqual([])
+  })
+
+  it('links only to pages and headings that exist', () => {
+    const links = [...prose.matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)/g)]
+    const broken = links.filter(([, path = '', anchor]) => {
+      const target = path === '' ? join(ROOT, page) : join(ROOT, dirname(page), path)
+      return !existsSync(target) || (anchor !== undefined && !anchorsOf(target).includes(anchor))
+    })
+    expect(broken.map(([link]) => link)).toEqual([])
+  })
+})
+
+/** Everything that begins with a folder of the project, without what ends a sentence. */
+function pathsIn(text: string): readonly string[] {
+  const paths = text.matchAll(/(?<![\w/.-])(?:src|native|rootfs|scripts|test|bench|proto)\/[\w./*-]*/g)
+  return [...paths].map(([path]) => path.replace(/[./]+$/, ''))
+}
+
+function anchorsOf(page: string): readonly string[] {
+  const headings = readFileSync(page, 'utf8').matchAll(/^#+ (.+)$/gm)
+  return [...headings].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  )
+}
