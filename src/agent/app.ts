@@ -1,7 +1,6 @@
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { neverAborted } from '../base/abort.ts'
-import { messageOf } from '../base/errors.ts'
 import { jsonLogger, type Logger } from '../base/log.ts'
 import { createDeviceHandlers } from '../handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../handlers/device/index.ts'
@@ -20,10 +19,9 @@ import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
 import type { MethodTable } from '../rpc/method.ts'
-import { boot } from './boot/boot.ts'
+import { bootBehindGate, prepareTransport } from './boot/boot.ts'
 import { BootGate } from './boot/gate.ts'
 import type { BootContext } from './boot/step.ts'
-import { prepareTransport } from './boot/transport.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
@@ -115,18 +113,6 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   await service.cleanUpAfterCrash()
   const reason = await stopRequested(os, given, destroyed.promise)
   return stopAgent({ os, log, given, transport, reason, destroySandbox: service.destroySandbox })
-}
-
-/** The boot's failure is not the agent's: it stays up and tells every caller. */
-async function bootBehindGate(context: BootContext, given: AgentArguments, gate: BootGate): Promise<void> {
-  try {
-    await boot(context, given.init)
-    gate.open()
-    context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })
-  } catch (error) {
-    context.log.critical('boot failed', { error: messageOf(error) })
-    gate.fail(messageOf(error), error)
-  }
 }
 
 interface Service {

@@ -1,28 +1,97 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { AgentArguments } from '../config/arguments.ts'
 import { setUpCgroups } from './cgroups.ts'
+import type { BootGate } from './gate.ts'
 import { takeIdentity } from './identity.ts'
-import { loadDeviceDrivers } from './modules.ts'
+import { loadDeviceDrivers, loadNetworkDriver, loadVsock } from './modules.ts'
 import { linkDevices, mountGuestFileSystems } from './mounts.ts'
-import { setLoopbackUp } from './network.ts'
+import { setLoopbackUp, setStaticAddress } from './network.ts'
 import { prepareOwnProcess } from './own-process.ts'
-import type { BootContext, BootStep } from './step.ts'
-import { runSteps } from './step.ts'
+import type { BootContext, StepOutcome } from './step.ts'
 
 /**
- * Makes a bare guest fit for containers; runs while the API's socket is open already. Safe after a restart of the
- * agent: what is there is left as it is. On a system with an init of its own there is nothing to do. Throws INTERNAL
+ * One thing to do at boot. A step looks before it acts: after a restart of the agent it checks everything again and
+ * does only what is missing.
+ */
+interface BootStep {
+  readonly name: string
+  readonly run: (context: BootContext) => Promise<StepOutcome>
+}
+
+/** The steps without which the API's socket cannot be opened. */
+function stepsBeforeSocket(serverAddress: string): readonly BootStep[] {
+  if (serverAddress.startsWith('vsock:')) return [{ name: 'vsock modules', run: loadVsock }]
+  if (!serverAddress.startsWith('tcp:')) return []
+  return [
+    { name: 'network driver', run: loadNetworkDriver },
+    // The address of the kernel parameter `ip=`.
+    { name: 'static address', run: setStaticAddress },
+  ]
+}
+
+/** The rest of the boot, which runs while the API's socket is open. */
+const STEPS: readonly BootStep[] = [
+  // Signals, limits, priority, umask and PATH of the agent itself.
+  { name: 'own process', run: prepareOwnProcess },
+  // Check /proc, /sys and /dev; mount /dev/shm, /dev/pts, /run and /tmp.
+  { name: 'mounts', run: mountGuestFileSystems },
+  // /dev/ptmx, /dev/fd and /dev/std*.
+  { name: 'device links', run: linkDevices },
+  // Mount /sys/fs/cgroup (v2, or v1 on request) and enable its controllers.
+  { name: 'cgroups', run: setUpCgroups },
+  { name: 'loopback', run: setLoopbackUp },
+  // Kernel modules of the devices that the host may plug in.
+  { name: 'device drivers', run: loadDeviceDrivers },
+  // The host name, and the addresses that the VM metadata gives. Needs the firmware's driver from the step before.
+  { name: 'identity', run: takeIdentity },
+]
+
+/**
+ * Runs the steps that the API's socket needs. Does nothing unless the agent boots the guest (`init`). Throws INTERNAL
  * naming the step that failed.
+ */
+export async function prepareTransport(context: BootContext, init: boolean): Promise<void> {
+  if (init) await runSteps(context, stepsBeforeSocket(context.config.serverAddress))
+}
+
+/**
+ * Boots the guest and opens `gate`, or logs the failure and fails `gate` with it. Never throws: an agent that could not
+ * boot goes on serving and answers every call with the reason.
+ */
+export async function bootBehindGate(
+  context: BootContext,
+  given: Pick<AgentArguments, 'channel' | 'init'>,
+  gate: BootGate,
+): Promise<void> {
+  try {
+    await boot(context, given.init)
+    gate.open()
+    context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })
+  } catch (error) {
+    context.log.critical('boot failed', { error: messageOf(error) })
+    gate.fail(messageOf(error), error)
+  }
+}
+
+/**
+ * Prepares a bare guest for containers. Safe after a restart of the agent: it leaves alone what is in place. Does
+ * nothing on a system with an init of its own (`init` false). Throws INTERNAL naming the step that failed.
  */
 export async function boot(context: BootContext, init: boolean): Promise<void> {
   if (init) await runSteps(context, STEPS)
   else context.log.info('boot left to the system that started the agent')
 }
 
-const STEPS: readonly BootStep[] = [
-  { name: 'own process', run: prepareOwnProcess },
-  { name: 'mounts', run: mountGuestFileSystems },
-  { name: 'device links', run: linkDevices },
-  { name: 'cgroups', run: setUpCgroups },
-  { name: 'loopback', run: setLoopbackUp },
-  { name: 'device drivers', run: loadDeviceDrivers },
-  { name: 'identity', run: takeIdentity },
-]
+/** Runs the steps one after the other and logs one line for each. Throws INTERNAL naming the step that failed. */
+async function runSteps(context: BootContext, steps: readonly BootStep[]): Promise<void> {
+  for (const { name, run } of steps) {
+    const startedMs = context.os.clock.monotonicMs()
+    try {
+      const outcome = await run(context)
+      const ms = context.os.clock.monotonicMs() - startedMs
+      context.log.info('boot step', { step: name, outcome, ms: ms.toFixed(1) })
+    } catch (error) {
+      throw new AgentError('INTERNAL', `boot step ${name}: ${messageOf(error)}`, { cause: error })
+    }
+  }
+}

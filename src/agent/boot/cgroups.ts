@@ -5,15 +5,15 @@ import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
 /**
- * Sets up /sys/fs/cgroup: v2, unless the command line asks for v1 and the kernel still has it (v1 without the devices
- * controller is of no use to containers).
+ * Sets up /sys/fs/cgroup: v2, unless the configuration asks for v1 and the kernel has v1 with the devices controller,
+ * which containers need.
  */
 export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   const { config, log, os } = context
   if (config.unifiedCgroupHierarchy || config.cgroupNoV1 === 'all') return mountCgroupV2(context)
   const controllers = enabledV1Controllers(await os.files.readText('/proc/cgroups'))
   if (!controllers.includes('devices')) {
-    log.warn('cgroup v1 was asked for, but the kernel has none: using v2')
+    log.warn('cgroup v1 requested, but the kernel has no devices controller for it: using v2')
     return mountCgroupV2(context)
   }
   return mountCgroupV1(context, controllers)
@@ -21,7 +21,7 @@ export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
 
 const ROOT = '/sys/fs/cgroup'
 
-/** The controllers that get a hierarchy of their own (spec A.4). */
+/** The controllers that each get their own hierarchy (spec A.4). */
 const KNOWN_CONTROLLERS: readonly string[] = [
   'cpu',
   'cpuacct',
@@ -51,7 +51,7 @@ export function enabledV1Controllers(procCgroups: string): readonly string[] {
   return KNOWN_CONTROLLERS.filter((controller) => enabled.includes(controller))
 }
 
-/** Mounts one hierarchy for each controller, on a tmpfs that is read-only once all are there. */
+/** Mounts one hierarchy for each controller on a tmpfs, which becomes read-only at the end. */
 async function mountCgroupV1(context: BootContext, controllers: readonly string[]): Promise<StepOutcome> {
   const { files, mounts } = context.os
   const mounted = await mounts.list()
@@ -67,12 +67,12 @@ async function mountCgroupV1(context: BootContext, controllers: readonly string[
   }
   await mounts.mount({ ...root, flags: [...ROOT_FLAGS, 'remount', 'ro'] })
   const hierarchical = `${ROOT}/memory/memory.use_hierarchy`
-  // Kernels from 5.11 on always account hierarchically, and newer ones have no such file.
+  // Kernels from 5.11 on always account hierarchically, and newer ones lack this file.
   if ((await files.lstat(hierarchical)) !== undefined) await files.write(hierarchical, '1')
   return outcomeOf(outcomes)
 }
 
-/** The root becomes read-only last, so a predecessor that was interrupted shows by a writable one. */
+/** Whether v1 is mounted in full. The tmpfs becomes read-only last, so a writable one is left of an unfinished boot. */
 function isComplete(mounted: readonly MountEntry[], controllers: readonly string[]): boolean {
   const root = mounted.findLast(({ mountPoint }) => mountPoint === ROOT)
   if (root?.type !== 'tmpfs' || !root.options.split(',').includes('ro')) return false
@@ -82,8 +82,8 @@ function isComplete(mounted: readonly MountEntry[], controllers: readonly string
 const SUBTREE_CONTROL = `${ROOT}/cgroup.subtree_control`
 
 /**
- * Mounts the unified hierarchy and hands every controller to the cgroups below its root. The agent stays in the root:
- * of all cgroups only that one may hold processes beside children with controllers (cgroup-v2.rst).
+ * Mounts the unified hierarchy and enables every controller for the cgroups below its root. The agent stays in the root,
+ * the only cgroup that may hold processes beside children with controllers (cgroup-v2.rst).
  */
 async function mountCgroupV2(context: BootContext): Promise<StepOutcome> {
   const mounted = await ensureMounted(context, await context.os.mounts.list(), {
@@ -93,28 +93,28 @@ async function mountCgroupV2(context: BootContext): Promise<StepOutcome> {
     flags: ['nosuid', 'nodev', 'noexec', 'relatime'],
     data: 'nsdelegate',
   })
-  return outcomeOf([mounted, await delegateControllers(context)])
+  return outcomeOf([mounted, await enableControllers(context)])
 }
 
-async function delegateControllers(context: BootContext): Promise<StepOutcome> {
+async function enableControllers(context: BootContext): Promise<StepOutcome> {
   const { files } = context.os
   const available = await wordsOf(files, `${ROOT}/cgroup.controllers`)
-  const delegated = await wordsOf(files, SUBTREE_CONTROL)
-  const missing = available.filter((controller) => !delegated.includes(controller))
+  const enabled = await wordsOf(files, SUBTREE_CONTROL)
+  const missing = available.filter((controller) => !enabled.includes(controller))
   if (missing.length === 0) return 'already'
-  // All by one write, which the kernel takes or refuses as a whole: each write has it wait for all its processors.
-  if (await delegate(context, missing)) return 'done'
-  for (const controller of missing) await delegate(context, [controller])
+  // One write for all, which the kernel accepts or refuses as a whole: each write makes it wait for all processors.
+  if (await enable(context, missing)) return 'done'
+  for (const controller of missing) await enable(context, [controller])
   return 'done'
 }
 
-async function delegate({ os, log }: BootContext, controllers: readonly string[]): Promise<boolean> {
+async function enable({ os, log }: BootContext, controllers: readonly string[]): Promise<boolean> {
   try {
     await os.files.write(SUBTREE_CONTROL, controllers.map((controller) => `+${controller}`).join(' '))
     return true
   } catch (error) {
     const fields = { controllers: controllers.join(' '), error: messageOf(error) }
-    log.warn('cgroup controllers not handed to containers', fields)
+    log.warn('cgroup controllers not enabled for containers', fields)
     return false
   }
 }

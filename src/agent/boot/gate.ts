@@ -1,26 +1,26 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 
-/** What every call but Check and Version waits for: the end of the boot, for better or worse. */
+/** Holds every call except Check and Version until the boot has ended, well or not. */
 export class BootGate {
   readonly #booted = Promise.withResolvers<void>()
 
   constructor() {
-    // A boot may fail before anybody waits; whoever asks later still gets the reason.
+    // A boot may fail before a call waits; calls that come later still get the reason.
     this.#booted.promise.catch(() => {})
   }
 
-  /** The boot has ended well: calls go ahead. */
+  /** Lets calls go ahead, because the boot has succeeded. The first of `open` and `fail` counts. */
   open(): void {
     this.#booted.resolve()
   }
 
-  /** The boot has failed: every call answers INTERNAL with the reason. The first of `open` and `fail` counts. */
+  /** Fails every call with INTERNAL and the reason, because the boot has failed. */
   fail(reason: string, cause?: unknown): void {
     this.#booted.reject(new AgentError('INTERNAL', `the agent did not boot: ${reason}`, { cause }))
   }
 
-  /** Resolves once the boot has ended well; throws its failure, or what `signal` was aborted with. */
+  /** Resolves once the boot has succeeded. Throws its failure, or the reason that `signal` was aborted with. */
   async wait(signal: AbortSignal): Promise<void> {
     await abortable(this.#booted.promise, signal)
   }

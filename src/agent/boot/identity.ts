@@ -5,12 +5,12 @@ import type { Files } from '../../os/files/files.ts'
 import { FIRMWARE_ROOT } from './modules.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
-/** One label of a host name (RFC 1123): letters, digits and inner hyphens, at most 63. */
+/** One label of a host name (RFC 1123): at most 63 letters, digits and inner hyphens. */
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i
 
 /**
- * Gives the guest its name, and its addresses if the host put any into the firmware (docs/vm-metadata.md). A guest without
- * them can still be reached, so whatever goes wrong is a warning.
+ * Gives the guest its host name, and the addresses that the host put into the firmware, if any (docs/vm-metadata.md).
+ * A guest without them can still be reached, so every failure is only a warning.
  */
 export async function takeIdentity(context: BootContext): Promise<StepOutcome> {
   const found = await readMetadata(context)
@@ -31,7 +31,7 @@ async function readMetadata({ config, log, os }: BootContext): Promise<FoundMeta
 function hostNameIn(found: FoundMetadata | undefined, { log }: BootContext): string | undefined {
   const name = found?.metadata.name ?? ''
   if (LABEL.test(name)) return name
-  if (name !== '') log.warn('the name in the VM metadata is no host name', { name })
+  if (name !== '') log.warn('name in the VM metadata is not a host name', { name })
   return undefined
 }
 
@@ -56,13 +56,13 @@ async function applyNetwork(
 const DEFAULT_HOSTNAME = 'localhost'
 
 /**
- * Names the guest: as its metadata says (`given`), which is noted, or else as /etc/hostname does (spec A.8). It still
- * works without: failures are logged.
+ * Sets the host name: the one of the VM metadata (`given`), which goes into the network record, or else the one of
+ * /etc/hostname (spec A.8). A failure is logged, because the guest works without a host name.
  */
 export async function setHostname(context: BootContext, given: string | undefined): Promise<StepOutcome> {
   const { os, log, networkRecord } = context
   try {
-    const wanted = given ?? (await wantedHostname(os.files))
+    const wanted = given ?? (await configuredHostname(os.files))
     const current = (await os.files.readText('/proc/sys/kernel/hostname')).trim()
     if (current !== wanted) os.system.setHostname(wanted)
     if (given !== undefined) {
@@ -75,8 +75,8 @@ export async function setHostname(context: BootContext, given: string | undefine
   }
 }
 
-/** The first word of /etc/hostname. */
-async function wantedHostname(files: Files): Promise<string> {
+/** The first word of /etc/hostname, or `localhost`. */
+async function configuredHostname(files: Files): Promise<string> {
   if ((await files.stat('/etc/hostname')) === undefined) return DEFAULT_HOSTNAME
   const [first = ''] = (await files.readText('/etc/hostname')).trim().split(/\s+/)
   return first === '' ? DEFAULT_HOSTNAME : first

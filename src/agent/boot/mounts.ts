@@ -3,7 +3,7 @@ import type { Files } from '../../os/files/files.ts'
 import type { MountEntry, MountFlag } from '../../os/files/mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
-/** A file system and where it belongs. */
+/** A file system and its mount point. */
 export interface GuestMount {
   readonly source: string
   readonly target: string
@@ -12,14 +12,14 @@ export interface GuestMount {
   readonly data: string
 }
 
-/** Mounted by vminit before the agent, which could not even start without them. */
+/** File systems that vminit mounts before it starts the agent, which needs them to start. */
 const EXPECTED: readonly { readonly target: string; readonly type: string }[] = [
   { target: '/proc', type: 'proc' },
   { target: '/sys', type: 'sysfs' },
   { target: '/dev', type: 'devtmpfs' },
 ]
 
-/** Spec A.3, and /tmp: the root file system may be read-only. */
+/** The file systems of spec A.3, and /tmp because the root file system may be read-only. */
 const MOUNTS: readonly GuestMount[] = [
   tmpfs('/dev/shm', 'mode=1777'),
   {
@@ -34,12 +34,12 @@ const MOUNTS: readonly GuestMount[] = [
   tmpfs('/tmp', 'mode=1777'),
 ]
 
-/** Checks what vminit mounted and mounts the rest. */
+/** Checks what vminit mounted, then mounts the rest. Throws INTERNAL when something of vminit's is missing. */
 export async function mountGuestFileSystems(context: BootContext): Promise<StepOutcome> {
   const mounted = await context.os.mounts.list()
   for (const { target, type } of EXPECTED) {
     if (!isMounted(mounted, target, type)) {
-      throw new AgentError('INTERNAL', `no ${type} is mounted at ${target}, which vminit should have done`)
+      throw new AgentError('INTERNAL', `mount ${target}: no ${type} mounted, want the one that vminit mounts`)
     }
   }
   const outcomes: StepOutcome[] = []
@@ -47,7 +47,7 @@ export async function mountGuestFileSystems(context: BootContext): Promise<StepO
   return outcomeOf(outcomes)
 }
 
-/** Mounts unless `mounted` shows that type there already; creates the mount point. */
+/** Mounts a file system, and creates its mount point, unless `mounted` already shows that type at that place. */
 export async function ensureMounted(
   { os }: BootContext,
   mounted: readonly MountEntry[],
@@ -68,9 +68,9 @@ function tmpfs(target: string, data: string): GuestMount {
   return { source: 'tmpfs', target, type: 'tmpfs', flags: ['nosuid', 'nodev'], data }
 }
 
-/** What programs expect in /dev beside the nodes that the kernel makes. */
+/** The links that programs expect in /dev beside the kernel's device nodes. */
 const LINKS: readonly { readonly path: string; readonly target: string }[] = [
-  // The node the kernel makes belongs to no pty instance; the one of our devpts does.
+  // The kernel's own node belongs to no pty instance; that of the devpts mounted above does.
   { path: '/dev/ptmx', target: '/dev/pts/ptmx' },
   { path: '/dev/fd', target: '/proc/self/fd' },
   { path: '/dev/stdin', target: '/proc/self/fd/0' },
@@ -78,7 +78,7 @@ const LINKS: readonly { readonly path: string; readonly target: string }[] = [
   { path: '/dev/stderr', target: '/proc/self/fd/2' },
 ]
 
-/** Makes the links of /dev; something else of that name is replaced. */
+/** Creates the links of /dev. Anything else of that name is replaced. */
 export async function linkDevices({ os }: BootContext): Promise<StepOutcome> {
   return outcomeOf(await Promise.all(LINKS.map(({ path, target }) => ensureLink(os.files, path, target))))
 }

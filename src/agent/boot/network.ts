@@ -2,7 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import { broadcastOf, parseIp, prefixLengthOfMask } from '../../base/ip-address.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
-/** Sets `lo` up; the kernel then gives it its addresses by itself. */
+/** Sets `lo` up; the kernel then gives it its addresses. */
 export async function setLoopbackUp({ os }: BootContext): Promise<StepOutcome> {
   const loopback = os.network.links().find((link) => link.loopback)
   if (loopback === undefined || loopback.up) return 'already'
@@ -12,8 +12,8 @@ export async function setLoopbackUp({ os }: BootContext): Promise<StepOutcome> {
 
 /**
  * Gives an interface the address of the kernel parameter `ip=CLIENT:SERVER:GATEWAY:NETMASK:HOSTNAME:DEVICE:…`
- * (nfsroot.rst). The kernel does that itself only with a network driver that is built in, which distribution kernels do
- * not have. Throws INVALID_ARGUMENT unless it names address, mask and device, and INTERNAL when there is no such device.
+ * (nfsroot.rst). The kernel itself does that only with a built-in network driver, which distribution kernels lack.
+ * Throws INVALID_ARGUMENT when address, mask or device is missing, and INTERNAL when no such device exists.
  */
 export async function setStaticAddress({ os, config }: BootContext): Promise<StepOutcome> {
   if (config.kernelIp === '') return 'already'
@@ -24,7 +24,7 @@ export async function setStaticAddress({ os, config }: BootContext): Promise<Ste
     throw new AgentError('INVALID_ARGUMENT', `ip=${config.kernelIp}: address, mask or device is missing`)
   }
   const link = os.network.links().find(({ name }) => name === device)
-  if (link === undefined) throw new AgentError('INTERNAL', `ip=${config.kernelIp}: there is no ${device}`)
+  if (link === undefined) throw new AgentError('INTERNAL', `ip=${config.kernelIp}: no device ${device}`)
   os.network.replaceAddress({
     linkIndex: link.index,
     family: 'ipv4',

@@ -5,7 +5,7 @@ import { bareGuest } from '../../support/agent/boot/guest.ts'
 const MOUNTED_BY_BOOT = ['/dev/shm', '/dev/pts', '/run', '/tmp', '/sys/fs/cgroup']
 
 describe('boot', () => {
-  it('makes a bare guest fit for containers', async () => {
+  it('prepares a bare guest for containers', async () => {
     const { os, context, environment } = await bareGuest()
     await boot(context, true)
     expect(os.mounts.requests.map(({ target }) => target)).toEqual(MOUNTED_BY_BOOT)
@@ -78,7 +78,7 @@ describe('boot', () => {
   })
 })
 
-/** What the kernel's files say after the first boot. */
+/** Writes what the kernel's files contain after the first boot. */
 async function asTheKernelShowsIt(
   write: (path: string, data: string) => Promise<void>,
   makeDirectories: (path: string) => Promise<void>,

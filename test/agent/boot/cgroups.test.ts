@@ -12,7 +12,7 @@ pids\t0\t1\t1
 const SUBTREE = '/sys/fs/cgroup/cgroup.subtree_control'
 
 describe('setUpCgroups', () => {
-  it('mounts v2 unless told otherwise, and hands on every controller', async () => {
+  it('mounts v2 by default and enables every controller', async () => {
     const { os, context } = await bareGuest()
     const written = recordWrites(os.files, SUBTREE)
     await expect(setUpCgroups(context)).resolves.toBe('done')
@@ -28,7 +28,7 @@ describe('setUpCgroups', () => {
     expect(written).toEqual(['+cpuset +cpu +memory +pids'])
   })
 
-  it('hands on the other controllers when one refuses', async () => {
+  it('enables the other controllers when one is refused', async () => {
     const { os, context, lines } = await bareGuest()
     const written = recordWrites(os.files, SUBTREE, '+cpu')
     await setUpCgroups(context)
@@ -38,7 +38,7 @@ describe('setUpCgroups', () => {
     )
   })
 
-  it('mounts v1 when the command line asks for it and the kernel has it', async () => {
+  it('mounts v1 on request when the kernel has it', async () => {
     const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false })
     await os.files.put('/proc/cgroups', PROC_CGROUPS)
     await setUpCgroups(context)
@@ -53,7 +53,7 @@ describe('setUpCgroups', () => {
     ])
   })
 
-  it('has v1 account memory hierarchically where the kernel can be told', async () => {
+  it('turns on hierarchical memory accounting of v1 where the kernel has the switch', async () => {
     const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false })
     await os.files.put('/proc/cgroups', PROC_CGROUPS.replace('memory\t0\t1\t0', 'memory\t0\t1\t1'))
     await os.files.put('/sys/fs/cgroup/memory/memory.use_hierarchy', '0')
@@ -70,11 +70,11 @@ describe('setUpCgroups', () => {
     await setUpCgroups(context)
     expect(os.mounts.requests.map(({ type }) => type)).toEqual(['cgroup2'])
     expect(lines.map(({ message }) => message)).toContain(
-      'cgroup v1 was asked for, but the kernel has none: using v2',
+      'cgroup v1 requested, but the kernel has no devices controller for it: using v2',
     )
   })
 
-  it('stays with v2 when the kernel was told to leave v1 out', async () => {
+  it('stays with v2 when the kernel was started without v1', async () => {
     const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false, cgroupNoV1: 'all' })
     await setUpCgroups(context)
     expect(os.mounts.requests.map(({ type }) => type)).toEqual(['cgroup2'])
@@ -82,7 +82,7 @@ describe('setUpCgroups', () => {
 })
 
 describe('enabledV1Controllers', () => {
-  it('leaves out comments, what is disabled and what is not known', () => {
+  it('leaves out comments, disabled controllers and unknown ones', () => {
     expect(enabledV1Controllers(PROC_CGROUPS)).toEqual(['cpuset', 'devices', 'pids'])
   })
 })

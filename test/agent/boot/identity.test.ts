@@ -32,7 +32,7 @@ describe('takeIdentity', () => {
     expect(os.network.addresses()).toMatchObject([{ address: '10.0.0.2', peer: '10.0.0.1' }])
   })
 
-  it('notes what comes from metadata', async () => {
+  it('records what it sets from metadata', async () => {
     const { context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } })
     await takeIdentity(context)
     const settings = context.networkRecord.settings()
@@ -44,7 +44,7 @@ describe('takeIdentity', () => {
     ])
   })
 
-  it('notes no name that the kernel has refused', async () => {
+  it('does not record a name that the kernel refused', async () => {
     const { os, context } = await guestWith({ name: 'vm1' })
     os.system.setHostname = () => {
       throw new Error('sethostname vm1: EPERM')
@@ -60,34 +60,34 @@ describe('takeIdentity', () => {
       await takeIdentity(context)
       expect(os.system.hostname).toBe('guest')
       expect(lines).toEqual([
-        { level: 'warn', message: 'the name in the VM metadata is no host name', fields: { name } },
+        { level: 'warn', message: 'name in the VM metadata is not a host name', fields: { name } },
       ])
       expect(context.networkRecord.settings()).toEqual([])
     },
   )
 
-  it('finds nothing to do the second time', async () => {
+  it('changes nothing the second time', async () => {
     const { os, context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } })
     await takeIdentity(context)
     await os.files.write('/proc/sys/kernel/hostname', 'vm1\n')
     expect(await takeIdentity(context)).toBe('already')
   })
 
-  it('is named by /etc/hostname where the metadata has no name', async () => {
+  it('takes the name from /etc/hostname when the metadata has none', async () => {
     const { os, context } = await guestWith({})
     await takeIdentity(context)
     expect(os.system.hostname).toBe('guest')
     expect(os.network.changes).toEqual([])
   })
 
-  it('does not look with agent.metadata=off', async () => {
+  it('reads no metadata with agent.metadata=off', async () => {
     const { os, context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } }, { metadata: 'off' })
     await takeIdentity(context)
     expect(os.system.hostname).toBe('guest')
     expect(os.network.changes).toEqual([])
   })
 
-  it('goes on with a warning when the card does not come within agent.hotplug_timeout', async () => {
+  it('goes on with a warning when the network card does not appear within agent.hotplug_timeout', async () => {
     const { os, context, lines } = await guestWith(
       { name: 'vm1', networkConfig: { v4: V4 } },
       { metadataInterface: 'eth7', hotplugTimeoutMs: 4000 },

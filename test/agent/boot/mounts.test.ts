@@ -3,7 +3,7 @@ import { mountGuestFileSystems } from '../../../src/agent/boot/mounts.ts'
 import { bareGuest } from '../../support/agent/boot/guest.ts'
 
 describe('mountGuestFileSystems', () => {
-  it('mounts what vminit does not', async () => {
+  it('mounts the file systems that vminit does not mount', async () => {
     const { os, context } = await bareGuest()
     await mountGuestFileSystems(context)
     expect(os.mounts.requests).toEqual([
@@ -20,7 +20,7 @@ describe('mountGuestFileSystems', () => {
     ])
   })
 
-  it('leaves alone what is mounted already', async () => {
+  it('leaves existing mounts alone', async () => {
     const { os, context } = await bareGuest()
     await os.mounts.mount({ source: 'run', target: '/run', type: 'tmpfs', flags: [], data: '' })
     await mountGuestFileSystems(context)
@@ -37,6 +37,6 @@ describe('mountGuestFileSystems', () => {
   it.each(['/proc', '/sys', '/dev'])('fails when vminit has not mounted %s', async (target) => {
     const { os, context } = await bareGuest()
     await os.mounts.unmount(target)
-    await expect(mountGuestFileSystems(context)).rejects.toThrow(`is mounted at ${target}, which vminit`)
+    await expect(mountGuestFileSystems(context)).rejects.toThrow(`mount ${target}: no `)
   })
 })

@@ -4,7 +4,7 @@ import { NetworkRecord } from '../../../../src/handlers/network/network-record.t
 import { FakeOs } from '../../fakes/fake-os.ts'
 import { recordingLog } from '../../fakes/recording-log.ts'
 
-/** A guest as vminit leaves it, and what a boot step gets in it. */
+/** A guest as vminit leaves it, and the context of a boot step in it. */
 export async function bareGuest(config: Partial<AgentConfig> = {}) {
   const os = new FakeOs()
   const { lines, log } = recordingLog()

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
+import { prepareTransport } from '../../../src/agent/boot/boot.ts'
 import { setHostname } from '../../../src/agent/boot/identity.ts'
 import { loadDeviceDrivers } from '../../../src/agent/boot/modules.ts'
 import { linkDevices } from '../../../src/agent/boot/mounts.ts'
 import { prepareOwnProcess } from '../../../src/agent/boot/own-process.ts'
-import { prepareTransport } from '../../../src/agent/boot/transport.ts'
 import { bareGuest } from '../../support/agent/boot/guest.ts'
 
 describe('prepareOwnProcess', () => {
   it.each(['SIGINT', 'SIGQUIT', 'SIGHUP'] as const)(
-    'lives through %s, which the console sends',
+    'survives %s, which the console sends',
     async (signal) => {
       const { os, context } = await bareGuest()
       await prepareOwnProcess(context)
@@ -17,14 +17,14 @@ describe('prepareOwnProcess', () => {
     },
   )
 
-  it('goes before others for a CPU, as a process and as a session', async () => {
+  it('raises the priority of the process and of its session', async () => {
     const { os, context } = await bareGuest()
     await prepareOwnProcess(context)
     expect(os.system.nice).toBe(-10)
     expect(await os.files.readText('/proc/self/autogroup')).toBe('-10')
   })
 
-  it('does without the session where the kernel refuses', async () => {
+  it('goes on when the kernel refuses the priority of the session', async () => {
     const { os, context } = await bareGuest()
     await os.files.makeDirectories('/proc/self/autogroup')
     expect(await prepareOwnProcess(context)).toBe('done')
@@ -52,14 +52,14 @@ describe('setHostname', () => {
     expect(os.system.hostname).toBe(hostname)
   })
 
-  it('is localhost without /etc/hostname', async () => {
+  it('sets localhost without /etc/hostname', async () => {
     const { os, context } = await bareGuest()
     await os.files.removeFile('/etc/hostname')
     await setHostname(context, undefined)
     expect(os.system.hostname).toBe('localhost')
   })
 
-  it('is what the host says', async () => {
+  it('prefers the name that the host gives', async () => {
     const { os, context } = await bareGuest()
     await setHostname(context, 'vm1')
     expect(os.system.hostname).toBe('vm1')
@@ -78,7 +78,7 @@ describe('setHostname', () => {
 })
 
 describe('loadDeviceDrivers', () => {
-  it('asks for what is not loaded only', async () => {
+  it('loads only modules that are not loaded yet', async () => {
     const { os, context } = await bareGuest()
     await os.files.makeDirectories('/sys/module/virtio_pci')
     await os.files.makeDirectories('/sys/module/virtio_blk')
@@ -89,9 +89,9 @@ describe('loadDeviceDrivers', () => {
   })
 
   it.each([
-    ['metadata is not looked for', { metadata: 'off' }, []],
+    ['metadata is off', { metadata: 'off' }, []],
     ['it is built into the kernel', {}, ['/sys/firmware/qemu_fw_cfg']],
-  ] as const)('leaves the driver of the firmware alone when %s', async (_, config, folders) => {
+  ] as const)('does not load the driver of the firmware when %s', async (_, config, folders) => {
     const { os, context } = await bareGuest(config)
     for (const folder of folders) await os.files.makeDirectories(folder)
     await loadDeviceDrivers(context)
@@ -109,7 +109,7 @@ describe('loadDeviceDrivers', () => {
 
   it.each([
     ['modprobe fails', () => ({ exitCode: 1, stderr: 'modprobe: FATAL: Module virtio_net not found\n' })],
-    ['there is no modprobe', () => Promise.reject(new Error('start /sbin/modprobe: ENOENT'))],
+    ['modprobe is missing', () => Promise.reject(new Error('start /sbin/modprobe: ENOENT'))],
   ])('only logs that %s', async (_, answer) => {
     const { os, context, lines } = await bareGuest()
     os.tools.script(answer)
@@ -125,11 +125,11 @@ describe('prepareTransport', () => {
     return os.tools.calls.map(({ argv }) => argv.slice(2).join(' '))
   }
 
-  it('loads what vsock needs', async () => {
+  it('loads the modules of vsock', async () => {
     expect(await loaded()).toEqual(['virtio_pci vsock vmw_vsock_virtio_transport'])
   })
 
-  it('loads the loopback transport by the test switch only', async () => {
+  it('loads the loopback transport only with the test setting', async () => {
     expect(await loaded({ vsockAllowLoopback: true })).toEqual([
       'virtio_pci vsock vmw_vsock_virtio_transport vsock_loopback',
     ])
@@ -151,7 +151,7 @@ describe('prepareTransport', () => {
     expect(os.network.link('eth0').up).toBe(true)
   })
 
-  it('leaves the network to others when there is no ip=', async () => {
+  it('leaves the network alone without ip=', async () => {
     const { os, context } = await bareGuest({ serverAddress: 'tcp://0.0.0.0:1024' })
     await prepareTransport(context, true)
     expect(os.network.changes).toEqual([])
@@ -162,19 +162,19 @@ describe('prepareTransport', () => {
     await expect(preparing).rejects.toThrow(`ip=${kernelIp}: address, mask or device is missing`)
   })
 
-  it('names the device of ip= that is not there', async () => {
+  it('names a device of ip= that does not exist', async () => {
     const preparing = loaded({
       serverAddress: 'tcp://0.0.0.0:1024',
       kernelIp: '10.0.2.15:::255.255.255.0::eth9',
     })
-    await expect(preparing).rejects.toThrow('there is no eth9')
+    await expect(preparing).rejects.toThrow('no device eth9')
   })
 
   it('loads nothing for a unix socket', async () => {
     expect(await loaded({ serverAddress: 'unix:///run/agent.sock' })).toEqual([])
   })
 
-  it('leaves the modules to the system when that has an init of its own', async () => {
+  it('loads no modules on a system with an init of its own', async () => {
     const { os, context } = await bareGuest()
     await prepareTransport(context, false)
     expect(os.tools.calls).toEqual([])
