@@ -3,48 +3,31 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { containerMethods } from '../../../src/agent/service/methods/container.ts'
 import { guestMethods } from '../../../src/agent/service/methods/guest.ts'
+import { healthMethods } from '../../../src/agent/service/methods/health.ts'
 import { networkMethods } from '../../../src/agent/service/methods/network.ts'
 import { processMethods } from '../../../src/agent/service/methods/process.ts'
 import { sandboxMethods } from '../../../src/agent/service/methods/sandbox.ts'
 import { stdioMethods } from '../../../src/agent/service/methods/stdio.ts'
 import { storageMethods } from '../../../src/agent/service/methods/storage.ts'
+import type { ServiceMethods } from '../../../src/agent/service/rpc.ts'
 import {
   type DeclaredMethod,
   declaredMethods,
   type ServiceDependencies,
 } from '../../../src/agent/service/services.ts'
-import { silentLogger } from '../../../src/base/log.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
-import { networkQueues } from '../../../src/handlers/network/dependencies.ts'
-import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
-import { machine } from '../../support/handlers/machine.ts'
-import { hotplugOf, ROOT } from '../../support/handlers/storage-builder.ts'
+import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 
 const PAGE = join(import.meta.dirname, '../../../docs/rpcs.md')
-
-async function dependencies(): Promise<ServiceDependencies> {
-  const { os, context } = await machine()
-  const log = silentLogger()
-  const hotplug = hotplugOf(os)
-  return {
-    sandbox: context,
-    storage: { os, log, allowedRoots: [ROOT] },
-    network: { os, log, hotplug, record: new NetworkRecord(log), queues: networkQueues() },
-    guest: {
-      ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
-      ...{ storageHandlers: [], deviceHandlers: [] },
-    },
-  }
-}
 
 describe('the declared RPCs', () => {
   let given: ServiceDependencies
   let methods: readonly DeclaredMethod[]
 
   beforeAll(async () => {
-    given = await dependencies()
+    given = await serviceDependencies()
     methods = declaredMethods(given)
   })
 
@@ -64,6 +47,13 @@ describe('the declared RPCs', () => {
     ]
     const names = areas.flatMap((area) => Object.keys(area))
     expect(names.toSorted()).toEqual(Object.keys(AgentServiceDefinition.methods).toSorted())
+  })
+
+  it('do not compile when one is missing', () => {
+    const { check } = healthMethods('1.2.3')
+    // @ts-expect-error: `version` is missing.
+    const incomplete: ServiceMethods<typeof HealthDefinition> = { check }
+    expect(Object.keys(incomplete)).toEqual(['check'])
   })
 
   it('are listed in docs/rpcs.md with what becomes of them', () => {
