@@ -1,8 +1,10 @@
+import { join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
 import { buildAgent } from '../src/build/agent.ts'
-import { projectRoot } from '../src/build/project.ts'
+import { buildRoot, projectRoot } from '../src/build/project.ts'
 import { checkCounts, checkText, runChecks } from './check.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
+import { COVERAGE_FLOORS, judgeCoverage, readCoverage } from './test/coverage.ts'
 import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'
 import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
@@ -73,11 +75,27 @@ async function runGroup(group: Group, { patterns }: Selection, { write }: Output
   if (group === 'check') {
     return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
   }
-  const counts = await runVitest({ root: projectRoot, project: group, patterns, write })
+  const measured = group === 'unit' && patterns.length === 0
+  const coverage = measured ? join(buildRoot, 'coverage') : undefined
+  const counts = await runVitest({
+    root: projectRoot,
+    project: group,
+    patterns,
+    write,
+    ...(coverage && { coverage }),
+  })
+  if (coverage !== undefined && counts.failed === 0) return sum([counts, coverageCounts(coverage, write)])
   const ran = counts.passed + counts.failed > 0
   if (ran || group !== 'vm' || patterns.length > 0 || process.env.CI !== 'true') return counts
   write('FAIL no test of this group ran, and CI must run them\n')
   return sum([counts, oneEntry(false)])
+}
+
+/** Compares what a run of all unit tests has covered with the floors, as one entry. */
+function coverageCounts(reports: string, write: (text: string) => void): Counts {
+  const { ok, lines } = judgeCoverage(readCoverage(projectRoot, reports), COVERAGE_FLOORS)
+  write(`${lines.join('\n')}\n`)
+  return oneEntry(ok)
 }
 
 /** Builds the agent that the tests run, once for all of them. Returns what is wrong when that fails. */

@@ -11,13 +11,16 @@ export function runVitest(run: {
   readonly project: string
   /** Parts of test files' paths; none means all files. */
   readonly patterns: readonly string[]
+  /** A folder to be filled with a summary of which lines of `src` the tests ran; only when all of them pass. */
+  readonly coverage?: string
   /** Gets the output, in pieces of any size. */
   readonly write: (text: string) => void
   /** The environment; this process's own unless given. */
   readonly env?: NodeJS.ProcessEnv
 }): Promise<Counts> {
   const program = join(import.meta.dirname, 'run-group.ts')
-  const child = fork(program, [run.project, ...run.patterns], {
+  const coverage = run.coverage === undefined ? [] : ['--coverage', run.coverage]
+  const child = fork(program, [...coverage, run.project, ...run.patterns], {
     cwd: run.root,
     env: { ...(run.env ?? process.env), NO_COLOR: '1' },
     silent: true,
