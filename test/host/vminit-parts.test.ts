@@ -41,7 +41,7 @@ describe('the kernel command line', () => {
     expect((await run([parts, 'root-options', line])).stdout).toBe(`${options}\n`)
   })
 
-  it('says so when a value is too long to be taken', async () => {
+  it('logs a value that is too long', async () => {
     const { stderr } = await run([parts, 'root-options', `root=/dev/${'x'.repeat(300)}`])
     expect(stderr).toMatch(/^vminit: kernel command line: root=\/dev\/x+… is longer than 255 bytes\n$/)
   })
@@ -80,7 +80,7 @@ describe('a hostile kernel command line', () => {
     expect(await parse([line])).toEqual([options])
   })
 
-  it('is parsed whatever it consists of', async () => {
+  it('is parsed whatever it contains', async () => {
     const pieces = [
       'root=',
       'rootfstype=',

@@ -66,7 +66,7 @@ describe.each([
       ])
     })
 
-    it('does not wait for anybody to read its messages', async () => {
+    it('does not block when no program reads its log', async () => {
       // stderr is a fifo that only vminit itself could read; 2,000 messages are more than it holds.
       const stderr = 'd=$(mktemp -d); mkfifo $d/fifo; exec 9<>$d/fifo; rm -r $d'
       const agent = 'i=0; while [ $i -lt 2000 ]; do printf %064d 0 >&3; i=$((i+1)); done'
@@ -125,7 +125,7 @@ describe.each([
       expect(stderr).toMatch(/^usage: vminit -- AGENT/)
     })
 
-    it('tells the version of the project', async () => {
+    it('prints the version of the project', async () => {
       const { version }: { version: string } = JSON.parse(
         readFileSync(join(projectRoot, 'package.json'), 'utf8'),
       )

@@ -51,7 +51,7 @@ static bool is_block_device(const char *path) {
   return block;
 }
 
-/* Every event, and dropped events (ENOBUFS) too, lead to another look at the device. So their content is not read. */
+/* Reads all events without looking at them: any event, even a dropped one (ENOBUFS), causes another look. */
 static void discard_events(int events) {
   char event[8192];
   while (recv(events, event, sizeof event, 0) >= 0 || errno == EINTR || errno == ENOBUFS) continue;

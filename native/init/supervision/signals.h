@@ -10,7 +10,7 @@ int signals_open(bool init_mode);
 /* Reads the next signal. Returns false when there is none. */
 bool signals_next(int fd, struct signalfd_siginfo *info);
 
-/* Whether a process sent the signal to vminit. A terminal sends its signals to the agent as well. */
+/* Whether a process sent the signal. A terminal's signal has reached the agent already. */
 bool signal_is_from_process(const struct signalfd_siginfo *info);
 
 /* Whether the signal requests the end of the program. */

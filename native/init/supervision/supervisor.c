@@ -198,7 +198,7 @@ static void on_stop_timeout(struct supervisor *self) {
   self->stop_by_ms = NEVER;
   log_line("the agent did not stop within %d s", STOP_TIMEOUT_MS / 1000);
   if (self->init_mode) terminate(self, EXIT_FAILURE);
-  /* The agent still runs, because vminit ends with it. Its exit makes vminit exit with the commanded status. */
+  /* The agent still runs: its exit would have ended vminit. Once killed, vminit exits with the commanded status. */
   kill(self->agent.pid, SIGKILL);
 }
 

@@ -7,11 +7,11 @@ import { run, type Supervised } from './supervised.ts'
 export interface Orphans {
   /** The exit status of each, by pid. */
   readonly statuses: ReadonlyMap<number, number>
-  /** Lets them all exit, and waits until somebody has reaped every one. */
+  /** Lets them all exit, and waits until every one is reaped. */
   releaseAndAwaitReaping(): Promise<void>
 }
 
-/** Makes `count` orphans below the agent. They block on a fifo in `folder`; the end of its one writer frees them. */
+/** Makes `count` orphans below the agent. They block on a fifo in `folder` until its only writer closes it. */
 export async function makeOrphans(supervised: Supervised, folder: string, count: number): Promise<Orphans> {
   const fifo = join(folder, 'release')
   const list = join(folder, 'orphans')
