@@ -1,12 +1,12 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import type { Encoded } from './method.ts'
 
-/** Less is copied: another buffer to write costs more than that. */
+/** Shorter data is copied, which costs less than writing one more buffer. */
 const BULK_BYTES = 4096
 
 /**
- * A message of nothing but the bytes field `number`, as the generated code encodes it, but without a copy of `data`: a
- * writer that grows by doubling makes three, which is much of the agent's work for a read of 32 KiB.
+ * A message whose only field is the bytes field `number`. The generated code gives the same bytes, but its writer grows by
+ * doubling and copies `data` three times, which is much of the agent's work for a read of 32 KiB.
  */
 export function encodeBytesField(number: number, data: Uint8Array): Encoded {
   if (data.length === 0) return { payload: data }

@@ -2,8 +2,8 @@ import type { CallOptions, TtrpcClient } from './ttrpc/client.ts'
 
 /**
  * Typed methods for a service on a ttRPC connection, named as in the generated definition:
- * `clientFor(AgentServiceDefinition, connection).createContainer(request, { timeoutMs })`. A request may leave fields
- * out that have their default value.
+ * `clientFor(AgentServiceDefinition, connection).createContainer(request, { timeoutMs })`. A request may leave out fields
+ * that have their default value.
  */
 export function clientFor<Definition extends ServiceDefinition>(
   definition: Definition,
@@ -14,7 +14,7 @@ export function clientFor<Definition extends ServiceDefinition>(
     (request: never, options?: CallOptions) =>
       callMethod(connection, definition.fullName, method, request, options),
   ])
-  // The keys, requests and responses are those of the definition: fromEntries cannot say so.
+  // The keys, requests and responses are those of the definition; fromEntries loses their types.
   return Object.fromEntries(methods) as ServiceClient<Definition>
 }
 
@@ -27,7 +27,7 @@ export interface ServiceDefinition {
 interface MethodDefinition {
   readonly name: string
   readonly requestType: {
-    // `never`: only the type's own functions know the message, and each method has another one.
+    // `never`: each method has a message of its own, which only its type's functions know.
     fromPartial(request: never): unknown
     encode(message: never): { finish(): Uint8Array }
   }

@@ -4,7 +4,7 @@ import type { StatusCodeName } from '../base/errors.ts'
 export interface IncomingCall {
   /** Time left when the call arrived, in milliseconds; undefined means no limit. */
   readonly timeoutMs: number | undefined
-  /** Aborted when the client hung up, cancelled, or the connection broke; the reason does not matter. */
+  /** Aborted when the client hangs up or cancels, or the connection breaks; its reason has no meaning. */
   readonly hangup: AbortSignal
   /** Names the connection in logs, such as `vsock 2:1234` or `unix`. */
   readonly peer: string
@@ -12,7 +12,7 @@ export interface IncomingCall {
   readonly framing: 'ttrpc' | 'grpc'
 }
 
-/** An encoded message: `payload`, and after it `bulk`, if there is any, which is kept apart so that nobody copies it. */
+/** An encoded message: `payload`, followed by `bulk` if there is one, which is kept apart so that it is not copied. */
 export interface Encoded {
   readonly payload: Uint8Array
   readonly bulk?: Uint8Array | undefined
@@ -25,11 +25,11 @@ export type Outcome =
 
 /**
  * One unary method below the framings: encoded request in, outcome out; never rejects. The framing calls
- * `delivered(true)` once the reply was handed whole to a live connection, `delivered(false)` when it never will be.
+ * `delivered(true)` once the answer was handed whole to a live connection, `delivered(false)` when it never will be.
  */
 export type Method = (payload: Uint8Array, call: IncomingCall) => Promise<Outcome>
 
-/** Full method name, such as `grpc.AgentService/CreateContainer`, to what serves it. */
+/** The methods by their full names, such as `grpc.AgentService/CreateContainer`. */
 export type MethodTable = ReadonlyMap<string, Method>
 
 /** Full names of the services that a table has methods of, such as `grpc.AgentService`. */

@@ -3,16 +3,15 @@ import { FRAME_HEADER_BYTES } from './ttrpc/frame.ts'
 /** What the first bytes of a connection say about its framing. */
 export type DetectedProtocol = 'grpc' | 'ttrpc' | 'need-more' | 'invalid'
 
-/** No framing needs more bytes than these to be recognised: the HTTP/2 client preface (RFC 9113, section 3.4). */
+/** The HTTP/2 client preface (RFC 9113, section 3.4): detection needs no more bytes than these. */
 const HTTP2_PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
 
 /** The message types of ttRPC: request, response, data. */
 const TTRPC_TYPES: readonly (number | undefined)[] = [1, 2, 3]
 
 /**
- * Tells the framing of a connection by all bytes it has sent so far. A ttRPC connection begins with a frame header;
- * a first frame of 16 MiB or more, four times what may ever be sent, is taken for something else (an HTTP/1 request,
- * a TLS hello, text), so that such a peer is turned away and not read from for ever.
+ * The framing of a connection by all bytes that it has sent so far. A ttRPC connection begins with a frame header. A first
+ * frame of 16 MiB or more, four times the limit, is `invalid`: it is an HTTP/1 request, a TLS hello or text.
  */
 export function detectProtocol(bytes: Uint8Array): DetectedProtocol {
   if (bytes.length === 0) return 'need-more'

@@ -1,4 +1,4 @@
-/** Calls back once after `ms`, unless the function it returns is called first. Tests put their own in. */
+/** Calls back once after `ms`, unless the function that it returns is called before. Tests pass their own. */
 export type StartTimer = (ms: number, callback: () => void) => () => void
 
 /** A {@link StartTimer} on the real clock. It does not keep the process alive. */

@@ -17,16 +17,16 @@ export interface Call {
 }
 
 /**
- * What a successor does with a call that the agent died in, if its answer was not written yet:
+ * What a successor does with a call that its predecessor died in before the answer was written:
  *
  * - `read`: runs it again. It changes nothing, and its answer takes nothing away.
  * - `idempotent`: runs it again. The second run finds done what the first did, and gives the same answer.
  * - `journaled`: the intent and the outcome are recorded under the request's number. A repeated one is answered from the
- *   outcome, finished, or undone and run. So are answers that take something away: a range of output, an OOM event, an
- *   exit status. What was taken is recorded before the answer is sent, and discarded once the answer was written.
+ *   outcome, finished, or undone and run. Answers that take something away are journaled too: a range of output, an OOM
+ *   event, an exit status. What is taken is recorded before the answer is sent, and discarded once it is written.
  * - `at-most-once`: once it is recorded as sent, it is answered and not repeated.
  *
- * A hook that is part of a `journaled` call runs at most once itself.
+ * A hook that a `journaled` call runs is itself run at most once.
  */
 export type Recovery = 'read' | 'idempotent' | 'journaled' | 'at-most-once'
 
@@ -55,7 +55,7 @@ export interface MessageType<Message> {
   decode(payload: Uint8Array): Message
 }
 
-/** A message type of which only its own methods know the message. */
+/** Any such type: `never`, because each has messages of its own. */
 interface AnyMessageType {
   encode(message: never): { finish(): Uint8Array }
   decode(payload: Uint8Array): unknown
@@ -75,7 +75,7 @@ export interface ServiceDefinition {
 
 type DecodedBy<Type extends AnyMessageType> = ReturnType<Type['decode']>
 
-/** What `handle` resolves with. Where the API answers `google.protobuf.Empty`, that is not looked at. */
+/** What `handle` resolves with: anything, where the RPC answers `google.protobuf.Empty`. */
 type Answer<Response> = keyof Response extends never ? unknown : Response
 
 /** A declaration for every method of a service: a missing RPC does not compile. */

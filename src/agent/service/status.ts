@@ -1,18 +1,18 @@
 import { AgentError, messageOf, type StatusCodeName } from '../../base/errors.ts'
 import { truncate } from '../../base/truncate.ts'
 
-/** What a failed call is answered with. */
+/** The status of a failed call. */
 export interface CallStatus {
   readonly code: StatusCodeName
   readonly message: string
 }
 
-/** A text may quote what the request held, or tell what a program wrote: more of it is for nobody to read. */
+/** A text may quote the request, or the output of a program. */
 const LONGEST_CHARACTERS = 7000
 
 /**
- * The only place where an error becomes a status. Anything that is not an `AgentError` is INTERNAL; causes are
- * appended unless the message tells them already (behaviour spec, B.5: text = error chain).
+ * The status of an error: the only place where one becomes the other. Anything that is not an `AgentError` is INTERNAL.
+ * Causes are appended unless the message has their text already (behaviour spec, B.5: text = error chain).
  */
 export function statusOf(error: unknown): CallStatus {
   return {
@@ -24,7 +24,7 @@ export function statusOf(error: unknown): CallStatus {
 function chainOf(error: unknown): string {
   let text = messageOf(error)
   let cause = error instanceof Error ? error.cause : undefined
-  // Eight links are more than any real chain has; a cycle must not hang the reply.
+  // No real chain has eight links; a cycle must not hang the answer.
   for (let depth = 0; cause !== undefined && depth < 8; depth++) {
     const next = messageOf(cause)
     if (!text.includes(next)) text = `${text}: ${next}`

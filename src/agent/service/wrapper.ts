@@ -13,7 +13,10 @@ export interface WrapperDependencies {
   readonly nowMs: () => number
 }
 
-/** A typed entry as a method below the framings: decode, deadline, cancellation, boot gate, status, one log line. */
+/**
+ * A declared RPC as the framings call it: decodes the request, waits for the boot gate, ends the call at its deadline or
+ * hang-up, turns errors into statuses, and writes one log line.
+ */
 export function wrap<Request, Response>(
   name: string,
   types: { readonly request: MessageType<Request>; readonly response: MessageType<Response> },
@@ -49,7 +52,7 @@ export function wrap<Request, Response>(
   }
 }
 
-/** The call's work, from the boot gate on. */
+/** Waits for the boot gate, then does the call's work. */
 async function begin<Request, Response>(
   request: Request,
   rpc: Rpc<Request, Response>,
@@ -65,7 +68,10 @@ async function begin<Request, Response>(
   })
 }
 
-/** What the caller is told: of cancelled work once it has undone itself, of finishing work at the deadline. */
+/**
+ * The response of the work. When the signal fires, throws its reason: for `cancel` once the work has undone itself, for
+ * `finish` at once.
+ */
 async function answerOf<Response>(
   work: Promise<Response>,
   name: string,
@@ -90,11 +96,11 @@ function decode<Request>(type: MessageType<Request>, payload: Uint8Array): Reque
   try {
     return type.decode(payload)
   } catch (error) {
-    throw new AgentError('UNKNOWN', `the request cannot be decoded: ${messageOf(error)}`)
+    throw new AgentError('UNKNOWN', `request: cannot be decoded: ${messageOf(error)}`)
   }
 }
 
-/** One signal out of the hang-up and the deadline. */
+/** One signal that fires at the hang-up and at the deadline. */
 function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; readonly release: () => void } {
   const controller = new AbortController()
   const onHangup = () => controller.abort(cancelled())
@@ -114,7 +120,7 @@ function timerOf(timeoutMs: number | undefined, expired: () => void): NodeJS.Tim
   return timeoutMs === undefined ? undefined : setTimeout(expired, Math.min(timeoutMs, LONGEST_TIMER_MS))
 }
 
-/** The ids that a log line may carry: never environment, arguments or data. */
+/** The ids of a request for the log line, which never has environment, arguments or data in it. */
 function idsOf(request: unknown): LogFields {
   if (typeof request !== 'object' || request === null) return {}
   return {

@@ -8,15 +8,15 @@ import {
 } from '@bufbuild/protobuf'
 import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 
-/** Answers which files describe what. Files are encoded `google.protobuf.FileDescriptorProto` messages. */
+/** Finds the files that describe something, as encoded `google.protobuf.FileDescriptorProto` messages. */
 export interface DescriptorIndex {
-  /** The file of this name (with `.proto`), then those it imports, directly or not; undefined if there is none. */
+  /** The file of this name (with `.proto`), then all files that it imports, directly or not; undefined if there is none. */
   byName(name: string): readonly Uint8Array[] | undefined
   /** The same for the file that declares the service, method, message, field, enum or enum value of this full name. */
   bySymbol(fullName: string): readonly Uint8Array[] | undefined
 }
 
-/** Indexes an encoded `google.protobuf.FileDescriptorSet`. Throws when it is none. */
+/** Indexes an encoded `google.protobuf.FileDescriptorSet`. Throws for any other bytes. */
 export function indexDescriptors(encodedSet: Uint8Array): DescriptorIndex {
   const names = new Map<string, DescFile>()
   const symbols = new Map<string, DescFile>()

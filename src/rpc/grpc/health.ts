@@ -8,8 +8,8 @@ import {
 import { type Method, type MethodTable, serviceNames } from '../method.ts'
 
 /**
- * The unary methods of gRPC's standard health service. Who can be asked is serving: it answers for the server as a
- * whole and for each service of the table.
+ * The unary methods of gRPC's standard health service. The server as a whole and each service of the table are always
+ * SERVING: an agent that answers serves.
  */
 export function healthMethods(methods: MethodTable): MethodTable {
   const known = knownServices(methods)
@@ -28,7 +28,7 @@ export function healthMethods(methods: MethodTable): MethodTable {
   ])
 }
 
-/** Answers `Watch` with a state that never changes, and keeps the stream open as the protocol asks. */
+/** Serves `Watch`: sends the one state, which never changes, and keeps the stream open as the protocol asks. */
 export function registerHealthWatch(server: Server, methods: MethodTable): void {
   const known = knownServices(methods)
   const watch = (call: ServerWritableStream<HealthCheckRequest, HealthCheckResponse>) => {

@@ -12,7 +12,7 @@ import type { DescriptorIndex } from './descriptor-index.ts'
 /** Reads the encoded `google.protobuf.FileDescriptorSet` of everything served. */
 export type ReadDescriptors = () => Promise<Uint8Array>
 
-/** Clients in the field ask for either version; only the package differs. */
+/** Both versions are in use; they differ in the package only. */
 const SERVICE_NAMES = [ServerReflectionDefinition.fullName, 'grpc.reflection.v1alpha.ServerReflection']
 
 type ReflectionCall = ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>
@@ -72,7 +72,7 @@ function answerOf(
     return filesOr(index.byName(request.fileByFilename), request.fileByFilename)
   const symbol = request.fileContainingSymbol
   if (symbol !== undefined) return filesOr(index.bySymbol(symbol), symbol)
-  // The agent's messages have no extensions: proto3 knows them only as custom options, and there are none.
+  // The agent's messages have no extensions: proto3 allows them for custom options only.
   const extended = request.allExtensionNumbersOfType
   if (extended !== undefined && index.bySymbol(extended) !== undefined) {
     return { allExtensionNumbersResponse: { baseTypeName: extended, extensionNumber: [] } }
@@ -81,7 +81,9 @@ function answerOf(
   const extension = request.fileContainingExtension
   if (extension !== undefined)
     return notFound(`${extension.containingType} extension ${extension.extensionNumber}`)
-  return { errorResponse: { errorCode: StatusCode.INVALID_ARGUMENT, errorMessage: 'nothing is asked for' } }
+  return {
+    errorResponse: { errorCode: StatusCode.INVALID_ARGUMENT, errorMessage: 'message_request: not set' },
+  }
 }
 
 function filesOr(files: readonly Uint8Array[] | undefined, name: string): Answer {
@@ -91,5 +93,5 @@ function filesOr(files: readonly Uint8Array[] | undefined, name: string): Answer
 }
 
 function notFound(name: string): Answer {
-  return { errorResponse: { errorCode: StatusCode.NOT_FOUND, errorMessage: `not found: ${name}` } }
+  return { errorResponse: { errorCode: StatusCode.NOT_FOUND, errorMessage: `${name}: not found` } }
 }

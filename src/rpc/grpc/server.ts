@@ -16,11 +16,11 @@ export interface GrpcOptions {
 }
 
 /**
- * Serves gRPC on one accepted, paused socket until either side closes it: the methods of the table, and besides them
+ * Serves gRPC on one accepted, paused socket until either side closes it: the methods of the table,
  * `grpc.health.v1` and server reflection. A connection is never closed for being idle.
  */
 export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnection {
-  // One server a connection: they are few, and each then has its own name, its own limits and its own end.
+  // One server per connection, which are few: so each has a name, limits and an end of its own.
   const server = new Server({
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
     'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
@@ -34,6 +34,6 @@ export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnectio
   socket.once('close', () => server.forceShutdown())
   socket.unshift(options.firstBytes)
   server.createConnectionInjector(ServerCredentials.createInsecure()).injectConnection(socket)
-  // The connection is closed when the calls are over; whoever drains it also has a time limit for that.
+  // The connection is closed once the calls have ended; the caller of `drain` limits the time.
   return { drain: () => server.tryShutdown(() => {}) }
 }

@@ -6,8 +6,8 @@ import type { Encoded, Method, Outcome } from '../method.ts'
 
 /** Serves one method, whose messages stay encoded. */
 export function serveUnary(server: Server, name: string, method: Method, peer: string): void {
-  // Registered as server-streaming, which on the wire is the same for one response: only a streaming handler
-  // learns whether its message was written.
+  // Registered as server-streaming, which is the same on the wire for one response: only a streaming handler learns
+  // whether its message was written.
   server.register(
     `/${name}`,
     (call: UnaryCall) => serveCall(call, method, peer),
@@ -39,7 +39,7 @@ function serveCall(call: UnaryCall, method: Method, peer: string): void {
       call.emit('error', { code: StatusCode[outcome.code], details: detailsOf(outcome.message) })
     }
   }
-  // grpc-js says 'cancelled' once for every call: when its status has been sent, or when it never will be.
+  // grpc-js emits 'cancelled' once for every call: when its status has been sent, or when it never will be.
   call.once('cancelled', () => {
     if (answered !== undefined) tellDelivery(answered, written)
     else hangup.abort(Date.now() >= deadlineMs ? deadlineExceeded() : cancelled())
@@ -47,7 +47,7 @@ function serveCall(call: UnaryCall, method: Method, peer: string): void {
   const timeoutMs = timeoutMsOf(deadlineMs)
   method(call.request, { timeoutMs, hangup: hangup.signal, peer, framing: 'grpc' }).then(
     answer,
-    // Methods do not reject; one that does must not take the agent with it.
+    // Methods do not reject; the agent must survive one that does.
     (error) => answer({ ok: false, code: 'INTERNAL', message: messageOf(error) }),
   )
 }
@@ -62,10 +62,10 @@ function timeoutMsOf(deadlineMs: number): number | undefined {
   return timeoutMs > LONGEST_TIMER_MS ? undefined : timeoutMs
 }
 
-/** Clients refuse headers of more than 8 KiB in all. */
+/** Clients refuse more than 8 KiB of headers. */
 const MAX_DETAILS_BYTES = 6 * 1024
 
-/** An error text that fits a header, where grpc-js sends it percent-encoded. */
+/** The error text, truncated to fit a header, in which grpc-js sends it percent-encoded. */
 function detailsOf(message: string): string {
   let details = truncate(message, MAX_DETAILS_BYTES).toWellFormed()
   for (let bytes = encodedBytes(details); bytes > MAX_DETAILS_BYTES; bytes = encodedBytes(details)) {
@@ -78,7 +78,7 @@ function encodedBytes(details: string): number {
   return encodeURI(details).length
 }
 
-/** gRPC puts its own five bytes before a message: it copies in any case. */
+/** One buffer: gRPC puts five bytes before a message, and copies it in any case. */
 function wholeOf({ payload, bulk }: Encoded): Uint8Array {
   return bulk === undefined ? payload : Buffer.concat([payload, bulk])
 }

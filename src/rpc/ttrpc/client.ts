@@ -18,11 +18,11 @@ import {
 } from './messages.ts'
 
 export interface CallOptions {
-  /** How long the call may take; told to the server, and enforced here as well. None by default. */
+  /** How long the call may take: sent to the server, and enforced here too. No limit by default. */
   readonly timeoutMs?: number | undefined
-  /** Ends this call alone: it rejects with the signal's reason. */
+  /** Ends this call only, which rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined
-  /** Sent along with the request; the agent leaves it aside. */
+  /** Sent with the request; the agent ignores it. */
   readonly metadata?: RequestMetadata | undefined
 }
 
@@ -35,11 +35,11 @@ export interface TtrpcClient {
   call(service: string, method: string, payload: Uint8Array, options?: CallOptions): Promise<Uint8Array>
   /** Closes the connection; calls in progress are rejected. */
   close(): void
-  /** Resolves when the connection has ended, from whichever side. */
+  /** Resolves when either side has ended the connection. */
   readonly closed: Promise<void>
 }
 
-/** Speaks ttRPC on a connected socket, which it owns from now on. */
+/** A client on a connected socket, which it owns from then on. */
 export function ttrpcClient(socket: Duplex): TtrpcClient {
   return new ClientConnection(socket)
 }
@@ -49,7 +49,7 @@ interface PendingCall {
   readonly reject: (error: unknown) => void
 }
 
-/** The largest odd number in a u32; the ids begin again after it. */
+/** The largest odd u32; after it the ids begin again. */
 const LAST_STREAM_ID = 0xffffffff
 
 class ClientConnection implements TtrpcClient {
@@ -108,7 +108,7 @@ class ClientConnection implements TtrpcClient {
 
   #onFrame(header: FrameHeader, bytes: Uint8Array): void {
     const call = header.type === FrameType.response ? this.#settle(header.streamId) : undefined
-    // The reply to a call that was given up, or what a unary call has no use for.
+    // The response to a call that has ended already, or a frame that unary calls do not use.
     if (call === undefined) return
     try {
       const response = decodeResponse(bytes)
@@ -146,7 +146,7 @@ class ClientConnection implements TtrpcClient {
   }
 }
 
-/** Calls `giveUp` when the time is over or the signal fires; returns what stops that. */
+/** Calls `giveUp` when the time is over or the signal fires. The function returned stops that. */
 function watch(options: CallOptions, giveUp: (reason: unknown) => void): () => void {
   const { signal, timeoutMs } = options
   const onAbort = () => giveUp(signal?.reason)

@@ -15,19 +15,19 @@ export const FrameFlag = { remoteClosed: 1, remoteOpen: 2, noData: 4 } as const
 export interface FrameHeader {
   readonly payloadBytes: number
   readonly streamId: number
-  /** One of {@link FrameType}, or whatever a confused peer sent. */
+  /** One of {@link FrameType}, or any other number that the peer sent. */
   readonly type: number
   readonly flags: number
 }
 
-/** How much more than has arrived may be set aside for the rest of a frame: the first read of a large one is enough. */
+/** A buffer is at most so many times what has arrived: enough for the largest frame after its first read. */
 const AHEAD = 16
 
-/** What a {@link FrameReader} found. Called during `push`, in the order of the wire. */
+/** Called by a {@link FrameReader} during `push`, in the order of the wire. */
 export interface FrameEvents {
-  /** A whole frame. `payload` may be a view of what was pushed. */
+  /** A whole frame. `payload` may be a view of the bytes pushed. */
   onFrame(header: FrameHeader, payload: Uint8Array): void
-  /** A frame larger than {@link MAX_FRAME_PAYLOAD_BYTES} has gone by; its payload was dropped as it came. */
+  /** The end of a frame larger than {@link MAX_FRAME_PAYLOAD_BYTES}, whose payload was dropped as it came. */
   onOversizedFrame(header: FrameHeader): void
 }
 
@@ -44,7 +44,7 @@ export function allocateFrame(header: FrameHeader, apartBytes = 0): Buffer {
   return frame
 }
 
-/** Cuts a byte stream into frames. It holds one incomplete frame at most, and of that only what has arrived. */
+/** Cuts a byte stream into frames. Holds at most one incomplete frame, and of that only the bytes that have arrived. */
 export class FrameReader {
   readonly #events: FrameEvents
   readonly #headerBytes = Buffer.allocUnsafe(FRAME_HEADER_BYTES)
@@ -58,7 +58,7 @@ export class FrameReader {
     this.#events = events
   }
 
-  /** The running number of the header that the bytes so far end inside of, if they do. */
+  /** The number of the frame header that the bytes end within; undefined when they end elsewhere. */
   get incompleteHeader(): number | undefined {
     return this.#headerLength > 0 ? this.#headers : undefined
   }
@@ -109,7 +109,7 @@ export class FrameReader {
     return offset + taken
   }
 
-  /** Memory follows what the peer has sent, not the length it claims. */
+  /** Allocates by what the peer has sent, not by the length that it claims. */
   #keep(part: Buffer, payloadBytes: number): void {
     const needed = this.#payloadLength + part.length
     if (needed > this.#payload.length) {

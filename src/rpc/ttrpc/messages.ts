@@ -5,7 +5,7 @@ import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 // The messages ttRPC itself adds around a call (behaviour spec, B.2). What is decoded skips unknown fields, and the
 // metadata of a request (field 5).
 
-/** The request message: which method, its encoded argument, and how long it may take. */
+/** The request message: the method, its encoded request, and how long the call may take. */
 export interface TtrpcRequest {
   readonly service: string
   readonly method: string
@@ -14,10 +14,10 @@ export interface TtrpcRequest {
   readonly timeoutNano: bigint
 }
 
-/** Pairs that a caller adds to a request, such as W3C's `traceparent`. */
+/** Key and value pairs of a request, such as W3C's `traceparent`. */
 export type RequestMetadata = Readonly<Record<string, string>>
 
-/** The response message: the encoded result if `code` is 0, else a numeric status code and what went wrong. */
+/** The response message: the encoded response if `code` is 0, else a status code and its text. */
 export interface TtrpcResponse {
   readonly code: number
   readonly message: string
@@ -64,7 +64,7 @@ export function encodeRequestFrame(
   return frameOf(streamId, FrameType.request, writer.finish())
 }
 
-/** Throws when the bytes are no protobuf message. A response without a status is a success. */
+/** Throws when the bytes are no protobuf message. A response without a status is successful. */
 export function decodeResponse(bytes: Uint8Array): TtrpcResponse {
   const reader = new BinaryReader(bytes)
   let status = { code: 0, message: '' }
@@ -78,7 +78,7 @@ export function decodeResponse(bytes: Uint8Array): TtrpcResponse {
   return { ...status, payload }
 }
 
-/** The frame of a successful response but for its last `bulkBytes`; its status of code 0 is sent, as other servers do. */
+/** The frame of a successful response without its last `bulkBytes`. The status of code 0 is sent, as other servers do. */
 export function encodeResponseFrame(streamId: number, payload: Uint8Array, bulkBytes = 0): Buffer {
   const encodedBytes = payload.length + bulkBytes
   const headBytes = EMPTY_STATUS.length + (encodedBytes === 0 ? 0 : 1 + varintBytes(encodedBytes))
@@ -92,7 +92,7 @@ export function encodeResponseFrame(streamId: number, payload: Uint8Array, bulkB
   return frame
 }
 
-/** How large the frame payload of a successful response is whose encoded message has this many bytes. */
+/** Bytes of the frame payload of a successful response whose encoded message has this many bytes. */
 export function responseBytes(encodedBytes: number): number {
   return EMPTY_STATUS.length + 1 + varintBytes(encodedBytes) + encodedBytes
 }
@@ -108,8 +108,8 @@ export function encodeErrorFrame(streamId: number, status: { code: number; messa
 }
 
 /**
- * Milliseconds of a `timeout_nano`: undefined for 0 (no limit) and for more than a timer can hold; rounded up; 0 for a
- * negative one, which is what a client sends whose deadline is already over.
+ * Milliseconds of a `timeout_nano`, rounded up: undefined for 0 (no limit) and for more than a timer can hold; 0 for a
+ * negative one, which a client sends whose deadline is already over.
  */
 export function timeoutMsOf(timeoutNano: bigint): number | undefined {
   if (timeoutNano === 0n) return undefined
@@ -118,7 +118,7 @@ export function timeoutMsOf(timeoutNano: bigint): number | undefined {
   return timeoutMs > LONGEST_TIMER_MS ? undefined : timeoutMs
 }
 
-/** The `timeout_nano` of a time limit in milliseconds; a limit of 0 or less is already over and stays so on the wire. */
+/** The `timeout_nano` of a time limit in milliseconds. A limit of 0 or less is already over: it becomes negative. */
 export function timeoutNanoOf(timeoutMs: number | undefined): bigint {
   if (timeoutMs === undefined || timeoutMs > LONGEST_TIMER_MS) return 0n
   return timeoutMs > 0 ? BigInt(Math.ceil(timeoutMs * 1e6)) : -1n

@@ -14,18 +14,18 @@ import {
   timeoutMsOf,
 } from './messages.ts'
 
-/** What one connection may take of the agent. More calls, or larger ones, are answered RESOURCE_EXHAUSTED. */
+/** The limits of one connection. A call beyond them is answered RESOURCE_EXHAUSTED. */
 export interface ConnectionLimits {
   readonly openCalls: number
-  /** Sum of the encoded requests of the open calls. */
+  /** Bytes of the encoded requests of all open calls. */
   readonly openRequestBytes: number
-  /** Answers that wait to be written; a peer that lets more of them pile up is hung up on. */
+  /** Bytes of answers that wait to be written; beyond them the connection is closed. */
   readonly unreadBytes: number
-  /** How long the peer may take to complete a frame header it began. */
+  /** Milliseconds in which the peer must complete a frame header that it has begun. */
   readonly headerMs: number
 }
 
-/** Generous: a host copies files in pieces of a megabyte, one after the other. */
+/** Far above what a host needs, which copies files in pieces of a megabyte, one after the other. */
 export const DEFAULT_LIMITS: ConnectionLimits = {
   openCalls: MAX_OPEN_CALLS,
   openRequestBytes: 32 * 1024 * 1024,
@@ -46,12 +46,12 @@ interface OpenCall {
   readonly requestBytes: number
 }
 
-/** Longer error texts are cut: a status is for reading. */
+/** Longer error texts are truncated: people read them. */
 const MAX_ERROR_CHARACTERS = 16 * 1024
 
 /**
  * Serves ttRPC on one accepted socket until either side closes it. Calls run side by side and are answered as they
- * finish. While the peer does not read its replies, nothing more is read from it.
+ * finish. While the peer does not read its answers, nothing more is read from it.
  */
 export class TtrpcServerConnection implements ServedConnection {
   readonly #socket: Duplex
@@ -86,7 +86,7 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#socket.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#socket.on('end', () => this.#onGone())
     this.#socket.on('close', () => this.#onGone())
-    // A socket error is followed by 'close', where it is dealt with.
+    // A socket error is followed by 'close', which is handled.
     this.#socket.on('error', () => {})
     if (firstBytes.length > 0) this.#onData(firstBytes)
     this.#socket.resume()
@@ -125,7 +125,7 @@ export class TtrpcServerConnection implements ServedConnection {
     }
   }
 
-  /** Every method is unary: its request frame is all there is. A bare end of the client's side is harmless. */
+  /** Every method is unary and has one frame, its request. A frame that only ends the client's side is ignored. */
   #onDataFrame({ streamId, flags, payloadBytes }: FrameHeader): void {
     const isBareEnd = payloadBytes === 0 && (flags & FrameFlag.remoteClosed) !== 0
     if (isBareEnd) return
@@ -166,7 +166,7 @@ export class TtrpcServerConnection implements ServedConnection {
       framing: 'ttrpc',
     }).then(
       (outcome) => this.#onOutcome(streamId, call, outcome),
-      // Methods do not reject; one that does must not take the agent with it.
+      // Methods do not reject; the agent must survive one that does.
       (error) => this.#onOutcome(streamId, call, { ok: false, code: 'INTERNAL', message: messageOf(error) }),
     )
   }
@@ -207,7 +207,7 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#send(encodeErrorFrame(streamId, { code: StatusCode[code], message: text }))
   }
 
-  /** Writes a frame, whose end may be apart: in one write(2), as long as the socket takes it. */
+  /** Writes a frame, whose end may be in a buffer of its own: with one write(2) while the socket takes it. */
   #send(frame: Buffer, bulk?: Uint8Array, delivered?: (written: boolean) => void): void {
     if (this.#ended) {
       delivered?.(false)
@@ -225,10 +225,10 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#holdBack()
   }
 
-  /** Reads nothing more while the peer does not read. The calls that were open before still answer. */
+  /** Reads nothing more while the peer does not read. Open calls are still answered. */
   #holdBack(): void {
     const { writableLength, writableNeedDrain } = this.#socket
-    // What the kernel took at once needs no wait, though the stream asks for one.
+    // The stream asks for a wait even when the kernel has taken everything.
     if (writableNeedDrain && writableLength > 0 && !this.#socket.isPaused()) {
       this.#socket.pause()
       this.#socket.once('drain', () => this.#socket.resume())
@@ -236,7 +236,7 @@ export class TtrpcServerConnection implements ServedConnection {
     if (writableLength > this.#limits.unreadBytes) this.#socket.destroy()
   }
 
-  /** The peer is gone: it can neither ask nor be answered. */
+  /** The peer is gone: open calls are aborted, and no answer is written. */
   #onGone(): void {
     if (this.#ended) return
     this.#ended = true
