@@ -1,11 +1,15 @@
 import { defineConfig } from 'vitest/config'
 
+/** Milliseconds of a wait for a condition that nothing announces; the limit only ends a hung one. */
+const expect = { poll: { interval: 5, timeout: 20_000 } }
+
 export default defineConfig({
   test: {
     projects: [
       {
         test: {
           name: 'unit',
+          expect,
           include: ['test/**/*.test.ts'],
           exclude: ['test/host/**', 'test/vm/**'],
           // Milliseconds each; the limit only ends a hung one, also on a busy machine.
@@ -17,6 +21,7 @@ export default defineConfig({
       {
         test: {
           name: 'host',
+          expect,
           include: ['test/host/**/*.test.ts'],
           fileParallelism: false,
           testTimeout: 60_000,

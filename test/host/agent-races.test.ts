@@ -14,6 +14,9 @@ import {
 import { startAgent } from '../support/host/agent-process.ts'
 import { RemoteProcess } from '../support/host/container-requests.ts'
 
+/** What the agent says when connections have not ended by themselves in the time that a stop gives them. */
+const CONNECTIONS_CUT = 'connections cut at the stop'
+
 describe('calls that cross each other', () => {
   let folder: string
   beforeAll(() => {
@@ -131,7 +134,7 @@ describe('calls that cross each other', () => {
     }
   })
 
-  it('a stop while callers wait and read: they are told, and it takes no longer than it must', async () => {
+  it('a stop while callers wait and read: they are told, and no connection has to be cut', async () => {
     const pod = await startPod()
     try {
       const init = await pod.run('waited', ['sleep', '1000'])
@@ -144,12 +147,10 @@ describe('calls that cross each other', () => {
         other.agent.waitProcess({ containerId: 'waited' }),
       ])
       await Promise.all([pod.started.health.check({}), other.health.check({})])
-      const begun = performance.now()
       process.kill(pod.started.vminitPid, 'SIGTERM')
       expect((await pending).map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'fulfilled'])
       expect(await pod.started.exited).toBe(0)
-      // Connections get 5 s to end by themselves; nothing here needs them.
-      expect(performance.now() - begun).toBeLessThan(4_000)
+      expect(pod.started.log.filter(({ msg }) => msg === CONNECTIONS_CUT)).toEqual([])
       await Promise.all([other.closed, silent.closed])
     } finally {
       await pod.stop()

@@ -1,21 +1,16 @@
-import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { buildAddon } from '../../src/build/native.ts'
 import { unwrap } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd } from '../../src/os/streams/streams.ts'
-import { realNative } from '../support/os/real-native.ts'
+import { addonFolder, realNative, withNativeInOtherProcess } from '../support/os/real-native.ts'
 
 let native: Native
-let addonPath: string
 beforeAll(async () => {
   native = await realNative()
-  addonPath = await buildAddon()
 })
 
 const opened: Fd[] = []
@@ -33,13 +28,6 @@ function ready(fd: Fd, direction: 'read' | 'write'): Promise<void> {
   return new Promise((resolve) => {
     native.watchFd(fd, direction, resolve)
   })
-}
-
-/** Runs `script` in a Node process of its own, in which `native` is the addon. */
-async function inOtherProcess(script: string): Promise<string> {
-  const load = `const holder = { exports: {} }; process.dlopen(holder, ${JSON.stringify(addonPath)}); const native = holder.exports;`
-  const { stdout } = await promisify(execFile)(process.execPath, ['-e', load + script], { timeout: 20_000 })
-  return stdout
 }
 
 const EBUSY = 16
@@ -103,7 +91,7 @@ describe('watchFd', () => {
   })
 
   it('hands an exception of the callback to the process', async () => {
-    const stdout = await inOtherProcess(`
+    const stdout = await withNativeInOtherProcess(`
       const [reading, writing] = native.pipe();
       process.on('uncaughtException', (error) => console.log('caught', error.message));
       native.watchFd(reading, 'read', () => { throw new Error('oops') });
@@ -151,7 +139,7 @@ describe('cancelWatch', () => {
   })
 
   it('leaves nothing behind that keeps the process alive', async () => {
-    const stdout = await inOtherProcess(`
+    const stdout = await withNativeInOtherProcess(`
       const [reading] = native.pipe();
       for (let round = 0; round < 10000; round++) native.cancelWatch(reading, native.watchFd(reading, 'read', () => {}));
       console.log(native.close(reading));`)
@@ -171,7 +159,7 @@ describe('close', () => {
 describe('the end of an environment', () => {
   it('cleans up watches and relays that are pending', async () => {
     const worker = new Worker(join(import.meta.dirname, '../support/os/ending-environment.ts'), {
-      workerData: addonPath,
+      workerData: await addonFolder(),
     })
     await once(worker, 'message')
     expect(await worker.terminate()).toBe(1)

@@ -71,15 +71,12 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
   })
 
   it('where nobody listens are an error that names the port, after which all is as before', async () => {
-    const began = performance.now()
     await expect(pod.create('refused', ['true'], { ports: { stdoutPort: 5999 } })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringMatching(
         /^stdout: nobody listens on the host's port 5999: .*(ECONNRESET|ETIMEDOUT|no answer within 2 s)/,
       ),
     })
-    // The time-out is 2 s; under emulation everything takes its time.
-    expect(performance.now() - began).toBeLessThan(10_000)
     expect(await pod.output('refused', 'echo again')).toBe('again\n')
   })
 })

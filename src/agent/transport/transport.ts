@@ -103,6 +103,7 @@ class Connections {
     const empty = Promise.withResolvers<void>()
     this.#whenEmpty = empty.resolve
     const stopTimer = this.#startTimer(STOP_MS, () => {
+      this.#options.log.warn('connections cut at the stop', { count: this.#open.size })
       for (const socket of this.#open.keys()) socket.destroy()
     })
     await empty.promise

@@ -1,4 +1,4 @@
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { takeIdentity } from '../../../src/agent/boot/identity.ts'
 import type { AgentConfig } from '../../../src/agent/config/settings.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
@@ -93,7 +93,7 @@ describe('takeIdentity', () => {
       { metadataInterface: 'eth7', hotplugTimeoutMs: 4000 },
     )
     const taking = takeIdentity(context)
-    await vi.waitUntil(() => os.clock.sleeping === 1)
+    await expect.poll(() => os.clock.sleeping).toBe(1)
     os.clock.advance(4000)
     expect(await taking).toBe('done')
     expect(os.system.hostname).toBe('vm1')

@@ -1,6 +1,6 @@
 import { connect } from 'node:http2'
 import { Metadata, status } from '@grpc/grpc-js'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Method } from '../../../src/rpc/method.ts'
 import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../../support/rpc/fake-methods.ts'
@@ -101,12 +101,19 @@ describe('a gRPC connection', () => {
   })
 
   it('tells the method how long it may take, and aborts it when the time is over', async () => {
-    const call = grpc.call('test.Echo/Held', Buffer.alloc(0), { deadline: Date.now() + 100 })
-    const got = await held.next()
-    expect(got.call.timeoutMs).toBeGreaterThan(0)
-    expect(got.call.timeoutMs).toBeLessThanOrEqual(100)
-    await expect(call).rejects.toMatchObject({ code: status.DEADLINE_EXCEEDED })
-    await aborted(got.call.hangup)
+    // Client and server live in this process: both take the time from this clock.
+    vi.useFakeTimers({ toFake: ['Date', 'setTimeout', 'clearTimeout'] })
+    try {
+      const call = grpc.call('test.Echo/Held', Buffer.alloc(0), { deadline: Date.now() + 60_000 })
+      const got = await held.next()
+      expect(got.call.timeoutMs).toBe(60_000)
+      const late = expect(call).rejects.toMatchObject({ code: status.DEADLINE_EXCEEDED })
+      vi.advanceTimersByTime(60_000)
+      await late
+      await aborted(got.call.hangup)
+    } finally {
+      vi.useRealTimers()
+    }
   })
 
   it('cancels the method when the client takes the call back', async () => {

@@ -208,6 +208,7 @@ describe('startTransport', () => {
       for (const response of await Promise.all(calls)) expect(Buffer.from(response).toString()).toBe('done')
       await stopped
       expect(running.timer.running).toBe(0)
+      expect(running.logged).toEqual([])
       const [error] = await once(connect(running.path), 'error')
       expect(error).toMatchObject({ code: 'ENOENT' })
     })
@@ -231,6 +232,7 @@ describe('startTransport', () => {
       for (const { call } of got) await aborted(call.hangup)
       const reasons = (await outcomes).map((outcome) => outcome.status === 'rejected' && outcome.reason.code)
       expect(reasons).toEqual(['UNAVAILABLE', status.UNAVAILABLE])
+      expect(running.logged).toMatchObject([{ level: 'warn', message: 'connections cut at the stop' }])
     })
   })
 })

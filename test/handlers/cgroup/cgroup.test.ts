@@ -131,7 +131,7 @@ describe('remove, while killed processes are still leaving', () => {
 
   it('tries again until they have left', async () => {
     const { os, busy, removed } = await busyMachine()
-    await vi.waitUntil(() => os.clock.sleeping === 1)
+    await expect.poll(() => os.clock.sleeping).toBe(1)
     busy.is = false
     os.clock.advance(1000)
     await removed
@@ -141,7 +141,7 @@ describe('remove, while killed processes are still leaving', () => {
   it('throws in the end when one stays', async () => {
     const { os, removed } = await busyMachine()
     const refused = expect(removed).rejects.toMatchObject({ errno: 'EBUSY' })
-    await vi.waitUntil(() => os.clock.sleeping === 1)
+    await expect.poll(() => os.clock.sleeping).toBe(1)
     os.clock.advance(60_000)
     await refused
   })

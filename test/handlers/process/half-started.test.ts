@@ -1,4 +1,4 @@
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { abortable, cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
@@ -122,7 +122,7 @@ describe('a process that the runtime has started', () => {
     made.os.files.readText = async (path) => {
       if (path.endsWith('/cgroup.procs')) {
         later ??= made.handlers.execProcess(execRequest('c1', 'later'), neverAborted)
-        await vi.waitUntil(() => made.runtime.processes.length === 3)
+        await expect.poll(() => made.runtime.processes).toHaveLength(3)
       }
       return readText(path)
     }

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 
 const IN_OWN_SESSION = join(import.meta.dirname, '../../support/microvm/setup/in-own-session.mjs')
 
@@ -71,7 +71,7 @@ describe('runInOwnSession', () => {
     const listening = await listen()
     const pids = [pidOf(listening), listening.innerPid]
     listening.outer.kill('SIGTSTP')
-    await vi.waitFor(() => expect(pids.map(stateOf)).toEqual(['T', 'T']))
+    await expect.poll(() => pids.map(stateOf)).toEqual(['T', 'T'])
     listening.outer.kill('SIGCONT')
     expect(await listening.line()).toContain('SIGCONT')
     listening.outer.stdin.end()

@@ -1,10 +1,9 @@
 // A thread that is ended while it waits: with two watches of one descriptor, and a relay that has nothing to do.
-import { dirname } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
 import { unwrap } from '../../../src/os/errors.ts'
 import { loadNative } from '../../../src/os/native.ts'
 
-const native = loadNative(dirname(String(workerData)))
+const native = loadNative(String(workerData))
 const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
 native.watchFd(one, 'read', () => {})
 native.watchFd(one, 'read', () => {})

@@ -1,11 +1,26 @@
-import { dirname } from 'node:path'
+import { execFile } from 'node:child_process'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
 import { buildAddon } from '../../../src/build/native.ts'
 import { loadNative, type Native } from '../../../src/os/native.ts'
 
 /** The environment variable that names the folder of another build of the addon. */
 export const ADDON_FOLDER = 'TEST_ADDON_FOLDER'
 
+/** The folder of the addon, built if it has to be. */
+export async function addonFolder(): Promise<string> {
+  return process.env[ADDON_FOLDER] ?? dirname(await buildAddon())
+}
+
 /** The addon, built if it has to be. */
 export async function realNative(): Promise<Native> {
-  return loadNative(process.env[ADDON_FOLDER] ?? dirname(await buildAddon()))
+  return loadNative(await addonFolder())
+}
+
+/** Runs `script` in a Node process of its own, in which `native` is the addon. Resolves with what it printed. */
+export async function withNativeInOtherProcess(script: string): Promise<string> {
+  const path = JSON.stringify(join(await addonFolder(), 'addon.node'))
+  const load = `const holder = { exports: {} }; process.dlopen(holder, ${path}); const native = holder.exports;`
+  const { stdout } = await promisify(execFile)(process.execPath, ['-e', load + script], { timeout: 20_000 })
+  return stdout
 }

@@ -1,4 +1,4 @@
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { VMMetadata } from '../../../../src/gen/vm.ts'
 import { NetworkRecord } from '../../../../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../../../../src/handlers/network/vm-metadata/configure-network.ts'
@@ -212,7 +212,7 @@ describe('configureNetwork', () => {
   it('waits for a card that its driver has not found yet', async () => {
     const { apply, addresses, clock, network, uevents } = guest({ card: false })
     const applying = apply({ v4: V4 })
-    await vi.waitUntil(() => uevents.listeners.size === 1)
+    await expect.poll(() => uevents.listeners.size).toBe(1)
     network.addLink({ name: 'eth0' })
     uevents.send(ADD_ETH0)
     expect(await applying).toBe(true)

@@ -4,10 +4,10 @@ import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startTransport, type Transport } from '../../../../src/agent/transport/transport.ts'
-import { silentLogger } from '../../../../src/base/log.ts'
 import type { ListenAddress, VsockAddress } from '../../../../src/os/sockets/sockets.ts'
 import type { MethodTable } from '../../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../../src/rpc/ttrpc/client.ts'
+import { type LoggedLine, recordingLog } from '../../fakes/recording-log.ts'
 import { type FakeTimer, fakeTimer } from '../../rpc/fake-timer.ts'
 import { type GrpcClient, grpcClient } from '../../rpc/grpc-client.ts'
 import { nodeSockets } from './node-sockets.ts'
@@ -17,6 +17,8 @@ export interface RunningTransport {
   readonly path: string
   readonly transport: Transport
   readonly timer: FakeTimer
+  /** The transport's log. */
+  readonly logged: readonly LoggedLine[]
   /** The server's end of every connection accepted so far. */
   readonly accepted: readonly Socket[]
   /** A connected socket; closed at the end. */
@@ -39,6 +41,7 @@ export async function runTransport(
   const folder = await mkdtemp(join(tmpdir(), 'transport-'))
   const path = join(folder, 'socket')
   const timer = fakeTimer()
+  const { log, lines } = recordingLog()
   const sockets = nodeSockets({ ...options, vsockPath: path })
   const vsock: ListenAddress = { kind: 'vsock', cid: 0xffffffff, port: 1024 }
   const transport = await startTransport({
@@ -46,7 +49,7 @@ export async function runTransport(
     address: options.address ?? (options.peer === undefined ? { kind: 'unix', path } : vsock),
     methods,
     readDescriptors: () => readFile(new URL('../../../../src/gen/descriptors.binpb', import.meta.url)),
-    log: silentLogger(),
+    log,
     allowLoopback: options.allowLoopback ?? false,
     startTimer: timer.start,
   })
@@ -63,6 +66,7 @@ export async function runTransport(
     path,
     transport,
     timer,
+    logged: lines,
     accepted: sockets.accepted,
     dial,
     dialTtrpc: async () => ttrpcClient(await dial()),

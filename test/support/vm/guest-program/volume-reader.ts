@@ -1,0 +1,33 @@
+import { expect } from 'vitest'
+import type { Files } from '../../../../src/os/files/files.ts'
+import { publish } from '../../handlers/kubernetes-volume.ts'
+import type { RemoteProcess } from '../../host/container-requests.ts'
+
+/** The command of a container that reads the volume at /volume until its third version. The program is volume-reader.c. */
+export const READ_VERSIONS = 'exec volume-reader /volume three'
+
+/** Publishes the version that a reader finds first. */
+export function publishFirst(files: Files, volume: string): Promise<void> {
+  return publish(files, volume, '..v1', { a: 'one', b: 'one' })
+}
+
+/**
+ * Publishes two more versions, each once the reader has seen the one before, and reads the output of READ_VERSIONS to
+ * its end: inotify must tell of each version, and none may ever be seen in parts.
+ */
+export async function expectWholeVersions(
+  reader: RemoteProcess,
+  files: Files,
+  volume: string,
+): Promise<void> {
+  await reader.readUntil('version one\n')
+  for (const [name, content] of [
+    ['..v2', 'two'],
+    ['..v3', 'three'],
+  ] as const) {
+    await publish(files, volume, name, { a: content, b: content })
+    expect(await reader.readUntil('event\n')).not.toContain('broken')
+  }
+  expect((await reader.readAll()).toString()).not.toContain('broken')
+  expect(await reader.wait()).toBe(0)
+}
