@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError } from '../src/base/errors.ts'
 import { plugDisk, unplugDisk } from '../src/microvm/qmp/hot-plug.ts'
-import { specKey } from '../src/microvm/spec-key.ts'
+import { specKey } from '../src/microvm/spec.ts'
 import { storageOf } from '../test/support/handlers/storage-builder.ts'
 import { container } from '../test/support/host/container-requests.ts'
 import type { TestGuest } from '../test/support/vm/boot-guest.ts'

@@ -2,8 +2,8 @@ import { messageOf } from './errors.ts'
 import type { Logger } from './log.ts'
 
 /**
- * The undo list of one multi-step operation: each step registers its undo right after it succeeded.
- * `run` calls them backwards and never throws; `keep` forgets them once the operation has succeeded.
+ * The undo list of one multi-step operation: each step adds its undo right after it has succeeded. `run` calls them
+ * backwards and never throws; `keep` forgets them once the operation has succeeded.
  */
 export class UndoList {
   readonly #steps: { readonly name: string; readonly undo: () => Promise<void> | void }[] = []
@@ -13,6 +13,7 @@ export class UndoList {
     this.#log = log
   }
 
+  /** Adds the undo of a step; `name` goes into the log when the undo fails. */
   add(name: string, undo: () => Promise<void> | void): void {
     this.#steps.push({ name, undo })
   }
@@ -32,4 +33,19 @@ export class UndoList {
       }
     }
   }
+}
+
+/** The time limit of one undo, which cannot use the caller's signal because that may have fired. */
+const UNDO_MS = 5000
+
+/**
+ * Runs `undo`, waits at most 5 s for it, and throws `error`. A failure of the undo is dropped: it mostly has the same
+ * cause as `error`, such as a lost connection, and says less about it.
+ */
+export async function undoAndThrow(
+  error: unknown,
+  undo: (signal: AbortSignal) => Promise<unknown>,
+): Promise<never> {
+  await undo(AbortSignal.timeout(UNDO_MS)).catch(() => {})
+  throw error
 }

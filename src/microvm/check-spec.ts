@@ -1,7 +1,7 @@
 import { AgentError } from '../base/errors.ts'
 import type { Backend, Device, VmSpec } from './spec.ts'
 
-/** Which backends can be below which device. */
+/** The backends that each kind of device accepts. */
 const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonly Backend['kind'][]>> = {
   disk: ['file'],
   nic: ['user-network', 'tap'],
@@ -12,8 +12,8 @@ const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonl
 }
 
 /**
- * Throws INVALID_ARGUMENT, naming the component, for a specification that no machine can be made from: a missing,
- * unfitting, shared or unused backend, a PCI slot used twice, a device the machine type cannot have.
+ * Throws INVALID_ARGUMENT naming the component when no machine can be made from the specification: a backend that is
+ * missing, unsuitable, shared or unused, a PCI slot used twice, a device that the machine type lacks.
  */
 export function checkSpec(spec: VmSpec): void {
   const unused = new Map<string, Backend>(Object.entries(spec.backends))
@@ -32,9 +32,10 @@ export function checkSpec(spec: VmSpec): void {
   }
   for (const key of unused.keys()) refuse(key, 'no device uses this backend')
   const { commandLine, memoryMib, cpus, machine, room } = spec.board
-  if (/[\n\0]/.test(commandLine)) refuse('board', 'the kernel command line has a line break')
-  if (machine === 'microvm' && room !== undefined) refuse('board', 'machine microvm takes no CPU or memory')
-  if (!(memoryMib > 0 && cpus > 0)) refuse('board', 'memory and CPUs have to be above 0')
+  if (/[\n\0]/.test(commandLine)) refuse('board', 'kernel command line: has a line break')
+  if (machine === 'microvm' && room !== undefined)
+    refuse('board', 'machine microvm has no room for CPUs or memory')
+  if (!(memoryMib > 0 && cpus > 0)) refuse('board', 'memory or CPUs: want more than 0')
 }
 
 function checkBackend(
@@ -43,9 +44,9 @@ function checkBackend(
   unused: Map<string, Backend>,
 ): void {
   const backend = unused.get(device.backend)
-  if (backend === undefined) refuse(key, `its backend ${device.backend} is missing or already used`)
+  if (backend === undefined) refuse(key, `backend ${device.backend}: missing or already used`)
   if (!BACKENDS_OF[device.kind].includes(backend.kind)) {
-    refuse(key, `a ${device.kind} cannot have the ${backend.kind} backend ${device.backend}`)
+    refuse(key, `backend ${device.backend}: ${backend.kind} not possible for a ${device.kind}`)
   }
   unused.delete(device.backend)
 }
@@ -58,29 +59,31 @@ function checkSlot(
   const { slot } = device
   const func = device.kind === 'root-port' ? (device.func ?? 0) : 0
   // Slot 0 is the host bridge; the boards put their own bridge at 1 (pc) or 31 (q35).
-  if (!Number.isInteger(slot) || slot < 2 || slot > 30) refuse(key, `PCI slot ${slot} is not from 2 to 30`)
-  if (!Number.isInteger(func) || func < 0 || func > 7) refuse(key, `PCI function ${func} is not from 0 to 7`)
+  if (!Number.isInteger(slot) || slot < 2 || slot > 30)
+    refuse(key, `PCI slot ${slot}: out of range, want 2 to 30`)
+  if (!Number.isInteger(func) || func < 0 || func > 7)
+    refuse(key, `PCI function ${func}: out of range, want 0 to 7`)
   const place = func === 0 ? `${slot}` : `${slot}.${func}`
   const other = taken.get(place)
-  if (other !== undefined) refuse(key, `PCI slot ${place} is already that of ${other}`)
+  if (other !== undefined) refuse(key, `PCI slot ${place}: already used by ${other}`)
   taken.set(place, key)
 }
 
 function checkDevice(key: string, device: Device): void {
   if (device.kind === 'disk' && !/^[\w-]{1,20}$/.test(device.serial)) {
-    refuse(key, `serial ${device.serial} is not 1 to 20 letters, digits, _ or -`)
+    refuse(key, `serial "${device.serial}": invalid, want 1 to 20 letters, digits, _ or -`)
   }
   if (device.kind === 'nic' && !/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(device.mac)) {
-    refuse(key, `${device.mac} is not a MAC address in lower case`)
+    refuse(key, `MAC address "${device.mac}": invalid, want lower case`)
   }
   if (device.kind === 'vsock' && !(device.cid >= 3 && device.cid < 0xffff_ffff)) {
-    refuse(key, `context id ${device.cid} is not 3 or above`)
+    refuse(key, `context id ${device.cid}: reserved, want 3 or above`)
   }
   if (device.kind === 'share' && !/^[\w-]{1,36}$/.test(device.tag)) {
-    refuse(key, `tag ${device.tag} is not 1 to 36 letters, digits, _ or -`)
+    refuse(key, `tag "${device.tag}": invalid, want 1 to 36 letters, digits, _ or -`)
   }
 }
 
 function refuse(key: string, reason: string): never {
-  throw new AgentError('INVALID_ARGUMENT', `VM specification, ${key}: ${reason}`)
+  throw new AgentError('INVALID_ARGUMENT', `VM specification ${key}: ${reason}`)
 }

@@ -5,16 +5,15 @@ import { clientFor } from '../rpc/client.ts'
 import { type TtrpcClient, ttrpcClient } from '../rpc/ttrpc/client.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 
-/** The first retry comes soon, later ones less often: a guest that boots slowly is not helped by knocking. */
+/** The first retry comes soon and later ones less often, because retries do not make a slow boot faster. */
 const FIRST_RETRY_MS = 5
 const LONGEST_RETRY_MS = 100
-/** A connection whose other end went away while the guest booted may stay silent. */
+/** A connection whose other end was lost during the boot may stay silent. */
 const ATTEMPT_TIMEOUT_MS = 5_000
 
 /**
- * Connects to the agent as soon as it answers a health check. The daemon and QEMU close connections to a guest that
- * does not listen yet, so trying again is the protocol. Rejects with the signal's reason when it fires: pass one that
- * also fires when the guest is gone.
+ * Connects to the agent once it answers a health check. The daemon and QEMU close connections to a guest that does not
+ * listen yet, so this retries. Rejects with the reason of `signal`, which should also fire when the guest is gone.
  */
 export async function connectAgent(
   link: Pick<GuestLink, 'connect'>,

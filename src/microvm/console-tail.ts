@@ -4,7 +4,7 @@ import { LineSplitter } from './qmp/message.ts'
 /** Enough for a kernel panic with its backtrace. */
 const KEPT_LINES = 60
 
-/** A guest's serial console: keeps the last lines, and hands on every line to who listens. */
+/** The last lines of a program's output, such as a guest's serial console; passes every line to its listeners. */
 export class ConsoleTail {
   readonly #lines: string[] = []
   readonly #listeners = new Set<(line: string) => void>()
@@ -21,7 +21,7 @@ export class ConsoleTail {
     return [...this.#lines]
   }
 
-  /** Calls `listener` with each line from now on; returns what ends that. */
+  /** Calls `listener` with each line from now on, until the returned function is called. */
   onLine(listener: (line: string) => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
@@ -34,7 +34,7 @@ export class ConsoleTail {
   }
 }
 
-/** Whether a console line is of vminit or of the agent (which writes JSON), so that the kernel's part is done. */
+/** Whether vminit or the agent (which writes JSON) wrote the console line, so that the kernel has booted. */
 export function isFromUserSpace(line: string): boolean {
   return line.includes('vminit: ') || line.includes('{"msg":')
 }

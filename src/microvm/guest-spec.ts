@@ -1,27 +1,27 @@
 import type { Backend, Device, Machine, Room, VmSpec } from './spec.ts'
-import { type SpecKey, specKey } from './spec-key.ts'
+import { type SpecKey, specKey } from './spec.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 
-/** What a guest that runs one container is made from. */
+/** The parts of a guest that runs one container. */
 export interface GuestParts {
   readonly machine: Machine
   readonly memoryMib: number
   readonly cpus: number
-  /** What can be plugged in while it runs; nothing where it is left out. */
+  /** What can be plugged in while the guest runs; nothing by default. */
   readonly room?: Room
   /** Kernel, initrd, and the guest's own root disk unless the initrd is the root. */
   readonly boot: {
     readonly kernel: string
-    /** Not needed by a kernel that can mount the root disk by itself. */
+    /** Undefined when the kernel can mount the root disk by itself. */
     readonly initrd: string | undefined
     readonly root: RootDisk | undefined
   }
-  /** Image of the container's root filesystem; the guest may write, and nothing of it is kept. */
+  /** Image of the container's root filesystem. The guest may write to it; its writes are dropped. */
   readonly containerRoot: string | undefined
   readonly link: Pick<GuestLink, 'device' | 'backend' | 'commandLine'>
-  /** Added at the end of the kernel command line. */
+  /** Words for the end of the kernel command line. */
   readonly append: readonly string[]
-  /** Devices and backends besides, whose PCI slots begin at 6, and the namespace of their tap interfaces. */
+  /** Further devices, in PCI slots from 6 on, their backends, and the namespace of their tap interfaces. */
   readonly extra?: Omit<VmSpec, 'board'>
 }
 
@@ -30,7 +30,7 @@ export interface RootDisk {
   readonly path: string
   /** The file system in it. */
   readonly type: string
-  /** virtio-blk where it is left out. */
+  /** virtio-blk by default. */
   readonly interface?: 'virtio-blk' | 'nvme'
 }
 
@@ -89,8 +89,8 @@ export function guestSpec(parts: GuestParts): VmSpec {
 }
 
 /**
- * How the agent finds the container's root disk: by its PCI path, or on machine `microvm`, which has no PCI, by its
- * name, which is the last one given out.
+ * The source by which the agent finds the container's root disk: its PCI path, or its device name on machine `microvm`,
+ * which has no PCI and names this disk last.
  */
 export function containerRootSource(parts: Pick<GuestParts, 'machine' | 'boot'>): string {
   if (parts.machine !== 'microvm') return SLOTS.containerRoot.toString(16).padStart(2, '0')
@@ -105,14 +105,14 @@ function commandLine({ boot, link, append, memoryMib }: GuestParts): string {
   return [...general, ...root, ...link.commandLine, ...append].join(' ')
 }
 
-/** The root disk as the guest names it: always the first of its kind. */
+/** The root disk's device in the guest: always the first of its kind. */
 function nameOf(root: RootDisk): string {
   return root.interface === 'nvme' ? '/dev/nvme0n1' : '/dev/vda'
 }
 
 /**
- * The kernel's own vm.min_free_kbytes (mm/page_alloc.c), which it raises to about 100 MiB for transparent huge pages:
- * a good part of a small guest.
+ * Sets vm.min_free_kbytes to the value that the kernel computes first (mm/page_alloc.c). The kernel would then raise it
+ * to about 100 MiB for transparent huge pages, a large part of a small guest.
  */
 function keepFree(memoryMib: number): string {
   return `sysctl.vm.min_free_kbytes=${Math.max(4096, Math.floor(Math.sqrt(memoryMib * 1024 * 16)))}`

@@ -1,43 +1,42 @@
 import { constants, readFileSync } from 'node:fs'
 import { abortable } from '../base/abort.ts'
 import { AgentError } from '../base/errors.ts'
+import { undoAndThrow } from '../base/undo.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
-import { chooseAcceleration } from './acceleration.ts'
 import { connectAgent } from './connect-agent.ts'
 import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
-import { hasAccess } from './has-access.ts'
-import { undoAndThrow } from './undo-and-throw.ts'
+import { chooseAcceleration, hasAccess } from './host.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
 
-/** Under emulation a guest needs some seconds; many times that is stuck. */
+/** Many times the few seconds that a guest needs under emulation. */
 const BOOT_TIMEOUT_MS = 120_000
 
-/** Longer than the kernel takes under emulation; only a guest told not to log lets it pass. */
+/** Longer than the kernel takes under emulation. Only a guest that does not log reaches it. */
 const SILENT_BOOT_MS = 20_000
 
-/** The environment variables the runner looks at. */
+/** The environment variables of the runner. */
 export interface RunnerEnvironment {
   readonly MICROVM_ACCEL?: string | undefined
   readonly MICROVM_VSOCK?: string | undefined
 }
 
-/** A booted guest whose agent answers. Whoever booted it calls `close`. */
+/** A booted guest whose agent answers. The caller of {@link bootGuest} calls `close`. */
 export interface Guest {
   readonly vm: Vm
-  /** The connection the first health check was answered on. */
+  /** The connection on which the agent answered the health check. */
   readonly connection: TtrpcClient
   readonly link: GuestLink
-  /** Ends the guest at once, if it still runs, with everything that was started for it. Never throws. */
+  /** Ends the guest at once, if it still runs, and everything that was started for it. Never throws. */
   close(): Promise<void>
 }
 
 export interface BootOptions {
-  /** The machine; its link is chosen here. */
+  /** The parts of the machine except the link, which {@link bootGuest} chooses. */
   readonly parts: Omit<GuestParts, 'link'>
-  /** A folder of this run alone, which only this user can enter: it gets the sockets. */
+  /** A private folder of this run, for the sockets. Only this user may enter it. */
   readonly folder: string
   readonly environment: RunnerEnvironment
   readonly progress: (line: string) => void
@@ -47,8 +46,8 @@ export interface BootOptions {
 }
 
 /**
- * Boots a guest and waits until its agent answers. When that fails, everything that was started has been ended; the
- * error is the signal's reason, or what became of QEMU.
+ * Boots a guest and waits until its agent answers. On failure, ends everything that it started and rejects with the
+ * reason of `signal`, or with how QEMU ended.
  */
 export async function bootGuest(options: BootOptions): Promise<Guest> {
   const { environment, folder, parts, progress, signal } = options
@@ -60,7 +59,7 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
       options.started?.(vm)
       const connection = await withinBootTime(async (late) => {
         const ended = AbortSignal.any([signal, vm.gone, late])
-        await signOfLife(vm.console, ended)
+        await userSpaceRuns(vm.console, ended)
         return await connectAgent(link, ended)
       })
       return { vm, connection, link, close: () => closeAll(vm, connection, link) }
@@ -72,7 +71,7 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
   }
 }
 
-/** Opening a link may fetch the daemon: nobody who ends the run waits for that, and a link that comes late is closed. */
+/** Waits for the link or the signal. Opening may fetch the daemon and go on after the signal; then the link is closed. */
 async function linkUnlessAborted(opening: Promise<GuestLink>, signal: AbortSignal): Promise<GuestLink> {
   try {
     return await abortable(opening, signal)
@@ -86,11 +85,11 @@ async function linkUnlessAborted(opening: Promise<GuestLink>, signal: AbortSigna
 }
 
 /**
- * Waits for the first console line of user space, or until a guest that logs nothing can be taken to be up. Connecting
- * earlier does harm: when a connection is asked for just as the guest's vsock driver starts, vhost-device-vsock 0.3.0
- * never answers it nor any later one (seen in 4 of some 50 boots).
+ * Waits for the first console line of user space, or for the time after which a guest that logs nothing is surely up.
+ * Connecting earlier does harm: when a connection request arrives just as the guest's vsock driver starts,
+ * vhost-device-vsock 0.3.0 never answers it, nor any later one (seen in 4 of some 50 boots).
  */
-async function signOfLife(console: ConsoleTail, signal: AbortSignal): Promise<void> {
+async function userSpaceRuns(console: ConsoleTail, signal: AbortSignal): Promise<void> {
   if (console.lines.some(isFromUserSpace)) return
   const alive = Promise.withResolvers<void>()
   const stop = console.onLine((line) => isFromUserSpace(line) && alive.resolve())
@@ -103,10 +102,10 @@ async function signOfLife(console: ConsoleTail, signal: AbortSignal): Promise<vo
   }
 }
 
-/** Calls `boot` with a signal that fires when a guest that still boots is stuck. */
+/** Calls `boot` with a signal that fires when the boot takes too long. */
 async function withinBootTime<T>(boot: (late: AbortSignal) => Promise<T>): Promise<T> {
   const late = new AbortController()
-  const reason = new AgentError('UNAVAILABLE', `the agent did not answer within ${BOOT_TIMEOUT_MS / 1000} s`)
+  const reason = new AgentError('UNAVAILABLE', `agent: no answer within ${BOOT_TIMEOUT_MS / 1000} s`)
   const timer = setTimeout(() => late.abort(reason), BOOT_TIMEOUT_MS)
   try {
     return await boot(late.signal)

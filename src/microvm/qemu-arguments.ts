@@ -1,6 +1,6 @@
 import { AgentError } from '../base/errors.ts'
-import type { Acceleration } from './acceleration.ts'
 import { checkSpec } from './check-spec.ts'
+import type { Acceleration } from './host.ts'
 import type {
   Backend,
   Board,
@@ -14,23 +14,23 @@ import type {
   UserSubnet,
   VmSpec,
 } from './spec.ts'
-import { qemuId, type SpecKey, specKey } from './spec-key.ts'
+import { qemuId, type SpecKey, specKey } from './spec.ts'
 
-/** What QEMU needs to know of this run besides the specification. */
+/** The facts of this host that QEMU's arguments depend on besides the specification. */
 export interface QemuHost {
   readonly acceleration: Acceleration
-  /** The descriptor, open in QEMU, on which it speaks QMP: a connected socket. */
+  /** QEMU's descriptor of the connected socket that it uses for QMP. */
   readonly qmpFd: number
-  /** Rate of this machine's time stamp counter, if it is known, in kHz. */
+  /** Rate of this machine's time stamp counter in kHz; undefined when unknown. */
   readonly tscKhz?: number | undefined
 }
 
-/** QEMU's arguments for `spec`, without the program's own name. Throws INVALID_ARGUMENT as `checkSpec` does. */
+/** QEMU's arguments for `spec`, without the program's name. Throws INVALID_ARGUMENT as {@link checkSpec} does. */
 export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   checkSpec(spec)
   const shared = Object.values(spec.backends).some((backend) => backend.kind === 'vhost-user')
   return [
-    // Nothing but what is written here: no configuration file, no default devices, no screen, no reboot loop.
+    // Only what is written here: no configuration file, no default devices, no screen, no reboot loop.
     ...['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot'],
     ...boardArguments(spec.board, host, shared),
     ...['-chardev', `socket,id=qmp,fd=${host.qmpFd}`, '-mon', 'qmp,mode=control'],
@@ -53,9 +53,10 @@ function boardArguments(board: Board, host: QemuHost, shared: boolean): readonly
 }
 
 /**
- * An ACPI `microvm` is hardware-reduced: its kernel has no timer but the local APIC's, which it calibrates against the
- * time stamp counter, and measures that once, early, against the PIT. On a busy machine an emulated PIT is too uneven
- * for it, and the guest would hang for ever in `Calibrating delay loop`.
+ * Tells the kernel of machine `microvm` the rate of the time stamp counter. An ACPI `microvm` is hardware-reduced: its
+ * kernel's only timer is the local APIC's, which it calibrates against the time stamp counter, and it measures that
+ * counter once, early, against the PIT. On a busy machine an emulated PIT is too uneven for that, and the guest hangs in
+ * `Calibrating delay loop`.
  */
 function clockParameters(machine: Machine, { acceleration, tscKhz }: QemuHost): readonly string[] {
   if (machine !== 'microvm' || acceleration !== 'tcg' || tscKhz === undefined) return []
@@ -100,7 +101,7 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
       return vsockArguments(spec, id, device)
     case 'serial':
       return [
-        // `signal=off`: a Ctrl-C is the runner's to handle.
+        // `signal=off`: the runner handles Ctrl-C.
         ...['-chardev', `stdio,id=${qemuId(device.backend)},signal=off`],
         ...['-serial', `chardev:${qemuId(device.backend)}`],
       ]
@@ -139,8 +140,8 @@ function shareArguments(spec: VmSpec, id: string, device: ShareDevice): readonly
 function rootPort(id: string, { slot, func = 0 }: RootPortDevice): string {
   const place = `addr=${hex(slot)}.${func},multifunction=on`
   const number = slot * FUNCTIONS + func
-  // Without I/O space: a handful of ports would use up all of it, and modern virtio needs none. With a bus number to
-  // spare, for a bridge that is plugged in.
+  // No I/O space, because a few ports would use up all of it and modern virtio needs none. One spare bus number, for a
+  // bridge that is plugged in.
   const room = 'io-reserve=0,bus-reserve=1'
   return `pcie-root-port,id=${id},bus=pcie.0,${place},chassis=${number},slot=${number},${room}`
 }
@@ -164,7 +165,7 @@ function vsockArguments(spec: VmSpec, id: string, device: Device & { kind: 'vsoc
 function vhostUserChardev(spec: VmSpec, key: SpecKey): readonly string[] {
   const backend = spec.backends[key]
   if (backend?.kind !== 'vhost-user') {
-    throw new AgentError('INTERNAL', `${key} is no vhost-user daemon: checkSpec has to run first`)
+    throw new AgentError('INTERNAL', `backend ${key}: not a vhost-user daemon, want checkSpec to run first`)
   }
   return ['-chardev', `socket,id=${qemuId(key)},path=${escaped(backend.socket)}`]
 }
@@ -188,7 +189,7 @@ function nicProperties(device: NicDevice): string {
 
 function driveOption(key: SpecKey, backend: FileBackend): string {
   const access = { 'read-only': ',readonly=on', 'read-write': '', scratch: ',snapshot=on' }[backend.access]
-  // The image outlives no crash of this host, so there is no need to wait for its disk.
+  // The image is dropped when this host crashes, so QEMU need not wait for its disk.
   const cache = backend.access === 'scratch' ? ',cache=unsafe' : ''
   return `if=none,id=${qemuId(key)},format=raw,file=${escaped(backend.path)}${access}${cache}`
 }
@@ -203,14 +204,14 @@ function netdevOption(device: NicDevice, backend: Backend | undefined): string {
   return `user,id=${id}${subnetOptions(subnets)}${rules.join('')}`
 }
 
-/** A family that is not named would come with addresses of QEMU's own. */
+/** Names both families, because QEMU gives its own addresses to one that is not named. */
 function subnetOptions(subnets: readonly UserSubnet[]): string {
   if (subnets.length === 0) return ''
   const v4 = subnets.find(({ family }) => family === 'ipv4')
   const v6 = subnets.find(({ family }) => family === 'ipv6')
   const options = [
     `ipv4=${v4 ? 'on' : 'off'}`,
-    // The DHCP server's first address has to be in the subnet as well.
+    // The DHCP server's first address has to be in the subnet too.
     ...(v4 ? [`net=${v4.network}/${v4.prefixLength}`, `host=${v4.host}`, `dns=${v4.nameServer}`] : []),
     ...(v4 ? [`dhcpstart=${v4.guest}`] : []),
     `ipv6=${v6 ? 'on' : 'off'}`,
@@ -223,16 +224,16 @@ function subnetOptions(subnets: readonly UserSubnet[]): string {
 function fileBackend(spec: VmSpec, device: DiskDevice): FileBackend {
   const backend = spec.backends[device.backend]
   if (backend?.kind === 'file') return backend
-  throw new AgentError('INTERNAL', `${device.backend} is no file: checkSpec has to run first`)
+  throw new AgentError('INTERNAL', `backend ${device.backend}: not a file, want checkSpec to run first`)
 }
 
 function contentPath(spec: VmSpec, key: SpecKey): string {
   const backend = spec.backends[key]
   if (backend?.kind === 'content') return backend.path
-  throw new AgentError('INTERNAL', `${key} has no content: checkSpec has to run first`)
+  throw new AgentError('INTERNAL', `backend ${key}: has no content, want checkSpec to run first`)
 }
 
-/** In QEMU's option lists a comma ends a value unless it is doubled. */
+/** Doubles the commas of a value, which would end it in QEMU's option lists. */
 function escaped(value: string): string {
   return value.replaceAll(',', ',,')
 }

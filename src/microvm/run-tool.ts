@@ -8,11 +8,11 @@ import { GuestFailure, type runCommand } from './run/run-command.ts'
 const CANNOT_RUN = 125
 const USAGE = 2
 
-/** Does what the command line of `./microvm` asks for on this process's stdio and signals. Returns the exit status. */
+/** Runs the command line of `./microvm` on this process's stdio and signals. Returns the exit status. */
 export async function runTool(argv: readonly string[], run: typeof runCommand): Promise<number> {
   const interruptions = new Interruptions()
   interruptions.listen()
-  // Whoever writes is told by the write; without a listener it would end the process besides.
+  // Writers handle a failed write themselves. Without a listener its error would also end the process.
   for (const output of [process.stdout, process.stderr]) output.on('error', () => {})
   try {
     const commandLine = parseCommandLine(argv)

@@ -1,10 +1,10 @@
+import { AgentError } from '../base/errors.ts'
 import type { IpFamily } from '../base/ip-address.ts'
-import type { SpecKey } from './spec-key.ts'
 
 /**
- * The one description a virtual machine is made from. What the guest sees (`board`, `devices`) is kept apart from
- * how this host provides it (`backends`): a backend can be replaced and the guest notices nothing. Plain data, so it
- * can be written to a file and compared.
+ * The complete description of a virtual machine. It separates what the guest sees (`board`, `devices`) from how this
+ * host provides it (`backends`), so replacing a backend changes nothing for the guest. Plain data, which can be written
+ * to a file and compared.
  */
 export interface VmSpec {
   readonly board: Board
@@ -12,7 +12,7 @@ export interface VmSpec {
   readonly devices: Readonly<Record<SpecKey, Device>>
   /** Backends: each is used by exactly one device. */
   readonly backends: Readonly<Record<SpecKey, Backend>>
-  /** Path of the network namespace that QEMU runs in, where its tap interfaces are; left out: that of the runner. */
+  /** Path of the network namespace that QEMU and its tap interfaces are in; the runner's own by default. */
   readonly networkNamespace?: string
 }
 
@@ -24,7 +24,7 @@ export interface Board {
   readonly machine: Machine
   readonly memoryMib: number
   readonly cpus: number
-  /** What can be plugged in while it runs, besides; nothing where it is left out. Machine `microvm` has no room. */
+  /** What can be plugged in while the machine runs; nothing by default. Machine `microvm` has no room. */
   readonly room?: Room | undefined
   /** Path of a bzImage on this host. */
   readonly kernel: string
@@ -32,11 +32,11 @@ export interface Board {
   readonly commandLine: string
 }
 
-/** Room for more of what a machine has. */
+/** The CPUs and memory that can be added to a running machine. */
 export interface Room {
   readonly cpus: number
   readonly memoryMib: number
-  /** How many pieces of memory it may come in. */
+  /** In how many pieces the memory may be added. */
   readonly memorySlots: number
 }
 
@@ -56,7 +56,7 @@ export type Device =
  */
 export interface DiskDevice {
   readonly kind: 'disk'
-  /** virtio-blk where it is left out. Debian's kernels have NVMe built in, so they mount such a root without an initrd. */
+  /** virtio-blk by default. Debian's kernels have NVMe built in, so they mount such a root without an initrd. */
   readonly interface?: 'virtio-blk' | 'nvme'
   readonly slot: number
   /** Up to 20 characters, shown in /sys/block/…/serial. */
@@ -90,7 +90,7 @@ export interface SerialDevice {
 /** An item of the firmware configuration device, found below /sys/firmware/qemu_fw_cfg/by_name. */
 export interface FirmwareDevice {
   readonly kind: 'fw-cfg'
-  /** Such as `opt/com.example/settings`; names of one's own begin with `opt/`. */
+  /** Such as `opt/com.example/settings`; names that QEMU does not define begin with `opt/`. */
   readonly name: string
   readonly backend: SpecKey
 }
@@ -99,7 +99,7 @@ export interface FirmwareDevice {
 export interface RootPortDevice {
   readonly kind: 'root-port'
   readonly slot: number
-  /** 0 where it is left out. A slot has room for eight ports, functions 0 to 7; function 0 has to be one of them. */
+  /** 0 by default. A slot holds up to eight ports, functions 0 to 7, and function 0 must be one of them. */
   readonly func?: number
 }
 
@@ -127,24 +127,24 @@ export type Backend =
 export interface FileBackend {
   readonly kind: 'file'
   readonly path: string
-  /** `scratch`: the guest may write, and what it wrote is thrown away with the machine. */
+  /** `scratch`: the guest may write, and its writes are dropped with the machine. */
   readonly access: 'read-only' | 'read-write' | 'scratch'
 }
 
-/** QEMU's own network stack; `forwards` lead from a port on this host's loopback into the guest. */
+/** QEMU's own network stack; each of `forwards` connects a port of this host's loopback to one of the guest. */
 export interface UserNetworkBackend {
   readonly kind: 'user-network'
   readonly forwards: readonly { readonly hostPort: number; readonly guestPort: number }[]
-  /** In place of QEMU's own choice (10.0.2.0/24 and fec0::/64): at most one of each family. */
+  /** Replace QEMU's own choice (10.0.2.0/24 and fec0::/64); at most one of each family. */
   readonly subnets?: readonly UserSubnet[]
 }
 
-/** Addresses that QEMU's network stack plays. */
+/** A subnet of QEMU's network stack. */
 export interface UserSubnet {
   readonly family: IpFamily
   readonly network: string
   readonly prefixLength: number
-  /** The host as the guest sees it; its ports are those of this machine's loopback. */
+  /** The host's address in the guest's network; its ports are those of this machine's loopback. */
   readonly host: string
   /** The guest's own address. */
   readonly guest: string
@@ -162,25 +162,53 @@ export interface VhostVsockBackend {
   readonly kind: 'vhost-vsock'
 }
 
-/** A vhost-user daemon that listens at `socket`; the guest's memory is shared with it. */
+/** A vhost-user daemon that listens at `socket` and shares the guest's memory. */
 export interface VhostUserBackend {
   readonly kind: 'vhost-user'
   readonly socket: string
 }
 
-/** A folder of this host that QEMU itself serves to the guest, over 9p. */
+/** A folder of this host that QEMU itself serves to the guest over 9p. */
 export interface FolderBackend {
   readonly kind: 'folder'
   readonly path: string
 }
 
-/** The serial port's output comes out of QEMU's stdout, where the runner collects it. */
+/** QEMU's stdout, where the runner collects the output of a serial port. */
 export interface ConsoleBackend {
   readonly kind: 'console'
 }
 
-/** What a firmware item holds: a file's bytes. */
+/** A file whose bytes are the content of a firmware item. */
 export interface ContentBackend {
   readonly kind: 'content'
   readonly path: string
+}
+
+/**
+ * The key of a component of a VM specification, made by {@link specKey}: a UUID (lower case), for components that a
+ * control plane knows by it, or a short name.
+ */
+export type SpecKey = string & { readonly __specKey: true }
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+const NAME = /^[a-z][a-z0-9_-]{0,40}$/
+
+/** Makes a key of `text`. Throws INVALID_ARGUMENT when it is neither a UUID nor a name. */
+export function specKey(text: string): SpecKey {
+  const lower = text.toLowerCase()
+  const valid = UUID.test(lower) ? lower : text
+  if (!UUID.test(valid) && !NAME.test(valid)) {
+    throw new AgentError('INVALID_ARGUMENT', `component key "${text}": invalid, want a UUID or a name`)
+  }
+  // The only place that makes keys: the brand stands for the check above.
+  return valid as SpecKey
+}
+
+/**
+ * The id of a component in QEMU's arguments and in QMP. Different keys give different ids. The prefix is needed because
+ * an id has to begin with a letter, and because QEMU aborts when a device's id equals the name of one of its properties.
+ */
+export function qemuId(key: SpecKey): string {
+  return UUID.test(key) ? `uuid-${key}` : `name-${key}`
 }

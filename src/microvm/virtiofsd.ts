@@ -1,20 +1,21 @@
 import { rmSync } from 'node:fs'
-import { startSocketServer } from './socket-of-child.ts'
+import { startSocketServer } from './child.ts'
 import type { VhostUserBackend } from './spec.ts'
 
-/** Where Debian's qemu-system-common has it. */
+/** The path in Debian's qemu-system-common. */
 const PROGRAM = '/usr/lib/qemu/virtiofsd'
 
-/** A folder of this host that one guest at a time can mount. Whoever shared it calls `close`. */
+/** A folder of this host that one guest at a time can mount. The caller of {@link shareFolder} calls `close`. */
 export interface SharedFolder {
   readonly backend: VhostUserBackend
-  /** Ends the daemon, if it still runs. */
+  /** Ends the daemon. */
   close(): Promise<void>
 }
 
 /**
- * Has virtiofsd serve `folder` at `socket`. It ends with the guest that used it, and is started again for the next one.
- * Needs root, for the guest's owners and modes are those of the files. Rejects with UNAVAILABLE when it does not start.
+ * Starts virtiofsd, which serves `folder` at `socket`. It ends with the guest that used it; this starts it again for the
+ * next guest. Needs root, because the guest's owners and modes are those of the files. Rejects with UNAVAILABLE when
+ * virtiofsd does not start.
  */
 export async function shareFolder(folder: string, socket: string, program = PROGRAM): Promise<SharedFolder> {
   const options = ['-o', `source=${folder}`, '-o', 'xattr', '-o', 'cache=auto']
@@ -28,11 +29,11 @@ export async function shareFolder(folder: string, socket: string, program = PROG
     await daemon.exited
     if (isClosed) return
     daemon = await start()
-    // Closed while it was being started.
+    // `close` was called while virtiofsd started.
     if (isClosed) await daemon.kill()
     else await startAgain()
   }
-  // When it does not start again, QEMU says that nobody serves the socket.
+  // When it does not start again, QEMU reports that it cannot connect to the socket.
   const ended = startAgain().catch(() => {})
   return {
     backend: { kind: 'vhost-user', socket },

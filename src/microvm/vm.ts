@@ -1,35 +1,34 @@
 import { AgentError } from '../base/errors.ts'
-import type { Acceleration } from './acceleration.ts'
 import { type Child, type ChildExit, describeExit, startChild } from './child.ts'
 import { ConsoleTail } from './console-tail.ts'
-import { hostTscKhz } from './host-tsc.ts'
+import { type Acceleration, hostTscKhz } from './host.ts'
 import { qemuArguments } from './qemu-arguments.ts'
 import { QmpClient } from './qmp/client.ts'
 import type { VmSpec } from './spec.ts'
 
-/** Descriptor 3 of a child is the socket it shares with the runner. */
+/** Descriptor 3 of a child is the socket to the runner. */
 const QMP_FD = 3
 /** QEMU greets as soon as its event loop runs. */
 const GREETING_TIMEOUT_MS = 30_000
 
-/** One running QEMU. Made by {@link startVm}; whoever made it ends it with `powerOff` or `kill`. */
+/** A running QEMU, made by {@link startVm}. Its owner ends it with `awaitPowerOff` or `kill`. */
 export interface Vm {
   readonly pid: number
   readonly qmp: QmpClient
   readonly console: ConsoleTail
-  /** Resolves when QEMU has ended, for whatever reason. */
+  /** Resolves when QEMU has ended, whatever the reason; never rejects. */
   readonly exited: Promise<ChildExit>
-  /** Aborted when QEMU has ended, with an UNAVAILABLE error that says how. */
+  /** Fires when QEMU has ended, with an UNAVAILABLE error that says how. */
   readonly gone: AbortSignal
-  /** Waits until the guest has powered itself off, as it was told to; after `graceMs` QEMU is ended. */
+  /** Waits until a guest that was asked to power off has done so; after `graceMs` it ends QEMU. */
   awaitPowerOff(graceMs: number): Promise<void>
   /** Ends QEMU at once and waits for its end. */
   kill(): Promise<void>
 }
 
 /**
- * Starts QEMU for `spec`. Rejects with INVALID_ARGUMENT for a specification no machine can be made from, and with
- * UNAVAILABLE, naming QEMU's own words, when QEMU ends before it greets.
+ * Starts QEMU for `spec`. Rejects with INVALID_ARGUMENT when no machine can be made from `spec`, and with UNAVAILABLE
+ * and QEMU's own words when QEMU ends before its greeting.
  */
 export async function startVm(spec: VmSpec, acceleration: Acceleration): Promise<Vm> {
   const args = qemuArguments(spec, { acceleration, qmpFd: QMP_FD, tscKhz: hostTscKhz() })
@@ -52,7 +51,7 @@ export async function startVm(spec: VmSpec, acceleration: Acceleration): Promise
   } catch (error) {
     await qemu.kill()
     await exited
-    // QMP only noticed that its connection ended; how QEMU ended says more.
+    // How QEMU ended says more than the end of its QMP connection.
     throw gone.signal.reason ?? error
   }
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { qemuArguments } from '../../src/microvm/qemu-arguments.ts'
 import type { Backend, Board, Device, VmSpec } from '../../src/microvm/spec.ts'
-import { specKey } from '../../src/microvm/spec-key.ts'
+import { specKey } from '../../src/microvm/spec.ts'
 
 const board: Board = {
   machine: 'q35',
@@ -218,19 +218,19 @@ describe('qemuArguments', () => {
   const disk: Device = { kind: 'disk', slot: 3, serial: 's', backend: key }
   const file: Backend = { kind: 'file', path: '/f', access: 'read-only' }
   it.each<[string, VmSpec, string]>([
-    ['a missing backend', spec([['d', disk]]), 'd: its backend b is missing or already used'],
+    ['a missing backend', spec([['d', disk]]), 'd: backend b: missing or already used'],
     [
       'a shared backend',
       spec([
         ['d', disk, file],
         ['e', { ...disk, slot: 4 }],
       ]),
-      'e: its backend b is missing',
+      'e: backend b: missing',
     ],
     [
       'an unfitting backend',
       spec([['d', disk, { kind: 'console' }]]),
-      'd: a disk cannot have the console backend b',
+      'd: backend b: console not possible for a disk',
     ],
     ['an unused backend', { ...spec([]), backends: { [key]: file } }, 'b: no device uses this backend'],
     [
@@ -239,7 +239,7 @@ describe('qemuArguments', () => {
         ['d', disk, file],
         ['e', { ...disk, backend: specKey('c') }, file],
       ]),
-      'e: PCI slot 3 is already that of d',
+      'e: PCI slot 3: already used by d',
     ],
     [
       'a function used twice',
@@ -247,15 +247,19 @@ describe('qemuArguments', () => {
         ['p', { kind: 'root-port', slot: 6, func: 1 }],
         ['q', { kind: 'root-port', slot: 6, func: 1 }],
       ]),
-      'q: PCI slot 6.1 is already that of p',
+      'q: PCI slot 6.1: already used by p',
     ],
     [
       'function 8',
       spec([['p', { kind: 'root-port', slot: 6, func: 8 }]]),
-      'PCI function 8 is not from 0 to 7',
+      'PCI function 8: out of range, want 0 to 7',
     ],
-    ['slot 31', spec([['d', { ...disk, slot: 31 }, file]]), 'PCI slot 31 is not from 2 to 30'],
-    ['a long serial', spec([['d', { ...disk, serial: 'x'.repeat(21) }, file]]), 'is not 1 to 20 letters'],
+    ['slot 31', spec([['d', { ...disk, slot: 31 }, file]]), 'PCI slot 31: out of range, want 2 to 30'],
+    [
+      'a long serial',
+      spec([['d', { ...disk, serial: 'x'.repeat(21) }, file]]),
+      'invalid, want 1 to 20 letters',
+    ],
     [
       'a tag that would end its option',
       spec([
@@ -265,7 +269,7 @@ describe('qemuArguments', () => {
           { kind: 'vhost-user', socket: '/v.sock' },
         ],
       ]),
-      's: tag a,b is not 1 to 36 letters',
+      's: tag "a,b": invalid, want 1 to 36 letters',
     ],
     [
       'root ports on pc',
@@ -277,8 +281,12 @@ describe('qemuArguments', () => {
       spec([['d', { ...disk, interface: 'nvme' }, file]], { machine: 'microvm' }),
       'd: machine microvm has no PCI',
     ],
-    ['room on microvm', spec([], { machine: 'microvm', room }), 'machine microvm takes no CPU or memory'],
-    ['a broken command line', spec([], { commandLine: 'a\nb' }), 'the kernel command line has a line break'],
+    [
+      'room on microvm',
+      spec([], { machine: 'microvm', room }),
+      'machine microvm has no room for CPUs or memory',
+    ],
+    ['a broken command line', spec([], { commandLine: 'a\nb' }), 'kernel command line: has a line break'],
   ])('refuses %s', (_name, vm, sentence) => {
     expect(() => qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toThrow(sentence)
   })

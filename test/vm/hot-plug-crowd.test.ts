@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
-import { qemuId, type SpecKey, specKey } from '../../src/microvm/spec-key.ts'
+import { qemuId, type SpecKey, specKey } from '../../src/microvm/spec.ts'
 import { storageOf } from '../support/handlers/storage-builder.ts'
 import { container } from '../support/host/container-requests.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'

@@ -7,7 +7,7 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temp
 import type { Storage } from '../../src/gen/agent.ts'
 import type { DeepPartial } from '../../src/gen/oci.ts'
 import type { VmSpec } from '../../src/microvm/spec.ts'
-import { specKey } from '../../src/microvm/spec-key.ts'
+import { specKey } from '../../src/microvm/spec.ts'
 import { busyboxRoot } from '../support/host/busybox-root.ts'
 import { container, RemoteProcess } from '../support/host/container-requests.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'

@@ -4,7 +4,7 @@ import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temp
 import { IPFamily } from '../../src/gen/types.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { plugNic } from '../../src/microvm/qmp/hot-plug.ts'
-import { specKey } from '../../src/microvm/spec-key.ts'
+import { specKey } from '../../src/microvm/spec.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, type GuestPod } from '../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../support/vm/host-network.ts'

@@ -5,7 +5,7 @@ import { ensureContainerRoot } from '../../src/image/container-root.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { createContainer, createSandbox, rootPathOf } from '../../src/microvm/run/container-session.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'
-import { specKey } from '../../src/microvm/spec-key.ts'
+import { specKey } from '../../src/microvm/spec.ts'
 import { bootTestGuest, cannotBoot, type TestGuest, type TestGuestOptions } from '../support/vm/boot-guest.ts'
 
 const PORT = specKey('port')

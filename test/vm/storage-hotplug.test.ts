@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../src/gen/agent.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
-import { qemuId, specKey } from '../../src/microvm/spec-key.ts'
+import { qemuId, specKey } from '../../src/microvm/spec.ts'
 import { storageOf } from '../support/handlers/storage-builder.ts'
 import { container } from '../support/host/container-requests.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'

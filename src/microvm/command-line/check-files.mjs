@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync, statSync } from 'node:fs'
 import { UsageError } from './parse.mjs'
 
 /**
- * Throws {@link UsageError} when a file that the command line names is missing or cannot be what it is named for.
+ * Throws {@link UsageError} when a file of the command line is missing or of the wrong kind.
  * @param {import('./parse.mjs').RunOptions} options
  */
 export function checkFiles(options) {
@@ -31,13 +31,11 @@ function checkImage(path) {
   if (!existsSync(path)) throw new UsageError(`--image ${path}: no such file`)
   const status = statSync(path)
   if (!status.isFile() && !status.isBlockDevice()) {
-    throw new UsageError(`--image ${path}: give a raw disk image (a directory goes with --rootfs)`)
+    throw new UsageError(`--image ${path}: not a file, want a raw disk image (use --rootfs for a directory)`)
   }
   try {
     closeSync(openSync(path, 'r'))
   } catch (error) {
-    throw new UsageError(
-      `--image ${path}: it cannot be read: ${error instanceof Error ? error.message : error}`,
-    )
+    throw new UsageError(`--image ${path}: cannot be read: ${error instanceof Error ? error.message : error}`)
   }
 }

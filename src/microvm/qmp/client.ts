@@ -11,7 +11,7 @@ type EventWaiter = {
 }
 
 /**
- * A QMP session on one connection. Commands can overlap; each answer finds its command by id. When the connection
+ * A QMP session on one connection. Commands can overlap; the id matches each answer to its command. When the connection
  * ends, everything that still waits rejects with UNAVAILABLE.
  */
 export class QmpClient {
@@ -24,7 +24,7 @@ export class QmpClient {
 
   private constructor(socket: Duplex) {
     this.#socket = socket
-    // Without a reader of its own, an unanswered greeting would be an unhandled rejection.
+    // Handled here, because a connection that ends before the greeting would cause an unhandled rejection.
     this.#greeting.promise.catch(() => {})
     const lines = new LineSplitter()
     socket.on('data', (chunk: Buffer) => {
@@ -34,7 +34,7 @@ export class QmpClient {
     socket.once('close', () => this.#end('QMP: the connection was closed'))
   }
 
-  /** Waits for QEMU's greeting and leaves negotiation mode. The client owns `socket` from now on. */
+  /** Waits for QEMU's greeting and leaves negotiation mode. The client owns `socket` from then on. */
   static async open(socket: Duplex, signal: AbortSignal): Promise<QmpClient> {
     const client = new QmpClient(socket)
     try {
@@ -47,7 +47,7 @@ export class QmpClient {
     }
   }
 
-  /** Runs a command. Rejects with INTERNAL `<command>: <what QEMU says>`. */
+  /** Runs a command and returns its result. Rejects with INTERNAL `<command>: <QEMU's text>`. */
   async execute<N extends QmpCommandName>(
     name: N,
     args: QmpCommands[N]['args'],
@@ -59,7 +59,7 @@ export class QmpClient {
     this.#waiting.set(id, { command: name, done })
     this.#socket.write(encodeCommand(id, name, { ...args }))
     try {
-      // QEMU's schema is what gives a command's answer its type: there is nothing of it to check at run time.
+      // The type of an answer comes from QEMU's schema and cannot be checked at run time.
       return (await abortable(done.promise, signal)) as QmpCommands[N]['result']
     } finally {
       this.#waiting.delete(id)
@@ -67,7 +67,7 @@ export class QmpClient {
   }
 
   /**
-   * The next event that `matches`. Call it before the command that leads to the event, or it may be missed.
+   * The next event that `matches`. Call this before the command that leads to the event, or the event may be missed.
    */
   async event(matches: (event: QmpEvent) => boolean, signal: AbortSignal): Promise<QmpEvent> {
     if (this.#closed !== undefined) throw this.#closed

@@ -1,4 +1,4 @@
-/** The QMP commands the runner uses: arguments and results, as in QEMU's QMP reference. */
+/** The QMP commands that the runner uses, with arguments and results as in QEMU's QMP reference. */
 export interface QmpCommands {
   /** Leaves negotiation mode; sent by the client itself. */
   qmp_capabilities: { args: Record<never, never>; result: Record<never, never> }
@@ -10,23 +10,23 @@ export interface QmpCommands {
     args: Record<never, never>
     result: { readonly status: string; readonly running: boolean }
   }
-  /** Opens what a disk will read from. */
+  /** Opens the file or device below a disk. */
   'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
   'blockdev-del': { args: { readonly 'node-name': string }; result: Record<never, never> }
-  /** Makes a disk larger, and the file below it; `size` is in bytes. */
+  /** Enlarges a disk and the file below it; `size` is in bytes. */
   block_resize: {
     args: { readonly 'node-name': string; readonly size: number }
     result: Record<never, never>
   }
   netdev_add: { args: NetdevOptions; result: Record<never, never> }
   netdev_del: { args: { readonly id: string }; result: Record<never, never> }
-  /** Plugs a device in; `bus` is a root port or bridge of machine q35. Other properties are the driver's own. */
+  /** Plugs a device in; `bus` is a root port or bridge of machine q35. Other properties belong to the driver. */
   device_add: { args: DeviceOptions; result: Record<never, never> }
-  /** Asks the guest to give a device back; DEVICE_DELETED tells when it did. */
+  /** Asks the guest to release a device; DEVICE_DELETED reports when it has done so. */
   device_del: { args: { readonly id: string }; result: Record<never, never> }
-  /** Every CPU that the machine has or has room for. */
+  /** Lists every CPU that the machine has or has room for. */
   'query-hotpluggable-cpus': { args: Record<never, never>; result: readonly HotpluggableCpu[] }
-  /** Makes a backend of a device. */
+  /** Creates a backend of a device. */
   'object-add': { args: MemoryBackendOptions; result: Record<never, never> }
   'object-del': { args: { readonly id: string }; result: Record<never, never> }
 }
@@ -41,7 +41,7 @@ export interface BlockdevOptions {
   readonly file: { readonly driver: 'file' | 'host_device'; readonly filename: string }
 }
 
-/** An existing tap interface, which no script is to change. */
+/** An existing tap interface, which no script may change. */
 export interface NetdevOptions {
   readonly type: 'tap'
   readonly id: string
@@ -57,7 +57,7 @@ export interface DeviceOptions {
   readonly [property: string]: string | number | boolean | undefined
 }
 
-/** A CPU by its place; one that is there has a `qom-path`. */
+/** A place for a CPU; when a CPU is in it, it has a `qom-path`. */
 export interface HotpluggableCpu {
   /** The driver for `device_add`. */
   readonly type: string
@@ -65,7 +65,7 @@ export interface HotpluggableCpu {
   readonly 'qom-path'?: string
 }
 
-/** Memory of this host for the guest; shared, so that a vhost-user daemon sees it too. */
+/** Memory of this host for the guest, shared so that a vhost-user daemon can use it too. */
 export interface MemoryBackendOptions {
   readonly 'qom-type': 'memory-backend-memfd'
   readonly id: string

@@ -1,6 +1,13 @@
-import type { DiskDevice, FileBackend, NicDevice, TapBackend } from '../spec.ts'
-import { qemuId, type SpecKey } from '../spec-key.ts'
-import { undoAndThrow } from '../undo-and-throw.ts'
+import { AgentError } from '../../base/errors.ts'
+import { undoAndThrow } from '../../base/undo.ts'
+import {
+  type DiskDevice,
+  type FileBackend,
+  type NicDevice,
+  qemuId,
+  type SpecKey,
+  type TapBackend,
+} from '../spec.ts'
 import type { QmpClient } from './client.ts'
 
 /** A disk to plug into a running machine. */
@@ -9,13 +16,13 @@ export interface HotDisk {
   readonly device: DiskDevice & { readonly interface?: 'virtio-blk' }
   readonly backend: FileBackend & { readonly access: 'read-only' | 'read-write' }
   /**
-   * The bus of its `slot`: a root port, which has slot 0 alone, or a bridge behind one, which has slots from 1 on
+   * The bus of the disk's `slot`: a root port, which has only slot 0, or a bridge behind one, which has slots from 1 on
    * (machine `q35`); undefined for the first bus (machine `pc`).
    */
   readonly bus: SpecKey | undefined
 }
 
-/** Plugs a disk in. The guest finds it at the slots of the bridges on the way, then its own: `09/00`. */
+/** Plugs a disk in. Its PCI path in the guest is the slots of the bridges on the way, then its own: `09/00`. */
 export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSignal): Promise<void> {
   const node = qemuId(disk.device.backend)
   await qmp.execute(
@@ -40,7 +47,7 @@ export async function plugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSigna
   }
 }
 
-/** A network card to plug into a running machine; places as for {@link HotDisk}. */
+/** A network card to plug into a running machine; `bus` is as for {@link HotDisk}. */
 export interface HotNic {
   readonly key: SpecKey
   readonly device: NicDevice
@@ -48,7 +55,7 @@ export interface HotNic {
   readonly bus: SpecKey | undefined
 }
 
-/** Plugs a network card in. Its tap interface is in the namespace that QEMU runs in. */
+/** Plugs a network card in. Its tap interface must be in QEMU's network namespace. */
 export async function plugNic(qmp: QmpClient, nic: HotNic, signal: AbortSignal): Promise<void> {
   const { device, backend } = nic
   const id = qemuId(device.backend)
@@ -65,7 +72,7 @@ export async function plugNic(qmp: QmpClient, nic: HotNic, signal: AbortSignal):
   }
 }
 
-/** Makes a disk that was plugged in larger, with the file below it. */
+/** Enlarges a disk that was plugged in, and the file below it. */
 export async function growDisk(
   qmp: QmpClient,
   disk: HotDisk,
@@ -76,11 +83,11 @@ export async function growDisk(
   await qmp.execute('block_resize', { 'node-name': node, size: sizeBytes }, signal)
 }
 
-/** Takes a disk out again: asks the guest, waits until it has given it back, and closes the file. */
+/** Unplugs a disk: asks the guest, waits until the guest has released it, and closes the file. */
 export async function unplugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSignal): Promise<void> {
   const id = qemuId(disk.key)
   const gone = qmp.event((event) => event.name === 'DEVICE_DELETED' && event.data.device === id, signal)
-  // When device_del itself fails, that is the error to show; the wait ends with the connection or the signal.
+  // When device_del itself fails, its error is thrown; then the wait ends with the connection or the signal.
   gone.catch(() => {})
   await qmp.execute('device_del', { id }, signal)
   await gone
@@ -89,6 +96,48 @@ export async function unplugDisk(qmp: QmpClient, disk: HotDisk, signal: AbortSig
 
 function placeOf({ device, bus }: HotDisk | HotNic): Record<string, string> {
   const addr = `0x${device.slot.toString(16)}`
-  // Root ports have no I/O space, which the legacy interface needs.
+  // The legacy interface needs I/O space, which root ports do not have.
   return bus === undefined ? { addr } : { addr, bus: qemuId(bus), 'disable-legacy': 'on' }
+}
+
+const MIB = 2 ** 20
+
+/** Plugs in the next CPU that the machine has room for. Throws FAILED_PRECONDITION when none is left. */
+export async function plugCpu(qmp: QmpClient, key: SpecKey, signal: AbortSignal): Promise<void> {
+  const cpus = await qmp.execute('query-hotpluggable-cpus', {}, signal)
+  // QEMU lists the highest first.
+  const cpu = cpus.findLast((each) => each['qom-path'] === undefined)
+  if (cpu === undefined) throw new AgentError('FAILED_PRECONDITION', 'machine: no room for another CPU')
+  await qmp.execute('device_add', { driver: cpu.type, id: qemuId(key), ...cpu.props }, signal)
+}
+
+/** Memory to plug into a running machine. */
+export interface HotMemory {
+  readonly key: SpecKey
+  readonly sizeMib: number
+  /** The root port for a virtio-mem device. Without it, the memory is a module, which takes a memory slot. */
+  readonly rootPort?: SpecKey
+  /** The kind of module, `pc-dimm` by default. The guest uses an `nvdimm` as a disk. */
+  readonly driver?: 'pc-dimm' | 'nvdimm'
+}
+
+/** Plugs in all of the memory at once. */
+export async function plugMemory(qmp: QmpClient, memory: HotMemory, signal: AbortSignal): Promise<void> {
+  const id = qemuId(memory.key)
+  const backend = `${id}-backend`
+  const size = memory.sizeMib * MIB
+  await qmp.execute(
+    'object-add',
+    { 'qom-type': 'memory-backend-memfd', id: backend, size, share: true },
+    signal,
+  )
+  try {
+    const device =
+      memory.rootPort === undefined
+        ? { driver: memory.driver ?? 'pc-dimm' }
+        : { driver: 'virtio-mem-pci', bus: qemuId(memory.rootPort), 'requested-size': size }
+    await qmp.execute('device_add', { ...device, id, memdev: backend }, signal)
+  } catch (error) {
+    await undoAndThrow(error, (limit) => qmp.execute('object-del', { id: backend }, limit))
+  }
 }

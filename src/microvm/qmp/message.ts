@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 
-/** A message from QEMU (docs/interop/qmp-spec of QEMU): one JSON object a line. */
+/** A message from QEMU (docs/interop/qmp-spec of QEMU), one JSON object per line. */
 export type QmpMessage =
   | { readonly kind: 'greeting'; readonly version: string }
   | { readonly kind: 'return'; readonly id: number; readonly value: unknown }
@@ -12,18 +12,18 @@ export type QmpMessage =
     }
   | { readonly kind: 'event'; readonly event: QmpEvent }
 
-/** Something that happened in the machine, such as SHUTDOWN or DEVICE_DELETED. */
+/** An event of the machine, such as SHUTDOWN or DEVICE_DELETED. */
 export interface QmpEvent {
   readonly name: string
   readonly data: Readonly<Record<string, unknown>>
 }
 
-/** A command as the bytes that go to QEMU. */
+/** The line that sends a command to QEMU. */
 export function encodeCommand(id: number, name: string, args: Readonly<Record<string, unknown>>): string {
   return `${JSON.stringify({ execute: name, arguments: args, id })}\n`
 }
 
-/** One line from QEMU. Throws INTERNAL for what is not a QMP message. */
+/** Parses one line from QEMU. Throws INTERNAL when it is not a QMP message. */
 export function parseMessage(line: string): QmpMessage {
   const message = parseObject(line)
   if (isObject(message.QMP)) return { kind: 'greeting', version: versionOf(message.QMP) }
@@ -44,11 +44,12 @@ export function parseMessage(line: string): QmpMessage {
   throw new AgentError('INTERNAL', `QMP: unknown message ${line.slice(0, 200)}`)
 }
 
-/** Takes bytes as they come and gives whole lines. */
+/** Splits a stream of bytes into lines. Empty lines are dropped. */
 export class LineSplitter {
   #rest = ''
   readonly #decoder = new TextDecoder()
 
+  /** The lines that `chunk` completes, without their ends. */
   push(chunk: Uint8Array): readonly string[] {
     const pieces = `${this.#rest}${this.#decoder.decode(chunk, { stream: true })}`.split('\n')
     this.#rest = pieces.pop() ?? ''

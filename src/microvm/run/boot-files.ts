@@ -5,7 +5,7 @@ import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/parse.mjs'
 import type { GuestParts } from '../guest-spec.ts'
 
-/** Kernel, initrd and root disk for `options`: built, found built, or with `--image` in the root's place. */
+/** Kernel, initrd and root disk for `options`, built when needed; `--image` replaces the root disk. */
 export async function bootFiles(
   options: Pick<RunOptions, 'form' | 'kernel' | 'image'>,
   progress: (line: string) => void,
@@ -16,13 +16,13 @@ export async function bootFiles(
   return { kernel, initrd, root: root ?? built }
 }
 
-/** Magic numbers at their offsets (linux/magic.h): erofs begins its superblock with it, ext4 has it 56 bytes in. */
+/** Magic numbers at their offsets (linux/magic.h): at the start of erofs's superblock, 56 bytes into ext4's. */
 const MAGICS = [
   { type: 'erofs', offset: 1024, bytes: Buffer.from('e2e1f5e0', 'hex') },
   { type: 'ext4', offset: 1080, bytes: Buffer.from('53ef', 'hex') },
 ] as const
 
-/** The filesystem in an image. Throws {@link UsageError} for one the guest cannot boot from. */
+/** The type of the file system in an image. Throws {@link UsageError} when the guest cannot boot from it. */
 export async function fileSystemOf(image: string): Promise<string> {
   const superblock = Buffer.alloc(2048)
   const file = await open(image)
@@ -35,5 +35,5 @@ export async function fileSystemOf(image: string): Promise<string> {
     superblock.subarray(offset, offset + bytes.length).equals(bytes),
   )
   if (found !== undefined) return found.type
-  throw new UsageError(`--image ${image}: this is neither an ext4 nor an erofs image`)
+  throw new UsageError(`--image ${image}: unknown file system, want ext4 or erofs`)
 }

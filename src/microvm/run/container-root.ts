@@ -8,18 +8,18 @@ import { type ImageConfig, isOciLayout, unpackLayout } from './oci-layout.ts'
 /** A container's root filesystem as a folder, before it is packed. */
 export interface RootFolder {
   readonly folder: string
-  /** What the image says of how it is run; undefined for a bare root filesystem. */
+  /** How the image wants to be run; undefined for a bare root filesystem. */
   readonly config: ImageConfig | undefined
 }
 
 const MEBIBYTE = 1 << 20
-/** Room for what the container writes; the image is sparse. */
+/** Room for the container's writes; the image is sparse. */
 const FREE_BYTES = 256 * MEBIBYTE
 const FREE_INODES = 16_384
 
 /**
- * Makes `--rootfs` a folder: a directory as it is, a tar archive unpacked, an OCI image layout (directory or tar)
- * unpacked by umoci. What is unpacked lands below `work`. Throws {@link UsageError} for what is none of these.
+ * Opens `--rootfs` as a folder: a directory as it is, a tar archive unpacked, an OCI image layout (directory or tar)
+ * unpacked by umoci. Unpacks below `work`. Throws {@link UsageError} when it is none of these.
  */
 export async function openRoot(rootfs: string, work: string, signal: AbortSignal): Promise<RootFolder> {
   const { path, tag } = splitTag(rootfs)
@@ -29,18 +29,18 @@ export async function openRoot(rootfs: string, work: string, signal: AbortSignal
     return { folder: root, config }
   }
   if (tag !== undefined)
-    throw new UsageError(`--rootfs ${rootfs}: ${path} is no OCI image layout, so it has no tags`)
+    throw new UsageError(`--rootfs ${rootfs}: ${path} is not an OCI image layout and has no tags`)
   return { folder, config: undefined }
 }
 
-/** Packs a folder as an ext4 image at `image`, with owners, links and extended attributes as they are. */
+/** Packs a folder into an ext4 image at `image`. Keeps owners, links and extended attributes. */
 export async function packRoot(folder: string, image: string, signal: AbortSignal): Promise<void> {
   const bytes = await diskUsage(folder, '--block-size=1', signal)
   const inodes = await diskUsage(folder, '--inodes', signal)
   const size = Math.ceil((bytes * 1.1 + FREE_BYTES) / MEBIBYTE) * MEBIBYTE
   writeFileSync(image, '')
   truncateSync(image, size)
-  // No journal: the image does not outlive the run.
+  // No journal, because the image does not outlive the run.
   const options = [
     '-q',
     '-F',

@@ -3,18 +3,18 @@ import type { Spec } from '../../gen/oci.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
 import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 
-/** What shims give these calls as well. */
+/** The timeout that shims give these calls. */
 const CREATE_TIMEOUT_MS = 60_000
 
 /** The calls of the agent's API. */
 export type Agent = ServiceClient<typeof AgentServiceDefinition>
 
-/** The agent behind a connection. */
+/** A client of the agent's API on a connection. */
 export function agentOf(connection: Pick<TtrpcClient, 'call'>): Agent {
   return clientFor(AgentServiceDefinition, connection)
 }
 
-/** A container to create in a fresh sandbox, on a disk that the guest already has. */
+/** A container to create in a new sandbox, on a disk that the guest already has. */
 export interface NewContainer {
   readonly id: string
   readonly hostname: string
@@ -22,12 +22,12 @@ export interface NewContainer {
   readonly rootDisk: { readonly source: string; readonly mountPoint: string }
 }
 
-/** Where the agent looks for a container's root filesystem. */
+/** The path in the guest where the agent expects a container's root filesystem. */
 export function rootPathOf(containerId: string): string {
   return `/run/kata-containers/${containerId}/rootfs`
 }
 
-/** Creates the sandbox: the agent answers when the guest has booted. */
+/** Creates the sandbox. The agent answers once the guest has booted. */
 export async function createSandbox(
   agent: Agent,
   sandbox: { readonly id: string; readonly hostname: string },
@@ -39,7 +39,7 @@ export async function createSandbox(
   )
 }
 
-/** Creates the container with its root disk mounted; its process waits to be started. */
+/** Creates the container with its root disk mounted. Its process waits for `startContainer`. */
 export async function createContainer(
   agent: Agent,
   container: NewContainer,

@@ -1,7 +1,7 @@
 import type { Linux, Mount, Process, Spec } from '../../gen/oci.ts'
 import { Spec as SpecMessage } from '../../gen/oci.ts'
 
-/** What a container is asked to run, whoever said it: the command line, the image, or the defaults. */
+/** What a container runs, put together from the command line, the image and the defaults. */
 export interface ContainerRequest {
   readonly id: string
   readonly args: readonly string[]
@@ -16,10 +16,10 @@ export interface ContainerRequest {
   readonly rootPath: string
 }
 
-/** What every container has in its environment unless it says otherwise. */
+/** The environment of every container; an entry of the request replaces one of the same name. */
 const DEFAULT_ENV = ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin']
 
-/** The OCI specification of a container with the defaults of `runc spec`, as the message the agent is sent. */
+/** The OCI specification of a container, with the defaults of `runc spec`, as the message for the agent. */
 export function containerSpec(request: ContainerRequest): Spec {
   return SpecMessage.fromPartial({
     Version: '1.0.2',
@@ -52,13 +52,13 @@ function processOf(request: ContainerRequest): Partial<Process> {
   }
 }
 
-/** NAME=value entries with each name once: where it first stood, with the value that came last. */
+/** NAME=value entries with each name once, in the place of its first entry and with the value of its last. */
 export function mergeEnv(entries: readonly string[]): string[] {
   const values = new Map(entries.map((entry) => [entry.slice(0, entry.indexOf('=')), entry] as const))
   return [...values.values()]
 }
 
-/** Root gets them at once; another user only by a program that carries them. */
+/** Root gets the capabilities at once; other users only through a program that has file capabilities. */
 function capabilitiesOf(uid: number): Process['Capabilities'] {
   const held = uid === 0 ? [...CAPABILITIES] : []
   return { Bounding: [...CAPABILITIES], Effective: held, Permitted: held, Inheritable: [], Ambient: [] }
@@ -67,14 +67,14 @@ function capabilitiesOf(uid: number): Process['Capabilities'] {
 function linuxOf(request: ContainerRequest): Partial<Linux> {
   return {
     CgroupsPath: `/${request.id}`,
-    // The agent adds the pid namespace, and every container shares the guest's network.
+    // The agent adds the pid namespace. Every container shares the guest's network.
     Namespaces: ['mount', 'ipc', 'uts', 'cgroup'].map((kind) => ({ Type: kind, Path: '' })),
     MaskedPaths: [...MASKED_PATHS],
     ReadonlyPaths: [...READONLY_PATHS],
   }
 }
 
-/** What container engines commonly leave to root in a container. */
+/** The capabilities that container engines commonly leave to root in a container. */
 const CAPABILITIES = [
   'CAP_AUDIT_WRITE',
   'CAP_CHOWN',
@@ -124,7 +124,7 @@ const MOUNTS: readonly FixedMount[] = [
   },
 ]
 
-/** Files that tell of, or act on, the whole guest. */
+/** Files that show or change the whole guest. */
 const MASKED_PATHS = [
   '/proc/acpi',
   '/proc/asound',

@@ -1,8 +1,8 @@
 import { constants } from 'node:os'
 
-/** The run was ended by a signal to the tool itself. */
+/** A signal to the tool itself ended the run. */
 export class Interrupted extends Error {
-  /** As a shell reports it. */
+  /** 128 + the signal's number, as in a shell. */
   readonly exitStatus: number
 
   constructor(signal: NodeJS.Signals) {
@@ -14,28 +14,29 @@ export class Interrupted extends Error {
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /**
- * SIGINT, SIGTERM and SIGHUP of the tool: the first goes to the container once there is one, the next ends the run
- * by aborting `signal` with {@link Interrupted}.
+ * Handles SIGINT, SIGTERM and SIGHUP of the tool. The first goes to the container once there is one; the next ends the
+ * run by aborting `signal` with {@link Interrupted}.
  */
 export class Interruptions {
   readonly #abort = new AbortController()
   #forward: ((signalNumber: number) => void) | undefined
 
-  /** Begins to listen to the process's signals. */
+  /** Starts handling the process's signals. */
   listen(): void {
     for (const name of SIGNALS) process.on(name, () => this.receive(name))
   }
 
+  /** Fires with {@link Interrupted} when a signal ends the run. */
   get signal(): AbortSignal {
     return this.#abort.signal
   }
 
-  /** The next signal goes to `forward` instead of ending the run; undefined takes that back. */
+  /** Sends the next signal to `forward` instead of ending the run; undefined cancels that. */
   forwardNext(forward: ((signalNumber: number) => void) | undefined): void {
     this.#forward = forward
   }
 
-  /** What a signal does. */
+  /** Handles one signal. */
   receive(name: NodeJS.Signals): void {
     const forward = this.#forward
     this.#forward = undefined

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { tool } from '../../build/tool.ts'
 import { UsageError } from '../command-line/parse.mjs'
 
-/** What an image says of how it is run. */
+/** How an image wants to be run. */
 export interface ImageConfig {
   readonly entrypoint: readonly string[]
   readonly command: readonly string[]
@@ -20,7 +20,7 @@ export function isOciLayout(folder: string): boolean {
   return existsSync(join(folder, 'oci-layout')) && existsSync(join(folder, 'index.json'))
 }
 
-/** Unpacks one image of a layout below `bundle`: `root` is its root filesystem. Throws {@link UsageError} for its tag. */
+/** Unpacks one image of a layout below `bundle`; `root` is its root filesystem. Throws {@link UsageError} as {@link chooseTag} does. */
 export async function unpackLayout(options: {
   readonly layout: string
   readonly tag: string | undefined
@@ -36,23 +36,23 @@ export async function unpackLayout(options: {
   return { root: join(bundle, 'rootfs'), config: mergeConfig(own, record(unpacked.process)) }
 }
 
-/** The tag to take: the one asked for, or the only one. */
+/** The tag that was asked for, or the only one. Throws {@link UsageError} when no tag or no single tag fits. */
 export function chooseTag(layout: string, asked: string | undefined): string {
   const tags = manifestsOf(layout).map(tagOf)
   const known = tags.filter((tag) => tag !== undefined)
   const [only] = known
-  if (only === undefined) throw new UsageError(`--rootfs ${layout}: none of its images has a tag`)
+  if (only === undefined) throw new UsageError(`--rootfs ${layout}: no image with a tag`)
   if (asked !== undefined) {
     if (known.includes(asked)) return asked
-    throw new UsageError(`--rootfs ${layout}: no image is tagged ${asked}: it has ${known.join(', ')}`)
+    throw new UsageError(`--rootfs ${layout}: no tag ${asked}, want one of ${known.join(', ')}`)
   }
   if (known.length === 1) return only
   throw new UsageError(
-    `--rootfs ${layout}: it has several images: choose one as ${layout}:TAG of ${known.join(', ')}`,
+    `--rootfs ${layout}: several images, want ${layout}:TAG with one of ${known.join(', ')}`,
   )
 }
 
-/** Entrypoint and Cmd as the image has them; everything else as umoci resolved it against the image's own users. */
+/** Takes Entrypoint and Cmd from the image, and everything else as umoci resolved it with the image's own users. */
 function mergeConfig(
   own: Readonly<Record<string, unknown>>,
   process: Readonly<Record<string, unknown>>,
@@ -92,7 +92,8 @@ function readBlob(
   descriptor: Readonly<Record<string, unknown>>,
 ): Readonly<Record<string, unknown>> {
   const match = /^([a-z0-9]+):([0-9a-f]+)$/.exec(String(descriptor.digest))
-  if (match === null) throw new UsageError(`--rootfs ${layout}: ${String(descriptor.digest)} is not a digest`)
+  if (match === null)
+    throw new UsageError(`--rootfs ${layout}: invalid digest "${String(descriptor.digest)}"`)
   const [, algorithm = '', digest = ''] = match
   return readJson(join(layout, 'blobs', algorithm, digest))
 }

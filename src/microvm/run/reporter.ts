@@ -1,27 +1,85 @@
 import type { Writable } from 'node:stream'
 
-/** What the tool itself says, all of it on stderr. */
+/** Writes the tool's own lines to stderr. */
 export interface Reporter {
-  /** A step that takes time, always shown. */
+  /** Shows a step that takes time. */
   progress(line: string): void
-  /** A detail, shown with --verbose. */
+  /** Shows a detail, with --verbose only. */
   detail(line: string): void
-  /** A line of the guest's console, shown with --verbose. */
+  /** Shows a line of the guest's console, with --verbose only. */
   console(line: string): void
-  /** Why the run failed, with the console's last lines unless they were shown already. */
+  /** Shows why the run failed, with the console's last lines unless they were shown already. */
   failure(message: string, consoleLines: readonly string[]): void
 }
 
+/** A reporter that writes to `stderr`. */
 export function reporterOn(stderr: Writable, verbose: boolean): Reporter {
-  const say = (line: string) => stderr.write(`microvm: ${line}\n`)
+  const write = (line: string) => stderr.write(`microvm: ${line}\n`)
   const show = (line: string) => stderr.write(`console: ${line}\n`)
   return {
-    progress: say,
-    detail: (line) => verbose && say(line),
+    progress: write,
+    detail: (line) => verbose && write(line),
     console: (line) => verbose && show(line),
     failure(message, consoleLines) {
       if (!verbose) for (const line of consoleLines) show(line)
-      say(message)
+      write(message)
     },
+  }
+}
+
+/** The phases of a run in their order, with their names in the table. */
+const PHASES = {
+  kernel: "kernel (to the guest's first line)",
+  agent: 'agent ready',
+  create: 'create',
+  start: 'start',
+  run: 'run',
+  'power-off': 'power off',
+} as const
+
+type Phase = keyof typeof PHASES
+const ORDER = Object.keys(PHASES) as readonly Phase[]
+
+/** Measures the phases of one run, each from the end of the one before. */
+export class Timings {
+  readonly #clock: () => number
+  readonly #began: number
+  readonly #ends = new Map<Phase, number>()
+
+  /** Begins the first phase. `clock` returns milliseconds. */
+  constructor(clock: () => number) {
+    this.#clock = clock
+    this.#began = clock()
+  }
+
+  /** Ends the phase now. Only the first call for a phase counts. */
+  end(phase: Phase): void {
+    if (!this.#ends.has(phase)) this.#ends.set(phase, this.#clock())
+  }
+
+  /** Milliseconds of each phase that has ended, and the total. */
+  get milliseconds(): Readonly<Record<string, number>> {
+    let before = this.#began
+    const phases: [string, number][] = []
+    for (const phase of ORDER) {
+      const end = this.#ends.get(phase)
+      if (end === undefined) continue
+      phases.push([phase, Math.max(0, Math.round(end - before))])
+      before = Math.max(before, end)
+    }
+    return { ...Object.fromEntries(phases), total: Math.round(before - this.#began) }
+  }
+
+  /** A table with one line for each phase. */
+  table(): string {
+    const names: Readonly<Record<string, string>> = { ...PHASES, total: 'total' }
+    const rows = Object.entries(this.milliseconds).map(([phase, ms]) => [names[phase] ?? phase, ms] as const)
+    const width = Math.max(...rows.map(([name]) => name.length))
+    return rows.map(([name, ms]) => `  ${name.padEnd(width)}  ${String(ms).padStart(7)} ms\n`).join('')
+  }
+
+  /** One line of JSON: milliseconds by phase. */
+  json(): string {
+    return `${JSON.stringify(this.milliseconds)}\n`
   }
 }

@@ -14,15 +14,13 @@ import { openRoot, packRoot } from './container-root.ts'
 import { agentOf, rootPathOf } from './container-session.ts'
 import { containerSpec } from './container-spec.ts'
 import type { Interruptions } from './interruptions.ts'
-import { metadataParts } from './metadata-parts.ts'
-import { readMetadata } from './read-metadata.ts'
-import type { Reporter } from './reporter.ts'
+import { metadataParts, readMetadata } from './metadata.ts'
+import { type Reporter, Timings } from './reporter.ts'
 import { runContainer, type Stdio } from './run-container.ts'
 import { terminalSize } from './terminal.ts'
-import { Timings } from './timings.ts'
 import { isDemonstration, type WhatToRun, whatToRun } from './what-to-run.ts'
 
-/** What `./microvm run` works with. */
+/** What `./microvm run` uses of this host. */
 export interface RunHost {
   readonly stdio: Stdio
   readonly environment: RunnerEnvironment
@@ -33,10 +31,10 @@ export interface RunHost {
 const CONTAINER_ID = 'container'
 const HOSTNAME = 'microvm'
 const DEFAULT_MEMORY_MIB = { disk: 512, initrd: 1024 } as const
-/** The guest unmounts and stops its container within moments, or never. */
+/** The guest unmounts and stops its container within moments or not at all. */
 const POWER_OFF_GRACE_MS = 10_000
 
-/** Runs a container in a microVM of its own and returns the exit status of its process. */
+/** Runs a container in its own microVM and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
   const { interruptions } = host
   return await withTemporaryFolder(tmpdir(), async (folder) => {
@@ -50,19 +48,19 @@ export async function runCommand(options: RunOptions, host: RunHost): Promise<nu
   })
 }
 
-/** Everything that is done before a guest boots. */
+/** Prepares everything that the guest needs before it boots. */
 async function prepare(
   options: RunOptions,
   folder: string,
   { interruptions: { signal }, reporter }: RunHost,
 ): Promise<{ readonly parts: Omit<GuestParts, 'link'>; readonly what: WhatToRun }> {
-  const told =
+  const given =
     options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
   const boot = await bootFiles(options, reporter.progress)
   const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus } = options
-  // What the command line says comes last, and so wins.
-  const append = [...(told?.append ?? []), ...options.append]
-  const common = { boot, machine, memoryMib, cpus, append, ...(told && { extra: told.extra }) }
+  // The words of the command line come last, so they win.
+  const append = [...(given?.append ?? []), ...options.append]
+  const common = { boot, machine, memoryMib, cpus, append, ...(given && { extra: given.extra }) }
   if (options.rootfs === undefined) {
     const containerRoot = await ensureContainerRoot(reporter.progress)
     return { parts: { ...common, containerRoot }, what: whatToRun(options, undefined) }
@@ -84,7 +82,7 @@ interface GuestRun {
   readonly folder: string
 }
 
-/** Boots the guest, runs the container and powers the guest off; the guest's console is shown when the guest fails. */
+/** Boots the guest, runs the container and powers the guest off. Throws {@link GuestFailure} when the guest fails. */
 async function inGuest(run: GuestRun): Promise<number> {
   const { host, timings } = run
   let vm: Vm | undefined
@@ -122,7 +120,7 @@ async function inGuest(run: GuestRun): Promise<number> {
   }
 }
 
-/** Whether the agent itself said what is wrong: then its guest is well, and the console has nothing to add. */
+/** Whether the agent itself answered with the error. Then the guest works, and its console has nothing to add. */
 function isAnswer(error: unknown): boolean {
   return error instanceof AgentError && error.code !== 'UNAVAILABLE' && error.code !== 'DEADLINE_EXCEEDED'
 }
@@ -147,19 +145,19 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
   })
   try {
     await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
-    // The agent lets its clients finish before it stops: hang up.
+    // The agent waits for its clients before it stops.
     guest.connection.close()
     await guest.vm.awaitPowerOff(POWER_OFF_GRACE_MS)
     timings.end('power-off')
   } catch (error) {
-    // The container's status stands; the guest is ended either way. It may be gone before it has answered.
+    // The container's status stays valid and the guest ends either way; it may be gone before it answers.
     if (host.interruptions.signal.aborted) throw error
     host.reporter.detail(`the guest did not power off: ${String(error)}`)
   }
   return status
 }
 
-/** The guest failed. */
+/** A failure of the guest, with its console. */
 export class GuestFailure extends Error {
   /** The last lines of the guest's console. */
   readonly consoleLines: readonly string[]

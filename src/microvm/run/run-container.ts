@@ -2,11 +2,10 @@ import { constants } from 'node:os'
 import type { Readable, Writable } from 'node:stream'
 import { AgentError } from '../../base/errors.ts'
 import { type Agent, createContainer, createSandbox, type NewContainer } from './container-session.ts'
-import { copyInput } from './input.ts'
 import type { Interruptions } from './interruptions.ts'
-import { copyOutput, OutputClosed } from './output.ts'
+import type { Timings } from './reporter.ts'
+import { copyInput, copyOutput, OutputClosed } from './stdio.ts'
 import { onResize, rawKeys, type TerminalStreams, terminalSize } from './terminal.ts'
-import type { Timings } from './timings.ts'
 
 /** The tool's own stdio. */
 export interface Stdio {
@@ -15,14 +14,14 @@ export interface Stdio {
   readonly stderr: Writable
 }
 
-/** One container's run on a connected agent. */
+/** One run of a container on a connected agent. */
 export interface ContainerRun {
   readonly agent: Agent
   readonly container: NewContainer
   readonly stdio: Stdio
   /** The process has a terminal. */
   readonly tty: boolean
-  /** Our stdin is passed on; otherwise the process finds its stdin at its end. */
+  /** Copy the tool's stdin to the process; otherwise the process reads the end of its stdin at once. */
   readonly passInput: boolean
   readonly timings: Timings
   readonly interruptions: Interruptions
@@ -30,10 +29,10 @@ export interface ContainerRun {
   readonly signal: AbortSignal
 }
 
-/** What a program that nobody reads any more ends with: 128 + SIGPIPE. */
+/** The status when the tool's output has lost its reader: 128 + SIGPIPE. */
 const BROKEN_PIPE_STATUS = 128 + constants.signals.SIGPIPE
 
-/** Runs the container from sandbox to exit status. What it writes has been written when this resolves. */
+/** Creates the sandbox and the container, runs it and returns its exit status, after all its output was written. */
 export async function runContainer(run: ContainerRun): Promise<number> {
   const { agent, container, signal, timings } = run
   const { id, hostname } = container
@@ -44,8 +43,8 @@ export async function runContainer(run: ContainerRun): Promise<number> {
   timings.end('start')
   const over = new AbortController()
   const undo = [followTerminal(run), forwardSignals(run)]
-  const input = feed(run, AbortSignal.any([signal, over.signal]))
-  // Looked at below, when the outputs have ended.
+  const input = copyStdin(run, AbortSignal.any([signal, over.signal]))
+  // Awaited below, when the outputs have ended.
   input.catch(() => {})
   try {
     return await outputAndStatus(run)
@@ -57,7 +56,7 @@ export async function runContainer(run: ContainerRun): Promise<number> {
   }
 }
 
-/** WaitProcess closes the streams, so it comes after their end. */
+/** Copies the outputs to their end, then waits for the process: WaitProcess closes its streams. */
 async function outputAndStatus(run: ContainerRun): Promise<number> {
   const { agent, container, signal, stdio, tty } = run
   const process = { containerId: container.id, execId: container.id }
@@ -67,7 +66,7 @@ async function outputAndStatus(run: ContainerRun): Promise<number> {
   try {
     await Promise.all(outputs)
   } catch (error) {
-    // A loop that goes on alone fails with the connection; its failure says nothing new.
+    // The other copy fails with the connection later; its failure says nothing new.
     for (const output of outputs) output.catch(() => {})
     if (!(error instanceof OutputClosed)) throw error
     await agent.signalProcess({ ...process, signal: constants.signals.SIGKILL }, { signal })
@@ -77,26 +76,26 @@ async function outputAndStatus(run: ContainerRun): Promise<number> {
   return status
 }
 
-/** Gives the process its stdin until that ends, the process no longer reads it, or `signal` fires. */
-async function feed(run: ContainerRun, signal: AbortSignal): Promise<void> {
+/** Copies stdin to the process until stdin ends, the process stops reading it, or `signal` fires. */
+async function copyStdin(run: ContainerRun, signal: AbortSignal): Promise<void> {
   const { agent, container, passInput, stdio, tty } = run
   try {
     if (passInput) await copyInput(agent, container.id, stdio.stdin, signal)
-    // A terminal without input stays open: closing it would hang it up.
+    // A terminal without input stays open, because closing it would hang it up.
     else if (!tty) await agent.closeStdin({ containerId: container.id, execId: container.id }, { signal })
   } catch (error) {
-    // A process that closed its stdin or ended is no failure; a lost connection fails the outputs as well.
+    // It is no failure when the process closed its stdin or ended; a lost connection also fails the outputs.
     if (!signal.aborted && !(error instanceof AgentError)) throw error
   }
 }
 
-/** Keys go raw, and the size follows ours, until the returned function is called. */
+/** Puts the tool's terminal into raw mode and forwards its size, until the returned function is called. */
 function followTerminal(run: ContainerRun): () => void {
   const { agent, container, passInput, signal, stdio, tty } = run
   if (!tty) return () => {}
   const resize = ({ rows, columns }: { readonly rows: number; readonly columns: number }) => {
     const request = { containerId: container.id, execId: container.id, row: rows, column: columns }
-    // A size that came too late for the process, or was overtaken by its end, does not matter.
+    // It does not matter when the process ends before it gets the new size.
     agent.ttyWinResize(request, { signal }).catch(() => {})
   }
   const undo = [onResize(stdio, resize), passInput ? rawKeys(stdio) : () => {}]
@@ -108,14 +107,14 @@ function followTerminal(run: ContainerRun): () => void {
 }
 
 /**
- * The next signal of the tool goes to the process, until the returned function is called. Not with a terminal: there
- * Ctrl-C is a key, and a signal says that the terminal is gone or somebody wants the tool to end.
+ * Sends the next signal of the tool to the process, until the returned function is called. With a terminal it does
+ * nothing: there Ctrl-C is a key, and a signal means that the terminal is gone or that the tool is to end.
  */
 function forwardSignals({ agent, container, interruptions, signal, tty }: ContainerRun): () => void {
   if (tty) return () => {}
   interruptions.forwardNext((signalNumber) => {
     const request = { containerId: container.id, execId: container.id, signal: signalNumber }
-    // The process may just have ended; then its status is on its way.
+    // The process may have just ended; then its status follows.
     agent.signalProcess(request, { signal }).catch(() => {})
   })
   return () => interruptions.forwardNext(undefined)

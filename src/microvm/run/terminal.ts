@@ -1,4 +1,4 @@
-/** A terminal to copy from and to, as far as it is needed here (`process.stdin`, `process.stdout`). */
+/** The members of `process.stdin` and `process.stdout` that are used for a terminal. */
 export interface TerminalStreams {
   readonly stdin: { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown }
   readonly stdout: {
@@ -10,29 +10,31 @@ export interface TerminalStreams {
   }
 }
 
+/** The size of a terminal in characters. */
 export interface TerminalSize {
   readonly rows: number
   readonly columns: number
 }
 
-/** What a container's terminal measures when ours cannot be asked. */
-const USUAL_SIZE: TerminalSize = { rows: 24, columns: 80 }
+/** The size of a container's terminal when the tool's own size is unknown. */
+const DEFAULT_SIZE: TerminalSize = { rows: 24, columns: 80 }
 
+/** The size of the tool's terminal, or 24 × 80. */
 export function terminalSize({ stdout }: TerminalStreams): TerminalSize {
   const { rows, columns } = stdout
   return stdout.isTTY && rows !== undefined && columns !== undefined && rows > 0
     ? { rows, columns }
-    : USUAL_SIZE
+    : DEFAULT_SIZE
 }
 
-/** Passes keys on as they are, Ctrl-C included, until the returned function is called. */
+/** Puts the terminal into raw mode, in which Ctrl-C is a key, until the returned function is called. */
 export function rawKeys({ stdin }: TerminalStreams): () => void {
   if (!stdin.isTTY) return () => {}
   stdin.setRawMode?.(true)
   return () => stdin.setRawMode?.(false)
 }
 
-/** Calls `resized` at every change of the terminal's size until the returned function is called. */
+/** Calls `resized` whenever the terminal's size changes, until the returned function is called. */
 export function onResize(streams: TerminalStreams, resized: (size: TerminalSize) => void): () => void {
   const listener = () => resized(terminalSize(streams))
   streams.stdout.on('resize', listener)

@@ -3,10 +3,10 @@ import { UsageError } from '../command-line/parse.mjs'
 import type { ContainerRequest } from './container-spec.ts'
 import type { ImageConfig } from './oci-layout.ts'
 
-/** The part of a container's specification that the command line and the image decide together. */
+/** The part of a container's request that depends on both the command line and the image. */
 export type WhatToRun = Pick<ContainerRequest, 'args' | 'env' | 'cwd' | 'user'>
 
-/** What runs when nothing was named. */
+/** The command of the demonstration. */
 const DEMONSTRATION = [
   'sh',
   '-c',
@@ -17,14 +17,15 @@ echo "processes: $(ps | tail -n +2 | wc -l) in this container"
 echo "memory:    $(awk '/MemTotal/ { print int($2 / 1024) " MiB" }' /proc/meminfo)"`,
 ]
 
-/** Whether nothing was named, neither a command nor a root that may have its own. */
+/** Whether the demonstration runs: the command line names neither a command nor a root filesystem. */
 export function isDemonstration(options: Pick<RunOptions, 'command' | 'rootfs'>): boolean {
   return options.command.length === 0 && options.rootfs === undefined
 }
 
 /**
- * The command line over the image over the defaults. A command on the command line takes the place of the image's
- * command and keeps its entrypoint. Throws {@link UsageError} when there is no command at all.
+ * The process to run: the command line takes precedence over the image, and the image over the defaults. A command on
+ * the command line replaces the image's command and keeps its entrypoint. Throws {@link UsageError} when neither has a
+ * command.
  */
 export function whatToRun(
   options: Pick<RunOptions, 'command' | 'rootfs' | 'env' | 'workdir' | 'user'>,
@@ -32,12 +33,12 @@ export function whatToRun(
 ): WhatToRun {
   const command = options.command.length > 0 ? options.command : (image?.command ?? [])
   const args = isDemonstration(options) ? DEMONSTRATION : [...(image?.entrypoint ?? []), ...command]
-  if (args.length === 0) throw new UsageError('this root filesystem has no command of its own: name one')
-  const nobodyElse = { uid: 0, gid: 0, additionalGids: [] }
+  if (args.length === 0) throw new UsageError('this root filesystem has no command of its own: give one')
+  const root = { uid: 0, gid: 0, additionalGids: [] }
   return {
     args,
     env: [...(image?.env ?? []), ...options.env],
     cwd: options.workdir ?? image?.cwd ?? '/',
-    user: options.user === undefined ? (image?.user ?? nobodyElse) : { ...options.user, additionalGids: [] },
+    user: options.user === undefined ? (image?.user ?? root) : { ...options.user, additionalGids: [] },
   }
 }

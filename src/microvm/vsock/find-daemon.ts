@@ -4,13 +4,13 @@ import { delimiter, join } from 'node:path'
 import { AgentError } from '../../base/errors.ts'
 import { cached } from '../../build/cache.ts'
 import { extractPackage, fetchPackages } from '../../debian/packages.ts'
-import { hasAccess } from '../has-access.ts'
+import { hasAccess } from '../host.ts'
 
 const PROGRAM = 'vhost-device-vsock'
 
 /**
- * The path of vhost-device-vsock: on PATH, or from Debian sid, whose package is fetched through apt's signatures,
- * unpacked below build/ and never installed. Later runs find it there. Throws when it can be had from neither.
+ * The path of vhost-device-vsock: on PATH, or else from the package of Debian sid, which is verified by apt's signatures,
+ * unpacked below build/ and never installed. Later runs find it there. Throws UNAVAILABLE when neither has it.
  */
 export async function findVsockDaemon(progress: (line: string) => void): Promise<string> {
   const installed = (process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, PROGRAM))
@@ -25,7 +25,7 @@ export async function findVsockDaemon(progress: (line: string) => void): Promise
   return join(folder, 'usr/bin', PROGRAM)
 }
 
-/** The package was made for a newer Debian: what it depends on is there when the program starts. */
+/** Checks that the program starts: the package is of a newer Debian, and its libraries may be missing here. */
 function checkItStarts(program: string): void {
   const result = spawnSync(program, ['--version'], { encoding: 'utf8', timeout: 10_000 })
   if (result.status === 0) return

@@ -1,13 +1,13 @@
 import type { Duplex } from 'node:stream'
 import { AgentError } from '../../base/errors.ts'
 
-/** The answer is `OK <port>`; anything longer is something else talking. */
+/** The answer is `OK <port>`; anything longer does not come from a vsock daemon. */
 const LONGEST_ANSWER = 32
 
 /**
  * Asks the vsock daemon behind `socket` for the guest's `port` ("hybrid vsock", docs/vsock.md of Firecracker): sends
  * `CONNECT <port>`, reads `OK <port>`, and leaves every byte after it in the stream. Rejects with UNAVAILABLE when the
- * connection is closed instead, which is what happens until the guest listens.
+ * daemon closes the connection instead, as it does until the guest listens.
  */
 export async function hybridHandshake(socket: Duplex, port: number, signal: AbortSignal): Promise<void> {
   socket.write(`CONNECT ${port}\n`)
@@ -38,7 +38,7 @@ function readLine(socket: Duplex, signal: AbortSignal): Promise<string> {
         fail(new AgentError('INTERNAL', 'vsock: the daemon answered no line'))
       return
     }
-    // Before the rest is put back, which makes the stream readable again.
+    // Before the rest is unread, which makes the stream readable again.
     stop()
     const rest = received.subarray(end + 1)
     if (rest.length > 0) socket.unshift(rest)

@@ -1,16 +1,25 @@
 import { constants } from 'node:fs'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import { hasAccess } from '../has-access.ts'
-import { type VsockKind, vsockCandidates } from './choose-vsock.ts'
+import { UsageError } from '../command-line/parse.mjs'
+import { hasAccess } from '../host.ts'
 import { findVsockDaemon } from './find-daemon.ts'
 import type { GuestLink } from './guest-link.ts'
 import { tcpLink } from './tcp-link.ts'
 import { vhostLink } from './vhost-link.ts'
 import { vhostUserLink } from './vhost-user-link.ts'
 
-/** Where a link makes its sockets, and whom it tells. */
+/** The ways to reach a guest, best first. */
+const VSOCK_KINDS = ['vhost', 'vhost-user', 'tcp'] as const
+
+/**
+ * `vhost`: the kernel's /dev/vhost-vsock. `vhost-user`: the daemon vhost-device-vsock. `tcp`: not vsock, but
+ * QEMU's user network and a port on this host's loopback.
+ */
+export type VsockKind = (typeof VSOCK_KINDS)[number]
+
+/** What opening a link needs of the host. */
 export interface LinkHost {
-  /** The run's private folder. */
+  /** The run's private folder, for sockets. */
   readonly folder: string
   /** MICROVM_VSOCK. */
   readonly override: string | undefined
@@ -18,8 +27,8 @@ export interface LinkHost {
 }
 
 /**
- * The best way to reach a guest from this host. Falls back to the next best one, telling why in one line; with an
- * override it tries that way alone.
+ * Opens the best way to reach a guest from this host. Falls back to the next best one and reports why in one line; tries
+ * only the override when there is one. Rejects with UNAVAILABLE when no way works.
  */
 export async function openLink(host: LinkHost): Promise<GuestLink> {
   const vhostUsable = hasAccess('/dev/vhost-vsock', constants.R_OK | constants.W_OK)
@@ -48,4 +57,18 @@ async function openKind(kind: VsockKind, host: LinkHost): Promise<GuestLink> {
     default:
       return kind satisfies never
   }
+}
+
+/** The kinds to try, in order. Throws {@link UsageError} for an unknown MICROVM_VSOCK (`override`). */
+export function vsockCandidates(facts: {
+  readonly override: string | undefined
+  readonly vhostUsable: boolean
+}): readonly VsockKind[] {
+  const { override, vhostUsable } = facts
+  if (override !== undefined && override !== '') {
+    const chosen = VSOCK_KINDS.find((kind) => kind === override)
+    if (chosen !== undefined) return [chosen]
+    throw new UsageError(`MICROVM_VSOCK=${override}: choose ${VSOCK_KINDS.join(', ')}`)
+  }
+  return VSOCK_KINDS.filter((kind) => kind !== 'vhost' || vhostUsable)
 }

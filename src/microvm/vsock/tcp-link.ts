@@ -1,7 +1,6 @@
 import { createServer } from 'node:net'
 import { AgentError } from '../../base/errors.ts'
-import { connectSocket } from '../connect-socket.ts'
-import { AGENT_PORT, type GuestLink } from './guest-link.ts'
+import { AGENT_PORT, connectSocket, type GuestLink } from './guest-link.ts'
 
 /** The guest's address in QEMU's user network. */
 const GUEST_ADDRESS = '10.0.2.15'
@@ -10,7 +9,7 @@ const GUEST_NETWORK = `ip=${GUEST_ADDRESS}::10.0.2.2:255.255.255.0::eth0:off`
 /** Locally administered. */
 const GUEST_MAC = '52:54:00:00:00:02'
 
-/** Without any vsock: the agent listens on TCP in QEMU's user network, forwarded from a port of this host's loopback. */
+/** A link without vsock: the agent listens on TCP in QEMU's user network, forwarded from a port of this host's loopback. */
 export async function tcpLink(): Promise<GuestLink> {
   const hostPort = await freePort()
   return {
@@ -22,7 +21,7 @@ export async function tcpLink(): Promise<GuestLink> {
   }
 }
 
-/** A port that was free a moment ago: QEMU cannot choose one itself and tell. */
+/** A port that was free a moment ago: QEMU cannot choose one itself and report it. */
 async function freePort(): Promise<number> {
   const server = createServer()
   const listening = Promise.withResolvers<void>()
@@ -33,5 +32,5 @@ async function freePort(): Promise<number> {
   server.close(() => closed.resolve())
   await closed.promise
   if (address !== null && typeof address === 'object') return address.port
-  throw new AgentError('INTERNAL', 'a TCP server without a port')
+  throw new AgentError('INTERNAL', 'TCP server: no port')
 }

@@ -4,13 +4,13 @@ import { linuxSockets } from '../../os/sockets/sockets.ts'
 import { linuxStreams } from '../../os/streams/linux-streams.ts'
 import { AGENT_PORT, type GuestLink } from './guest-link.ts'
 
-/** Context ids below 3 are taken; the pid keeps the guests of one host apart. */
+/** Context ids below 3 are reserved. The pid is added, so that each guest of this host has its own. */
 const FIRST_CID = 3
 
-/** Through /dev/vhost-vsock: the kernel connects the guest, and AF_VSOCK reaches it. */
+/** A link through /dev/vhost-vsock: the kernel connects the guest, and AF_VSOCK reaches it. */
 export async function vhostLink(): Promise<GuestLink> {
   const cid = FIRST_CID + process.pid
-  // Node knows no AF_VSOCK: the agent's own addon does.
+  // Node lacks AF_VSOCK; the agent's addon has it.
   const native = loadNative(await buildAgent())
   const sockets = linuxSockets(native, linuxStreams(native))
   return {

@@ -1,20 +1,19 @@
 import { join } from 'node:path'
-import { connectSocket } from '../connect-socket.ts'
-import { startSocketServer } from '../socket-of-child.ts'
-import { AGENT_PORT, type GuestLink } from './guest-link.ts'
+import { startSocketServer } from '../child.ts'
+import { AGENT_PORT, connectSocket, type GuestLink } from './guest-link.ts'
 import { hybridHandshake } from './hybrid.ts'
 
-/** The daemon serves one guest in a folder of its own, so the number need not be unique on this host. */
+/** The daemon serves this guest alone, so the number need not be unique on this host. */
 const GUEST_CID = 3
 
-/** The socket that reaches the guest; beside it, with `_PORT` behind its name, is where the guest reaches the host. */
+/** The socket that reaches the guest. The guest reaches the host at the same path with `_PORT` appended. */
 export function guestSocketIn(folder: string): string {
   return join(folder, 'vsock.sock')
 }
 
 /**
- * Through the vhost-user daemon vhost-device-vsock (`program`), which is started here and makes its sockets in
- * `folder`. Rejects with UNAVAILABLE, naming the daemon's own words, when it does not start.
+ * A link through the vhost-user daemon vhost-device-vsock (`program`), which this starts and which makes its sockets in
+ * `folder`. Rejects with UNAVAILABLE and the daemon's own words when it does not start.
  */
 export async function vhostUserLink(program: string, folder: string): Promise<GuestLink> {
   const guestSocket = guestSocketIn(folder)

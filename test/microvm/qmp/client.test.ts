@@ -2,9 +2,15 @@ import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { QmpClient } from '../../../src/microvm/qmp/client.ts'
-import { growDisk, plugDisk, plugNic, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
-import { plugCpu, plugMemory } from '../../../src/microvm/qmp/plug-resources.ts'
-import { specKey } from '../../../src/microvm/spec-key.ts'
+import {
+  growDisk,
+  plugCpu,
+  plugDisk,
+  plugMemory,
+  plugNic,
+  unplugDisk,
+} from '../../../src/microvm/qmp/hot-plug.ts'
+import { specKey } from '../../../src/microvm/spec.ts'
 import { duplexPair } from '../../support/microvm/duplex-pair.ts'
 
 /** As QEMU 7.2 wrote them. */

@@ -34,9 +34,9 @@ describe('chooseTag', () => {
   })
 
   it.each([
-    [['one', 'two'], undefined, 'it has several images: choose one as'],
-    [['one'], 'two', 'no image is tagged two: it has one'],
-    [[undefined], undefined, 'none of its images has a tag'],
+    [['one', 'two'], undefined, 'several images, want'],
+    [['one'], 'two', 'no tag two, want one of one'],
+    [[undefined], undefined, 'no image with a tag'],
   ])('refuses to choose of %j when asked for %s', (tags, asked, sentence) => {
     expect(() => chooseTag(layoutWith(...tags), asked)).toThrow(sentence)
   })

@@ -74,9 +74,9 @@ describe('./microvm', () => {
     [['run', '--append', 'a\nb'], '--append: the kernel command line is one line'],
     [['run', '--rootfs', '/nowhere/at/all'], '--rootfs /nowhere/at/all: no such file or directory'],
     [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],
-    [['run', '--image', '/tmp'], '--image /tmp: give a raw disk image'],
+    [['run', '--image', '/tmp'], '--image /tmp: not a file, want a raw disk image'],
     // Not even root may read this one.
-    [['run', '--image', '/proc/sys/vm/compact_memory'], 'compact_memory: it cannot be read: EACCES'],
+    [['run', '--image', '/proc/sys/vm/compact_memory'], 'compact_memory: cannot be read: EACCES'],
   ])('refuses %j with one line and status 2', (args, sentence) => {
     const { status, stdout, lines } = run(args)
     expect({ status, stdout, lines: lines.length }).toEqual({ status: 2, stdout: '', lines: 1 })

@@ -1,13 +1,13 @@
 import { connectAgent } from '../../../src/microvm/connect-agent.ts'
-import { connectSocket } from '../../../src/microvm/connect-socket.ts'
 import { agentOf } from '../../../src/microvm/run/container-session.ts'
 import { containerSpec } from '../../../src/microvm/run/container-spec.ts'
+import { Timings } from '../../../src/microvm/run/reporter.ts'
 import type { runCommand } from '../../../src/microvm/run/run-command.ts'
 import { runContainer } from '../../../src/microvm/run/run-container.ts'
 import { terminalSize } from '../../../src/microvm/run/terminal.ts'
-import { Timings } from '../../../src/microvm/run/timings.ts'
 import { whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 import { runTool } from '../../../src/microvm/run-tool.ts'
+import { connectSocket } from '../../../src/microvm/vsock/guest-link.ts'
 
 /**
  * `run-on-agent.ts SOCKET ROOT WORD…`: `./microvm WORD…`, but the container runs on the folder ROOT in a sandbox of the

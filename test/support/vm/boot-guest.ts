@@ -10,7 +10,7 @@ import { bootGuest, type Guest } from '../../../src/microvm/guest.ts'
 import { containerRootSource, type GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { type Agent, agentOf } from '../../../src/microvm/run/container-session.ts'
 import type { Vm } from '../../../src/microvm/vm.ts'
-import type { VsockKind } from '../../../src/microvm/vsock/choose-vsock.ts'
+import type { VsockKind } from '../../../src/microvm/vsock/open-link.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 
 /** A booted guest with typed clients. Whoever booted it calls `stop`. */

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { METADATA_ITEM } from '../../../src/handlers/network/vm-metadata/read-vm-metadata.ts'
 import type { VmSpec } from '../../../src/microvm/spec.ts'
-import { specKey } from '../../../src/microvm/spec-key.ts'
+import { specKey } from '../../../src/microvm/spec.ts'
 
 /** The metadata of the tests' guests. */
 const METADATA = VMMetadata.create({

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { qemuId, specKey } from '../../src/microvm/spec-key.ts'
+import { qemuId, specKey } from '../../src/microvm/spec.ts'
 
 describe('specKey', () => {
   it('keeps a UUID in lower case, so that one component has one key', () => {
@@ -7,7 +7,7 @@ describe('specKey', () => {
   })
 
   it.each(['', '9disk', 'a b', 'a,b', 'Disk', '0b7e4a52-9c7e'])('refuses %j', (text) => {
-    expect(() => specKey(text)).toThrow('is neither a UUID nor a component name')
+    expect(() => specKey(text)).toThrow('want a UUID or a name')
   })
 
   it('gives ids that begin with a letter and are no property of a device', () => {

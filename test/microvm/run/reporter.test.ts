@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Timings } from '../../../src/microvm/run/timings.ts'
+import { Timings } from '../../../src/microvm/run/reporter.ts'
 
 function timingsAt(...times: number[]): Timings {
   const queue = [...times]

@@ -1,0 +1,104 @@
+import type { Readable, Writable } from 'node:stream'
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { Agent } from './container-session.ts'
+
+/** Far below the limit of a message, and large enough to make the round trip cheap. */
+const WRITE_BYTES = 1 << 20
+
+/** Copies `source` to the container's stdin, one write in flight, and closes the stdin when the source ends. */
+export async function copyInput(
+  agent: Agent,
+  containerId: string,
+  source: Readable,
+  signal: AbortSignal,
+): Promise<void> {
+  const stream = { containerId, execId: containerId }
+  for await (const piece of gather(source, WRITE_BYTES, signal)) {
+    await agent.writeStdin({ ...stream, data: piece }, { signal })
+  }
+  signal.throwIfAborted()
+  await agent.closeStdin(stream, { signal })
+}
+
+/**
+ * The bytes of `source` in pieces: each is what arrived while the caller handled the piece before. Stops reading ahead
+ * at `maxBytes`, so a piece is longer only by the last chunk of the source. Ends when the source ends or `signal` fires.
+ */
+export async function* gather(
+  source: Readable,
+  maxBytes: number,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer, void, undefined> {
+  let chunks: Buffer[] = []
+  let bytes = 0
+  let ended = false
+  let wake = Promise.withResolvers<void>()
+  const onData = (chunk: Buffer) => {
+    chunks.push(chunk)
+    bytes += chunk.length
+    if (bytes >= maxBytes) source.pause()
+    wake.resolve()
+  }
+  const onEnd = () => {
+    ended = true
+    wake.resolve()
+  }
+  source.on('data', onData).once('end', onEnd).once('close', onEnd).once('error', onEnd)
+  signal.addEventListener('abort', onEnd, { once: true })
+  try {
+    while (!signal.aborted) {
+      if (bytes > 0) {
+        const piece = Buffer.concat(chunks)
+        chunks = []
+        bytes = 0
+        source.resume()
+        yield piece
+        continue
+      }
+      if (ended) return
+      await wake.promise
+      wake = Promise.withResolvers<void>()
+    }
+  } finally {
+    source.off('data', onData).off('end', onEnd).off('close', onEnd).off('error', onEnd)
+    signal.removeEventListener('abort', onEnd)
+    source.pause()
+  }
+}
+
+/** How much one ReadStdout or ReadStderr asks for. */
+const READ_BYTES = 1 << 20
+
+/** The error of a write whose reader has gone, and of every later write. */
+const CLOSED: readonly string[] = ['EPIPE', 'ERR_STREAM_DESTROYED']
+
+/** Thrown when the tool's own output has lost its reader. */
+export class OutputClosed extends Error {}
+
+/**
+ * Copies a container's stream to `target` until it ends. Sends the next read only once `target` has taken the bytes of
+ * the last one. Throws {@link OutputClosed} when `target` has lost its reader.
+ */
+export async function copyOutput(
+  read: Agent['readStdout'],
+  containerId: string,
+  target: Writable,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    const { data } = await read({ containerId, execId: containerId, len: READ_BYTES }, { signal })
+    if (data.length === 0) return
+    await writeWhole(target, data)
+  }
+}
+
+/** Writes and waits until `target` has taken everything. */
+async function writeWhole(target: Writable, data: Uint8Array | string): Promise<void> {
+  const written = Promise.withResolvers<void>()
+  target.write(data, (error) => {
+    if (error === null || error === undefined) written.resolve()
+    else if (CLOSED.includes(errnoOf(error) ?? '')) written.reject(new OutputClosed())
+    else written.reject(new AgentError('INTERNAL', `cannot write the output: ${error.message}`))
+  })
+  await written.promise
+}

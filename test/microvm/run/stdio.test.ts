@@ -1,0 +1,86 @@
+import { PassThrough, Writable } from 'node:stream'
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { copyOutput, gather, OutputClosed } from '../../../src/microvm/run/stdio.ts'
+
+/** A ReadStdout that gives these pieces, then the end. */
+function reads(...pieces: readonly string[]) {
+  const left = [...pieces, '']
+  return async () => ({ data: Buffer.from(left.shift() ?? '') })
+}
+
+/** A stream of which each write fails with `code`, as a file or pipe of the tool's would. */
+function failing(code: string): Writable {
+  const write = (_chunk: unknown, _encoding: unknown, done: (error: Error) => void) =>
+    done(Object.assign(new Error(`${code}: write`), { code }))
+  return new Writable({ write }).on('error', () => {})
+}
+
+describe('copyOutput', () => {
+  it('writes everything in its order', async () => {
+    const seen: string[] = []
+    const target = new Writable({
+      write: (chunk, _encoding, done) => {
+        seen.push(String(chunk))
+        done()
+      },
+    })
+    await copyOutput(reads('a', 'b'), 'c', target, neverAborted)
+    expect(seen).toEqual(['a', 'b'])
+  })
+
+  it('tells a lost reader from other failures', async () => {
+    await expect(copyOutput(reads('a'), 'c', failing('EPIPE'), neverAborted)).rejects.toThrow(OutputClosed)
+    await expect(copyOutput(reads('a'), 'c', failing('ENOSPC'), neverAborted)).rejects.toThrow(
+      'cannot write the output: ENOSPC: write',
+    )
+  })
+
+  it('has lost its reader when the stream was destroyed before', async () => {
+    const target = failing('EPIPE')
+    target.destroy()
+    await expect(copyOutput(reads('a'), 'c', target, neverAborted)).rejects.toThrow(OutputClosed)
+  })
+})
+
+describe('gather', () => {
+  it('gives what came meanwhile as one piece, and ends with the source', async () => {
+    const source = new PassThrough()
+    const pieces = gather(source, 1024, neverAborted)
+    const first = pieces.next()
+    source.write('a')
+    expect(String((await first).value)).toBe('a')
+    source.write('b')
+    source.end('c')
+    const rest: string[] = []
+    for await (const piece of pieces) rest.push(String(piece))
+    expect(rest.join('')).toBe('bc')
+  })
+
+  it('stops reading ahead when a piece is full', async () => {
+    const source = new PassThrough({ highWaterMark: 1 })
+    const pieces = gather(source, 4, neverAborted)
+    const first = pieces.next()
+    source.write('12345678')
+    await first
+    source.write('abcdefgh')
+    source.write('ijklmnop')
+    // The third write waits in the source: the second filled the piece that nobody has taken yet.
+    expect(source.isPaused()).toBe(true)
+    expect(String((await pieces.next()).value)).toBe('abcdefgh')
+    expect(String((await pieces.next()).value)).toBe('ijklmnop')
+    await pieces.return()
+  })
+
+  it('ends when the signal fires', async () => {
+    const abort = new AbortController()
+    const next = gather(new PassThrough(), 4, abort.signal).next()
+    abort.abort()
+    expect((await next).done).toBe(true)
+  })
+
+  it('ends at once when the signal fired before', async () => {
+    const next = gather(new PassThrough(), 4, AbortSignal.abort()).next()
+    expect((await next).done).toBe(true)
+  })
+})
