@@ -47,28 +47,37 @@ export const LAYERS: readonly Layer[] = [
     imports: ['src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
     packages: ['yaml'],
   },
-  // Order and undo across the handlers: the only ones that may import their siblings.
-  {
-    folder: 'src/handlers/cgroup',
-    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
-  },
-  {
-    folder: 'src/handlers/stdio',
-    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
-  },
-  {
-    folder: 'src/handlers/oci-runtime',
-    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
-  },
   {
     folder: 'src/handlers/process',
-    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
+    imports: [
+      'src/handlers/cgroup',
+      'src/handlers/stdio',
+      'src/handlers/oci-runtime',
+      'src/hotplug',
+      'src/oci',
+      'src/os',
+      'src/base',
+      'src/gen',
+    ],
   },
   {
     folder: 'src/handlers/container',
-    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
+    imports: [
+      'src/handlers/cgroup',
+      'src/handlers/stdio',
+      'src/handlers/oci-runtime',
+      'src/handlers/process',
+      'src/handlers/storage',
+      'src/handlers/device',
+      'src/hotplug',
+      'src/oci',
+      'src/os',
+      'src/base',
+      'src/gen',
+    ],
   },
   {
+    // Order and undo of the sandbox as a whole.
     folder: 'src/handlers/sandbox',
     imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
   },

@@ -9,7 +9,7 @@ import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxContext } from '../handlers/sandbox/context.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
-import { createHostStreams } from '../handlers/stdio/host-connections.ts'
+import { createHostConnections } from '../handlers/stdio/host-connections.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/index.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
@@ -129,7 +129,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
   const mounts = { os, log, allowedRoots: [SHARED_ROOT] }
   const storage = createStorageHandlers({ ...mounts, bundlesRoot: SHARED_ROOT, hotplug })
-  const hostStreams = createHostStreams({
+  const hostConnections = createHostConnections({
     os,
     log,
     config: {
@@ -153,7 +153,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
         readsVariable: config.visibleCdiDevices,
       },
     }),
-    hostStreams,
+    hostConnections,
     onDestroyed,
     config: {
       runtime,
@@ -180,7 +180,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       { sandbox, storage: mounts, network, guest },
       { log, gate, nowMs: os.clock.monotonicMs },
     ),
-    listenForStreams: hostStreams.listen,
+    listenForStreams: hostConnections.listen,
     cleanUpAfterCrash: sandbox.cleanUpAfterCrash,
     destroySandbox: () => destroySandbox(sandbox, neverAborted),
   }

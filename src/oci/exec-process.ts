@@ -6,7 +6,7 @@ import { nofileOf, withNofile } from './rlimits.ts'
  * A process to add to a container (behaviour spec, section C.4): without capabilities of its own it gets those of
  * the container's first process; RLIMIT_NOFILE likewise. Throws INTERNAL when there are none to inherit.
  */
-export function execProcess(requested: Process, first: Process): Process {
+export function inheritProcess(requested: Process, first: Process): Process {
   const capabilities = requested.Capabilities ?? first.Capabilities
   if (capabilities === undefined) {
     throw new AgentError(

@@ -42,9 +42,7 @@ describe('containers', () => {
     const asked = await Promise.allSettled(Array.from({ length: 10 }, () => pod.create('one', ['true'])))
     expect(asked.filter(({ status }) => status === 'fulfilled')).toHaveLength(1)
     const refusals = asked.flatMap((result) => (result.status === 'rejected' ? [result.reason.message] : []))
-    expect(new Set(refusals)).toEqual(
-      new Set(["container id 'one' is in use by a container that is creating"]),
-    )
+    expect(new Set(refusals)).toEqual(new Set(["container id 'one': already exists (creating)"]))
     await pod.agent.startContainer({ containerId: 'one' })
     expect(await new RemoteProcess(pod.agent, 'one').wait()).toBe(0)
     await pod.remove('one')

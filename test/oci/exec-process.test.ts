@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Process } from '../../src/gen/oci.ts'
-import { execProcess } from '../../src/oci/exec-process.ts'
+import { inheritProcess } from '../../src/oci/exec-process.ts'
 
 const SETS = { Bounding: ['CAP_KILL'], Effective: [], Inheritable: [], Permitted: [], Ambient: [] }
 const first = Process.fromPartial({
@@ -10,7 +10,7 @@ const first = Process.fromPartial({
 
 describe('execProcess', () => {
   it('inherits capabilities and the limit of open files', () => {
-    const process = execProcess(Process.fromPartial({ Args: ['x'] }), first)
+    const process = inheritProcess(Process.fromPartial({ Args: ['x'] }), first)
     expect(process.Capabilities).toEqual(SETS)
     expect(process.Rlimits).toEqual(first.Rlimits)
   })
@@ -20,10 +20,10 @@ describe('execProcess', () => {
       Capabilities: { Bounding: [] },
       Rlimits: [{ Type: 'RLIMIT_NOFILE', Hard: 1n, Soft: 1n }],
     })
-    expect(execProcess(own, first)).toEqual(own)
+    expect(inheritProcess(own, first)).toEqual(own)
   })
 
   it('fails when there are no capabilities to inherit', () => {
-    expect(() => execProcess(Process.fromPartial({}), Process.fromPartial({}))).toThrow('capabilities')
+    expect(() => inheritProcess(Process.fromPartial({}), Process.fromPartial({}))).toThrow('capabilities')
   })
 })

@@ -28,6 +28,13 @@ describe('forbiddenImportsOf', () => {
     ])
   })
 
+  it('lets imports among the handlers go one way', () => {
+    const upward = "import { registry } from '../container/registry.ts'\n"
+    expect(forbiddenImportsOf('src/handlers/process/exec-process.ts', upward)).toHaveLength(1)
+    const downward = "import { Launch } from '../process/launch.ts'\n"
+    expect(forbiddenImportsOf('src/handlers/container/create.ts', downward)).toEqual([])
+  })
+
   it('lets the sandbox import the other handlers', () => {
     const source = "import { registry } from '../container/registry.ts'\n"
     expect(forbiddenImportsOf('src/handlers/sandbox/create.ts', source)).toEqual([])

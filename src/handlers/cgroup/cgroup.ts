@@ -11,7 +11,7 @@ import { statsV2 } from './stats/stats-v2.ts'
 
 const ROOT = '/sys/fs/cgroup'
 
-/** The file that freezes a cgroup, and what is written to it. */
+/** The file that freezes a cgroup, and the values written to it. */
 interface Freezer {
   readonly file: string
   readonly freeze: string
@@ -21,44 +21,47 @@ interface Freezer {
 const FREEZER_V1: Freezer = { file: 'freezer.state', freeze: 'FROZEN', thaw: 'THAWED' }
 const FREEZER_V2: Freezer = { file: 'cgroup.freeze', freeze: '1', thaw: '0' }
 
-/** How long killed processes may take to leave a cgroup, and how often it is looked whether they have. */
+/** How long killed processes may take to leave a cgroup, and the pause between two tries to remove it. */
 const LEAVE_MS = 2000
 const LOOK_MS = 10
 
-/** A container's cgroup: the only sure list of its processes, however they forked and whatever namespaces they have. */
+/**
+ * A container's cgroup: the only complete list of its processes, however they were forked and whatever namespaces they are
+ * in.
+ */
 export interface Cgroup {
-  /** Whether no process is in it or below it; also when it does not exist. */
+  /** Whether no process is in it or below it. True when it does not exist. */
   isEmpty(): Promise<boolean>
-  /** The processes in it and below it, as this process sees them; none when it does not exist. */
+  /** The pids of the processes in it and below it; none when it does not exist. */
   members(): Promise<readonly number[]>
-  /** Sends SIGKILL to every process in it. What cannot be done is logged; a missing cgroup is an empty one. */
+  /** Sends SIGKILL to every process in it. A failure is logged; a missing cgroup counts as empty. */
   killAll(): Promise<void>
-  /** Lets frozen processes go on, whoever froze them. A missing cgroup is fine. */
+  /** Thaws its processes, whoever froze them. Does nothing when it does not exist. */
   thaw(): Promise<void>
-  /** What it counts; zeros for what it does not, or when it is gone. Never throws. */
+  /** Its statistics; zeros for what it does not count, or when it does not exist. Never throws. */
   stats(): Promise<CgroupStats>
-  /** Calls `killed` whenever the kernel has killed processes in it for want of memory. Throws when it cannot. */
+  /** Calls `killed` whenever the kernel has OOM-killed processes in it. Throws when it cannot be watched. */
   watchOom(killed: () => void): Promise<OomWatch>
   /**
-   * Where below it, such as `/init`, a process is that may have moved itself; '' when it is in the cgroup itself, or
-   * nowhere below. On v1 always '': there a process may join any cgroup, so nobody needs to move away.
+   * The cgroup below it that a process has moved to, such as `/init`; '' when the process is in the cgroup itself, or not
+   * below it. Always '' on v1, where a process need not leave a cgroup to divide it.
    */
   innerPathOf(pid: number): Promise<string>
   /**
-   * Gives it CPUs that came online later than it: `cpus` is what the container was limited to, empty when it was not,
-   * `online` all there are.
+   * Adds CPUs that came online after it was made. `cpus` is the container's limit, empty when it has none; `online` lists
+   * all CPUs that are online.
    */
   refreshCpus(cpus: string, online: string): Promise<void>
-  /** Removes it and all below it once its processes, which were killed, have left. Throws when one stays. */
+  /** Removes it and all cgroups below it, once their killed processes have left. Throws when one stays. */
   remove(): Promise<void>
 }
 
-/** True when the machine uses cgroup v2 alone. */
+/** Whether the machine uses cgroup v2 alone. */
 export async function usesCgroupV2(os: Os): Promise<boolean> {
   return (await os.files.stat(`${ROOT}/cgroup.controllers`)) !== undefined
 }
 
-/** The cgroup at `path`, an absolute path below the root of each hierarchy. It need not exist yet. */
+/** The cgroup at `path`, which is absolute below the root of each hierarchy. It need not exist yet. */
 export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgroup {
   const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`
   const members = async () => {
@@ -98,7 +101,7 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
     remove: async () => {
       const hierarchies = isV2 ? [''] : (await os.files.list(ROOT)).map((name) => `/${name}`)
       const removals = hierarchies.map((hierarchy) => removeBelow(os, inHierarchy(hierarchy)))
-      // Each is tried, whatever becomes of the others.
+      // Each is tried, whatever the outcome for the others.
       for (const removal of await Promise.allSettled(removals)) {
         if (removal.status === 'rejected') throw removal.reason
       }
@@ -106,7 +109,7 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
   }
 }
 
-/** One write kills them all, below it too; kernels before 5.14 lack it. */
+/** Kills all processes, those below it too, by one write to cgroup.kill. Kernels before 5.14 lack that file. */
 async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
   if ((await os.files.stat(folder)) === undefined) return
   const killFile = `${folder}/cgroup.kill`
@@ -114,7 +117,7 @@ async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
     return killFrozen(os, folder, FREEZER_V2, log)
   }
   await os.files.write(killFile, '1')
-  // A paused container would be one without processes too, and a runtime deletes no paused one.
+  // A frozen cgroup stays frozen without processes, and a runtime deletes no paused container.
   await os.files.write(`${folder}/cgroup.freeze`, '0')
 }
 
@@ -123,7 +126,7 @@ async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
   await killFrozen(os, folder, FREEZER_V1, log)
 }
 
-/** Frozen processes cannot fork away while they are listed; they die when they are thawed. */
+/** Kills while the cgroup is frozen: its processes cannot fork meanwhile, and die when they are thawed. */
 async function killFrozen(os: Os, folder: string, freezer: Freezer, log: Logger): Promise<void> {
   const set = async (value: string) => {
     try {
@@ -140,7 +143,7 @@ async function killFrozen(os: Os, folder: string, freezer: Freezer, log: Logger)
   }
 }
 
-/** Kills until a listing shows no new process: freezing takes effect a moment after it was asked for. */
+/** Kills until a list shows no new process: freezing takes effect a moment after the write. */
 async function killListed(os: Os, folder: string, log: Logger): Promise<void> {
   const killed = new Set<number>()
   for (;;) {
@@ -172,7 +175,7 @@ async function pidsBelow(os: Os, folder: string): Promise<number[]> {
   return pids
 }
 
-/** Nobody is in a cgroup that its container has removed meanwhile: ENODEV when that was after the open. */
+/** The text of cgroup.procs; empty for a cgroup that its container has removed (ENODEV when that was after the open). */
 async function membersIn({ files }: Os, folder: string): Promise<string> {
   try {
     return await files.readText(`${folder}/cgroup.procs`)
@@ -189,8 +192,8 @@ async function removeBelow(os: Os, folder: string): Promise<void> {
 }
 
 /**
- * A process leaves its cgroup a moment after it was killed; on v1 nothing tells when. One that is gone was removed by
- * another name of its hierarchy (`cpu` is often a link to `cpu,cpuacct`).
+ * Retries while killed processes are leaving, of which v1 does not notify. ENOENT: the cgroup was removed under another
+ * name of its hierarchy (`cpu` is often a link to `cpu,cpuacct`).
  */
 async function removeWhenEmpty({ files, clock }: Os, folder: string): Promise<void> {
   const givenUpMs = clock.monotonicMs() + LEAVE_MS

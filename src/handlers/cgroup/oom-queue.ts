@@ -1,7 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 
-/** How many events are kept for a caller that does not ask. */
+/** How many events wait for a caller. */
 const CAPACITY = 100
 
 interface Consumer {
@@ -9,11 +9,14 @@ interface Consumer {
   reject(reason: unknown): void
 }
 
-/** Containers that ran out of memory, each told to one caller (behaviour spec, section C.33). Nothing waits to put in. */
+/**
+ * A queue of containers that ran out of memory: each event goes to one caller (behaviour spec, section C.33). Adding never
+ * waits.
+ */
 export class OomQueue {
   readonly #log: Logger
   readonly #events: string[] = []
-  /** Those who wait, in the order in which they came. */
+  /** Waiting callers, in the order of their calls. */
   readonly #consumers = new Set<Consumer>()
   #isClosed = false
 
@@ -21,21 +24,21 @@ export class OomQueue {
     this.#log = log
   }
 
-  /** Adds an event. A full queue keeps those it has. */
+  /** Adds an event. A full queue drops the new one, with a line in the log. */
   add(containerId: string): void {
     if (this.#isClosed || this.#hand(containerId)) return
     if (this.#events.length < CAPACITY) this.#events.push(containerId)
-    else this.#log.warn('out-of-memory event dropped: nobody asks for them', { containerId })
+    else this.#log.warn('out-of-memory event dropped: the queue is full', { containerId })
   }
 
-  /** Puts back what a caller took but did not get. */
+  /** Puts an event back at the front, whose answer was not delivered. */
   requeue(containerId: string): void {
     if (!this.#isClosed && !this.#hand(containerId)) this.#events.unshift(containerId)
   }
 
   /**
-   * The next event. Who is aborted takes none with him. Throws INTERNAL without text once the queue is closed, or
-   * what `signal` is aborted with.
+   * The next event. An aborted caller consumes no event. Throws INTERNAL without text once the queue is closed, or what
+   * `signal` is aborted with.
    */
   async take(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted()
@@ -56,12 +59,12 @@ export class OomQueue {
     }
   }
 
-  /** For a new sandbox. */
+  /** Opens the queue for a new sandbox. */
   open(): void {
     this.#isClosed = false
   }
 
-  /** Ends all who wait, and forgets what nobody took. */
+  /** Rejects all waiting calls, and drops the events. */
   close(): void {
     this.#isClosed = true
     this.#events.length = 0

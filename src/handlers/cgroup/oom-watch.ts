@@ -1,27 +1,27 @@
 import type { Os } from '../../os/os.ts'
 import { namedCounters } from './stats/counters.ts'
 
-/** cgroup v1 tells that memory is short before a process is killed for it, which is counted a little later. */
+/** cgroup v1 notifies before the kernel kills a process; the kill is counted a little later. */
 const RETRIES_MS = [10, 20, 40, 80, 160, 320, 640, 1280]
 
-/** A cgroup whose processes are watched. */
+/** A watch on the OOM kills of a cgroup. */
 export interface OomWatch {
-  /** Looks whether a process was killed that was not told yet. Never rejects. */
+  /** Reads the count of kills, and reports a growth that was not reported yet. Never rejects. */
   look(): Promise<void>
-  /** Looks a last time, and ends. */
+  /** Reads the count a last time, and ends the watch. */
   end(): Promise<void>
 }
 
-/** Where the kernel counts the processes of a cgroup that it killed for want of memory. */
+/** The cgroup files with the count of OOM kills. */
 export interface OomSource {
-  /** The cgroup's folder, on v1 that of the memory controller. */
+  /** The cgroup's folder; on v1 in the hierarchy of the memory controller. */
   readonly folder: string
   readonly isV2: boolean
 }
 
 /**
- * Calls `killed` whenever the kernel has killed processes of a cgroup for want of memory (behaviour spec, section H.4),
- * once for those that it killed at the same time. Throws when the cgroup cannot be watched.
+ * Calls `killed` whenever the kernel has OOM-killed processes of a cgroup (behaviour spec, section H.4), once for those
+ * killed at the same time. Throws when the cgroup cannot be watched.
  */
 export async function watchOom(os: Os, source: OomSource, killed: () => void): Promise<OomWatch> {
   const { folder, isV2 } = source
@@ -31,11 +31,11 @@ export async function watchOom(os: Os, source: OomSource, killed: () => void): P
     const text = await os.files.readText(`${folder}/${file}`).catch(() => undefined)
     return namedCounters(text).oom_kill ?? 0n
   }
-  let told = await kills()
+  let reported = await kills()
   const look = async () => {
     const now = await kills()
-    if (now <= told) return false
-    told = now
+    if (now <= reported) return false
+    reported = now
     killed()
     return true
   }
@@ -49,7 +49,7 @@ export async function watchOom(os: Os, source: OomSource, killed: () => void): P
   const listening = isV2
     ? os.cgroupEvents.onModified(`${folder}/${file}`, () => void look())
     : await os.cgroupEvents.onNotified(folder, file, () => {
-        // The sleep is cut short when the watch ends, whose last look follows.
+        // The sleep rejects when the watch ends, which reads the count a last time.
         lookUntilKilled().catch(() => {})
       })
   return {

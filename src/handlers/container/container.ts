@@ -6,24 +6,27 @@ import type { ContainerProcess } from '../process/process.ts'
 import type { ProcessTable } from '../process/process-table.ts'
 import type { StoredSpec } from './stored-spec.ts'
 
-/** What a container consists of once it was created. */
+/** The parts of a created container. */
 export interface ContainerParts {
   readonly init: ContainerProcess
-  /** What the container was asked to be; processes that are added later inherit from its first one. */
+  /** The description of the container. Processes that are added later inherit from its first one. */
   readonly spec: StoredSpec
-  /** What to run once it was started. */
+  /** Hooks to run after the start. */
   readonly poststart: readonly Hook[]
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
-  /** What its first process executed while it waited to be started: the runtime's own program, if that could be told. */
+  /**
+   * The executable of the first process while it awaits its start: that of the OCI runtime. undefined when it could not be
+   * read.
+   */
   readonly programBeforeStart: string | undefined
-  /** Where the host's PCI devices of the container are in the guest. */
+  /** Guest addresses of the container's PCI devices. */
   readonly pciAddresses: PciAddresses
-  /** Takes away what creating it made beside the runtime's state: mounts, bundle, storages. May be called again. */
+  /** Undoes what creating it made besides the runtime's state: mounts, bundle, storages. May be called again. */
   readonly release: () => Promise<void>
 }
 
-/** Where a container is in its life. `settled` resolves when the transition is over, however it ended. */
+/** The state of a container. `settled` resolves when the transition is over, whatever its outcome. */
 export type ContainerState =
   | { readonly name: 'creating'; readonly settled: Promise<void> }
   | { readonly name: 'created'; readonly parts: ContainerParts }
@@ -31,10 +34,11 @@ export type ContainerState =
       readonly name: 'starting'
       readonly parts: ContainerParts
       readonly settled: Promise<void>
-      readonly hurry: AbortController
+      /** Makes the start leave out poststart hooks. */
+      readonly skipHooks: AbortController
     }
   | { readonly name: 'running'; readonly parts: ContainerParts }
-  /** Its processes are frozen; it may not even be started. */
+  /** Its processes are frozen. It may still await its start. */
   | { readonly name: 'paused'; readonly parts: ContainerParts }
   /** Being paused, resumed or given other limits. */
   | { readonly name: 'updating'; readonly parts: ContainerParts; readonly settled: Promise<void> }
@@ -43,30 +47,33 @@ export type ContainerState =
   /** Its creation failed, or it was removed. */
   | { readonly name: 'gone' }
 
-/** A state of a container with a first process that lives. */
+/** A state of a container whose first process is alive. */
 export type LivingState = 'created' | 'running' | 'paused'
 
-/** A change under way of a container that stays what it is. `end` must follow. */
+/** A pause, a resume or a change of limits under way. `end` must follow. */
 export interface ContainerUpdate {
   readonly parts: ContainerParts
+  /** The state before the update. */
   readonly before: LivingState
-  /** Ends it; the container is stopped if its first process has ended meanwhile. */
+  /** Whether the first process still is the runtime's own program, which waits for the start. */
+  readonly awaitsStart: boolean
+  /** Ends the update. The container is stopped if its first process has ended meanwhile. */
   end(after: LivingState): void
 }
 
 /**
- * One container: its state and the only ways to change it. A transition is set before its work begins, so two calls
- * can never both believe that the container is theirs; whoever needs its outcome waits for it.
+ * One container: its state and the only ways to change it. A transition is set before its work begins, so that two calls
+ * never change a container at the same time; a call that needs the outcome of a transition waits for it.
  */
 export class Container {
   readonly id: string
-  /** Where below the root of each hierarchy its cgroup is. */
+  /** The path of its cgroup below the root of each hierarchy. */
   readonly cgroupPath: string
   #state: ContainerState
   #endTransition: () => void
   #startAsked = false
 
-  /** A container that is being created: {@link Container.created} or {@link Container.abandon} must follow. */
+  /** A container that is being created. {@link Container.publish} or {@link Container.abandon} must follow. */
   constructor(id: string, cgroupPath: string) {
     this.id = id
     this.cgroupPath = cgroupPath
@@ -79,58 +86,58 @@ export class Container {
     return this.#state
   }
 
-  /** True as long as its first process is still the runtime's own program, which waits for the start. */
+  /** Whether the first process still is the runtime's own program, which waits for the start. */
   get awaitsStart(): boolean {
     return !this.#startAsked
   }
 
-  /** Resolves when the transition under way is over; undefined when there is none. Another one may follow. */
+  /** Resolves when the transition under way is over; undefined when there is none. Another one may begin right after it. */
   get transition(): Promise<void> | undefined {
     return 'settled' in this.#state ? this.#state.settled : undefined
   }
 
   /** Creating succeeded. */
-  created(parts: ContainerParts): void {
+  publish(parts: ContainerParts): void {
     this.#state = { name: parts.init.status === undefined ? 'created' : 'stopped', parts }
     this.#endTransition()
     const onEnd = () => this.#initEnded(parts)
     parts.init.ended.then(onEnd, onEnd)
   }
 
-  /** Creating failed, or removing succeeded: nobody will find this container any more. */
+  /** Creating failed, or removing succeeded: the container is gone. */
   abandon(): void {
     this.#state = { name: 'gone' }
     this.#endTransition()
   }
 
   /**
-   * Begins a start. Throws INTERNAL unless the container is waiting to be started. `hurried` fires when somebody waits
-   * for its end to remove the container.
+   * Begins a start. Throws INTERNAL unless the container awaits its start. `hooksSkipped` fires when a removal waits for
+   * the end of the start.
    */
-  beginStart(): { readonly parts: ContainerParts; readonly hurried: AbortSignal } {
+  beginStart(): { readonly parts: ContainerParts; readonly hooksSkipped: AbortSignal } {
     if (this.#state.name !== 'created') {
       throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`)
     }
     const { parts } = this.#state
     this.#startAsked = true
-    const hurry = new AbortController()
-    this.#state = { name: 'starting', parts, settled: this.#newTransition(), hurry }
-    return { parts, hurried: hurry.signal }
+    const skipHooks = new AbortController()
+    this.#state = { name: 'starting', parts, settled: this.#newTransition(), skipHooks }
+    return { parts, hooksSkipped: skipHooks.signal }
   }
 
-  /** Of a start under way, leaves out what the container that is to be removed needs no more. */
-  hurryStart(): void {
+  /** Makes a start under way leave out its poststart hooks, because the container is about to be removed. */
+  skipPoststartHooks(): void {
     if (this.#state.name !== 'starting') return
-    this.#state.hurry.abort(new AgentError('INTERNAL', `container ${this.id} is to be removed`))
+    this.#state.skipHooks.abort(new AgentError('INTERNAL', `container ${this.id} is to be removed`))
   }
 
-  /** Ends a start. After a failed one the container waits as before, unless its process is gone. */
+  /** Ends a start. After a failed one the container awaits its start as before, unless its first process has ended. */
   endStart(parts: ContainerParts, succeeded: boolean): void {
     this.#startAsked = succeeded
     this.#settle(parts, succeeded ? 'running' : 'created')
   }
 
-  /** Begins a change. Throws INTERNAL unless the container is in one of these states. */
+  /** Begins an update. Throws INTERNAL unless the container is in one of these states. */
   beginUpdate(from: readonly LivingState[]): ContainerUpdate {
     const state = this.#state
     const before = from.find((name) => name === state.name)
@@ -139,7 +146,8 @@ export class Container {
     }
     const { parts } = state
     this.#state = { name: 'updating', parts, settled: this.#newTransition() }
-    return { parts, before, end: (after) => this.#settle(parts, after) }
+    const { awaitsStart } = this
+    return { parts, before, awaitsStart, end: (after) => this.#settle(parts, after) }
   }
 
   /** Begins a removal. Throws INTERNAL while another transition is under way. */
@@ -152,12 +160,12 @@ export class Container {
     return state.parts
   }
 
-  /** Ends a removal that failed; it may be tried again. */
+  /** Ends a removal that failed. It may be tried again. */
   removeFailed(parts: ContainerParts): void {
     this.#settle(parts, 'running')
   }
 
-  /** Ends a transition of a container whose first process may have ended in it. */
+  /** Ends a transition, during which the first process may have ended. */
   #settle(parts: ContainerParts, name: LivingState): void {
     this.#state = { name: parts.init.status === undefined ? name : 'stopped', parts }
     this.#endTransition()

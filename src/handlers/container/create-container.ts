@@ -13,106 +13,127 @@ import {
 } from '../../oci/container-spec.ts'
 import { checkDevicePaths } from '../../oci/guest-devices.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
+import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
-import { connectStdio, launch } from '../process/launch.ts'
+import type { DeviceHandlers } from '../device/devices.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
+import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
 import type { ContainerProcess } from '../process/process.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import { programOf } from '../process/signal-process.ts'
-import type { SandboxContext } from '../sandbox/context.ts'
-import { pinPidNamespace } from '../sandbox/namespaces.ts'
-import type { Sandbox } from '../sandbox/sandbox-state.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
+import type { StorageHandlers } from '../storage/storage.ts'
+import type { ActiveSandbox, SandboxLookup } from './active-sandbox.ts'
 import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
-import { checkContainerId } from './container-id.ts'
+import type { GuestSysctls } from './guest-sysctls.ts'
+import type { ContainerRegistry } from './registry.ts'
 import { checkSharedMounts, cloneSharedMounts } from './shared-mounts.ts'
+import { pinPidNamespace } from './shared-pid-namespace.ts'
 import { StoredSpec } from './stored-spec.ts'
+
+/** What CreateContainer needs. */
+export interface CreateDependencies extends LaunchDependencies {
+  readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
+  readonly sandboxState: SandboxLookup
+  readonly containers: ContainerRegistry
+  readonly runtime: Pick<OciRuntime, 'create' | 'erase'>
+  readonly storage: Pick<StorageHandlers, 'attach' | 'release' | 'isUsed'>
+  readonly devices: DeviceHandlers
+  readonly sysctls: GuestSysctls
+}
 
 /** One creation under way. */
 interface Creation {
-  readonly context: SandboxContext
+  readonly dependencies: CreateDependencies
   readonly request: CreateContainerRequest
   readonly signal: AbortSignal
-  readonly sandbox: Sandbox
+  readonly sandbox: ActiveSandbox
   readonly bundle: Bundle
-  /** What the spec asks for by CDI names. */
+  /** The CDI devices that the spec names. */
   readonly cdiDevices: readonly AskedDevice[]
-  /** What only a failed creation takes back. */
-  readonly undo: UndoList
-  /** What the container holds for all its life, and gives back at its removal. */
-  readonly held: UndoList
+  /** Undo of steps whose effect a created container keeps to itself. */
+  readonly onFailure: UndoList
+  /** Undo of steps whose effect lasts until the container is removed; run by a failed creation too. */
+  readonly onRemove: UndoList
 }
 
 /**
- * CreateContainer (behaviour spec, section C.1): the container exists afterwards, its first process waiting to be
- * started. When a step fails, or the caller gives up, all steps before it are undone.
+ * CreateContainer (behaviour spec, section C.1): makes a container whose first process awaits its start. When a step fails,
+ * or `signal` is aborted, all steps before it are undone.
  */
 export async function createContainer(
-  context: SandboxContext,
+  dependencies: CreateDependencies,
   request: CreateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
+  const { log, config, containers, devices, sandboxState } = dependencies
   const id = request.containerId
   checkContainerId(id)
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
-  checkDevicePaths(complete.linux, context.devices.updatedPaths(request.devices))
-  const cdiDevices = context.devices.askedCdiDevices(complete.spec)
-  const sandbox = context.sandboxState.active()
-  const container = context.containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
-  const [undo, held] = [new UndoList(context.log), new UndoList(context.log)]
-  const bundle = bundleOf(context.config.sharedRoot, id)
+  checkDevicePaths(complete.linux, devices.updatedPaths(request.devices))
+  const cdiDevices = devices.askedCdiDevices(complete.spec)
+  const sandbox = sandboxState.active()
+  const container = containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
+  const [onFailure, onRemove] = [new UndoList(log), new UndoList(log)]
+  const bundle = bundleOf(config.sharedRoot, id)
   sandbox.pidNamespace.begin(id)
-  held.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
+  onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
-    const parts = await build({ context, request, signal, sandbox, bundle, cdiDevices, undo, held })
+    const creation = { dependencies, request, signal, sandbox, bundle, cdiDevices, onFailure, onRemove }
+    const parts = await build(creation)
     signal.throwIfAborted()
-    container.created(parts)
+    container.publish(parts)
     sandbox.pidNamespace.made(id, parts.init)
   } catch (error) {
-    await undo.run()
-    await held.run()
-    context.containers.drop(container)
+    await onFailure.run()
+    await onRemove.run()
+    containers.drop(container)
     throw error
   }
 }
 
 async function build(creation: Creation): Promise<ContainerParts> {
-  const { context, request, signal, bundle, undo, held } = creation
-  const { os } = context
+  const { dependencies, request, signal, sandbox, bundle, onFailure, onRemove } = creation
+  const { os, log, devices, storage, sysctls } = dependencies
   const { root, process } = completeSpec(request.OCI)
-  // First, for the host waits for nothing else: without them nothing else is done.
+  // First: a host that listens on the ports waits for nothing else.
   const hasTerminal = process.Terminal
-  const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
+  const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, signal)
   const isV2 = await usesCgroupV2(os)
   checkSharedMounts(request.sharedMounts)
-  await makeBundle(os, bundle, held)
-  const devices = await context.devices.find(request.devices, signal)
-  undo.add('devices', devices.release)
-  const deviceEdits = await context.devices.findCdiEdits(creation.cdiDevices, signal)
+  await makeBundle(os, bundle, onRemove)
+  const guestDevices = await devices.find(request.devices, signal)
+  onFailure.add('devices', guestDevices.release)
+  const deviceEdits = await devices.findCdiEdits(creation.cdiDevices, signal)
   await attachStorages(creation)
-  const { spec, guestSysctls, poststart } = await specFor(creation, { devices, deviceEdits }, isV2)
-  await context.sysctls.set(guestSysctls, { undo, held }, signal)
-  if (!context.storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, held)
+  const { spec, guestSysctls, poststart } = await specFor(
+    creation,
+    { devices: guestDevices, deviceEdits },
+    isV2,
+  )
+  await sysctls.set(guestSysctls, { onFailure, onRemove }, signal)
+  if (!storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, onRemove)
   const stored = new StoredSpec(os.files, bundle.config, spec)
   await stored.save()
-  const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, context.log)
-  const init = await createInRuntime(creation, cgroup, { hasTerminal, connections })
-  const { sandbox } = creation
+  const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, log)
+  const init = await launchInit(creation, cgroup, { hasTerminal, connections })
   if (sandbox.pidNamespace.begin(request.containerId)) {
-    await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, undo: held })
+    await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, onRemove })
   }
-  await cloneSharedMounts(context, { mounts: request.sharedMounts, init }, signal)
+  await cloneSharedMounts(dependencies, { mounts: request.sharedMounts, init }, signal)
   const processes = new ProcessTable(request.containerId, init)
   const programBeforeStart = await programOf(os, init.pid)
-  const { pciAddresses } = devices
-  const release = () => held.run()
+  const { pciAddresses } = guestDevices
+  const release = () => onRemove.run()
   return { init, spec: stored, poststart, processes, cgroup, programBeforeStart, pciAddresses, release }
 }
 
-async function attachStorages({ context, request, signal, held }: Creation): Promise<void> {
-  const attached = await context.storage.attach(request.storages, request.containerId, signal)
-  held.add('storages', () => context.storage.release(attached))
+async function attachStorages({ dependencies, request, signal, onRemove }: Creation): Promise<void> {
+  const { storage } = dependencies
+  const attached = await storage.attach(request.storages, request.containerId, signal)
+  onRemove.add('storages', () => storage.release(attached))
 }
 
 async function specFor(
@@ -120,7 +141,8 @@ async function specFor(
   devices: Pick<GuestChoices, 'devices' | 'deviceEdits'>,
   isV2: boolean,
 ): Promise<ContainerSpec> {
-  const { context, request, signal, sandbox, bundle } = creation
+  const { dependencies, request, signal, sandbox, bundle } = creation
+  const { os } = dependencies
   const pid = request.sandboxPidns
     ? await sandbox.pidNamespace.joinedBy(request.containerId, signal)
     : undefined
@@ -129,48 +151,61 @@ async function specFor(
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
     ...devices,
-    deviceModes: await deviceModes(context, request.OCI),
+    deviceModes: await deviceModes(os, request.OCI),
     hooks: sandbox.guestHooks,
-    nofile: defaultNofile(await context.os.scratch.readText('/proc/self/limits')),
+    nofile: defaultNofile(await os.scratch.readText('/proc/self/limits')),
   })
 }
 
 /** Modes of the guest's device nodes, for devices that the host sent without one. */
-async function deviceModes({ os }: SandboxContext, spec: Spec | undefined): Promise<Map<string, number>> {
+async function deviceModes({ files }: Os, spec: Spec | undefined): Promise<Map<string, number>> {
   const modes = new Map<string, number>()
   for (const { Path, FileMode } of spec?.Linux?.Devices ?? []) {
-    const status = FileMode === 0 ? await os.files.stat(Path) : undefined
+    const status = FileMode === 0 ? await files.stat(Path) : undefined
     if (status !== undefined) modes.set(Path, status.mode)
   }
   return modes
 }
 
-/** Has the runtime make the container. */
-async function createInRuntime(
-  creation: Creation,
+/** Has the runtime make the container, and follows its first process. */
+async function launchInit(
+  { dependencies, request, signal, bundle, onFailure }: Creation,
   cgroup: Cgroup,
-  streams: { readonly hasTerminal: boolean; readonly connections: PortConnections },
+  stdio: { readonly hasTerminal: boolean; readonly connections: PortConnections },
 ): Promise<ContainerProcess> {
-  const { context, request, signal, bundle, undo } = creation
-  const { runtime } = context
+  const { runtime } = dependencies
   const id = request.containerId
   const program = request.OCI?.Process?.Args[0] ?? ''
-  // From here on everything in it is taken for the container's, and killed with it.
+  // Whatever is in the cgroup from here on counts as the container's, and is killed with it.
   if (!(await cgroup.isEmpty())) {
-    throw new AgentError('INVALID_ARGUMENT', `Linux.CgroupsPath: others are in the cgroup of container ${id}`)
+    throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: cgroup of container ${id}: not empty`)
   }
-  // Before the step itself, for a runtime that fails or is killed half-way leaves processes, state and a cgroup.
-  undo.add('runtime', async () => {
+  // Before the step itself: a runtime that fails or is killed half-way leaves processes, state and a cgroup.
+  onFailure.add('runtime', async () => {
     await cgroup.killAll()
     await runtime.erase(id)
     await cgroup.remove()
   })
-  return launch(context, {
-    ...streams,
-    undo,
-    // The undo of the runtime ends all that is in the cgroup.
-    endUnknown: async () => {},
-    start: (childEnd, onPid) =>
-      runtime.create({ id, bundle: bundle.folder, program, streams: childEnd, onPid }, signal),
-  })
+  const launch = prepareLaunch(dependencies, { ...stdio, onFailure })
+  try {
+    const container = { id, bundle: bundle.folder, program, streams: launch.streams }
+    return launch.follow(await runtime.create(container, signal))
+  } finally {
+    launch.close()
+  }
+}
+
+/** Folders beside the bundles: no container may have their names. */
+const RESERVED_IDS = ['sandbox', 'shared']
+
+/**
+ * Throws unless `id` may name a container (behaviour spec, section C.1): at least two characters, a letter or digit
+ * first, then letters, digits, `.`, `-` and `_`. Such an id is safe as one component of a path.
+ */
+export function checkContainerId(id: string): void {
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]+$/.test(id) || id.length > 255) {
+    const want = "2 to 255 letters, digits, '.', '-' or '_', a letter or digit first"
+    throw new AgentError('INTERNAL', `container id '${id}': invalid, want ${want}`)
+  }
+  if (RESERVED_IDS.includes(id)) throw new AgentError('INTERNAL', `container id '${id}': reserved`)
 }

@@ -2,15 +2,15 @@ import { isWithin } from '../../base/paths.ts'
 import type { MountEntry } from '../../os/files/mounts.ts'
 import type { Os } from '../../os/os.ts'
 
-/** Makes `root` an empty directory, as {@link clearFolder} does it. */
+/** Makes `root` an empty directory. What was there is removed as by {@link clearFolder}. */
 export async function emptyFolder(os: Os, root: string): Promise<void> {
   await clearFolder(os, root)
   await os.files.makeDirectories(root, 0o755)
 }
 
 /**
- * Takes `root` away. All that is mounted at or below it is unmounted first, and what is mounted there keeps its content:
- * nothing is deleted before the last mount is gone. Throws when a mount stays.
+ * Removes `root`. Everything mounted at or below it is unmounted first and keeps its content: nothing is deleted before the
+ * last mount is gone. Throws when a mount stays.
  */
 export async function clearFolder(os: Os, root: string): Promise<void> {
   await unmountAll(os, root)
@@ -18,8 +18,8 @@ export async function clearFolder(os: Os, root: string): Promise<void> {
 }
 
 /**
- * Unmounts all that mountinfo shows at or below `root`, deepest first. What is hidden under another mount can only be
- * unmounted after that one, so this goes on as long as a round makes progress. Throws the last failure.
+ * Unmounts everything that mountinfo lists at or below `root`, deepest first. A mount that is hidden under another can be
+ * unmounted only after it, so this repeats as long as one unmount succeeds. Throws the first failure of the last pass.
  */
 async function unmountAll(os: Os, root: string): Promise<void> {
   for (;;) {
@@ -33,7 +33,7 @@ async function unmountAll(os: Os, root: string): Promise<void> {
   }
 }
 
-/** Of mounts at the same point the latest, which is on top, comes first. */
+/** Of mounts at the same point the latest, which is on top, is first. */
 function deepestFirst(mounts: readonly MountEntry[]): MountEntry[] {
   const depth = ({ mountPoint }: MountEntry) => mountPoint.split('/').length
   return mounts.toReversed().sort((a, b) => depth(b) - depth(a))

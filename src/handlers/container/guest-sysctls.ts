@@ -4,17 +4,18 @@ import type { UndoList } from '../../base/undo.ts'
 import type { SplitSysctls } from '../../oci/sysctls.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** What one container has set a sysctl to, and what is to come back when its creation fails. */
+/** One container's setting of a sysctl. */
 interface Setting {
+  /** The value to restore when the container's creation fails. */
   before: string
 }
 
-/** The sysctls that are the guest's and that containers ask for. The last one who asked has its way. */
+/** Sysctls of the whole guest that containers set. The latest container's value is in effect. */
 export class GuestSysctls {
   readonly #files: Files
-  /** The settings of each file, in their order, of containers that exist or are being made. */
+  /** The settings of each file, oldest first, of containers that exist or are being created. */
   readonly #settings = new Map<string, Setting[]>()
-  /** Reading the value before and writing the new one are two steps, which those of another must not come between. */
+  /** Reading the old value and writing the new one are two steps: changes run one after the other. */
   readonly #queue = new SerialQueue()
 
   constructor(files: Files) {
@@ -22,18 +23,18 @@ export class GuestSysctls {
   }
 
   /**
-   * Sets them for a container. By `undo`, a creation that fails sets back what nobody else has set meanwhile; by `held`,
-   * a removed container is forgotten, while its values stay. Throws the kernel's word, or what `signal` is aborted with.
+   * Sets the sysctls of a container. A creation that fails restores the values that no other container has set meanwhile;
+   * a removed container is forgotten, and its values stay. Throws the kernel's error, or what `signal` is aborted with.
    */
   async set(
     sysctls: SplitSysctls['guest'],
-    lists: { readonly undo: UndoList; readonly held: UndoList },
+    lists: { readonly onFailure: UndoList; readonly onRemove: UndoList },
     signal: AbortSignal,
   ): Promise<void> {
     for (const { path, value } of sysctls) {
       const setting = await this.#queue.run(() => this.#setOne(path, value), signal)
-      lists.held.add(`forget sysctl ${path}`, () => this.#forget(path, setting))
-      lists.undo.add(`sysctl ${path}`, () => this.#restore(path, setting))
+      lists.onRemove.add(`forget sysctl ${path}`, () => this.#forget(path, setting))
+      lists.onFailure.add(`sysctl ${path}`, () => this.#restore(path, setting))
     }
   }
 
@@ -49,7 +50,7 @@ export class GuestSysctls {
       const settings = this.#settings.get(path) ?? []
       const later = settings[settings.indexOf(setting) + 1]
       this.#forget(path, setting)
-      // What the later one would bring back is what is taken back here.
+      // The later setting would restore the value that is being undone here.
       if (later !== undefined) later.before = setting.before
       else await this.#files.write(path, setting.before)
     }

@@ -1,60 +1,69 @@
 import { errnoOf, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import type { PauseContainerRequest, ResumeContainerRequest } from '../../gen/agent.ts'
-import type { SandboxContext } from '../sandbox/context.ts'
-import { whileUpdating } from './while-updating.ts'
+import type { Cgroup } from '../cgroup/cgroup.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
+import type { ContainerRegistry } from './registry.ts'
+import { beginUpdate } from './update-container.ts'
 
-/** PauseContainer (behaviour spec, section C.10): freezes all processes, of a container not yet started too. */
+/** PauseContainer (behaviour spec, section C.10): freezes all processes, also of a container that awaits its start. */
 export async function pauseContainer(
-  context: SandboxContext,
+  {
+    containers,
+    runtime,
+    log,
+  }: {
+    readonly containers: ContainerRegistry
+    readonly runtime: Pick<OciRuntime, 'pause'>
+    readonly log: Logger
+  },
   { containerId }: PauseContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  await whileUpdating(
-    context,
-    {
-      containerId,
-      from: ['created', 'running'],
-      work: async ({ processes, cgroup }) => {
-        // A runtime in the middle of adding a process would be frozen with it.
-        await processes.settled()
-        try {
-          await context.runtime.pause(containerId)
-        } catch (error) {
-          // Some may be frozen already.
-          await cgroup.thaw().catch((failure) => {
-            context.log.warn('container not thawed', { containerId, error: messageOf(failure) })
-          })
-          throw error
-        }
-        return 'paused'
-      },
-    },
-    signal,
-  )
+  const update = await beginUpdate(containers, containerId, ['created', 'running'], signal)
+  const { processes, cgroup } = update.parts
+  let after = update.before
+  try {
+    // A runtime that is adding a process would be frozen with it.
+    await processes.settled()
+    await runtime.pause(containerId)
+    after = 'paused'
+  } catch (error) {
+    // Some processes may be frozen already.
+    await cgroup.thaw().catch((failure) => {
+      log.warn('container not thawed', { containerId, error: messageOf(failure) })
+    })
+    throw error
+  } finally {
+    update.end(after)
+  }
 }
 
-/** ResumeContainer (behaviour spec, section C.10): lets the processes of a paused container go on. */
+/** ResumeContainer (behaviour spec, section C.10): thaws the processes of a paused container. */
 export async function resumeContainer(
-  context: SandboxContext,
+  {
+    containers,
+    runtime,
+  }: { readonly containers: ContainerRegistry; readonly runtime: Pick<OciRuntime, 'resume'> },
   { containerId }: ResumeContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  await whileUpdating(
-    context,
-    {
-      containerId,
-      from: ['paused'],
-      work: async ({ cgroup }, container) => {
-        try {
-          await context.runtime.resume(containerId)
-        } catch (error) {
-          if (errnoOf(error) !== 'ETIMEDOUT') throw error
-          // It waits until none is frozen any more. Nothing else is left to be done than this.
-          await cgroup.thaw()
-        }
-        return container.awaitsStart ? 'created' : 'running'
-      },
-    },
-    signal,
-  )
+  const update = await beginUpdate(containers, containerId, ['paused'], signal)
+  let after = update.before
+  try {
+    await resumeOrThaw(runtime, containerId, update.parts.cgroup)
+    after = update.awaitsStart ? 'created' : 'running'
+  } finally {
+    update.end(after)
+  }
+}
+
+/** A runtime waits until no process is frozen, which it may do in vain. The thaw is all that is left to do then. */
+async function resumeOrThaw(runtime: Pick<OciRuntime, 'resume'>, id: string, cgroup: Cgroup): Promise<void> {
+  try {
+    await runtime.resume(id)
+  } catch (error) {
+    if (errnoOf(error) !== 'ETIMEDOUT') throw error
+    await cgroup.thaw()
+  }
 }

@@ -1,35 +1,32 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
+import type { ProcessOwners } from '../process/owner.ts'
 import { Container, type ContainerParts } from './container.ts'
 
-/** A container that was created, and its parts. */
-export interface Found {
+/** A created container and its parts. */
+export interface FoundContainer {
   readonly container: Container
   readonly parts: ContainerParts
 }
 
 /** The containers of the sandbox by id, those being created included. */
-export class ContainerRegistry {
+export class ContainerRegistry implements ProcessOwners {
   readonly #containers = new Map<string, Container>()
 
   /**
-   * Takes an id, and the place of its cgroup, for a container about to be created. Throws, touching nothing, INTERNAL
-   * when the id is in use, INVALID_ARGUMENT when the cgroup is another container's, above or below it: what ends all in
-   * a cgroup would end both.
+   * Reserves an id and a cgroup for a container about to be created. Throws INTERNAL when the id is in use,
+   * INVALID_ARGUMENT when the cgroup is another container's, or above or below it: killing a cgroup would kill both.
    */
   add(id: string, cgroupPath: string): Container {
     const present = this.#containers.get(id)
     if (present !== undefined) {
-      throw new AgentError(
-        'INTERNAL',
-        `container id '${id}' is in use by a container that is ${present.state.name}`,
-      )
+      throw new AgentError('INTERNAL', `container id '${id}': already exists (${present.state.name})`)
     }
     for (const other of this.#containers.values()) {
       if (isWithin(cgroupPath, other.cgroupPath) || isWithin(other.cgroupPath, cgroupPath)) {
         const where = `${other.cgroupPath} is the cgroup of container '${other.id}'`
-        throw new AgentError('INVALID_ARGUMENT', `Linux.CgroupsPath: '${cgroupPath}' cannot be: ${where}`)
+        throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: '${cgroupPath}': ${where}`)
       }
     }
     const container = new Container(id, cgroupPath)
@@ -37,7 +34,7 @@ export class ContainerRegistry {
     return container
   }
 
-  /** Takes a container out, whose creation failed or which was removed, and wakes who waits for it. */
+  /** Removes a container whose creation failed or which was removed, and resolves the waits for its transition. */
   drop(container: Container): void {
     this.#containers.delete(container.id)
     container.abandon()
@@ -52,21 +49,39 @@ export class ContainerRegistry {
   }
 
   /** The container as things stand. Throws `code` `Invalid container id` for one that is not there, or not yet. */
-  get(id: string, code: StatusCodeName): Found {
+  get(id: string, code: StatusCodeName): FoundContainer {
     const container = this.#containers.get(id)
     if (container === undefined || !('parts' in container.state)) throw unknownContainer(code)
     return { container, parts: container.state.parts }
   }
 
-  /** The container, once its creation is through. Throws like `find`, or what `signal` is aborted with. */
-  async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<Found> {
+  /** The container, once its creation is over. Throws like `get`, or what `signal` is aborted with. */
+  async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<FoundContainer> {
     const state = this.#containers.get(id)?.state
     if (state?.name === 'creating') await abortable(state.settled, signal)
     return this.get(id, code)
   }
+
+  /**
+   * The container, once it is neither being created, started nor updated. Throws INTERNAL unless it is created or
+   * running, NOT_FOUND when its first process has ended, or what `signal` is aborted with.
+   */
+  async waitForLiving(id: string, signal: AbortSignal): Promise<ContainerParts> {
+    const { container } = await this.waitFor(id, 'INTERNAL', signal)
+    while (container.state.name === 'starting' || container.state.name === 'updating') {
+      await abortable(container.state.settled, signal)
+    }
+    const { state } = container
+    if (state.name === 'paused') throw new AgentError('INTERNAL', `container ${id} is paused`)
+    if (state.name === 'stopped') {
+      throw new AgentError('NOT_FOUND', 'Process not found: init process missing')
+    }
+    if (state.name !== 'created' && state.name !== 'running') throw unknownContainer('INTERNAL')
+    return state.parts
+  }
 }
 
-/** What is answered about a container that does not exist (behaviour spec, section B.5: the code differs by call). */
+/** The answer for a container that does not exist (behaviour spec, section B.5: the code differs by call). */
 export function unknownContainer(code: StatusCodeName): AgentError {
   return new AgentError(code, 'Invalid container id')
 }

@@ -1,91 +1,109 @@
 import { abortable, withTimeout } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
+import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
-import type { SandboxContext } from '../sandbox/context.ts'
+import type { OomEvents } from '../cgroup/oom-events.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
 import type { Container, ContainerParts } from './container.ts'
-import { unknownContainer } from './registry.ts'
+import { type ContainerRegistry, unknownContainer } from './registry.ts'
 
 /**
- * How long processes may take to end where the request names no time, as those of all hosts do not. The hosts
- * themselves give up after a minute: so they learn why, and a later removal finds nobody in its way.
+ * How long processes may take to end when the request names no time, as no known host does. Hosts give up after a minute:
+ * a shorter time tells them the reason, and lets a later removal begin at once.
  */
-const PATIENCE_SECONDS = 50
+const DEFAULT_TIMEOUT_SECONDS = 50
 
-interface Removal {
-  readonly context: SandboxContext
-  readonly container: Container
-  readonly signal: AbortSignal
-  /** How long the processes may take to end; 0 for the agent's own patience. */
-  readonly timeoutSeconds: number
+/** What removing a container needs. */
+export interface RemoveDependencies {
+  readonly os: Os
+  readonly log: Logger
+  readonly containers: ContainerRegistry
+  readonly runtime: Pick<OciRuntime, 'delete'>
+  readonly oom: OomEvents
 }
 
-/** RemoveContainer (behaviour spec, section C.3). A transition under way is waited for, then the removal is ours. */
+/** RemoveContainer (behaviour spec, section C.3). It waits for a transition under way, then removes. */
 export async function removeContainer(
-  context: SandboxContext,
+  dependencies: RemoveDependencies,
   request: RemoveContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const container = context.containers.tryGet(request.containerId)
+  const container = dependencies.containers.tryGet(request.containerId)
   if (container === undefined) throw unknownContainer('INTERNAL')
-  const removed = await removeSettled({ context, container, signal, timeoutSeconds: request.timeout })
+  const removed = await removeWhenSettled(dependencies, container, request.timeout, signal)
   if (!removed) throw unknownContainer('INTERNAL')
 }
 
-/** Removes a container as soon as no transition is under way; false when it was gone by then. */
-export async function removeSettled(removal: Removal): Promise<boolean> {
-  const { container, signal } = removal
+/**
+ * Removes a container once no transition of it is under way; resolves with false when it was gone by then.
+ * `timeoutSeconds` is how long its processes may take to end, 0 for the default.
+ */
+export async function removeWhenSettled(
+  dependencies: RemoveDependencies,
+  container: Container,
+  timeoutSeconds: number,
+  signal: AbortSignal,
+): Promise<boolean> {
   for (let wait = container.transition; wait !== undefined; wait = container.transition) {
-    container.hurryStart()
+    container.skipPoststartHooks()
     await abortable(wait, signal)
   }
   if (container.state.name === 'gone') return false
-  await remove(removal)
+  await remove(dependencies, container, timeoutSeconds)
   return true
 }
 
-async function remove(removal: Removal): Promise<void> {
-  const { context, container, timeoutSeconds } = removal
+async function remove(
+  dependencies: RemoveDependencies,
+  container: Container,
+  timeoutSeconds: number,
+): Promise<void> {
+  const { os, log, containers, runtime, oom } = dependencies
   const parts = container.beginRemove()
   try {
-    const ended = endProcesses(context, parts)
-    const ms = (timeoutSeconds || PATIENCE_SECONDS) * 1000
-    await withTimeout(context.os.clock, ms, ended, () => lateEnd(removal, parts))
-    await context.oom.end(container.id)
-    // Only now: a runtime that deletes by force waits for zombies that somebody else has to reap.
-    const complaint = await context.runtime.delete(container.id, poststopMs(parts))
-    if (complaint !== undefined) {
-      context.log.warn('poststop hook failed', { containerId: container.id, error: complaint })
+    const ended = endProcesses(dependencies, parts)
+    const ms = (timeoutSeconds || DEFAULT_TIMEOUT_SECONDS) * 1000
+    await withTimeout(os.clock, ms, ended, () => notEndedInTime(container.id, timeoutSeconds, parts))
+    await oom.end(container.id)
+    // Not before: a runtime that deletes by force waits for zombies, which vminit has to reap.
+    const hookFailure = await runtime.delete(container.id, poststopMs(parts))
+    if (hookFailure !== undefined) {
+      log.warn('poststop hook failed', { containerId: container.id, error: hookFailure })
     }
-    for (const { stdio } of parts.processes.known()) stdio.close()
+    for (const { stdio } of parts.processes.tracked()) stdio.close()
     await parts.release()
   } catch (error) {
     container.removeFailed(parts)
     throw error
   }
-  context.containers.drop(container)
+  containers.drop(container)
 }
 
-/** How long the poststop hooks may take, which the runtime runs: each was given a time. */
+/** How long the poststop hooks may take, which the runtime runs: the sum of their time-outs. */
 function poststopMs({ spec }: ContainerParts): number {
   const hooks = spec.current.Hooks?.Poststop ?? []
   return hooks.reduce((ms, { Timeout }) => ms + Number(Timeout) * 1000, 0)
 }
 
-/** Kills everything in the container and waits until vminit has reaped what we know of. */
-async function endProcesses(context: SandboxContext, parts: ContainerParts): Promise<void> {
+/** Kills everything in the container, and waits until vminit has reaped the tracked processes. */
+async function endProcesses(
+  { os, log }: Pick<RemoveDependencies, 'os' | 'log'>,
+  { init, processes, cgroup }: ContainerParts,
+): Promise<void> {
   const killAll = async () => {
-    await parts.cgroup.killAll()
-    for (const { pid, status } of parts.processes.known()) if (status === undefined) kill(context, pid)
+    await cgroup.killAll()
+    for (const { pid, status } of processes.tracked()) if (status === undefined) kill(os, log, pid)
   }
   await killAll()
   // A process that was being started may have joined the cgroup after that.
-  if (await parts.processes.settled()) await killAll()
-  const ends = [parts.init, ...parts.processes.known()].map(({ ended }) => ended)
+  if (await processes.settled()) await killAll()
+  const ends = [init, ...processes.tracked()].map(({ ended }) => ended)
   await Promise.allSettled(ends)
 }
 
-function kill({ os, log }: SandboxContext, pid: number): void {
+function kill(os: Os, log: Logger, pid: number): void {
   try {
     killIfAlive(os, pid)
   } catch (error) {
@@ -93,12 +111,12 @@ function kill({ os, log }: SandboxContext, pid: number): void {
   }
 }
 
-/** What is said when processes have not ended in time: a killed one does not while the kernel holds it (state D). */
-function lateEnd({ container, timeoutSeconds }: Removal, { init, processes }: ContainerParts): AgentError {
-  const left = new Set([init, ...processes.known()].filter(({ status }) => status === undefined))
-  const pids = [...left].map(({ pid }) => pid).join(', ') || 'being added'
+/** The error when killed processes have not ended: the kernel may hold one (state D). */
+function notEndedInTime(id: string, timeoutSeconds: number, { init, processes }: ContainerParts): AgentError {
+  const alive = new Set([init, ...processes.tracked()].filter(({ status }) => status === undefined))
+  const pids = [...alive].map(({ pid }) => pid).join(', ') || 'being added'
   const code = timeoutSeconds === 0 ? 'DEADLINE_EXCEEDED' : 'INTERNAL'
-  const seconds = timeoutSeconds || PATIENCE_SECONDS
-  const text = `remove container ${container.id}: ETIME: processes (${pids}) not ended within ${seconds} s`
+  const seconds = timeoutSeconds || DEFAULT_TIMEOUT_SECONDS
+  const text = `remove container ${id}: ETIME: processes (${pids}) not ended within ${seconds} s`
   return new AgentError(code, text, { errno: 'ETIME' })
 }

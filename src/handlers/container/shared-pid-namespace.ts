@@ -1,5 +1,7 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
+import type { UndoList } from '../../base/undo.ts'
+import type { Os } from '../../os/os.ts'
 import type { ContainerProcess } from '../process/process.ts'
 
 type State =
@@ -9,12 +11,12 @@ type State =
   | { readonly name: 'made'; readonly maker: string; readonly init: Pick<ContainerProcess, 'status'> }
 
 /**
- * The pid namespace that containers of a sandbox may share (behaviour spec, section D.3): that of its first container,
- * whether that one asked for it or not. It belongs to that container, its maker, and ends with the maker's first
- * process, when the kernel kills all others in it; once the maker is removed the next container makes a new one.
+ * The pid namespace that containers of a sandbox may share (behaviour spec, section D.3): the one of the sandbox's first
+ * container, its maker, whether the maker asked for it or not. It ends with the maker's first process, when the kernel
+ * kills all other processes in it. Once the maker is removed, the next container makes a new one.
  */
 export class SharedPidNamespace {
-  /** Where it is pinned. */
+  /** The file that it is pinned as. */
   readonly path: string
   #state: State = { name: 'none' }
   #endMaking: () => void = () => {}
@@ -23,7 +25,7 @@ export class SharedPidNamespace {
     this.path = path
   }
 
-  /** Makes container `id`, which is being created, the maker if there is none. True when it is the maker. */
+  /** Makes container `id`, which is being created, the maker if there is none. Tells whether it is the maker. */
   begin(id: string): boolean {
     if (this.#state.name === 'none') {
       const { promise, resolve } = Promise.withResolvers<void>()
@@ -33,14 +35,14 @@ export class SharedPidNamespace {
     return this.#state.maker === id
   }
 
-  /** Container `id` was created: others may join it now, if it is the maker. */
+  /** Container `id` was created. If it is the maker, others may join the namespace now. */
   made(id: string, init: Pick<ContainerProcess, 'status'>): void {
     if (this.#state.name !== 'making' || this.#state.maker !== id) return
     this.#state = { name: 'made', maker: id, init }
     this.#endMaking()
   }
 
-  /** Container `id` is gone, and with it what it made. */
+  /** Container `id` was removed, or its creation failed. If it was the maker, the namespace has ended. */
   gone(id: string): void {
     if (this.#state.name === 'none' || this.#state.maker !== id) return
     this.#state = { name: 'none' }
@@ -48,9 +50,9 @@ export class SharedPidNamespace {
   }
 
   /**
-   * The path that container `id`, which asks for it, joins; undefined when it is, or has now become, the maker. Waits
-   * for another maker that is being created. Throws INTERNAL when the namespace has ended and its maker is still
-   * there: a kernel starts no process in it any more.
+   * The path of the namespace for container `id` to join; undefined when the container is the maker, or becomes it now.
+   * Waits while another maker is being created. Throws INTERNAL when the namespace has ended and its maker is not
+   * removed yet: the kernel starts no process in it any more.
    */
   async joinedBy(id: string, signal: AbortSignal): Promise<string | undefined> {
     while (!this.begin(id)) {
@@ -65,4 +67,22 @@ export class SharedPidNamespace {
     }
     return undefined
   }
+}
+
+/**
+ * Pins the pid namespace of process `pid` as the file `target`, by a bind mount: the path of the namespace in /proc
+ * contains a number that may become another process's.
+ */
+export async function pinPidNamespace(options: {
+  readonly os: Os
+  readonly target: string
+  readonly pid: number
+  readonly onRemove: UndoList
+}): Promise<void> {
+  const { os, target, pid, onRemove } = options
+  await os.files.write(target, '')
+  onRemove.add('pid namespace file', () => os.files.removeFile(target))
+  const source = `/proc/${pid}/ns/pid`
+  await os.mounts.mount({ source, target, type: '', flags: ['bind'], data: '' })
+  onRemove.add('pid namespace mount', () => os.mounts.unmount(target, { detach: true }))
 }

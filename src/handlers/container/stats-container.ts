@@ -1,16 +1,15 @@
 import type { StatsContainerRequest, StatsContainerResponse } from '../../gen/agent.ts'
-import type { SandboxContext } from '../sandbox/context.ts'
-import { unknownWhole } from './while-updating.ts'
+import type { ContainerRegistry } from './registry.ts'
+import { invalidContainerId } from './update-container.ts'
 
 /**
- * StatsContainer (behaviour spec, section C.9), of a stopped container too. Waits for nothing but the reading itself,
- * whatever else is done to the container meanwhile.
+ * StatsContainer (behaviour spec, section C.9), of a stopped container too. It waits for no transition of the container.
  */
 export async function statsContainer(
-  { containers }: SandboxContext,
+  { containers }: { readonly containers: Pick<ContainerRegistry, 'tryGet'> },
   { containerId }: StatsContainerRequest,
 ): Promise<StatsContainerResponse> {
   const state = containers.tryGet(containerId)?.state
-  if (state === undefined || !('parts' in state)) throw unknownWhole()
+  if (state === undefined || !('parts' in state)) throw invalidContainerId()
   return { cgroupStats: await state.parts.cgroup.stats(), networkStats: [] }
 }

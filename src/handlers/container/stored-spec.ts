@@ -5,7 +5,7 @@ import { mergeResources } from '../../oci/merge-resources.ts'
 import { runtimeConfig } from '../../oci/runtime-config.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** What a container was asked to be, as this guest runs it, and its copy in the bundle's `config.json`. */
+/** The specification of a container as this guest runs it, and its copy in the bundle's `config.json`. */
 export class StoredSpec {
   readonly #files: Files
   readonly #path: string
@@ -22,14 +22,14 @@ export class StoredSpec {
     return this.#spec
   }
 
-  /** Writes the copy, whole or not at all. */
+  /** Writes the copy, completely or not at all. */
   async save(): Promise<void> {
     const unfinished = `${this.#path}.new`
     await this.#files.write(unfinished, printJson(runtimeConfig(this.#spec)), { mode: 0o600 })
     await this.#files.rename(unfinished, this.#path)
   }
 
-  /** Adds what an update has set to the limits, and saves. */
+  /** Merges the limits of an update into the specification, and saves it. */
   async setResources(update: LinuxResources): Promise<void> {
     const { Linux: linux } = this.#spec
     this.#spec = { ...this.#spec, Linux: { ...linux, Resources: mergeResources(linux.Resources, update) } }

@@ -1,34 +1,58 @@
+import { abortable } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
 import type { UpdateContainerRequest } from '../../gen/agent.ts'
 import { checkResources } from '../../oci/check-spec.ts'
 import { withExplicitWildcards } from '../../oci/device-rules.ts'
 import { printJson } from '../../oci/json.ts'
 import { resourcesConfig } from '../../oci/resources-config.ts'
-import type { SandboxContext } from '../sandbox/context.ts'
-import { whileUpdating } from './while-updating.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
+import type { ContainerUpdate, LivingState } from './container.ts'
+import type { ContainerRegistry } from './registry.ts'
 
 /**
- * UpdateContainer (behaviour spec, section C.7): sets other limits. Those that the request leaves empty stay; without
+ * UpdateContainer (behaviour spec, section C.7): sets other limits. Limits that the request leaves empty stay; without
  * any it does nothing.
  */
 export async function updateContainer(
-  context: SandboxContext,
+  {
+    containers,
+    runtime,
+  }: { readonly containers: ContainerRegistry; readonly runtime: Pick<OciRuntime, 'update'> },
   { containerId, resources: requested }: UpdateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
   if (requested !== undefined) checkResources(requested)
   const resources = requested && withExplicitWildcards(requested)
-  await whileUpdating(
-    context,
-    {
-      containerId,
-      from: ['created', 'running', 'paused'],
-      work: async ({ spec }) => {
-        if (resources === undefined) return 'as before'
-        await context.runtime.update(containerId, printJson(resourcesConfig(resources)))
-        await spec.setResources(resources)
-        return 'as before'
-      },
-    },
-    signal,
-  )
+  const update = await beginUpdate(containers, containerId, ['created', 'running', 'paused'], signal)
+  try {
+    if (resources === undefined) return
+    await runtime.update(containerId, printJson(resourcesConfig(resources)))
+    await update.parts.spec.setResources(resources)
+  } finally {
+    update.end(update.before)
+  }
+}
+
+/**
+ * Waits until no transition of the container is under way, then begins an update: a pause, a resume or other limits.
+ * Throws INVALID_ARGUMENT `invalid container id`, or INTERNAL when the container is in none of the states `from`.
+ */
+export async function beginUpdate(
+  containers: Pick<ContainerRegistry, 'tryGet'>,
+  containerId: string,
+  from: readonly LivingState[],
+  signal: AbortSignal,
+): Promise<ContainerUpdate> {
+  const container = containers.tryGet(containerId)
+  if (container === undefined) throw invalidContainerId()
+  for (let wait = container.transition; wait !== undefined; wait = container.transition) {
+    await abortable(wait, signal)
+  }
+  if (container.state.name === 'gone') throw invalidContainerId()
+  return container.beginUpdate(from)
+}
+
+/** The answer of updates and statistics for a container that does not exist (behaviour spec, section B.5). */
+export function invalidContainerId(): AgentError {
+  return new AgentError('INVALID_ARGUMENT', 'invalid container id')
 }

@@ -1,122 +1,88 @@
-import { abortable, neverAborted } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
 import type { Process } from '../../gen/oci.ts'
 import { checkProcess } from '../../oci/check-process.ts'
-import { execProcess as inheriting } from '../../oci/exec-process.ts'
+import { inheritProcess } from '../../oci/exec-process.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/clock.ts'
-import type { ContainerParts } from '../container/container.ts'
-import { unknownContainer } from '../container/registry.ts'
-import type { SandboxContext } from '../sandbox/context.ts'
-import { connectStdio, launch } from './launch.ts'
-import type { ContainerProcess } from './process.ts'
-import type { Reservation } from './process-table.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
+import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
+import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import { killUntrackedProcesses } from './untracked-processes.ts'
 
+/** What ExecProcess needs. */
+export interface ExecDependencies extends LaunchDependencies {
+  readonly containers: Pick<ProcessOwners, 'waitForLiving'>
+  readonly runtime: Pick<OciRuntime, 'exec'>
+}
+
 /**
- * How long the runtime may go on after the caller gave up. Killed between starting the process and telling its pid,
- * it would leave a process that nobody knows.
+ * How long the runtime may go on after the caller gave up. Killed between making the process and writing its pid, it
+ * would leave a process that the agent does not track.
  */
 const GRACE_MS = 2000
 
-/** ExecProcess (behaviour spec, section C.4): adds a process to a container and starts it at once. */
+/**
+ * ExecProcess (behaviour spec, section C.4): adds a process to a container, running. When a step fails, or `signal` is
+ * aborted, all steps before it are undone.
+ */
 export async function execProcess(
-  context: SandboxContext,
+  dependencies: ExecDependencies,
   request: ExecProcessRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  if (request.process === undefined) {
-    throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
-  }
-  checkProcess(request.process)
-  const parts = await livingContainer(context, request.containerId, signal)
-  const { Env } = request.process
-  const environment = withGuestPciAddresses(Env, parts.pciAddresses)
-  const process = inheriting({ ...request.process, Env: environment }, parts.spec.current.Process)
-  const reservation = parts.processes.reserve(request.execId)
-  const undo = new UndoList(context.log)
-  undo.add('reservation', () => reservation.abandon())
+  const { os, log, containers, runtime } = dependencies
+  const requested = checkedProcess(request)
+  const container = await containers.waitForLiving(request.containerId, signal)
+  const process = processIn(container, requested)
+  const reservation = container.processes.reserve(request.execId)
+  const onFailure = new UndoList(log)
+  onFailure.add('reservation', () => reservation.abandon())
+  const grace = graceAfter(signal, os.clock)
   try {
-    const started = await start(context, { request, parts, process, reservation, undo, signal })
     signal.throwIfAborted()
-    reservation.publish(started)
+    const hasTerminal = process.Terminal
+    const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, signal)
+    // The first process may have moved: one that divides its cgroup leaves nobody in the upper one (cgroup v2).
+    const cgroup = await container.cgroup.innerPathOf(container.init.pid)
+    const launch = prepareLaunch(dependencies, { hasTerminal, connections, onFailure })
+    try {
+      const addition = { containerId: request.containerId, process, streams: launch.streams, cgroup }
+      const outcome = await runtime.exec(addition, grace.signal)
+      if (outcome.pid === undefined) {
+        onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
+      }
+      const added = launch.follow(outcome)
+      signal.throwIfAborted()
+      reservation.publish(added)
+    } finally {
+      launch.close()
+    }
   } catch (error) {
-    await undo.run()
+    await onFailure.run()
     throw error
-  }
-}
-
-/** The container, once it is created and neither starts nor is adjusted. A process can only be added to a living one. */
-async function livingContainer(
-  { containers }: SandboxContext,
-  id: string,
-  signal: AbortSignal,
-): Promise<ContainerParts> {
-  const { container } = await containers.waitFor(id, 'INTERNAL', signal)
-  while (container.state.name === 'starting' || container.state.name === 'updating') {
-    await abortable(container.state.settled, signal)
-  }
-  const { state } = container
-  if (state.name === 'paused') throw new AgentError('INTERNAL', `container ${container.id} is paused`)
-  if (state.name === 'stopped') {
-    throw new AgentError('NOT_FOUND', 'Process not found: init process missing')
-  }
-  if (state.name !== 'created' && state.name !== 'running') throw unknownContainer('INTERNAL')
-  return state.parts
-}
-
-interface Addition {
-  readonly request: ExecProcessRequest
-  readonly parts: ContainerParts
-  readonly process: Process
-  readonly reservation: Reservation
-  readonly undo: UndoList
-  readonly signal: AbortSignal
-}
-
-async function start(context: SandboxContext, addition: Addition): Promise<ContainerProcess> {
-  const { request, parts, process, reservation, undo, signal } = addition
-  const { containerId } = request
-  const hasTerminal = process.Terminal
-  signal.throwIfAborted()
-  const connections = await connectStdio(context, { ports: request, hasTerminal, undo }, signal)
-  const grace = graceAfter(signal, context.os.clock)
-  try {
-    // Where the first process has gone: one that divides its cgroup may have nobody left in it (cgroup v2).
-    const cgroup = await parts.cgroup.innerPathOf(parts.init.pid)
-    return await launch(context, {
-      hasTerminal,
-      connections,
-      undo,
-      endUnknown: () => {
-        reservation.failed()
-        return endUnknown(context, parts)
-      },
-      start: (streams, onPid) =>
-        context.runtime.exec({ containerId, process, streams, onPid, cgroup }, grace.signal),
-    })
   } finally {
     grace.stop()
   }
 }
 
-/** Goes by a list of a moment when no others were being added, which nobody knows either until they are. */
-async function endUnknown(
-  { os }: SandboxContext,
-  { init, processes, cgroup }: ContainerParts,
-): Promise<void> {
-  const work = async () => {
-    let members = await cgroup.members()
-    while (await processes.added()) members = await cgroup.members()
-    const known = new Set([init, ...processes.known()].map(({ pid }) => pid))
-    await killUntrackedProcesses(os, members, known)
+/** The process of a request. Throws INTERNAL when it is missing or has a field that cannot be right. */
+function checkedProcess({ process }: ExecProcessRequest): Process {
+  if (process === undefined) {
+    throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
   }
-  await processes.untrackedSearch.run(work, neverAborted)
+  checkProcess(process)
+  return process
 }
 
-/** A signal that fires a little after `signal`, until it is stopped. */
+/** The process as it runs in this container: with what it inherits, and the guest's addresses of PCI devices. */
+function processIn({ spec, pciAddresses }: ProcessOwner, requested: Process): Process {
+  const Env = withGuestPciAddresses(requested.Env, pciAddresses)
+  return inheritProcess({ ...requested, Env }, spec.current.Process)
+}
+
+/** A signal that fires {@link GRACE_MS} after `signal`, unless it is stopped before. */
 function graceAfter(signal: AbortSignal, clock: Clock): { readonly signal: AbortSignal; stop(): void } {
   const later = new AbortController()
   const stopped = new AbortController()

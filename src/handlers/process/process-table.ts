@@ -5,31 +5,31 @@ import type { ContainerProcess } from './process.ts'
 
 type Entry =
   | { readonly name: 'starting'; readonly settled: Promise<void>; readonly added: Promise<void> }
-  /** What it may have added is being looked for. */
+  /** The exec has failed, and a search for the process that it may have added is under way. */
   | { readonly name: 'failed'; readonly settled: Promise<void> }
-  | { readonly name: 'known'; readonly process: ContainerProcess }
+  | { readonly name: 'tracked'; readonly process: ContainerProcess }
 
-/** A name in the table that is taken for a process about to start. It must be published, or else abandoned. */
+/** An exec id that is taken for a process about to start. Either `publish` or `abandon` must follow. */
 export interface Reservation {
   publish(process: ContainerProcess): void
-  /** Nobody will know the process, if there is one: it is looked for, before {@link Reservation.abandon}. */
-  failed(): void
+  /** The exec may have added a process that will never be tracked, and the search for it begins. */
+  searchUntracked(): void
   abandon(): void
 }
 
 /**
- * The processes of one container that somebody may still ask about, by exec id. The first process is found under
- * the empty id and under the container's own. Exec ids are free text.
+ * The processes of one container whose exit status may still be asked for, by exec id. The first process has the empty id
+ * and the container's own. Exec ids are free text.
  */
 export class ProcessTable {
-  /** For those who look for processes that nobody knows: of two at once one would wait for an end that the other saw. */
+  /** Searches for untracked processes run one after the other: each waits for the exits of what it found. */
   readonly untrackedSearch = new SerialQueue()
   readonly #containerId: string
   readonly #entries = new Map<string, Entry>()
 
   constructor(containerId: string, init: ContainerProcess) {
     this.#containerId = containerId
-    this.#entries.set('', { name: 'known', process: init })
+    this.#entries.set('', { name: 'tracked', process: init })
   }
 
   /** Takes an id. Throws INTERNAL when it is in use. */
@@ -44,10 +44,10 @@ export class ProcessTable {
     }
     return {
       publish: (process) => {
-        this.#entries.set(key, { name: 'known', process })
+        this.#entries.set(key, { name: 'tracked', process })
         settle()
       },
-      failed: () => {
+      searchUntracked: () => {
         this.#entries.set(key, { name: 'failed', settled: settled.promise })
         added.resolve()
       },
@@ -61,11 +61,11 @@ export class ProcessTable {
   /** The process as things stand. Throws NOT_FOUND for one that is not there, or not yet. */
   get(execId: string): ContainerProcess {
     const entry = this.#entries.get(this.#key(execId))
-    if (entry?.name !== 'known') throw this.#notFound(execId)
+    if (entry?.name !== 'tracked') throw this.#notFound(execId)
     return entry.process
   }
 
-  /** The process, once a start in progress is through. Throws NOT_FOUND, or what `signal` is aborted with. */
+  /** The process, once a start under way is over. Throws NOT_FOUND, or what `signal` is aborted with. */
   async waitFor(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
     const entry = this.#entries.get(this.#key(execId))
     if (entry !== undefined && 'settled' in entry) await abortable(entry.settled, signal)
@@ -76,22 +76,22 @@ export class ProcessTable {
   forget(execId: string, process: ContainerProcess): void {
     const key = this.#key(execId)
     const entry = this.#entries.get(key)
-    if (entry?.name === 'known' && entry.process === process) this.#entries.delete(key)
+    if (entry?.name === 'tracked' && entry.process === process) this.#entries.delete(key)
   }
 
-  /** All known processes. */
-  known(): ContainerProcess[] {
-    return [...this.#entries.values()].flatMap((entry) => (entry.name === 'known' ? [entry.process] : []))
+  /** All processes of the table. */
+  tracked(): ContainerProcess[] {
+    return [...this.#entries.values()].flatMap((entry) => (entry.name === 'tracked' ? [entry.process] : []))
   }
 
-  /** Resolves when the starts in progress are through, with whether there were any. */
+  /** Resolves when the starts under way are over, with whether there were any. */
   async settled(): Promise<boolean> {
     const starts = [...this.#entries.values()].flatMap((entry) => ('settled' in entry ? [entry.settled] : []))
     await Promise.all(starts)
     return starts.length > 0
   }
 
-  /** Like {@link ProcessTable.settled}, but does not wait for starts that have failed. */
+  /** Like {@link ProcessTable.settled}, but does not wait for starts that have failed and are being searched. */
   async added(): Promise<boolean> {
     const starts = [...this.#entries.values()].flatMap((entry) =>
       entry.name === 'starting' ? [entry.added] : [],

@@ -3,47 +3,59 @@ import { LAST_SIGNAL, SIGKILL, SIGTERM } from '../../base/signals.ts'
 import type { SignalProcessRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
-import type { Found } from '../container/registry.ts'
-import type { SandboxContext } from '../sandbox/context.ts'
+import type { ProcessOwner, ProcessOwners } from './owner.ts'
 
-/** SignalProcess (behaviour spec, section C.5). Never waits for a transition: it must get through to a hanging one. */
-export async function signalProcess(context: SandboxContext, request: SignalProcessRequest): Promise<void> {
-  const { containerId, execId, signal } = request
-  if (signal > LAST_SIGNAL) throw new AgentError('INVALID_ARGUMENT', `there is no signal ${signal}`)
+/**
+ * SignalProcess (behaviour spec, section C.5). It never waits for a transition of the container, so that a start which
+ * hangs can be ended.
+ */
+export async function signalProcess(
+  { os, containers }: { readonly os: Os; readonly containers: Pick<ProcessOwners, 'get'> },
+  { containerId, execId, signal }: SignalProcessRequest,
+): Promise<void> {
+  if (signal > LAST_SIGNAL) {
+    throw new AgentError('INVALID_ARGUMENT', `signal: unknown number ${signal}, want at most ${LAST_SIGNAL}`)
+  }
   if (execId === '' && signal === SIGKILL) {
-    const { parts } = context.containers.get(containerId, 'INTERNAL')
+    const { parts } = containers.get(containerId, 'INTERNAL')
     return parts.cgroup.killAll()
   }
-  const found = context.containers.get(containerId, 'INVALID_ARGUMENT')
-  const process = found.parts.processes.get(execId)
-  const sent = process === found.parts.init ? await signalForInit(context.os, found, signal) : signal
-  // Only now: it may have ended meanwhile, and the number of a process that was reaped may be another's.
-  if (process.status === undefined) killIfAlive(context.os, process.pid, sent)
+  const { container, parts } = containers.get(containerId, 'INVALID_ARGUMENT')
+  const process = parts.processes.get(execId)
+  const isInit = process === parts.init
+  const sent = isInit ? await signalForInit(os, parts, container.awaitsStart, signal) : signal
+  // Checked last: it may have ended meanwhile, and once it is reaped its number may be another process's.
+  if (process.status === undefined) killIfAlive(os, process.pid, sent)
 }
 
-/** What a process executes; undefined when that cannot be told, or it has ended. */
-export async function programOf({ files }: Os, pid: number): Promise<string | undefined> {
+/** The executable of a process; undefined when it has ended or the link cannot be read. */
+export async function programOf({ files }: Pick<Os, 'files'>, pid: number): Promise<string | undefined> {
   return files.readLink(`/proc/${pid}/exe`).catch(() => undefined)
 }
 
 /**
- * A SIGTERM that the container's first process would not notice becomes SIGKILL. One that still waits to be started,
- * or was told to start this moment, is the runtime's own program, whose handlers say nothing.
+ * The signal to send to the first process: SIGTERM becomes SIGKILL where it would have no effect. A process that awaits
+ * its start, or was just told to start, still is the runtime's own program, whose handlers do not count.
  */
-async function signalForInit(os: Os, { container, parts }: Found, signal: number): Promise<number> {
+async function signalForInit(
+  os: Os,
+  { init, programBeforeStart }: ProcessOwner,
+  awaitsStart: boolean,
+  signal: number,
+): Promise<number> {
   if (signal !== SIGTERM) return signal
-  if (container.awaitsStart) return SIGKILL
-  const program = await programOf(os, parts.init.pid)
-  if (program !== undefined && program === parts.programBeforeStart) return SIGKILL
-  const status = await os.files.readText(`/proc/${parts.init.pid}/status`).catch(() => undefined)
+  if (awaitsStart) return SIGKILL
+  const program = await programOf(os, init.pid)
+  if (program !== undefined && program === programBeforeStart) return SIGKILL
+  const status = await os.files.readText(`/proc/${init.pid}/status`).catch(() => undefined)
   return handlesSignal(status, SIGTERM) ? SIGTERM : SIGKILL
 }
 
 const MASKS = ['SigBlk', 'SigIgn', 'SigCgt']
 
 /**
- * Whether a process does something of its own with a signal: blocks, ignores or catches it, from the text of its
- * `/proc/PID/status` (undefined when it could not be read). The kernel drops signals that the first process of a
+ * Whether a process blocks, ignores or catches a signal, by the text of its `/proc/PID/status` (undefined when it could
+ * not be read). The kernel drops signals that the first process of a
  * pid namespace leaves at their default, so only a handled SIGTERM can end it (behaviour spec, section C.5).
  */
 export function handlesSignal(status: string | undefined, signal: number): boolean {
@@ -53,7 +65,7 @@ export function handlesSignal(status: string | undefined, signal: number): boole
   return MASKS.some((name) => (maskIn(status, name) & bit) !== 0n)
 }
 
-/** The mask of that name; 0 when there is none or it is no hexadecimal number. */
+/** The mask with this name; 0 when it is missing or not hexadecimal. */
 function maskIn(status: string, name: string): bigint {
   const line = status.split('\n').find((candidate) => candidate.startsWith(`${name}:`))
   const digits = line?.slice(name.length + 1).trim() ?? ''

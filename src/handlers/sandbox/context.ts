@@ -1,12 +1,12 @@
 import { OomEvents } from '../cgroup/oom-events.ts'
 import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
-import { type OciRuntime, ociRuntime } from '../oci-runtime/oci-runtime.ts'
+import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import type { SandboxDependencies } from './dependencies.ts'
 import { SandboxState } from './sandbox-state.ts'
 
-/** What the calls of one agent share. */
+/** What the operations on the sandbox, its containers and their processes share. */
 export interface SandboxContext extends SandboxDependencies {
   readonly sandboxState: SandboxState
   readonly containers: ContainerRegistry
@@ -14,13 +14,13 @@ export interface SandboxContext extends SandboxDependencies {
   readonly oom: OomEvents
   readonly sysctls: GuestSysctls
   /**
-   * For an agent that took over from a dead one: kills and removes what that one left, and logs one line. Does nothing
-   * otherwise. Never rejects; CreateSandbox waits for it.
+   * Kills and removes what an agent that died before this one has left, once, and logs one line. Does nothing when none
+   * died. Never rejects. CreateSandbox waits for it.
    */
   readonly cleanUpAfterCrash: () => Promise<void>
 }
 
-/** The context around one sandbox, which does not exist yet. */
+/** Builds the context around one sandbox, which does not exist yet. */
 export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
   const { os, config, log } = dependencies
   const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot })

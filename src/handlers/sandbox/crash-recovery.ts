@@ -5,15 +5,15 @@ import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import { bundleOf } from '../container/bundle.ts'
 import { emptyFolder } from '../container/empty-folder.ts'
-import type { OciRuntime } from '../oci-runtime/oci-runtime.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
 import { unmapStale } from '../storage/drivers/image/unmap-stale.ts'
 import type { SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
 
 /**
- * Takes away what an agent that died has left: containers, which nobody can talk to any more, their mounts and
- * bundles, and the sandbox's namespaces and resolver configuration. Does what it can, logs what it cannot, and never rejects.
+ * Removes what an agent that died has left: its containers, which no call can reach any more, their mounts and bundles,
+ * and the sandbox's namespaces and resolver configuration. A step that fails is logged. Never rejects.
  */
 export async function cleanUpAfterCrash(options: {
   readonly os: Os
@@ -29,11 +29,11 @@ export async function cleanUpAfterCrash(options: {
       log.error('clean-up after a dead agent failed', { what, error: messageOf(error) })
     }
   }
-  await attempt('runs of the runtime', () => runtime.endOrphans())
+  await attempt('runs of the runtime', () => runtime.killOrphans())
   const ids: string[] = []
   await attempt('containers', async () => void ids.push(...(await runtime.list())))
   for (const id of ids) await clearContainer(options, id, attempt)
-  // Before the file it shows is removed, by which it is known.
+  // Before the file is removed that the mount is recognised by.
   await attempt('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))
   await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))
@@ -41,7 +41,10 @@ export async function cleanUpAfterCrash(options: {
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 
-/** By the cgroup that its config.json names: the runtime kills but the first process of a whole container. */
+/**
+ * Kills by the cgroup that the container's config.json names, because the runtime kills only the first process, and erases
+ * the container.
+ */
 async function clearContainer(
   { os, log, config, runtime }: Parameters<typeof cleanUpAfterCrash>[0],
   id: string,
@@ -56,6 +59,6 @@ async function clearContainer(
     await cgroup.killAll()
   })
   await attempt(`container ${id}`, () => runtime.erase(id))
-  // The runtime leaves that of a container which was made half.
+  // The runtime leaves the cgroup of a container that was made half.
   await attempt(`cgroup of ${id}`, async () => cgroup?.remove())
 }

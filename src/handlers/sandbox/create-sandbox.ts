@@ -9,22 +9,22 @@ import { pinNamespaces } from './namespaces.ts'
 import { setResolvConf } from './resolv-conf.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
-/** CreateSandbox (behaviour spec, section C.25). Refused, touching nothing, while a sandbox exists. */
+/** CreateSandbox (behaviour spec, section C.25). Throws, and changes nothing, while a sandbox exists. */
 export async function createSandbox(
   context: SandboxContext,
   request: CreateSandboxRequest,
   signal: AbortSignal,
 ): Promise<void> {
   const transition = context.sandboxState.beginCreate()
-  const undo = new UndoList(context.log)
+  const onDestroy = new UndoList(context.log)
   try {
     await context.cleanUpAfterCrash()
-    const sandbox = await setUp(context, request, undo, signal)
+    const sandbox = await setUp(context, request, onDestroy, signal)
     signal.throwIfAborted()
     context.oom.queue.open()
     transition.created(sandbox)
   } catch (error) {
-    await undo.run()
+    await onDestroy.run()
     transition.failed()
     throw error
   }
@@ -33,25 +33,25 @@ export async function createSandbox(
 async function setUp(
   context: SandboxContext,
   request: CreateSandboxRequest,
-  undo: UndoList,
+  onDestroy: UndoList,
   signal: AbortSignal,
 ): Promise<Sandbox> {
   const { os, config, storage, log } = context
   await emptySharedRoot(os, config.sharedRoot)
-  undo.add('shared folder', () => emptySharedRoot(os, config.sharedRoot))
-  undo.add('kept storages', () => storage.clear())
+  onDestroy.add('shared folder', () => emptySharedRoot(os, config.sharedRoot))
+  onDestroy.add('kept storages', () => storage.clear())
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir
-  const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, undo, signal })
+  const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, onDestroy, signal })
   const attached = await storage.attach(request.storages, undefined, signal)
-  undo.add('storages', () => storage.release(attached))
+  onDestroy.add('storages', () => storage.release(attached))
   const guestHooks = await findGuestHooks(os.files, request.guestHookPath, log)
-  await setResolvConf(os, config.sharedRoot, request.dns, undo)
+  await setResolvConf(os, config.sharedRoot, request.dns, onDestroy)
   return {
     id: request.sandboxId,
     namespaces,
     pidNamespace: new SharedPidNamespace(`${folder}/pid`),
     guestHooks,
-    setUp: undo,
+    onDestroy,
   }
 }

@@ -1,7 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { Os } from '../../os/os.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
-import type { HostStreams } from '../stdio/host-connections.ts'
+import type { HostConnections } from '../stdio/host-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 
 /** Everything the sandbox and its containers are built from. */
@@ -10,9 +10,9 @@ export interface SandboxDependencies {
   readonly log: Logger
   readonly config: SandboxConfig
   readonly storage: StorageHandlers
-  /** Connections for streams that a request names ports for. */
-  readonly hostStreams: HostStreams
-  /** Called once DestroySandbox has torn everything down, before its answer is sent. Must not throw. */
+  /** Connections with the host for streams whose request names a port. */
+  readonly hostConnections: HostConnections
+  /** Called once DestroySandbox has undone everything, before its answer is sent. Must not throw. */
   readonly onDestroyed: () => void
   readonly devices: DeviceHandlers
 }
@@ -26,9 +26,9 @@ export interface SandboxConfig {
   readonly sharedRoot: string
   /** Where the sandbox's namespaces are pinned, `/run/sandbox-ns` in a guest. */
   readonly sandboxNamespaceDir: string
-  /** A folder of our own for the runtime's state and scratch files; its sockets need it to be a short path. */
+  /** The agent's own folder for the runtime's state and scratch files. A short path, because sockets lie in it. */
   readonly runtimeRoot: string
-  /** True when this agent took over after another one died. */
+  /** True when this agent was started after another one died. */
   readonly restarted: boolean
 }
 

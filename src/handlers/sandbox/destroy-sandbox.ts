@@ -1,10 +1,10 @@
 import { abortable } from '../../base/abort.ts'
-import { removeSettled } from '../container/remove-container.ts'
+import { removeWhenSettled } from '../container/remove-container.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
- * DestroySandbox (behaviour spec, section C.26): removes all containers, then takes away what CreateSandbox set up.
- * A container that cannot be removed fails the call, and the sandbox stays.
+ * DestroySandbox (behaviour spec, section C.26): removes all containers, then undoes what CreateSandbox set up. When a
+ * container cannot be removed, the call fails and the sandbox stays.
  */
 export async function destroySandbox(context: SandboxContext, signal: AbortSignal): Promise<void> {
   const { sandboxState } = context
@@ -18,17 +18,17 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
     transition.failed()
     throw error
   }
-  await transition.sandbox?.setUp.run()
+  await transition.sandbox?.onDestroy.run()
   context.oom.queue.close()
   transition.destroyed()
   context.onDestroyed()
 }
 
-/** Tries each, so that one that fails leaves no other behind. Throws the first failure. */
+/** Removes each container, whatever the outcome for the others. Throws the first failure. */
 async function removeAll(context: SandboxContext, signal: AbortSignal): Promise<void> {
   const removals = context.containers
     .list()
-    .map((container) => removeSettled({ context, container, signal, timeoutSeconds: 0 }))
+    .map((container) => removeWhenSettled(context, container, 0, signal))
   for (const removal of await Promise.allSettled(removals)) {
     if (removal.status === 'rejected') throw removal.reason
   }

@@ -9,7 +9,7 @@ export async function loadKernelModules(
   signal: AbortSignal,
 ): Promise<void> {
   for (const { name, parameters } of modules) {
-    // No module is called so; parameters that begin with a dash are kept from being options by the `--`.
+    // Such a name would be an option; the `--` keeps parameters that begin with a dash from being options.
     if (name === '' || name.startsWith('-')) {
       throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`)
     }

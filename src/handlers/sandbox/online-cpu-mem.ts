@@ -5,11 +5,11 @@ import { listOnlineCpus, onlineCpus } from '../guest/online-cpus.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
- * OnlineCPUMem (behaviour spec, section C.27): brings plugged-in CPUs online until there are `nb_cpus` in all, lets the
- * containers have them, and brings plugged-in memory online unless `cpu_only`. `nb_cpus` 0 leaves CPUs alone.
+ * OnlineCPUMem (behaviour spec, section C.27): brings plugged-in CPUs online until `nb_cpus` are, adds them to the cpusets
+ * of the containers, and brings plugged-in memory online unless `cpu_only`. With `nb_cpus` 0 CPUs stay as they are.
  */
 export async function onlineCpuMem(
-  context: SandboxContext,
+  context: Pick<SandboxContext, 'os' | 'containers'>,
   { nbCpus, cpuOnly }: OnlineCPUMemRequest,
   signal: AbortSignal,
 ): Promise<void> {
@@ -21,8 +21,8 @@ export async function onlineCpuMem(
   if (!cpuOnly) await onlineMemory(os.files)
 }
 
-/** Every container is tried, whatever becomes of the others. */
-async function refreshCpusets({ os, containers }: SandboxContext): Promise<void> {
+/** Updates each container, whatever the outcome for the others. Throws one error for all failures. */
+async function refreshCpusets({ os, containers }: Pick<SandboxContext, 'os' | 'containers'>): Promise<void> {
   const online = await listOnlineCpus(os.files)
   const failures: unknown[] = []
   for (const { state } of containers.list()) {

@@ -2,11 +2,11 @@ import { userFolderOf } from '../storage/mount-point.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
- * RemoveStaleVirtiofsShareMounts (behaviour spec, section C.11): looks at every mount point of the shared folders, by
- * which the kernel finds out, and lets go of, what the host has unmounted. Always succeeds.
+ * RemoveStaleVirtiofsShareMounts (behaviour spec, section C.11): calls stat(2) on every mount point of the shared folders,
+ * which makes the kernel drop those that the host has unmounted. Always succeeds.
  */
 export async function removeStaleShareMounts(
-  { os, config }: SandboxContext,
+  { os, config }: Pick<SandboxContext, 'os' | 'config'>,
   _request: object,
   signal: AbortSignal,
 ): Promise<void> {
@@ -15,7 +15,7 @@ export async function removeStaleShareMounts(
   for (const { mountPoint } of mounts) {
     if (!mountPoint.startsWith(`${userFolderOf(mountPoint)}${shared}`)) continue
     signal.throwIfAborted()
-    // That it fails is what the look is for.
+    // The stat is expected to fail; it makes the kernel drop the stale mount.
     await os.files.stat(mountPoint).catch(() => {})
   }
 }

@@ -1,35 +1,27 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { GuestHooks } from '../../oci/hooks.ts'
-import type { SharedPidNamespace } from '../container/shared-pid-namespace.ts'
+import type { ActiveSandbox, SandboxLookup } from '../container/active-sandbox.ts'
 
-/** What CreateSandbox has set up for the containers. */
-export interface Sandbox {
-  readonly id: string
-  /** Paths of the namespaces that its containers join. */
-  readonly namespaces: { readonly ipc: string; readonly uts: string }
-  /** The pid namespace that containers may share. */
-  readonly pidNamespace: SharedPidNamespace
-  /** Hooks of the guest, for every container. */
-  readonly guestHooks: GuestHooks
-  /** Takes all of it away again. */
-  readonly setUp: UndoList
+/** What CreateSandbox has set up. */
+export interface Sandbox extends ActiveSandbox {
+  /** Undo of the set-up, which DestroySandbox runs. */
+  readonly onDestroy: UndoList
 }
 
 type State =
   | { readonly name: 'none' }
-  /** The agent that had the sandbox died; this one knows nothing of it. */
+  /** A sandbox existed in an agent that died; this agent has no record of it. */
   | { readonly name: 'lost' }
   | { readonly name: 'creating'; readonly settled: Promise<void> }
   | { readonly name: 'active'; readonly sandbox: Sandbox }
   | { readonly name: 'destroying'; readonly settled: Promise<void> }
   | { readonly name: 'destroyed' }
 
-/** The one place for the one sandbox: its state, and the only ways to change it. */
-export class SandboxState {
+/** The state of the one sandbox, with the only ways to change it. */
+export class SandboxState implements SandboxLookup {
   #state: State
 
-  /** `isLost`: a sandbox was there, but the agent that knew it died. */
+  /** `isLost`: a sandbox existed in an agent that died. */
   constructor(isLost: boolean) {
     this.#state = { name: isLost ? 'lost' : 'none' }
   }
@@ -41,7 +33,7 @@ export class SandboxState {
     throw new AgentError('INTERNAL', 'there is no sandbox: CreateSandbox comes first')
   }
 
-  /** Throws INTERNAL `Dead agent: restarted` when a sandbox was lost and no other one created since. */
+  /** Throws INTERNAL `Dead agent: restarted` when a sandbox was lost and none was created since. */
   refuseLost(): void {
     if (this.#state.name === 'lost') throw new AgentError('INTERNAL', 'Dead agent: restarted')
   }
@@ -52,8 +44,8 @@ export class SandboxState {
   }
 
   /**
-   * Begins to create. Throws INTERNAL, changing nothing, while a sandbox exists. Exactly one of the two functions
-   * must follow; `failed` leads back to what was before.
+   * Begins a creation. Throws INTERNAL while a sandbox exists. Exactly one of the two functions must follow; `failed`
+   * restores the state before.
    */
   beginCreate(): { created(sandbox: Sandbox): void; failed(): void } {
     const before = this.#state
@@ -66,8 +58,8 @@ export class SandboxState {
   }
 
   /**
-   * Begins to destroy the sandbox, undefined when none was created. Throws INTERNAL when that was done before.
-   * Exactly one of the two functions must follow.
+   * Begins a destruction; `sandbox` is undefined when none was created. Throws INTERNAL when the sandbox was destroyed
+   * before. Exactly one of the two functions must follow.
    */
   beginDestroy(): { readonly sandbox: Sandbox | undefined; destroyed(): void; failed(): void } {
     const before = this.#state
@@ -83,7 +75,7 @@ export class SandboxState {
     }
   }
 
-  /** Sets a transition; the function returned ends it. */
+  /** Begins a transition, which the returned function ends. */
   #begin(name: 'creating' | 'destroying'): (state: State) => void {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#state = { name, settled: promise }

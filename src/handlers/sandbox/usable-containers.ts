@@ -2,8 +2,8 @@ import { AgentError } from '../../base/errors.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
- * The context of a call about containers. Throws FAILED_PRECONDITION without vminit, which alone tells of exits, and
- * INTERNAL `Dead agent: restarted` after a crash, for this agent knows none of the containers.
+ * The context of an operation on containers. Throws FAILED_PRECONDITION without vminit, which reports exits, and INTERNAL
+ * `Dead agent: restarted` after a crash, because this agent has no record of the containers.
  */
 export function usableContainers(context: SandboxContext): SandboxContext {
   const { os, sandboxState } = context

@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { HostStreams } from './host-connections.ts'
+import type { HostConnections } from './host-connections.ts'
 import { PortConnections, type StreamName } from './port-connections.ts'
 
 /** The ports of a request; 0: the stream goes through calls. */
@@ -17,7 +17,7 @@ export interface StdioPorts {
 export async function connectPorts(
   request: {
     readonly streams: Streams
-    readonly host: HostStreams
+    readonly host: HostConnections
     readonly ports: StdioPorts
     readonly hasTerminal: boolean
   },

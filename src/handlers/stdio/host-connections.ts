@@ -10,7 +10,7 @@ import type { StreamName } from './port-connections.ts'
 /** Where the host's ports are: on vsock, or unix sockets of a folder that stand for them, for agents without a VM. */
 export type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
 
-export interface HostStreamsConfig {
+export interface HostConnectionsConfig {
   readonly dial: StdioDial
   /** How long a dial may take. */
   readonly dialTimeoutMs: number
@@ -21,7 +21,7 @@ export interface HostStreamsConfig {
 }
 
 /** Gets connections with the host that streams of processes go through. */
-export interface HostStreams {
+export interface HostConnections {
   /** The connection of port `port`, for `stream`. Throws INTERNAL naming both when there is none. */
   connect(port: number, stream: StreamName, signal: AbortSignal): Promise<Fd>
   /** To be called once, before requests are answered: opens the listener, if there shall be one. */
@@ -36,11 +36,11 @@ function hostPort(dial: StdioDial, port: number): HostAddress {
 }
 
 /** Dials the host at the ports, or claims the connections that it made, as the configuration says. */
-export function createHostStreams(options: {
+export function createHostConnections(options: {
   readonly os: Os
   readonly log: Logger
-  readonly config: HostStreamsConfig
-}): HostStreams {
+  readonly config: HostConnectionsConfig
+}): HostConnections {
   const { os, config } = options
   if (config.listenerPort > 0) return listenForHost(options)
   return { connect: dialHost(os, config), listen: async () => {} }
@@ -50,7 +50,10 @@ export function createHostStreams(options: {
 const NOBODY_LISTENS = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
 
 /** Gets each connection by dialling the host. */
-function dialHost(os: Os, config: Pick<HostStreamsConfig, 'dial' | 'dialTimeoutMs'>): HostStreams['connect'] {
+function dialHost(
+  os: Os,
+  config: Pick<HostConnectionsConfig, 'dial' | 'dialTimeoutMs'>,
+): HostConnections['connect'] {
   return async (port, stream, signal) => {
     try {
       return await dial(os, config, port, signal)
@@ -67,7 +70,7 @@ function dialHost(os: Os, config: Pick<HostStreamsConfig, 'dial' | 'dialTimeoutM
 
 async function dial(
   { clock, hostSockets }: Os,
-  config: Pick<HostStreamsConfig, 'dial' | 'dialTimeoutMs'>,
+  config: Pick<HostConnectionsConfig, 'dial' | 'dialTimeoutMs'>,
   port: number,
   signal: AbortSignal,
 ): Promise<Fd> {
@@ -102,8 +105,8 @@ const BETWEEN_TRIES_MS = 100
 function listenForHost(options: {
   readonly os: Os
   readonly log: Logger
-  readonly config: HostStreamsConfig
-}): HostStreams {
+  readonly config: HostConnectionsConfig
+}): HostConnections {
   const { os, log, config } = options
   const waiting = new WaitingConnections(os)
   const connection = (fd: Fd, peer: HostPeer) => {
@@ -117,7 +120,7 @@ function listenForHost(options: {
     log.debug('connection for a stream waits', { port })
   }
   return {
-    connect: (port, stream, signal) => waiting.claim(port, stream, signal),
+    connect: (port, stream, signal) => waiting.waitFor(port, stream, signal),
     listen: async () => {
       await os.hostSockets.listen(listenerAddress(config), {
         connection,
@@ -127,7 +130,7 @@ function listenForHost(options: {
   }
 }
 
-function listenerAddress({ dial, listenerPort }: HostStreamsConfig): HostAddress {
+function listenerAddress({ dial, listenerPort }: HostConnectionsConfig): HostAddress {
   return dial.kind === 'vsock'
     ? { kind: 'vsock', port: listenerPort }
     : { kind: 'unix', path: `${dial.folder}/listener_${listenerPort}` }
@@ -166,7 +169,7 @@ class WaitingConnections {
     )
   }
 
-  async claim(port: number, stream: string, signal: AbortSignal): Promise<Fd> {
+  async waitFor(port: number, stream: string, signal: AbortSignal): Promise<Fd> {
     for (let attempt = 1; ; attempt++) {
       signal.throwIfAborted()
       const fd = this.#take(port)

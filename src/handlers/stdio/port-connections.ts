@@ -18,7 +18,7 @@ export class PortConnections {
   }
 
   /** Gives a connection to `use`, which owns it unless it throws. undefined when the stream has none. */
-  hand<T>(name: StreamName, use: (connection: Fd) => T): T | undefined {
+  take<T>(name: StreamName, use: (connection: Fd) => T): T | undefined {
     const fd = this.#fds.get(name)
     if (fd === undefined) return undefined
     const result = use(fd)

@@ -32,18 +32,17 @@ export interface Stdio {
  */
 const RELAYED_OUTPUT_BYTES = 1024 * 1024
 
-/** The child's side of its pipes, for descriptors 0, 1 and 2. */
-export type ChildPipes = readonly [Fd, Fd, Fd]
+/** The pipes of a process without a terminal. */
+export interface Pipes {
+  readonly stdio: Stdio
+  /** The process's ends, for its descriptors 0, 1 and 2. */
+  readonly childEnds: readonly [Fd, Fd, Fd]
+  /** To be called once the process has its ends: until then the streams cannot end. */
+  closeChildEnds(): void
+}
 
-/**
- * Three pipes for a process without a terminal, relayed where there is a connection. `closeChildEnd` must follow once
- * the child has them.
- */
-export function openPipes(
-  os: Os,
-  sizeBytes: number,
-  connections: PortConnections,
-): { readonly stdio: Stdio; readonly childEnd: ChildPipes; closeChildEnds(): void } {
+/** Opens three pipes, relayed where a stream has a connection. When one fails, none stays open. */
+export function openPipes(os: Os, sizeBytes: number, connections: PortConnections): Pipes {
   const pipes: { stream: { close(): void }; childEnd: Fd }[] = []
   const open = <S extends { close(): void }>(
     { parentEnd, childEnd }: { readonly parentEnd: Fd; readonly childEnd: Fd },
@@ -59,7 +58,7 @@ export function openPipes(
     for (const { childEnd } of pipes) os.streams.close(childEnd)
   }
   const outputFor = (name: 'stdout' | 'stderr') => (fd: Fd) =>
-    connections.hand(name, (connection) => new PortOutput(os, fd, connection)) ??
+    connections.take(name, (connection) => new PortOutput(os, fd, connection)) ??
     new OutputStream(os, fd, sizeBytes)
   try {
     const stdin = open(os.streams.pipe('child-reads', sizeBytes), (fd) => inputOf(os, fd, connections))
@@ -74,7 +73,7 @@ export function openPipes(
           throw new AgentError('UNAVAILABLE', 'no tty')
         },
       }),
-      childEnd: [stdin.childEnd, stdout.childEnd, stderr.childEnd],
+      childEnds: [stdin.childEnd, stdout.childEnd, stderr.childEnd],
       closeChildEnds,
     }
   } catch (error) {
@@ -97,7 +96,7 @@ function outputPipe(os: Os, sizeBytes: number, isRelayed: boolean): ReturnType<O
 /** The input stream over `fd`, which it owns unless this throws. */
 export function inputOf(os: Os, fd: Fd, connections: PortConnections): ProcessInput {
   return (
-    connections.hand('stdin', (connection) => new PortInput(os.streams, connection, fd)) ??
+    connections.take('stdin', (connection) => new PortInput(os.streams, connection, fd)) ??
     new InputStream(os.streams, fd)
   )
 }

@@ -40,7 +40,7 @@ function readByCalls(os: Os, master: Fd, stdin: ProcessInput): Stdio {
 /** The master itself stays here for the size; the end of the output is the end of the terminal. */
 function relayed(os: Os, master: Fd, connections: PortConnections, stdin: ProcessInput): Stdio {
   const output = onDuplicate(os, master, (fd) =>
-    connections.hand('stdout', (connection) => new PortOutput(os, fd, connection)),
+    connections.take('stdout', (connection) => new PortOutput(os, fd, connection)),
   )
   if (output === undefined) throw new Error('the output has no connection')
   let isOpen = true

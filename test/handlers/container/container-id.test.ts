@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { checkContainerId } from '../../../src/handlers/container/container-id.ts'
+import { checkContainerId } from '../../../src/handlers/container/create-container.ts'
 
 describe('checkContainerId', () => {
   it.each(['ab', 'A1', '0-_.', 'a'.repeat(255)])('accepts %s', (id) => {

@@ -121,7 +121,7 @@ describe('ExecProcess', () => {
     const made = await machineWithContainer()
     let given = ''
     made.runtime.refuse = (verb) => {
-      const file = made.os.tools.calls.at(-1)?.argv.find((word) => word.endsWith('process.json'))
+      const file = made.os.tools.calls.at(-1)?.argv.find((word) => word.endsWith('input.json'))
       if (verb !== 'exec' || file === undefined) return undefined
       return made.os.files.readText(file).then((text) => {
         given = text
@@ -311,7 +311,7 @@ describe('SignalProcess', () => {
       'INTERNAL',
       'Invalid container id',
     ],
-    ['a signal that is none', { ...init, signal: 65 }, 'INVALID_ARGUMENT', 'signal 65'],
+    ['a signal that is none', { ...init, signal: 65 }, 'INVALID_ARGUMENT', 'signal: unknown number 65'],
   ])('refuses %s', async (_what, request, code, message) => {
     const { handlers } = await machineWithContainer()
     await expect(handlers.signalProcess(request, neverAborted)).rejects.toMatchObject({

@@ -107,7 +107,7 @@ describe('CreateContainer', () => {
     const first = made.handlers.createContainer(containerRequest('c1'), neverAborted)
     await expect(made.handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
-      message: "container id 'c1' is in use by a container that is creating",
+      message: "container id 'c1': already exists (creating)",
     })
     await first
     const before = await remains(made)
@@ -172,7 +172,7 @@ describe('CreateContainer', () => {
       const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), neverAborted)
       await expect(creating).rejects.toMatchObject({
         code: 'INVALID_ARGUMENT',
-        message: expect.stringMatching(/^Linux.CgroupsPath: .*\/pods\/c1 is the cgroup of container 'c1'$/),
+        message: expect.stringMatching(/^linux.cgroupsPath: .*\/pods\/c1 is the cgroup of container 'c1'$/),
       })
       await first
       await made.handlers.createContainer(inCgroup(id, '/pods/c10'), neverAborted)
@@ -189,7 +189,7 @@ describe('CreateContainer', () => {
     if (request.OCI?.Linux !== undefined) request.OCI.Linux.CgroupsPath = '/system.slice'
     await expect(made.handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'Linux.CgroupsPath: others are in the cgroup of container c1',
+      message: 'linux.cgroupsPath: cgroup of container c1: not empty',
     })
     expect(made.os.system.signals).toEqual([])
     expect(await remains(made)).toEqual(before)
@@ -235,7 +235,7 @@ describe('CreateContainer', () => {
   })
 
   it.each([
-    ['an id that is a path', containerRequest('../x'), 'INTERNAL', 'not a container id'],
+    ['an id that is a path', containerRequest('../x'), 'INTERNAL', "container id '../x': invalid"],
     ['no spec', containerRequest('c1', {}, { OCI: undefined }), 'INTERNAL', 'EINVAL'],
     [
       'a device without a name',

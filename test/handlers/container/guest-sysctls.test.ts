@@ -76,16 +76,16 @@ describe('GuestSysctls', () => {
 
   const value = () => os.files.readText(PATH)
 
-  /** What a creation does: it fails later, or the container is removed some day. */
+  /** Sets as a creation does, which may fail later, or whose container is removed. */
   async function set(value: string, signal = neverAborted) {
-    const [undo, held] = [new UndoList(silentLogger()), new UndoList(silentLogger())]
-    await sysctls.set([{ path: PATH, value }], { undo, held }, signal)
+    const [onFailure, onRemove] = [new UndoList(silentLogger()), new UndoList(silentLogger())]
+    await sysctls.set([{ path: PATH, value }], { onFailure, onRemove }, signal)
     return {
       fail: async () => {
-        await undo.run()
-        await held.run()
+        await onFailure.run()
+        await onRemove.run()
       },
-      remove: () => held.run(),
+      remove: () => onRemove.run(),
     }
   }
 })

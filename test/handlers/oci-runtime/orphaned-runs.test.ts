@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
-import { endOrphanedRuns } from '../../../src/handlers/oci-runtime/orphaned-runs.ts'
+import { killOrphanedRuns } from '../../../src/handlers/oci-runtime/orphaned-runs.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const ROOT = '/run/microvm-agent/state'
@@ -32,7 +32,7 @@ describe('runs of the runtime without an agent', () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
     await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', ROOT, 'exec', 'c2'] })
-    await endOrphanedRuns(os, ROOT)
+    await killOrphanedRuns(os, ROOT)
     expect(os.system.signals).toEqual([
       { pid: -30, signal: SIGKILL },
       { pid: -31, signal: SIGKILL },
@@ -46,7 +46,7 @@ describe('runs of the runtime without an agent', () => {
     await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', '/run/other/state', 'create', 'c1'] })
     await addProcess(os, 32, { parent: 7, argv: ['sleep', '1000'] })
     await os.files.makeDirectories('/proc/33')
-    await endOrphanedRuns(os, ROOT)
+    await killOrphanedRuns(os, ROOT)
     expect(os.system.signals).toEqual([])
   })
 
@@ -54,7 +54,7 @@ describe('runs of the runtime without an agent', () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
     os.system.processes.delete(-30)
-    const ending = endOrphanedRuns(os, ROOT)
+    const ending = killOrphanedRuns(os, ROOT)
     os.exits.exit(30, { code: 0 })
     await ending
     expect(os.system.signals).toEqual([])

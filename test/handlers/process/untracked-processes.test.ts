@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { killUntrackedProcesses } from '../../../src/handlers/process/untracked-processes.ts'
+import { killUntracked } from '../../../src/handlers/process/untracked-processes.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
-describe('endStrayProcesses', () => {
-  it('kills the children of vminit that nobody knows, and waits until they are reaped', async () => {
+describe('killUntracked', () => {
+  it('kills the children of vminit that are not tracked, and waits until they are reaped', async () => {
     const os = new FakeOs()
     const parents = { self: 1, 10: 1, 11: 1, 12: 11 }
     for (const [pid, parent] of Object.entries(parents)) {
@@ -11,8 +11,8 @@ describe('endStrayProcesses', () => {
       os.system.processes.add(Number(pid))
     }
     let isOver = false
-    // 13 is gone by now.
-    const ended = killUntrackedProcesses(os, [10, 11, 12, 13], new Set([10])).then(() => {
+    // 13 has ended.
+    const ended = killUntracked(os, [10, 11, 12, 13], new Set([10])).then(() => {
       isOver = true
     })
     await new Promise(setImmediate)

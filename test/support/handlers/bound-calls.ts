@@ -1,25 +1,25 @@
 import type { DestroySandboxRequest } from '../../../src/gen/agent.ts'
+import { getOomEvent } from '../../../src/handlers/cgroup/oom-events.ts'
 import { createContainer } from '../../../src/handlers/container/create-container.ts'
+import { getDiagnosticData } from '../../../src/handlers/container/get-diagnostic-data.ts'
 import { pauseContainer, resumeContainer } from '../../../src/handlers/container/pause-container.ts'
 import { removeContainer } from '../../../src/handlers/container/remove-container.ts'
 import { startContainer } from '../../../src/handlers/container/start-container.ts'
 import { statsContainer } from '../../../src/handlers/container/stats-container.ts'
 import { updateContainer } from '../../../src/handlers/container/update-container.ts'
 import { execProcess } from '../../../src/handlers/process/exec-process.ts'
+import { signalProcess } from '../../../src/handlers/process/signal-process.ts'
 import {
   closeStdin,
   readStderr,
   readStdout,
   ttyWinResize,
-  waitProcess,
   writeStdin,
-} from '../../../src/handlers/process/process-calls.ts'
-import { signalProcess } from '../../../src/handlers/process/signal-process.ts'
+} from '../../../src/handlers/process/stdio-calls.ts'
+import { waitProcess } from '../../../src/handlers/process/wait-process.ts'
 import type { SandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import { createSandbox } from '../../../src/handlers/sandbox/create-sandbox.ts'
 import { destroySandbox } from '../../../src/handlers/sandbox/destroy-sandbox.ts'
-import { getDiagnosticData } from '../../../src/handlers/sandbox/get-diagnostic-data.ts'
-import { getOomEvent } from '../../../src/handlers/sandbox/get-oom-event.ts'
 import { onlineCpuMem } from '../../../src/handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../src/handlers/sandbox/remove-stale-mounts.ts'
 import { usableContainers } from '../../../src/handlers/sandbox/usable-containers.ts'
@@ -42,7 +42,8 @@ export function boundCalls(context: SandboxContext) {
     removeContainer: usable(removeContainer),
     updateContainer: usable(updateContainer),
     statsContainer: usable(statsContainer),
-    getOomEvent: usable(getOomEvent),
+    getOomEvent: async (_request: object, signal: AbortSignal) =>
+      getOomEvent(usableContainers(context), signal),
     getDiagnosticData: usable(getDiagnosticData),
     pauseContainer: usable(pauseContainer),
     resumeContainer: usable(resumeContainer),

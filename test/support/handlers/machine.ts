@@ -4,8 +4,8 @@ import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { createSandboxContext, type SandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
-import type { HostStreamsConfig } from '../../../src/handlers/stdio/host-connections.ts'
-import { createHostStreams } from '../../../src/handlers/stdio/host-connections.ts'
+import type { HostConnectionsConfig } from '../../../src/handlers/stdio/host-connections.ts'
+import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
@@ -22,7 +22,7 @@ const CONFIG: SandboxConfig = {
   restarted: false,
 }
 
-const STDIO: HostStreamsConfig = {
+const STDIO: HostConnectionsConfig = {
   dial: { kind: 'vsock' },
   dialTimeoutMs: 2000,
   listenerPort: 0,
@@ -48,7 +48,7 @@ export interface Machine {
 export async function machine(
   options: {
     readonly config?: Partial<SandboxConfig>
-    readonly stdio?: Partial<HostStreamsConfig>
+    readonly stdio?: Partial<HostConnectionsConfig>
     readonly log?: Logger
     readonly os?: FakeOs
     /** The runtime that is on `os` already. */
@@ -64,12 +64,12 @@ export async function machine(
   let destroyed = 0
   const log = options.log ?? silentLogger()
   const seen = options.wrap?.(os) ?? os
-  const hostStreams = createHostStreams({ os: seen, log, config: { ...STDIO, ...options.stdio } })
-  await hostStreams.listen()
+  const hostConnections = createHostConnections({ os: seen, log, config: { ...STDIO, ...options.stdio } })
+  await hostConnections.listen()
   const context = createSandboxContext({
     os: seen,
     log,
-    hostStreams,
+    hostConnections,
     config: { ...CONFIG, ...options.config },
     storage,
     devices: createDeviceHandlers({ os: seen, log, hotplug: hotplugOf(seen), cdi: CDI }),

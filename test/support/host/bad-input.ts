@@ -161,7 +161,7 @@ const signals = [65, 2 ** 31, 2 ** 32 - 1].flatMap((signal): BadInput[] =>
     what: `the signal ${signal} for '${execId}'`,
     call: (agent) => agent.signalProcess({ containerId: 'living', execId, signal }),
     code: 'INVALID_ARGUMENT',
-    names: `there is no signal ${signal}`,
+    names: `signal: unknown number ${signal}`,
   })),
 )
 

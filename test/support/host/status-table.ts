@@ -148,7 +148,7 @@ export const STATUS_TABLE: readonly StatusCase[] = [
   ]),
   ...cases(
     'the id is in use',
-    internal(`container id '${running}' is in use by a container that is running`),
+    internal(`container id '${running}': already exists (running)`),
     create(running),
   ),
   ...cases('there is a sandbox', internal("a sandbox 'pod' already exists (active)"), [
@@ -177,7 +177,7 @@ export const STATUS_TABLE: readonly StatusCase[] = [
     'TtyWinResize',
     (agent) => agent.ttyWinResize({ containerId: running, row: 24, column: 80 }),
   ]),
-  ...cases('there is no such log', invalid("unknown log type 'other': there is termination_log"), [
+  ...cases('there is no such log', invalid("log_type: unknown type 'other', want termination_log"), [
     'GetDiagnosticData',
     (agent) => agent.getDiagnosticData({ containerId: running, logType: 'other' }),
   ]),

@@ -1,12 +1,12 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
 import { createContainer } from '../../../handlers/container/create-container.ts'
+import { getDiagnosticData } from '../../../handlers/container/get-diagnostic-data.ts'
 import { pauseContainer, resumeContainer } from '../../../handlers/container/pause-container.ts'
 import { removeContainer } from '../../../handlers/container/remove-container.ts'
 import { startContainer } from '../../../handlers/container/start-container.ts'
 import { statsContainer } from '../../../handlers/container/stats-container.ts'
 import { updateContainer } from '../../../handlers/container/update-container.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
-import { getDiagnosticData } from '../../../handlers/sandbox/get-diagnostic-data.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 

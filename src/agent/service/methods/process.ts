@@ -1,7 +1,7 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
 import { execProcess } from '../../../handlers/process/exec-process.ts'
-import { waitProcess } from '../../../handlers/process/process-calls.ts'
 import { signalProcess } from '../../../handlers/process/signal-process.ts'
+import { waitProcess } from '../../../handlers/process/wait-process.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
 import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'

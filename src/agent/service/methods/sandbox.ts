@@ -1,8 +1,8 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
+import { getOomEvent } from '../../../handlers/cgroup/oom-events.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { createSandbox } from '../../../handlers/sandbox/create-sandbox.ts'
 import { destroySandbox } from '../../../handlers/sandbox/destroy-sandbox.ts'
-import { getOomEvent } from '../../../handlers/sandbox/get-oom-event.ts'
 import { onlineCpuMem } from '../../../handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-mounts.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
@@ -15,8 +15,8 @@ export function sandboxMethods(sandbox: SandboxContext) {
     destroySandbox: finishing('journaled', (_request, { signal }) => destroySandbox(sandbox, signal)),
 
     // Journaled: the answer takes the event out of the queue.
-    getOOMEvent: cancellable('journaled', async (request, call) => {
-      const event = await getOomEvent(usableContainers(sandbox), request, call.signal)
+    getOOMEvent: cancellable('journaled', async (_request, call) => {
+      const event = await getOomEvent(usableContainers(sandbox), call.signal)
       call.onDelivered((written) => {
         if (!written) event.requeue()
       })

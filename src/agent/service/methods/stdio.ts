@@ -5,7 +5,7 @@ import {
   readStdout,
   ttyWinResize,
   writeStdin,
-} from '../../../handlers/process/process-calls.ts'
+} from '../../../handlers/process/stdio-calls.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
 import type { OutputRead } from '../../../handlers/stdio/process-streams.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { runtimeError } from '../../../src/handlers/oci-runtime/runtime-error.ts'
+import { runError } from '../../../src/handlers/oci-runtime/run-error.ts'
 import type { ToolResult } from '../../../src/os/process/tools.ts'
 
 const failed = { exitCode: 1, stdout: '', stderr: '' }
@@ -7,9 +7,9 @@ const line = (level: string, msg: string) => `${JSON.stringify({ level, msg, tim
 
 /** The error of a run that was to start `program`. */
 const errorOf = (log: string, { result = failed, program }: { result?: ToolResult; program?: string } = {}) =>
-  runtimeError({ what: 'x', result, log, program })
+  runError({ what: 'x', result, log, program })
 
-describe('runtimeError', () => {
+describe('runError', () => {
   it('tells the last error of the log', () => {
     const log = line('warning', 'w') + line('error', 'first') + line('error', 'last') + line('info', 'i')
     expect(errorOf(log)).toMatchObject({ code: 'INTERNAL', message: 'x: last' })

@@ -62,7 +62,7 @@ describe('GetDiagnosticData', () => {
       handlers.getDiagnosticData({ ...request, logType: 'dmesg' }, neverAborted),
     ).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: "unknown log type 'dmesg': there is termination_log",
+      message: "log_type: unknown type 'dmesg', want termination_log",
     })
     await expect(
       handlers.getDiagnosticData({ ...request, containerId: 'c9' }, neverAborted),

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Process } from '../../../src/gen/oci.ts'
-import { ociRuntime } from '../../../src/handlers/oci-runtime/oci-runtime.ts'
+import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 /** A client of a program that writes `pid` where it is asked to, and what it was called with. */
@@ -20,7 +20,6 @@ const CONTAINER = {
   bundle: '/b',
   program: 'sh',
   streams: { pipes: [3, 4, 5] },
-  onPid: () => {},
 } as const
 
 const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-format json'
@@ -28,7 +27,8 @@ const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-forma
 describe('ociRuntime', () => {
   it('creates with pipes as the standard streams', async () => {
     const { os, runtime, argv } = client('runc')
-    expect(await runtime.create(CONTAINER, neverAborted)).toEqual({ pid: 42, master: undefined })
+    const outcome = await runtime.create(CONTAINER, neverAborted)
+    expect(outcome).toEqual({ kind: 'started', pid: 42, master: undefined })
     expect(argv()).toEqual([`/usr/bin/runc ${general} create --bundle /b --pid-file /run/rt/calls/0/pid c1`])
     expect(os.tools.calls[0]?.options.stdio).toEqual([3, 4, 5])
     expect(await os.files.list('/run/rt/calls')).toEqual([])
@@ -41,13 +41,13 @@ describe('ociRuntime', () => {
       return undefined
     })
     const process = Process.fromPartial({ Args: ['sh'] })
-    const addition = { containerId: 'c1', process, streams: 'terminal', onPid: () => {}, cgroup: '' } as const
-    const { pid, master } = await runtime.exec(addition, neverAborted)
-    expect(pid).toBe(42)
-    expect(os.streams.openFds).toContain(master)
+    const addition = { containerId: 'c1', process, streams: 'terminal', cgroup: '' } as const
+    const outcome = await runtime.exec(addition, neverAborted)
+    expect(outcome).toMatchObject({ kind: 'started', pid: 42 })
+    expect(os.streams.openFds).toContain('master' in outcome ? outcome.master : undefined)
     const call = '/run/rt/calls/0'
     expect(argv()).toEqual([
-      `/usr/bin/crun ${general} --cgroup-manager cgroupfs exec --detach --process ${call}/process.json --pid-file ${call}/pid --console-socket ${call}/tty c1`,
+      `/usr/bin/crun ${general} --cgroup-manager cgroupfs exec --detach --process ${call}/input.json --pid-file ${call}/pid --console-socket ${call}/tty c1`,
     ])
     expect(os.consoles.paths).toEqual([])
   })
@@ -55,8 +55,8 @@ describe('ociRuntime', () => {
   it('adds a process to a cgroup below the container’s', async () => {
     const { runtime, argv } = client('runc')
     const process = Process.fromPartial({ Args: ['sh'] })
-    const { streams, onPid } = CONTAINER
-    await runtime.exec({ containerId: 'c1', process, streams, onPid, cgroup: '/init' }, neverAborted)
+    const { streams } = CONTAINER
+    await runtime.exec({ containerId: 'c1', process, streams, cgroup: '/init' }, neverAborted)
     expect(argv()[0]).toContain(' --cgroup /init ')
   })
 
@@ -70,10 +70,15 @@ describe('ociRuntime', () => {
     await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow('the file sh was not found')
   })
 
-  it.each(['', 'x', '0', '-1', '1.5'])('refuses %j for a pid', async (pid) => {
-    const { runtime } = client('runc', pid)
-    await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow(`not a pid: '${pid}'`)
-  })
+  it.each(['', 'x', '0', '-1', '1.5'])(
+    'reports a process of unknown pid for the pid file %j',
+    async (pid) => {
+      const { runtime } = client('runc', pid)
+      const outcome = await runtime.create(CONTAINER, neverAborted)
+      expect(outcome).toMatchObject({ kind: 'half-started', pid: undefined })
+      expect(String('error' in outcome && outcome.error)).toContain(`not a pid: '${pid}'`)
+    },
+  )
 
   it('names the program when it did not run at all', async () => {
     const { os, runtime } = client('runc')

@@ -1,0 +1,98 @@
+import { LONGEST_TIMER_MS } from '../../base/abort.ts'
+import type { Process } from '../../gen/oci.ts'
+import { printJson } from '../../oci/json.ts'
+import { processConfig } from '../../oci/process-config.ts'
+import type { Os } from '../../os/os.ts'
+import { killOrphanedRuns } from './orphaned-runs.ts'
+import { type LaunchOutcome, type ProcessStreams, RUN_MS, type RuntimeOptions, RuntimeRuns } from './run.ts'
+
+/**
+ * The OCI runtime's command line, typed. Each call throws INTERNAL with the runtime's own words when the runtime fails;
+ * those without a signal throw DEADLINE_EXCEEDED when it does not end in time: it is killed then, and may have done half.
+ */
+export interface OciRuntime {
+  /** Makes a container whose first process waits to be started. `signal` kills the runtime at once. */
+  create(
+    container: {
+      readonly id: string
+      readonly bundle: string
+      /** The program that the bundle's configuration names, for error texts. */
+      readonly program: string
+      readonly streams: ProcessStreams
+    },
+    signal: AbortSignal,
+  ): Promise<LaunchOutcome>
+  start(containerId: string): Promise<void>
+  /** Changes limits. `resources` is their JSON; limits that it lacks stay. */
+  update(containerId: string, resources: string): Promise<void>
+  /** Freezes all processes; resolves when they are frozen. */
+  pause(containerId: string): Promise<void>
+  resume(containerId: string): Promise<void>
+  /** Adds a process. `signal` kills the runtime at once. */
+  exec(
+    addition: {
+      readonly containerId: string
+      readonly process: Process
+      readonly streams: ProcessStreams
+      /** The cgroup of the process below the container's, such as `/init`; '' for the container's own. */
+      readonly cgroup: string
+    },
+    signal: AbortSignal,
+  ): Promise<LaunchOutcome>
+  /**
+   * Deletes a container whose processes have ended; does nothing for one that does not exist. Resolves with the error
+   * that the runtime logged although it succeeded: a poststop hook that failed. `hooksMs` is added to its time.
+   */
+  delete(containerId: string, hooksMs: number): Promise<string | undefined>
+  /** Removes what the runtime has of a container that was made half, or by an agent that died. */
+  erase(containerId: string): Promise<void>
+  /** Ids of the containers that the runtime has state of. */
+  list(): Promise<readonly string[]>
+  /** Kills the runs that an agent which died has left under way, and removes their files. */
+  killOrphans(): Promise<void>
+}
+
+/** A client of the runtime program. Creates nothing until it is used. */
+export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
+  const runs = new RuntimeRuns(os, options)
+  const stateRoot = `${options.root}/state`
+  const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
+  return {
+    create: ({ id, bundle, program, streams }, signal) =>
+      runs.launch({ verb: 'create', containerId: id, args: ['--bundle', bundle], program, streams }, signal),
+    start: async (id) => {
+      await runs.run({ verb: 'start', args: [id] })
+    },
+    update: async (id, resources) => {
+      await runs.run({ verb: 'update', input: { option: '--resources', text: resources }, args: [id] })
+    },
+    pause: async (id) => {
+      await runs.run({ verb: 'pause', args: [id] })
+    },
+    resume: async (id) => {
+      await runs.run({ verb: 'resume', args: [id] })
+    },
+    exec: ({ containerId, process, streams, cgroup }, signal) => {
+      const args = ['--detach', ...(cgroup === '' ? [] : ['--cgroup', cgroup])]
+      const input = { option: '--process', text: printJson(processConfig(process)) }
+      const program = process.Args[0] ?? ''
+      return runs.launch({ verb: 'exec', containerId, args, input, program, streams }, signal)
+    },
+    delete: async (id, hooksMs) => {
+      if ((await stateOf(id)) === undefined) return undefined
+      const timeoutMs = Math.min(RUN_MS + hooksMs, LONGEST_TIMER_MS)
+      return runs.run({ verb: 'delete', args: [id], timeoutMs })
+    },
+    erase: async (id) => {
+      if ((await stateOf(id)) === undefined) return
+      // A runtime that was killed leaves a folder which it does not take for a container any more.
+      await runs.run({ verb: 'delete', args: ['--force', id] }).catch(() => {})
+      await os.files.removeTree(`${stateRoot}/${id}`)
+    },
+    list: () => os.files.list(stateRoot),
+    killOrphans: async () => {
+      await killOrphanedRuns(os, stateRoot)
+      await os.files.removeTree(`${options.root}/calls`)
+    },
+  }
+}

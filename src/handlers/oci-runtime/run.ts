@@ -1,0 +1,243 @@
+import { withTimeout } from '../../base/abort.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { Os } from '../../os/os.ts'
+import type { ToolResult } from '../../os/process/tools.ts'
+import type { Fd } from '../../os/streams/streams.ts'
+import { lastError, runError } from './run-error.ts'
+
+/** Which OCI runtime program is run, and where its files are. */
+export interface RuntimeOptions {
+  readonly kind: 'runc' | 'crun'
+  /** Absolute path of the program. */
+  readonly binary: string
+  /** A folder of the agent's own: the runtime's state is in `state` below it, the files of single runs in `calls`. */
+  readonly root: string
+}
+
+/** One run of the runtime that makes no process. */
+export interface Run {
+  readonly verb: string
+  readonly args: readonly string[]
+  /** A text that the runtime reads from a file, and the option that names the file. */
+  readonly input?: { readonly option: string; readonly text: string }
+  /** Milliseconds after which the runtime is killed; {@link RUN_MS} unless named. */
+  readonly timeoutMs?: number
+}
+
+/** One run of the runtime that makes a process: `create` or `exec`. */
+export interface LaunchRun {
+  readonly verb: 'create' | 'exec'
+  readonly containerId: string
+  /** Arguments of the verb, without the container's id, which comes last. */
+  readonly args: readonly string[]
+  readonly input?: Run['input']
+  /** The program that the process executes, for error texts. */
+  readonly program: string
+  readonly streams: ProcessStreams
+}
+
+/** The standard streams of a new process: descriptors that become 0, 1 and 2, or a terminal that the runtime makes. */
+export type ProcessStreams = { readonly pipes: readonly [Fd, Fd, Fd] } | 'terminal'
+
+/** What a run that makes a process has left. A run that made none rejects. */
+export type LaunchOutcome =
+  /** The process was made. `master` is its pty's master, which the caller closes; undefined without a terminal. */
+  | { readonly kind: 'started'; readonly pid: number; readonly master: Fd | undefined }
+  /** The run failed after the process was made, or may have been: `pid` is undefined when nothing tells its number. */
+  | { readonly kind: 'half-started'; readonly pid: number | undefined; readonly error: unknown }
+
+/** How long a run may take that no caller ends: it may wait for a cgroup whose processes cannot be frozen. */
+export const RUN_MS = 60_000
+
+/** How long the terminal of a process may take that was made: the runtime sends it before it ends. */
+const MASTER_MS = 5000
+
+/** The exit status of the dynamic linker when a program lacks a library. */
+const NEVER_RAN = 127
+
+/** Runs the runtime program. Each run has a folder of its own for its log, pid file, input and console socket. */
+export class RuntimeRuns {
+  readonly #os: Os
+  readonly #options: RuntimeOptions
+  #count = 0
+
+  constructor(os: Os, options: RuntimeOptions) {
+    this.#os = os
+    this.#options = options
+  }
+
+  /**
+   * Runs a verb to its end. Resolves with the last error of its log, which a run that succeeds may contain. Throws
+   * INTERNAL with the runtime's words, or DEADLINE_EXCEEDED when it was killed at the end of its time.
+   */
+  async run({ verb, args, input, timeoutMs = RUN_MS }: Run): Promise<string | undefined> {
+    return this.#inFolder(async (folder) => {
+      const inputArgs = await this.#writeInput(folder, input)
+      await this.#execute(folder, [verb, ...inputArgs, ...args], { timeoutMs })
+      return lastError(await this.#readLog(folder))
+    })
+  }
+
+  /** Runs a verb that makes a process. Rejects when it made none; `signal` kills the runtime at once. */
+  async launch(run: LaunchRun, signal: AbortSignal): Promise<LaunchOutcome> {
+    return this.#inFolder(async (folder) => {
+      const inputArgs = await this.#writeInput(folder, run.input)
+      const args = [run.verb, ...run.args, ...inputArgs, '--pid-file', `${folder}/pid`]
+      return run.streams === 'terminal'
+        ? this.#launchOnTerminal(folder, args, run, signal)
+        : this.#launchOnPipes(folder, args, { ...run, pipes: run.streams.pipes }, signal)
+    })
+  }
+
+  async #launchOnPipes(
+    folder: string,
+    args: readonly string[],
+    { pipes, program, containerId }: LaunchRun & { readonly pipes: readonly [Fd, Fd, Fd] },
+    signal: AbortSignal,
+  ): Promise<LaunchOutcome> {
+    const made = await this.#makeProcess(folder, [...args, containerId], { stdio: pipes, program, signal })
+    return made.kind === 'made' ? { kind: 'started', pid: made.pid, master: undefined } : made
+  }
+
+  async #launchOnTerminal(
+    folder: string,
+    args: readonly string[],
+    run: LaunchRun,
+    signal: AbortSignal,
+  ): Promise<LaunchOutcome> {
+    const { program, containerId } = run
+    const socket = this.#os.consoles.listen(`${folder}/tty`)
+    const unwanted = new AbortController()
+    const master = socket.master(AbortSignal.any([signal, unwanted.signal]))
+    // It may fail before the runtime has ended, whose error says more.
+    master.catch(() => {})
+    let outcome: LaunchOutcome | undefined
+    try {
+      const whole = [...args, '--console-socket', `${folder}/tty`, containerId]
+      const made = await this.#makeProcess(folder, whole, { program, signal })
+      outcome = made.kind === 'made' ? await this.#withTerminal(made.pid, master, run) : made
+      return outcome
+    } finally {
+      if (outcome?.kind !== 'started') await this.#discard(master, unwanted)
+      await socket.close()
+    }
+  }
+
+  /** Waits for the terminal of a process that was made. */
+  async #withTerminal(pid: number, master: Promise<Fd>, run: LaunchRun): Promise<LaunchOutcome> {
+    try {
+      const fd = await withTimeout(this.#os.clock, MASTER_MS, master, () => noMaster(run))
+      return { kind: 'started', pid, master: fd }
+    } catch (error) {
+      return { kind: 'half-started', pid, error }
+    }
+  }
+
+  /** Closes a terminal that the runtime has sent, or stops waiting for it. */
+  async #discard(master: Promise<Fd>, unwanted: AbortController): Promise<void> {
+    unwanted.abort()
+    await master.then(
+      (fd) => this.#os.streams.close(fd),
+      () => {},
+    )
+  }
+
+  /** Rejects when the runtime failed by itself: it leaves no process then. One that was killed may have made it. */
+  async #makeProcess(
+    folder: string,
+    args: readonly string[],
+    options: {
+      readonly stdio?: readonly [Fd, Fd, Fd]
+      readonly program: string
+      readonly signal: AbortSignal
+    },
+  ): Promise<
+    { readonly kind: 'made'; readonly pid: number } | Extract<LaunchOutcome, { kind: 'half-started' }>
+  > {
+    try {
+      await this.#execute(folder, args, options)
+    } catch (error) {
+      if (!options.signal.aborted) throw error
+      return { kind: 'half-started', pid: undefined, error }
+    }
+    try {
+      return { kind: 'made', pid: await this.#readPid(`${folder}/pid`) }
+    } catch (error) {
+      return { kind: 'half-started', pid: undefined, error }
+    }
+  }
+
+  async #readPid(file: string): Promise<number> {
+    const text = await this.#os.scratch.readText(file)
+    const pid = Number(text.trim())
+    if (Number.isSafeInteger(pid) && pid > 0) return pid
+    throw new AgentError('INTERNAL', `${file}: not a pid: '${text}'`)
+  }
+
+  async #writeInput(folder: string, input: Run['input']): Promise<readonly string[]> {
+    if (input === undefined) return []
+    const file = `${folder}/input.json`
+    await this.#os.scratch.write(file, input.text, { mode: 0o600 })
+    return [input.option, file]
+  }
+
+  async #execute(
+    folder: string,
+    args: readonly string[],
+    options: {
+      readonly program?: string
+      readonly stdio?: readonly [Fd, Fd, Fd]
+      readonly signal?: AbortSignal
+      readonly timeoutMs?: number
+    },
+  ): Promise<void> {
+    const { kind, binary, root } = this.#options
+    const log = `${folder}/log.json`
+    const cgroups = kind === 'crun' ? ['--cgroup-manager', 'cgroupfs'] : []
+    const general = ['--root', `${root}/state`, '--log', log, '--log-format', 'json', ...cgroups]
+    const what = `${kind} ${args[0] ?? ''}`
+    const result = await this.#runTool([binary, ...general, ...args], what, options)
+    if (result.exitCode === 0) return
+    const text = await this.#os.scratch.readText(log).catch(() => undefined)
+    // A runtime makes its log before all else, and stderr may be the container's: without a log only the status tells.
+    if (text === undefined && result.exitCode === NEVER_RAN) {
+      throw new AgentError('INTERNAL', `the OCI runtime ${binary} lacks a library`)
+    }
+    throw runError({ what, result, log: text ?? '', program: options.program })
+  }
+
+  async #runTool(
+    argv: readonly [string, ...string[]],
+    what: string,
+    options: NonNullable<Parameters<Os['tools']['run']>[1]>,
+  ): Promise<ToolResult> {
+    try {
+      return await this.#os.tools.run(argv, options)
+    } catch (error) {
+      if (errnoOf(error) !== 'ETIMEDOUT') throw error
+      const text = `${what}: not finished after ${(options.timeoutMs ?? 0) / 1000} s, and killed`
+      throw new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })
+    }
+  }
+
+  async #readLog(folder: string): Promise<string> {
+    return this.#os.files.readText(`${folder}/log.json`).catch(() => '')
+  }
+
+  async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
+    const folder = `${this.#options.root}/calls/${this.#count++}`
+    await this.#os.scratch.removeTree(folder)
+    await this.#os.scratch.makeDirectories(folder, 0o700)
+    try {
+      return await work(folder)
+    } finally {
+      // The run has had its effect: a folder that cannot be removed must not make it look failed.
+      await this.#os.scratch.removeTree(folder).catch(() => {})
+    }
+  }
+}
+
+function noMaster({ verb, containerId }: LaunchRun): AgentError {
+  const text = `${verb} in container ${containerId}: the runtime sent no terminal within ${MASTER_MS / 1000} s`
+  return new AgentError('INTERNAL', text)
+}

@@ -1,0 +1,29 @@
+import { abortable } from '../../base/abort.ts'
+import type { WaitProcessRequest } from '../../gen/agent.ts'
+import type { ProcessOwners } from './owner.ts'
+
+/** How a process ended. */
+export interface ProcessEnd {
+  /** Exit code, or 128 plus the signal. */
+  readonly status: number
+  /** Forgets the process and closes its streams. To be called once the answer was written to a live connection. */
+  forget(): void
+}
+
+/** WaitProcess (behaviour spec, section C.6), also before the start. Every waiter gets the status. */
+export async function waitProcess(
+  { containers }: { readonly containers: Pick<ProcessOwners, 'waitFor'> },
+  { containerId, execId }: WaitProcessRequest,
+  signal: AbortSignal,
+): Promise<ProcessEnd> {
+  const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
+  const process = await parts.processes.waitFor(execId, signal)
+  const status = await abortable(process.reported, signal)
+  return {
+    status,
+    forget: () => {
+      parts.processes.forget(execId, process)
+      process.stdio.close()
+    },
+  }
+}
