@@ -2,8 +2,8 @@ import { ensureSetUp, setUp } from './setup/ensure.mjs'
 import { thisMachine, whatIsMissing } from './setup/machine.mjs'
 
 /**
- * `node scripts/setup.mjs [--tests]`: installs the Debian and npm packages the project needs (with `--tests` also
- * those of its tests). Runs on Node 20 without dependencies. `--locked` is for itself: the lock is held.
+ * `node scripts/setup.mjs [--tests]`: installs the Debian and npm packages that the project needs; `--tests` adds those of
+ * its tests. Runs on Node 20 without dependencies. It calls itself with `--locked` while it holds the lock.
  */
 const args = process.argv.slice(2)
 const scope = { tests: args.includes('--tests') }
@@ -11,7 +11,7 @@ process.exitCode = args.includes('--locked') ? locked() : main()
 
 function main() {
   const unknown = args.find((word) => word !== '--tests')
-  if (unknown !== undefined) return refuse(`unknown option ${unknown}: only --tests is known`)
+  if (unknown !== undefined) return refuse(`${unknown}: unknown option, want --tests`)
   const missing = whatIsMissing(thisMachine())
   if (missing !== undefined) return refuse(missing)
   return ensureSetUp(scope) ? 0 : 1

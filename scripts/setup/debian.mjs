@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs'
 import { quietly } from './quietly.mjs'
 
 /**
- * The packages of `wanted` that are not installed. Reads dpkg's database directly: asking dpkg-query costs more
- * than the rest of the check.
+ * The packages of `wanted` that are not installed. Reads dpkg's database directly, because dpkg-query takes longer than
+ * the rest of the check.
  * @param {readonly import('./packages.mjs').DebianPackage[]} wanted
  * @returns {readonly string[]}
  */
@@ -24,13 +24,13 @@ export function installedPackages(status) {
 }
 
 /**
- * Installs packages without a question. Throws with the end of apt's output.
+ * Installs packages without asking. Throws with the last lines of apt's output.
  * @param {readonly string[]} names
  */
 export function installPackages(names) {
   const apt = ['--yes', '--quiet', '-o', 'DPkg::Lock::Timeout=600', '-o', 'Dpkg::Use-Pty=0']
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
-  // Lists that cannot be refreshed are no reason to stop: the old ones may do, and install says what it misses.
+  // A failed update is not an error: the old lists may be enough, and install reports what is missing.
   const updated = quietly('apt-get', [...apt, 'update'], { env })
   const installed = quietly('apt-get', [...apt, 'install', '--no-install-recommends', ...names], { env })
   if (!installed.ok)

@@ -6,11 +6,11 @@ import { installNodeModules, nodeModulesMatch } from './npm.mjs'
 import { RUN_PACKAGES, TEST_PACKAGES } from './packages.mjs'
 import { project } from './project.mjs'
 
-/** @typedef {{ tests: boolean }} SetUpFor what is needed to run the tests besides */
+/** @typedef {{ tests: boolean }} SetUpFor whether the packages of the tests are needed too */
 
 /**
- * Installs the Debian and npm packages that are missing. With nothing missing this only looks, which takes
- * milliseconds and no network. Two at the same time wait for each other.
+ * Installs the Debian and npm packages that are missing. When none is missing it takes milliseconds and no network.
+ * Concurrent calls wait for each other.
  * @param {SetUpFor} scope
  * @returns {boolean} false when it failed; the reason was written to stderr
  */
@@ -19,7 +19,7 @@ export function ensureSetUp(scope) {
   mkdirSync(join(project, 'build'), { recursive: true })
   const script = join(project, 'scripts/setup.mjs')
   const again = [script, '--locked', ...(scope.tests ? ['--tests'] : [])]
-  // flock(1) gives the lock back whatever happens to the process that holds it.
+  // flock(1) releases the lock however the process that holds it ends.
   const result = spawnSync('flock', [join(project, 'build/setup.lock'), process.execPath, ...again], {
     stdio: ['ignore', 2, 2],
   })
@@ -27,7 +27,8 @@ export function ensureSetUp(scope) {
 }
 
 /**
- * The work itself; the caller holds the lock. Looks again, because another process may have done it meanwhile.
+ * Installs what is missing; the caller holds the lock. Checks again, because another process may have installed it in the
+ * meantime.
  * @param {SetUpFor} scope
  * @param {(line: string) => void} progress
  */

@@ -10,7 +10,7 @@ const USAGE = 2
 const CANNOT_RUN = 125
 
 /**
- * `./microvm` on the machine's own Node: checks, help and set-up, then the tool itself on the pinned Node.
+ * Runs `./microvm` on the machine's own Node: checks, help and set-up, then the tool itself on the pinned Node.
  * @param {readonly string[]} argv
  * @returns {Promise<number>} the exit status
  */

@@ -5,8 +5,8 @@ import { quietly } from './quietly.mjs'
 /** @typedef {{ version?: string, integrity?: string, optional?: boolean }} LockEntry */
 
 /**
- * Whether node_modules holds what package-lock.json says. npm writes its own list into node_modules as the last
- * step of an installation, so one that was interrupted never matches.
+ * Whether node_modules has the packages of package-lock.json. npm writes its own list into node_modules as the last step
+ * of an installation, so an interrupted one never matches.
  * @param {string} project
  * @returns {boolean}
  */
@@ -17,8 +17,8 @@ export function nodeModulesMatch(project) {
 }
 
 /**
- * Whether every package of `wanted` is in `present` as it should be. Optional packages may be absent: most are
- * binaries for other platforms.
+ * Whether `present` has each package of `wanted` with the same version and content. Optional packages may be absent: most
+ * are binaries for other platforms.
  * @param {Readonly<Record<string, LockEntry>>} wanted
  * @param {Readonly<Record<string, LockEntry>>} present
  */
@@ -32,8 +32,8 @@ export function holdsAll(wanted, present) {
 }
 
 /**
- * `npm ci`. Throws with the end of npm's output. It does not outlive this process, whose end gives the lock of the
- * set-up back: the next npm would meet it in node_modules.
+ * Runs `npm ci`. Throws with the last lines of npm's output. The kernel kills npm when this process dies, because that
+ * releases the set-up's lock and the next npm must not find this one still writing node_modules.
  * @param {string} project
  */
 export function installNodeModules(project) {
@@ -51,7 +51,7 @@ function lockEntries(file) {
   try {
     return JSON.parse(readFileSync(file, 'utf8')).packages
   } catch {
-    // Missing or half-written: either way there is nothing to rely on.
+    // The file is missing or incomplete: both mean that nothing is known to be installed.
     return undefined
   }
 }

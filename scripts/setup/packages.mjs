@@ -1,4 +1,4 @@
-/** A Debian package the project uses as installed on this machine. */
+/** A Debian package that the project needs installed on this machine. */
 /** @typedef {{ name: string, why: string }} DebianPackage */
 
 /**
@@ -21,7 +21,7 @@ export const RUN_PACKAGES = [
 ]
 
 /**
- * Needed by `npm test` besides.
+ * Needed by `npm test` in addition.
  * @type {readonly DebianPackage[]}
  */
 export const TEST_PACKAGES = [

@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process'
 
-/** Enough to see why something failed. */
+/** Enough lines to show why a program failed. */
 const SHOWN_LINES = 15
 
 /**
- * Runs a program to its end, keeping its output to itself.
+ * Runs a program to its end without printing its output.
  * @param {string} program
  * @param {readonly string[]} args
  * @param {{ env?: NodeJS.ProcessEnv, cwd?: string }} [options]

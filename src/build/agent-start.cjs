@@ -1,14 +1,14 @@
 'use strict'
 
-// Copied as agent.cjs beside agent-bundle.cjs: runs the bundle from V8's code cache, which spares each start the
-// parsing. V8 itself refuses a cache of another version or another source; then the bundle is compiled as usual.
+// The agent's folder has this file as agent.cjs beside agent-bundle.cjs. It runs the bundle from V8's code cache, so that a
+// start parses nothing. V8 rejects a cache of another version or another source, and then compiles the bundle.
 const { readFileSync } = require('node:fs')
 const { Module } = require('node:module')
 const { join } = require('node:path')
 const { Script, constants } = require('node:vm')
 
-// Calls that hang on a dead file system each hold a thread of libuv's pool, which has four unless it is told otherwise
-// before its first use.
+// Each call that hangs on an unresponsive file system blocks a thread of libuv's pool. The pool has four threads unless
+// this variable is set before its first use.
 process.env.UV_THREADPOOL_SIZE = '32'
 
 const bundle = join(__dirname, 'agent-bundle.cjs')
@@ -20,7 +20,7 @@ function codeCache() {
   try {
     return readFileSync(join(__dirname, 'agent-bundle.cache'))
   } catch {
-    // Only slower without.
+    // Without the cache the start is only slower.
     return undefined
   }
 }

@@ -51,11 +51,11 @@ describe('whatIsMissing', () => {
   })
 
   it.each([
-    [{ nodeVersion: '18.20.4' }, 'this is Node.js 18.20.4: install version 20'],
-    [{ arch: 'arm64' }, 'use Linux on x86-64'],
-    [{ platform: 'darwin' }, 'use Linux on x86-64'],
+    [{ nodeVersion: '18.20.4' }, 'Node.js: version 18.20.4, want 20 or newer'],
+    [{ arch: 'arm64' }, 'want Linux on x86-64'],
+    [{ platform: 'darwin' }, 'want Linux on x86-64'],
     [{ uid: 1000 }, 'sudo'],
-    [{ path: '/nowhere' }, 'there is no apt-get here: use Debian 12'],
+    [{ path: '/nowhere' }, 'apt-get: not found, want Debian 12'],
   ])('names the remedy for %j', (change, sentence) => {
     expect(whatIsMissing({ ...fine, ...change })).toContain(sentence)
   })
