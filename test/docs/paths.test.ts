@@ -27,6 +27,11 @@ describe.each(PAGES)('%s', (page) => {
     expect(names.map(([, name = '']) => name).filter((name) => !FILE_NAMES.has(name))).toEqual([])
   })
 
+  it('has no semicolon in a message of a sequence, which would end it', () => {
+    const sequences = [...text.matchAll(/^```mermaid\nsequenceDiagram\n([\s\S]*?)^```$/gm)]
+    expect(sequences.filter(([, steps = '']) => steps.includes(';'))).toEqual([])
+  })
+
   it('links only to pages and headings that exist', () => {
     const links = [...prose.matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)/g)]
     const broken = links.filter(([, path = '', anchor]) => {
