@@ -60,7 +60,7 @@ function parseSlot(path: string, segment: string): PciSlot {
 }
 
 function invalid(path: string, reason: string): AgentError {
-  return new AgentError('INVALID_ARGUMENT', `PCI path '${path}': ${reason}`)
+  return new AgentError('INVALID_ARGUMENT', `PCI path "${path}": ${reason}`)
 }
 
 function hex(value: number): string {

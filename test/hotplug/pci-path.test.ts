@@ -51,7 +51,7 @@ describe('parsePciPath', () => {
     ['02/../03', "segment '..' is not"],
   ])('refuses %j', (text, reason) => {
     const parse = () => parsePciPath(text)
-    expect(parse).toThrow(`PCI path '${text}'`)
+    expect(parse).toThrow(`PCI path "${text}"`)
     expect(parse).toThrow(reason)
     expect(parse).toThrow(expect.objectContaining({ code: 'INVALID_ARGUMENT' }))
   })

@@ -68,7 +68,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
     await createContainer('robbed')
     await unplug(pulled)
     await expect(nameOn('robbed')).rejects.toThrow('Input/output error')
-    await expect(createContainer('joining')).rejects.toThrow(/hot: its disk \/dev\/vd[a-z] is gone/)
+    await expect(createContainer('joining')).rejects.toThrow(/hot: disk \/dev\/vd[a-z] was removed/)
     await expect(createContainer('late', { mountPoint: `${MOUNT_POINT}-late` })).rejects.toThrow(
       /a block device at PCI path 09\/00: no .*\/virtio\*\/block\/\*/,
     )

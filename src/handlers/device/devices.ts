@@ -8,7 +8,7 @@ import type { AddedDevice, DeviceChoices, DeviceUpdate, GuestNode } from '../../
 import type { Files } from '../../os/files/files.ts'
 import { findCdiEdits } from './cdi/cdi.ts'
 import type { DeviceDependencies, FoundDevice } from './handler.ts'
-import { deviceHandler } from './index.ts'
+import { deviceHandler } from './handler-table.ts'
 
 /** Finds the devices of requests (spec F). */
 export interface DeviceHandlers {

@@ -2,61 +2,63 @@ import { AgentError } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
 import { unmountTree } from './mount-storage.ts'
 
-/** What a driver has made. */
+/** A storage that a driver has attached, with what is needed to detach it. */
 export interface Attachment {
   readonly mountPoint: string
   /**
-   * `mount`: something is mounted there; `copy`: the driver made all that is there, and mounts over it when it has to;
-   * `directory`: it is a plain directory, and `found`: it was mounted by somebody else. These two are left as they are.
+   * `mount`: the driver mounted something at the mount point. `copy`: the driver created everything at the mount point,
+   * and may have mounted something over it. `directory`: a plain directory. `existing`: a mount that was there before.
+   * Detaching leaves the last two in place.
    */
-  readonly kind: 'mount' | 'directory' | 'copy' | 'found'
-  /** Stays until the sandbox ends although nobody uses it: its contents outlive a container that is restarted. */
+  readonly kind: 'mount' | 'directory' | 'copy' | 'existing'
+  /** Whether it stays attached without references until the sandbox ends, so that a restarted container finds its data. */
   readonly keep: boolean
-  /** Says why it is of no use any more, such as a disk that was pulled out; undefined as long as it is. */
-  readonly lost?: () => Promise<string | undefined>
-  /** Ends what the driver does to it all the time, before it is taken away. Never throws, and may be called twice. */
-  readonly end?: () => Promise<void>
-  /** Takes back what the driver did besides, once a mount or a copy is gone. Never throws. */
-  readonly release?: () => Promise<void>
+  /** Returns why the storage can no longer be used, such as a removed disk; undefined while it works. */
+  readonly fault?: () => Promise<string | undefined>
+  /** Stops the driver's background work on it; runs before the unmount. Never throws, and may be called twice. */
+  readonly stop?: () => Promise<void>
+  /** Undoes the driver's other steps; runs after the mount or the copy is removed. Never throws. */
+  readonly onRemove?: () => Promise<void>
 }
 
 type Kernel = Pick<Os, 'files' | 'mounts'>
 
-/** Whether what the driver made is still there. */
-export async function isThere(os: Kernel, { kind, mountPoint }: Attachment): Promise<boolean> {
-  if (kind === 'mount' || kind === 'found') return isMounted(os, mountPoint)
-  const found = (await os.files.lstat(mountPoint))?.kind
-  return kind === 'copy' ? found !== undefined : found === 'directory'
+/** Whether the mount, copy or directory still exists. */
+export async function isPresent(os: Kernel, { kind, mountPoint }: Attachment): Promise<boolean> {
+  if (kind === 'mount' || kind === 'existing') return isMounted(os, mountPoint)
+  const fileKind = (await os.files.lstat(mountPoint))?.kind
+  return kind === 'copy' ? fileKind !== undefined : fileKind === 'directory'
 }
 
 /**
- * Takes it away again (spec E.1): unmounts it with what came along, but nothing that `isOthers`; then removes the
- * directory, which must be empty unless it is a copy; a file that was mounted over is left. What is gone already is fine.
- * Then it takes back what the driver did besides.
+ * Detaches a storage (spec E.1): stops the driver's background work, unmounts the storage with every mount below it
+ * except those for which `isOtherStorage` returns true, removes the mount point, then calls `onRemove`. A mount point
+ * that is a directory must be empty; one that is a file stays. Anything that is already gone is skipped. Throws INTERNAL
+ * when the storage stays mounted or its directory is not empty.
  */
 export async function detach(
   os: Kernel,
   attachment: Attachment,
-  isOthers: (mountPoint: string) => boolean,
+  isOtherStorage: (mountPoint: string) => boolean,
 ): Promise<void> {
   const { kind, mountPoint } = attachment
-  await attachment.end?.()
+  await attachment.stop?.()
   if (kind === 'mount' || kind === 'copy') {
-    await unmountTree(os.mounts, mountPoint, isOthers)
+    await unmountTree(os.mounts, mountPoint, isOtherStorage)
     if (await isMounted(os, mountPoint)) {
-      throw new AgentError('INTERNAL', `${mountPoint} is still mounted after its unmount`)
+      throw new AgentError('INTERNAL', `storage ${mountPoint}: still mounted after unmount`)
     }
     if (kind === 'copy') await os.files.removeTree(mountPoint)
     else await removeMountPoint(os, mountPoint)
   }
-  await attachment.release?.()
+  await attachment.onRemove?.()
 }
 
 async function removeMountPoint(os: Kernel, mountPoint: string): Promise<void> {
   const status = await os.files.lstat(mountPoint)
   if (status === undefined || status.kind === 'file') return
   if (status.kind !== 'directory') {
-    throw new AgentError('INTERNAL', `${mountPoint} is a ${status.kind}, neither directory nor file`)
+    throw new AgentError('INTERNAL', `storage ${mountPoint}: is a ${status.kind}, want a directory or file`)
   }
   if ((await os.files.list(mountPoint)).length > 0) {
     throw new AgentError('INTERNAL', `${mountPoint}: directory is not empty when clean up storage`)

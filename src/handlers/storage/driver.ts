@@ -2,35 +2,35 @@ import type { Storage } from '../../gen/agent.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { Attachment } from './attachment.ts'
-import type { Watch } from './drivers/watchable/watch.ts'
-import type { HugePages } from './huge-pages.ts'
+import type { HugePages } from './drivers/huge-pages.ts'
+import type { Watch } from './drivers/watchable/watch-roots.ts'
 import type { MountDependencies } from './mount-storage.ts'
 
-/** What storages work with. Mount points lie below `/run/kata-containers` in a guest (spec E.5). */
+/** The dependencies of all storage drivers. In a guest, mount points lie below `/run/kata-containers` (spec E.5). */
 export interface StorageDependencies extends MountDependencies {
   readonly os: Pick<Os, 'blockDevices' | 'clock' | 'files' | 'mounts' | 'tools'>
-  /** Holds a folder for each container, named by its id. */
+  /** The folder that holds one folder for each container, named by its id. */
   readonly bundlesRoot: string
-  /** How devices are waited for. */
+  /** What waiting for a hot-plugged device needs. */
   readonly hotplug: HotplugDependencies
   readonly hugePages: HugePages
-  /** Copies that follow what they were made of. */
+  /** State that all watched storages share. */
   readonly watch: Watch
 }
 
-/** What a driver works with at one request. */
+/** The dependencies of a driver for one request. */
 export interface StorageRequest extends StorageDependencies {
-  /** The container that asks; undefined for the sandbox. */
+  /** The id of the container whose storage it is; undefined for the sandbox. */
   readonly owner: string | undefined
 }
 
 /**
- * Takes care of one kind of storage (spec E.3). The mount point has been checked, and no other call works on it
- * meanwhile.
+ * The driver of one kind of storage (spec E.3). Its callers have checked the mount point and let no other call work on
+ * it at the same time.
  */
 export interface StorageDriver {
   /**
-   * Makes the storage usable at its mount point. When it throws, or `signal` is aborted, it leaves nothing behind.
+   * Makes the storage usable at its mount point. When it throws or `signal` is aborted, it undoes all that it did.
    */
   attach(storage: Storage, request: StorageRequest, signal: AbortSignal): Promise<Attachment>
 }

@@ -1,17 +1,17 @@
 import { AgentError } from '../../base/errors.ts'
 import type { MountFlag } from '../../os/files/mounts.ts'
 
-/** Mount options as mount(2) takes them. */
+/** Mount options in the form that mount(2) takes. */
 export interface MountOptions {
   readonly flags: readonly MountFlag[]
-  /** What the file system itself reads. */
+  /** The options that the file system itself reads, joined by commas. */
   readonly data: string
 }
 
-/** mount(2) copies one page, its closing NUL included. */
-const LONGEST_DATA_BYTES = 4095
+/** mount(2) copies one page, including the final NUL byte. */
+const MAX_DATA_BYTES = 4095
 
-/** Words that set flags (spec E.2). */
+/** The options that set flags (spec E.2). */
 const SETTING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['bind', ['bind']],
   ['dirsync', ['dirsync']],
@@ -39,7 +39,7 @@ const SETTING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['unbindable', ['unbindable']],
 ])
 
-/** Words that clear flags set before them. */
+/** The options that clear flags which an earlier option set. */
 const CLEARING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
   ['async', ['synchronous']],
   ['atime', ['noatime']],
@@ -57,14 +57,14 @@ const CLEARING: ReadonlyMap<string, readonly MountFlag[]> = new Map([
 ])
 
 /**
- * Parts options into flags and data (spec E.2). Throws INVALID_ARGUMENT for `loop` and for data that is longer than
- * the kernel takes.
+ * Splits options into flags and data (spec E.2). Throws INVALID_ARGUMENT for `loop` and for data that is longer than
+ * the kernel accepts.
  */
 export function parseMountOptions(options: readonly string[]): MountOptions {
   const flags = new Set<MountFlag>()
   const data: string[] = []
   for (const option of options) {
-    if (option === 'loop') throw new AgentError('INVALID_ARGUMENT', "mount option 'loop' is not supported")
+    if (option === 'loop') throw new AgentError('INVALID_ARGUMENT', 'mount option loop: not supported')
     const set = SETTING.get(option)
     const clear = CLEARING.get(option)
     if (set === undefined && clear === undefined) data.push(option)
@@ -73,10 +73,10 @@ export function parseMountOptions(options: readonly string[]): MountOptions {
   }
   const joined = data.join(',')
   const bytes = Buffer.byteLength(joined)
-  if (bytes > LONGEST_DATA_BYTES) {
+  if (bytes > MAX_DATA_BYTES) {
     throw new AgentError(
       'INVALID_ARGUMENT',
-      `mount options of ${bytes} bytes: mount takes ${LONGEST_DATA_BYTES}`,
+      `mount options: ${bytes} bytes long, want at most ${MAX_DATA_BYTES}`,
     )
   }
   return { flags: [...flags], data: joined }

@@ -10,7 +10,7 @@ import { type MountOptions, parseMountOptions } from './mount-options.ts'
 import { checkMountPoint } from './mount-point.ts'
 import { applyFsGroup } from './ownership.ts'
 
-/** What mounting takes. */
+/** The dependencies of {@link mountStorage}. */
 export interface MountDependencies {
   readonly os: Pick<Os, 'files' | 'mounts'>
   readonly log: Logger
@@ -18,19 +18,19 @@ export interface MountDependencies {
   readonly allowedRoots: readonly string[]
 }
 
-/** What is mounted, and where. */
+/** What to mount, and where. */
 export interface MountRequest extends Pick<Storage, 'fstype' | 'options' | 'mountPoint' | 'fsGroup'> {
   /**
-   * A call finds a device node that may be still to come; the mount point is made before, so that nothing follows but the
-   * mount.
+   * What to mount. A function waits for a device node and returns it; the mount point is created before, so that the
+   * mount follows at once.
    */
   readonly source: string | (() => Promise<string>)
 }
 
 /**
- * The mount step of all drivers that mount (spec E.2): creates the mount point, mounts, calls `finish` for what the
- * driver still has to do to it, and applies the group. Throws INVALID_ARGUMENT when the request lacks something,
- * INTERNAL with the kernel's word, or what `signal` is aborted with; then nothing is left mounted or created.
+ * Mounts a storage, for all drivers that mount (spec E.2): creates the mount point, mounts, calls `finish` for the
+ * driver's own last step, and applies the group. Throws INVALID_ARGUMENT when a field of the request is empty, INTERNAL
+ * with the kernel's error, or what `signal` is aborted with; on an error it unmounts and removes all that it made.
  */
 export async function mountStorage(
   request: MountRequest,
@@ -40,56 +40,56 @@ export async function mountStorage(
 ): Promise<void> {
   for (const name of ['source', 'mountPoint', 'fstype'] as const) {
     if (request[name] === '')
-      throw new AgentError('INVALID_ARGUMENT', `storage ${request.mountPoint}: no ${name}`)
+      throw new AgentError('INVALID_ARGUMENT', `storage ${request.mountPoint}: ${name} is empty`)
   }
   const options = parseMountOptions(request.options)
   const { os, log } = dependencies
-  const undo = new UndoList(log)
+  const onFailure = new UndoList(log)
   try {
-    await createMountPoint(os.files, request, undo)
+    await createMountPoint(os.files, request, onFailure)
     const source = typeof request.source === 'string' ? request.source : await request.source()
     signal.throwIfAborted()
-    await mount({ ...request, source }, options, dependencies, undo)
+    await mount({ ...request, source }, options, dependencies, onFailure)
     await finish()
     if (request.fsGroup !== undefined) {
       const readOnly = options.flags.includes('ro')
       await applyFsGroup({ root: request.mountPoint, group: request.fsGroup, readOnly }, dependencies, signal)
     }
     signal.throwIfAborted()
-    undo.keep()
+    onFailure.keep()
   } catch (error) {
-    await undo.run()
+    await onFailure.run()
     throw error
   }
 }
 
-async function createMountPoint(files: Files, request: MountRequest, undo: UndoList): Promise<void> {
+async function createMountPoint(files: Files, request: MountRequest, onFailure: UndoList): Promise<void> {
   const { mountPoint, fstype, source } = request
   if ((await files.lstat(mountPoint)) !== undefined) return
   await files.makeDirectories(dirname(mountPoint), 0o755)
   if (fstype === 'bind' && !(await isDirectory(files, source))) {
     await files.write(mountPoint, '')
-    undo.add('remove mount point', () => files.removeFile(mountPoint))
+    onFailure.add('remove mount point', () => files.removeFile(mountPoint))
   } else {
     await files.makeDirectory(mountPoint, 0o755)
-    undo.add('remove mount point', () => files.removeDirectory(mountPoint))
+    onFailure.add('remove mount point', () => files.removeDirectory(mountPoint))
   }
 }
 
-/** A source that is still to be found is a node. */
+/** A source that is waited for is a device node, never a directory. */
 async function isDirectory(files: Files, source: MountRequest['source']): Promise<boolean> {
   return typeof source === 'string' && (await files.stat(source))?.kind === 'directory'
 }
 
 /**
- * One mount(2), and more where the kernel would drop flags without a word: a new bind mount ignores all but `rec`, and
- * propagation is changed by a call of its own (man 2 mount).
+ * Calls mount(2), more than once where the kernel would silently drop flags: a new bind mount ignores every flag but
+ * `rec`, and a change of propagation needs a call of its own (man 2 mount).
  */
 async function mount(
   { source, mountPoint: target, fstype: type }: MountRequest & { readonly source: string },
   { flags, data }: MountOptions,
   dependencies: MountDependencies,
-  undo: UndoList,
+  onFailure: UndoList,
 ): Promise<void> {
   const propagation = flags.filter((flag) => PROPAGATION.has(flag))
   const ordinary = flags.filter((flag) => !PROPAGATION.has(flag) && flag !== 'rec')
@@ -98,7 +98,7 @@ async function mount(
   const isNew = !ordinary.includes('remount')
   const first = isBind ? [...ordinary, ...recursive] : ordinary
   await mountOnce({ source, target, type, flags: first, data }, dependencies)
-  if (isNew) undo.add('unmount', () => unmountTree(dependencies.os.mounts, target))
+  if (isNew) onFailure.add('unmount', () => unmountTree(dependencies.os.mounts, target))
   if (isBind && isNew && ordinary.length > 1) {
     await mountOnce({ source, target, type, flags: ['remount', ...ordinary], data: '' }, dependencies)
   }
@@ -110,7 +110,7 @@ async function mount(
   }
 }
 
-/** One mount(2). A link that was made on the way since the mount point was checked is refused by the kernel itself. */
+/** Calls mount(2) once. The kernel refuses a symbolic link that was created in the path after the mount point's check. */
 async function mountOnce(
   request: Parameters<Mounts['mount']>[0],
   { os, allowedRoots }: MountDependencies,
@@ -118,10 +118,10 @@ async function mountOnce(
   try {
     await os.mounts.mount({ ...request, refuseLinks: true })
   } catch (error) {
-    // ENOSYS: a kernel before 5.6.
+    // ENOSYS: the kernel is older than 5.6.
     if (errnoOf(error) !== 'ELOOP' && errnoOf(error) !== 'ENOSYS') throw error
     await checkMountPoint(os.files, request.target, allowedRoots)
-    // What lies above the roots is the image's own, links and all.
+    // Symbolic links above the roots belong to the guest image and are fine.
     await os.mounts.mount(request)
   }
 }
@@ -129,21 +129,21 @@ async function mountOnce(
 const PROPAGATION: ReadonlySet<MountFlag> = new Set<MountFlag>(['private', 'shared', 'slave', 'unbindable'])
 
 /**
- * Unmounts what is mounted at a mount point, and before it what is mounted below: a recursive bind brings the mounts
- * below its source along, and some file systems mount what is mounted in them on the host. Nothing happens where nothing
- * is mounted. What `isOthers` stays, and the mounts it is in with it (EBUSY).
+ * Unmounts a mount point, after every mount below it: a recursive bind brings the mounts below its source along, and
+ * some file systems mount in the guest what is mounted in them on the host. Does nothing when nothing is mounted at the
+ * mount point. Mounts for which `isOtherStorage` returns true stay, so a mount that contains one fails with EBUSY.
  */
 export async function unmountTree(
   mounts: Mounts,
   mountPoint: string,
-  isOthers: (mountPoint: string) => boolean = () => false,
+  isOtherStorage: (mountPoint: string) => boolean = () => false,
 ): Promise<void> {
   const all = await mounts.list()
   if (!all.some((mount) => mount.mountPoint === mountPoint)) return
   const below = all.filter((mount) => mount.mountPoint.startsWith(`${mountPoint}/`))
-  // What was mounted later may be in or upon what was before.
+  // A later mount may be inside or on top of an earlier one.
   for (const mount of below.toReversed()) {
-    if (!isOthers(mount.mountPoint)) await mounts.unmount(mount.mountPoint)
+    if (!isOtherStorage(mount.mountPoint)) await mounts.unmount(mount.mountPoint)
   }
   await mounts.unmount(mountPoint)
 }

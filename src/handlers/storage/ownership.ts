@@ -10,9 +10,9 @@ import type { Os } from '../../os/os.ts'
 const SETGID = 0o2000
 
 /**
- * Gives everything in a storage to a group (spec E.4): the group may read (and write, unless it is read-only) all
- * files, and what is made later belongs to it too. Symbolic links are neither changed nor followed. Must run before
- * anybody else gets at the storage.
+ * Changes the group of everything in a storage (spec E.4): the group may read all files, and write them unless the
+ * storage is read-only, and new files belong to the group too. Symbolic links are neither changed nor followed. Must
+ * run before a container can reach the storage. A read-only file system keeps its groups, which is only logged.
  */
 export async function applyFsGroup(
   request: { readonly root: string; readonly group: FSGroup; readonly readOnly: boolean },
@@ -23,17 +23,17 @@ export async function applyFsGroup(
   try {
     if (group.groupChangePolicy === FSGroupChangePolicy.OnRootMismatch) {
       const status = await os.files.lstat(root)
-      if (status !== undefined && isGivenTo(status, group.groupId, readOnly)) return
+      if (status !== undefined && hasGroup(status, group.groupId, readOnly)) return
     }
     await walk(
       os.files,
       root,
-      (path, status) => give(os.files, path, status, group.groupId, readOnly),
+      (path, status) => changeGroup(os.files, path, status, group.groupId, readOnly),
       signal,
     )
   } catch (error) {
     if (errnoOf(error) !== 'EROFS') throw error
-    // A file system that nobody can write keeps its owners; its users asked to read it only.
+    // A read-only file system keeps its owners; reading it is all that was requested.
     log.warn('group of a read-only storage not changed', { mountPoint: root })
   }
 }
@@ -55,57 +55,57 @@ async function walk(
   }
 }
 
-async function give(
+async function changeGroup(
   files: Files,
   path: string,
   status: FileStatus,
   gid: number,
   readOnly: boolean,
 ): Promise<void> {
-  const given = givenToGroup(status, gid, readOnly)
-  // In this order: a change of owner clears the setuid and setgid bits.
-  await files.chown(path, given.uid, given.gid)
-  await files.chmod(path, given.mode)
+  const attributes = attributesForGroup(status, gid, readOnly)
+  // chown must come first because it clears the setuid and setgid bits.
+  await files.chown(path, attributes.uid, attributes.gid)
+  await files.chmod(path, attributes.mode)
 }
 
-/** What a file or directory is like that is given to a group. */
-export function givenToGroup(status: FileStatus, gid: number, readOnly: boolean): FileAttributes {
-  return { mode: status.mode | wantedBits(status, readOnly), uid: status.uid, gid }
+/** The mode and owner of a file or directory after its group was changed to `gid`. */
+export function attributesForGroup(status: FileStatus, gid: number, readOnly: boolean): FileAttributes {
+  return { mode: status.mode | groupBits(status, readOnly), uid: status.uid, gid }
 }
 
-function isGivenTo(status: FileStatus, gid: number, readOnly: boolean): boolean {
-  const wanted = wantedBits(status, readOnly)
+function hasGroup(status: FileStatus, gid: number, readOnly: boolean): boolean {
+  const wanted = groupBits(status, readOnly)
   return status.gid === gid && (status.mode & wanted) === wanted
 }
 
-function wantedBits({ kind }: FileStatus, readOnly: boolean): number {
+function groupBits({ kind }: FileStatus, readOnly: boolean): number {
   const access = readOnly ? 0o440 : 0o660
   return kind === 'directory' ? access | 0o110 | SETGID : access
 }
 
 const PREFIX = 'fsgid='
 
-/** The group that the option `fsgid=` of a storage names. Throws INVALID_ARGUMENT when it is no number. */
+/** The group of the option `fsgid=`; undefined without it. Throws INVALID_ARGUMENT when its value is not a group id. */
 export function fsGidOf(options: readonly string[]): number | undefined {
   const option = options.findLast((each) => each.startsWith(PREFIX))
   if (option === undefined) return undefined
   const gid = Number(option.slice(PREFIX.length))
-  // The highest value means "leave it" to chown(2).
+  // chown(2) takes the highest value as "leave unchanged".
   if (!/^fsgid=\d+$/.test(option) || gid >= 0xff_ff_ff_ff) {
     throw new AgentError('INVALID_ARGUMENT', `storage option ${option}: not a group id`)
   }
   return gid
 }
 
-/** The options that are left for others. */
+/** The options without `fsgid=`, which the file system does not know. */
 export function withoutFsGid(options: readonly string[]): string[] {
   return options.filter((option) => !option.startsWith(PREFIX))
 }
 
-/** Makes a directory the group's, and what is created in it too. */
-export async function giveToGroup(files: Files, path: string, gid: number): Promise<void> {
+/** Changes the group of a directory and sets its setgid bit, so that new files in it belong to the group too. */
+export async function setFolderGroup(files: Files, path: string, gid: number): Promise<void> {
   const status = await files.lstat(path)
-  if (status === undefined) throw new AgentError('INTERNAL', `${path} is gone`)
+  if (status === undefined) throw new AgentError('INTERNAL', `storage ${path}: was removed`)
   await files.chown(path, status.uid, gid)
   await files.chmod(path, status.mode | SETGID)
 }

@@ -1,27 +1,28 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
-import { type Attachment, detach, isThere } from './attachment.ts'
+import { type Attachment, detach, isPresent } from './attachment.ts'
 import type { StorageDependencies } from './driver.ts'
 
+/** The storage at one mount point. */
 interface Entry {
   references: number
-  /** Once claimed with `shared`, it stays until the sandbox ends. */
+  /** Whether a request marked it as shared; it then stays attached until the sandbox ends. */
   shared: boolean
   /** Set once attached. */
   attachment: Attachment | undefined
-  /** Attaching or detaching, while that goes on; never rejects. Whoever comes then waits for its end. */
+  /** Set while it is being attached or detached; other calls wait for it. Never rejects. */
   transition: Promise<void> | undefined
 }
 
-/** How one claim is made good. */
+/** A request for one reference; `attach` is called when the mount point has no attached storage. */
 export interface Acquisition {
   readonly mountPoint: string
   readonly shared: boolean
   readonly attach: () => Promise<Attachment>
 }
 
-/** Who uses which mount point: the first claim attaches, the last one that is given up detaches (spec E.1). */
+/** Counts the references to each mount point: the first one attaches the storage, releasing the last one detaches it (spec E.1). */
 export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
   readonly #os: StorageDependencies['os']
@@ -31,18 +32,18 @@ export class StorageReferences {
   }
 
   /**
-   * Claims a mount point. While another call attaches or detaches it, this one waits for the outcome; when that
-   * attaching failed, this one tries by itself. Tells whether this claim made it. Throws
-   * FAILED_PRECONDITION when what is there is of no use any more, what attaching threw, what taking away an earlier
-   * storage threw, or what `signal` is aborted with; no claim is left then.
+   * Acquires a reference to a mount point, and returns whether this call attached the storage. While another call
+   * attaches or detaches it, this one waits for the outcome, and attaches by itself when the other one failed. Throws
+   * FAILED_PRECONDITION when the attached storage can no longer be used, an error of `attach`, an error of detaching an
+   * earlier storage there, or what `signal` is aborted with; the call then holds no reference.
    */
-  async acquire(acquire: Acquisition, signal: AbortSignal): Promise<'made' | 'joined'> {
+  async acquire(acquire: Acquisition, signal: AbortSignal): Promise<'attached' | 'reused'> {
     const outcome = await this.#acquire(acquire, signal)
-    if (outcome === 'joined') await this.#refuseLost(acquire.mountPoint)
+    if (outcome === 'reused') await this.#refuseFaulty(acquire.mountPoint)
     return outcome
   }
 
-  async #acquire(acquire: Acquisition, signal: AbortSignal): Promise<'made' | 'joined'> {
+  async #acquire(acquire: Acquisition, signal: AbortSignal): Promise<'attached' | 'reused'> {
     for (;;) {
       const entry = this.#entries.get(acquire.mountPoint)
       if (entry?.transition !== undefined) {
@@ -50,9 +51,9 @@ export class StorageReferences {
       } else if (entry?.attachment !== undefined && entry.references > 0) {
         entry.references += 1
         entry.shared ||= acquire.shared
-        return 'joined'
-      } else if (entry?.attachment !== undefined && !stays(entry, entry.attachment)) {
-        // It could not be taken away, and may be another storage than the one asked for.
+        return 'reused'
+      } else if (entry?.attachment !== undefined && !isKept(entry, entry.attachment)) {
+        // An earlier detach failed, and the mount point may hold another storage than the requested one.
         await this.#detach(entry, entry.attachment)
       } else {
         return this.#attach(acquire, entry)
@@ -60,35 +61,35 @@ export class StorageReferences {
     }
   }
 
-  /** Those who have it keep it, for they may still give it back. */
-  async #refuseLost(mountPoint: string): Promise<void> {
-    const lost = await this.#entries.get(mountPoint)?.attachment?.lost?.().catch(messageOf)
-    if (lost === undefined) return
+  /** Releases the new reference and throws when the storage can no longer be used. Earlier references stay valid. */
+  async #refuseFaulty(mountPoint: string): Promise<void> {
+    const fault = await this.#entries.get(mountPoint)?.attachment?.fault?.().catch(messageOf)
+    if (fault === undefined) return
     await this.release(mountPoint)
-    throw new AgentError('FAILED_PRECONDITION', `storage ${mountPoint}: ${lost}`)
+    throw new AgentError('FAILED_PRECONDITION', `storage ${mountPoint}: ${fault}`)
   }
 
   /**
-   * Gives one claim up. What is shared or to be kept stays although nobody claims it, unless `newlyMade`: the request
-   * that made it has failed. Throws when nothing is claimed there, or when the last claim's storage cannot be taken
-   * away.
+   * Releases one reference. A storage that is shared or has `keep` stays attached without references, unless
+   * `newlyAttached` says that the request that attached it has failed. Throws INTERNAL when the mount point has no
+   * references, and what detaching throws.
    */
   async release(
     mountPoint: string,
-    options: { readonly newlyMade: boolean } = { newlyMade: false },
+    options: { readonly newlyAttached: boolean } = { newlyAttached: false },
   ): Promise<void> {
     const entry = this.#entries.get(mountPoint)
     if (entry?.attachment === undefined || entry.references === 0) {
-      throw new AgentError('INTERNAL', `${mountPoint} is not in use`)
+      throw new AgentError('INTERNAL', `storage ${mountPoint}: not in use`)
     }
     entry.references -= 1
     if (entry.references > 0) return
-    if (!stays(entry, entry.attachment) || options.newlyMade) await this.#detach(entry, entry.attachment)
+    if (!isKept(entry, entry.attachment) || options.newlyAttached) await this.#detach(entry, entry.attachment)
   }
 
   /**
-   * Takes away what has stayed although nobody claims it, the newest first, but plain directories, whose content is to
-   * go with the folder that they are in. Tries all, then throws the first failure.
+   * Detaches the storages that stayed attached without references, the newest first. Plain directories are only
+   * forgotten: their content is removed with the folder that contains them. Tries all, then throws the first error.
    */
   async clear(): Promise<void> {
     const failures: unknown[] = []
@@ -101,44 +102,47 @@ export class StorageReferences {
     if (failures.length > 0) throw failures[0]
   }
 
-  /** Whether somebody uses a mount point at or below `folder`. */
+  /** Whether a mount point at or below `folder` has references. */
   isUsed(folder: string): boolean {
     return [...this.#entries].some(
       ([mountPoint, { references }]) => references > 0 && isWithin(mountPoint, folder),
     )
   }
 
-  /** Whether a mount below `own` is another storage, or has one in it. */
-  #isOthers(path: string, own: string): boolean {
+  /** Whether the mount `path` below `own` is another storage, contains one or is inside one. */
+  #isOtherStorage(path: string, own: string): boolean {
     return [...this.#entries.keys()].some(
       (other) => other !== own && (isWithin(other, path) || isWithin(path, other)) && isWithin(other, own),
     )
   }
 
-  /** The first claim; `left` is what nobody has used for a while, which stays known when this fails. */
+  /**
+   * Attaches the storage for the first reference, or reuses `unused`, the entry of a storage that is attached without
+   * references. When the mount table cannot be read, `unused` stays registered.
+   */
   async #attach(
     { mountPoint, shared, attach }: Acquisition,
-    left: Entry | undefined,
-  ): Promise<'made' | 'joined'> {
+    unused: Entry | undefined,
+  ): Promise<'attached' | 'reused'> {
     const done = Promise.withResolvers<void>()
     const entry: Entry = { references: 1, shared, attachment: undefined, transition: done.promise }
     this.#entries.set(mountPoint, entry)
-    let kept = left
+    let previous = unused
     try {
-      // Somebody may have cleaned up below the root meanwhile.
-      if (left?.attachment !== undefined && (await isThere(this.#os, left.attachment))) {
-        entry.attachment = left.attachment
-        entry.shared ||= left.shared
-        return 'joined'
+      // The mount may have been removed from outside.
+      if (unused?.attachment !== undefined && (await isPresent(this.#os, unused.attachment))) {
+        entry.attachment = unused.attachment
+        entry.shared ||= unused.shared
+        return 'reused'
       }
-      kept = undefined
-      await left?.attachment?.end?.()
-      await left?.attachment?.release?.()
+      previous = undefined
+      await unused?.attachment?.stop?.()
+      await unused?.attachment?.onRemove?.()
       entry.attachment = await attach()
-      return 'made'
+      return 'attached'
     } catch (error) {
-      if (kept === undefined) this.#entries.delete(mountPoint)
-      else this.#entries.set(mountPoint, kept)
+      if (previous === undefined) this.#entries.delete(mountPoint)
+      else this.#entries.set(mountPoint, previous)
       throw error
     } finally {
       entry.transition = undefined
@@ -146,12 +150,12 @@ export class StorageReferences {
     }
   }
 
-  /** What cannot be taken away remains known, so that it is not mounted over. */
+  /** Detaches a storage. One that cannot be detached stays registered, so that nothing is mounted over it. */
   async #detach(entry: Entry, attachment: Attachment): Promise<void> {
     const done = Promise.withResolvers<void>()
     entry.transition = done.promise
     try {
-      await detach(this.#os, attachment, (path) => this.#isOthers(path, attachment.mountPoint))
+      await detach(this.#os, attachment, (path) => this.#isOtherStorage(path, attachment.mountPoint))
       this.#entries.delete(attachment.mountPoint)
     } finally {
       entry.transition = undefined
@@ -160,7 +164,7 @@ export class StorageReferences {
   }
 }
 
-/** What stays on purpose although nobody claims it. */
-function stays({ shared }: Entry, { keep }: Attachment): boolean {
+/** Whether a storage stays attached without references. */
+function isKept({ shared }: Entry, { keep }: Attachment): boolean {
   return shared || keep
 }

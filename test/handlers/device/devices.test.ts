@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
-import { DEVICE_TYPES } from '../../../src/handlers/device/index.ts'
+import { DEVICE_TYPES } from '../../../src/handlers/device/handler-table.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { deviceDependenciesOf } from '../../support/handlers/storage-builder.ts'
 
@@ -29,7 +29,7 @@ describe('createDeviceHandlers', () => {
     [{ vmPath: '', id: '1' }, 'device /dev/data: type mmioblk needs vm_path'],
     [{ type: 'scsi' }, 'device /dev/data: type scsi needs id'],
     [{ type: 'scsi', id: '1' }, "SCSI address '1'"],
-    [{ type: 'blk', id: '2/99' }, "PCI path '2/99'"],
+    [{ type: 'blk', id: '2/99' }, 'PCI path "2/99"'],
     [{ type: 'usb' }, 'Failed to find the device handler usb'],
     [{ vmPath: '/dev/vdb\0' }, 'contains a NUL'],
   ])('refuses %j, and waits for nothing', async (changes, message) => {

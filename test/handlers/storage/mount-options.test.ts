@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { parseMountOptions } from '../../../src/handlers/storage/mount-options.ts'
 
 describe('parseMountOptions', () => {
-  it('parts flags from what the file system reads', () => {
+  it('separates flags from the options of the file system', () => {
     expect(parseMountOptions(['nosuid', 'size=64M', 'ro', 'mode=1777'])).toEqual({
       flags: ['nosuid', 'ro'],
       data: 'size=64M,mode=1777',
@@ -57,17 +57,17 @@ describe('parseMountOptions', () => {
     expect(parseMountOptions([clearing])).toEqual({ flags: [], data: '' })
   })
 
-  it('leaves defaults without effect', () => {
+  it('ignores the option defaults', () => {
     expect(parseMountOptions(['ro', 'defaults'])).toEqual({ flags: ['ro'], data: '' })
   })
 
   it('refuses loop', () => {
-    expect(() => parseMountOptions(['ro', 'loop'])).toThrow("mount option 'loop'")
+    expect(() => parseMountOptions(['ro', 'loop'])).toThrow('mount option loop')
   })
 
-  it('takes as much data as mount does and no more', () => {
+  it('accepts as much data as mount(2) and no more', () => {
     expect(parseMountOptions(['x'.repeat(4095)]).data).toHaveLength(4095)
-    expect(() => parseMountOptions(['x'.repeat(4095), ''])).toThrow('mount options of 4096 bytes')
-    expect(() => parseMountOptions(['ü'.repeat(2048)])).toThrow('mount options of 4096 bytes')
+    expect(() => parseMountOptions(['x'.repeat(4095), ''])).toThrow('mount options: 4096 bytes')
+    expect(() => parseMountOptions(['ü'.repeat(2048)])).toThrow('mount options: 4096 bytes')
   })
 })

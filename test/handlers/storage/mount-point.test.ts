@@ -25,13 +25,13 @@ describe('checkMountPoint', () => {
   })
 
   it.each([
-    ['', 'not an absolute path'],
-    ['run/kata-containers/x', 'not an absolute path'],
-    ['/run/kata-containers/../etc', 'not an absolute path'],
-    ['/run/kata-containers/./x', 'not an absolute path'],
-    ['/run/kata-containers//x', 'not an absolute path'],
-    ['/run/kata-containers/x/', 'not an absolute path'],
-    ['/run/kata-containers/x\0y', 'not an absolute path'],
+    ['', 'not a normalised absolute path'],
+    ['run/kata-containers/x', 'not a normalised absolute path'],
+    ['/run/kata-containers/../etc', 'not a normalised absolute path'],
+    ['/run/kata-containers/./x', 'not a normalised absolute path'],
+    ['/run/kata-containers//x', 'not a normalised absolute path'],
+    ['/run/kata-containers/x/', 'not a normalised absolute path'],
+    ['/run/kata-containers/x\0y', 'not a normalised absolute path'],
     ['/run/kata-containers', 'not below /run/kata-containers'],
     ['/run/kata-containers-2/x', 'not below /run/kata-containers'],
     ['/etc', 'not below /run/kata-containers'],
@@ -42,21 +42,21 @@ describe('checkMountPoint', () => {
     ['/run/user/7/run/kata-containers/x', '/run/user/7/run is a symbolic link'],
     ['/run/kata-containers/link', '/run/kata-containers/link is a symbolic link'],
     ['/run/kata-containers/link/x', '/run/kata-containers/link is a symbolic link'],
-    ['/run/kata-containers/file/x', '/run/kata-containers/file is no directory'],
+    ['/run/kata-containers/file/x', '/run/kata-containers/file is not a directory'],
   ])('refuses %j', async (path, reason) => {
     await expect(check(path)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: expect.stringContaining(`mount point '${path}' refused: `),
+      message: expect.stringContaining(`mount point "${path}": `),
     })
     await expect(check(path)).rejects.toThrow(reason)
   })
 
-  it('refuses what is longer than any path, and quotes only its beginning', async () => {
+  it('refuses a path longer than PATH_MAX and quotes only its beginning', async () => {
     const path = `/run/kata-containers/${'x/'.repeat(2036)}xx`
     await expect(check(path)).resolves.toBeUndefined()
     const refusal = expect(check(`${path}x`)).rejects
     await refusal.toMatchObject({ code: 'INVALID_ARGUMENT' })
-    await refusal.toThrow(/^mount point '\/run\/kata-containers\/(x\/)*x?…' refused: it is too long$/)
+    await refusal.toThrow(/^mount point "\/run\/kata-containers\/(x\/)*x?…": longer than 4095 bytes$/)
   })
 
   function check(path: string) {

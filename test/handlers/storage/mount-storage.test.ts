@@ -16,24 +16,24 @@ describe('mountStorage', () => {
   it.each(['source', 'fstype', 'mountPoint'] as const)('refuses a request without %s', async (name) => {
     await expect(mount({ [name]: '' })).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: expect.stringContaining(`no ${name}`),
+      message: expect.stringContaining(`${name} is empty`),
     })
   })
 
-  it('creates the mount point of a file that is bound as a file', async () => {
+  it('creates a file as the mount point of a bound file', async () => {
     await os.files.put('/data/file', 'x')
     await mount({ source: '/data/file', fstype: 'bind', options: ['bind'] })
     expect((await os.files.lstat(TARGET))?.kind).toBe('file')
   })
 
-  it('creates the mount point of a directory that is bound as a directory', async () => {
+  it('creates a directory as the mount point of a bound directory', async () => {
     await os.files.makeDirectories('/data')
     await mount({ source: '/data', fstype: 'bind', options: ['rbind'] })
     expect((await os.files.lstat(TARGET))?.kind).toBe('directory')
     expect(os.mounts.requests.map(({ flags }) => flags)).toEqual([['bind', 'rec']])
   })
 
-  it('makes a bind mount read-only by a second call, for the first ignores it', async () => {
+  it('makes a bind mount read-only by a second call, because the first ignores the flag', async () => {
     await os.files.makeDirectories('/data')
     await mount({ source: '/data', fstype: 'bind', options: ['rbind', 'ro', 'nosuid'] })
     expect(os.mounts.requests.map(({ flags }) => flags)).toEqual([
@@ -42,7 +42,7 @@ describe('mountStorage', () => {
     ])
   })
 
-  it('changes propagation by a call of its own', async () => {
+  it('changes propagation with a separate call', async () => {
     await mount({ options: ['rslave', 'nodev'] })
     expect(os.mounts.requests.map(({ flags }) => flags)).toEqual([['nodev'], ['slave', 'rec']])
   })
@@ -54,7 +54,7 @@ describe('mountStorage', () => {
     expect(await os.files.lstat(TARGET)).toBeUndefined()
   })
 
-  it('unmounts what came along with a recursive bind when a later step fails', async () => {
+  it('unmounts the mounts of a recursive bind when a later step fails', async () => {
     await os.files.makeDirectories('/data')
     const finish = async () => {
       await os.mounts.mount({ source: 'x', target: `${TARGET}/sub`, type: 'tmpfs', flags: [], data: '' })
@@ -65,7 +65,7 @@ describe('mountStorage', () => {
     expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
   })
 
-  it('makes the mount point before it asks for a source to come, and takes it away when none comes', async () => {
+  it('creates the mount point before it waits for the source, and removes it when none appears', async () => {
     const source = async () => {
       expect((await os.files.lstat(TARGET))?.kind).toBe('directory')
       throw new Error('no disk')
@@ -76,7 +76,7 @@ describe('mountStorage', () => {
     expect(os.mounts.requests).toMatchObject([{ source: '/dev/vdb', target: TARGET }])
   })
 
-  it('leaves a mount alone whose remount fails', async () => {
+  it('leaves a mount alone when its remount fails', async () => {
     await mount({})
     os.mounts.failWith = (call) => (call === 'mount' ? 'EINVAL' : undefined)
     await expect(mount({ options: ['remount', 'size=1M'] })).rejects.toThrow('EINVAL')

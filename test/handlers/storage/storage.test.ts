@@ -24,7 +24,7 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests.map(({ target }) => target)).toEqual([SHM, DISK])
     })
 
-    it('knows a mount point by its slash at the end too, and releases it', async () => {
+    it('treats a mount point with a trailing slash as the same, and releases it', async () => {
       const attached = await attach(disk({ mountPoint: `${DISK}/` }))
       expect(attached).toEqual({ mountPoints: [DISK] })
       await attach(disk())
@@ -34,38 +34,38 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
-    it('mounts a mount point once however many use it', async () => {
+    it('mounts a mount point once, whatever the number of references', async () => {
       await attach(disk())
       await attach(disk(), disk())
       expect(os.mounts.requests).toHaveLength(1)
     })
 
-    it('lets nobody join a storage whose disk is gone, and leaves it to those who have it', async () => {
+    it('refuses a new reference when the disk was removed, and keeps the others', async () => {
       const attached = await attach(disk())
       await os.files.removeFile('/dev/vdb')
       await expect(attach(disk())).rejects.toMatchObject({
         code: 'FAILED_PRECONDITION',
-        message: `storage ${DISK}: its disk /dev/vdb is gone`,
+        message: `storage ${DISK}: disk /dev/vdb was removed`,
       })
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
       await handlers.release(attached)
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
-    it('takes a slash at the end of a mount point for nothing', async () => {
+    it('ignores a trailing slash of a mount point', async () => {
       const slashed = disk({ mountPoint: `${DISK}/` })
       await expect(attach(slashed, disk())).resolves.toEqual({ mountPoints: [DISK, DISK] })
       expect(os.mounts.requests.map(({ target }) => target)).toEqual([DISK])
     })
 
-    it('takes those before it back when one fails, so that a retry mounts again', async () => {
-      await expect(attach(disk(), shm({ options: ['loop'] }))).rejects.toThrow("'loop'")
+    it('releases the earlier storages when one fails, so that a retry mounts again', async () => {
+      await expect(attach(disk(), shm({ options: ['loop'] }))).rejects.toThrow('mount option loop')
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
       await attach(disk())
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
-    it('takes back memory that it made itself, and keeps what was there before', async () => {
+    it('releases memory that the request attached, and keeps memory that existed before', async () => {
       await expect(attach(shm(), disk({ source: '' }))).rejects.toThrow()
       expect(os.mounts.isMountPoint(SHM)).toBe(false)
       await handlers.release(await attach(shm()))
@@ -73,25 +73,25 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(SHM)).toBe(true)
     })
 
-    it('takes back a directory that it made, and leaves one that was there before', async () => {
+    it('removes a directory that the request created, and keeps one that existed before', async () => {
       const local = shm({ driver: 'local', mountPoint: `${ROOT}/local/volume` })
       const wrong = shm({ source: '' })
-      await expect(attach(local, wrong)).rejects.toThrow('no source')
+      await expect(attach(local, wrong)).rejects.toThrow('source is empty')
       expect(await os.files.list(`${ROOT}/local`)).toEqual([])
       await os.files.makeDirectories(local.mountPoint)
       await mountAt(local.mountPoint)
-      await expect(attach(local, wrong)).rejects.toThrow('no source')
+      await expect(attach(local, wrong)).rejects.toThrow('source is empty')
       expect(await os.files.list(`${ROOT}/local`)).toEqual(['volume'])
       expect(os.mounts.isMountPoint(local.mountPoint)).toBe(true)
     })
 
-    it('leaves to others what they use when it takes back', async () => {
+    it('keeps storages with other references when a request fails', async () => {
       await attach(disk())
-      await expect(attach(disk(), shm({ source: '' }))).rejects.toThrow('no source')
+      await expect(attach(disk(), shm({ source: '' }))).rejects.toThrow('source is empty')
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
-    it('refuses a driver it does not know, and leaves no trace of it', async () => {
+    it('refuses an unknown driver and registers nothing', async () => {
       await expect(attach(disk({ driver: 'nfs' }))).rejects.toMatchObject({
         message: 'Failed to find the storage handler nfs',
       })
@@ -100,12 +100,12 @@ describe('createStorageHandlers', () => {
     })
 
     it.each([
-      ['blk-ccw', 'is for s390x, not for this architecture'],
-      ['image_guest_pull', 'needs a helper that pulls images'],
+      ['blk-ccw', 'only supported on s390x'],
+      ['image_guest_pull', 'not supported, this guest has no helper that pulls images'],
     ])('answers UNIMPLEMENTED for the driver %s, and why', async (driver, reason) => {
       const attaching = expect(attach(disk({ driver }))).rejects
       await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
-      await attaching.toThrow(`storage driver ${driver} ${reason}`)
+      await attaching.toThrow(`storage driver ${driver}: ${reason}`)
       expect(os.mounts.requests).toEqual([])
     })
 
@@ -116,10 +116,12 @@ describe('createStorageHandlers', () => {
         const withKey = (...more: string[]) => attach(disk({ driver, driverOptions: [key, ...more] }))
         const bare = expect(withKey()).rejects
         await bare.toMatchObject({ code: 'INVALID_ARGUMENT' })
-        await bare.toThrow(`storage ${DISK}: encryption_key needs create_filesystem`)
+        await bare.toThrow(`storage ${DISK}: encryption_key requires create_filesystem`)
         const whole = expect(withKey('create_filesystem')).rejects
         await whole.toMatchObject({ code: 'UNIMPLEMENTED' })
-        await whole.toThrow(`storage ${DISK}: encryption_key: this guest has no helper that encrypts`)
+        await whole.toThrow(
+          `storage ${DISK}: encryption_key is not supported, this guest has no encryption helper`,
+        )
         expect([os.mounts.requests, os.tools.calls, os.files.has(DISK)]).toEqual([[], [], false])
       },
     )
@@ -132,11 +134,11 @@ describe('createStorageHandlers', () => {
       },
     )
 
-    it('refuses a text that the kernel would cut short', async () => {
+    it('refuses a text with a NUL byte', async () => {
       await expect(attach(shm({ options: ['size=1M\0,suid'] }))).rejects.toThrow('contains a NUL')
     })
 
-    it('does nothing for a call that is over already', async () => {
+    it('does nothing for an aborted call', async () => {
       const attaching = handlers.attach([disk()], 'c1', AbortSignal.abort(cancelled()))
       await expect(attaching).rejects.toMatchObject({ code: 'CANCELLED' })
       expect(os.mounts.requests).toEqual([])
@@ -144,7 +146,7 @@ describe('createStorageHandlers', () => {
   })
 
   describe('attach of a mount point that is being attached', () => {
-    it('waits for the other’s outcome and shares it', async () => {
+    it('waits for the outcome of the other call and shares it', async () => {
       const [release, first] = slowMount()
       const second = attach(disk())
       release()
@@ -152,7 +154,7 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests).toHaveLength(1)
     })
 
-    it('tries by itself when the other’s fails', async () => {
+    it('attaches by itself when the other call fails', async () => {
       const [release, first] = slowMount('EIO')
       const second = attach(disk())
       release()
@@ -161,7 +163,7 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests).toHaveLength(1)
     })
 
-    it('leaves no count behind when both fail', async () => {
+    it('keeps no reference when both fail', async () => {
       os.mounts.failWith = () => 'EIO'
       await Promise.allSettled([attach(disk()), attach(disk())])
       os.mounts.failWith = () => undefined
@@ -169,7 +171,7 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
-    it('stops waiting when its own call is cancelled, and leaves the other alone', async () => {
+    it('stops waiting when its own call is cancelled, and the other call continues', async () => {
       const [release, first] = slowMount()
       const call = new AbortController()
       const second = handlers.attach([disk()], 'c2', call.signal)
@@ -183,7 +185,7 @@ describe('createStorageHandlers', () => {
   })
 
   describe('release', () => {
-    it('unmounts and removes what nobody uses any more', async () => {
+    it('unmounts and removes storages without references', async () => {
       const [first, second] = [await attach(disk()), await attach(disk())]
       await handlers.release(first)
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
@@ -192,21 +194,21 @@ describe('createStorageHandlers', () => {
       expect(await os.files.lstat(DISK)).toBeUndefined()
     })
 
-    it('goes backwards', async () => {
+    it('releases the last storage first', async () => {
       const inner = `${DISK}/inner`
       await handlers.release(await attach(disk(), disk({ mountPoint: inner })))
       expect(os.mounts.isMountPoint(inner)).toBe(false)
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
-    it('takes away what came along with a mount, the latest first', async () => {
+    it('unmounts the mounts below a mount, the latest first', async () => {
       const attached = await attach(disk())
       for (const target of [`${DISK}/sub`, `${DISK}/sub/deep`, `${DISK}/other`]) await mountAt(target)
       await handlers.release(attached)
       expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
     })
 
-    it('leaves another storage that is in a mount, and what that one is in', async () => {
+    it('keeps another storage inside a mount, and the mount that contains it', async () => {
       const attached = await attach(disk())
       await mountAt(`${DISK}/sub`)
       const inner = await attach(shm({ mountPoint: `${DISK}/sub/inner` }))
@@ -217,7 +219,7 @@ describe('createStorageHandlers', () => {
       await handlers.release(inner)
     })
 
-    it('takes nothing from a directory, whose mounts are not its own', async () => {
+    it('leaves the mounts in a directory alone', async () => {
       const mountPoint = `${ROOT}/local`
       const attached = await attach(shm({ driver: 'local', mountPoint }))
       await mountAt(`${mountPoint}/sub`)
@@ -225,18 +227,18 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(`${mountPoint}/sub`)).toBe(true)
     })
 
-    it('keeps what is shared until the sandbox ends', async () => {
+    it('keeps shared storages until the sandbox ends', async () => {
       await handlers.release(await attach(disk({ shared: true })))
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
-    it('keeps what was shared once, also for users who do not ask for it', async () => {
+    it('keeps a storage that any request marked as shared', async () => {
       await handlers.release(await attach(disk({ shared: true })))
       await handlers.release(await attach(disk()))
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
-    it('still knows what it keeps when the mount table cannot be read', async () => {
+    it('still tracks kept storages when the mount table cannot be read', async () => {
       await handlers.release(await attach(shm()))
       const list = os.mounts.list.bind(os.mounts)
       os.mounts.list = async () => {
@@ -248,38 +250,36 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.requests).toHaveLength(1)
     })
 
-    it('keeps memory for the next container, which finds it as it was', async () => {
+    it('keeps memory with its content for the next container', async () => {
       await handlers.release(await attach(shm()))
       expect(os.mounts.isMountPoint(SHM)).toBe(true)
       await attach(shm())
       expect(os.mounts.requests).toHaveLength(1)
     })
 
-    it('mounts kept memory again when somebody has cleared the root meanwhile', async () => {
+    it('mounts kept memory again when it was unmounted from outside', async () => {
       await handlers.release(await attach(shm()))
       await os.mounts.unmount(SHM)
       await attach(shm())
       expect(os.mounts.isMountPoint(SHM)).toBe(true)
     })
 
-    it('accepts that somebody has unmounted it already', async () => {
+    it('accepts a mount that was unmounted from outside', async () => {
       const attached = await attach(disk())
       await os.mounts.unmount(DISK)
       await os.files.removeDirectory(DISK)
       await expect(handlers.release(attached)).resolves.toBeUndefined()
     })
 
-    it('says what it could not unmount, and still releases the rest', async () => {
+    it('reports a failed unmount, and still releases the others', async () => {
       const other = `${ROOT}/sandbox/storage/other`
       const attached = await attach(disk(), disk({ mountPoint: other }))
       os.mounts.failWith = (call, target) => (call === 'unmount' && target === other ? 'EBUSY' : undefined)
-      await expect(handlers.release(attached)).rejects.toThrow(
-        `storage not released: unmount ${other}: EBUSY`,
-      )
+      await expect(handlers.release(attached)).rejects.toThrow(`release storages: unmount ${other}: EBUSY`)
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
     })
 
-    it('neither mounts over what could not be unmounted nor takes it for another storage', async () => {
+    it('neither mounts over a failed unmount nor reuses it for another storage', async () => {
       await os.files.makeSpecial('/dev/vdc', { kind: 'block', major: 254, minor: 32 })
       const attached = await attach(disk())
       os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
@@ -293,14 +293,14 @@ describe('createStorageHandlers', () => {
       ])
     })
 
-    it('removes no directory that holds something once it is unmounted', async () => {
+    it('does not remove a directory that is not empty after the unmount', async () => {
       const attached = await attach(disk())
       await os.files.put(`${DISK}/precious`, '')
       await expect(handlers.release(attached)).rejects.toThrow('directory is not empty when clean up storage')
       expect(await os.files.lstat(`${DISK}/precious`)).toBeDefined()
     })
 
-    it('makes an attach of the same mount point wait until it has gone', async () => {
+    it('makes an attach of the same mount point wait until it is detached', async () => {
       const attached = await attach(disk())
       const gate = Promise.withResolvers<void>()
       const unmount = os.mounts.unmount.bind(os.mounts)
@@ -316,7 +316,7 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
     })
 
-    it('keeps things until all is cleared, but for those in use', async () => {
+    it('detaches kept storages when cleared, except those with references', async () => {
       const hugePages = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'
       await os.files.put(hugePages, '0')
       const options = ['pagesize=2097152', 'size=4194304']
@@ -329,14 +329,14 @@ describe('createStorageHandlers', () => {
       await handlers.release(used)
     })
 
-    it('clears the rest when one cannot be cleared, and says so', async () => {
+    it('clears the others when one fails, and reports the error', async () => {
       await handlers.release(await attach(disk({ shared: true }), shm()))
       os.mounts.failWith = (call, target) => (call === 'unmount' && target === SHM ? 'EBUSY' : undefined)
       await expect(handlers.clear()).rejects.toThrow(`unmount ${SHM}: EBUSY`)
       expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/', SHM])
     })
 
-    it('tells what is used from what stays without a user', async () => {
+    it('distinguishes storages with references from kept ones', async () => {
       const attached = await attach(shm())
       expect([handlers.isUsed(SHM), handlers.isUsed(ROOT), handlers.isUsed(`${SHM}/x`)]).toEqual([
         true,
@@ -347,10 +347,10 @@ describe('createStorageHandlers', () => {
       expect(handlers.isUsed(SHM)).toBe(false)
     })
 
-    it('fails for what was released before', async () => {
+    it('fails for a storage that was released before', async () => {
       const attached = await attach(disk())
       await handlers.release(attached)
-      await expect(handlers.release(attached)).rejects.toThrow(`${DISK} is not in use`)
+      await expect(handlers.release(attached)).rejects.toThrow(`storage ${DISK}: not in use`)
     })
   })
 

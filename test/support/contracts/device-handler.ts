@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
-import { deviceHandler } from '../../../src/handlers/device/index.ts'
+import { deviceHandler } from '../../../src/handlers/device/handler-table.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { deviceDependenciesOf } from '../handlers/storage-builder.ts'
 

@@ -1,6 +1,6 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
+import { updateEphemeral } from '../../../handlers/storage/drivers/ephemeral.ts'
 import type { MountDependencies } from '../../../handlers/storage/mount-storage.ts'
-import { updateEphemeral } from '../../../handlers/storage/update-ephemeral.ts'
 import { finishing, type ServiceMethods, unimplemented } from '../rpc.ts'
 
 /** The RPCs of mounts and files of the guest (spec C.8, C.32). CreateContainer attaches the storages. */

@@ -9,53 +9,56 @@ import type { Tools } from '../../../os/process/tools.ts'
 import type { StorageDependencies, StorageDriver } from '../driver.ts'
 import { mountStorage } from '../mount-storage.ts'
 
-/** Finds a disk by what a storage calls its source, and returns its device node. Waits for it if need be. */
-type FindDisk = (source: string, dependencies: StorageDependencies, signal: AbortSignal) => Promise<string>
+/** Waits for the disk that a storage's source names, and returns its device node. */
+type WaitForDisk = (source: string, dependencies: StorageDependencies, signal: AbortSignal) => Promise<string>
 
-/** A driver of disks, which also finds one for others. */
+/** A driver of disks, which can also wait for a disk without mounting it. */
 export interface DiskDriver extends StorageDriver {
-  readonly find: FindDisk
+  readonly waitFor: WaitForDisk
 }
 
-/** The driver of a kind of disk (spec E.3 and E.3.1): they differ in how the disk is found alone. */
-function blockDriver(find: FindDisk): DiskDriver {
+/** Creates the driver of one kind of disk (spec E.3 and E.3.1). The kinds differ only in how the disk is found. */
+function blockDriver(waitFor: WaitForDisk): DiskDriver {
   return {
-    find,
+    waitFor,
 
     async attach(storage, dependencies, signal) {
-      const makeFirst = wantsFilesystem(storage)
+      const newFilesystem = wantsFilesystem(storage)
       let disk = ''
       const source = async () => {
-        disk = await find(storage.source, dependencies, signal)
-        if (makeFirst) await makeFilesystem(dependencies.os.tools, disk, signal)
+        disk = await waitFor(storage.source, dependencies, signal)
+        if (newFilesystem) await makeFilesystem(dependencies.os.tools, disk, signal)
         return disk
       }
       await mountStorage({ ...storage, source }, dependencies, signal)
-      const lost = () => lossOf(dependencies.os.files, disk)
-      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, lost }
+      const fault = () => diskFault(dependencies.os.files, disk)
+      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, fault }
     },
   }
 }
 
-/** The kernel gives the name of a disk that was pulled out to no other one as long as it is mounted. */
-async function lossOf(files: Files, disk: string): Promise<string | undefined> {
-  return (await files.stat(disk))?.kind === 'block' ? undefined : `its disk ${disk} is gone`
+/** The kernel does not reuse the name of a removed disk while the disk is mounted. */
+async function diskFault(files: Files, disk: string): Promise<string | undefined> {
+  return (await files.stat(disk))?.kind === 'block' ? undefined : `disk ${disk} was removed`
 }
 
 /**
- * Whether the driver options ask for a new file system on the disk (spec E.3.1). Throws INVALID_ARGUMENT for any but
- * ext4.
+ * Whether the driver options request a new file system on the disk (spec E.3.1). Throws INVALID_ARGUMENT for a file
+ * system other than ext4.
  */
 export function wantsFilesystem({ driverOptions, fstype, mountPoint }: Storage): boolean {
   const wanted = driverOptions.includes('create_filesystem')
   if (wanted && fstype !== 'ext4') {
-    const text = `storage ${mountPoint}: create_filesystem makes ext4, not '${fstype}'`
+    const text = `storage ${mountPoint}: create_filesystem: fstype "${fstype}", want ext4`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
   return wanted
 }
 
-/** Makes an ext4 without journal on a disk, whatever was on it: what needs one does not outlive the guest. */
+/**
+ * Makes an ext4 file system on a disk and destroys its earlier content. It has no journal, because its data does not
+ * outlive the guest. Throws INTERNAL with the output of mkfs.
+ */
 export async function makeFilesystem(tools: Tools, disk: string, signal: AbortSignal): Promise<void> {
   const options = ['-O', '^has_journal', '-m', '0', '-i', '163840', '-I', '128', '-F']
   const result = await tools.run(['/sbin/mkfs.ext4', ...options, disk], { signal })
@@ -72,11 +75,11 @@ export const blk = blockDriver(async (source, { os, hotplug }, signal) => {
   if (!source.startsWith('/dev')) return waitForPciBlockDevice(hotplug, parsePciPath(source), signal)
   const kind = (await os.files.stat(source))?.kind
   if (kind === 'block') return source
-  const text = `storage source ${source}: ${kind ?? 'nothing'}, not a block device`
+  const text = `storage source ${source}: ${kind === undefined ? 'no such device' : `is a ${kind}`}, want a block device`
   throw new AgentError('INVALID_ARGUMENT', text)
 })
 
-/** A disk on virtio-mmio, where the host knows no more than the node it will get: `/dev/vdb` (spec E.3). */
+/** A virtio-mmio disk, named by the node that it will get, such as `/dev/vdb` (spec E.3). */
 export const mmioblk = blockDriver((source, { hotplug }, signal) =>
   waitForNamedBlockDevice(hotplug, source, signal),
 )
@@ -89,7 +92,10 @@ export const scsi = blockDriver(async (source, { hotplug }, signal) =>
 /** Persistent memory as a disk, named by its node: `/dev/pmem0` (spec E.3). */
 export const nvdimm = blockDriver(async (source, { hotplug }, signal) => {
   if (!/^\/dev\/pmem\d/.test(source)) {
-    throw new AgentError('INVALID_ARGUMENT', `storage source '${source}' is not /dev/pmem and a number`)
+    throw new AgentError(
+      'INVALID_ARGUMENT',
+      `storage source "${source}": not a persistent memory device, want /dev/pmemN`,
+    )
   }
   return waitForNamedBlockDevice(hotplug, source, signal)
 })

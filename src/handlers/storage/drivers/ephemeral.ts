@@ -1,27 +1,63 @@
+import { AgentError } from '../../../base/errors.ts'
 import { UndoList } from '../../../base/undo.ts'
+import type { Storage } from '../../../gen/agent.ts'
 import type { StorageDriver } from '../driver.ts'
-import { mountStorage } from '../mount-storage.ts'
-import { fsGidOf, giveToGroup, withoutFsGid } from '../ownership.ts'
+import { checkMountPoint, withoutFinalSlash } from '../mount-point.ts'
+import { type MountDependencies, mountStorage } from '../mount-storage.ts'
+import { fsGidOf, setFolderGroup, withoutFsGid } from '../ownership.ts'
+import { refuseNul } from '../validation.ts'
 
 /**
- * Memory that the containers of a sandbox share (spec E.3.3): /dev/shm, emptyDir volumes in memory, huge pages. Its
- * options count, so a size limit holds. It is kept until the sandbox ends.
+ * Memory that the containers of a sandbox share (spec E.3.3): /dev/shm, emptyDir volumes in memory, huge pages. It is
+ * mounted with the host's options, so a size limit holds, and stays attached until the sandbox ends.
  */
 export const ephemeral: StorageDriver = {
   async attach(storage, request, signal) {
     const { mountPoint, fstype } = storage
     const gid = fsGidOf(storage.options)
     const options = withoutFsGid(storage.options)
-    const undo = new UndoList(request.log)
-    if (fstype === 'hugetlbfs') undo.add('give back huge pages', await request.hugePages.reserve(options))
+    const onRemove = new UndoList(request.log)
+    if (fstype === 'hugetlbfs') onRemove.add('release huge pages', await request.hugePages.reserve(options))
     try {
       await mountStorage({ ...storage, options }, request, signal, async () => {
-        if (gid !== undefined) await giveToGroup(request.os.files, mountPoint, gid)
+        if (gid !== undefined) await setFolderGroup(request.os.files, mountPoint, gid)
       })
     } catch (error) {
-      await undo.run()
+      await onRemove.run()
       throw error
     }
-    return { mountPoint, kind: 'mount', keep: true, release: () => undo.run() }
+    return { mountPoint, kind: 'mount', keep: true, onRemove: () => onRemove.run() }
   },
+}
+
+/**
+ * Mounts ephemeral storages again (spec C.8), usually with the option `remount` and a new size after memory was hot-plugged.
+ * Throws INVALID_ARGUMENT and changes nothing when one of them has another driver.
+ */
+export async function updateEphemeral(
+  dependencies: MountDependencies,
+  storages: readonly Storage[],
+  signal: AbortSignal,
+): Promise<void> {
+  const other = storages.find(({ driver }) => driver !== 'ephemeral')
+  if (other !== undefined) {
+    const text = `storage ${withoutFinalSlash(other.mountPoint)}: driver "${other.driver}" cannot be updated, want ephemeral`
+    throw new AgentError('INVALID_ARGUMENT', text)
+  }
+  for (const storage of storages) await updateOne(dependencies, storage, signal)
+}
+
+async function updateOne(
+  dependencies: MountDependencies,
+  given: Storage,
+  signal: AbortSignal,
+): Promise<void> {
+  const { files } = dependencies.os
+  const storage = { ...given, mountPoint: withoutFinalSlash(given.mountPoint) }
+  refuseNul(storage)
+  await checkMountPoint(files, storage.mountPoint, dependencies.allowedRoots)
+  if (storage.options.length === 0) return files.makeDirectories(storage.mountPoint, 0o755)
+  // The group was set when the storage was attached.
+  const request = { ...storage, options: withoutFsGid(storage.options), fsGroup: undefined }
+  await mountStorage(request, dependencies, signal)
 }

@@ -6,38 +6,38 @@ import type { StorageDriver, StorageRequest } from '../driver.ts'
 import { checkMountPoint } from '../mount-point.ts'
 import { mountStorage } from '../mount-storage.ts'
 
-/** Words for agents, which the kernel would refuse. */
-const WORDS = 'io.katacontainers.fs-opt.'
-const WRITABLE = `${WORDS}overlay-rw`
+/** The prefix of options for the agent, which the kernel would refuse. */
+const AGENT_PREFIX = 'io.katacontainers.fs-opt.'
+const WRITABLE = `${AGENT_PREFIX}overlay-rw`
 const CREATE = 'io.katacontainers.volume.overlayfs.create_directory='
 
 /**
- * Folders laid over each other (spec E.3.2). With the option `…overlay-rw` the uppermost is a new one in the container's
- * own folder, which goes with the storage.
+ * An overlay of folders (spec E.3.2). With the option `…overlay-rw` the upper layer is a new folder in the container's
+ * own folder, which is removed with the storage.
  */
 export const overlayfs: StorageDriver = {
   async attach(storage, request, signal) {
     const { files } = request.os
-    const own = new UndoList(request.log)
-    const folders = new UndoList(request.log)
+    const onRemove = new UndoList(request.log)
+    const onFailure = new UndoList(request.log)
     try {
-      await createFolders(storage, request, folders)
-      const upper = storage.options.includes(WRITABLE) ? await createUpper(files, request, own) : []
-      const plain = storage.options.filter((option) => !option.startsWith(WORDS))
+      await createFolders(storage, request, onFailure)
+      const upper = storage.options.includes(WRITABLE) ? await createUpper(files, request, onRemove) : []
+      const plain = storage.options.filter((option) => !option.startsWith(AGENT_PREFIX))
       const fstype = upper.length > 0 ? 'overlay' : storage.fstype
       await mountStorage({ ...storage, fstype, options: [...plain, ...upper] }, request, signal)
     } catch (error) {
-      await own.run()
-      await folders.run()
+      await onRemove.run()
+      await onFailure.run()
       throw error
     }
-    return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, release: () => own.run() }
+    return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, onRemove: () => onRemove.run() }
   },
 }
 
 /**
- * The folders that the layers are in, where they are not there yet. They stay when the storage goes: another one may
- * have the same layers, or they are on a disk that outlives the container.
+ * Creates the missing folders that the layers are in. They stay when the storage is removed: another storage may use the
+ * same layers, or they are on a disk that outlives the container.
  */
 async function createFolders(
   { driverOptions }: Storage,
@@ -63,7 +63,7 @@ async function createUpper(
   if (owner === undefined) {
     throw new AgentError(
       'INVALID_ARGUMENT',
-      `storage option ${WRITABLE}: only a container can have a layer of its own`,
+      `storage option ${WRITABLE}: not valid for the sandbox, want a container's storage`,
     )
   }
   const folder = `${bundlesRoot}/${owner}`
@@ -80,7 +80,7 @@ async function createUpper(
   return options
 }
 
-/** Of several writable layers of a container only the first has the plain name. */
+/** The first suffix whose folder is free; a container's first writable layer has none. */
 async function freeSuffix(files: Files, path: string): Promise<string> {
   for (let suffix = '', number = 2; ; suffix = `-${number}`, number += 1) {
     if ((await files.lstat(`${path}${suffix}`)) === undefined) return suffix

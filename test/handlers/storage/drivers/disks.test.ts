@@ -7,7 +7,7 @@ import { storageDriverContract } from '../../../support/contracts/storage-driver
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
 
-/** A kind of disk, as the host names it, and where it is in the guest. */
+/** A kind of disk: its name for the host, and its place in the guest. */
 interface Kind {
   readonly driver: StorageDriver
   readonly source: string
@@ -61,13 +61,13 @@ describe.each(Object.entries(KINDS))('%s', (name, kind) => {
     expect(os.mounts.requests).toMatchObject([{ source: kind.node, type: 'ext4', flags: ['ro'] }])
   })
 
-  it('makes a file system on it when that is asked for', async () => {
+  it('makes a file system on the disk when requested', async () => {
     os.tools.script(() => ({}))
     await attach({ driverOptions: ['create_filesystem'] })
     expect(os.tools.calls[0]?.argv.at(-1)).toBe(kind.node)
   })
 
-  it('gives it to the group that is named', async () => {
+  it('changes its group to the requested one', async () => {
     await attach({ fsGroup: { groupId: 1000, groupChangePolicy: 0 } })
     expect(await os.files.lstat(storageFor(name).mountPoint)).toMatchObject({ gid: 1000 })
   })

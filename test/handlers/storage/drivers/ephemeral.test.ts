@@ -27,32 +27,32 @@ describe('ephemeral', () => {
     os = new FakeOs()
   })
 
-  it('mounts with the size and mode that the host asked for', async () => {
+  it('mounts with the size and mode of the request', async () => {
     const { mountPoint } = await attach({ options: ['size=64M', 'mode=1777', 'nosuid'] })
     expect(os.mounts.requests).toEqual([
       { source: 'tmpfs', target: mountPoint, type: 'tmpfs', flags: ['nosuid'], data: 'size=64M,mode=1777' },
     ])
   })
 
-  it('keeps fsgid from the file system and gives the mount to the group', async () => {
+  it('does not pass fsgid to the file system and changes the group of the mount', async () => {
     const { mountPoint } = await attach({ options: ['fsgid=1000', 'size=1M'] })
     expect(os.mounts.requests[0]?.data).toBe('size=1M')
     expect(await os.files.lstat(mountPoint)).toMatchObject({ gid: 1000, mode: 0o2755 })
   })
 
-  it('is kept until the sandbox ends', async () => {
+  it('stays attached until the sandbox ends', async () => {
     await expect(attach({})).resolves.toMatchObject({ kind: 'mount', keep: true })
   })
 
   describe('with huge pages', () => {
-    it('has the kernel set them aside before it mounts', async () => {
+    it('reserves them before it mounts', async () => {
       await os.files.put(HUGE_PAGES, '0\n')
       await attach({ fstype: 'hugetlbfs', options: hugeOptions(8) })
       expect(await os.files.readText(HUGE_PAGES)).toBe('4')
       expect(os.mounts.requests[0]).toMatchObject({ type: 'hugetlbfs', data: hugeOptions(8).join(',') })
     })
 
-    it('fails when the kernel has too few, and gives back those it got', async () => {
+    it('fails when the kernel has too few, and releases those it reserved', async () => {
       await os.files.put(HUGE_PAGES, '1\n')
       const write = os.files.write.bind(os.files)
       os.files.write = (path, data) => write(path, data === '4' ? '3\n' : data)
@@ -61,7 +61,7 @@ describe('ephemeral', () => {
       expect(await os.files.readText(HUGE_PAGES)).toBe('1')
     })
 
-    it('adds to what another storage has, and gives back its own part alone', async () => {
+    it('adds to the pages of another storage, and releases only its own', async () => {
       await os.files.put(HUGE_PAGES, '1\n')
       const request = dependenciesOf(os)
       const attachOf = (sizeMib: number) => {
@@ -70,13 +70,13 @@ describe('ephemeral', () => {
       }
       const [first, second] = await Promise.all([attachOf(8), attachOf(4)])
       expect(await os.files.readText(HUGE_PAGES)).toBe('6')
-      await first.release?.()
+      await first.onRemove?.()
       expect(await os.files.readText(HUGE_PAGES)).toBe('2')
-      await second.release?.()
+      await second.onRemove?.()
       expect(await os.files.readText(HUGE_PAGES)).toBe('1')
     })
 
-    it('gives back what it got when the mount fails', async () => {
+    it('releases its pages when the mount fails', async () => {
       await os.files.put(HUGE_PAGES, '0\n')
       os.mounts.failWith = () => 'EINVAL'
       await expect(attach({ fstype: 'hugetlbfs', options: hugeOptions(8) })).rejects.toThrow('EINVAL')
@@ -86,11 +86,20 @@ describe('ephemeral', () => {
     it.each([
       [['size=8388608'], 'no pagesize/size options found'],
       [['pagesize=2097152'], 'no pagesize/size options found'],
-      [['pagesize=2M', 'size=8388608'], 'storage option pagesize=2M: not a number of bytes'],
-      [['pagesize=0', 'size=8388608'], 'storage option pagesize=0: not a number of bytes'],
-      [['pagesize=4096', 'size=8388608'], 'there are no huge pages of size 4096'],
-      [['pagesize=2097153', 'size=8388608'], 'there are no huge pages of size 2097153'],
-      [['pagesize=2097152', 'size=2097151'], 'storage option size=2097151: less than a page of 2097152'],
+      [['pagesize=2M', 'size=8388608'], 'storage option pagesize=2M: not a positive number of bytes'],
+      [['pagesize=0', 'size=8388608'], 'storage option pagesize=0: not a positive number of bytes'],
+      [
+        ['pagesize=4096', 'size=8388608'],
+        'storage option pagesize=4096: the kernel has no huge pages of this size',
+      ],
+      [
+        ['pagesize=2097153', 'size=8388608'],
+        'storage option pagesize=2097153: the kernel has no huge pages of this size',
+      ],
+      [
+        ['pagesize=2097152', 'size=2097151'],
+        'storage option size=2097151: less than one page, want at least 2097152',
+      ],
     ])('refuses %j', async (options, message) => {
       await os.files.put(HUGE_PAGES, '0\n')
       await expect(attach({ fstype: 'hugetlbfs', options })).rejects.toThrow(message)

@@ -13,13 +13,13 @@ storageDriverContract('local', {
 })
 
 describe('local', () => {
-  it('mounts nothing and is kept until the sandbox ends', async () => {
+  it('mounts nothing and stays attached until the sandbox ends', async () => {
     const { os, attachment } = await attach([])
     expect(attachment).toMatchObject({ mountPoint: MOUNT_POINT, kind: 'directory', keep: true })
     expect(os.mounts.requests).toEqual([])
   })
 
-  it('refuses what is no directory, and leaves it as it was', async () => {
+  it('refuses a path that is not a directory and leaves it alone', async () => {
     const os = new FakeOs()
     await os.files.put(MOUNT_POINT, 'precious')
     const before = await os.files.lstat(MOUNT_POINT)
@@ -30,12 +30,12 @@ describe('local', () => {
     expect(await os.files.lstat(MOUNT_POINT)).toEqual(before)
   })
 
-  it('gives the directory its mode', async () => {
+  it('sets the mode of the directory', async () => {
     const { os } = await attach(['mode=0777'])
     expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o777, gid: 0 })
   })
 
-  it('gives it to the group that the storage names', async () => {
+  it('changes its group to that of the storage', async () => {
     const os = new FakeOs()
     const fsGroup = { groupId: 1000, groupChangePolicy: 0 } as const
     const storage = storageOf({ driver: 'local', source: 'local', mountPoint: MOUNT_POINT, fsGroup })
@@ -43,7 +43,7 @@ describe('local', () => {
     expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o2775, gid: 1000 })
   })
 
-  it('gives the directory to a group, with the setgid bit', async () => {
+  it('changes the group to that of fsgid and sets the setgid bit', async () => {
     const { os } = await attach(['mode=0770', 'fsgid=1000'])
     expect(await os.files.lstat(MOUNT_POINT)).toMatchObject({ mode: 0o2770, gid: 1000 })
   })

@@ -30,17 +30,17 @@ describe('overlayfs', () => {
     ])
   })
 
-  it('keeps words for agents from the kernel', async () => {
+  it('does not pass options for the agent to the kernel', async () => {
     await attach({ options: [LOWER, 'io.katacontainers.fs-opt.layer=YQ=='] })
     expect(os.mounts.requests[0]?.data).toBe(LOWER)
   })
 
-  it("puts a writable layer into the container's folder, and takes it away with the storage", async () => {
+  it("creates a writable layer in the container's folder and removes it with the storage", async () => {
     const attachment = await attach({ fstype: 'any', options: [LOWER, WRITABLE] })
     const layers = `upperdir=${ROOT}/c1/upper,workdir=${ROOT}/c1/work`
     expect(os.mounts.requests[0]).toMatchObject({ type: 'overlay', data: `${LOWER},${layers}` })
     expect((await os.files.list(`${ROOT}/c1`)).filter((name) => name !== 'rootfs')).toEqual(['upper', 'work'])
-    await attachment.release?.()
+    await attachment.onRemove?.()
     expect((await os.files.list(`${ROOT}/c1`)).filter((name) => name !== 'rootfs')).toEqual([])
   })
 
@@ -49,13 +49,13 @@ describe('overlayfs', () => {
     const second = await attach({ options: [LOWER, WRITABLE], mountPoint: `${ROOT}/c1/data` })
     const layers = `upperdir=${ROOT}/c1/upper-2,workdir=${ROOT}/c1/work-2`
     expect(os.mounts.requests[1]?.data).toBe(`${LOWER},${layers}`)
-    await first.release?.()
+    await first.onRemove?.()
     expect(await os.files.list(`${ROOT}/c1`)).toEqual(['data', 'rootfs', 'upper-2', 'work-2'])
-    await second.release?.()
+    await second.onRemove?.()
     expect(await os.files.list(`${ROOT}/c1`)).toEqual(['data', 'rootfs'])
   })
 
-  it('takes the layer away when the mount fails', async () => {
+  it('removes the layer when the mount fails', async () => {
     os.mounts.failWith = () => 'EINVAL'
     await expect(attach({ options: [LOWER, WRITABLE] })).rejects.toThrow('EINVAL')
     expect(await os.files.list(`${ROOT}/c1`)).toEqual([])
@@ -67,21 +67,21 @@ describe('overlayfs', () => {
     await expect(attaching).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
   })
 
-  it('creates folders that layers are to be in', async () => {
+  it('creates the requested folders for layers', async () => {
     await attach({ driverOptions: [`${CREATE}=${ROOT}/x/upper`, `${CREATE}=${ROOT}/x/work`] })
     expect(await os.files.list(`${ROOT}/x`)).toEqual(['upper', 'work'])
   })
 
-  it('leaves the folders of layers, which others may use and which may outlive the container', async () => {
+  it('keeps the folders of layers, which other storages may use', async () => {
     const driverOptions = [`${CREATE}=${ROOT}/x/upper`]
     const attachment = await attach({ driverOptions })
     await attach({ driverOptions, mountPoint: `${ROOT}/c2/rootfs` })
     await os.files.put(`${ROOT}/x/upper/precious`, '')
-    await attachment.release?.()
+    await attachment.onRemove?.()
     expect(await os.files.list(`${ROOT}/x/upper`)).toEqual(['precious'])
   })
 
-  it('takes the folders of layers away when the mount fails', async () => {
+  it('removes the folders of layers when the mount fails', async () => {
     os.mounts.failWith = () => 'EINVAL'
     await expect(attach({ driverOptions: [`${CREATE}=${ROOT}/x/upper`] })).rejects.toThrow('EINVAL')
     expect(await os.files.list(`${ROOT}/x`)).toEqual([])

@@ -34,7 +34,7 @@ describe.each([
     expect(os.mounts.requests).toMatchObject([{ source: 'kataShared', type: fileSystem, flags: ['nodev'] }])
   })
 
-  it("leaves the sandbox's folder as it is when it is mounted there already", async () => {
+  it("leaves the sandbox's folder alone when it is already mounted", async () => {
     await os.mounts.mount({ ...storage, target: storage.mountPoint, type: fileSystem, flags: [], data: '' })
     const handlers = createStorageHandlers(dependenciesOf(os))
     const attached = await handlers.attach([storage, storage], 'c1', neverAborted)
@@ -55,21 +55,21 @@ describe.each([
     expect(os.mounts.requests).toHaveLength(2)
   })
 
-  it('says that the kernel does not have the file system', async () => {
+  it('reports a kernel without the file system', async () => {
     os.mounts.failWith = () => 'ENODEV'
     const attaching = expect(driver.attach(storage, dependenciesOf(os), neverAborted)).rejects
     await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
-    await attaching.toThrow(`storage ${storage.mountPoint}: the guest's kernel has no ${fileSystem}`)
+    await attaching.toThrow(`storage ${storage.mountPoint}: the guest kernel has no ${fileSystem}`)
   })
 
-  it('hands on what else the kernel says', async () => {
+  it('passes on other errors of the kernel', async () => {
     os.mounts.failWith = () => 'EIO'
     await expect(driver.attach(storage, dependenciesOf(os), neverAborted)).rejects.toThrow('EIO')
   })
 })
 
 describe('virtio-fs', () => {
-  it('says what an unknown tag looks like', async () => {
+  it('explains the error of an unknown tag', async () => {
     const os = new FakeOs()
     os.mounts.failWith = () => 'EINVAL'
     await expect(virtioFs.attach(virtioShare, dependenciesOf(os), neverAborted)).rejects.toThrow(

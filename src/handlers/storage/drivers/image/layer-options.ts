@@ -1,7 +1,7 @@
 import { AgentError } from '../../../../base/errors.ts'
 import type { Storage } from '../../../../gen/agent.ts'
 
-/** What all options for agents begin with; the kernel never sees them. */
+/** The prefix of all options for the agent; the kernel never sees them. */
 const PREFIX = 'X-kata.'
 
 const FLAGS = ['overlay-lower', 'overlay-upper'] as const
@@ -11,25 +11,25 @@ const LISTS = ['mkdir.path'] as const
 
 const NAMES: readonly string[] = [...FLAGS, ...SWITCHES, ...VALUES, ...LISTS]
 
-/** What the options of a layer say to the agent, and what is left for mount(2). */
+/** The options of a layer: those for the agent, and the `plain` ones for mount(2). */
 export interface LayerOptions {
-  /** Whether a word is there, or a switch is `true`. */
+  /** Whether a flag is present, or a switch is `true`. */
   has(name: (typeof FLAGS)[number] | (typeof SWITCHES)[number]): boolean
-  /** The value of an option that may be there once. */
+  /** The value of an option that may be given once. */
   value(name: (typeof VALUES)[number]): string | undefined
-  /** The values of an option that may be there several times. */
+  /** The values of an option that may be given several times. */
   values(name: (typeof LISTS)[number]): readonly string[]
   readonly plain: readonly string[]
 }
 
-/** Whether a storage is a layer of an image: those of one mount point belong together (spec E.3.7). */
+/** Whether a storage is a layer of an image; all layers with one mount point form an image (spec E.3.7). */
 export function isLayer({ driver, options }: Storage): boolean {
   return driver === 'erofs.multi-layer' || options.includes(`${PREFIX}multi-layer=true`)
 }
 
 /**
- * Reads the options of a layer. Throws INVALID_ARGUMENT for one that contradicts another or has no proper value,
- * UNIMPLEMENTED for one that is not known: a layer that is set up otherwise than the host wants must not be used.
+ * Parses the options of a layer. Throws INVALID_ARGUMENT for a contradiction or a wrong value, and UNIMPLEMENTED for an
+ * unknown option, because a layer must not be used with a setup other than the host requested.
  */
 export function parseLayerOptions({ options, mountPoint }: Storage): LayerOptions {
   const given = new Map<string, string[]>()
@@ -38,7 +38,7 @@ export function parseLayerOptions({ options, mountPoint }: Storage): LayerOption
     if (!option.startsWith(PREFIX)) continue
     const [name = '', ...rest] = option.slice(PREFIX.length).split('=')
     if (!NAMES.includes(name)) {
-      const text = `layer of ${mountPoint}: option ${PREFIX}${name} is not supported by this agent`
+      const text = `layer of ${mountPoint}: option ${PREFIX}${name}: not supported by this agent`
       throw new AgentError('UNIMPLEMENTED', text)
     }
     const values = given.get(name) ?? []
@@ -46,17 +46,17 @@ export function parseLayerOptions({ options, mountPoint }: Storage): LayerOption
     given.set(name, values)
   }
   const refuse = (name: string, reason: string): never => {
-    throw invalidLayer(mountPoint, `option ${PREFIX}${name} ${reason}`)
+    throw invalidLayer(mountPoint, `option ${PREFIX}${name}: ${reason}`)
   }
-  for (const name of FLAGS) if (given.get(name)?.some((value) => value !== '')) refuse(name, 'has no value')
+  for (const name of FLAGS) if (given.get(name)?.some((value) => value !== '')) refuse(name, 'takes no value')
   for (const name of SWITCHES) {
     if (given.get(name)?.some((value) => value !== 'true' && value !== 'false'))
-      refuse(name, 'is true or false')
+      refuse(name, 'want true or false')
   }
   for (const name of [...SWITCHES, ...VALUES]) {
     const values = new Set(given.get(name))
-    if (values.size > 1) refuse(name, 'has two values')
-    if (values.has('')) refuse(name, 'has no value')
+    if (values.size > 1) refuse(name, 'given with two values')
+    if (values.has('')) refuse(name, 'value is empty')
   }
   return {
     has: (name) => given.get(name)?.some((value) => value !== 'false') ?? false,
@@ -66,7 +66,66 @@ export function parseLayerOptions({ options, mountPoint }: Storage): LayerOption
   }
 }
 
-/** INVALID_ARGUMENT about a layer of the image at a mount point. */
+/** The INVALID_ARGUMENT error of a layer of the image at a mount point. */
 export function invalidLayer(mountPoint: string, what: string): AgentError {
   return new AgentError('INVALID_ARGUMENT', `layer of ${mountPoint}: ${what}`)
+}
+
+/** A folder that is created in the upper layer before the overlay is mounted. */
+export interface LayerDirectory {
+  /** Relative to the layer's root. */
+  readonly path: string
+  readonly mode: number
+  readonly owner: { readonly uid: number; readonly gid: number } | undefined
+}
+
+/** The host's placeholder for the upper layer's root in a path. */
+const UPPER = '{{ mount 0 }}'
+
+const DEFAULT_MODE = 0o755
+
+/**
+ * Parses `{{ mount 0 }}/path`, optionally followed by mode and owner: `:0755`, `:0755:0:0`. Throws the error that
+ * `refused` creates for a wrong format or a path outside the upper layer.
+ */
+export function parseLayerDirectory(value: string, refused: (reason: string) => AgentError): LayerDirectory {
+  const [template = '', mode, uid, gid, ...more] = value.split(':')
+  const path = (template.startsWith(UPPER) ? template.slice(UPPER.length) : template).replace(/^\//, '')
+  if (path.includes('{{')) throw refused(`"${value}" names a read-only layer`)
+  if (path.split('/').some((name) => name === '' || name === '.' || name === '..')) {
+    throw refused(`"${value}" is not a normalised path`)
+  }
+  const isPlainMode = mode === undefined || /^[0-7]{1,4}$/.test(mode)
+  const isOwner = uid === undefined || (gid !== undefined && isId(uid) && isId(gid))
+  if (!isPlainMode || !isOwner || more.length > 0) throw refused(`"${value}", want path:mode:uid:gid`)
+  return {
+    path,
+    mode: mode === undefined ? DEFAULT_MODE : Number.parseInt(mode, 8),
+    owner: uid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) },
+  }
+}
+
+/** Whether a text is a user or group id; chown(2) takes the highest value as "leave unchanged". */
+function isId(text: string): boolean {
+  return /^\d{1,10}$/.test(text) && Number(text) < 0xff_ff_ff_ff
+}
+
+/** The storages that are attached together: a single one, or the layers of an image in their order. */
+export type StorageGroup = readonly [Storage, ...Storage[]]
+
+/** Groups the storages of a request: each layer joins the first layer with its mount point (spec E.3.7). */
+export function groupLayers(storages: readonly Storage[]): readonly StorageGroup[] {
+  const groups: [Storage, ...Storage[]][] = []
+  const images = new Map<string, [Storage, ...Storage[]]>()
+  for (const storage of storages) {
+    const image = isLayer(storage) ? images.get(storage.mountPoint) : undefined
+    if (image !== undefined) {
+      image.push(storage)
+      continue
+    }
+    const group: [Storage, ...Storage[]] = [storage]
+    groups.push(group)
+    if (isLayer(storage)) images.set(storage.mountPoint, group)
+  }
+  return groups
 }

@@ -1,37 +1,38 @@
 import { AgentError, errnoOf, messageOf } from '../../../../base/errors.ts'
 import { UndoList } from '../../../../base/undo.ts'
 import type { Storage } from '../../../../gen/agent.ts'
+import { waitForPartition } from '../../../../hotplug/partition.ts'
 import type { Attachment } from '../../attachment.ts'
-import type { StorageDependencies } from '../../driver.ts'
+import type { StorageDependencies, StorageDriver } from '../../driver.ts'
+import { checkMountPoint } from '../../mount-point.ts'
 import { mountStorage } from '../../mount-storage.ts'
 import { makeFilesystem } from '../block.ts'
-import { layerNode } from './layer-node.ts'
+import type { LayerDirectory } from './layer-options.ts'
 import { type Image, type Layer, parseImage, type UpperLayer } from './parse-image.ts'
-import { prepareUpper } from './prepare-upper.ts'
-import { MAPPED_PREFIX } from './unmap-stale.ts'
+import { MAPPED_PREFIX, openVerity } from './verity.ts'
 
-/** One image under way. */
-interface Mounting {
+/** The mount of one image, while it is in progress. */
+interface ImageMount {
   readonly dependencies: StorageDependencies
   readonly signal: AbortSignal
-  /** What the image holds while it is used. */
-  readonly undo: UndoList
-  /** Where its layers are mounted. */
+  /** Unmounts the layers and removes their folders and dm-verity devices. */
+  readonly onRemove: UndoList
+  /** The folder in which the layers are mounted. */
   readonly folder: string
-  /** Names what else it has, for the whole guest. */
+  /** A short name of the image that is unique in the guest. */
   readonly id: string
 }
 
-/** Mounted beneath all others: the kernel lays no single layer over nothing. */
+/** The folder of an empty lowest layer: the kernel refuses a read-only overlay of a single layer. */
 const EMPTY = 'empty'
 
-/** The layer that is written to; the others are called by their numbers. */
+/** The folder of the upper layer; those of the lower layers are their numbers. */
 const UPPER = 'rw'
 
 /**
- * Mounts the layers of one image, each from its own disk or partition, and lays them over each other at their mount
- * point (spec E.3.7). Throws INVALID_ARGUMENT for layers that do not go together, UNIMPLEMENTED for options that are not
- * known, INTERNAL when a disk does not come or cannot be mounted, or what `signal` is aborted with; then nothing is left.
+ * Mounts the layers of one image, each from its own disk or partition, and an overlay of them at their mount point
+ * (spec E.3.7). Throws INVALID_ARGUMENT for layers that do not form an image, UNIMPLEMENTED for unknown options, INTERNAL
+ * when a disk does not appear or cannot be mounted, or what `signal` is aborted with; on an error it undoes all steps.
  */
 export async function mountImage(
   storages: readonly [Storage, ...Storage[]],
@@ -41,38 +42,38 @@ export async function mountImage(
   const image = parseImage(storages)
   const { mountPoint, fsGroup } = image
   const id = await shortHash(mountPoint)
-  // A container's id cannot begin so; and it is short, for the kernel takes but a page of paths.
+  // No container id begins with a dot. The name is short because all paths must fit into one page of mount options.
   const folder = `${dependencies.bundlesRoot}/.layers-${id}`
-  const undo = new UndoList(dependencies.log)
+  const onRemove = new UndoList(dependencies.log)
   try {
     signal.throwIfAborted()
-    const options = await mountLayers(image, { dependencies, signal, undo, folder, id })
+    const options = await mountLayers(image, { dependencies, signal, onRemove, folder, id })
     const overlay = { source: 'overlay', fstype: 'overlay', options: [...options], mountPoint, fsGroup }
     await mountStorage(overlay, dependencies, signal)
   } catch (error) {
-    await undo.run()
+    await onRemove.run()
     throw error
   }
-  return { mountPoint, kind: 'mount', keep: false, release: () => undo.run() }
+  return { mountPoint, kind: 'mount', keep: false, onRemove: () => onRemove.run() }
 }
 
-/** Gives the options of the overlay. */
-async function mountLayers({ lowers, upper }: Image, mounting: Mounting): Promise<readonly string[]> {
-  const { folder } = mounting
-  await makeFolder(folder, mounting)
-  await makeFolder(`${folder}/${EMPTY}`, mounting)
+/** Mounts all layers and returns the options of the overlay. */
+async function mountLayers({ lowers, upper }: Image, imageMount: ImageMount): Promise<readonly string[]> {
+  const { folder } = imageMount
+  await makeFolder(folder, imageMount)
+  await makeFolder(`${folder}/${EMPTY}`, imageMount)
   const paths: string[] = []
-  for (const [index, layer] of lowers.entries()) paths.push(await mountLayer(layer, `${index}`, mounting))
+  for (const [index, layer] of lowers.entries()) paths.push(await mountLayer(layer, `${index}`, imageMount))
   const lowerdir = `lowerdir=${[...paths, `${folder}/${EMPTY}`].join(':')}`
   if (upper === undefined) return ['ro', lowerdir]
-  const path = await mountUpper(upper, mounting)
-  const { upperdir, workdir } = await prepareUpper(path, upper.directories, mounting.dependencies)
+  const path = await mountUpper(upper, imageMount)
+  const { upperdir, workdir } = await prepareUpper(path, upper.directories, imageMount.dependencies)
   return [lowerdir, `upperdir=${upperdir}`, `workdir=${workdir}`]
 }
 
-async function mountUpper(upper: UpperLayer, mounting: Mounting): Promise<string> {
-  return mountLayer(upper, UPPER, mounting, async (node) => {
-    const { dependencies, signal } = mounting
+async function mountUpper(upper: UpperLayer, imageMount: ImageMount): Promise<string> {
+  return mountLayer(upper, UPPER, imageMount, async (node) => {
+    const { dependencies, signal } = imageMount
     if (upper.makesFilesystem) await makeFilesystem(dependencies.os.tools, node, signal)
   })
 }
@@ -80,37 +81,37 @@ async function mountUpper(upper: UpperLayer, mounting: Mounting): Promise<string
 async function mountLayer(
   layer: Layer,
   name: string,
-  mounting: Mounting,
+  imageMount: ImageMount,
   prepare: (node: string) => Promise<void> = async () => {},
 ): Promise<string> {
-  const { dependencies, signal, undo, folder, id } = mounting
+  const { dependencies, signal, onRemove, folder, id } = imageMount
   const type = name === UPPER ? 'ext4' : 'erofs'
-  const node = await layerNode(
+  const node = await waitForLayerNode(
     layer,
-    { ...dependencies, undo, name: `${MAPPED_PREFIX}${id}-${name}` },
+    { ...dependencies, onRemove, name: `${MAPPED_PREFIX}${id}-${name}` },
     signal,
   )
   await prepare(node)
   const target = `${folder}/${name}`
-  await makeFolder(target, mounting)
+  await makeFolder(target, imageMount)
   signal.throwIfAborted()
   try {
     await dependencies.os.mounts.mount({ source: node, target, type, ...layer.mount })
   } catch (error) {
-    throw explained(error, layer)
+    throw withHint(error, layer)
   }
-  undo.add(`unmount ${target}`, () => dependencies.os.mounts.unmount(target))
+  onRemove.add(`unmount ${target}`, () => dependencies.os.mounts.unmount(target))
   return target
 }
 
-async function makeFolder(path: string, { dependencies, undo }: Mounting): Promise<void> {
+async function makeFolder(path: string, { dependencies, onRemove }: ImageMount): Promise<void> {
   const { files } = dependencies.os
   await files.makeDirectory(path, 0o755)
-  undo.add(`remove ${path}`, () => files.removeDirectory(path))
+  onRemove.add(`remove ${path}`, () => files.removeDirectory(path))
 }
 
-/** What dm-verity holds back, a file system sees as a disk that cannot be read. */
-function explained(error: unknown, { source, partition, verity }: Layer): AgentError {
+/** The error of a layer's mount. A block that dm-verity rejects looks like an unreadable disk to the file system. */
+function withHint(error: unknown, { source, partition, verity }: Layer): AgentError {
   const errno = errnoOf(error)
   const where = partition === undefined ? source : `${source}, partition ${partition}`
   const hint = verity !== undefined && errno === 'EIO' ? ': its data does not match the root hash' : ''
@@ -119,7 +120,62 @@ function explained(error: unknown, { source, partition, verity }: Layer): AgentE
 }
 
 async function shortHash(text: string): Promise<string> {
-  // Few guests have such images, and Node takes milliseconds to load what it calls crypto.
+  // Loaded on demand: few guests have such images, and node:crypto takes milliseconds to load.
   const { createHash } = await import('node:crypto')
   return createHash('sha256').update(text).digest('hex').slice(0, 8)
+}
+
+/**
+ * The device node that a layer is mounted from: its disk, a partition, or the dm-verity device `name` in front of either.
+ * Waits for the disk and the partition. The dm-verity device is removed by `onRemove`.
+ */
+async function waitForLayerNode(
+  { disk, source, partition, verity }: Layer,
+  request: StorageDependencies & { readonly name: string; readonly onRemove: UndoList },
+  signal: AbortSignal,
+): Promise<string> {
+  const { os, hotplug, name, onRemove } = request
+  const whole = await disk.waitFor(source, request, signal)
+  const device = partition === undefined ? whole : await waitForPartition(hotplug, whole, partition, signal)
+  return verity === undefined ? device : openVerity(os, { name, device, verity }, onRemove, signal)
+}
+
+/** The folders to which an overlay writes. */
+interface UpperFolders {
+  readonly upperdir: string
+  readonly workdir: string
+}
+
+/**
+ * Creates the folders of an upper layer that is mounted at `root`: those that the host requests, and the two of the
+ * overlay. Existing folders are kept, because the disk may have been used before. Symbolic links in their paths are
+ * refused, because the content of the disk is not trusted. The folders stay on the disk.
+ */
+async function prepareUpper(
+  root: string,
+  directories: readonly LayerDirectory[],
+  { os: { files }, allowedRoots }: StorageDependencies,
+): Promise<UpperFolders> {
+  const folders = { upperdir: `${root}/upper`, workdir: `${root}/work` }
+  for (const { path, mode, owner } of directories) {
+    const folder = `${root}/${path}`
+    await checkMountPoint(files, folder, allowedRoots)
+    if ((await files.lstat(folder)) !== undefined) continue
+    await files.makeDirectories(folder, 0o755)
+    await files.chmod(folder, mode)
+    if (owner !== undefined) await files.chown(folder, owner.uid, owner.gid)
+  }
+  for (const folder of Object.values(folders)) {
+    await checkMountPoint(files, folder, allowedRoots)
+    if ((await files.lstat(folder)) === undefined) await files.makeDirectory(folder, 0o755)
+  }
+  return folders
+}
+
+/**
+ * The driver of erofs layers (spec E.3.7). Storages that are the layers of one image are attached together with
+ * {@link mountImage}; this driver attaches an image of a single layer.
+ */
+export const erofsMultiLayer: StorageDriver = {
+  attach: (storage, request, signal) => mountImage([storage], request, signal),
 }

@@ -1,37 +1,41 @@
 import type { Storage } from '../../../../gen/agent.ts'
 import { type MountOptions, parseMountOptions } from '../../mount-options.ts'
-import type { DiskDriver } from '../block.ts'
-import { wantsFilesystem } from '../block.ts'
-import { type LayerDirectory, parseLayerDirectory } from './layer-directory.ts'
-import { layerDisk } from './layer-disk.ts'
-import { invalidLayer, type LayerOptions, parseLayerOptions } from './layer-options.ts'
+import { blk, type DiskDriver, mmioblk, nvdimm, scsi, wantsFilesystem } from '../block.ts'
+import {
+  invalidLayer,
+  type LayerDirectory,
+  type LayerOptions,
+  parseLayerDirectory,
+  parseLayerOptions,
+} from './layer-options.ts'
 
-/** An image of layers, as it is to be mounted (spec E.3.7). */
+/** An image of layers (spec E.3.7). */
 export interface Image {
   readonly mountPoint: string
   readonly fsGroup: Storage['fsGroup']
-  /** Read-only, the uppermost first. */
+  /** The read-only layers, the uppermost first. */
   readonly lowers: readonly Layer[]
-  /** What is written to; without it the image is read-only. */
+  /** The layer that takes all writes; without it the image is read-only. */
   readonly upper: UpperLayer | undefined
 }
 
-/** One layer, and where it is. */
+/** One layer and its location. */
 export interface Layer {
-  /** Finds the disk that it is on, by its source. */
+  /** The driver of its disk, which `source` names. */
   readonly disk: DiskDriver
   readonly source: string
-  /** Its number, for one that has but a part of the disk. */
+  /** The number of its partition; undefined when it has the whole disk. */
   readonly partition: number | undefined
-  /** What its bytes are checked against. */
+  /** How its data is verified; undefined when it is not. */
   readonly verity: LayerVerity | undefined
   readonly mount: MountOptions
 }
 
+/** The writable layer of an image. */
 export interface UpperLayer extends Layer {
-  /** Whether its disk is new, and gets its file system first. */
+  /** Whether a new file system is made on its disk first. */
   readonly makesFilesystem: boolean
-  /** Folders that must be in it. */
+  /** Folders that are created in it. */
   readonly directories: readonly LayerDirectory[]
 }
 
@@ -40,16 +44,16 @@ export interface LayerVerity {
   /** Hexadecimal. */
   readonly rootHash: string
   readonly hashOffsetBytes: number
-  /** Hexadecimal; undefined where the superblock alone tells it. */
+  /** Hexadecimal; undefined when only the superblock has it. */
   readonly salt: string | undefined
 }
 
-/** Of a GPT as it is usually made. */
+/** The size of a usual GPT. */
 const MAX_PARTITIONS = 128
 
 /**
- * Reads the storages of one image, which have one mount point. Throws INVALID_ARGUMENT for what cannot be mounted, and
- * UNIMPLEMENTED for an option that is not known.
+ * Parses the storages of one image, which share a mount point. Throws INVALID_ARGUMENT for layers that do not form an
+ * image, and UNIMPLEMENTED for an unknown option.
  */
 export function parseImage(storages: readonly [Storage, ...Storage[]]): Image {
   const [{ mountPoint, fsGroup }] = storages
@@ -61,21 +65,21 @@ export function parseImage(storages: readonly [Storage, ...Storage[]]): Image {
     else lowers.push(parseLower(storage, options))
   }
   const [upper, another] = uppers
-  if (another !== undefined) throw invalidLayer(mountPoint, `${another.source} is a second upper layer`)
-  if (lowers.length === 0) throw invalidLayer(mountPoint, 'there is no lower layer')
+  if (another !== undefined) throw invalidLayer(mountPoint, `${another.source}: a second upper layer`)
+  if (lowers.length === 0) throw invalidLayer(mountPoint, 'no lower layer')
   return { mountPoint, fsGroup, lowers, upper }
 }
 
-/** By its mark, or else by its file system. */
+/** Whether a layer is the upper one, by its flag or else by its file system. */
 function isUpper({ fstype, mountPoint, source }: Storage, options: LayerOptions): boolean {
   const [isMarkedUpper, isMarkedLower] = [options.has('overlay-upper'), options.has('overlay-lower')]
   if (isMarkedUpper && isMarkedLower)
-    throw invalidLayer(mountPoint, `${source} is marked as upper and as lower`)
+    throw invalidLayer(mountPoint, `${source}: marked as both upper and lower`)
   const wanted = isMarkedUpper ? 'ext4' : isMarkedLower ? 'erofs' : fstype
   if (fstype !== wanted || (fstype !== 'ext4' && fstype !== 'erofs')) {
     throw invalidLayer(
       mountPoint,
-      `${source} has the fstype '${fstype}': ext4 is for the upper one, erofs for others`,
+      `${source}: fstype "${fstype}", want ext4 for the upper layer, erofs for the others`,
     )
   }
   return fstype === 'ext4'
@@ -85,11 +89,11 @@ function parseUpper(storage: Storage, options: LayerOptions): UpperLayer {
   const { mountPoint, source } = storage
   const layer = parseLayer(storage, options)
   if (layer.verity !== undefined)
-    throw invalidLayer(mountPoint, `${source} is written to, and cannot have dm-verity`)
+    throw invalidLayer(mountPoint, `${source}: the upper layer cannot have dm-verity`)
   const directories = options
     .values('mkdir.path')
     .map((value) =>
-      parseLayerDirectory(value, (reason) => invalidLayer(mountPoint, `option X-kata.mkdir.path ${reason}`)),
+      parseLayerDirectory(value, (reason) => invalidLayer(mountPoint, `option X-kata.mkdir.path: ${reason}`)),
     )
   return { ...layer, directories, makesFilesystem: wantsFilesystem(storage) }
 }
@@ -98,10 +102,10 @@ function parseLower(storage: Storage, options: LayerOptions): Layer {
   if (options.values('mkdir.path').length > 0) {
     throw invalidLayer(
       storage.mountPoint,
-      `${storage.source} is read-only: option X-kata.mkdir.path is for the upper one`,
+      `${storage.source}: option X-kata.mkdir.path is only for the upper layer`,
     )
   }
-  // Refuses a new file system on what is to be read.
+  // Throws for create_filesystem, which a read-only layer cannot have.
   wantsFilesystem(storage)
   return parseLayer(storage, options, ['ro'])
 }
@@ -109,15 +113,15 @@ function parseLower(storage: Storage, options: LayerOptions): Layer {
 function parseLayer(
   { driver, source, mountPoint }: Storage,
   options: LayerOptions,
-  more: readonly string[] = [],
+  extraOptions: readonly string[] = [],
 ): Layer {
-  if (source === '') throw invalidLayer(mountPoint, 'no source')
+  if (source === '') throw invalidLayer(mountPoint, 'source is empty')
   return {
     disk: layerDisk(driver, mountPoint),
     source,
     partition: partitionOf(options, mountPoint),
     verity: verityOf(options, mountPoint),
-    mount: parseMountOptions([...options.plain, ...more]),
+    mount: parseMountOptions([...options.plain, ...extraOptions]),
   }
 }
 
@@ -125,13 +129,13 @@ function partitionOf(options: LayerOptions, mountPoint: string): number | undefi
   const text = options.value('partition-number')
   if (!options.has('gpt-partitioned')) {
     if (text === undefined) return undefined
-    throw invalidLayer(mountPoint, 'option X-kata.partition-number needs X-kata.gpt-partitioned=true')
+    throw invalidLayer(mountPoint, 'option X-kata.partition-number: requires X-kata.gpt-partitioned=true')
   }
   const number = Number(text)
   if (text !== undefined && /^[1-9]\d*$/.test(text) && number <= MAX_PARTITIONS) return number
   throw invalidLayer(
     mountPoint,
-    `option X-kata.partition-number is a number from 1 to ${MAX_PARTITIONS}, not '${text ?? ''}'`,
+    `option X-kata.partition-number: "${text ?? ''}", want a number from 1 to ${MAX_PARTITIONS}`,
   )
 }
 
@@ -141,11 +145,11 @@ function verityOf(options: LayerOptions, mountPoint: string): LayerVerity | unde
   ).map(options.value)
   if (!options.has('dmverity-enabled')) {
     if (rootHash === undefined && offset === undefined && salt === undefined) return undefined
-    // Somebody relies on it.
-    throw invalidLayer(mountPoint, 'options X-kata.dmverity.… need X-kata.dmverity-enabled=true')
+    // Ignoring them would skip a verification that the host expects.
+    throw invalidLayer(mountPoint, 'options X-kata.dmverity.*: require X-kata.dmverity-enabled=true')
   }
   if (rootHash === undefined || !isHex(rootHash)) {
-    throw invalidLayer(mountPoint, `option X-kata.dmverity.roothash is hexadecimal, not '${rootHash ?? ''}'`)
+    throw invalidLayer(mountPoint, `option X-kata.dmverity.roothash: "${rootHash ?? ''}", want hexadecimal`)
   }
   const hashOffsetBytes = Number(offset)
   if (
@@ -156,15 +160,31 @@ function verityOf(options: LayerOptions, mountPoint: string): LayerVerity | unde
   ) {
     throw invalidLayer(
       mountPoint,
-      `option X-kata.dmverity.hashoffset is a multiple of 512 bytes, not '${offset ?? ''}'`,
+      `option X-kata.dmverity.hashoffset: "${offset ?? ''}", want a multiple of 512 bytes`,
     )
   }
   if (salt !== undefined && !isHex(salt)) {
-    throw invalidLayer(mountPoint, `option X-kata.dmverity.salt is hexadecimal, not '${salt}'`)
+    throw invalidLayer(mountPoint, `option X-kata.dmverity.salt: "${salt}", want hexadecimal`)
   }
   return { rootHash, hashOffsetBytes, salt }
 }
 
 function isHex(text: string): boolean {
   return /^(?:[0-9a-f]{2})+$/i.test(text)
+}
+
+/** The drivers whose disks a layer can be on. */
+const DISKS: ReadonlyMap<string, DiskDriver> = new Map([
+  ['blk', blk],
+  ['erofs.multi-layer', blk],
+  ['mmioblk', mmioblk],
+  ['nvdimm', nvdimm],
+  ['scsi', scsi],
+])
+
+/** The driver of a layer's disk. Throws INVALID_ARGUMENT for a driver that has no disks. */
+function layerDisk(driver: string, mountPoint: string): DiskDriver {
+  const disk = DISKS.get(driver)
+  if (disk === undefined) throw invalidLayer(mountPoint, `storage driver ${driver} has no disks`)
+  return disk
 }

@@ -6,19 +6,19 @@ import type { Files } from '../../../../os/files/files.ts'
 import type { FileAttributes, Folder } from '../../../../os/files/folder.ts'
 import { type Entries, type Entry, sameEntry, VERSION_LINK } from './read-source.ts'
 
-/** Where a copy is kept, and how. */
+/** The location and attributes of a copy. */
 export interface CopyPlace {
   readonly files: Files
-  /** The copy itself, a folder or a file that is there. */
+  /** The copy itself, an existing folder or file. */
   readonly path: string
-  /** An empty folder on the same file system that nobody else sees. */
+  /** An empty folder on the same file system that no container sees. */
   readonly staging: string
-  /** What a copy is like, given its source. */
+  /** The mode and owner of a copied entry, given the status of its source. */
   readonly attributes: (status: FileStatus) => FileAttributes
 }
 
-/** One copying: from `copied`, which follows what is done, to `wanted`. */
-interface Copying {
+/** One run that turns the copy from `copied`, which is updated with each step, into `wanted`. */
+interface CopyRun {
   readonly place: CopyPlace
   readonly wanted: Entries
   readonly copied: Map<string, Entry>
@@ -27,12 +27,12 @@ interface Copying {
 }
 
 /**
- * Makes a copy as its source is. Whatever is put there is made whole elsewhere and moved into place by rename(2): first
- * folders and files, then the link between versions, then other links. What is gone goes last; and the version that
- * was just left at the next call only, for somebody may be in the middle of it.
+ * Updates a copy to match its source. Each entry is built completely in the staging folder and moved into place by
+ * rename(2): first folders and files, then the version link, then other links. Entries that the source no longer has
+ * are removed last; the previous version of a volume is removed only by the next call, because a reader may be using it.
  *
- * The copy may be in the hands of a container that changes it: no link in it is ever followed. Throws what the kernel
- * says, and the next call goes on from there.
+ * A container may change the copy, so no symbolic link in it is ever followed. Throws the kernel's error; the next call
+ * continues where this one failed.
  */
 export async function copyEntries(
   place: CopyPlace,
@@ -54,74 +54,74 @@ export async function copyEntries(
   }
 }
 
-/** A container has mounted the file itself, so it has to stay the same one. */
+/** Writes to the existing file, because containers have mounted the file itself. */
 async function rewriteFile(place: CopyPlace, entry: Entry, copied: Map<string, Entry>): Promise<void> {
   if (sameEntry(copied.get(''), entry)) return
   const above = await place.files.openFolder(dirname(place.path))
   try {
-    await above.rewrite(basename(place.path), contentOf(entry), fileLike(place, entry))
+    await above.rewrite(basename(place.path), contentOf(entry), fileAttributes(place, entry))
   } finally {
     await above.close()
   }
   copied.set('', withoutContent(entry))
 }
 
-async function copyFolder(copying: Copying): Promise<void> {
-  const { wanted, copied, staging } = copying
-  // Of a call that failed.
-  for (const left of await staging.names(Number.POSITIVE_INFINITY)) await staging.remove(left)
+async function copyFolder(run: CopyRun): Promise<void> {
+  const { wanted, copied, staging } = run
+  // Leftovers of a call that failed.
+  for (const leftover of await staging.names(Number.POSITIVE_INFINITY)) await staging.remove(leftover)
   for (const [path, entry] of [...copied])
-    if (isOtherKind(entry, wanted.get(path))) await removeCopy(copying, path)
+    if (isOtherKind(entry, wanted.get(path))) await removeCopy(run, path)
   for (const [path, entry] of wanted) {
-    // What is in a new folder has come with it.
+    // The entries of a new folder were copied together with it.
     if (isLink(entry) || sameEntry(copied.get(path), entry)) continue
-    const isThere = path === '' || copied.has(path)
-    if (isThere && entry.status.kind === 'directory') await changeFolder(copying, path, entry)
-    else await put(copying, path, entry)
+    const exists = path === '' || copied.has(path)
+    if (exists && entry.status.kind === 'directory') await changeFolder(run, path, entry)
+    else await replace(run, path, entry)
   }
   const links = [...wanted].filter(([path, entry]) => isLink(entry) && !sameEntry(copied.get(path), entry))
   const switching = links.filter(([path]) => path === VERSION_LINK)
-  for (const [path, entry] of switching) await put(copying, path, entry)
-  for (const [path, entry] of links) if (path !== VERSION_LINK) await put(copying, path, entry)
-  await removeGone(copying, switching.length > 0)
+  for (const [path, entry] of switching) await replace(run, path, entry)
+  for (const [path, entry] of links) if (path !== VERSION_LINK) await replace(run, path, entry)
+  await removeGone(run, switching.length > 0)
 }
 
-async function removeGone(copying: Copying, isSwitched: boolean): Promise<void> {
-  const { wanted, copied } = copying
+async function removeGone(run: CopyRun, isSwitched: boolean): Promise<void> {
+  const { wanted, copied } = run
   for (const path of [...copied.keys()]) {
     const [top = path] = path.split('/')
     const mayBeInUse = isSwitched && !wanted.has(top) && copied.get(top)?.status.kind === 'directory'
-    if (!wanted.has(path) && !mayBeInUse) await removeCopy(copying, path)
+    if (!wanted.has(path) && !mayBeInUse) await removeCopy(run, path)
   }
 }
 
-/** Makes an entry in the staging folder, with all that is in it, and moves it into its place. */
-async function put(copying: Copying, path: string, entry: Entry): Promise<void> {
-  const { top, staging, copied, wanted } = copying
+/** Builds an entry with all that it contains in the staging folder, and moves it into place. */
+async function replace(run: CopyRun, path: string, entry: Entry): Promise<void> {
+  const { top, staging, copied, wanted } = run
   const name = basename(path)
-  await make(copying, staging, path)
-  await atFolderOf(top, path, async (folder) => {
-    // It is not ours, and rename would not replace it.
+  await build(run, staging, path)
+  await inParentFolder(top, path, async (folder) => {
+    // A container may have created a folder there, which rename would not replace.
     if (entry.status.kind === 'directory') await folder.remove(name)
     await staging.move(name, folder)
   })
-  for (const [each, made] of wanted) {
-    if (isWithin(each, path)) copied.set(each, withoutContent(made))
+  for (const [each, copy] of wanted) {
+    if (isWithin(each, path)) copied.set(each, withoutContent(copy))
   }
 }
 
-async function make(copying: Copying, folder: Folder, path: string): Promise<void> {
-  const { place, wanted } = copying
+async function build(run: CopyRun, folder: Folder, path: string): Promise<void> {
+  const { place, wanted } = run
   const name = basename(path)
   const entry = wanted.get(path)
   if (entry === undefined) return
   if (entry.target !== undefined) return folder.symlink(entry.target, name)
-  if (entry.status.kind === 'file') return folder.create(name, contentOf(entry), fileLike(place, entry))
+  if (entry.status.kind === 'file') return folder.create(name, contentOf(entry), fileAttributes(place, entry))
   await folder.makeFolder(name, 0o700)
   const inner = await folder.open(name)
   try {
     for (const each of wanted.keys()) {
-      if (each !== '' && dirname(each) === path) await make(copying, inner, each)
+      if (each !== '' && dirname(each) === path) await build(run, inner, each)
     }
     await inner.setAttributes(place.attributes(entry.status))
   } finally {
@@ -129,32 +129,36 @@ async function make(copying: Copying, folder: Folder, path: string): Promise<voi
   }
 }
 
-async function changeFolder({ top, place, copied }: Copying, path: string, entry: Entry): Promise<void> {
-  // A path below the folder, of which only the folder counts.
+async function changeFolder({ top, place, copied }: CopyRun, path: string, entry: Entry): Promise<void> {
+  // A path inside the folder, so that its parent is the folder itself.
   const within = path === '' ? '.' : `${path}/.`
-  await atFolderOf(top, within, (folder) => folder.setAttributes(place.attributes(entry.status)))
+  await inParentFolder(top, within, (folder) => folder.setAttributes(place.attributes(entry.status)))
   copied.set(path, entry)
 }
 
-/** What is in it goes with it. */
-async function removeCopy({ top, copied }: Copying, path: string): Promise<void> {
+/** Removes an entry of the copy with all that it contains. */
+async function removeCopy({ top, copied }: CopyRun, path: string): Promise<void> {
   if (!copied.has(path)) return
   try {
-    await atFolderOf(top, path, (folder) => folder.remove(basename(path)))
+    await inParentFolder(top, path, (folder) => folder.remove(basename(path)))
   } catch (error) {
-    // The container has removed a folder above it.
+    // A container has removed a parent folder.
     if (errnoOf(error) !== 'ENOENT') throw error
   }
   for (const each of [...copied.keys()]) if (isWithin(each, path)) copied.delete(each)
 }
 
-/** Opens the folder that an entry of a copy is in, one folder below the other. */
-async function atFolderOf(top: Folder, path: string, use: (folder: Folder) => Promise<void>): Promise<void> {
+/** Calls `use` with the parent folder of a path in the copy, opened component by component from `top`. */
+async function inParentFolder(
+  top: Folder,
+  path: string,
+  use: (folder: Folder) => Promise<void>,
+): Promise<void> {
   const slash = path.indexOf('/')
   if (slash === -1) return use(top)
   const next = await top.open(path.slice(0, slash))
   try {
-    await atFolderOf(next, path.slice(slash + 1), use)
+    await inParentFolder(next, path.slice(slash + 1), use)
   } finally {
     await next.close()
   }
@@ -164,18 +168,18 @@ function isLink({ status }: Entry): boolean {
   return status.kind === 'symlink'
 }
 
-/** A folder in place of something else, or the other way round: anything else rename(2) replaces. */
+/** Whether a folder becomes something else or the reverse, which rename(2) cannot replace. */
 function isOtherKind(before: Entry, after: Entry | undefined): boolean {
   return after !== undefined && (before.status.kind === 'directory') !== (after.status.kind === 'directory')
 }
 
-function fileLike({ attributes }: CopyPlace, { status }: Entry) {
+function fileAttributes({ attributes }: CopyPlace, { status }: Entry) {
   return { ...attributes(status), modifiedNs: status.modifiedNs }
 }
 
-/** Not read for a file that is as it was; then it is in its place, and nobody has to make it. */
+/** The content of a file that must be written. The source reader leaves it out only for unchanged files. */
 function contentOf({ content }: Entry): Uint8Array {
-  if (content === undefined) throw new AgentError('INTERNAL', 'a file to be copied was not read')
+  if (content === undefined) throw new AgentError('INTERNAL', 'watched storage: a changed file was not read')
   return content
 }
 

@@ -1,46 +1,49 @@
 import type { Clock } from '../../../../os/clock.ts'
 
 const PERIOD_MS = 2000
-/** Between a round that took long and the next one. */
-const SHORTEST_REST_MS = 1000
+/** The shortest pause after a round that took long. */
+const MIN_REST_MS = 1000
 
-/** Never rejects. Tells whether it wants to be called again. */
-type Work = () => Promise<'again' | 'done'>
+/** A task of the loop. Returns whether it is called again in the next round. Never rejects. */
+type Task = () => Promise<'again' | 'done'>
 
 /**
- * Does the work of its members every two seconds (spec E.3.5), one after the other, so that a slow file system of the
- * host has only one thread waiting for it. Without members nothing goes on.
+ * A loop that calls its tasks every two seconds (spec E.3.5), one after the other, so that at most one thread waits for
+ * a slow file system of the host. Without tasks it stops.
  */
 export class PollLoop {
   readonly #clock: Clock
-  readonly #members = new Set<Work>()
-  /** What is being done. */
-  readonly #running = new Map<Work, Promise<unknown>>()
-  /** Ends the wait for the next round. */
+  readonly #tasks = new Set<Task>()
+  /** The calls in progress. */
+  readonly #running = new Map<Task, Promise<unknown>>()
+  /** Ends the wait for the next round; undefined while the loop is stopped. */
   #stop: AbortController | undefined
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  /** The first call of `work` is in the next round. Returns how to leave: when that resolves, it is not being called. */
-  join(work: Work): () => Promise<void> {
-    this.#members.add(work)
+  /**
+   * Adds a task, which is first called in the next round. Returns a function that removes it and resolves when no call
+   * of it is in progress.
+   */
+  add(task: Task): () => Promise<void> {
+    this.#tasks.add(task)
     if (this.#stop === undefined) {
       this.#stop = new AbortController()
       void this.#run(this.#stop.signal)
     }
-    return () => this.#leave(work)
+    return () => this.#removeAndWait(task)
   }
 
-  async #leave(work: Work): Promise<void> {
-    this.#remove(work)
-    await this.#running.get(work)
+  async #removeAndWait(task: Task): Promise<void> {
+    this.#remove(task)
+    await this.#running.get(task)
   }
 
-  #remove(work: Work): void {
-    this.#members.delete(work)
-    if (this.#members.size > 0) return
+  #remove(task: Task): void {
+    this.#tasks.delete(task)
+    if (this.#tasks.size > 0) return
     this.#stop?.abort()
     this.#stop = undefined
   }
@@ -48,19 +51,19 @@ export class PollLoop {
   /** Never rejects. */
   async #run(stopped: AbortSignal): Promise<void> {
     for (let restMs = PERIOD_MS; ; ) {
-      // Rejected when it is stopped.
+      // The sleep rejects when the loop is stopped.
       await this.#clock.sleep(restMs, stopped).catch(() => {})
       const beginMs = this.#clock.monotonicMs()
-      for (const work of [...this.#members]) {
+      for (const task of [...this.#tasks]) {
         if (stopped.aborted) return
-        if (!this.#members.has(work)) continue
-        const ended = work()
-        this.#running.set(work, ended)
-        if ((await ended) === 'done') this.#remove(work)
-        this.#running.delete(work)
+        if (!this.#tasks.has(task)) continue
+        const ended = task()
+        this.#running.set(task, ended)
+        if ((await ended) === 'done') this.#remove(task)
+        this.#running.delete(task)
       }
       if (stopped.aborted) return
-      restMs = Math.max(SHORTEST_REST_MS, beginMs + PERIOD_MS - this.#clock.monotonicMs())
+      restMs = Math.max(MIN_REST_MS, beginMs + PERIOD_MS - this.#clock.monotonicMs())
     }
   }
 }

@@ -4,57 +4,57 @@ import type { FileStatus } from '../../../../os/files/file-status.ts'
 import type { Files } from '../../../../os/files/files.ts'
 import type { Folder } from '../../../../os/files/folder.ts'
 
-/** More than this is not copied (spec E.3.5). */
-const MOST_ENTRIES = 16
-const MOST_BYTES = 1024 * 1024
-/** A folder holds more than is copied of it while Kubernetes puts a new version beside the old one. */
-const MOST_NAMES = 4 * MOST_ENTRIES
+/** The limits of a source that is copied (spec E.3.5). */
+const MAX_ENTRIES = 16
+const MAX_BYTES = 1024 * 1024
+/** The limit of names in one folder. It is higher because Kubernetes creates a new version beside the old one. */
+const MAX_NAMES = 4 * MAX_ENTRIES
 
-/** The link by which Kubernetes switches from one version of a volume to the next, each in a folder of its own. */
+/** The symbolic link to the current version of a Kubernetes volume; each version has a folder of its own. */
 export const VERSION_LINK = '..data'
 
-/** How often a source that is being changed is read before it is left for later. */
+/** How often a changing source is read before the next round tries again. */
 const ATTEMPTS = 3
 
-/** A file, folder or symbolic link of a source, at the time it was looked at. */
+/** A file, folder or symbolic link of a source, at the time it was scanned. */
 export interface Entry {
   readonly status: FileStatus
-  /** Where a symbolic link leads. */
+  /** The target of a symbolic link. */
   readonly target?: string
-  /** What is in a file, when it is not known from before. */
+  /** The content of a new or changed file. */
   readonly content?: Uint8Array
 }
 
-/** By path below the source, which is `''` itself; a folder comes before what is in it. */
+/** Entries by path relative to the source, which is `''` itself; a folder comes before its content. */
 export type Entries = ReadonlyMap<string, Entry>
 
-/** Why a source is not copied. */
+/** The reason why a source is not copied. */
 export type Obstacle = 'missing' | 'too large' | 'changing'
 
 /**
- * What is in a source, all of one moment: it is looked at until two looks see the same. Files that are as in `known` are
- * not read again. Symbolic links are never followed, and what is no file, folder or link is left out. Throws what the
- * kernel says about a file that cannot be read.
+ * Reads a consistent state of a source: it scans until two scans see the same. Files that are unchanged since `known` are
+ * not read again. Symbolic links are never followed; fifos, devices and sockets are left out. Throws the kernel's error
+ * for a file that cannot be read.
  */
 export async function readSource(files: Files, source: string, known: Entries): Promise<Entries | Obstacle> {
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
-    const first = await look(files, source, known)
+    const first = await scan(files, source, known)
     if (first === 'changing') continue
     if (typeof first === 'string' || sameEntries(first, known)) return first
-    const second = await look(files, source, first)
+    const second = await scan(files, source, first)
     if (typeof second !== 'string' && sameEntries(first, second)) return first
   }
   return 'changing'
 }
 
-/** Whether nothing has to be copied between the two. */
+/** Whether `b` needs no copying when `a` has been copied. */
 export function sameEntry(a: Entry | undefined, b: Entry): boolean {
   if (a === undefined || a.target !== b.target) return false
   const compared = b.status.kind === 'directory' ? ATTRIBUTES : ALL
   return compared.every((name) => a.status[name] === b.status[name])
 }
 
-/** A folder's times change with what is in it, which is compared by itself. */
+/** What is compared of a folder: not its times, which change with its content. */
 const ATTRIBUTES = ['kind', 'mode', 'uid', 'gid'] as const
 const ALL = [...ATTRIBUTES, 'sizeBytes', 'modifiedNs', 'changedNs'] as const
 
@@ -62,73 +62,84 @@ function sameEntries(a: Entries, b: Entries): boolean {
   return a.size === b.size && [...b].every(([path, entry]) => sameEntry(a.get(path), entry))
 }
 
-/** One look. */
-interface Look {
+/** The state of one scan. */
+interface Scan {
   readonly known: Entries
   readonly entries: Map<string, Entry>
   bytes: number
 }
 
-async function look(files: Files, source: string, known: Entries): Promise<Entries | Obstacle> {
-  const look: Look = { known, entries: new Map(), bytes: 0 }
+async function scan(files: Files, source: string, known: Entries): Promise<Entries | Obstacle> {
+  const current: Scan = { known, entries: new Map(), bytes: 0 }
   try {
     const above = await files.openFolder(dirname(source))
     try {
-      return (await lookAt(look, above, basename(source), '')) ?? look.entries
+      return (await scanEntry(current, above, basename(source), '')) ?? current.entries
     } finally {
       await above.close()
     }
   } catch (error) {
-    // Found, and gone or replaced by something else when it was opened.
-    if (VANISHED.has(errnoOf(error) ?? '')) return look.entries.size === 0 ? 'missing' : 'changing'
+    // An entry was removed or replaced between its lstat and its open.
+    if (VANISHED.has(errnoOf(error) ?? '')) return current.entries.size === 0 ? 'missing' : 'changing'
     throw error
   }
 }
 
 const VANISHED: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'EINVAL', 'ESTALE'])
 
-async function lookAt(look: Look, above: Folder, name: string, path: string): Promise<Obstacle | undefined> {
+async function scanEntry(
+  scan: Scan,
+  above: Folder,
+  name: string,
+  path: string,
+): Promise<Obstacle | undefined> {
   const status = await above.status(name)
   if (status === undefined) return path === '' ? 'missing' : 'changing'
   switch (status.kind) {
     case 'file':
-      return lookAtFile(look, { above, name, path, status })
+      return scanFile(scan, { above, name, path, status })
     case 'directory':
-      return lookAtFolder(look, { above, name, path, status })
+      return scanFolder(scan, { above, name, path, status })
     case 'symlink':
       if (path === '') return 'missing'
-      return add(look, path, { status, target: await above.readLink(name) })
+      return add(scan, path, { status, target: await above.readLink(name) })
     default:
       return path === '' ? 'missing' : undefined
   }
 }
 
-interface Found {
+interface ScannedEntry {
   readonly above: Folder
   readonly name: string
   readonly path: string
   readonly status: FileStatus
 }
 
-async function lookAtFile(look: Look, { above, name, path, status }: Found): Promise<Obstacle | undefined> {
-  if (status.sizeBytes > MOST_BYTES - look.bytes) return 'too large'
-  look.bytes += Number(status.sizeBytes)
-  if (sameEntry(look.known.get(path), { status })) return add(look, path, { status })
+async function scanFile(
+  scan: Scan,
+  { above, name, path, status }: ScannedEntry,
+): Promise<Obstacle | undefined> {
+  if (status.sizeBytes > MAX_BYTES - scan.bytes) return 'too large'
+  scan.bytes += Number(status.sizeBytes)
+  if (sameEntry(scan.known.get(path), { status })) return add(scan, path, { status })
   const { data, status: after } = await above.read(name, Number(status.sizeBytes))
   const isWhole = data.length === Number(status.sizeBytes) && sameEntry({ status }, { status: after })
-  return isWhole ? add(look, path, { status, content: data }) : 'changing'
+  return isWhole ? add(scan, path, { status, content: data }) : 'changing'
 }
 
-async function lookAtFolder(look: Look, { above, name, path, status }: Found): Promise<Obstacle | undefined> {
-  const obstacle = add(look, path, { status })
+async function scanFolder(
+  scan: Scan,
+  { above, name, path, status }: ScannedEntry,
+): Promise<Obstacle | undefined> {
+  const obstacle = add(scan, path, { status })
   if (obstacle !== undefined) return obstacle
   const folder = await above.open(name)
   try {
-    const names = await folder.names(MOST_NAMES + 1)
-    if (names.length > MOST_NAMES) return 'too large'
+    const names = await folder.names(MAX_NAMES + 1)
+    if (names.length > MAX_NAMES) return 'too large'
     const counted = path === '' ? await withoutOtherVersions(folder, names) : names
     for (const each of counted.toSorted()) {
-      const obstacle = await lookAt(look, folder, each, path === '' ? each : `${path}/${each}`)
+      const obstacle = await scanEntry(scan, folder, each, path === '' ? each : `${path}/${each}`)
       if (obstacle !== undefined) return obstacle
     }
     return undefined
@@ -138,8 +149,8 @@ async function lookAtFolder(look: Look, { above, name, path, status }: Found): P
 }
 
 /**
- * In a volume of Kubernetes, what begins with two dots is a version: the one in use, or one that is being written or
- * removed.
+ * The names without other versions than the current one. In a Kubernetes volume a name that begins with two dots is a
+ * version, which may be in use, being written or being removed.
  */
 async function withoutOtherVersions(folder: Folder, names: readonly string[]): Promise<readonly string[]> {
   if ((await folder.status(VERSION_LINK))?.kind !== 'symlink') return names
@@ -147,9 +158,9 @@ async function withoutOtherVersions(folder: Folder, names: readonly string[]): P
   return names.filter((name) => !name.startsWith('..') || name === VERSION_LINK || name === version)
 }
 
-function add(look: Look, path: string, entry: Entry): Obstacle | undefined {
-  // The source itself is none.
-  if (look.entries.size > MOST_ENTRIES) return 'too large'
-  look.entries.set(path, entry)
+function add(scan: Scan, path: string, entry: Entry): Obstacle | undefined {
+  // The source itself does not count.
+  if (scan.entries.size > MAX_ENTRIES) return 'too large'
+  scan.entries.set(path, entry)
   return undefined
 }

@@ -2,85 +2,98 @@ import { neverAborted } from '../../../../base/abort.ts'
 import { AgentError } from '../../../../base/errors.ts'
 import { SerialQueue } from '../../../../base/serial-queue.ts'
 import { UndoList } from '../../../../base/undo.ts'
+import type { Clock } from '../../../../os/clock.ts'
 import { checkMountPoint, userFolderOf } from '../../mount-point.ts'
 import { type MountDependencies, mountStorage } from '../../mount-storage.ts'
+import { PollLoop } from './poll-loop.ts'
 
-/** Below the root of a sandbox: one for each of the layouts that hosts have (spec E.3.5, E.5). */
-const PLACES = ['shared/containers/watchable', 'shared/containers/passthrough/watchable']
-/** What names begin with that no storage may have. */
-const OWN = '..'
+/** The folders below a sandbox's root that hold watched storages, one for each layout of hosts (spec E.3.5, E.5). */
+const WATCH_FOLDERS = ['shared/containers/watchable', 'shared/containers/passthrough/watchable']
+/** The prefix of the agent's own folders, which no storage's name may have. */
+const RESERVED_PREFIX = '..'
 
-/** The folder that a watched storage has to be in. Throws INVALID_ARGUMENT for other mount points. */
+/** The watch root that a watched storage's mount point is in. Throws INVALID_ARGUMENT for any other mount point. */
 export function watchRootOf(mountPoint: string, allowedRoots: readonly string[]): string {
-  const roots = allowedRoots.flatMap((root) => PLACES.map((place) => `${root}/${place}`))
+  const roots = allowedRoots.flatMap((root) => WATCH_FOLDERS.map((place) => `${root}/${place}`))
   const slash = mountPoint.lastIndexOf('/')
   const userFolder = userFolderOf(mountPoint)
   const root = roots.map((each) => `${userFolder}${each}`).find((each) => each === mountPoint.slice(0, slash))
   if (root === undefined) {
-    const text = `mount point '${mountPoint}' refused: it is not in ${roots.join(' or ')}`
+    const text = `mount point "${mountPoint}": not in ${roots.join(' or ')}`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
-  if (mountPoint.startsWith(OWN, slash + 1)) {
-    const text = `mount point '${mountPoint}' refused: names that begin with ${OWN} are the agent's own`
+  if (mountPoint.startsWith(RESERVED_PREFIX, slash + 1)) {
+    const text = `mount point "${mountPoint}": names that begin with ${RESERVED_PREFIX} are reserved`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
   return root
 }
 
 interface Root {
-  users: number
-  /** Takes the memory away again. */
-  readonly made: UndoList
+  references: number
+  /** Unmounts its tmpfs and removes its folder. */
+  readonly onRemove: UndoList
 }
 
-/** What a storage has of the memory that copies are kept in. */
-export interface RootUse {
-  /** An empty folder of its own there, which no container sees. */
+/** A storage's reference to the tmpfs of a watch root. */
+export interface WatchRootReference {
+  /** An empty folder in it for this storage alone, which no container sees. */
   readonly staging: string
-  /** Ends the use. Never throws. */
+  /** Releases the reference. Never throws. */
   readonly release: () => Promise<void>
 }
 
-/** The memory that copies are kept in: one file system for all in a folder, from the first storage until the last. */
+/**
+ * The watch roots, which hold the copies of watched storages. Each is one tmpfs, mounted by the first storage's reference
+ * and unmounted with the last one.
+ */
 export class WatchRoots {
   readonly #roots = new Map<string, Root>()
   #lastStaging = 0
-  /** Mounting and unmounting wait for each other. */
+  /** Serialises mounting and unmounting. */
   readonly #changes = new SerialQueue()
 
-  /** Mounts it if need be. Throws what mounting throws, or what `signal` is aborted with; nothing is left then. */
-  async acquire(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<RootUse> {
+  /**
+   * Acquires a reference to the watch root at `path`, and mounts its tmpfs for the first one. Throws what mounting throws
+   * or what `signal` is aborted with, after undoing all steps.
+   */
+  async acquire(
+    path: string,
+    dependencies: MountDependencies,
+    signal: AbortSignal,
+  ): Promise<WatchRootReference> {
     const { os, log } = dependencies
-    const undo = new UndoList(log)
+    const onRelease = new UndoList(log)
     try {
       await this.#changes.run(() => this.#acquire(path, dependencies, signal), neverAborted)
-      undo.add('give up memory of watched storages', () =>
-        this.#changes.run(() => this.#release(path), neverAborted),
-      )
+      onRelease.add('release watch root', () => this.#changes.run(() => this.#release(path), neverAborted))
       this.#lastStaging += 1
-      const staging = `${path}/${OWN}staging-${this.#lastStaging}`
+      const staging = `${path}/${RESERVED_PREFIX}staging-${this.#lastStaging}`
       await os.files.makeDirectory(staging, 0o700)
-      undo.add('remove staging folder', () => os.files.removeTree(staging))
-      return { staging, release: () => undo.run() }
+      onRelease.add('remove staging folder', () => os.files.removeTree(staging))
+      return { staging, release: () => onRelease.run() }
     } catch (error) {
-      await undo.run()
+      await onRelease.run()
       throw error
     }
   }
 
   async #acquire(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<void> {
-    const root = this.#roots.get(path) ?? { users: 0, made: await mountRoot(path, dependencies, signal) }
-    root.users += 1
+    const root = this.#roots.get(path) ?? {
+      references: 0,
+      onRemove: await mountRoot(path, dependencies, signal),
+    }
+    root.references += 1
     this.#roots.set(path, root)
   }
 
   async #release(path: string): Promise<void> {
     const root = this.#roots.get(path)
     if (root === undefined) return
-    root.users -= 1
-    if (root.users > 0) return
+    root.references -= 1
+    if (root.references > 0) return
     this.#roots.delete(path)
-    await root.made.run()
+    await root.onRemove.run()
   }
 }
 
@@ -90,21 +103,32 @@ async function mountRoot(
   signal: AbortSignal,
 ): Promise<UndoList> {
   const { os, log, allowedRoots } = dependencies
-  const made = new UndoList(log)
+  const onRemove = new UndoList(log)
   try {
     if ((await os.files.lstat(path)) === undefined) {
       await os.files.makeDirectories(path, 0o755)
-      made.add('remove folder of watched storages', () => os.files.removeDirectory(path))
+      onRemove.add('remove watch root', () => os.files.removeDirectory(path))
     }
-    // Whoever made it may have been faster, with a link.
+    // Another process may have created it as a symbolic link.
     await checkMountPoint(os.files, path, allowedRoots)
     const options = ['nosuid', 'nodev', 'mode=755']
     const request = { source: 'tmpfs', fstype: 'tmpfs', options, mountPoint: path, fsGroup: undefined }
     await mountStorage(request, dependencies, signal)
-    made.add('unmount memory of watched storages', () => os.mounts.unmount(path))
-    return made
+    onRemove.add('unmount watch root', () => os.mounts.unmount(path))
+    return onRemove
   } catch (error) {
-    await made.run()
+    await onRemove.run()
     throw error
   }
+}
+
+/** The state that all watched storages share. */
+export interface Watch {
+  readonly roots: WatchRoots
+  readonly pollLoop: PollLoop
+}
+
+/** Creates the shared state, with no watched storage. */
+export function createWatch(clock: Clock): Watch {
+  return { roots: new WatchRoots(), pollLoop: new PollLoop(clock) }
 }

@@ -6,14 +6,15 @@ import type { StorageDriver, StorageRequest } from '../../driver.ts'
 import { parseMountOptions } from '../../mount-options.ts'
 import { isPlainAbsolute, withoutFinalSlash } from '../../mount-point.ts'
 import { mountStorage } from '../../mount-storage.ts'
-import { givenToGroup } from '../../ownership.ts'
+import { attributesForGroup } from '../../ownership.ts'
 import type { CopyPlace } from './copy-entries.ts'
 import { watchRootOf } from './watch-roots.ts'
 import { WatchedStorage } from './watched-storage.ts'
 
 /**
- * A small folder or file of the host, ConfigMaps and Secrets of Kubernetes above all, as a copy in memory that follows it
- * (spec E.3.5): a change on the host itself would cause no inotify event in the guest. What cannot be copied is mounted.
+ * A small folder or file of the host, such as a Kubernetes ConfigMap or Secret, as a copy in memory that is kept up to
+ * date (spec E.3.5), because a change on the host causes no inotify event in the guest. A source that cannot be copied is
+ * bind-mounted instead.
  */
 export const watchableBind: StorageDriver = {
   async attach(given, request, signal) {
@@ -23,42 +24,45 @@ export const watchableBind: StorageDriver = {
     const root = watchRootOf(mountPoint, request.allowedRoots)
     parseMountOptions(storage.options)
     const kind = await abortable(kindOfSource(storage, request), signal)
-    const undo = new UndoList(log)
+    const onFailure = new UndoList(log)
     try {
       const { staging, release } = await watch.roots.acquire(root, request, signal)
-      undo.add('give up memory', release)
+      onFailure.add('release watch root', release)
       await os.files.removeTree(mountPoint)
       if (kind === 'file') await os.files.write(mountPoint, '', { mode: 0o600 })
       else await os.files.makeDirectory(mountPoint, 0o755)
-      undo.add('remove copy', () => os.files.removeTree(mountPoint))
+      onFailure.add('remove copy', () => os.files.removeTree(mountPoint))
       const watched = watchedStorage(storage, staging, request)
       const outcome = await watched.update(signal)
       signal.throwIfAborted()
-      const made = { mountPoint, kind: 'copy', keep: false, release: release } as const
+      const attachment = { mountPoint, kind: 'copy', keep: false, onRemove: release } as const
       if (outcome === 'copied' || outcome === 'missing') {
-        return { ...made, end: follow(watched, storage, request) }
+        return { ...attachment, stop: follow(watched, storage, request) }
       }
       await mountSource(storage, request, outcome, signal)
-      return made
+      return attachment
     } catch (error) {
-      await undo.run()
+      await onFailure.run()
       throw error
     }
   },
 }
 
-/** A source that is not there may come, as a folder. */
+/** The kind of the source; a missing source is expected to appear as a folder. */
 async function kindOfSource(
   { source, mountPoint }: Storage,
   { os }: StorageRequest,
 ): Promise<'file' | 'directory'> {
   if (!isPlainAbsolute(source)) {
-    const text = `storage ${mountPoint}: source '${source}' is not an absolute path without . and ..`
+    const text = `storage ${mountPoint}: source "${source}": not a normalised absolute path`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
   const kind = (await os.files.lstat(source))?.kind ?? 'directory'
   if (kind === 'directory' || kind === 'file') return kind
-  throw new AgentError('INVALID_ARGUMENT', `storage ${mountPoint}: source ${source} is a ${kind}`)
+  throw new AgentError(
+    'INVALID_ARGUMENT',
+    `storage ${mountPoint}: source ${source}: is a ${kind}, want a directory or file`,
+  )
 }
 
 function watchedStorage(storage: Storage, staging: string, { os, log }: StorageRequest): WatchedStorage {
@@ -69,32 +73,32 @@ function watchedStorage(storage: Storage, staging: string, { os, log }: StorageR
     path,
     staging,
     attributes: (status) =>
-      fsGroup === undefined ? status : givenToGroup(status, fsGroup.groupId, readOnly),
+      fsGroup === undefined ? status : attributesForGroup(status, fsGroup.groupId, readOnly),
   }
   return new WatchedStorage(source, place, log)
 }
 
-/** Begins to follow the source, and returns how to end that. */
+/** Starts to keep the copy up to date, and returns a function that stops it. */
 function follow(watched: WatchedStorage, storage: Storage, request: StorageRequest): () => Promise<void> {
-  const ending = new AbortController()
-  const leave = request.watch.pollLoop.join(async () => {
+  const stopping = new AbortController()
+  const removeTask = request.watch.pollLoop.add(async () => {
     try {
-      const outcome = await watched.update(ending.signal)
+      const outcome = await watched.update(stopping.signal)
       if (outcome !== 'too large') return 'again'
-      await mountSource(storage, request, outcome, ending.signal)
+      await mountSource(storage, request, outcome, stopping.signal)
       return 'done'
     } catch (error) {
-      if (!ending.signal.aborted) watched.complain(messageOf(error))
+      if (!stopping.signal.aborted) watched.warnOnce(messageOf(error))
       return 'again'
     }
   })
   return () => {
-    ending.abort()
-    return leave()
+    stopping.abort()
+    return removeTask()
   }
 }
 
-/** Mounts the source over its copy, for good. A container that has the copy mounted keeps it as it is. */
+/** Mounts the source over its copy until the storage is removed. A running container keeps the copy it has mounted. */
 async function mountSource(
   storage: Storage,
   request: StorageRequest,
@@ -104,5 +108,5 @@ async function mountSource(
   const isBind = parseMountOptions(storage.options).flags.includes('bind')
   const options = isBind ? storage.options : ['bind', ...storage.options]
   await mountStorage({ ...storage, fstype: 'bind', options }, request, signal)
-  request.log.info('watched storage is mounted itself', { mountPoint: storage.mountPoint, reason })
+  request.log.info('watched storage mounted instead of copied', { mountPoint: storage.mountPoint, reason })
 }

@@ -4,15 +4,15 @@ import type { Logger } from '../../../../base/log.ts'
 import { type CopyPlace, copyEntries } from './copy-entries.ts'
 import { type Entries, type Entry, type Obstacle, readSource } from './read-source.ts'
 
-/** A copy that follows its source. */
+/** A copy that is kept up to date with its source. */
 export class WatchedStorage {
   readonly #source: string
   readonly #place: CopyPlace
   readonly #log: Logger
-  /** What has been copied. */
+  /** The entries that have been copied, by path. */
   readonly #copied = new Map<string, Entry>()
-  /** What was said last; it is not said again every two seconds. */
-  #lastComplaint: string | undefined
+  /** The last warning, which is not logged again every two seconds. */
+  #lastWarning: string | undefined
 
   constructor(source: string, place: CopyPlace, log: Logger) {
     this.#source = source
@@ -21,30 +21,30 @@ export class WatchedStorage {
   }
 
   /**
-   * Makes the copy as the source is now. A source that is missing, changing or unreadable leaves it as it was. Throws
-   * what the kernel says when the copy cannot be written. While the source is read, which takes for ever when the host
-   * is gone, throws what `signal` is aborted with; nothing is written after that.
+   * Updates the copy. A source that is missing, changing or unreadable leaves the copy unchanged. Throws the kernel's
+   * error when the copy cannot be written. While it reads the source, which never ends when the host is gone, it throws
+   * what `signal` is aborted with and writes nothing.
    */
   async update(signal: AbortSignal): Promise<'copied' | Obstacle | 'unreadable'> {
     const source = await abortable(this.#read(), signal)
     if (typeof source === 'string') return source
     await copyEntries(this.#place, source, this.#copied)
-    this.#lastComplaint = undefined
+    this.#lastWarning = undefined
     return 'copied'
   }
 
-  /** Logs why the copy is not as it should be, unless that is known. */
-  complain(complaint: string): void {
-    if (complaint === this.#lastComplaint) return
-    this.#lastComplaint = complaint
-    this.#log.warn('watched storage not up to date', { mountPoint: this.#place.path, error: complaint })
+  /** Logs why the copy is not up to date, unless this was the last warning. */
+  warnOnce(warning: string): void {
+    if (warning === this.#lastWarning) return
+    this.#lastWarning = warning
+    this.#log.warn('watched storage not up to date', { mountPoint: this.#place.path, error: warning })
   }
 
   async #read(): Promise<Entries | Obstacle | 'unreadable'> {
     try {
       return await readSource(this.#place.files, this.#source, this.#copied)
     } catch (error) {
-      this.complain(messageOf(error))
+      this.warnOnce(messageOf(error))
       return 'unreadable'
     }
   }

@@ -57,7 +57,7 @@ describe('watchable-bind', () => {
       expect(await machine.statusOf(COPY)).toMatchObject({ mode: 0o700 })
     })
 
-    it('into memory that all share, with nothing but the copies to be seen in them', async () => {
+    it('into one shared tmpfs, which shows only the copies', async () => {
       await publish(os.files, SOURCE, '..v1', { key: 'one' })
       await machine.attach()
       await machine.attach({ mountPoint: `${WATCHED}/other` })
@@ -73,7 +73,7 @@ describe('watchable-bind', () => {
       expect(os.files.openFolders).toBe(0)
     })
 
-    it('nothing but files, folders and links', async () => {
+    it('only files, folders and links', async () => {
       for (const kind of ['fifo', 'character', 'block', 'socket'] as const) {
         await os.files.makeSpecial(`${SOURCE}/${kind}`, { kind })
       }
@@ -82,7 +82,7 @@ describe('watchable-bind', () => {
       expect(await treeOf(os.files, COPY)).toEqual({ file: 'x' })
     })
 
-    it('what is given to a group', async () => {
+    it('with the group of fs_group', async () => {
       await os.files.put(`${SOURCE}/file`, 'x')
       await machine.attach({ fsGroup: { groupId: 1000, groupChangePolicy: 0 }, options: ['bind', 'ro'] })
       expect(await machine.statusOf(`${COPY}/file`)).toMatchObject({ gid: 1000, mode: 0o644 })
@@ -114,14 +114,14 @@ describe('watchable-bind', () => {
       await machine.expectNothingLeft()
     })
 
-    it('for no more than 16 entries of at most 1 MiB not at all', async () => {
+    it('but not for up to 16 entries and 1 MiB', async () => {
       await files(16, 'x'.repeat(65_536))
       await machine.attach()
       expect(machine.binds()).toEqual([])
       expect(await treeOf(os.files, COPY)).toEqual(await treeOf(os.files, SOURCE))
     })
 
-    it('for good when it becomes too large', async () => {
+    it('permanently when it becomes too large', async () => {
       await files(16)
       const attached = await machine.attach({ options: [] })
       await os.files.write(`${SOURCE}/one-more`, '')
@@ -132,7 +132,7 @@ describe('watchable-bind', () => {
       await machine.expectNothingLeft()
     })
 
-    it('as soon as that succeeds', async () => {
+    it('as soon as the mount succeeds', async () => {
       await machine.attach()
       await files(17)
       os.mounts.failWith = (_call, target) => (target === COPY ? 'ENOMEM' : undefined)
@@ -146,7 +146,7 @@ describe('watchable-bind', () => {
   })
 
   describe('release', () => {
-    it('ends the rounds and takes the memory away with the last copy', async () => {
+    it('stops the poll loop and unmounts the tmpfs with the last copy', async () => {
       await os.files.put(`${SOURCE}/file`, 'x')
       const first = await machine.attach()
       const second = await machine.attach({ mountPoint: `${WATCHED}/other` })
@@ -156,7 +156,7 @@ describe('watchable-bind', () => {
       await machine.expectNothingLeft()
     })
 
-    it('leaves a copy to its other users', async () => {
+    it('keeps a copy that has further references', async () => {
       await os.files.put(`${SOURCE}/file`, 'old')
       const [first, second] = [await machine.attach(), await machine.attach()]
       await handlers.release(first)
@@ -167,7 +167,7 @@ describe('watchable-bind', () => {
       await machine.expectNothingLeft()
     })
 
-    it('waits for what is being written', async () => {
+    it('waits for a write in progress', async () => {
       const attached = await machine.attach()
       await os.files.put(`${SOURCE}/file`, 'x')
       const letGo = machine.holdBack('rename')
@@ -180,7 +180,7 @@ describe('watchable-bind', () => {
       await machine.expectNothingLeft()
     })
 
-    it('does not wait for a host that does not answer, and does nothing when it does', async () => {
+    it('does not wait for a host that does not answer, and ignores a late answer', async () => {
       const attached = await machine.attach()
       await files(17)
       const letGo = machine.holdBack('lstat')
@@ -191,7 +191,7 @@ describe('watchable-bind', () => {
       await machine.expectNothingLeft()
     })
 
-    it('leaves one that is shared as it is, until all that stays is taken away', async () => {
+    it('keeps a shared copy until the storages are cleared', async () => {
       await os.files.put(`${SOURCE}/file`, 'old')
       await handlers.release(await machine.attach({ shared: true }))
       await os.files.write(`${SOURCE}/file`, 'new')
@@ -201,7 +201,7 @@ describe('watchable-bind', () => {
       await machine.expectNothingLeft()
     })
 
-    it('ends with a copy that somebody has cleared away, when it is asked for again', async () => {
+    it('replaces a copy that was removed from outside when it is requested again', async () => {
       await handlers.release(await machine.attach({ shared: true }))
       await os.files.removeTree(COPY)
       await os.mounts.unmount(WATCHED)
@@ -209,7 +209,7 @@ describe('watchable-bind', () => {
       expect(os.clock.sleeping).toBe(0)
     })
 
-    it('leaves the folder of the memory when it was there before', async () => {
+    it("keeps a watch root's folder that existed before", async () => {
       await os.files.makeDirectories(WATCHED)
       await handlers.release(await machine.attach())
       expect(os.mounts.isMountPoint(WATCHED)).toBe(false)
@@ -226,7 +226,7 @@ describe('watchable-bind', () => {
   ])('refuses the mount point %s', async (mountPoint) => {
     await expect(machine.attach({ mountPoint })).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: expect.stringContaining(`mount point '${mountPoint}' refused`),
+      message: expect.stringContaining(`mount point "${mountPoint}": `),
     })
     await machine.expectNothingLeft()
   })
@@ -279,7 +279,7 @@ describe('watchable-bind', () => {
     },
   )
 
-  it('leaves nothing behind when its call is cancelled while it copies', async () => {
+  it('undoes all steps when its call is cancelled during the copy', async () => {
     await os.files.put(`${SOURCE}/file`, 'x')
     const call = new AbortController()
     os.files.onWrite = () => call.abort(cancelled())

@@ -4,7 +4,7 @@ import type { FakeOs } from '../../../../support/fakes/fake-os.ts'
 import { publish, treeOf } from '../../../../support/handlers/kubernetes-volume.ts'
 import { COPY, keys, SHARED, SOURCE, WatchedMachine } from '../../../../support/handlers/watched-machine.ts'
 
-describe('a watched storage, every two seconds', () => {
+describe('WatchedStorage', () => {
   let machine: WatchedMachine
   let os: FakeOs
 
@@ -14,7 +14,7 @@ describe('a watched storage, every two seconds', () => {
     await os.files.makeDirectories(SOURCE)
   })
 
-  it('follows what is new, changed and gone', async () => {
+  it('copies new and changed entries and removes the others', async () => {
     await os.files.put(`${SOURCE}/changed`, 'old')
     await os.files.put(`${SOURCE}/gone/file`, 'old')
     await os.files.put(`${SOURCE}/folder/kept`, 'old')
@@ -49,7 +49,7 @@ describe('a watched storage, every two seconds', () => {
     expect(await treeOf(os.files, COPY)).toEqual(await treeOf(os.files, SOURCE))
   })
 
-  it('touches nothing that has not changed', async () => {
+  it('leaves unchanged entries alone', async () => {
     await publish(os.files, SOURCE, '..v1', { key: 'one' })
     await machine.attach()
     const before = await machine.statusOf(`${COPY}/..v1/key`)
@@ -59,7 +59,7 @@ describe('a watched storage, every two seconds', () => {
     expect(looks()).toEqual({ reads: 0, changes: 0 })
   })
 
-  it('never lets a reader see anything but one version', async () => {
+  it('never shows a reader a mix of versions', async () => {
     await publish(os.files, SOURCE, '..v1', { a: 'one', b: 'one' })
     await machine.attach()
     await publish(os.files, SOURCE, '..v2', { a: 'two', b: 'two', c: 'two' })
@@ -76,7 +76,7 @@ describe('a watched storage, every two seconds', () => {
     expect(await treeOf(os.files, COPY)).toEqual(await treeOf(os.files, SOURCE))
   })
 
-  it('leaves the version before to those who are in it until the next time', async () => {
+  it('keeps the previous version until the next round', async () => {
     await publish(os.files, SOURCE, '..v1', { key: 'one' })
     await machine.attach()
     await publish(os.files, SOURCE, '..v2', { key: 'two' })
@@ -102,7 +102,7 @@ describe('a watched storage, every two seconds', () => {
     },
   )
 
-  it('takes a whole version when the source is switched while it is read', async () => {
+  it('copies a whole version when the source is switched during the read', async () => {
     await publish(os.files, SOURCE, '..v1', { a: 'one', b: 'one' })
     const readBytes = os.files.readBytes.bind(os.files)
     os.files.readBytes = async (path) => {
@@ -116,7 +116,7 @@ describe('a watched storage, every two seconds', () => {
     expect(await os.files.readText(`${COPY}/a`)).toBe('two')
   })
 
-  it('looks again when something has changed that it had seen before', async () => {
+  it('scans again when an entry changed during the scan', async () => {
     await os.files.put(`${SOURCE}/a`, 'one')
     await os.files.put(`${SOURCE}/b`, 'one')
     const readBytes = os.files.readBytes.bind(os.files)
@@ -131,7 +131,7 @@ describe('a watched storage, every two seconds', () => {
     expect(await treeOf(os.files, COPY)).toEqual({ a: 'two', b: 'one' })
   })
 
-  it('keeps what it has while the source is being changed or is missing', async () => {
+  it('keeps the copy while the source is changing or missing', async () => {
     await os.files.put(`${SOURCE}/log`, 'old')
     await machine.attach()
     await os.files.write(`${SOURCE}/log`, 'new')
@@ -149,7 +149,7 @@ describe('a watched storage, every two seconds', () => {
     expect(await treeOf(os.files, COPY)).toEqual({ log: 'old' })
   })
 
-  it('says once what it cannot read, and again when it could meanwhile', async () => {
+  it('logs an unreadable source once, and again after it was readable', async () => {
     const complaint = `read ${SOURCE}/file: EACCES`
     await os.files.put(`${SOURCE}/file`, 'first')
     await machine.attach()
@@ -165,7 +165,7 @@ describe('a watched storage, every two seconds', () => {
     expect(machine.warnings()).toEqual([complaint, complaint])
   })
 
-  it('goes on where it failed to write', async () => {
+  it('continues where writing failed', async () => {
     await publish(os.files, SOURCE, '..v1', { a: 'one' })
     await machine.attach()
     await publish(os.files, SOURCE, '..v2', { a: 'two', b: 'two' })
@@ -183,7 +183,7 @@ describe('a watched storage, every two seconds', () => {
     expect(machine.warnings()).toEqual([`rename ${COPY}/..data: ENOSPC`])
   })
 
-  it('takes in a folder that comes later', async () => {
+  it('copies a folder that appears later', async () => {
     await os.files.removeTree(SOURCE)
     await machine.attach()
     expect(await treeOf(os.files, COPY)).toEqual({})
@@ -192,7 +192,7 @@ describe('a watched storage, every two seconds', () => {
     expect(await treeOf(os.files, COPY)).toEqual({ file: 'x' })
   })
 
-  it('writes a file that is watched by itself in its place, for containers have mounted it', async () => {
+  it('rewrites a watched file in place, because containers have mounted it', async () => {
     await os.files.put(`${SHARED}/c1-file`, 'long before')
     await machine.attach({ source: `${SHARED}/c1-file` })
     const { inode } = await machine.statusOf(COPY)
@@ -202,13 +202,13 @@ describe('a watched storage, every two seconds', () => {
     expect(await machine.statusOf(COPY)).toMatchObject({ kind: 'file', inode, mode: 0o644 })
   })
 
-  it('takes the slash at the end of a source for nothing', async () => {
+  it('ignores a trailing slash of the source', async () => {
     await os.files.put(`${SOURCE}/file`, 'x')
     await machine.attach({ source: `${SOURCE}/` })
     expect(await treeOf(os.files, COPY)).toEqual({ file: 'x' })
   })
 
-  it('follows no link that a container has put into its copy', async () => {
+  it('follows no symbolic link that a container created in the copy', async () => {
     await os.files.put(`${SOURCE}/folder/passwd`, 'x')
     await machine.attach()
     await os.files.put('/etc/passwd', 'root')

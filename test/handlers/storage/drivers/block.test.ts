@@ -46,10 +46,10 @@ describe('blk', () => {
     expect(os.mounts.requests).toMatchObject([{ source: '/dev/vdb', flags: ['bind'] }])
   })
 
-  it('waits for a disk that is still to come', async () => {
+  it('waits for a disk that appears later', async () => {
     await os.files.removeTree(`${DEVICE}/virtio4`)
     const attaching = attach(byPciPath)
-    // The machine in memory answers within one turn of the loop: the first look is over then.
+    // FakeOs answers within one turn of the event loop, so the first probe has ended by then.
     await turn()
     expect(os.uevents.listeners.size).toBe(1)
     await plugDisk(os)
@@ -58,28 +58,28 @@ describe('blk', () => {
     await expect(attaching).resolves.toMatchObject({ kind: 'mount' })
   })
 
-  it('refuses a node that is no disk, or not there', async () => {
+  it('refuses a node that is not a disk or does not exist', async () => {
     await os.files.makeSpecial('/dev/null', { kind: 'character', major: 1, minor: 3 })
     await expect(attach(disk({ source: '/dev/null' }))).rejects.toThrow(
-      '/dev/null: character, not a block device',
+      '/dev/null: is a character, want a block device',
     )
     await expect(attach(disk({ source: '/dev/vdz' }))).rejects.toThrow(
-      '/dev/vdz: nothing, not a block device',
+      '/dev/vdz: no such device, want a block device',
     )
   })
 
-  it('refuses what is neither node nor PCI path', async () => {
-    await expect(attach(disk({ source: 'vdb' }))).rejects.toThrow("PCI path 'vdb'")
+  it('refuses a source that is neither a node nor a PCI path', async () => {
+    await expect(attach(disk({ source: 'vdb' }))).rejects.toThrow('PCI path "vdb"')
   })
 
-  it('gives the storage to the group it names', async () => {
+  it('changes the group of the storage to the requested one', async () => {
     const storage = disk({ options: [], fsGroup: { groupId: 1000, groupChangePolicy: 0 } })
     await attach(storage)
     expect(await os.files.lstat(storage.mountPoint)).toMatchObject({ gid: 1000, mode: 0o2775 })
   })
 
   describe('with create_filesystem', () => {
-    it('makes an ext4 without journal first', async () => {
+    it('makes an ext4 file system without journal first', async () => {
       os.tools.script(() => ({}))
       await attach(disk({ driverOptions: ['create_filesystem'] }))
       expect(os.tools.calls.map(({ argv }) => argv.join(' '))).toEqual([
@@ -95,9 +95,9 @@ describe('blk', () => {
       expect(os.mounts.requests).toEqual([])
     })
 
-    it('refuses any other file system, and touches no disk', async () => {
+    it('refuses any other file system and leaves the disk alone', async () => {
       const storage = disk({ driverOptions: ['create_filesystem'], fstype: 'xfs' })
-      await expect(attach(storage)).rejects.toThrow("create_filesystem makes ext4, not 'xfs'")
+      await expect(attach(storage)).rejects.toThrow('create_filesystem: fstype "xfs", want ext4')
       expect(os.tools.calls).toEqual([])
     })
   })

@@ -1,8 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import {
-  SUPERBLOCK_BYTES,
-  verityTarget,
-} from '../../../../../src/handlers/storage/drivers/image/verity-superblock.ts'
+import { SUPERBLOCK_BYTES, verityTarget } from '../../../../../src/handlers/storage/drivers/image/verity.ts'
 
 /** Of `veritysetup format --hash-offset 16384 --data-blocks 4 --salt aabbccdd`, without the zeros at its end. */
 const WRITTEN =
@@ -13,7 +10,7 @@ const WRITTEN =
 const VERITY = { rootHash: 'ABCD', hashOffsetBytes: 16_384, salt: undefined }
 
 describe('verityTarget', () => {
-  it('makes of a superblock what the device mapper reads', () => {
+  it('creates the device-mapper table line from a superblock', () => {
     expect(verityTarget('/dev/vdb1', superblock(), VERITY)).toEqual({
       type: 'verity',
       sectors: 32n,
@@ -21,7 +18,7 @@ describe('verityTarget', () => {
     })
   })
 
-  it('has a dash for a salt that is none', () => {
+  it('has a dash for an empty salt', () => {
     const { parameters } = verityTarget(
       '/dev/a',
       superblock((bytes) => bytes.writeUInt16LE(0, 80)),
@@ -30,24 +27,24 @@ describe('verityTarget', () => {
     expect(parameters).toMatch(/ abcd -$/)
   })
 
-  it('takes the salt that the host says for granted, in either case', () => {
+  it('accepts the salt of the host in upper and lower case', () => {
     expect(() => verityTarget('/dev/a', superblock(), { ...VERITY, salt: 'AABBCCDD' })).not.toThrow()
-    expect(() => verityTarget('/dev/a', superblock(), { ...VERITY, salt: '00' })).toThrow('another salt')
+    expect(() => verityTarget('/dev/a', superblock(), { ...VERITY, salt: '00' })).toThrow('the salt differs')
   })
 
   it.each([
-    ['nothing', (bytes: Buffer) => bytes.fill(0), 'there is no superblock'],
-    ['another version', (bytes: Buffer) => bytes.writeUInt32LE(2, 8), 'another version than 1'],
-    ['blocks of no size', (bytes: Buffer) => bytes.writeUInt32LE(0, 64), 'no block sizes'],
-    ['blocks of an odd size', (bytes: Buffer) => bytes.writeUInt32LE(1000, 68), 'no block sizes'],
-    ['no data', (bytes: Buffer) => bytes.writeBigUInt64LE(0n, 72), 'the data does not end before it'],
+    ['nothing', (bytes: Buffer) => bytes.fill(0), 'no superblock'],
+    ['another version', (bytes: Buffer) => bytes.writeUInt32LE(2, 8), 'unknown superblock version, want 1'],
+    ['blocks of no size', (bytes: Buffer) => bytes.writeUInt32LE(0, 64), 'invalid block sizes'],
+    ['blocks of an odd size', (bytes: Buffer) => bytes.writeUInt32LE(1000, 68), 'invalid block sizes'],
+    ['no data', (bytes: Buffer) => bytes.writeBigUInt64LE(0n, 72), 'the data overlaps the superblock'],
     [
       'data that reaches into the tree',
       (bytes: Buffer) => bytes.writeBigUInt64LE(5n, 72),
-      'does not end before',
+      'the data overlaps the superblock',
     ],
-    ['no hash', (bytes: Buffer) => bytes.fill(0, 32, 64), 'names no hash'],
-    ['a hash with a blank in its name', (bytes: Buffer) => bytes.write('a b', 32), 'names no hash'],
+    ['no hash', (bytes: Buffer) => bytes.fill(0, 32, 64), 'invalid hash name'],
+    ['a hash with a blank in its name', (bytes: Buffer) => bytes.write('a b', 32), 'invalid hash name'],
     ['a salt without end', (bytes: Buffer) => bytes.writeUInt16LE(257, 80), 'the salt is too long'],
   ])('refuses %s', (_, change, reason) => {
     expect(() => verityTarget('/dev/vdb1', superblock(change), VERITY)).toThrow(
@@ -56,10 +53,8 @@ describe('verityTarget', () => {
     expect(() => verityTarget('/dev/vdb1', superblock(change), VERITY)).toThrow(reason)
   })
 
-  it('refuses a device that ends in the middle of it', () => {
-    expect(() => verityTarget('/dev/a', superblock().subarray(0, 100), VERITY)).toThrow(
-      'there is no superblock',
-    )
+  it('refuses a device that ends inside the superblock', () => {
+    expect(() => verityTarget('/dev/a', superblock().subarray(0, 100), VERITY)).toThrow('no superblock')
   })
 })
 

@@ -18,14 +18,14 @@ describe('applyFsGroup', () => {
     await os.files.chown(`${VOLUME}/folder/file`, 42, 42)
   })
 
-  it('gives files and directories to the group and keeps their users', async () => {
+  it('changes the group of files and directories and keeps their users', async () => {
     await apply()
     expect(await os.files.lstat(VOLUME)).toMatchObject({ gid: 1000, mode: 0o2775 })
     expect(await os.files.lstat(`${VOLUME}/folder`)).toMatchObject({ gid: 1000, mode: 0o2775 })
     expect(await os.files.lstat(`${VOLUME}/folder/file`)).toMatchObject({ uid: 42, gid: 1000, mode: 0o660 })
   })
 
-  it('only adds reading to a read-only storage', async () => {
+  it('adds only read access to a read-only storage', async () => {
     await apply({ readOnly: true })
     expect(await os.files.lstat(VOLUME)).toMatchObject({ mode: 0o2755 })
     expect(await os.files.lstat(`${VOLUME}/folder/file`)).toMatchObject({ mode: 0o640 })
@@ -47,7 +47,7 @@ describe('applyFsGroup', () => {
     expect(await os.files.lstat('/etc/shadow')).toMatchObject({ gid: 0, mode: 0o600 })
   })
 
-  it('skips the walk by OnRootMismatch when the root is the group’s already', async () => {
+  it('skips the walk with OnRootMismatch when the root has the group already', async () => {
     await os.files.chown(VOLUME, 0, 1000)
     await os.files.chmod(VOLUME, 0o2770)
     await apply({ policy: FSGroupChangePolicy.OnRootMismatch })
@@ -65,7 +65,7 @@ describe('applyFsGroup', () => {
     expect(await os.files.lstat(`${VOLUME}/folder/file`)).toMatchObject({ gid: 1000 })
   })
 
-  it('always walks by Always', async () => {
+  it('always walks with Always', async () => {
     await os.files.chown(VOLUME, 0, 1000)
     await os.files.chmod(VOLUME, 0o2770)
     await apply({ policy: FSGroupChangePolicy.Always })

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../../src/base/abort.ts'
 import { silentLogger } from '../../../../../src/base/log.ts'
 import type { Storage } from '../../../../../src/gen/agent.ts'
-import { erofsMultiLayer } from '../../../../../src/handlers/storage/drivers/erofs-multi-layer.ts'
+import { erofsMultiLayer } from '../../../../../src/handlers/storage/drivers/image/mount-image.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../../../src/handlers/storage/storage.ts'
 import { storageDriverContract } from '../../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../../support/fakes/fake-os.ts'
@@ -17,7 +17,7 @@ storageDriverContract('erofs.multi-layer', {
   prepare: plug,
 })
 
-describe('an image of layers', () => {
+describe('mountImage', () => {
   let os: FakeOs
   let handlers: StorageHandlers
 
@@ -28,7 +28,7 @@ describe('an image of layers', () => {
     handlers = createStorageHandlers({ ...dependenciesOf(os), log: silentLogger() })
   })
 
-  it('is the layers over each other, the first one on top, with what is written in the upper one', async () => {
+  it('mounts an overlay with the first layer on top and writes to the upper layer', async () => {
     const attached = await attach(
       lower('/dev/vdb'),
       upper(),
@@ -56,7 +56,7 @@ describe('an image of layers', () => {
     expect(os.mounts.requests.at(-1)?.data).toMatch(/^lowerdir=\S+\/0:\S+\/empty$/)
   })
 
-  it('goes with its last user, layers and all', async () => {
+  it('unmounts the overlay and its layers with the last reference', async () => {
     const [first, second] = [
       await attach(lower('/dev/vdb'), upper()),
       await attach(lower('/dev/vdb'), upper()),
@@ -64,7 +64,7 @@ describe('an image of layers', () => {
     expect(os.mounts.requests).toHaveLength(3)
     await handlers.release(first)
     expect(os.mounts.isMountPoint(IMAGE)).toBe(true)
-    // What is in it is not in memory's way of the upper disk's folders.
+    // FakeOs keeps the upper disk's folders visible after the unmount.
     for (const name of ['upper', 'work']) await os.files.removeTree(`${(await layerFolders())[0]}/rw/${name}`)
     await handlers.release(second)
     await expectNothing()
@@ -75,7 +75,7 @@ describe('an image of layers', () => {
     expect(os.tools.calls.map(({ argv }) => argv.at(-1))).toEqual(['/dev/vdd'])
   })
 
-  it('makes the folders that the host asks for in the upper layer', async () => {
+  it('creates the requested folders in the upper layer', async () => {
     const mkdir = (text: string) => `X-kata.mkdir.path=${text}`
     const options = [mkdir('{{ mount 0 }}/upper:0700:5:6'), mkdir('{{ mount 0 }}/a/b'), mkdir('/c')]
     await attach(lower('/dev/vdb'), upper({ options }))
@@ -85,7 +85,7 @@ describe('an image of layers', () => {
     expect(await os.files.lstat(`${folder}/rw/c`)).toMatchObject({ kind: 'directory' })
   })
 
-  it('follows no link that somebody has left on the upper disk', async () => {
+  it('follows no symbolic link on the upper disk', async () => {
     os.mounts.mount = async ({ target, ...request }) => {
       os.mounts.entries.push({
         ...request,
@@ -101,19 +101,19 @@ describe('an image of layers', () => {
     await expect(attach(lower('/dev/vdb'), upper())).rejects.toThrow('/rw/upper is a symbolic link')
   })
 
-  it('gives what is written to the group of the first layer', async () => {
+  it('changes the group of the image to that of its first layer', async () => {
     const fsGroup = { groupId: 1000, groupChangePolicy: 0 } as const
     await attach({ ...lower('/dev/vdb'), fsGroup }, upper())
     expect(await os.files.lstat(IMAGE)).toMatchObject({ gid: 1000 })
   })
 
-  it('has layers in partitions of a disk', async () => {
+  it('mounts layers from partitions of a disk', async () => {
     const part = (number: number) => ['X-kata.gpt-partitioned=true', `X-kata.partition-number=${number}`]
     await attach(lower('/dev/vdb', { options: part(1) }), lower('/dev/vdb', { options: part(2) }))
     expect(os.mounts.requests.map(({ source }) => source)).toEqual(['/dev/vdb1', '/dev/vdb2', 'overlay'])
   })
 
-  it('is apart from another image and from other storages of the request', async () => {
+  it('keeps images and other storages of a request apart', async () => {
     const other = `${ROOT}/c2/rootfs`
     const attached = await attach(
       lower('/dev/vdb'),
@@ -129,7 +129,7 @@ describe('an image of layers', () => {
   })
 
   describe('with dm-verity', () => {
-    it('mounts what the device mapper lets through, and takes it away with the image', async () => {
+    it('mounts the dm-verity device, and unmaps it with the image', async () => {
       const attached = await attach(lower('/dev/vdb'), lower('/dev/vdc', { options: verity() }))
       const [[name, target] = []] = [...os.blockDevices.mapped]
       expect(name).toMatch(/^microvm-layers-[0-9a-f]{8}-1$/)
@@ -140,7 +140,7 @@ describe('an image of layers', () => {
       await expectNothing()
     })
 
-    it('loads the module first, unless it is there', async () => {
+    it('loads the kernel module unless it is present', async () => {
       await attach(lower('/dev/vdc', { options: verity() }))
       expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/sbin/modprobe', '--', 'dm-verity']])
       await os.files.makeDirectories('/sys/module/dm_verity')
@@ -148,15 +148,15 @@ describe('an image of layers', () => {
       expect(os.tools.calls).toHaveLength(1)
     })
 
-    it('says so when the kernel has none', async () => {
+    it('reports a kernel without dm-verity', async () => {
       os.tools.script(() => ({ exitCode: 1, stderr: 'not in modules.dep' }))
       const attaching = expect(attach(lower('/dev/vdc', { options: verity() }))).rejects
       await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
-      await attaching.toThrow('option X-kata.dmverity-enabled: this guest')
+      await attaching.toThrow('option X-kata.dmverity-enabled: the guest kernel has no dm-verity')
       await expectNothing()
     })
 
-    it('says what an unreadable disk means', async () => {
+    it('explains an unreadable disk', async () => {
       os.mounts.failWith = (_, target) => (target.endsWith('/0') ? 'EIO' : undefined)
       await expect(attach(lower('/dev/vdc', { options: verity() }))).rejects.toThrow(
         /^layer \/dev\/vdc: mount .*\/0: EIO: its data does not match the root hash$/,
@@ -164,7 +164,7 @@ describe('an image of layers', () => {
       await expectNothing()
     })
 
-    it('leaves nothing when the device mapper refuses', async () => {
+    it('undoes all steps when the device mapper refuses', async () => {
       os.blockDevices.failWith = () => 'EINVAL'
       await expect(attach(lower('/dev/vdb'), lower('/dev/vdc', { options: verity() }))).rejects.toThrow(
         /device mapper: load microvm-layers-[0-9a-f]{8}-1: EINVAL/,
@@ -173,11 +173,11 @@ describe('an image of layers', () => {
     })
   })
 
-  it.each(['/0', '/1', '/rw', IMAGE])('leaves nothing when the mount on %s fails', async (place) => {
+  it.each(['/0', '/1', '/rw', IMAGE])('undoes all steps when the mount on %s fails', async (place) => {
     os.mounts.failWith = (call, target) => (call === 'mount' && target.endsWith(place) ? 'EINVAL' : undefined)
     const image = [lower('/dev/vdb', { options: verity() }), lower('/dev/vdc'), upper()]
     await os.blockDevices.contents.set('/dev/vdb', verityDisk())
-    // Unmounting hides what was made on the disk, of which the machine in memory knows nothing.
+    // Unmounting would hide the folders on the disk, which FakeOs does not simulate.
     hideUpperOnUnmount()
     await expect(attach(...image)).rejects.toThrow('EINVAL')
     await expectNothing()
@@ -185,22 +185,26 @@ describe('an image of layers', () => {
     await expect(attach(...image)).resolves.toEqual({ mountPoints: [IMAGE] })
   })
 
-  it('leaves nothing when a disk does not come', async () => {
+  it('undoes all steps when a disk does not appear', async () => {
     await expect(attach(lower('/dev/vdb'), lower('/dev/vdz'))).rejects.toThrow('/dev/vdz')
     await expectNothing()
   })
 
   it.each([
-    ['no lower layer', [upper()], 'there is no lower layer'],
-    ['two upper layers', [lower('/dev/vdb'), upper(), upper()], '/dev/vdd is a second upper layer'],
+    ['no lower layer', [upper()], 'no lower layer'],
+    ['two upper layers', [lower('/dev/vdb'), upper(), upper()], '/dev/vdd: a second upper layer'],
     [
       'a layer of both kinds',
       [lower('/dev/vdb', { options: ['X-kata.overlay-upper'] })],
-      'marked as upper and as lower',
+      'marked as both upper and lower',
     ],
-    ['another file system', [{ ...lower('/dev/vdb'), fstype: 'xfs' }], "has the fstype 'xfs'"],
-    ['an upper erofs', [lower('/dev/vdb'), upper({ fstype: 'erofs' })], "/dev/vdd has the fstype 'erofs'"],
-    ['no source', [lower('')], 'no source'],
+    ['another file system', [{ ...lower('/dev/vdb'), fstype: 'xfs' }], 'fstype "xfs", want ext4'],
+    [
+      'an upper erofs',
+      [lower('/dev/vdb'), upper({ fstype: 'erofs' })],
+      '/dev/vdd: fstype "erofs", want ext4',
+    ],
+    ['an empty source', [lower('')], 'source is empty'],
     [
       'a driver without disks',
       [{ ...lower('/dev/vdb'), driver: 'local' }],
@@ -212,11 +216,15 @@ describe('an image of layers', () => {
       'Failed to find the storage handler tape',
     ],
     [
-      'a file system to make below',
+      'a new file system in a lower layer',
       [lower('/dev/vdb', { driverOptions: ['create_filesystem'] })],
-      "not 'erofs'",
+      'fstype "erofs", want ext4',
     ],
-    ['a partition without table', [option('X-kata.partition-number=1')], 'needs X-kata.gpt-partitioned=true'],
+    [
+      'a partition without a partition table',
+      [option('X-kata.partition-number=1')],
+      'requires X-kata.gpt-partitioned=true',
+    ],
     ['a table without partition', [option('X-kata.gpt-partitioned=true')], 'a number from 1 to 128'],
     [
       'partition 0',
@@ -228,28 +236,44 @@ describe('an image of layers', () => {
       [option('X-kata.gpt-partitioned=true', 'X-kata.partition-number=129')],
       'a number from 1 to 128',
     ],
-    ['a switch of another form', [option('X-kata.gpt-partitioned=yes')], 'gpt-partitioned is true or false'],
-    ['a word with a value', [option('X-kata.overlay-lower=1')], 'overlay-lower has no value'],
+    [
+      'a switch of another form',
+      [option('X-kata.gpt-partitioned=yes')],
+      'gpt-partitioned: want true or false',
+    ],
+    ['a word with a value', [option('X-kata.overlay-lower=1')], 'overlay-lower: takes no value'],
     [
       'two root hashes',
       [option(...verity(), 'X-kata.dmverity.roothash=00')],
-      'dmverity.roothash has two values',
+      'dmverity.roothash: given with two values',
     ],
-    ['a hash that is none', [option(...verity({ roothash: 'xyz' }))], 'dmverity.roothash is hexadecimal'],
-    ['an offset between sectors', [option(...verity({ hashoffset: '100' }))], 'a multiple of 512 bytes'],
-    ['a salt that is none', [option(...verity(), 'X-kata.dmverity.salt=x')], 'dmverity.salt is hexadecimal'],
+    [
+      'an invalid hash',
+      [option(...verity({ roothash: 'xyz' }))],
+      'dmverity.roothash: "xyz", want hexadecimal',
+    ],
+    [
+      'an offset between sectors',
+      [option(...verity({ hashoffset: '100' }))],
+      '"100", want a multiple of 512 bytes',
+    ],
+    [
+      'an invalid salt',
+      [option(...verity(), 'X-kata.dmverity.salt=x')],
+      'dmverity.salt: "x", want hexadecimal',
+    ],
     [
       'a hash that nobody looks at',
       [option('X-kata.dmverity.roothash=ab')],
-      'need X-kata.dmverity-enabled=true',
+      'require X-kata.dmverity-enabled=true',
     ],
     ['verity above', [lower('/dev/vdb'), upper({ options: verity() })], 'cannot have dm-verity'],
-    ['folders below', [option('X-kata.mkdir.path=/a')], 'X-kata.mkdir.path is for the upper one'],
-    ['folders in a lower layer', mkdir('{{ mount 1 }}/a'), 'names a layer that cannot be written to'],
-    ['folders elsewhere', mkdir('{{ mount 0 }}/../x'), 'is no plain path'],
-    ['folders with a mode of words', mkdir('/x:rwx'), 'is path:mode:uid:gid'],
-    ['folders with half an owner', mkdir('/x:0755:0'), 'is path:mode:uid:gid'],
-    ['loop', [option('loop')], "'loop' is not supported"],
+    ['folders below', [option('X-kata.mkdir.path=/a')], 'X-kata.mkdir.path is only for the upper layer'],
+    ['folders in a lower layer', mkdir('{{ mount 1 }}/a'), 'names a read-only layer'],
+    ['folders outside the layer', mkdir('{{ mount 0 }}/../x'), 'is not a normalised path'],
+    ['folders with a mode of words', mkdir('/x:rwx'), 'want path:mode:uid:gid'],
+    ['folders with a user but no group', mkdir('/x:0755:0'), 'want path:mode:uid:gid'],
+    ['loop', [option('loop')], 'mount option loop: not supported'],
   ])('refuses %s, and mounts nothing', async (_, layers, message) => {
     const attaching = expect(attach(...layers)).rejects
     await attaching.toMatchObject({ code: 'INVALID_ARGUMENT' })
@@ -258,11 +282,11 @@ describe('an image of layers', () => {
     await expectNothing()
   })
 
-  it('leaves no layer unencrypted that was to be encrypted', async () => {
+  it('refuses a layer that should be encrypted', async () => {
     const driverOptions = ['encryption_key=ephemeral', 'create_filesystem']
     const attaching = expect(attach(lower('/dev/vdb'), upper({ driverOptions }))).rejects
     await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
-    await attaching.toThrow('encryption_key: this guest has no helper')
+    await attaching.toThrow('encryption_key is not supported')
     await expectNothing()
   })
 
@@ -271,7 +295,7 @@ describe('an image of layers', () => {
     async (word) => {
       const attaching = expect(attach(option(word))).rejects
       await attaching.toMatchObject({ code: 'UNIMPLEMENTED' })
-      await attaching.toThrow(`option ${word.replace(/=.*/, '')} is not supported by this agent`)
+      await attaching.toThrow(`option ${word.replace(/=.*/, '')}: not supported by this agent`)
       await expectNothing()
     },
   )

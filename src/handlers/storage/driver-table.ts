@@ -2,25 +2,25 @@ import { AgentError } from '../../base/errors.ts'
 import type { StorageDriver } from './driver.ts'
 import { blk, mmioblk, nvdimm, scsi } from './drivers/block.ts'
 import { ephemeral } from './drivers/ephemeral.ts'
-import { erofsMultiLayer } from './drivers/erofs-multi-layer.ts'
+import { erofsMultiLayer } from './drivers/image/mount-image.ts'
 import { local } from './drivers/local.ts'
 import { overlayfs } from './drivers/overlayfs.ts'
 import { nineP, virtioFs } from './drivers/shared-folder.ts'
 import { watchableBind } from './drivers/watchable/watchable-bind.ts'
 
-/** Why there is no driver. */
-interface Refusal {
-  readonly refused: string
+/** A driver name of the API that this agent does not implement. */
+interface Unsupported {
+  readonly reason: string
 }
 
-/** Every driver name of the API (spec E.3), with its driver where there is one. */
-const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, StorageDriver | Refusal>([
+/** Every driver name of the API (spec E.3), with its driver or the reason why it has none. */
+const TABLE: ReadonlyMap<string, StorageDriver | Unsupported> = new Map<string, StorageDriver | Unsupported>([
   ['9p', nineP],
   ['blk', blk],
-  ['blk-ccw', { refused: 'is for s390x, not for this architecture' }],
+  ['blk-ccw', { reason: 'only supported on s390x' }],
   ['ephemeral', ephemeral],
   ['erofs.multi-layer', erofsMultiLayer],
-  ['image_guest_pull', { refused: 'needs a helper that pulls images, which this guest does not have' }],
+  ['image_guest_pull', { reason: 'not supported, this guest has no helper that pulls images' }],
   ['local', local],
   ['mmioblk', mmioblk],
   ['nvdimm', nvdimm],
@@ -30,17 +30,20 @@ const TABLE: ReadonlyMap<string, StorageDriver | Refusal> = new Map<string, Stor
   ['watchable-bind', watchableBind],
 ])
 
-/** The names of the drivers that there are, sorted. */
+/** The names of the implemented drivers, sorted. */
 export const STORAGE_DRIVER_NAMES: readonly string[] = [...TABLE]
-  .filter(([, entry]) => !('refused' in entry))
+  .filter(([, entry]) => !('reason' in entry))
   .map(([name]) => name)
 
-/** The driver of a name. Throws UNIMPLEMENTED, saying why, where there is none, INVALID_ARGUMENT for any other name. */
+/**
+ * The driver with a name. Throws UNIMPLEMENTED with the reason for a name of the API that has no driver here, and
+ * INVALID_ARGUMENT for any other name.
+ */
 export function storageDriver(name: string): StorageDriver {
   const entry = TABLE.get(name)
   if (entry === undefined) {
     throw new AgentError('INVALID_ARGUMENT', `Failed to find the storage handler ${name}`)
   }
-  if ('refused' in entry) throw new AgentError('UNIMPLEMENTED', `storage driver ${name} ${entry.refused}`)
+  if ('reason' in entry) throw new AgentError('UNIMPLEMENTED', `storage driver ${name}: ${entry.reason}`)
   return entry
 }

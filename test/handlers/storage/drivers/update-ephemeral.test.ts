@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { createStorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { updateEphemeral } from '../../../src/handlers/storage/update-ephemeral.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { updateEphemeral } from '../../../../src/handlers/storage/drivers/ephemeral.ts'
+import { createStorageHandlers } from '../../../../src/handlers/storage/storage.ts'
+import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
 
 const SHM = `${ROOT}/sandbox/shm`
 
 describe('updateEphemeral', () => {
-  it('mounts anew with the options, but for the group', async () => {
+  it('mounts again with the options except fsgid', async () => {
     const os = new FakeOs()
     await createStorageHandlers(dependenciesOf(os)).attach([storageOf()], 'none', neverAborted)
     const options = ['remount', 'size=64M', 'noexec', 'fsgid=1000']
@@ -23,19 +23,19 @@ describe('updateEphemeral', () => {
     expect(os.mounts.isMountPoint(SHM)).toBe(true)
   })
 
-  it('only makes the mount point without options', async () => {
+  it('only creates the mount point when there are no options', async () => {
     const os = new FakeOs()
     await updateEphemeral(dependenciesOf(os), [storageOf()], neverAborted)
     expect((await os.files.stat(SHM))?.kind).toBe('directory')
     expect(os.mounts.requests).toEqual([])
   })
 
-  it('touches nothing when one of them has another driver', async () => {
+  it('changes nothing when one storage has another driver', async () => {
     const os = new FakeOs()
     const storages = [storageOf({ options: ['remount'] }), storageOf({ driver: 'blk' })]
     await expect(updateEphemeral(dependenciesOf(os), storages, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: `storage ${SHM}: driver 'blk' cannot be updated, only ephemeral`,
+      message: `storage ${SHM}: driver "blk" cannot be updated, want ephemeral`,
     })
     expect(os.mounts.requests).toEqual([])
   })
@@ -51,7 +51,7 @@ describe('updateEphemeral', () => {
     expect(os.mounts.requests).toEqual([])
   })
 
-  it('tells the kernel’s word', async () => {
+  it("reports the kernel's error", async () => {
     const os = new FakeOs()
     os.mounts.failWith = () => 'EINVAL'
     const update = updateEphemeral(dependenciesOf(os), [storageOf({ options: ['remount'] })], neverAborted)

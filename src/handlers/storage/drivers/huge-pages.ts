@@ -1,23 +1,24 @@
-import { neverAborted } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
-import { SerialQueue } from '../../base/serial-queue.ts'
-import type { Files } from '../../os/files/files.ts'
+import { neverAborted } from '../../../base/abort.ts'
+import { AgentError } from '../../../base/errors.ts'
+import { SerialQueue } from '../../../base/serial-queue.ts'
+import type { Files } from '../../../os/files/files.ts'
 
-/** The pages of one size that storages have asked for. */
+/** The pages of one size that storages have reserved. */
 interface Pool {
-  /** What the kernel had before the first storage; it never gets fewer. */
+  /** The kernel's number before the first storage; it is never set to less. */
   readonly before: bigint
+  /** The sum of all reservations. */
   wanted: bigint
 }
 
 /**
- * The huge pages that the kernel sets aside for storages: one number for each page size, which is the sum of what all
- * of them need.
+ * The huge pages that the kernel reserves for storages. The kernel has one number for each page size, which is set to
+ * the sum of what all storages need.
  */
 export class HugePages {
   readonly #files: Files
   readonly #pools = new Map<bigint, Pool>()
-  /** The number has to be read back before it is changed again, so changes wait for each other. */
+  /** Serialises changes, because each one reads the kernel's number back. */
   readonly #changes = new SerialQueue()
 
   constructor(files: Files) {
@@ -25,8 +26,9 @@ export class HugePages {
   }
 
   /**
-   * Has the kernel set aside what the options `pagesize=` and `size=` (bytes) ask for (spec E.3.3), and returns the way
-   * back. Throws INVALID_ARGUMENT without them, INTERNAL when there is too little memory in one piece.
+   * Reserves the pages of the options `pagesize=` and `size=` (bytes; spec E.3.3), and returns a function that releases
+   * them. Throws INVALID_ARGUMENT without these options or with wrong ones, INTERNAL when the kernel has too little
+   * contiguous memory.
    */
   async reserve(options: readonly string[]): Promise<() => Promise<void>> {
     const pageSize = bytesOf(options, 'pagesize')
@@ -35,13 +37,19 @@ export class HugePages {
       throw new AgentError('INVALID_ARGUMENT', 'no pagesize/size options found')
     }
     const path = `/sys/kernel/mm/hugepages/hugepages-${pageSize / 1024n}kB/nr_hugepages`
-    // Two sizes within one KiB would share the kernel's number.
+    // The kernel's folder name is in KiB, so a size that is not a multiple of 1024 would name another size's folder.
     if (pageSize % 1024n !== 0n || (await this.#files.stat(path)) === undefined) {
-      throw new AgentError('INVALID_ARGUMENT', `there are no huge pages of size ${pageSize}`)
+      throw new AgentError(
+        'INVALID_ARGUMENT',
+        `storage option pagesize=${pageSize}: the kernel has no huge pages of this size`,
+      )
     }
     const pages = size / pageSize
     if (pages === 0n) {
-      throw new AgentError('INVALID_ARGUMENT', `storage option size=${size}: less than a page of ${pageSize}`)
+      throw new AgentError(
+        'INVALID_ARGUMENT',
+        `storage option size=${size}: less than one page, want at least ${pageSize}`,
+      )
     }
     await this.#changes.run(() => this.#grow(path, pageSize, pages), neverAborted)
     return () => this.#changes.run(() => this.#shrink(path, pageSize, pages), neverAborted)
@@ -54,10 +62,10 @@ export class HugePages {
     pool.wanted += pages
     try {
       await this.#set(path, pool)
-      // The kernel takes any number and sets aside what it can.
-      const got = (await this.#count(path)) - reserved
-      if (got >= pages) return
-      const message = `Only allocated ${got} of ${pages} hugepages of size ${pageSize}`
+      // The kernel accepts any number and reserves as many pages as it can.
+      const allocated = (await this.#count(path)) - reserved
+      if (allocated >= pages) return
+      const message = `Only allocated ${allocated} of ${pages} hugepages of size ${pageSize}`
       throw new AgentError('INTERNAL', message)
     } catch (error) {
       await this.#shrink(path, pageSize, pages)
@@ -86,7 +94,10 @@ function bytesOf(options: readonly string[], name: string): bigint | undefined {
   const value = options.findLast((option) => option.startsWith(`${name}=`))?.slice(name.length + 1)
   if (value === undefined) return undefined
   if (!/^\d+$/.test(value) || BigInt(value) === 0n) {
-    throw new AgentError('INVALID_ARGUMENT', `storage option ${name}=${value}: not a number of bytes`)
+    throw new AgentError(
+      'INVALID_ARGUMENT',
+      `storage option ${name}=${value}: not a positive number of bytes`,
+    )
   }
   return BigInt(value)
 }
