@@ -3,17 +3,17 @@ import type { Logger } from '../../base/log.ts'
 import type { ExitRecord } from '../../os/supervisor/supervisor.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 
-/** A process of a container, from its start until its status was collected. */
+/** A process of a container, from its start until its exit status was collected. */
 export class ContainerProcess {
   readonly pid: number
   readonly stdio: Stdio
-  /** Its status, an exit code or 128 plus the signal. Rejects when it will never be known (vminit is gone). */
+  /** Its exit status: an exit code, or 128 plus the signal. Rejects when it will never be known (vminit is gone). */
   readonly ended: Promise<number>
-  /** Its status, once what it wrote was delivered too: what the host is told, who may then tear everything down. */
+  /** Its exit status, once its output was delivered too. The host is told this one, because it may tear down then. */
   readonly reported: Promise<number>
   #status: number | undefined
 
-  /** Takes `stdio` over. `exit` is the process's exit record to come. */
+  /** Takes over `stdio`. `exit` resolves with the exit record of the process. */
   constructor(options: {
     readonly pid: number
     readonly stdio: Stdio
@@ -35,7 +35,7 @@ export class ContainerProcess {
     this.reported.catch(() => {})
   }
 
-  /** The status, or undefined while it runs. */
+  /** The exit status; undefined while the process runs. */
   get status(): number | undefined {
     return this.#status
   }

@@ -3,8 +3,8 @@ import { clearFolder, emptyFolder } from '../container/empty-folder.ts'
 import { userFolders } from '../storage/mount-point.ts'
 
 /**
- * Empties the folder that everything of a sandbox is in, and takes away what hosts without root's rights have in place of
- * it, in the folders of their users. Throws when a mount stays.
+ * Empties the folder that all files of a sandbox are in, and removes the folders of the same use below `/run/user/UID`, which
+ * hosts without root's rights name. Throws when a mount stays.
  */
 export async function emptySharedRoot(os: Os, sharedRoot: string): Promise<void> {
   await emptyFolder(os, sharedRoot)

@@ -8,8 +8,8 @@ const ANY_EXECUTE_BIT = 0o111
 
 /**
  * The hooks in a folder of the guest (behaviour spec, section I.1): regular files with an execute bit in its sub-folders
- * `prestart`, `poststart` and `poststop`, in the order of their names. Symbolic links are none. An empty path has none.
- * Never rejects: what is wrong with the folder or an entry is logged, and leaves that out.
+ * `prestart`, `poststart` and `poststop`, in the order of their names. Symbolic links are ignored. An empty path has no hooks.
+ * Never rejects: a folder or entry that cannot be read is left out, with a line in the log.
  */
 export async function findGuestHooks(files: Files, folder: string, log: Logger): Promise<GuestHooks> {
   const hooks: Record<GuestHookType, readonly Hook[]> = { prestart: [], poststart: [], poststop: [] }

@@ -2,7 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { KernelModule } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 
-/** Loads the modules in their order. Throws INTERNAL at the first that cannot be loaded; those before stay. */
+/** Loads the modules in order. Throws INTERNAL at the first that cannot be loaded; those before it stay loaded. */
 export async function loadKernelModules(
   os: Os,
   modules: readonly KernelModule[],

@@ -3,7 +3,7 @@ import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { HostConnections } from './host-connections.ts'
 import { PortConnections, type StreamName } from './port-connections.ts'
 
-/** The ports of a request; 0: the stream goes through calls. */
+/** The ports of a request; 0: the stream is read or written by calls. */
 export interface StdioPorts {
   readonly stdinPort: number
   readonly stdoutPort: number
@@ -11,8 +11,8 @@ export interface StdioPorts {
 }
 
 /**
- * A connection for each stream that has a port. Without a terminal each needs a port of its own (INVALID_ARGUMENT); on
- * a terminal streams may share one. When one cannot be had, none is kept.
+ * Connects each stream that has a port. Without a terminal each stream needs a port of its own (INVALID_ARGUMENT); on a
+ * terminal streams may share one. When one connection fails, the others are closed.
  */
 export async function connectPorts(
   request: {
@@ -53,7 +53,7 @@ function namedPorts({ stdinPort, stdoutPort, stderrPort }: StdioPorts): readonly
   return all.filter(({ port }) => port !== 0)
 }
 
-/** One direction to a connection: its end is then a full close. */
+/** A connection carries one direction only, so that the end of the stream is a full close. */
 function refuseShared(named: readonly NamedPort[]): void {
   for (const [index, { name, port }] of named.entries()) {
     const other = named.slice(0, index).find((earlier) => earlier.port === port)
@@ -63,7 +63,7 @@ function refuseShared(named: readonly NamedPort[]): void {
   }
 }
 
-/** A descriptor for every stream: duplicates where streams share a connection. */
+/** A descriptor for each stream: a duplicate where streams share a connection. */
 function spread(
   streams: Streams,
   named: readonly NamedPort[],

@@ -7,24 +7,24 @@ import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { StreamName } from './port-connections.ts'
 
-/** Where the host's ports are: on vsock, or unix sockets of a folder that stand for them, for agents without a VM. */
+/** Where the host's ports are: on vsock, or, for an agent without a VM, unix sockets in a folder. */
 export type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
 
 export interface HostConnectionsConfig {
   readonly dial: StdioDial
   /** How long a dial may take. */
   readonly dialTimeoutMs: number
-  /** The host connects to this port of ours, and its connections are claimed; 0: we dial. */
+  /** A port of the agent that the host connects to for its streams; 0: the agent dials the host. */
   readonly listenerPort: number
-  /** Lets processes of this guest hand over connections too, for tests. */
+  /** Accepts connections of processes in this guest too, for tests. */
   readonly allowLoopback: boolean
 }
 
-/** Gets connections with the host that streams of processes go through. */
+/** Connections with the host that carry streams of processes. */
 export interface HostConnections {
-  /** The connection of port `port`, for `stream`. Throws INTERNAL naming both when there is none. */
+  /** Connects `stream` with the host's port. Throws INTERNAL, naming both, when there is no connection. */
   connect(port: number, stream: StreamName, signal: AbortSignal): Promise<Fd>
-  /** To be called once, before requests are answered: opens the listener, if there shall be one. */
+  /** Opens the listener, if one is configured. To be called once, before requests are answered. */
   listen(): Promise<void>
 }
 
@@ -35,7 +35,7 @@ function hostPort(dial: StdioDial, port: number): HostAddress {
     : { kind: 'unix', path: `${dial.folder}/port_${port}` }
 }
 
-/** Dials the host at the ports, or claims the connections that it made, as the configuration says. */
+/** Dials the host, or waits for its connections, as the configuration says. */
 export function createHostConnections(options: {
   readonly os: Os
   readonly log: Logger
@@ -46,10 +46,10 @@ export function createHostConnections(options: {
   return { connect: dialHost(os, config), listen: async () => {} }
 }
 
-/** How the kernel says that nobody listens: a host answers a vsock dial with a reset, or not at all. */
+/** Errors of a dial when nobody listens: a host answers a vsock dial with a reset, or not at all. */
 const NOBODY_LISTENS = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
 
-/** Gets each connection by dialling the host. */
+/** Makes each connection by dialling the host. */
 function dialHost(
   os: Os,
   config: Pick<HostConnectionsConfig, 'dial' | 'dialTimeoutMs'>,
@@ -94,14 +94,14 @@ async function dial(
 
 /** More than the streams of all processes that may be about to start. */
 const MAX_WAITING = 512
-/** A connection is made right before the request that names it. */
+/** The host connects right before the request that names the port. */
 const MAX_AGE_MS = 60_000
 
-/** A request may overtake the connection it names (behaviour spec, section C.1). */
+/** A request may arrive before the connection that it names (behaviour spec, section C.1). */
 const TRIES = 3
 const BETWEEN_TRIES_MS = 100
 
-/** Lets the host make the connections; each is found by the port it came from (behaviour spec, I.12). */
+/** Lets the host make the connections, each known by the port it came from (behaviour spec, I.12). */
 function listenForHost(options: {
   readonly os: Os
   readonly log: Logger
@@ -113,7 +113,7 @@ function listenForHost(options: {
     const port = portOf(peer, config.allowLoopback)
     if (port === undefined) {
       os.streams.close(fd)
-      log.debug('connection for a stream refused: not of the host', { peer: JSON.stringify(peer) })
+      log.debug('connection for a stream refused: not from the host', { peer: JSON.stringify(peer) })
       return
     }
     waiting.add(port, fd)
@@ -145,7 +145,7 @@ function portOf(peer: HostPeer, allowLoopback: boolean): number | undefined {
   return isPeerAllowed(peer, allowLoopback) ? peer.port : undefined
 }
 
-/** Connections that no request has named yet, the oldest first. */
+/** Connections that no request has named yet, oldest first. */
 class WaitingConnections {
   readonly #streams: Streams
   readonly #clock: Clock
@@ -156,7 +156,10 @@ class WaitingConnections {
     this.#clock = os.clock
   }
 
-  /** Keeps a connection for a while. An earlier one from the same port, or the oldest of too many, is closed. */
+  /**
+   * Keeps a connection for at most {@link MAX_AGE_MS}. An earlier one from the same port is closed, and the oldest when
+   * there are too many.
+   */
   add(port: number, fd: Fd): void {
     this.#drop(port)
     const [oldest] = this.#byPort.keys()

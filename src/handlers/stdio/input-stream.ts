@@ -4,13 +4,13 @@ import type { Fd, Streams } from '../../os/streams/streams.ts'
 import type { ProcessInput } from './process-streams.ts'
 
 /**
- * Our end of a process's input (behaviour spec, section C.13). Writes go one after the other, each whole, in the
- * order of the calls; the end comes after those before it. Owns its descriptor until it is ended or closed.
+ * The agent's end of a process's input (behaviour spec, section C.13). Writes run one after the other, each complete, in the
+ * order of the calls; the end comes after the writes before it. Owns its descriptor until it is ended or closed.
  */
 export class InputStream implements ProcessInput {
   readonly #streams: Streams
   readonly #fd: Fd
-  /** Aborted when nobody is left to write for: a blocked write ends. */
+  /** Aborted when the process has ended or the stream is closed: a blocked write ends. */
   readonly #stop = new AbortController()
   #queue: Promise<void> = Promise.resolve()
   #ending: Promise<void> | undefined
@@ -29,18 +29,18 @@ export class InputStream implements ProcessInput {
     if (this.#ending !== undefined || this.#released) throw new AgentError('INTERNAL', 'Cannot get writer')
     signal.throwIfAborted()
     const written = this.#queue.then(() => this.#writeAll(data, signal))
-    // The next one goes on whatever became of this one, which tells its own caller.
+    // The next write runs whatever the outcome of this one, which its own caller gets.
     this.#queue = written.catch(() => {})
     await abortable(written, signal)
   }
 
-  /** Closes the pipe once the writes before are through; the process then reads the end. May be called again. */
+  /** Closes the pipe after the writes before it; the process then reads the end. May be called again. */
   end(): Promise<void> {
     this.#ending ??= this.#queue.then(() => this.#release())
     return this.#ending
   }
 
-  /** To be called when the process has ended: a write that is blocked will not come to its end any more. */
+  /** To be called when the process has ended: a blocked write would never end. */
   processEnded(): void {
     this.#stop.abort()
   }

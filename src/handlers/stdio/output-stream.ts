@@ -4,46 +4,47 @@ import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { DRAIN_MS, type OutputRead, type ProcessOutput } from './process-streams.ts'
 
-/** What a pipe or pty holds unless it was made larger. */
+/** The capacity of a pipe or pty, unless it was made larger. */
 const DEFAULT_CAPACITY_BYTES = 65_536
 
-/** What a process may make its pipe hold (`/proc/sys/fs/pipe-max-size`). */
+/** The capacity that a process may give its pipe (`/proc/sys/fs/pipe-max-size`). */
 const MAX_CAPACITY_BYTES = 1_048_576
 
 const NOTHING: OutputRead = { data: new Uint8Array(0), unread: () => {} }
 
-/** Bytes, and how many were read before them. */
+/** A piece of the stream. */
 interface Piece {
+  /** How many bytes of the stream come before it. */
   readonly offset: number
   readonly data: Uint8Array
 }
 
 /**
- * Our end of a process's output (behaviour spec, section C.14). Any number of reads may be pending; each takes what
- * one read(2) gives. After the process's end what is in the pipe is still delivered, then the stream has ended,
- * whoever else holds the pipe. Owns its descriptor until {@link OutputStream.close}.
+ * The agent's end of a process's output (behaviour spec, section C.14). Any number of reads may be pending; each takes the
+ * bytes of one read(2). After the process has ended, what is in the pipe is still delivered; then the stream ends, even if
+ * other processes hold the pipe open. Owns its descriptor until {@link OutputStream.close}.
  */
 export class OutputStream implements ProcessOutput {
   readonly #streams: Streams
   readonly #clock: Clock
   readonly #fd: Fd
   #capacityBytes: number
-  /** Whether its size is ours to choose, and still the default. */
+  /** Whether the pipe may be made larger: it has the default size, and none was configured. */
   #mayGrow: boolean
-  /** Aborted when no more output is waited for: what is there is the rest. */
+  /** Aborted when reads no longer wait for output: what the pipe holds is the rest. */
   readonly #final = new AbortController()
   #processEnded = false
-  /** How much may still come once it is final. More than its pipe can hold was written by others later. */
+  /** How many bytes may follow once it is final. Bytes beyond the pipe's capacity were written by other processes later. */
   #restBytes: number
   #ended = false
   #closed = false
   #released = false
   #readers = 0
-  /** How much was read. */
+  /** How many bytes were read. */
   #offset = 0
-  /** What was read and nobody got, in its order. */
-  readonly #returned: Piece[] = []
-  /** What the readers wait for who found nothing. */
+  /** Pieces whose answers were not delivered, in the order of the stream. */
+  readonly #undelivered: Piece[] = []
+  /** What reads that found no output wait for. */
   #wait: PromiseWithResolvers<void> | undefined
   #isWatched = false
 
@@ -79,7 +80,7 @@ export class OutputStream implements ProcessOutput {
     }
   }
 
-  /** To be called when the process has ended: what is still written after half a second is not waited for. */
+  /** To be called when the process has ended. Half a second later reads no longer wait for output. */
   processEnded(): void {
     if (this.#processEnded) return
     this.#processEnded = true
@@ -87,7 +88,7 @@ export class OutputStream implements ProcessOutput {
     this.#clock.sleep(DRAIN_MS, this.#final.signal).then(finish, finish)
   }
 
-  /** Ends the stream. Pending reads get what is in the pipe, or its end. */
+  /** Ends the stream. Pending reads get what is in the pipe, or the end of the stream. */
   close(): void {
     if (this.#closed) return
     this.#closed = true
@@ -95,7 +96,7 @@ export class OutputStream implements ProcessOutput {
     this.#releaseWhenUnused()
   }
 
-  /** Who asks for much at a time wants few calls. */
+  /** Makes the pipe larger for a reader of large pieces, so that it needs fewer calls. */
   #grow(bytes: number): void {
     this.#mayGrow = false
     const wanted = Math.min(bytes, MAX_CAPACITY_BYTES)
@@ -105,43 +106,43 @@ export class OutputStream implements ProcessOutput {
   async #next(maxBytes: number, signal: AbortSignal): Promise<OutputRead> {
     for (;;) {
       signal.throwIfAborted()
-      const returned = this.#returned.shift()
-      if (returned !== undefined) return this.#partOf(returned, maxBytes)
+      const piece = this.#undelivered.shift()
+      if (piece !== undefined) return this.#partOf(piece, maxBytes)
       if (this.#ended) return NOTHING
       const isFinal = this.#final.signal.aborted
       const data = this.#streams.tryRead(this.#fd, maxBytes)
       if (data === undefined && !isFinal) await abortable(this.#untilReady(), signal)
       else if (data === undefined || data.length === 0) this.#ended = true
-      else return this.#counted(data, isFinal)
+      else return this.#count(data, isFinal)
     }
   }
 
-  #counted(data: Uint8Array, isFinal: boolean): OutputRead {
+  #count(data: Uint8Array, isFinal: boolean): OutputRead {
     if (isFinal) this.#restBytes -= data.length
     if (this.#restBytes <= 0) this.#ended = true
     const offset = this.#offset
     this.#offset += data.length
-    return this.#given({ offset, data })
+    return this.#answer({ offset, data })
   }
 
   #partOf({ offset, data }: Piece, maxBytes: number): OutputRead {
     if (data.length > maxBytes) this.#unread({ offset: offset + maxBytes, data: data.subarray(maxBytes) })
-    return this.#given({ offset, data: data.subarray(0, maxBytes) })
+    return this.#answer({ offset, data: data.subarray(0, maxBytes) })
   }
 
-  #given(piece: Piece): OutputRead {
+  #answer(piece: Piece): OutputRead {
     return { data: piece.data, unread: () => this.#unread(piece) }
   }
 
-  /** Of several answers that nobody got, any may be told first. Once the stream is closed nothing is kept. */
+  /** Puts a piece back in its place: answers that were not delivered are reported in any order. A closed stream keeps none. */
   #unread(piece: Piece): void {
     if (this.#closed) return
-    const later = this.#returned.findIndex(({ offset }) => offset > piece.offset)
-    this.#returned.splice(later === -1 ? this.#returned.length : later, 0, piece)
+    const later = this.#undelivered.findIndex(({ offset }) => offset > piece.offset)
+    this.#undelivered.splice(later === -1 ? this.#undelivered.length : later, 0, piece)
     this.#wake()
   }
 
-  /** One wait for all readers. Never rejects: the read that follows tells what was wrong. */
+  /** One wait for all readers. Never rejects: the read that follows reports the error. */
   #untilReady(): Promise<void> {
     this.#wait ??= Promise.withResolvers()
     this.#watch()

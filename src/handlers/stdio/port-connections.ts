@@ -2,12 +2,12 @@ import type { Fd, Streams } from '../../os/streams/streams.ts'
 
 export type StreamName = 'stdin' | 'stdout' | 'stderr'
 
-/** The connections that were made for a process's streams, until each is handed to its stream. */
+/** The connections made for a process's streams, until each is taken by its stream. */
 export class PortConnections {
   readonly #streams: Pick<Streams, 'close'>
   readonly #fds: Map<StreamName, Fd>
 
-  /** Takes the descriptors over. */
+  /** Takes over the descriptors. */
   constructor(streams: Pick<Streams, 'close'>, fds: ReadonlyMap<StreamName, Fd> = new Map()) {
     this.#streams = streams
     this.#fds = new Map(fds)
@@ -17,7 +17,7 @@ export class PortConnections {
     return this.#fds.has(name)
   }
 
-  /** Gives a connection to `use`, which owns it unless it throws. undefined when the stream has none. */
+  /** Passes a connection to `use`, which owns it unless it throws; undefined when the stream has none. */
   take<T>(name: StreamName, use: (connection: Fd) => T): T | undefined {
     const fd = this.#fds.get(name)
     if (fd === undefined) return undefined
@@ -26,7 +26,7 @@ export class PortConnections {
     return result
   }
 
-  /** Closes those that no stream has taken. */
+  /** Closes the connections that no stream has taken. */
   close(): void {
     for (const fd of this.#fds.values()) this.#streams.close(fd)
     this.#fds.clear()

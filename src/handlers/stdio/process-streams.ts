@@ -1,8 +1,8 @@
-/** Our side of a process's input. */
+/** The agent's side of a process's input. */
 export interface ProcessInput {
-  /** Resolves when all of `data` is on its way. Throws INTERNAL `Cannot get writer` when there is nothing to write to. */
+  /** Resolves when all of `data` is written. Throws INTERNAL `Cannot get writer` when there is nothing to write to. */
   write(data: Uint8Array, signal: AbortSignal): Promise<void>
-  /** Lets the process read the end once what came before is through. May be called again. */
+  /** Ends the input after the writes before it. May be called again. */
   end(): Promise<void>
   /** To be called when the process has ended. */
   processEnded(): void
@@ -10,15 +10,15 @@ export interface ProcessInput {
   close(): void
 }
 
-/** What one read of a process's output gave. */
+/** The result of one read of a process's output. */
 export interface OutputRead {
   /** Empty at the end of the stream. */
   readonly data: Uint8Array
-  /** To be called when nobody got it: the next read gives it again, in its place. */
+  /** Returns the data to the front of the stream. To be called when the answer was not delivered. */
   unread(): void
 }
 
-/** Our side of a process's output. */
+/** The agent's side of a process's output. */
 export interface ProcessOutput {
   /** At most `maxBytes`; empty at the end. Throws INTERNAL `cannot get stream reader` when there is nothing to read. */
   read(maxBytes: number, signal: AbortSignal): Promise<OutputRead>
@@ -28,5 +28,5 @@ export interface ProcessOutput {
   close(): void
 }
 
-/** How long output is waited for after the end of its process: somebody else may keep the pipe open for ever. */
+/** How long reads wait for output after the process has ended: another process may hold the pipe open for ever. */
 export const DRAIN_MS = 500

@@ -7,7 +7,7 @@ import type { PortConnections } from './port-connections.ts'
 import { PortInput, PortOutput } from './port-streams.ts'
 import type { ProcessInput, ProcessOutput } from './process-streams.ts'
 
-/** Our side of one process's standard streams. */
+/** The agent's side of a process's standard streams. */
 export interface Stdio {
   readonly stdin: ProcessInput
   readonly stdout: ProcessOutput
@@ -27,8 +27,8 @@ export interface Stdio {
 }
 
 /**
- * What the pipe of a relayed output holds when no size is set: the most that a kernel allows by default. The relay then
- * moves larger pieces, less often, which more than halves its time.
+ * The size of the pipe of a relayed output when none is configured: the most that a kernel allows by default. The relay then
+ * moves larger pieces, which more than halves its time.
  */
 const RELAYED_OUTPUT_BYTES = 1024 * 1024
 
@@ -88,7 +88,7 @@ function outputPipe(os: Os, sizeBytes: number, isRelayed: boolean): ReturnType<O
   try {
     return os.streams.pipe('child-writes', RELAYED_OUTPUT_BYTES)
   } catch {
-    // The administrator of this kernel allows less, which is only slower.
+    // This kernel is set to allow less, which is only slower.
     return os.streams.pipe('child-writes')
   }
 }
@@ -101,7 +101,7 @@ export function inputOf(os: Os, fd: Fd, connections: PortConnections): ProcessIn
   )
 }
 
-/** Puts the streams of a process together. */
+/** Combines the streams of a process. */
 export function stdioOf(parts: Pick<Stdio, 'stdin' | 'stdout' | 'stderr' | 'resize'>): Stdio {
   const { stdin, stdout, stderr } = parts
   const streams = [stdin, stdout, stderr]

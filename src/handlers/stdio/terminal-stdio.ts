@@ -7,13 +7,13 @@ import { PortOutput } from './port-streams.ts'
 import type { ProcessInput } from './process-streams.ts'
 import { inputOf, type Stdio, stdioOf } from './stdio.ts'
 
-/** The kernel keeps a terminal's size in 16-bit numbers. */
+/** The kernel stores a terminal's size in 16-bit numbers. */
 const MAX_SIZE = 0xffff
 
 /**
- * The streams of a process on a terminal, from the pty's master, which this takes over (and closes when it fails).
- * Input has a descriptor of its own, so that the end of input does not hang the terminal up. A terminal has no stderr
- * of its own: a connection for that is closed at once.
+ * The streams of a process on a terminal. Takes over the pty's master, also when it throws. Input has a descriptor of its
+ * own, so that the end of input does not hang up the terminal. A terminal has no stderr: a connection for it is closed at
+ * once.
  */
 export function terminalStdio(os: Os, master: Fd, connections: PortConnections): Stdio {
   let stdin: ProcessInput | undefined
@@ -37,7 +37,7 @@ function readByCalls(os: Os, master: Fd, stdin: ProcessInput): Stdio {
   return stdioOf({ stdin, stdout: output, stderr: output, resize })
 }
 
-/** The master itself stays here for the size; the end of the output is the end of the terminal. */
+/** The master itself is kept for the terminal's size. The end of the output is the end of the terminal. */
 function relayed(os: Os, master: Fd, connections: PortConnections, stdin: ProcessInput): Stdio {
   const output = onDuplicate(os, master, (fd) =>
     connections.take('stdout', (connection) => new PortOutput(os, fd, connection)),
@@ -52,17 +52,20 @@ function relayed(os: Os, master: Fd, connections: PortConnections, stdin: Proces
   return stdioOf({ stdin, stdout: output, stderr: output, resize: resizer(os, master, () => isOpen) })
 }
 
-/** Once it is closed the number may be another file's. */
+/** Sets the size only while the master is open: once it is closed, its number may be another file's. */
 function resizer(os: Os, master: Fd, isOpen: () => boolean): Stdio['resize'] {
   return (rows, columns) => {
     if (rows > MAX_SIZE || columns > MAX_SIZE) {
-      throw new AgentError('INVALID_ARGUMENT', `a terminal of ${rows} x ${columns} is too large`)
+      throw new AgentError(
+        'INVALID_ARGUMENT',
+        `terminal size ${rows} x ${columns}: too large, want at most ${MAX_SIZE} each`,
+      )
     }
     if (isOpen()) os.streams.setWindowSize(master, rows, columns)
   }
 }
 
-/** Gives `use` a descriptor of its own, which it owns unless it throws. */
+/** Passes `use` a duplicate, which it owns unless it throws. */
 function onDuplicate<T>(os: Os, fd: Fd, use: (duplicate: Fd) => T): T {
   const duplicate = os.streams.duplicate(fd)
   try {

@@ -2,12 +2,12 @@ import type { BlkioStats, BlkioStatsEntry } from '../../../gen/agent.ts'
 import type { CgroupFiles } from './cgroup-files.ts'
 import { counter } from './counters.ts'
 
-/** The kinds of operations that are told, in this order. */
+/** The kinds of operations that are reported, in this order. */
 const OPERATIONS = ['read', 'write', 'sync', 'async', 'total']
 
 /**
- * Block I/O of cgroup v1 (behaviour spec, section H.3). Which files count depends on the I/O scheduler: where its own
- * are empty or missing, those of the throttling layer are taken, which counts bytes and operations alone.
+ * Block I/O of cgroup v1 (behaviour spec, section H.3). Which files have values depends on the I/O scheduler: where its own
+ * are empty or missing, those of the throttling layer are read, which count bytes and operations only.
  */
 export async function blkioStatsV1(files: CgroupFiles): Promise<BlkioStats> {
   const read = (name: string) => files.read('blkio', `blkio.${name}`)
@@ -42,7 +42,7 @@ const EMPTY: BlkioStats = {
   sectorsRecursive: [],
 }
 
-/** Lines such as `8:0 Read 4096`: five entries for each device, those that the kernel does not write being 0. */
+/** Lines such as `8:0 Read 4096`: five entries for each device, 0 for those that the kernel does not write. */
 function operationEntries(text: string | undefined): BlkioStatsEntry[] {
   const devices = new Map<string, Map<string, bigint>>()
   for (const { device, words } of deviceLines(text)) {

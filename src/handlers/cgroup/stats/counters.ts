@@ -1,7 +1,7 @@
-/** What the kernel writes for "no limit" is told as the largest number there is. */
+/** The value reported for "no limit": the largest 64-bit number. */
 export const UNLIMITED = 2n ** 64n - 1n
 
-/** The number that a text consists of; 0 for any other text and for none. */
+/** The number that a text consists of; 0 for any other text or undefined. */
 export function counter(text: string | undefined): bigint {
   const digits = text?.trim() ?? ''
   return /^\d+$/.test(digits) ? BigInt(digits) : 0n
@@ -12,7 +12,7 @@ export function limit(text: string | undefined, unlimited: bigint): bigint {
   return text?.trim() === 'max' ? unlimited : counter(text)
 }
 
-/** Lines of a name and a number each, such as memory.stat. Any other line is passed over. */
+/** Lines of a name and a number each, such as memory.stat. Other lines are skipped. */
 export function namedCounters(text: string | undefined): { readonly [name: string]: bigint } {
   const pairs = (text ?? '').split('\n').map((line) => line.split(' '))
   return Object.fromEntries(

@@ -10,10 +10,10 @@ import { blkioStatsV1 } from './blkio-v1.ts'
 import type { CgroupFiles } from './cgroup-files.ts'
 import { counter, limit, namedCounters } from './counters.ts'
 
-/** Nanoseconds of a tick: USER_HZ is 100 on every architecture that Linux has grown since (man 7 time). */
+/** Nanoseconds of a tick: USER_HZ is 100 on x86-64 and arm64 (time(7)). */
 const TICK_NS = 10_000_000n
 
-/** What cgroup v1 counts (behaviour spec, sections H.1 to H.3). A file that is missing counts as zeros. */
+/** The statistics of cgroup v1 (behaviour spec, sections H.1 to H.3). A missing file counts as zeros. */
 export async function statsV1(files: CgroupFiles): Promise<CgroupStats> {
   const [cpuStats, memoryStats, pidsStats, blkioStats, hugetlbStats] = await Promise.all([
     cpu(files),

@@ -12,7 +12,7 @@ import { counter, limit, namedCounters, UNLIMITED } from './counters.ts'
 
 const MICROSECOND_NS = 1000n
 
-/** The counters of io.stat that are told, in this order. */
+/** The counters of io.stat that are reported, in this order. */
 const IO_COUNTERS: readonly (readonly [key: string, op: string])[] = [
   ['rbytes', 'read'],
   ['wbytes', 'write'],
@@ -22,7 +22,7 @@ const IO_COUNTERS: readonly (readonly [key: string, op: string])[] = [
   ['dios', 'dios'],
 ]
 
-/** What cgroup v2 counts (behaviour spec, sections H.1 to H.3). A file that is missing counts as zeros. */
+/** The statistics of cgroup v2 (behaviour spec, sections H.1 to H.3). A missing file counts as zeros. */
 export async function statsV2(files: CgroupFiles): Promise<CgroupStats> {
   const [cpuStats, memoryStats, pidsStats, ioText, hugetlbStats] = await Promise.all([
     cpu(files),
@@ -53,7 +53,7 @@ async function cpu(files: CgroupFiles): Promise<CpuStats> {
   }
 }
 
-/** Swap is counted by itself, not together with memory as on v1. Kernel memory has no limit of its own. */
+/** Swap is counted apart, not together with memory as on v1. Kernel memory has no limit of its own. */
 async function memory(files: CgroupFiles): Promise<MemoryStats> {
   const read = (name: string) => files.read('memory', `memory.${name}`)
   const [statText, current, peak, max, swapCurrent, swapPeak, swapEvents, swapMax] = await Promise.all([
