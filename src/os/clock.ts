@@ -1,13 +1,15 @@
 import { abortable } from '../base/abort.ts'
 import type { Native } from './native.ts'
 
+/** The clocks of the machine, and timers. */
 export interface Clock {
-  /** CLOCK_BOOTTIME in nanoseconds: the clock of exit records. */
+  /** CLOCK_BOOTTIME in nanoseconds, the clock of exit records. */
   boottimeNs(): bigint
   /** Milliseconds of a monotonic clock, for measuring. */
   monotonicMs(): number
+  /** Resolves after `ms`. Rejects with the reason of `signal` when that fires first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
-  /** Calls back once after `ms`, unless the function that it returns is called first. */
+  /** Calls `expired` once after `ms`, unless the returned function is called first. */
   startTimer(ms: number, expired: () => void): () => void
 }
 

@@ -1,29 +1,29 @@
 import { getSystemErrorName } from 'node:util'
 import { AgentError, errnoOf, messageOf } from '../base/errors.ts'
 
-/** The failure of a system call: `mount /run/x: EBUSY`. `subject` is the path, fd or pid it was about. */
+/** The error of a failed system call: `mount /run/x: EBUSY`. `subject` is the path, fd or pid of the call. */
 export function kernelError(call: string, subject: string, errno: string, cause?: unknown): AgentError {
   return new AgentError('INTERNAL', `${call} ${subject}: ${errno}`, { cause, errno })
 }
 
-/** Converts what a function of `node:fs` and its like threw into a {@link kernelError}. */
+/** The {@link kernelError} for an error that a function of Node's own modules threw. */
 export function fromNodeError(call: string, subject: string, error: unknown): AgentError {
   return kernelError(call, subject, errnoOf(error) ?? messageOf(error), error)
 }
 
-/** The value of an addon function, which answers failures with -errno; throws {@link kernelError} for those. */
+/** Returns the result of an addon function. Throws {@link kernelError} when the result is -errno. */
 export function checkErrno(call: string, subject: string, result: number): number {
   if (result < 0) throw kernelError(call, subject, errnoName(-result))
   return result
 }
 
-/** Like {@link checkErrno} for addon functions whose value is not a number. */
+/** {@link checkErrno} for addon functions whose value is not a number. */
 export function unwrap<T extends object>(call: string, subject: string, result: T | number): T {
   if (typeof result === 'number') throw kernelError(call, subject, errnoName(-result))
   return result
 }
 
-/** `EBUSY` for 16. */
+/** The name of an errno: `EBUSY` for 16. */
 export function errnoName(errno: number): string {
   const known = names.get(errno)
   if (known !== undefined) return known
@@ -32,5 +32,5 @@ export function errnoName(errno: number): string {
   return name
 }
 
-/** Node looks a name up in a table that it makes anew each time, and EAGAIN ends every read of all there is. */
+/** A cache, because Node builds its table of names anew for each look-up, and EAGAIN ends every series of reads. */
 const names = new Map<number, string>()

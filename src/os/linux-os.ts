@@ -19,14 +19,14 @@ import { linuxStreams } from './streams/linux-streams.ts'
 import type { Fd } from './streams/streams.ts'
 import { connectVminit } from './supervisor/vminit.ts'
 
-/** Linux, with the sockets that only the transport needs. */
+/** The operating system, and the sockets that only the transport uses. */
 export interface LinuxOs extends Os {
   readonly sockets: Sockets
 }
 
 /**
- * Everything of src/os put together. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` is
- * the socket to vminit, if the agent was started with one.
+ * Builds all of src/os. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` is the socket to vminit,
+ * undefined when something else started the agent. Throws INTERNAL when the addon cannot be loaded.
  */
 export function linuxOs(options: {
   readonly agentFolder: string

@@ -5,63 +5,66 @@ import { fromNodeError } from './errors.ts'
 import type { Fd } from './streams/streams.ts'
 
 /**
- * The addon (native/addon): system calls, readiness of descriptors, and the relay thread. It has no policy.
- * A number below zero is -errno; every descriptor it makes is O_CLOEXEC.
+ * The addon (native/addon): system calls, readiness of descriptors, and the relay thread. It makes no decisions of its
+ * own. A result below zero is -errno; every new descriptor is O_CLOEXEC.
  */
 export interface Native {
-  /** pipe2(2): the reading and the writing end, both blocking. */
+  /** pipe2(2). Returns the reading and the writing end, both blocking. */
   pipe(): readonly [Fd, Fd] | number
-  /** F_GETPIPE_SZ; -EBADF for what is no pipe. */
+  /** F_GETPIPE_SZ; -EBADF when `fd` is not a pipe. */
   pipeSize(fd: Fd): number
-  /** F_SETPIPE_SZ, which makes a larger pipe smaller too: the size it has now. */
+  /** F_SETPIPE_SZ, which can also shrink a pipe. Returns the new size. */
   setPipeSize(fd: Fd, sizeBytes: number): number
   setNonBlocking(fd: Fd, nonBlocking: boolean): number
   duplicate(fd: Fd): Fd
-  /** One read(2), of at most 64 KiB where the kernel does not tell before how much there is; empty at EOF. */
+  /** One read(2). Reads at most 64 KiB when the kernel cannot tell in advance how much is there; empty at EOF. */
   read(fd: Fd, maxBytes: number): Buffer | number
   /** One write(2). */
   write(fd: Fd, data: Uint8Array): number
   /** close(2); -EBUSY while the descriptor is watched. */
   close(fd: Fd): number
 
-  /** A non-blocking eventfd(2), at 0. */
+  /** Opens a non-blocking eventfd(2) with the value 0. */
   eventFd(): Fd
-  /** AF_UNIX stream pair, blocking. */
+  /** Opens a blocking AF_UNIX stream pair. */
   socketPair(): readonly [Fd, Fd] | number
-  /** A non-blocking listening AF_VSOCK socket; cid 4294967295 is any. */
+  /** Opens a non-blocking listening AF_VSOCK socket; cid 4294967295 is any. */
   vsockListen(cid: number, port: number, backlog: number): Fd
   /**
-   * A non-blocking AF_VSOCK socket on its way: when it is writable, `socketError` tells whether it arrived, which is
+   * Begins to connect a non-blocking AF_VSOCK socket. When it is writable, `socketError` returns the outcome:
    * ETIMEDOUT after `timeoutMs`.
    */
   vsockConnect(cid: number, port: number, timeoutMs: number): Fd
   vsockPeer(fd: Fd): { readonly cid: number; readonly port: number } | number
   /**
-   * A non-blocking AF_NETLINK socket of NETLINK_ROUTE with extended acknowledgements: `write` hands requests to the
-   * kernel, which has answered them when it returns; `read` gives the answers.
+   * Opens a non-blocking NETLINK_ROUTE socket with extended acknowledgements. The kernel has answered a request when
+   * its `write` returns; `read` returns the answers.
    */
   netlinkRoute(): Fd
   /** SO_ERROR: 0 or -errno. */
   socketError(fd: Fd): number
-  /** A non-blocking listening AF_UNIX stream socket at a path. */
+  /** Opens a non-blocking listening AF_UNIX stream socket at a path. */
   unixListen(path: string, backlog: number): Fd
-  /** A non-blocking AF_UNIX stream socket connected to a path; -EAGAIN when the listener's queue is full. */
+  /** Opens a non-blocking AF_UNIX stream socket connected to a path; -EAGAIN when the listener's queue is full. */
   unixConnect(path: string): Fd
   /** The path that the peer of an AF_UNIX socket is bound to, empty when it has none. */
   unixPeer(fd: Fd): string | number
-  /** accept4(2): a non-blocking socket. */
+  /** accept4(2). Returns a non-blocking socket. */
   accept(fd: Fd): Fd
-  /** A non-blocking NETLINK_KOBJECT_UEVENT socket in the kernel's group, with a receive buffer of this size. */
+  /** Opens a non-blocking NETLINK_KOBJECT_UEVENT socket in the kernel's group, with a receive buffer of this size. */
   ueventListen(receiveBufferBytes: number): Fd
   /**
-   * recvmmsg(2): the next few events as text, each ended by two NULs; -EAGAIN when there are none. Those that were not sent by
-   * the kernel itself are left out. What is not UTF-8 becomes U+FFFD.
+   * recvmmsg(2). Returns the next few events as text, each ended by two NULs; -EAGAIN when there are none. Drops events of
+   * senders other than the kernel. Bytes that are not UTF-8 become U+FFFD.
    */
   ueventReceive(fd: Fd): string | number
-  /** recvmsg(2): the one descriptor of an SCM_RIGHTS message; -ENODATA when there was none. */
+  /** recvmsg(2). Returns the one descriptor of an SCM_RIGHTS message; -ENODATA when it has none. */
   receiveFd(fd: Fd): Fd
 
-  /** mount(2) on a thread of libuv's pool, for it may wait for a disk. `refuseLinks`: -ELOOP for one on the way to the target. */
+  /**
+   * mount(2), on a thread of libuv's pool because it may wait for a disk. With `refuseLinks`, -ELOOP for a symbolic link on
+   * the way to the target.
+   */
   mount(
     source: string,
     target: string,
@@ -70,41 +73,40 @@ export interface Native {
     data: string,
     refuseLinks: boolean,
   ): Promise<number>
-  /** umount2(2), on a thread likewise. */
+  /** umount2(2), on a thread of the pool. */
   unmount(target: string, flags: number): Promise<number>
-  /** open_tree(2) in the mount namespace of one process and move_mount(2) in that of another, on a thread likewise. */
+  /** open_tree(2) in the mount namespace of one process and move_mount(2) in that of another, on a pool thread. */
   cloneMount(fromPid: number, source: string, toPid: number, target: string): Promise<number>
 
-  /** swapon(2), on a thread likewise. */
+  /** swapon(2), on a thread of the pool. */
   swapOn(path: string, flags: number): Promise<number>
   /**
-   * ioctl(2), on a thread likewise, for requests that hold the size of their argument (linux/ioctl.h). The kernel reads
-   * and writes `argument`; one that is too short is -EINVAL.
+   * ioctl(2), on a thread of the pool, for requests that encode the size of their argument (linux/ioctl.h). The kernel
+   * reads and writes `argument`; -EINVAL when it is too short.
    */
   ioctl(fd: Fd, request: number, argument: Uint8Array): Promise<number>
 
-  /** A whole file, on a thread likewise. */
+  /** Reads a whole file, on a thread of the pool. */
   readFile(path: string): Promise<Buffer | number>
-  /** Makes a file of these bytes, or puts them in the place of what it holds, on a thread likewise. */
+  /** Creates or truncates a file and writes `data`, on a thread of the pool. */
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
 
   /** openat2(2); `directory` is a descriptor or -100 (AT_FDCWD). Bytes are for a path that is not UTF-8. */
   openAt2(directory: Fd, path: string | Buffer, options: OpenHow): Fd
-  /** openat2(2) of what is at a path and no symbolic link on the way, on a thread: 0, or -ELOOP and others. */
+  /** openat2(2) that follows no symbolic link, on a thread of the pool: 0, or -ELOOP and others. */
   reachWithoutLinks(path: string): Promise<number>
   /**
-   * Whether the numbers of a block device node are those (`254:16`) in a file of sysfs: 1 or 0, also when there is no such
-   * node or file. Not on a thread: both are in memory, and no driver is asked.
+   * Compares the numbers of a block device node with those (`254:16`) in a file of sysfs: 1 when they are equal; 0 when
+   * not, or when one of the two does not exist. Not on a thread: both are in memory, and no driver is involved.
    */
   isBlockNodeOf(node: string, numbers: string): number
   /** mknod(2); `mode` includes the file type. */
   makeNode(path: string, mode: number, major: number, minor: number): number
 
   /**
-   * Executes a program (execve(2), on a thread of libuv's pool) in a session of its own, with the limits, signals and
-   * oom_score_adj that the system gives a process: its pid, and a descriptor (pidfd_open(2)) that is readable once it
-   * has ended. It is our child, and `reap` has to be called then. The command begins with the program's name. For a
-   * stream, -1 is /dev/null.
+   * Starts a program (execve(2), on a thread of the pool) in its own session, with the system's default limits, signals
+   * and oom_score_adj. Returns its pid and a descriptor (pidfd_open(2)) that becomes readable when it has ended; then
+   * `reap` must be called. `command` begins with the program's name. A stream of -1 is /dev/null.
    */
   spawn(
     program: string,
@@ -115,7 +117,7 @@ export interface Native {
     stdout: Fd,
     stderr: Fd,
   ): Promise<readonly [number, Fd] | number>
-  /** waitpid(2) of a child: its wait status; -EAGAIN while it lives. */
+  /** waitpid(2) of a child. Returns its wait status; -EAGAIN while it runs. */
   reap(pid: number): number
 
   /** CLOCK_BOOTTIME. */
@@ -129,18 +131,18 @@ export interface Native {
   setWindowSize(fd: Fd, rows: number, columns: number): number
 
   /**
-   * Calls back once, when the descriptor is ready (also for EOF, error and hang-up), then forgets the watch.
-   * A descriptor may be watched any number of times. Gives the watch's number.
+   * Calls `ready` once, when the descriptor is ready (also for EOF, error and hang-up); then the watch is over. A
+   * descriptor may have any number of watches. Returns the watch's number.
    */
   watchFd(fd: Fd, direction: 'read' | 'write', ready: () => void): number
-  /** Forgets a watch, whose callback is then never called; 0, or -ENOENT when it is over. */
+  /** Ends a watch without calling its callback; 0, or -ENOENT when it is over. */
   cancelWatch(fd: Fd, watch: number): number
 
-  /** Begins to relay and owns both descriptors from then on; calls back once, when it is over. Gives the relay's number. */
+  /** Starts a relay, which owns both descriptors, and calls `ended` once. Returns the relay's number. */
   relayStart(source: Fd, target: Fd, ended: (bytes: bigint, errno: number) => void): number
-  /** Ends a relay as after EOF once what its source holds by then is through; nothing happens when it is over already. */
+  /** Ends a relay as after EOF once it has moved what its source holds now. Does nothing when the relay is over. */
   relayDrain(relay: number): void
-  /** Ends a relay with ECANCELED; nothing happens when it is over already. */
+  /** Ends a relay with ECANCELED. Does nothing when the relay is over. */
   relayStop(relay: number): void
 }
 
@@ -154,8 +156,8 @@ export interface OpenHow {
 const ADDON = 'addon.node'
 
 /**
- * The folder with the agent's siblings (addon.node, vminit, …): the one of the running file, as in the guest, or else
- * `build/agent` of the source tree that the file is in.
+ * The folder with the agent's other files (addon.node, vminit, …): the folder of the running file, as in the guest, or
+ * else `build/agent` of the source tree. Throws FAILED_PRECONDITION when neither has addon.node.
  */
 export function findAgentFolder(runningFile: string): string {
   const own = dirname(runningFile)
@@ -166,11 +168,11 @@ export function findAgentFolder(runningFile: string): string {
   }
   throw new AgentError(
     'FAILED_PRECONDITION',
-    `no ${ADDON} beside ${runningFile} nor in a build/agent above it`,
+    `${ADDON}: not found beside ${runningFile} nor in a build/agent above it`,
   )
 }
 
-/** Loads addon.node of the agent's folder. */
+/** Loads addon.node from the agent's folder. */
 export function loadNative(agentFolder: string): Native {
   const path = join(agentFolder, ADDON)
   const holder: { exports: unknown } = { exports: {} }

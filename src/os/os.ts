@@ -14,8 +14,8 @@ import type { Streams } from './streams/streams.ts'
 import type { Exits, Supervisor } from './supervisor/supervisor.ts'
 
 /**
- * Everything the agent asks of the kernel. `src/os` implements it for Linux; a fake implements it in unit tests.
- * Failures are `AgentError`s of code INTERNAL with the errno name in `errno` and a sentence `<call> <path>: <ERRNO>`.
+ * All system calls of the agent. `src/os` implements them for Linux; a fake implements them in unit tests. Failures are
+ * `AgentError`s of code INTERNAL with the text `<call> <path>: <ERRNO>` and the errno's name in `errno`.
  */
 export interface Os {
   readonly clock: Clock

@@ -3,26 +3,25 @@ import * as fs from 'node:fs/promises'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
-import type { MappedTarget } from './device-mapper-message.ts'
-
 import {
   DM_COMMAND,
   DM_FLAG,
   deviceMapperMessage,
   deviceMapperRequest,
+  type MappedTarget,
   minorOf,
 } from './device-mapper-message.ts'
 
-/** Disks by their nodes, and devices that the kernel's device mapper makes of them. */
+/** Reads disks by their nodes, and manages devices of the kernel's device mapper. */
 export interface BlockDevices {
-  /** So many bytes at an offset, fewer where the device ends before. */
+  /** `lengthBytes` bytes at an offset, fewer when the device ends before. */
   read(node: string, offsetBytes: number, lengthBytes: number): Promise<Uint8Array>
   /**
-   * Makes a read-only device of one target (dmsetup(8)), and gives its node. EBUSY when there is a device of this name;
-   * ENOENT or ENXIO where the kernel has no device mapper, EINVAL when it does not take the target.
+   * Makes a read-only device of one target (dmsetup(8)) and returns its node. EBUSY when a device has this name; ENOENT or
+   * ENXIO when the kernel has no device mapper; EINVAL when it refuses the target.
    */
   map(name: string, target: MappedTarget): Promise<string>
-  /** Takes a device away that {@link BlockDevices.map} made: as soon as nobody has it open. ENXIO when there is none. */
+  /** Removes a device of {@link BlockDevices.map} once nothing has it open. ENXIO when it does not exist. */
   unmap(name: string): Promise<void>
 }
 
@@ -68,7 +67,7 @@ export function linuxBlockDevices(native: Pick<Native, 'openAt2' | 'ioctl' | 'cl
         await command('resume', name, deviceMapperMessage(name))
         return `/dev/dm-${minorOf(created)}`
       } catch (error) {
-        // What was refused is to be told, not that a device which is none yet cannot be taken away.
+        // The first error is the one to report, not that the unfinished device cannot be removed.
         await unmap(name).catch(() => {})
         throw error
       }

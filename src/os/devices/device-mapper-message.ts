@@ -1,29 +1,29 @@
-/** What a device of the device mapper is made of. */
+/** The target of a device of the device mapper. */
 export interface MappedTarget {
-  /** `verity`. */
+  /** Such as `verity`. */
   readonly type: string
-  /** Its size, in sectors of 512 bytes. */
+  /** Size in sectors of 512 bytes. */
   readonly sectors: bigint
   readonly parameters: string
 }
 
-/** linux/dm-ioctl.h: the commands that are used here. */
+/** Numbers of commands (linux/dm-ioctl.h). */
 export const DM_COMMAND = { create: 3, remove: 4, resume: 6, load: 9 } as const
 
 /** Flags of a message. */
 export const DM_FLAG = { readOnly: 1 << 0, deferredRemove: 1 << 17 } as const
 
-/** struct dm_ioctl: its size, the part of it that the kernel must get, and where its fields are. */
+/** struct dm_ioctl: its size, and the offsets of its fields. */
 const HEADER_BYTES = 312
 const FIELDS = { version: 0, dataSize: 12, dataStart: 16, targetCount: 20, flags: 28, device: 40, name: 48 }
 const NAME_BYTES = 128
 
-/** struct dm_target_spec, which the target's parameters follow. */
+/** struct dm_target_spec: its size before the parameters, and the offsets of its fields. */
 const TARGET_BYTES = 40
 const TARGET_FIELDS = { length: 8, next: 20, type: 24 }
 const TYPE_BYTES = 16
 
-/** Of the interface: what every kernel since 2.6 understands. */
+/** The version of the interface that every kernel since 2.6 accepts. */
 const MAJOR_VERSION = 4
 
 /** The number of the ioctl(2) of a command: _IOWR(0xfd, command, struct dm_ioctl). */
@@ -31,7 +31,7 @@ export function deviceMapperRequest(command: number): number {
   return 0xc000_0000 + HEADER_BYTES * 2 ** 16 + 0xfd * 2 ** 8 + command
 }
 
-/** The argument of a command about the device of a name, with room for the kernel's answer. */
+/** The argument of a command on the device `name`, with room for the kernel's answer. */
 export function deviceMapperMessage(
   name: string,
   options: { flags?: number; target?: MappedTarget } = {},
@@ -49,16 +49,16 @@ export function deviceMapperMessage(
   return message
 }
 
-/** The minor number of the device that the kernel's answer names: the N of `/dev/dm-N`. */
+/** The minor number of the device in the kernel's answer: the N of `/dev/dm-N`. */
 export function minorOf(answer: Buffer): number {
   const device = answer.readUInt32LE(FIELDS.device)
-  // The kernel's own form of device numbers (huge_encode_dev): minor, 12 bits of major, the rest of minor.
+  // The kernel's encoding (huge_encode_dev): 8 bits of minor, 12 bits of major, the rest of minor.
   return (device & 0xff) | ((device >>> 12) & 0xfff00)
 }
 
 function targetSpec({ type, sectors, parameters }: MappedTarget): Buffer {
   const text = Buffer.from(parameters)
-  // With a NUL, and the next structure, which does not come, at a multiple of 8.
+  // The parameters end with a NUL and are padded to a multiple of 8, where the next structure would begin.
   const length = TARGET_BYTES + Math.ceil((text.length + 1) / 8) * 8
   const spec = Buffer.alloc(length)
   spec.writeBigUInt64LE(sectors, TARGET_FIELDS.length)

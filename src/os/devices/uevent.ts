@@ -1,19 +1,19 @@
-/** One event of the kernel about a device (spec F.3). */
+/** A kernel event about a device (spec F.3). */
 export interface Uevent {
   /** `add`, `remove`, `change`, … */
   readonly action: string
   /** Path below /sys, such as `/devices/pci0000:00/0000:00:02.0/virtio0/block/vda`. */
   readonly devicePath: string
   readonly subsystem: string
-  /** Name below /dev; empty for what has no node. */
+  /** Name below /dev; empty for a device without a node. */
   readonly deviceName: string
   /** Name of a network interface; empty for anything else. */
   readonly interfaceName: string
-  /** What modprobe finds the driver by; empty where there is none to be found. */
+  /** The alias by which modprobe finds the driver; empty for a device without one. */
   readonly modalias: string
 }
 
-/** Parses an event: `action@path`, then `KEY=VALUE`, with a NUL between them. undefined when it is no uevent of the kernel. */
+/** Parses an event: `action@path`, then `KEY=VALUE` pairs, separated by NULs. undefined when it is not a kernel uevent. */
 export function parseUevent(text: string): Uevent | undefined {
   const [header = ''] = text.split('\0', 1)
   const at = header.indexOf('@')
@@ -21,15 +21,15 @@ export function parseUevent(text: string): Uevent | undefined {
   return {
     action: header.slice(0, at),
     devicePath: header.slice(at + 1),
-    subsystem: valueBehind(text, '\0SUBSYSTEM='),
-    deviceName: valueBehind(text, '\0DEVNAME='),
-    interfaceName: valueBehind(text, '\0INTERFACE='),
-    modalias: valueBehind(text, '\0MODALIAS='),
+    subsystem: valueAfter(text, '\0SUBSYSTEM='),
+    deviceName: valueAfter(text, '\0DEVNAME='),
+    interfaceName: valueAfter(text, '\0INTERFACE='),
+    modalias: valueAfter(text, '\0MODALIAS='),
   }
 }
 
-/** What stands behind a key, which begins a line; empty when it is missing. */
-function valueBehind(text: string, key: string): string {
+/** The value after `key`, which includes the NUL before it and the `=`; empty when it is missing. */
+function valueAfter(text: string, key: string): string {
   const found = text.indexOf(key)
   if (found === -1) return ''
   const start = found + key.length

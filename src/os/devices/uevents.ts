@@ -5,35 +5,35 @@ import type { Clock } from '../clock.ts'
 import { checkErrno, errnoName, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
-import type { Uevent } from './uevent.ts'
-import { parseUevent } from './uevent.ts'
+import { parseUevent, type Uevent } from './uevent.ts'
 
-/** The kernel's events about devices that come and go (netlink KOBJECT_UEVENT, group 1). */
+/** The kernel's events about devices (netlink KOBJECT_UEVENT, group 1). */
 export interface Uevents {
   /**
-   * Listens from now on: every event sent after the return is handed over, in its order. Datagrams of
-   * other senders than the kernel, and what is no event, are dropped. Whoever listens closes.
+   * Passes every event that the kernel sends after the return to `listener`, in order, until `close`. Drops datagrams of
+   * other senders and those that are not events. Throws when the first socket cannot be opened.
    */
   listen(listener: UeventListener): { close(): void }
 }
 
+/** Receives uevents. */
 export interface UeventListener {
   event(event: Uevent): void
-  /** Receiving failed, so that events may have been lost. Listening goes on, if need be by a new socket, which is told again. */
+  /** Receiving failed, and events may have been lost. Listening goes on; after a new socket is open, `error` is called again. */
   error(error: AgentError): void
 }
 
-/** Room for what a cold-plug of thousands of devices sends while the loop is busy. */
+/** Room for the events of thousands of cold-plugged devices while the loop is busy. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 
-/** Pauses before a socket that failed is opened anew: doubled each time until one has received something. */
+/** Pauses before a new socket replaces one that failed, doubled each time until a socket has received something. */
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 10_000
 
-/** What is behind each event. */
+/** The end of each event. */
 const END = '\0\0'
 
-/** What listening takes. */
+/** The parts that listening needs. */
 export interface UeventParts {
   readonly native: Pick<Native, 'ueventListen' | 'ueventReceive'>
   readonly streams: Pick<Streams, 'readable' | 'close'>
@@ -42,17 +42,17 @@ export interface UeventParts {
   readonly receiveBufferBytes?: number
 }
 
-/** The kernel's uevents by netlink: one feed for all who listen, open as long as anybody does. */
+/** Uevents by netlink. All listeners share one feed, which is open as long as there is a listener. */
 export function linuxUevents(parts: UeventParts): Uevents {
   let open: Feed | undefined
   return {
     listen(listener) {
       open ??= new Feed(parts)
       const feed = open
-      const leave = feed.add(listener)
+      const remove = feed.add(listener)
       return {
         close() {
-          if (leave() > 0) return
+          if (remove() > 0) return
           if (open === feed) open = undefined
           feed.close()
         },
@@ -63,34 +63,34 @@ export function linuxUevents(parts: UeventParts): Uevents {
 
 interface Listening {
   readonly listener: UeventListener
-  hasLeft: boolean
+  isRemoved: boolean
 }
 
-/** Events from now until the close. A socket that fails is followed by another one. */
+/** Passes events to its listeners until it is closed. Replaces a socket that fails by a new one. */
 class Feed {
   readonly #parts: UeventParts
-  /** Replaced when somebody comes or leaves: telling one may make it stop, or make another one begin. */
+  /** Replaced on every change, because a call to a listener may add or remove listeners. */
   #listeners: readonly Listening[] = []
   readonly #closing = new AbortController()
   #isClosed = false
-  /** The socket, when there is one. */
+  /** The socket; undefined while there is none. */
   #fd: Fd | undefined
   #pauseMs = FIRST_PAUSE_MS
 
-  /** Throws when the first socket cannot be had. */
+  /** Throws when the first socket cannot be opened. */
   constructor(parts: UeventParts) {
     this.#parts = parts
     this.#fd = this.#openSocket()
     void this.#follow(this.#fd)
   }
 
-  /** Returns how to leave, which tells how many are left. */
+  /** Adds a listener. The returned function removes it and returns how many are left. */
   add(listener: UeventListener): () => number {
-    // The same object may listen twice.
-    const own: Listening = { listener, hasLeft: false }
+    // The same object may be added twice.
+    const own: Listening = { listener, isRemoved: false }
     this.#listeners = [...this.#listeners, own]
     return () => {
-      own.hasLeft = true
+      own.isRemoved = true
       this.#listeners = this.#listeners.filter((each) => each !== own)
       return this.#listeners.length
     }
@@ -116,23 +116,23 @@ class Feed {
       this.#failed(failure)
       fd = await this.#reopen()
       this.#fd = fd
-      // Whoever looks again now misses nothing: events are received already.
+      // A listener that looks at sysfs again now misses nothing, because events are received already.
       if (fd !== undefined) this.#tellAll((listener) => listener.error(failure))
     }
   }
 
-  /** Whoever waits for the socket is told that it is none any more. */
+  /** Closes the socket; a pending wait for it rejects. */
   #closeSocket(): void {
     if (this.#fd !== undefined) this.#parts.streams.close(this.#fd)
     this.#fd = undefined
   }
 
-  /** Why the socket ended; undefined once the feed is closed. */
+  /** Receives until the socket fails, and returns the failure; undefined once the feed is closed. */
   async #receiveAll(fd: Fd): Promise<AgentError | undefined> {
     try {
       while (!this.#isClosed) {
         await this.#parts.streams.readable(fd)
-        // What events have brought about begins before the next are read: a crowd of devices makes hundreds.
+        // Work that these events caused starts before the next are read: many devices cause hundreds of events.
         while (this.#receive(fd)) await turn()
       }
       return undefined
@@ -143,7 +143,7 @@ class Feed {
     }
   }
 
-  /** Tells the next events. Answers whether there may be more. */
+  /** Passes on the next events. Returns whether there may be more. */
   #receive(fd: Fd): boolean {
     if (this.#isClosed) return false
     const received = this.#parts.native.ueventReceive(fd)
@@ -161,14 +161,14 @@ class Feed {
   }
 
   #tellEvent(text: string): void {
-    // Whoever is told an event may end the feed.
+    // A listener may have closed the feed.
     if (this.#isClosed) return
-    // Read once for all: of a crowd of devices each may have its own listener.
+    // Parsed once for all listeners, because each of many devices may have its own.
     const event = parseUevent(text)
     if (event !== undefined) this.#tellAll((listener) => listener.event(event))
   }
 
-  /** Tries until there is a socket again; undefined when nobody listens any more. */
+  /** Retries until a new socket is open; undefined once the feed is closed. */
   async #reopen(): Promise<Fd | undefined> {
     const { clock, log } = this.#parts
     for (;;) {
@@ -182,18 +182,18 @@ class Feed {
         return fd
       } catch (error) {
         if (this.#isClosed) return undefined
-        log.warn('uevents cannot be listened to', { error: messageOf(error) })
+        log.warn('uevents: cannot open a socket', { error: messageOf(error) })
       }
     }
   }
 
   #failed(failure: AgentError): void {
-    this.#parts.log.warn('uevents ended, to be listened to anew', { error: failure.message })
+    this.#parts.log.warn('uevents: socket failed, opening a new one', { error: failure.message })
     this.#tellAll((listener) => listener.error(failure))
   }
 
-  /** Those who listen now. */
+  /** Calls `tell` for each present listener. */
   #tellAll(tell: (listener: UeventListener) => void): void {
-    for (const { listener, hasLeft } of this.#listeners) if (!hasLeft) tell(listener)
+    for (const { listener, isRemoved } of this.#listeners) if (!isRemoved) tell(listener)
   }
 }

@@ -2,7 +2,7 @@ import type { BigIntStats } from 'node:fs'
 
 export type FileKind = 'file' | 'directory' | 'symlink' | 'block' | 'character' | 'fifo' | 'socket'
 
-/** What lstat(2) and stat(2) tell. */
+/** The result of lstat(2) and stat(2). */
 export interface FileStatus {
   readonly kind: FileKind
   /** Permission bits including setuid, setgid and sticky (07777). */
@@ -12,16 +12,16 @@ export interface FileStatus {
   readonly device: bigint
   readonly inode: bigint
   readonly sizeBytes: bigint
-  /** When the content was changed last, in nanoseconds since 1970. */
+  /** Time of the last change of the content, in nanoseconds since 1970. */
   readonly modifiedNs: bigint
-  /** When anything about it was changed last: content, mode, owner, or its name. */
+  /** Time of the last change of the content, mode, owner or name, in nanoseconds since 1970. */
   readonly changedNs: bigint
   /** Major and minor of a device node, 0 otherwise. */
   readonly major: number
   readonly minor: number
 }
 
-/** What `stat` of node:fs found, in the terms of the `Os` interface. */
+/** The {@link FileStatus} for the result of `stat` of node:fs. */
 export function fileStatus(stats: BigIntStats): FileStatus {
   const kind = kindOf(stats)
   const device = kind === 'block' || kind === 'character' ? stats.rdev : 0n
@@ -39,7 +39,7 @@ export function fileStatus(stats: BigIntStats): FileStatus {
   }
 }
 
-/** The dev_t of the Linux C library: 12 bits of major and 8 of minor below, the rest above (gnu_dev_major(3)). */
+/** Splits a dev_t of the C library: the low 12 bits of major and 8 of minor are below the rest (gnu_dev_major(3)). */
 export function deviceNumbers(device: bigint): { readonly major: number; readonly minor: number } {
   return {
     major: Number(((device >> 8n) & 0xfffn) | ((device >> 32n) & 0xfffff000n)),

@@ -1,42 +1,42 @@
 import type { FileStatus } from './file-status.ts'
 import type { Folder } from './folder.ts'
 
-/** Files on disk, /proc and /sys. Never used on pipes, ptys or fifos: those are `Streams`. */
+/** Files on disk, in /proc and in /sys. Pipes, ptys and fifos are `Streams`. */
 export interface Files {
   readText(path: string): Promise<string>
   readBytes(path: string): Promise<Uint8Array>
   /**
-   * The first bytes of a regular file, at most so many. Follows no symbolic link on the way (ELOOP), and refuses
-   * whatever is no regular file without touching it (EINVAL).
+   * The first bytes of a regular file, at most `maxBytes`. Follows no symbolic link on the way (ELOOP), and refuses
+   * anything that is not a regular file without opening it (EISDIR, EINVAL).
    */
   readHead(path: string, maxBytes: number): Promise<Uint8Array>
   /** Creates or truncates. `mode` applies to a new file only. */
   write(path: string, data: string | Uint8Array, options?: { readonly mode?: number }): Promise<void>
-  /** mkdir -p; existing directories are kept as they are. */
+  /** mkdir -p; existing directories stay as they are. */
   makeDirectories(path: string, mode?: number): Promise<void>
-  /** mkdir of one directory: EEXIST when it is there. */
+  /** mkdir of one directory; EEXIST when it exists. */
   makeDirectory(path: string, mode?: number): Promise<void>
   removeFile(path: string): Promise<void>
   /** rmdir: the directory must be empty. */
   removeDirectory(path: string): Promise<void>
-  /** rm -r that never crosses to another device and never follows a symbolic link. A missing path is fine. */
+  /** rm -r that never crosses to another device and never follows a symbolic link. Does nothing for a missing path. */
   removeTree(path: string): Promise<void>
-  /** undefined when there is nothing at `path`. Does not follow a last symbolic link. */
+  /** undefined when nothing is at `path`. Does not follow a symbolic link at the end. */
   lstat(path: string): Promise<FileStatus | undefined>
-  /** undefined when there is nothing at `path`. Follows symbolic links. */
+  /** undefined when nothing is at `path`. Follows symbolic links. */
   stat(path: string): Promise<FileStatus | undefined>
   /** Names in a directory; [] when it does not exist. */
   list(path: string): Promise<readonly string[]>
-  /** Names of the directories in a directory, without those that links lead to; [] when it does not exist. */
+  /** Names of the directories in a directory, without links to directories; [] when it does not exist. */
   listFolders(path: string): Promise<readonly string[]>
   /**
-   * Whether something is at `path` that no symbolic link leads to, nor is one itself; false as well where the kernel cannot
-   * tell (before 5.6).
+   * Whether something is at `path` and no part of `path` is a symbolic link. False when the kernel cannot tell (before
+   * 5.6).
    */
   isReachedWithoutLinks(path: string): Promise<boolean>
   /**
-   * Whether the block device node at a path has the numbers that sysfs tells of a device in `<device>/dev`. false also when
-   * one of the two is not there.
+   * Whether a block device node has the numbers that sysfs shows in `<device>/dev`. False when one of the two does not
+   * exist.
    */
   isBlockNodeOf(node: string, device: string): Promise<boolean>
   readLink(path: string): Promise<string>
@@ -45,14 +45,14 @@ export interface Files {
   chmod(path: string, mode: number): Promise<void>
   chown(path: string, uid: number, gid: number): Promise<void>
   /**
-   * Holds a directory open; whoever opened it closes it. ENOENT when there is nothing, ENOTDIR when it is no directory
-   * or its last component is a symbolic link.
+   * Opens a directory; the caller closes it. ENOENT when nothing is there, ENOTDIR when it is not a directory or the last
+   * component of `path` is a symbolic link.
    */
   openFolder(path: string): Promise<Folder>
 }
 
 /**
- * Small files on a tmpfs in folders that nobody else writes to, such as those that a helper program is told something
- * by. Memory answers at once, while each trip through a pool of threads takes longer than all that is done there.
+ * Small files on a tmpfs in folders that only the agent writes to, such as the input files of helper programs. Calls run
+ * on the calling thread, because each trip through a thread pool takes longer than the work on memory.
  */
 export type ScratchFiles = Pick<Files, 'readText' | 'write' | 'makeDirectories' | 'removeTree'>

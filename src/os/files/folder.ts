@@ -1,37 +1,37 @@
 import type { FileStatus } from './file-status.ts'
 
-/** Whose a file is, and what it may be used for. */
+/** The permissions and owner of a file. */
 export type FileAttributes = Pick<FileStatus, 'mode' | 'uid' | 'gid'>
 
-/** What a new file is like. */
+/** The attributes of a new file. */
 export type NewFile = FileAttributes & Pick<FileStatus, 'modifiedNs'>
 
 /**
- * A directory that is held open, for trees that somebody else may change at any time: everything in it is reached by one
- * name, symbolic links are never followed, and what is no regular file is never opened. Names that are no name of one
- * entry are refused with EINVAL.
+ * An open directory, for trees that others may change at any time. It reaches its entries by single names, never follows
+ * symbolic links, and opens only regular files and directories. EINVAL for a name that is not the name of one entry. The
+ * caller who opened it closes it.
  */
 export interface Folder {
-  /** The first names that the kernel gives, at most so many. Those that are not UTF-8 are left out. */
+  /** The first names in the kernel's order, at most `atMost`, without those that are not UTF-8. */
   names(atMost: number): Promise<readonly string[]>
-  /** undefined when there is nothing of this name. */
+  /** undefined when no entry has this name. */
   status(name: string): Promise<FileStatus | undefined>
-  /** ENOTDIR for a symbolic link, too. Whoever opened it closes it. */
+  /** Opens a directory in it; ENOTDIR for anything else, a symbolic link included. */
   open(name: string): Promise<Folder>
-  /** The first bytes of a regular file, at most so many, and its status right after. EINVAL for anything else. */
+  /** The first bytes of a regular file, at most `maxBytes`, and its status right after. EINVAL for anything else. */
   read(name: string, maxBytes: number): Promise<{ readonly data: Uint8Array; readonly status: FileStatus }>
   readLink(name: string): Promise<string>
   makeFolder(name: string, mode: number): Promise<void>
-  /** Writes a file that is not there yet (EEXIST). The time of change is kept to a microsecond. */
+  /** Creates a file; EEXIST when the name is taken. The time of change is precise to a microsecond. */
   create(name: string, data: Uint8Array, file: NewFile): Promise<void>
-  /** Writes over a regular file, which stays the same one for whoever has it open or mounted. */
+  /** Overwrites a regular file, which keeps its inode for those who have it open or mounted. */
   rewrite(name: string, data: Uint8Array, file: NewFile): Promise<void>
   symlink(target: string, name: string): Promise<void>
-  /** rename(2): takes the place of what is there, at once, but for a directory that is not empty. */
+  /** rename(2): atomically replaces an entry of the same name, except for a directory that is not empty. */
   move(name: string, to: Folder): Promise<void>
   /** rm -r, as `Files.removeTree` does it. */
   remove(name: string): Promise<void>
-  /** Changes the directory itself. */
+  /** Sets the attributes of the directory itself. */
   setAttributes(attributes: FileAttributes): Promise<void>
   close(): Promise<void>
 }

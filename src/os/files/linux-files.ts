@@ -11,8 +11,8 @@ import { readHead } from './read-head.ts'
 import { removeTree } from './remove-tree.ts'
 
 /**
- * Files, on the threads of libuv's pool: through node:fs, but for what that makes several trips of. The numbers of a block
- * device alone are looked at without a thread.
+ * Files on the threads of libuv's pool: by node:fs, or by the addon where node:fs would make several trips to a thread.
+ * Only `isBlockNodeOf` runs on the calling thread.
  */
 export function linuxFiles(native: Native): Files {
   return {
@@ -46,7 +46,7 @@ export function linuxFiles(native: Native): Files {
     },
     isReachedWithoutLinks: async (path) => (await native.reachWithoutLinks(path)) === 0,
     isBlockNodeOf: async (node, device) =>
-      checkErrno('look at', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
+      checkErrno('stat', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
     readLink: (path) => fs.readlink(path).catch(failed('readlink', path)),
     symlink: (target, path) => fs.symlink(target, path).catch(failed('symlink', path)),
     rename: (from, to) => fs.rename(from, to).catch(failed('rename', `${from} to ${to}`)),
@@ -67,22 +67,22 @@ function unless<T>(errno: string, value: T, otherwise: (error: unknown) => never
 }
 
 /**
- * mkdir -p: each directory that is missing, the topmost first. Not Node's own, which tries again for ever, on a thread
- * that never comes back, where the kernel answers ENOENT although the parent is there (below /proc).
+ * mkdir -p: makes each missing directory, the topmost first. Not Node's own, which loops for ever on its thread when the
+ * kernel answers ENOENT although the parent exists (below /proc).
  */
 async function makeDirectories(path: string, mode: number): Promise<void> {
   try {
-    await makeUnlessThere(path, mode)
+    await makeIfMissing(path, mode)
   } catch (error) {
     const parent = dirname(path)
     if (errnoOf(error) !== 'ENOENT' || parent === path) throw error
     await makeDirectories(parent, mode)
-    await makeUnlessThere(path, mode)
+    await makeIfMissing(path, mode)
   }
 }
 
-/** A link to a directory is one too. */
-async function makeUnlessThere(path: string, mode: number): Promise<void> {
+/** mkdir, unless a directory or a link to one exists. */
+async function makeIfMissing(path: string, mode: number): Promise<void> {
   try {
     await mkdir(path, { mode })
   } catch (error) {

@@ -4,8 +4,7 @@ import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { O_PATH } from '../open-flags.ts'
-import type { FileStatus } from './file-status.ts'
-import { fileStatus } from './file-status.ts'
+import { type FileStatus, fileStatus } from './file-status.ts'
 import type { FileAttributes, Folder, NewFile } from './folder.ts'
 import { removeTree } from './remove-tree.ts'
 
@@ -16,15 +15,15 @@ export async function openFolder(native: Native, path: string): Promise<Folder> 
   return openAt(native, path, path)
 }
 
-/** `place` is how it is reached from here, `path` what messages call it. */
+/** Opens the directory at `place`. Error texts call it `path`. */
 async function openAt(native: Native, place: string, path: string): Promise<Folder> {
   const handle = await fs.open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW).catch(failed('open', path))
   return new LinuxFolder(native, handle, path)
 }
 
 /**
- * All goes through /proc/self/fd: the kernel begins at the open directory, whatever its path leads to by now, and a call
- * that does not follow a last link follows none at all.
+ * Every call goes through /proc/self/fd: the kernel starts at the open directory, whatever its path leads to now, and a
+ * call that does not follow a link at the end follows none at all.
  */
 class LinuxFolder implements Folder {
   readonly #native: Native
@@ -40,7 +39,7 @@ class LinuxFolder implements Folder {
   async names(atMost: number): Promise<readonly string[]> {
     const report = failed('list', this.#path)
     const names: string[] = []
-    // As many entries at a time as may be needed: there may be millions.
+    // No more entries at a time than needed, because there may be millions.
     const bufferSize = Math.max(1, Math.min(atMost, 256))
     const directory = await fs.opendir(this.#itself, { bufferSize }).catch(report)
     try {
@@ -92,7 +91,7 @@ class LinuxFolder implements Folder {
   async create(name: string, data: Uint8Array, file: NewFile): Promise<void> {
     const report = failed('create', this.#named(name))
     const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
-    // Nobody else's until it is whole.
+    // Only root may read it until it is complete.
     const handle = await fs.open(this.#place('create', name), flags, 0o600).catch(report)
     try {
       await fill(handle, data, file).catch(report)
@@ -121,7 +120,7 @@ class LinuxFolder implements Folder {
 
   async setAttributes({ mode, uid, gid }: FileAttributes): Promise<void> {
     const report = failed('chmod', this.#path)
-    // In this order: a change of owner clears the setuid and setgid bits.
+    // In this order, because a change of owner clears the setuid and setgid bits.
     await fs.chown(this.#itself, uid, gid).catch(report)
     await fs.chmod(this.#itself, mode).catch(report)
   }
@@ -145,7 +144,7 @@ class LinuxFolder implements Folder {
     return `${this.#path}/${name}`
   }
 
-  /** Finds the file without opening it, for that would already do something to a fifo or a device, and then opens it. */
+  /** Checks that the entry is a regular file before it opens it: opening a fifo or a device has side effects. */
   async #onFile<T>(
     call: string,
     name: string,
@@ -169,7 +168,7 @@ class LinuxFolder implements Folder {
   }
 }
 
-/** Written first and cut after, so that no reader finds it empty in between. */
+/** Writes first and truncates afterwards, so that no reader finds the file empty in between. */
 async function fill(handle: fs.FileHandle, data: Uint8Array, file: NewFile): Promise<void> {
   let written = 0
   while (written < data.length) {

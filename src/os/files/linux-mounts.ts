@@ -4,7 +4,7 @@ import type { Native } from '../native.ts'
 import { parseMountinfo } from './mountinfo.ts'
 import type { MountFlag, Mounts } from './mounts.ts'
 
-/** The mount table of this process's namespace. */
+/** {@link Mounts} by the addon and /proc. */
 export function linuxMounts(native: Native): Mounts {
   return {
     async mount({ source, target, type, flags, data, refuseLinks = false }) {

@@ -1,6 +1,6 @@
 import type { MountEntry } from './mounts.ts'
 
-/** Parses the text of /proc/PID/mountinfo (proc(5)): one entry a line, in the file's order. */
+/** Parses the text of /proc/PID/mountinfo (proc(5)), one entry per line, in the file's order. */
 export function parseMountinfo(text: string): MountEntry[] {
   return text
     .split('\n')
@@ -19,7 +19,7 @@ function parseLine(line: string): MountEntry {
   const [type, source] = fields.slice(dash + 1)
   const [major, minor] = device?.split(':') ?? []
   if (dash < 0 || mountPoint === undefined || options === undefined || type === undefined) {
-    throw new Error(`mountinfo line not understood: ${line}`)
+    throw new Error(`mountinfo: invalid line "${line}"`)
   }
   return {
     id: Number(id),
@@ -34,8 +34,8 @@ function parseLine(line: string): MountEntry {
 }
 
 /**
- * A path as the kernel prints it in its tables (mountinfo, swaps): space, tab, newline, backslash and `#` stand there
- * as a backslash and three octal digits.
+ * Decodes a path of the kernel's tables (mountinfo, swaps), which escape space, tab, newline, backslash and `#` as a
+ * backslash and three octal digits.
  */
 export function unescapeOctal(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))

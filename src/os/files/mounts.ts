@@ -1,3 +1,4 @@
+/** An entry of a mount table. */
 export interface MountEntry {
   readonly id: number
   readonly parentId: number
@@ -10,6 +11,7 @@ export interface MountEntry {
   readonly minor: number
 }
 
+/** The mounts of this process's namespace. */
 export interface Mounts {
   /** mount(2). `flags` are names of the MS_ constants without the prefix, lower case: `nosuid`, `bind`, `rec`, … */
   mount(request: {
@@ -18,14 +20,14 @@ export interface Mounts {
     readonly type: string
     readonly flags: readonly MountFlag[]
     readonly data: string
-    /** Follows no symbolic link on the way to the target: ELOOP. */
+    /** ELOOP for a symbolic link on the way to the target. */
     readonly refuseLinks?: boolean
   }): Promise<void>
   /** umount2(2), never following a symbolic link. */
   unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
-  /** Mounts a copy of what one process sees mounted at a path, and below it, at a path that another one sees. */
+  /** Mounts a copy of the mount at a path, and of those below it, in another process's namespace. */
   clone(from: MountPlace, to: MountPlace): Promise<void>
-  /** The mountinfo of a process, or of this one, in its order. ENOENT when the process is gone. */
+  /** The mount table of a process, by default of this one, in its order. ENOENT when the process is gone. */
   list(pid?: number): Promise<readonly MountEntry[]>
 }
 
@@ -35,6 +37,7 @@ export interface MountPlace {
   readonly path: string
 }
 
+/** A MS_ constant without the prefix, in lower case. */
 export type MountFlag =
   | 'ro'
   | 'nosuid'

@@ -5,8 +5,8 @@ import type { Native } from '../native.ts'
 import { AT_FDCWD, O_PATH, RESOLVE_NO_SYMLINKS } from '../open-flags.ts'
 
 /**
- * The first bytes of a regular file. The file is found first, without being opened: opening a fifo or a device would
- * already be doing something to it.
+ * The first bytes of a regular file; see `Files.readHead`. Finds the file before it opens it, because opening a fifo or a
+ * device has side effects.
  */
 export async function readHead(native: Native, path: string, maxBytes: number): Promise<Uint8Array> {
   const how = { flags: O_PATH, mode: 0, resolve: RESOLVE_NO_SYMLINKS }

@@ -7,10 +7,9 @@ import { AT_FDCWD } from '../open-flags.ts'
 import type { Fd } from '../streams/streams.ts'
 
 /**
- * rm -r that stays on one mount. Directories are opened one below the other by openat2(2), which refuses mount points
- * and symbolic links, and entries are removed through the open directory, so that nobody can swap a directory for a
- * link meanwhile. Names are taken as bytes, for they need not be UTF-8. Stops with EXDEV or EBUSY at the first thing
- * that is mounted over.
+ * rm -r that stays on one mount. Opens each directory below its parent by openat2(2), which refuses mount points and
+ * symbolic links, and removes entries through the open directory, so that nothing can swap a directory for a link in
+ * between. Names are bytes, because they need not be UTF-8. Throws EXDEV or EBUSY at the first mount point.
  */
 export async function removeTree(native: Native, path: string): Promise<void> {
   const status = await fs.lstat(path).catch((error) => {
@@ -39,7 +38,7 @@ export async function removeTree(native: Native, path: string): Promise<void> {
 interface Entry {
   readonly name: Buffer
   readonly isDirectory: boolean
-  /** For messages. */
+  /** For error texts. */
   readonly path: string
 }
 

@@ -17,12 +17,12 @@ import { decodeRoute, LIST_ROUTES, newRouteRequest, removeRouteRequest } from '.
 import { type Change, RouteSocket } from './netlink/route-socket.ts'
 import type { LinkAddress, LinkChange, Neighbor, Network, Route } from './network.ts'
 
-/** NLM_F_ of a request that makes something. */
+/** NLM_F_ flags of a request that creates something. */
 const REPLACE = 0x100
 const EXCLUSIVE = 0x200
 const CREATE = 0x400
 
-/** The network of the namespace that this process is in when it first asks. */
+/** {@link Network} of the namespace that this process is in at the first call. */
 export function linuxNetwork(native: Native): Network {
   const socket = new RouteSocket(native)
   return {

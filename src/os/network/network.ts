@@ -2,51 +2,53 @@ import type { AgentError } from '../../base/errors.ts'
 import type { IpFamily, IpPrefix } from '../../base/ip-address.ts'
 
 /**
- * Links, addresses, routes and neighbours of this process's network namespace, as rtnetlink(7) has them. Every call is
- * one or two messages that the kernel answers at once, so that calls which follow each other without an await are not
- * interrupted by anything else of this process. Failures are `AgentError`s of code INTERNAL whose sentence holds the
- * call, the object and the kernel's own words, and whose `errno` is the kernel's.
+ * Links, addresses, routes and neighbours of this process's network namespace (rtnetlink(7)). The kernel answers each call
+ * at once, so nothing else of this process runs between calls without an await in between. Failures are `AgentError`s of
+ * code INTERNAL with the call, the object and the kernel's own text; `errno` is the kernel's.
  *
- * Addresses are text in the form that `formatIp` gives; hardware addresses are lower-case hexadecimal with colons.
+ * Addresses are text as `formatIp` prints them; hardware addresses are lower-case hexadecimal with colons.
  */
 export interface Network {
-  /** In the order of their indices. */
+  /** All links in the order of their indices. */
   links(): readonly Link[]
-  /** One message. ENODEV; EEXIST for a name in use; EBUSY for a name, its own too, of a link that is up, on kernels before 6.2. */
+  /**
+   * Changes a link by one message. ENODEV when it does not exist; EEXIST for a name in use; EBUSY before kernel 6.2 for a
+   * name, even its own, while the link is up.
+   */
   setLink(index: number, change: LinkChange): void
 
   addresses(): readonly LinkAddress[]
-  /** EEXIST when the link has it. */
+  /** Adds an address. EEXIST when the link has it. */
   addAddress(address: LinkAddress): void
-  /** Adds it, or gives the one that is there these flags. */
+  /** Adds an address, or sets the flags of the existing one. */
   replaceAddress(address: LinkAddress): void
-  /** EADDRNOTAVAIL when it is not there. */
+  /** Removes an address. EADDRNOTAVAIL when the link does not have it. */
   removeAddress(address: LinkAddress): void
 
   /** The unicast routes of the main table, in the kernel's order of each family, IPv4 first. */
   routes(): readonly Route[]
   /**
-   * Adds a route beside others. `first` puts an IPv4 one before those with the same destination and priority. EEXIST
-   * when it is there; ENETUNREACH or EHOSTUNREACH when its gateway cannot be reached.
+   * Adds a route. `first` puts an IPv4 route before those with the same destination and priority. EEXIST when it exists;
+   * ENETUNREACH or EHOSTUNREACH when its gateway cannot be reached.
    */
   addRoute(route: Route, place?: 'only' | 'first'): void
-  /** Adds a route in place of the one with the same destination and priority, if there is one. */
+  /** Adds a route, or replaces the one with the same destination and priority. */
   replaceRoute(route: Route): void
-  /** Adds routes in their order with few system calls, each as {@link RoutePut} says; what each has failed with. */
+  /** Adds routes in their order with few system calls, each at its {@link RoutePut.place}. */
   putRoutes(wanted: readonly RoutePut[]): Failures
-  /** ESRCH when it is not there. */
+  /** Removes a route. ESRCH when it does not exist. */
   removeRoute(route: Route): void
 
   neighbors(): readonly Neighbor[]
-  /** Adds an entry in place of the one for the same address on the same link, if there is one. */
+  /** Adds an entry, or replaces the one for the same address on the same link. */
   replaceNeighbor(neighbor: Neighbor): void
-  /** {@link replaceNeighbor} for many with few system calls; what each has failed with. */
+  /** {@link replaceNeighbor} for many entries with few system calls. */
   replaceNeighbors(neighbors: readonly Neighbor[]): Failures
-  /** ENOENT when it is not there. */
+  /** Removes an entry. ENOENT when it does not exist. */
   removeNeighbor(neighbor: Neighbor): void
 }
 
-/** One entry for each item of a list: its failure, or undefined. A failure does not keep the others from being done. */
+/** The failure of each item of a list, or undefined. Other items are done in spite of a failure. */
 export type Failures = readonly (AgentError | undefined)[]
 
 /** A network interface. */
@@ -56,21 +58,21 @@ export interface Link {
   /** Empty when it has none. */
   readonly hardwareAddress: string
   readonly mtu: number
-  /** IFF_UP: it was set up, whether or not it has a carrier. */
+  /** IFF_UP: set up, with or without a carrier. */
   readonly up: boolean
   /** False with IFF_NOARP. */
   readonly arp: boolean
   /** IFF_LOOPBACK. */
   readonly loopback: boolean
-  /** IPv6 is not disabled on it, nor missing in the kernel. */
+  /** Whether the kernel has IPv6 and it is not disabled on the link. */
   readonly ipv6: boolean
   /** ARPHRD_: 1 is Ethernet, 772 the loopback. */
   readonly type: number
-  /** Name of the device it belongs to (`virtio0`); empty when there is none behind it, or the kernel is older than 5.14. */
+  /** Name of its device (`virtio0`); empty for a link without one, and before kernel 5.14. */
   readonly parentDevice: string
 }
 
-/** What becomes of a link; what is not named stays. */
+/** The changes of a link; missing members stay as they are. */
 export interface LinkChange {
   readonly up?: boolean
   readonly arp?: boolean
@@ -84,13 +86,13 @@ export interface LinkAddress {
   readonly linkIndex: number
   readonly family: IpFamily
   readonly address: string
-  /** Of the address, or of the peer when there is one. */
+  /** The prefix of the peer when there is one, else of the address. */
   readonly prefixLength: number
   /** The other end of a point-to-point address. */
   readonly peer?: string
   /** IPv4 only. */
   readonly broadcast?: string
-  /** RT_SCOPE_: 0 is global, 253 link, 254 host. The kernel finds that of an IPv6 address itself. */
+  /** RT_SCOPE_: 0 is global, 253 link, 254 host. The kernel itself determines that of an IPv6 address. */
   readonly scope: number
   /** IFA_F_: 2 is NODAD, 0x80 PERMANENT, … */
   readonly flags: number
@@ -101,24 +103,24 @@ export interface Route {
   readonly family: IpFamily
   readonly destination: IpPrefix
   readonly gateway?: string
-  /** Missing when it has several next hops. */
+  /** Missing when the route has several next hops. */
   readonly linkIndex?: number
-  /** RTA_PREFSRC: the address that connections this way come from. */
+  /** RTA_PREFSRC: the source address of connections that use the route. */
   readonly preferredSource?: string
-  /** RTA_SRC: for packets from there only (IPv6). */
+  /** RTA_SRC: the route is only for packets from these addresses (IPv6). */
   readonly source?: IpPrefix
   /** RT_SCOPE_: 0 is universe, 253 link. IPv6 has none. */
   readonly scope: number
-  /** RTPROT_: 2 is made by the kernel, 3 by whoever booted, 9 by router advertisements. */
+  /** RTPROT_: 2 is added by the kernel, 3 at boot, 9 by router advertisements. */
   readonly protocol: number
-  /** Lower ones are taken first. Left out: 0 for IPv4, 1024 for IPv6. */
+  /** The lowest is preferred. By default 0 for IPv4, 1024 for IPv6. */
   readonly priority?: number
   readonly mtu?: number
   /** RTNH_F_: 4 is ONLINK. */
   readonly flags: number
 }
 
-/** A route and its place among those with the same destination and priority: instead of one, or before them. */
+/** A route and its place among those with the same destination and priority: it replaces one, or comes before them. */
 export interface RoutePut {
   readonly route: Route
   readonly place: 'instead' | 'first'
@@ -129,7 +131,7 @@ export interface Neighbor {
   readonly linkIndex: number
   readonly family: IpFamily
   readonly address: string
-  /** Empty when it is not known. */
+  /** Empty when unknown. */
   readonly hardwareAddress: string
   /** NUD_: 0x80 is PERMANENT. */
   readonly state: number

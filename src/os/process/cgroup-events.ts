@@ -5,21 +5,21 @@ import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
 import type { Streams } from '../streams/streams.ts'
 
-/** What the kernel tells about a cgroup by itself. Whoever listens closes; nothing is called after that. */
+/** The kernel's notifications about cgroups. The caller closes each listener; after that it is not called. */
 export interface CgroupEvents {
-  /** cgroup v2: calls back after each change of a file that the kernel changes. Throws when it cannot listen. */
+  /** cgroup v2: calls `happened` after the kernel has modified the file at `path`. Throws when it cannot listen. */
   onModified(path: string, happened: () => void): { close(): void }
   /**
-   * cgroup v1: calls back after each event about a file of the cgroup at `folder` (cgroup.event_control), and when the
+   * cgroup v1: calls `happened` after each event of a file of the cgroup at `folder` (cgroup.event_control), and when the
    * cgroup is removed. Rejects when it cannot listen.
    */
   onNotified(folder: string, file: string, happened: () => void): Promise<{ close(): void }>
 }
 
-/** What an eventfd is read by: its counter. */
+/** The size of an eventfd's counter, which a read returns. */
 const COUNTER_BYTES = 8
 
-/** What the kernel tells about cgroups: by inotify on v2, by an eventfd on v1. */
+/** Notifications by inotify on v2, by an eventfd on v1. */
 export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvents {
   return {
     onModified(path, happened) {
@@ -42,7 +42,7 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
       }
       const closing = new AbortController()
       followEvents(streams, event, closing.signal, happened)
-        // It ends by nothing but the closing.
+        // It only ends by `close`.
         .catch(() => {})
         .finally(() => streams.close(event))
       return { close: () => closing.abort() }
@@ -50,7 +50,7 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
   }
 }
 
-/** The kernel needs the file only to learn what shall be told (cgroup-v1/cgroups.rst, section 2.4). */
+/** Registers an eventfd. The kernel needs the open file only during the write (cgroup-v1/cgroups.rst, section 2.4). */
 async function register(native: Native, event: number, folder: string, file: string): Promise<void> {
   const path = `${folder}/${file}`
   const how = { flags: constants.O_RDONLY, mode: 0, resolve: 0 }

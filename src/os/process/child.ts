@@ -3,23 +3,23 @@ import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 import { decodeWaitStatus } from '../supervisor/channel-record.ts'
 
-/** A program that we started and wait for, in a process group of its own. */
+/** A running program in its own process group. */
 export interface Child {
   /** Its exit code, or 128 plus the signal that ended it. */
   readonly exitCode: Promise<number>
-  /** Kills it and what it has started, as far as that stays in its group. Nothing happens once it has ended. */
+  /** Kills its process group. Does nothing once it has ended. */
   kill(): void
 }
 
-/** What to start. */
+/** The program to start, and its surroundings. */
 export interface ChildStart {
   /** The program's absolute path and its arguments. */
   readonly argv: readonly [string, ...string[]]
-  /** What it is told to be called, when that is not its path. */
+  /** argv[0]; the program's path when undefined. */
   readonly name: string | undefined
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
-  /** For its descriptors 0, 1 and 2; they stay open here. /dev/null where undefined. */
+  /** Its descriptors 0, 1 and 2, which stay open here; undefined is /dev/null. */
   readonly stdio: readonly (Fd | undefined)[]
 }
 
@@ -53,7 +53,7 @@ export async function startChild(native: Native, streams: Streams, start: ChildS
   return {
     exitCode: ended(),
     kill: () => {
-      // Until it is reaped its number is nobody else's.
+      // The pid belongs to the program until it is reaped.
       if (!isOver) process.kill(-pid, 'SIGKILL')
     },
   }

@@ -3,8 +3,8 @@ import { SIGKILL } from '../../base/signals.ts'
 import type { Os } from '../os.ts'
 
 /**
- * Sends a signal (SIGKILL unless named) to a process, or with a negative number to a process group. One that has ended
- * is fine.
+ * Sends a signal, by default SIGKILL, to a process, or to a process group when `pid` is negative. Does nothing when it has
+ * ended.
  */
 export function killIfAlive({ system }: Pick<Os, 'system'>, pid: number, signal = SIGKILL): void {
   try {

@@ -8,10 +8,10 @@ import type { Tools } from './tools.ts'
 type Options = NonNullable<Parameters<Tools['run']>[1]>
 
 const DEFAULT_PATH = '/bin:/sbin:/usr/bin:/usr/sbin'
-/** How long a killed program may take to be gone, and a finished one's output to end: a descendant may hold it. */
+/** How long to wait for the end of a killed program, or of a finished one's output, which a descendant may hold open. */
 const GRACE_MS = 250
 
-/** Starts helper programs, with the limits, the oom_score_adj and the signals of an ordinary process. */
+/** Runs helper programs with the limits, oom_score_adj and signals of an ordinary process. */
 export function linuxTools(native: Native, streams: Streams): Tools {
   return {
     async run(argv, options = {}) {
@@ -33,7 +33,7 @@ export function linuxTools(native: Native, streams: Streams): Tools {
   }
 }
 
-/** The exit code; rejects after its time, or with what the signal is aborted with, once the program was killed. */
+/** Waits for the exit code. On timeout or abort it kills the program and rejects with the reason. */
 async function finished(child: Child, program: string, options: Options): Promise<number> {
   const { signal, timeoutMs } = options
   const ended = Promise.withResolvers<number>()
@@ -60,7 +60,7 @@ async function finished(child: Child, program: string, options: Options): Promis
   }
 }
 
-/** Resolves when `work`, which does not reject, is done, or after the grace. */
+/** Resolves when `work`, which never rejects, is done, or after the grace period. */
 async function withinGrace(work: Promise<void>): Promise<void> {
   const late = Promise.withResolvers<void>()
   const timer = setTimeout(late.resolve, GRACE_MS)

@@ -2,26 +2,26 @@ import { readFile } from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
 import type { Files } from '../files/files.ts'
 
-/** USER_HZ: ticks per second in /proc. It is 100 on every architecture this runs on. */
+/** USER_HZ, the ticks per second in /proc: 100 on every supported architecture. */
 export const TICKS_PER_SECOND = 100
 
 /**
- * The fields of /proc/PID/stat after the process's name, `state` (field 3 of proc(5)) at index 0. The name stands in
- * parentheses and may contain anything, so the fields are counted from the last `)`.
+ * The fields of /proc/PID/stat after the process's name, with `state` (field 3 of proc(5)) at index 0. The name is in
+ * parentheses and may contain anything, so the fields count from the last `)`.
  */
 export function procStatFields(stat: string): readonly string[] {
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
 }
 
-/** The parent's pid; undefined for a process that has ended. `self` is this process. */
+/** The pid of a process's parent; undefined when the process has ended. `self` is this process. */
 export async function parentPid(files: Files, pid: string): Promise<string | undefined> {
   const stat = await files.readText(`/proc/${pid}/stat`).catch(() => '')
   return procStatFields(stat)[1]
 }
 
 /**
- * When the process that has `pid` now was started, in nanoseconds of CLOCK_BOOTTIME (10 ms precise); undefined
- * when there is none.
+ * The start time of the process that has `pid` now, in nanoseconds of CLOCK_BOOTTIME (10 ms precise); undefined when no
+ * process has it.
  */
 export async function processStartNs(pid: number): Promise<bigint | undefined> {
   try {

@@ -4,23 +4,23 @@ import { addEntropy } from '../devices/entropy.ts'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 
-/** The agent's own process and the machine it runs on. */
+/** The agent's own process, and global settings of the machine. */
 export interface System {
-  /** kill(2); 0 probes. Throws ESRCH when there is no such process. */
+  /** kill(2); signal 0 only checks. Throws ESRCH when no such process exists. */
   signal(pid: number, signal: number): void
-  /** setrlimit(RLIMIT_NOFILE) of this process, soft and hard alike; EPERM above `/proc/sys/fs/nr_open`. */
+  /** setrlimit(RLIMIT_NOFILE) of this process, soft and hard; EPERM above `/proc/sys/fs/nr_open`. */
   setOpenFileLimit(limit: number): void
-  /** setpriority(2) of this process with all its threads; programs that it starts do not inherit less than 0. */
+  /** setpriority(2) of all threads of this process. Programs that it starts do not inherit a value below 0. */
   setNice(nice: number): void
   /** umask(2) of this process. */
   setUmask(mask: number): void
   /** sethostname(2). */
   setHostname(name: string): void
-  /** clock_settime(CLOCK_REALTIME), in microseconds since 1970; EINVAL for a time before the machine's start by its own count. */
+  /** clock_settime(CLOCK_REALTIME), in microseconds since 1970; EINVAL for a time less than the machine's uptime. */
   setTime(microseconds: bigint): void
-  /** Mixes bytes into the kernel's random numbers, counts all their bits as unpredictable, and seeds anew. */
+  /** Adds bytes to the kernel's entropy, with all their bits counted as unpredictable, and reseeds its generator. */
   addEntropy(data: Uint8Array): Promise<void>
-  /** Calls `handler` instead of the signal's default action. Returns how to stop that. */
+  /** Calls `handler` instead of the signal's default action, until the returned function is called. */
   onSignal(signal: HandledSignal, handler: () => void): () => void
   readonly pid: number
   /** Node's name for it: `x64`, `arm64`, … */
@@ -29,7 +29,7 @@ export interface System {
 
 export type HandledSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP' | 'SIGQUIT' | 'SIGUSR1' | 'SIGUSR2'
 
-/** This process, and the name of the machine. */
+/** {@link System} of this process. */
 export function linuxSystem(native: Native): System {
   return {
     signal(pid, signal) {
@@ -44,7 +44,7 @@ export function linuxSystem(native: Native): System {
     },
     setNice(nice) {
       try {
-        // To Linux a priority is a thread's, and those to come inherit the loop's.
+        // On Linux each thread has its own priority; later threads inherit the main thread's.
         for (const thread of readdirSync('/proc/self/task')) setPriority(Number(thread), nice)
       } catch (error) {
         throw fromNodeError('set', `nice to ${nice}`, error)

@@ -6,15 +6,15 @@ type Options = NonNullable<Parameters<Tools['run']>[1]>
 const DEFAULT_MAX_OUTPUT_BYTES = 64 * 1024
 const READ_BYTES = 64 * 1024
 
-/** The standard streams of a helper program: those it was given, and pipes of ours in the place of the others. */
+/** The standard streams of a helper program: those of its options, and pipes to the agent for the others. */
 export interface ToolStdio {
-  /** For the program; undefined is /dev/null. */
+  /** The program's ends; undefined is /dev/null. */
   readonly childEnd: readonly (Fd | undefined)[]
-  /** Begins to feed and to collect, once the program has its ends. Resolves when both outputs have ended. */
+  /** Writes the input and collects the outputs; call it once the program runs. Resolves when both outputs have ended. */
   exchange(): Promise<void>
-  /** What was collected. */
+  /** The collected outputs. */
   text(): Pick<ToolResult, 'stdout' | 'stderr'>
-  /** Closes what is open. */
+  /** Closes all open pipes. */
   close(): void
 }
 
@@ -91,7 +91,7 @@ class ToolPipes {
     if (this.#open.delete(fd)) this.#streams.close(fd)
   }
 
-  /** Never rejects: a program may end without having read everything, and its exit code says whether that matters. */
+  /** Never rejects: a program may end before it has read everything, and its exit code says whether that matters. */
   async #feed(fd: Fd, input: Buffer): Promise<void> {
     try {
       for (let rest = input; rest.length > 0; ) {
@@ -104,7 +104,7 @@ class ToolPipes {
     this.#close(fd)
   }
 
-  /** One read for each turn of the loop, which has others to serve. Never rejects. */
+  /** Reads once per turn of the event loop, so that other work can run. Never rejects. */
   async #collect(fd: Fd, text: BoundedText): Promise<void> {
     try {
       for (;;) {
@@ -120,7 +120,7 @@ class ToolPipes {
   }
 }
 
-/** Collects a program's output up to a number of bytes; the rest is counted, and noted at the end of the text. */
+/** Collects output up to a number of bytes. The text ends with a note of how many more were dropped. */
 class BoundedText {
   readonly #maxBytes: number
   readonly #chunks: Buffer[] = []

@@ -1,33 +1,34 @@
 import type { Fd } from '../streams/streams.ts'
 
+/** The result of a helper program. */
 export interface ToolResult {
-  /** 128 + signal when a signal ended it. */
+  /** 128 + signal when a signal ended the program. */
   readonly exitCode: number
   readonly stdout: string
   readonly stderr: string
 }
 
 /**
- * Short-lived helper programs (runc, modprobe, mkfs …). They run with oom_score_adj 0 and the default
- * RLIMIT_NOFILE, in an environment of PATH alone unless `env` says more.
+ * Runs short-lived helper programs (runc, modprobe, mkfs …). They have oom_score_adj 0 and the default RLIMIT_NOFILE. Their
+ * environment is PATH and `env`.
  */
 export interface Tools {
-  /** Runs to the end. Rejects only when it cannot be started, times out (it is killed) or `signal` fires (it is killed). */
+  /** Runs a program to its end. Rejects when it cannot be started; kills it and rejects on timeout or when `signal` fires. */
   run(
     argv: readonly [string, ...string[]],
     options?: {
-      /** argv[0] for the program, when it is not the path: one of several programs in one file goes by it. */
+      /** argv[0] when it is not the path, for a file that is several programs. */
       readonly name?: string
       readonly stdin?: string | Uint8Array
-      /** fds that become 0, 1 and 2 of the program instead of /dev/null and captured pipes. They stay open here. */
+      /** Descriptors for 0, 1 and 2 of the program instead of /dev/null and captured pipes. They stay open here. */
       readonly stdio?: readonly [Fd | undefined, Fd | undefined, Fd | undefined]
       readonly cwd?: string
       readonly env?: Readonly<Record<string, string>>
       readonly timeoutMs?: number
       readonly signal?: AbortSignal
-      /** How its output becomes text: `latin1` makes each byte a character. Default `utf8`. */
+      /** The encoding of the output, by default `utf8`; `latin1` makes each byte a character. */
       readonly encoding?: 'utf8' | 'latin1'
-      /** Per stream; more is dropped and noted. Default 64 KiB. */
+      /** Per stream, by default 64 KiB; more is dropped and noted. */
       readonly maxOutputBytes?: number
     },
   ): Promise<ToolResult>

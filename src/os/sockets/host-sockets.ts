@@ -6,40 +6,41 @@ import type { Fd, Streams } from '../streams/streams.ts'
 import { VSOCK_CID } from './allow-list.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
-/** Where a connection between guest and host begins or ends: an AF_VSOCK port, or a path that stands for one. */
+/** An end of a connection between guest and host: an AF_VSOCK port, or a path in place of one. */
 export type HostAddress =
   | { readonly kind: 'vsock'; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
 
-/** Stream connections with the host that bytes are relayed through: descriptors of non-blocking sockets. */
+/** Stream connections with the host, as descriptors of non-blocking sockets that bytes are relayed through. */
 export interface HostSockets {
   /**
-   * Connects to an address of the host (CID 2). Nobody listens when it throws ECONNRESET or ETIMEDOUT (vsock), ENOENT
-   * or ECONNREFUSED (a path). Throws what `signal` is aborted with. On vsock the kernel gives up after `timeoutMs`.
+   * Connects to an address of the host (CID 2). Throws ECONNRESET or ETIMEDOUT (vsock), ENOENT or ECONNREFUSED (path) when
+   * nothing listens there, and the reason of `signal`. On vsock the kernel gives up after `timeoutMs`.
    */
   connect(address: HostAddress, timeoutMs: number, signal: AbortSignal): Promise<Fd>
-  /** Listens for connections of the host, which live on after `close`. */
+  /** Accepts connections of the host until `close`, which leaves them open. */
   listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }>
 }
 
+/** Receives the host's connections. */
 export interface HostListener {
-  /** Takes the descriptor over. */
+  /** Owns the descriptor from then on. */
   connection(fd: Fd, peer: HostPeer): void
   /** Accepting failed; listening goes on. */
   error(error: AgentError): void
 }
 
-/** Who connected: an AF_VSOCK address, or the path that the peer's socket is bound to (empty when it is not). */
+/** The peer of a connection: an AF_VSOCK address, or the path that its socket is bound to (empty when unbound). */
 export type HostPeer =
   | { readonly kind: 'vsock'; readonly cid: number; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }
 
 const BACKLOG = 128
 
-/** After a failed accept(2), most often for want of descriptors: the connection waits, and so do we. */
+/** The pause after a failed accept(2), which mostly lacked descriptors; the connection stays in the queue. */
 const PAUSE_MS = 100
 
-/** Connections with the host as descriptors: over AF_VSOCK, or over unix sockets that stand for it. */
+/** {@link HostSockets} over AF_VSOCK, or over unix sockets in its place. */
 export function linuxHostSockets(native: Native, streams: Streams, clock: Clock): HostSockets {
   return {
     connect: (address, timeoutMs, signal) => connect({ native, streams, address, timeoutMs, signal }),
@@ -68,7 +69,7 @@ async function connect(request: {
   const { native, streams, address, timeoutMs, signal } = request
   signal.throwIfAborted()
   const name = nameOf(address)
-  const fd = checkErrno('connect', name, beginToConnect(native, address, timeoutMs))
+  const fd = checkErrno('connect', name, startConnect(native, address, timeoutMs))
   try {
     await streams.writable(fd, signal)
     checkErrno('connect', name, native.socketError(fd))
@@ -79,7 +80,7 @@ async function connect(request: {
   }
 }
 
-function beginToConnect(native: Native, address: HostAddress, timeoutMs: number): Fd {
+function startConnect(native: Native, address: HostAddress, timeoutMs: number): Fd {
   if (address.kind === 'unix') return native.unixConnect(address.path)
   return native.vsockConnect(VSOCK_CID.host, address.port, timeoutMs)
 }
@@ -99,7 +100,7 @@ interface Accepting {
   readonly address: HostAddress
   readonly fd: Fd
   readonly listener: HostListener
-  /** Aborted when no more is accepted. */
+  /** Fires when accepting ends. */
   readonly signal: AbortSignal
 }
 

@@ -4,8 +4,8 @@ import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
 
 /**
- * The part of libuv's Pipe handle that is used here. Node knows no AF_VSOCK, and refuses its descriptors where
- * it takes one, but its handle for unix sockets works on any stream socket.
+ * The members of libuv's Pipe handle that are used here. Node lacks AF_VSOCK and refuses its descriptors, but its handle
+ * for unix sockets works on any stream socket.
  */
 export interface PipeHandle {
   readonly fd: Fd
@@ -20,7 +20,7 @@ type PipeClass = new (type: number) => PipeHandle
 const SOCKET = 0
 const SERVER = 1
 
-/** Makes handles of the class that Node itself uses for unix sockets, which it has no public name for. */
+/** Makes handles of the class that Node uses for unix sockets and does not export. */
 export class SocketHandles {
   readonly #Pipe: PipeClass
 
@@ -32,16 +32,16 @@ export class SocketHandles {
     const handle = handleOf(socket)
     socket.destroy()
     if (handle === undefined) throw new Error('a socket of node:net has no handle')
-    // Every class has this property, and this one is Pipe: the descriptor is a unix socket.
+    // The constructor of this handle is Pipe, because the descriptor is a unix socket.
     this.#Pipe = handle.constructor as PipeClass
   }
 
-  /** A listening handle over `fd`, which it owns from then on. */
+  /** A listening handle that owns `fd`. */
   server(fd: Fd): PipeHandle {
     return this.#open(fd, SERVER)
   }
 
-  /** A `net.Socket` over the connected socket `fd`, which it owns from then on. */
+  /** A `net.Socket` that owns the connected socket `fd`. */
   socket(fd: Fd): Socket {
     return socketOver(this.#open(fd, SOCKET))
   }
@@ -53,17 +53,17 @@ export class SocketHandles {
   }
 }
 
-/** A `net.Socket` over a connected handle. Its writing side stays open when the peer ends. */
+/** A `net.Socket` over a connected handle. Its writing side stays open after the peer's end. */
 export function socketOver(handle: PipeHandle): Socket {
-  // `handle` takes any stream handle in every version of Node, which its documentation does not say.
+  // `handle` is not documented, but every version of Node accepts any stream handle.
   const options: object = { allowHalfOpen: true, handle }
   return new Socket(options)
 }
 
-/** The handle below a socket that is not closed. */
+/** The handle below a socket; undefined when the socket is closed. */
 export function handleOf(socket: Socket): PipeHandle | undefined {
   if (!('_handle' in socket) || socket._handle === null || typeof socket._handle !== 'object')
     return undefined
-  // Unix and AF_VSOCK sockets have a Pipe here; of others only `fd` is used, which all of them have.
+  // Unix and AF_VSOCK sockets have a Pipe. Of other handles only `fd` is used, which all have.
   return socket._handle as PipeHandle
 }

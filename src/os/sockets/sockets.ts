@@ -12,6 +12,7 @@ export interface VsockAddress {
   readonly port: number
 }
 
+/** An address to listen at. */
 export type ListenAddress =
   | ({ readonly kind: 'vsock' } & VsockAddress)
   /** A path, or `@NAME` in the abstract namespace. */
@@ -20,25 +21,26 @@ export type ListenAddress =
 
 /** A listening socket. */
 export interface Listener {
-  /** The port that was chosen when a TCP address asked for port 0. */
+  /** The port of a TCP or vsock address, as chosen by the kernel for TCP port 0; undefined for a unix socket. */
   readonly port: number | undefined
-  /** Accepts no more. Connections live on. */
+  /** Stops accepting. Open connections stay open. */
   close(): Promise<void>
 }
 
-/** Stream sockets as `net.Socket`s, whatever their family. Both directions end separately (`allowHalfOpen`). */
+/** Stream sockets of every family as `net.Socket`s. Both directions end separately (`allowHalfOpen`). */
 export interface Sockets {
   /**
-   * Listens. `onConnection` gets each connection before a byte of it is read: a socket it destroys
-   * there and then has told its peer nothing.
+   * Listens. `onConnection` gets each connection before any byte of it is read. When it destroys the socket at once, the
+   * peer has received nothing.
    */
   listen(address: ListenAddress, onConnection: (socket: Socket) => void): Promise<Listener>
-  /** Who is at the other end of an AF_VSOCK connection; undefined for every other kind. */
+  /** The peer of an AF_VSOCK connection; undefined for every other kind. */
   peerOf(socket: Socket): VsockAddress | undefined
+  /** Connects to an AF_VSOCK address. Rejects with the errno, or with the reason of `signal`. */
   connectVsock(address: VsockAddress, signal: AbortSignal): Promise<Socket>
 }
 
-/** The sockets of this machine. */
+/** {@link Sockets} of this machine. */
 export function linuxSockets(native: Native, streams: Streams): Sockets {
   const handles = new SocketHandles(native)
   return {
@@ -78,7 +80,7 @@ function listenVsock(request: {
     checkErrno('listen', name, native.vsockListen(address.cid, address.port, BACKLOG)),
   )
   handle.onconnection = (_status, client: PipeHandle | undefined) => {
-    // Without a client accept(2) failed: libuv goes on listening.
+    // Without a client, accept(2) has failed; libuv goes on listening.
     if (client !== undefined) onConnection(socketOver(client))
   }
   checkErrno('listen', name, handle.listen(BACKLOG))
@@ -95,7 +97,7 @@ async function listenUnix(path: string, onConnection: (socket: Socket) => void):
   return { port: undefined, close: () => closed(server) }
 }
 
-/** A file that is made meanwhile has mode 0600 from its first moment: Node binds before `listen` returns. */
+/** Calls `make` with a umask by which a new socket file has mode 0600 at once: Node binds before `listen` returns. */
 function forOwnerOnly(make: () => void): void {
   const mask = process.umask(0o177)
   try {
@@ -130,7 +132,7 @@ async function listening(server: Server, name: string, listen: () => void): Prom
   await listened.promise
 }
 
-/** Resolves once nothing is accepted any more, which `close` sees to at once, though its callback waits longer. */
+/** Stops accepting, which `close` does at once; only its callback waits for the connections to end. */
 async function closed(server: Server): Promise<void> {
   server.close()
 }

@@ -4,8 +4,8 @@ import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
 
 /**
- * Removes the socket at `path` that a process left there which did not close it, so that one can listen there again.
- * One that somebody listens on, and anything that is no socket, stays.
+ * Removes the socket file at `path` that an ended process has left, so that another can listen there. Leaves a socket with
+ * a listener, and anything that is not a socket.
  */
 export async function removeStaleSocket(path: string): Promise<void> {
   try {

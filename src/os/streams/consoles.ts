@@ -6,11 +6,11 @@ import type { Fd, Streams } from './streams.ts'
 
 /** The receiving side of an OCI runtime's `--console-socket`. */
 export interface Consoles {
-  /** Listens at `path`. `master` resolves with the pty master the runtime sends (non-blocking). */
+  /** Listens at `path`. `master` resolves with the non-blocking pty master that the runtime sends. */
   listen(path: string): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
 }
 
-/** Console sockets: the OCI runtime connects once and sends the master of the pty it made (SCM_RIGHTS). */
+/** Console sockets: the OCI runtime connects once and sends the master of its new pty (SCM_RIGHTS). */
 export function linuxConsoles(native: Native, streams: Streams): Consoles {
   return {
     listen(path) {

@@ -3,7 +3,7 @@ import type { Native } from '../native.ts'
 import { Readiness } from './readiness.ts'
 import type { Fd, RelayResult, Streams } from './streams.ts'
 
-/** Pipes, ptys and sockets by number: the addon's watches and its single reads and writes. */
+/** {@link Streams} by the addon's watches and its single reads and writes. */
 export function linuxStreams(native: Native): Streams {
   const readiness = new Readiness(native)
   return {
@@ -13,7 +13,7 @@ export function linuxStreams(native: Native): Streams {
       checkErrno('close', `fd ${fd}`, native.close(fd))
     },
     duplicate: (fd) => checkErrno('duplicate', `fd ${fd}`, native.duplicate(fd)),
-    // Its writer may have made it larger still.
+    // The pipe's writer may have enlarged it already.
     growPipe: (fd, sizeBytes) =>
       native.pipeSize(fd) >= sizeBytes || native.setPipeSize(fd, sizeBytes) >= sizeBytes,
     readable: (fd, signal) => readiness.wait(fd, 'read', signal),
@@ -51,7 +51,7 @@ function openPipe(
   return { parentEnd, childEnd }
 }
 
-/** EIO is how a pty's master says that nobody has its other side open any more. */
+/** One read. A pty's master answers EIO when nothing has its other side open any more, which is EOF here. */
 function tryRead(native: Native, fd: Fd, maxBytes: number): Buffer | undefined {
   const result = native.read(fd, maxBytes)
   if (typeof result !== 'number') return result

@@ -2,7 +2,7 @@ import { checkErrno, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from './streams.ts'
 
-/** Promises over the addon's one-shot watches, and the record of which are pending on which descriptor. */
+/** Promises over the addon's one-shot watches, with a record of those that are pending on each descriptor. */
 export class Readiness {
   readonly #native: Native
   readonly #abandon = new Map<Fd, Set<() => void>>()
@@ -11,7 +11,7 @@ export class Readiness {
     this.#native = native
   }
 
-  /** Resolves when `fd` is ready; rejects with what `signal` is aborted with, or with EBADF by {@link abandon}. */
+  /** Resolves when `fd` is ready. Rejects with the reason of `signal`, or with EBADF after {@link abandon}. */
   async wait(fd: Fd, direction: 'read' | 'write', signal: AbortSignal | undefined): Promise<void> {
     signal?.throwIfAborted()
     const ready = Promise.withResolvers<void>()
@@ -36,12 +36,12 @@ export class Readiness {
     } finally {
       this.#remove(fd, abandon)
       signal?.removeEventListener('abort', onAbort)
-      // Its number is used once only, so this does nothing to a later watch of a later file.
+      // Watch numbers are used only once, so this cannot end a later watch.
       if (!isOver) this.#native.cancelWatch(fd, watch)
     }
   }
 
-  /** Ends every wait on `fd`, at once: the next thing may be its close. */
+  /** Ends every wait on `fd` at once, so that it can be closed next. */
   abandon(fd: Fd): void {
     for (const abandon of this.#abandon.get(fd) ?? []) abandon()
   }

@@ -3,7 +3,7 @@ export const RECORD_BYTES = 64
 
 const VERSION = 1
 
-/** What a record is about; vminit's own list is native/init/channel/record.h. */
+/** The kinds of records; vminit's own list is in native/init/channel/record.h. */
 export const RecordKind = {
   EXIT: 1,
   OVERFLOW: 2,
@@ -13,23 +13,23 @@ export const RecordKind = {
 } as const
 
 /**
- * One message as it is on the wire, little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns,
+ * A message, on the wire little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns,
  * u64 utime_us, u64 stime_us, u64 maxrss_kib, u64 sequence, u64 reserved`.
  */
 export interface ChannelRecord {
   readonly kind: number
   readonly pid: number
-  /** EXIT: the wait status as the kernel gave it. SHUTDOWN: a signal. EXIT_WITH: an exit status. */
+  /** EXIT: the kernel's wait status. SHUTDOWN: a signal. EXIT_WITH: an exit status. */
   readonly status: number
   readonly boottimeNs: bigint
   readonly userTimeUs: bigint
   readonly systemTimeUs: bigint
   readonly maxRssKib: bigint
-  /** EXIT: a running number. OVERFLOW: how many records were lost. */
+  /** EXIT: a running number. OVERFLOW: the number of lost records. */
   readonly sequence: bigint
 }
 
-/** A command of the agent to vminit. */
+/** The message of a command to vminit. */
 export function encodeCommand(kind: number, status: number): Buffer {
   const record = Buffer.alloc(RECORD_BYTES)
   record.writeUInt32LE(VERSION, 0)
@@ -38,7 +38,7 @@ export function encodeCommand(kind: number, status: number): Buffer {
   return record
 }
 
-/** Reads the record at the start of `bytes`; undefined for a version this agent does not know. */
+/** Decodes the record at the start of `bytes`; undefined for an unknown version. */
 export function decodeRecord(bytes: Buffer): ChannelRecord | undefined {
   if (bytes.readUInt32LE(0) !== VERSION) return undefined
   return {
@@ -53,7 +53,7 @@ export function decodeRecord(bytes: Buffer): ChannelRecord | undefined {
   }
 }
 
-/** The two things a wait status of an ended process says (wait(2)): its code, or the signal that ended it. */
+/** The exit code and the signal in the wait status of an ended process (wait(2)). */
 export function decodeWaitStatus(status: number): {
   readonly exitCode: number
   readonly signal: number | undefined

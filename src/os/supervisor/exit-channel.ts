@@ -14,11 +14,11 @@ import {
 import { ExitLedger } from './exit-ledger.ts'
 import type { ExitRecord, Exits, ExitWatch, Supervisor } from './supervisor.ts'
 
-/** How long after an overflow the records that vminit still holds may take to arrive. */
+/** How long to wait after an overflow for the records that vminit still holds. */
 const GRACE_MS = 1000
 const READ_BYTES = 1024 * RECORD_BYTES
 
-/** The agent's end of the socket to vminit: exits and shutdown come in, commands go out. */
+/** The agent's end of the socket to vminit, which sends exits and shutdown requests and takes commands. */
 export class ExitChannel implements Exits, Supervisor {
   readonly shutdownRequested: Promise<number>
   readonly #fd: Fd
@@ -30,7 +30,7 @@ export class ExitChannel implements Exits, Supervisor {
   #overflowAtNs = -1n
   #gone: AgentError | undefined
 
-  /** `fd` is the inherited socket, already non-blocking. {@link receive} has to be called once. */
+  /** `fd` is the inherited socket, already non-blocking. The caller calls {@link receive} once. */
   constructor(parts: {
     readonly fd: Fd
     readonly streams: Streams
@@ -70,13 +70,13 @@ export class ExitChannel implements Exits, Supervisor {
     return this.#send(encodeCommand(RecordKind.EXIT_WITH, status))
   }
 
-  /** Takes in records until vminit is gone, and then fails everything that waits for one. */
+  /** Receives records until vminit is gone, then rejects all waits for exits. Never rejects itself. */
   async receive(): Promise<void> {
     try {
       await this.#receiveRecords()
       this.#end('vminit is gone')
     } catch (error) {
-      this.#end(`the channel to vminit failed: ${messageOf(error)}`)
+      this.#end(`channel to vminit: ${messageOf(error)}`)
     }
   }
 
@@ -109,7 +109,7 @@ export class ExitChannel implements Exits, Supervisor {
         this.#shutdown.resolve(record.status)
         break
       default:
-        this.#log.warn('ignored a record of vminit', { kind: record?.kind ?? 'another version' })
+        this.#log.warn('record of vminit ignored', { kind: record?.kind ?? 'another version' })
     }
   }
 
@@ -119,7 +119,7 @@ export class ExitChannel implements Exits, Supervisor {
     this.#answerLost()
   }
 
-  /** Looks who waits for a process that is no more, gives its record time to arrive, then answers without. */
+  /** Finds waits for processes that are gone, gives their records time to arrive, then answers the waits without. */
   #answerLost(): void {
     const answer = async () => {
       const waits = this.#ledger.waitedFor()
@@ -130,13 +130,13 @@ export class ExitChannel implements Exits, Supervisor {
       for (const { pid, askedAtNs } of suspects) this.#ledger.lost(pid, askedAtNs)
     }
     answer().catch((error) =>
-      this.#log.error('could not look for processes whose exit was lost', { error: messageOf(error) }),
+      this.#log.error('cannot check for processes whose exit was lost', { error: messageOf(error) }),
     )
   }
 
-  #end(sentence: string): void {
-    this.#log.critical('the channel to vminit ended', { reason: sentence })
-    this.#gone = new AgentError('FAILED_PRECONDITION', sentence)
+  #end(reason: string): void {
+    this.#log.critical('channel to vminit ended', { reason })
+    this.#gone = new AgentError('FAILED_PRECONDITION', reason)
     this.#ledger.fail(this.#gone)
     this.#shutdown.resolve(0)
     this.#streams.close(this.#fd)
@@ -163,7 +163,7 @@ function exitRecord(record: ChannelRecord): ExitRecord {
   }
 }
 
-/** Whether the process that had `pid` at that moment is gone; a zombie is not, for its record is yet to come. */
+/** Whether the process that had `pid` at `atNs` is gone. A zombie is not gone, because its record is still to come. */
 async function isGone(pid: number, atNs: bigint): Promise<boolean> {
   const startNs = await processStartNs(pid)
   return startNs === undefined || startNs > atNs

@@ -4,15 +4,15 @@ import type { ExitRecord, ExitWatch } from './supervisor.ts'
 interface Waiter {
   readonly pid: number
   readonly sinceNs: bigint
-  /** When `exitOf` was called: a process of this pid that began later is another one. */
+  /** When `exitOf` was called. A process of this pid that began later is another one. */
   readonly askedAtNs: bigint
   readonly answer: PromiseWithResolvers<ExitRecord>
 }
 
 /**
- * Brings exit records and those who wait for them together. A record answers everybody who waits for its pid since
- * before it was reaped. One that nobody waits for yet is kept while a watch is open that could still ask for it, for a
- * process can be gone before its pid is known; of several with one pid the last is kept.
+ * Matches exit records to the waits for them. A record answers every wait for its pid whose watch began before the process
+ * was reaped. A record without a wait is kept while an open watch could still ask for it, because a process can end before
+ * its pid is known; only the last record of a pid is kept.
  */
 export class ExitLedger {
   readonly #now: () => bigint
@@ -32,8 +32,7 @@ export class ExitLedger {
     return {
       exitOf: async (pid) => {
         if (this.#failure !== undefined) throw this.#failure
-        if (!this.#watches.has(watch))
-          throw new AgentError('INTERNAL', `the exit watch for pid ${pid} is closed`)
+        if (!this.#watches.has(watch)) throw new AgentError('INTERNAL', `exit watch for pid ${pid}: closed`)
         return await this.#claim(pid, watch.sinceNs)
       },
       close: () => {
@@ -43,7 +42,7 @@ export class ExitLedger {
     }
   }
 
-  /** A process was reaped. */
+  /** Takes the record of a reaped process. */
   record(exit: ExitRecord): void {
     const matching = [...this.#waiters].filter(
       ({ pid, sinceNs }) => pid === exit.pid && sinceNs <= exit.reapedAtNs,
@@ -52,12 +51,12 @@ export class ExitLedger {
     if (matching.length === 0 && this.#isClaimable(exit)) this.#unclaimed.set(exit.pid, exit)
   }
 
-  /** Who is waited for, each with the moment it was asked for. */
+  /** The pids that are waited for, each with the time of the request. */
   waitedFor(): readonly { readonly pid: number; readonly askedAtNs: bigint }[] {
     return [...this.#waiters]
   }
 
-  /** Answers those who asked for `pid` at or before `askedAtNs` with a code of 255: its record will not come. */
+  /** Answers the waits for `pid` that began at or before `askedAtNs` with exit code 255, because its record is lost. */
   lost(pid: number, askedAtNs: bigint): void {
     const exit = lostRecord(pid, this.#now())
     for (const waiter of [...this.#waiters]) {
@@ -65,7 +64,7 @@ export class ExitLedger {
     }
   }
 
-  /** No record will ever come again: every wait, pending and future, is rejected. */
+  /** Rejects every pending and future wait, because no more records will come. */
   fail(error: AgentError): void {
     this.#failure = error
     for (const waiter of this.#waiters) waiter.answer.reject(error)
@@ -100,7 +99,7 @@ export class ExitLedger {
   }
 }
 
-/** 255 is what container engines report for a status that nobody knows. */
+/** A record with exit code 255, which container engines report for an unknown status. */
 function lostRecord(pid: number, nowNs: bigint): ExitRecord {
   return {
     pid,

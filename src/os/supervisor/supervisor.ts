@@ -1,39 +1,41 @@
+/** The end of a process. */
 export interface ExitRecord {
   readonly pid: number
   /** Exit code, or 128 + signal. */
   readonly exitCode: number
   readonly signal: number | undefined
-  /** CLOCK_BOOTTIME when it was reaped. */
+  /** When it was reaped, in nanoseconds of CLOCK_BOOTTIME. */
   readonly reapedAtNs: bigint
   readonly userTimeUs: bigint
   readonly systemTimeUs: bigint
   readonly maxRssKib: bigint
 }
 
-/** Exits of processes that are not our children, as reported by vminit. */
+/** Exits of processes that are not children of the agent, as reported by vminit. */
 export interface Exits {
-  /** undefined when usable, else the sentence that container calls answer with (not run below vminit …). */
+  /** undefined when exits are reported, else the error text of container calls. */
   readonly unavailable: string | undefined
-  /** Begins to listen: take it before the program that starts the process is started. */
+  /** Begins to watch for exits. Call it before starting the program that starts the process. */
   watch(): ExitWatch
 }
 
+/** A watch for exits since a moment. */
 export interface ExitWatch {
   /**
-   * The exit of `pid`, if reaped after this watch began; may be called before or after it happened. When vminit
-   * had to drop the record, the exit code is 255. Rejects when the watch is closed or vminit is gone.
+   * Waits for the exit of `pid`, reaped after this watch began, even if it has already happened. The exit code is 255 when
+   * vminit lost the record. Rejects when the watch is closed or vminit is gone.
    */
   exitOf(pid: number): Promise<ExitRecord>
-  /** Frees the watch. A pending `exitOf` stays valid. Call it as soon as the pid was claimed or none will be. */
+  /** Ends the watch; a pending `exitOf` stays valid. Call it after `exitOf`, or when no pid will come. */
   close(): void
 }
 
-/** What vminit, which started this agent, asks of it and does for it. */
+/** The requests of vminit, which started this agent, and the commands to it. */
 export interface Supervisor {
-  /** Resolves when the agent shall stop in good order: with a signal's number, or 0 when vminit is gone. */
+  /** Resolves when the agent is to stop in good order: with a signal's number, or with 0 when vminit is gone. */
   readonly shutdownRequested: Promise<number>
-  /** Powers the virtual machine off, or ends the wrapper with 0 when it is no virtual machine. */
+  /** Powers the virtual machine off; outside one, ends vminit with status 0. */
   powerOff(): Promise<void>
-  /** Ends the wrapper with `status`; in a virtual machine it powers off. */
+  /** Ends vminit with `status`; in a virtual machine, powers it off. */
   exitWith(status: number): Promise<void>
 }

@@ -8,8 +8,8 @@ import { ExitChannel } from './exit-channel.ts'
 import type { Exits, Supervisor } from './supervisor.ts'
 
 /**
- * What vminit does for this agent. `channel` is the socket it was started with (`--channel FD`); without one the
- * agent runs by itself: there are no exits to be had, and nobody to give commands to.
+ * Connects to vminit. `channel` is the socket that the agent was started with (`--channel FD`); without one the agent runs
+ * by itself, and waits for exits and commands throw FAILED_PRECONDITION.
  */
 export function connectVminit(parts: {
   readonly channel: Fd | undefined
@@ -21,7 +21,7 @@ export function connectVminit(parts: {
   if (parts.channel === undefined) return { exits: withoutExits, supervisor: withoutSupervisor }
   checkErrno('unblock', `channel fd ${parts.channel}`, parts.native.setNonBlocking(parts.channel, true))
   const channel = new ExitChannel({ ...parts, fd: parts.channel })
-  // It ends by itself when vminit does, and never rejects.
+  // It ends with vminit and never rejects.
   void channel.receive()
   return { exits: channel, supervisor: channel }
 }
@@ -36,7 +36,7 @@ const withoutExits: Exits = {
 }
 
 const withoutSupervisor: Supervisor = {
-  // There is nobody who could ask.
+  // Never resolves without vminit.
   shutdownRequested: new Promise(() => {}),
   async powerOff() {
     throw new AgentError('FAILED_PRECONDITION', REMEDY)

@@ -100,7 +100,7 @@ describe('linuxUevents', () => {
     expect(heard).toEqual(Array(2).fill('add@/devices/x'))
     expect([...open]).toEqual([2])
     expect(log.lines.map(({ message }) => message)).toEqual([
-      'uevents ended, to be listened to anew',
+      'uevents: socket failed, opening a new one',
       'listening to uevents again',
     ])
   })

@@ -46,6 +46,6 @@ describe('parseMountinfo', () => {
   })
 
   it('names a line that it does not understand', () => {
-    expect(() => parseMountinfo('21 1 254:1 / /')).toThrow('mountinfo line not understood: 21 1 254:1 / /')
+    expect(() => parseMountinfo('21 1 254:1 / /')).toThrow('mountinfo: invalid line "21 1 254:1 / /"')
   })
 })

@@ -113,7 +113,7 @@ describe('ExitChannel', () => {
     native.write(vminit, record(99, {}))
     native.write(vminit, record(RecordKind.SHUTDOWN, { status: 2 }))
     expect(await channel.shutdownRequested).toBe(2)
-    expect(lines.join('')).toContain('ignored a record of vminit')
+    expect(lines.join('')).toContain('record of vminit ignored')
     native.close(vminit)
   })
 

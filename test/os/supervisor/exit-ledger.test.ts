@@ -77,7 +77,7 @@ describe('ExitLedger', () => {
     watch.close()
     ledger.record(exitAt(7, 150n, 4))
     expect((await exit).exitCode).toBe(4)
-    await expect(watch.exitOf(8)).rejects.toThrow('the exit watch for pid 8 is closed')
+    await expect(watch.exitOf(8)).rejects.toThrow('exit watch for pid 8: closed')
   })
 
   it('answers 255 for a lost exit, but not to those who asked since', async () => {

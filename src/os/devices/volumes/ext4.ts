@@ -5,15 +5,15 @@ import type { Native } from '../../native.ts'
 import { controlFileSystem } from './control.ts'
 import type { FileSystemGrowth } from './growth.ts'
 
-/** _IOW('f', 16, __u64): the new number of blocks. The kernel does all of an online growth itself. */
+/** _IOW('f', 16, __u64): the new number of blocks. The kernel does all the work of growing. */
 const EXT4_IOC_RESIZE_FS = 0x4008_6610
 
-/** The superblock (Documentation/filesystems/ext4/super.rst): where on the device it is, and its fields. */
+/** The superblock (Documentation/filesystems/ext4/super.rst): its offset on the device, and the offsets of its fields. */
 const SUPERBLOCK = { offset: 1024, bytes: 1024, magic: 0xef53 }
 const FIELDS = { blocksLow: 0x4, logBlockSize: 0x18, magic: 0x38, incompatible: 0x60, blocksHigh: 0x150 }
 const INCOMPATIBLE_64BIT = 0x80
 
-/** ext4. Its size stands in its superblock alone: statfs(2) leaves out what it needs for itself. */
+/** Growth of ext4. Only the superblock has the whole size: statfs(2) leaves out ext4's own bookkeeping. */
 export function ext4Growth(native: Native): FileSystemGrowth {
   return {
     async size({ device }) {
@@ -38,7 +38,7 @@ export function ext4Growth(native: Native): FileSystemGrowth {
   }
 }
 
-/** What the mounted file system wrote last: it shares its buffers with readers of the device. */
+/** Reads the present superblock: the mounted file system shares its buffers with readers of the device. */
 async function readSuperblock(device: string): Promise<Buffer> {
   const failed = (error: unknown) => {
     throw fromNodeError('read', device, error)
@@ -48,7 +48,7 @@ async function readSuperblock(device: string): Promise<Buffer> {
     const { offset, bytes, magic } = SUPERBLOCK
     const { buffer, bytesRead } = await file.read(Buffer.alloc(bytes), 0, bytes, offset).catch(failed)
     if (bytesRead < bytes || buffer.readUInt16LE(FIELDS.magic) !== magic) {
-      throw new AgentError('INTERNAL', `${device} has no superblock of ext4`)
+      throw new AgentError('INTERNAL', `${device}: no ext4 superblock`)
     }
     return buffer
   } finally {

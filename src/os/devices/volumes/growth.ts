@@ -1,4 +1,4 @@
-/** A file system that is mounted somewhere. */
+/** A mounted file system. */
 export interface Volume {
   readonly mountPoint: string
   /** The node of the block device it is on. */
@@ -7,8 +7,8 @@ export interface Volume {
 
 /** One type of file system that can grow while it is mounted. */
 export interface FileSystemGrowth {
-  /** All it covers of its device, its own bookkeeping included. */
+  /** How much of its device it covers, its own bookkeeping included. */
   size(volume: Volume): Promise<{ readonly blockBytes: bigint; readonly blocks: bigint }>
-  /** Makes it cover so many blocks: no fewer than it has. EROFS on a mount that is read-only. */
+  /** Grows it to `blocks`, at least as many as it has. EROFS on a read-only mount. */
   grow(volume: Volume, blocks: bigint): Promise<void>
 }

@@ -7,22 +7,22 @@ import { ext4Growth } from './ext4.ts'
 import type { FileSystemGrowth } from './growth.ts'
 import { xfsGrowth } from './xfs.ts'
 
-/** What file systems have room for, and space for swapping. */
+/** The usage and growth of file systems, and swap space. */
 export interface Volumes {
-  /** statfs(2): the file system that `path` is on. ENOENT when there is nothing at `path`. */
+  /** statfs(2) of the file system that `path` is on. ENOENT when nothing is at `path`. */
   usage(path: string): Promise<FileSystemUsage>
-  /** How file systems of this type (as in {@link MountEntry}) grow while they are mounted; undefined for those that do not. */
+  /** How mounted file systems of a type (as in {@link MountEntry}) grow; undefined for a type that cannot. */
   growth(type: string): FileSystemGrowth | undefined
-  /** swapon(2) of a block device or file: EINVAL when it is not prepared for it, EBUSY when it is in use. */
+  /** swapon(2) of a block device or file; EINVAL when it is not prepared by mkswap, EBUSY when it is in use. */
   addSwap(path: string): Promise<void>
-  /** The block devices and files that are swapped on, by the names they were given. */
+  /** The paths of the active swap devices and files, as given to `addSwap`. */
   swaps(): Promise<readonly string[]>
 }
 
 export interface FileSystemUsage {
   readonly blockBytes: bigint
   readonly blocks: bigint
-  /** Those reserved for root are free as well. */
+  /** Includes the blocks reserved for root. */
   readonly freeBlocks: bigint
   readonly inodes: bigint
   readonly freeInodes: bigint
@@ -52,7 +52,7 @@ export function linuxVolumes(native: Native): Volumes {
 
 const SWAPS = '/proc/swaps'
 
-/** proc(5): a line of headings, then one for each, which begins with its path. */
+/** Parses /proc/swaps (proc(5)): a line of headings, then one line each, which begins with the path. */
 export function parseSwaps(text: string): string[] {
   const [, ...lines] = text.split('\n')
   return lines.filter((line) => line !== '').map((line) => unescapeOctal(line.replace(/\s.*/, '')))

@@ -10,13 +10,14 @@ const RTM_GETADDR = 22
 const FIXED_BYTES = 8
 const IFA = { address: 1, local: 2, broadcast: 4, flags: 8 }
 
+/** Lists the addresses of all links. */
 export const LIST_ADDRESSES: Request = { type: RTM_GETADDR, fixed: Buffer.alloc(FIXED_BYTES) }
 
-/** An address out of the answer to {@link LIST_ADDRESSES}; undefined for what is no IP. */
+/** An address of the answer to {@link LIST_ADDRESSES}; undefined when it is not IP. */
 export function decodeAddress({ payload }: Message): LinkAddress | undefined {
   const family = familyOfNumber(payload.readUInt8(0))
   const attributes = decodeAttributes(payload.subarray(FIXED_BYTES))
-  // With a peer the address itself is `local`. IPv6 leaves `local` out when there is none, IPv4 sends both alike.
+  // With a peer, the address itself is `local`. Without one, IPv6 leaves `local` out and IPv4 sends the same twice.
   const address = ipText(attributes.get(IFA.local) ?? attributes.get(IFA.address))
   if (family === undefined || address === undefined) return undefined
   const peer = ipText(attributes.get(IFA.address))
@@ -33,10 +34,12 @@ export function decodeAddress({ payload }: Message): LinkAddress | undefined {
   }
 }
 
+/** RTM_NEWADDR. */
 export function newAddressRequest(address: LinkAddress): Request {
   return request(RTM_NEWADDR, address, [{ type: IFA.flags, value: address.flags }])
 }
 
+/** RTM_DELADDR. */
 export function removeAddressRequest(address: LinkAddress): Request {
   return request(RTM_DELADDR, address, [])
 }

@@ -5,18 +5,19 @@ import type { Request } from './route-socket.ts'
 
 const RTM_GETLINK = 18
 const RTM_SETLINK = 19
-/** struct ifinfomsg: family, ARPHRD_ type, index, flags, and which flags are meant. */
+/** struct ifinfomsg: family, ARPHRD_ type, index, flags, and the mask of flags to change. */
 const FIXED_BYTES = 16
 const IFLA = { address: 1, name: 3, mtu: 4, families: 26, parentDeviceName: 56 }
-/** Within `families` the link's IPv6 settings, and in those the array of its sysctls, of 32 bits each. */
+/** Within `families`: the link's IPv6 settings, and in them the array of its sysctls of 32 bits each. */
 const AF_INET6 = 10
 const INET6_SYSCTLS = 2
 const DISABLE_IPV6 = 26
 const IFF = { up: 0x1, loopback: 0x8, noarp: 0x80 }
 
+/** Lists all links. */
 export const LIST_LINKS: Request = { type: RTM_GETLINK, fixed: Buffer.alloc(FIXED_BYTES) }
 
-/** A link out of the answer to {@link LIST_LINKS}. */
+/** A link of the answer to {@link LIST_LINKS}. */
 export function decodeLink({ payload }: Message): Link {
   const attributes = decodeAttributes(payload.subarray(FIXED_BYTES))
   const name = attributes.get(IFLA.name)
@@ -43,7 +44,7 @@ function hasIpv6(families: Buffer | undefined): boolean {
   return sysctls.readInt32LE(4 * DISABLE_IPV6) === 0
 }
 
-/** One message with all that changes. */
+/** RTM_SETLINK with all changes in one message. */
 export function setLinkRequest(index: number, change: LinkChange): Request {
   const fixed = Buffer.alloc(FIXED_BYTES)
   fixed.writeInt32LE(index, 4)
@@ -52,14 +53,14 @@ export function setLinkRequest(index: number, change: LinkChange): Request {
     { flag: IFF.noarp, on: change.arp === undefined ? undefined : !change.arp },
   ]
   let flags = 0
-  let meant = 0
+  let mask = 0
   for (const { flag, on } of wanted) {
     if (on === undefined) continue
-    meant |= flag
+    mask |= flag
     if (on) flags |= flag
   }
   fixed.writeUInt32LE(flags, 8)
-  fixed.writeUInt32LE(meant, 12)
+  fixed.writeUInt32LE(mask, 12)
   const attributes: Attribute[] = []
   if (change.hardwareAddress !== undefined)
     attributes.push({ type: IFLA.address, value: hardwareBytes(change.hardwareAddress) })

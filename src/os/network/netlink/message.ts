@@ -1,17 +1,17 @@
 /**
- * Netlink messages as linux/netlink.h lays them out: a header of 16 bytes, a fixed part that belongs to the type, then
- * attributes, all aligned to 4 bytes. Numbers are in the machine's order, which is little-endian wherever this runs.
+ * A netlink message (linux/netlink.h): a header of 16 bytes, a fixed part that depends on the type, then attributes, all
+ * aligned to 4 bytes. Numbers are in the machine's order, which is little-endian on every supported architecture.
  */
 export interface Message {
   readonly type: number
   /** NLM_F_. */
   readonly flags: number
   readonly sequence: number
-  /** Everything behind the header. */
+  /** Everything after the header. */
   readonly payload: Buffer
 }
 
-/** A numbered value: bytes, a number of 32 bits, or a nest that holds attributes itself. */
+/** A typed value: bytes, a number of 32 bits, or nested attributes. */
 export interface Attribute {
   readonly type: number
   readonly value: Uint8Array | number | readonly Attribute[]
@@ -23,7 +23,7 @@ const ATTRIBUTE_HEADER_BYTES = 4
 const NESTED = 0x8000
 const TYPE_MASK = 0x3fff
 
-/** Writes one message to the beginning of `target` and gives its length. Throws a RangeError when that is too small. */
+/** Writes one message to the beginning of `target` and returns its length. Throws a RangeError when `target` is too small. */
 export function writeMessage(
   target: Buffer,
   message: {
@@ -46,7 +46,7 @@ export function writeMessage(
   return length
 }
 
-/** The messages of one datagram. Throws a RangeError when it is cut off. */
+/** The messages of one datagram. Throws a RangeError when the datagram is cut off. */
 export function decodeMessages(datagram: Buffer): readonly Message[] {
   const messages: Message[] = []
   for (let offset = 0; offset < datagram.length; ) {
@@ -64,7 +64,7 @@ export function decodeMessages(datagram: Buffer): readonly Message[] {
   return messages
 }
 
-/** The attributes behind the fixed part of a payload, by type; of several with the same type the last. */
+/** The attributes after the fixed part of a payload, by type; the last of several with the same type. */
 export function decodeAttributes(bytes: Buffer): ReadonlyMap<number, Buffer> {
   const attributes = new Map<number, Buffer>()
   for (let offset = 0; offset + ATTRIBUTE_HEADER_BYTES <= bytes.length; ) {
@@ -77,7 +77,7 @@ export function decodeAttributes(bytes: Buffer): ReadonlyMap<number, Buffer> {
   return attributes
 }
 
-/** A text that ends with a NUL. */
+/** The bytes of a text with a NUL at the end. */
 export function text(value: string): Buffer {
   return Buffer.from(`${value}\0`)
 }
@@ -94,7 +94,7 @@ function sizeOf(attributes: readonly Attribute[]): number {
   return bytes
 }
 
-/** With its header, without what aligns the next one. */
+/** The length of an attribute with its header, without padding. */
 function lengthOf({ value }: Attribute): number {
   if (typeof value === 'number') return ATTRIBUTE_HEADER_BYTES + 4
   return ATTRIBUTE_HEADER_BYTES + (value instanceof Uint8Array ? value.length : sizeOf(value))

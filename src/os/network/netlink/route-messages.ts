@@ -23,12 +23,13 @@ const MAIN_TABLE = 254
 const UNICAST = 1
 /** RTM_F_CLONED: a cache entry, such as a learnt path MTU. */
 const CLONED = 0x200
-/** RTNH_F_DEAD, PERVASIVE and ONLINK; the other bits are the kernel's report on the link. */
+/** RTNH_F_DEAD, PERVASIVE and ONLINK; the other bits report the state of the link. */
 const KEPT_FLAGS = 0x7
 
+/** Lists the routes of all tables. */
 export const LIST_ROUTES: Request = { type: RTM_GETROUTE, fixed: Buffer.alloc(FIXED_BYTES) }
 
-/** A unicast route of the main table out of the answer to {@link LIST_ROUTES}; undefined for any other. */
+/** A unicast route of the main table in the answer to {@link LIST_ROUTES}; undefined for any other. */
 export function decodeRoute({ payload }: Message): Route | undefined {
   const family = familyOfNumber(payload.readUInt8(0))
   const flags = payload.readUInt32LE(8)
@@ -57,10 +58,12 @@ export function decodeRoute({ payload }: Message): Route | undefined {
   }
 }
 
+/** RTM_NEWROUTE. */
 export function newRouteRequest(route: Route): Request {
   return request(RTM_NEWROUTE, route)
 }
 
+/** RTM_DELROUTE. */
 export function removeRouteRequest(route: Route): Request {
   return request(RTM_DELROUTE, route)
 }

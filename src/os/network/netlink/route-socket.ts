@@ -18,13 +18,14 @@ export interface Request {
   readonly attributes?: readonly Attribute[]
 }
 
-/** Something to be changed. */
+/** A request that changes something. */
 export interface Change {
   readonly request: Request
   /** NLM_F_. */
   readonly flags: number
-  /** For the sentence of a failure. */
+  /** The call of the error text. */
   readonly call: string
+  /** Returns the object of the error text. */
   readonly subject: () => string
 }
 
@@ -41,21 +42,21 @@ const DONE = 3
 /** NLMSGERR_ATTR_MSG. */
 const KERNEL_WORDS = 1
 
-/** No datagram of the kernel is larger. */
+/** The kernel sends no larger datagram. */
 const READ_BYTES = 65536
-/** No request of ours has more: a dozen attributes of 16 bytes each. */
+/** The largest request has a dozen attributes of 16 bytes. */
 const LARGEST_REQUEST = 1024
-/** A list is read anew when it changed meanwhile, so many times. */
+/** How often a list is read again because it changed during the read. */
 const MOST_DUMPS = 10
 
 /**
- * Requests to the kernel's rtnetlink. The kernel works on a request while it is written, so its answer is there when
- * the write returns and nothing waits on the loop. The socket is opened by the first request and stays open; after a
- * failure of the socket itself the next request opens another.
+ * A socket for requests to the kernel's rtnetlink. The kernel handles a request during its write, so the answer is there
+ * when the write returns, and nothing waits on the event loop. The first request opens the socket; after a failure of the
+ * socket itself the next request opens a new one.
  */
 export class RouteSocket {
   readonly #native: Native
-  /** What is being sent; it grows with the largest batch. */
+  /** The buffer for requests; it grows with the largest batch. */
   #datagram = Buffer.alloc(4 * LARGEST_REQUEST)
   #fd: Fd | undefined
   #sequence = 0
@@ -64,15 +65,15 @@ export class RouteSocket {
     this.#native = native
   }
 
-  /** Has the kernel change something. Throws what it answers, as `<call> <subject>: <ERRNO> (<its words>)`. */
+  /** Makes one change. Throws `<call> <subject>: <ERRNO> (<text of the kernel>)`. */
   change(change: Change): void {
     const [failure] = this.changeAll([change])
     if (failure !== undefined) throw failure
   }
 
   /**
-   * Has the kernel change several things in their order, by one datagram: what each failed with. No more at once than
-   * the socket's buffer holds acknowledgements for, which are some hundred.
+   * Makes several changes in their order by one datagram. Returns the failure of each, or undefined. The socket's buffer
+   * limits them to the some hundred acknowledgements that it can hold.
    */
   changeAll(changes: readonly Change[]): readonly (AgentError | undefined)[] {
     const requests = changes.map(({ request, flags }) => ({ request, flags: flags | ACK }))
@@ -82,7 +83,7 @@ export class RouteSocket {
     return changes.map(({ call, subject }, index) => failureOf(answers.get(first + index), call, subject))
   }
 
-  /** The messages of a list. */
+  /** The messages of a list. Throws EINTR when the list keeps changing. */
   list(request: Request, what: string): readonly Message[] {
     for (let attempt = 1; ; attempt++) {
       const messages = this.#exchange([{ request, flags: DUMP }], 'list')
@@ -94,7 +95,7 @@ export class RouteSocket {
     }
   }
 
-  /** Sends requests; the answers to all of them. The last request has the sequence number `#sequence` afterwards. */
+  /** Sends requests and returns all their answers. `#sequence` is then the sequence number of the last request. */
   #exchange(
     requests: readonly { readonly request: Request; readonly flags: number }[],
     call: string,
@@ -107,7 +108,7 @@ export class RouteSocket {
       checkErrno(call, 'by netlink', this.#native.write(fd, datagram))
       return this.#readAll(fd, first, call)
     } catch (error) {
-      // Answers may be left in it that must not be taken for those of a later request.
+      // The socket may still hold answers, which must not be mistaken for those of a later request.
       this.#native.close(fd)
       this.#fd = undefined
       throw error
@@ -127,7 +128,7 @@ export class RouteSocket {
     return this.#datagram.subarray(0, length)
   }
 
-  /** Until the acknowledgement of the last change, or the end of a list. */
+  /** Reads until the acknowledgement of the last change, or the end of a list. */
   #readAll(fd: Fd, first: number, call: string): Message[] {
     const messages: Message[] = []
     for (;;) {
@@ -143,7 +144,7 @@ export class RouteSocket {
   }
 }
 
-/** What an acknowledgement, or the end of a list, says went wrong. */
+/** The failure in an acknowledgement or in the end of a list; undefined when there is none. */
 function failureOf(
   message: Message | undefined,
   call: string,
@@ -160,7 +161,7 @@ function failureOf(
   })
 }
 
-/** What the kernel says besides the number: attributes behind the header of the request, or all of it (CAP_ACK). */
+/** The kernel's error text. Its attributes come after the header of the request, or after the whole request (CAP_ACK). */
 function wordsOf(flags: number, payload: Buffer): string {
   if ((flags & ACK_TLVS) === 0) return ''
   const requestBytes = (flags & CAPPED) === 0 ? payload.readUInt32LE(4) : 16
