@@ -55,6 +55,14 @@ export interface MessageType<Message> {
   decode(payload: Uint8Array): Message
 }
 
+/** A method as the proto describes it, and its declaration. */
+export interface DeclaredMethod<Request, Response> {
+  /** Full name, such as `grpc.Health/Check`. */
+  readonly name: string
+  readonly types: { readonly request: MessageType<Request>; readonly response: MessageType<Response> }
+  readonly rpc: Rpc<Request, Response>
+}
+
 /** Any such type: `never`, because each has messages of its own. */
 interface AnyMessageType {
   encode(message: never): { finish(): Uint8Array }

@@ -15,7 +15,7 @@ import { processMethods } from './methods/process.ts'
 import { sandboxMethods } from './methods/sandbox.ts'
 import { stdioMethods } from './methods/stdio.ts'
 import { storageMethods } from './methods/storage.ts'
-import type { MessageType, Rpc, ServiceDefinition, ServiceMethods } from './rpc.ts'
+import type { DeclaredMethod, MessageType, Rpc, ServiceDefinition, ServiceMethods } from './rpc.ts'
 import { type WrapperDependencies, wrap } from './wrapper.ts'
 
 /** What the RPCs work with. */
@@ -26,16 +26,10 @@ export interface ServiceDependencies {
   readonly guest: GuestDependencies
 }
 
-/** A method as the proto describes it, and its declaration. */
-export interface DeclaredMethod {
-  /** Full name, such as `grpc.Health/Check`. */
-  readonly name: string
-  readonly types: { readonly request: MessageType<unknown>; readonly response: MessageType<unknown> }
-  readonly rpc: Rpc<unknown, unknown>
-}
-
 /** Every method of every service of the agent. */
-export function declaredMethods(dependencies: ServiceDependencies): readonly DeclaredMethod[] {
+export function declaredMethods(
+  dependencies: ServiceDependencies,
+): readonly DeclaredMethod<unknown, unknown>[] {
   const { sandbox, storage, network, guest } = dependencies
   return [
     ...methodsOf(HealthDefinition, healthMethods(guest.version)),
@@ -55,14 +49,14 @@ export function declaredMethods(dependencies: ServiceDependencies): readonly Dec
 /** The same as the framings need them. */
 export function serviceMethods(dependencies: ServiceDependencies, wrapper: WrapperDependencies): MethodTable {
   const methods = declaredMethods(dependencies)
-  return new Map(methods.map(({ name, types, rpc }) => [name, wrap(name, types, rpc, wrapper)]))
+  return new Map(methods.map((method) => [method.name, wrap(method, wrapper)]))
 }
 
 /** The methods of one service: all of them, or it does not compile. */
 function methodsOf<Definition extends ServiceDefinition>(
   definition: Definition,
   declarations: ServiceMethods<Definition>,
-): readonly DeclaredMethod[] {
+): readonly DeclaredMethod<unknown, unknown>[] {
   return Object.entries(definition.methods).map(([key, { name, requestType, responseType }]) => ({
     name: `${definition.fullName}/${name}`,
     // `ServiceMethods` ties each declaration to the message types of the same method; Object.entries loses that tie.

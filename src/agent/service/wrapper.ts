@@ -2,7 +2,7 @@ import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted 
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
-import type { Gate, MessageType, Rpc } from './rpc.ts'
+import type { Call, DeclaredMethod, Gate, MessageType } from './rpc.ts'
 import { statusOf } from './status.ts'
 
 /** What every call is wrapped with. */
@@ -18,22 +18,26 @@ export interface WrapperDependencies {
  * hang-up, turns errors into statuses, and writes one log line.
  */
 export function wrap<Request, Response>(
-  name: string,
-  types: { readonly request: MessageType<Request>; readonly response: MessageType<Response> },
-  rpc: Rpc<Request, Response>,
-  dependencies: WrapperDependencies,
+  method: DeclaredMethod<Request, Response>,
+  { log, gate, nowMs }: WrapperDependencies,
 ): Method {
+  const { name, types, rpc } = method
   return async (payload, incoming) => {
-    const startedMs = dependencies.nowMs()
+    const startedMs = nowMs()
     const limits = limitsOf(incoming)
     const deliveries: ((written: boolean) => void)[] = []
+    const call: Call = {
+      signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
+      onDelivered: (callback) => void deliveries.push(callback),
+    }
     let ids: LogFields = {}
     let outcome: Outcome
     try {
       const request = decode(types.request, payload)
       ids = idsOf(request)
-      const work = begin(request, rpc, limits.signal, dependencies.gate, deliveries)
-      const response = await answerOf(work, name, rpc, limits.signal, dependencies.log)
+      limits.signal.throwIfAborted()
+      if (rpc.gate === 'wait') await gate.wait(limits.signal)
+      const response = await answerOf(rpc.handle(request, call), method, limits.signal, log)
       const encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       outcome = {
         ok: true,
@@ -47,25 +51,13 @@ export function wrap<Request, Response>(
     } finally {
       limits.release()
     }
-    logCall(name, incoming, ids, dependencies.nowMs() - startedMs, rpc, outcome, dependencies.log)
+    if (log.isLogged(rpc.logLevel)) {
+      const { peer, framing } = incoming
+      const fields = { rpc: name, ...ids, ms: (nowMs() - startedMs).toFixed(1), peer, framing }
+      log.log(rpc.logLevel, 'rpc', { ...fields, ...resultOf(outcome) })
+    }
     return outcome
   }
-}
-
-/** Waits for the boot gate, then does the call's work. */
-async function begin<Request, Response>(
-  request: Request,
-  rpc: Rpc<Request, Response>,
-  signal: AbortSignal,
-  gate: Gate,
-  deliveries: ((written: boolean) => void)[],
-): Promise<Response> {
-  signal.throwIfAborted()
-  if (rpc.gate === 'wait') await gate.wait(signal)
-  return rpc.handle(request, {
-    signal: rpc.onHangup === 'cancel' ? signal : neverAborted,
-    onDelivered: (callback) => void deliveries.push(callback),
-  })
 }
 
 /**
@@ -74,8 +66,7 @@ async function begin<Request, Response>(
  */
 async function answerOf<Response>(
   work: Promise<Response>,
-  name: string,
-  rpc: Rpc<never, unknown>,
+  { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
   signal: AbortSignal,
   log: Logger,
 ): Promise<Response> {
@@ -134,17 +125,7 @@ function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value.slice(0, 128) : undefined
 }
 
-function logCall(
-  name: string,
-  incoming: IncomingCall,
-  ids: LogFields,
-  ms: number,
-  rpc: Rpc<never, unknown>,
-  outcome: Outcome,
-  log: Logger,
-): void {
-  if (!log.isLogged(rpc.logLevel)) return
-  const fields = { rpc: name, ...ids, ms: ms.toFixed(1), peer: incoming.peer, framing: incoming.framing }
-  if (outcome.ok) log.log(rpc.logLevel, 'rpc', { ...fields, code: 'OK' })
-  else log.log(rpc.logLevel, 'rpc', { ...fields, code: outcome.code, error: outcome.message })
+/** The fields of the log line that say how the call ended. */
+function resultOf(outcome: Outcome): LogFields {
+  return outcome.ok ? { code: 'OK' } : { code: outcome.code, error: outcome.message }
 }

@@ -9,12 +9,8 @@ import { processMethods } from '../../../src/agent/service/methods/process.ts'
 import { sandboxMethods } from '../../../src/agent/service/methods/sandbox.ts'
 import { stdioMethods } from '../../../src/agent/service/methods/stdio.ts'
 import { storageMethods } from '../../../src/agent/service/methods/storage.ts'
-import type { ServiceMethods } from '../../../src/agent/service/rpc.ts'
-import {
-  type DeclaredMethod,
-  declaredMethods,
-  type ServiceDependencies,
-} from '../../../src/agent/service/services.ts'
+import type { DeclaredMethod, ServiceMethods } from '../../../src/agent/service/rpc.ts'
+import { declaredMethods, type ServiceDependencies } from '../../../src/agent/service/services.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
@@ -24,7 +20,7 @@ const PAGE = join(import.meta.dirname, '../../../docs/rpcs.md')
 
 describe('the declared RPCs', () => {
   let given: ServiceDependencies
-  let methods: readonly DeclaredMethod[]
+  let methods: readonly DeclaredMethod<unknown, unknown>[]
 
   beforeAll(async () => {
     given = await serviceDependencies()
@@ -65,7 +61,7 @@ describe('the declared RPCs', () => {
 })
 
 /** The row of the page. */
-function rowOf({ name, rpc }: DeclaredMethod): string {
+function rowOf({ name, rpc }: DeclaredMethod<unknown, unknown>): string {
   const gate = rpc.gate === 'open' ? 'at once' : 'after the boot'
   return `| \`${name}\` | ${gate} | ${rpc.onHangup} | ${rpc.recovery} |`
 }

@@ -36,11 +36,8 @@ function wrapped(
   })
   const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
   const full: Rpc<Message, Message> = { ...defaults, ...rpc }
-  const method = wrap('grpc.AgentService/Test', { request: json, response: json }, full, {
-    log,
-    gate,
-    nowMs: () => 0,
-  })
+  const declared = { name: 'grpc.AgentService/Test', types: { request: json, response: json }, rpc: full }
+  const method = wrap(declared, { log, gate, nowMs: () => 0 })
   return { method, lines }
 }
 
