@@ -37,15 +37,15 @@ const SHARED_ROOT = '/run/kata-containers'
 /** Specifications of the Container Device Interface (spec F.5); /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
 
-/** What the process was started with. */
+/** How the process was started. */
 export interface AgentStart {
   readonly arguments: readonly string[]
   readonly environment: Record<string, string | undefined>
-  /** The running file; its folder holds the agent's siblings. */
+  /** The running file; its folder holds the agent's other files. */
   readonly file: string
 }
 
-/** Everything the parts of the agent are built from. */
+/** The parts that everything else is built from. */
 interface Parts {
   readonly given: AgentArguments
   readonly config: AgentConfig
@@ -106,9 +106,9 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   })
   log.info('listening', { address: config.serverAddress, port: transport.port })
   await bootBehindGate(context, given, gate)
-  // Behind the gate, for modprobe takes a while. Elsewhere udev does it.
+  // After the boot, because modprobe takes a while. Outside a guest udev loads drivers.
   if (given.init) drivers.follow()
-  // Of a machine that is somebody else's, memory is brought online only when a call asks for it.
+  // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log)
   await service.cleanUpAfterCrash()
   const reason = await stopRequested(os, given, destroyed.promise)

@@ -7,7 +7,7 @@ runAgent({ arguments: process.argv.slice(2), environment: process.env, file: imp
   (error: unknown) => {
     const misused = error instanceof AgentError && error.code === 'INVALID_ARGUMENT'
     process.stderr.write(`agent: ${messageOf(error)}\n${misused ? `${USAGE}\n` : ''}`)
-    // 2 tells vminit that starting the same again is pointless.
+    // Status 2 tells vminit not to start the agent again.
     process.exit(misused ? 2 : 1)
   },
 )

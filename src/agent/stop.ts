@@ -7,7 +7,7 @@ import type { Transport } from './transport/transport.ts'
 /** Why the agent stops. */
 export type StopReason = 'sandbox destroyed' | 'asked by vminit' | 'vminit is gone' | 'signal'
 
-/** Resolves with the first reason to stop. */
+/** Waits for the first reason to stop. */
 export async function stopRequested(
   os: Pick<Os, 'supervisor' | 'system'>,
   given: AgentArguments,
@@ -18,7 +18,7 @@ export async function stopRequested(
   void os.supervisor.shutdownRequested.then((signal) =>
     reason.resolve(signal === 0 ? 'vminit is gone' : 'asked by vminit'),
   )
-  // In a guest nobody but vminit signals the agent, and that says so on the channel.
+  // In a guest only vminit stops the agent, by a message on the channel.
   if (!given.init) {
     os.system.onSignal('SIGTERM', () => reason.resolve('signal'))
     os.system.onSignal('SIGINT', () => reason.resolve('signal'))
@@ -26,7 +26,7 @@ export async function stopRequested(
   return reason.promise
 }
 
-/** What stopping needs. */
+/** The parts that stopping needs. */
 interface Stopping {
   readonly os: Pick<Os, 'supervisor' | 'system'>
   readonly log: Logger
@@ -37,9 +37,9 @@ interface Stopping {
 }
 
 /**
- * Stops in good order: the sandbox first, then the connections once their calls are answered, then the machine (in a
- * guest) or the process. Resolves with the exit status. Outside a guest another signal ends the wait, with status 1:
- * a process that cannot be killed must not keep the agent for ever. In a guest vminit's patience has an end.
+ * Stops in good order: first the sandbox, then the connections once their calls are answered, then the machine (in a
+ * guest) or the process. Resolves with the exit status. Outside a guest another signal ends the wait with status 1,
+ * because a process that cannot be killed must not keep the agent running. In a guest vminit limits the time.
  */
 export async function stopAgent(agent: Stopping): Promise<number> {
   const { log, os, given, reason } = agent
@@ -64,8 +64,8 @@ async function destroyIfAny(destroySandbox: () => Promise<void>, log: Logger): P
   try {
     await destroySandbox()
   } catch (error) {
-    // Most often there was none; anything else must not keep the machine from stopping.
+    // Mostly there was no sandbox; any other failure must not keep the machine from stopping.
     const level = error instanceof AgentError ? 'info' : 'error'
-    log.log(level, 'no sandbox was destroyed', { error: messageOf(error) })
+    log.log(level, 'no sandbox destroyed', { error: messageOf(error) })
   }
 }

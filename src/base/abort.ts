@@ -1,17 +1,17 @@
 import { AgentError } from './errors.ts'
 
-/** The longest time a timer can hold (2^31 − 1 ms, 24 days); Node fires a longer one at once. */
+/** The longest time of a timer (2^31 − 1 ms, 24 days); Node fires a longer one at once. */
 export const LONGEST_TIMER_MS = 2 ** 31 - 1
 
-/** A signal that never fires, for work that nobody cancels. */
+/** A signal that never fires, for work that cannot be cancelled. */
 export const neverAborted: AbortSignal = new AbortController().signal
 
 /**
- * Waits for `promise`, or throws what `signal` was aborted with. The promise itself goes on, and may fail when nobody
- * waits for it any more.
+ * Waits for `promise`. Throws the reason of `signal` when that fires first; the promise then goes on, and its failure is
+ * ignored.
  */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  // Nobody would handle its failure when the signal has fired already, and that ends the whole process.
+  // Without a handler, its failure after an early return would end the process.
   promise.catch(() => {})
   signal.throwIfAborted()
   const aborted = Promise.withResolvers<never>()
@@ -24,17 +24,17 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Pr
   }
 }
 
-/** What a call's signal is aborted with when its time is over. */
+/** The reason of a call's signal when its deadline has passed. */
 export function deadlineExceeded(): AgentError {
   return new AgentError('DEADLINE_EXCEEDED', 'timeout')
 }
 
-/** What a call's signal is aborted with when its client is gone or took it back. */
+/** The reason of a call's signal when its client is gone or has cancelled it. */
 export function cancelled(): AgentError {
   return new AgentError('CANCELLED', 'the client cancelled the call')
 }
 
-/** Waits for `work`, which goes on in any case, at most so long. Then throws what `late` makes. */
+/** Waits for `work` at most `ms`, then throws the error of `late`. The work itself goes on. */
 export async function withTimeout<T>(
   clock: { readonly sleep: (ms: number, signal: AbortSignal) => Promise<void> },
   ms: number,

@@ -20,8 +20,8 @@ export const StatusCode = {
 export type StatusCodeName = keyof typeof StatusCode
 
 /**
- * The one error class of the agent: a status code, a sentence that names what failed (with the id or
- * path), and the cause. A kernel error also carries its `errno` name, such as `ENOENT`.
+ * The error class of the agent: a status code, a text that names what failed (with the id or path), and the cause. A
+ * kernel error also has its `errno` name, such as `ENOENT`.
  */
 export class AgentError extends Error {
   readonly code: StatusCodeName
@@ -35,12 +35,12 @@ export class AgentError extends Error {
   }
 }
 
-/** The message of anything that was thrown. */
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** The errno name (`ENOENT`, `EBUSY`, …) of an {@link AgentError} or a Node system error, if it has one. */
+/** The errno name (`ENOENT`, `EBUSY`, …) of an {@link AgentError} or of Node's own error; undefined without one. */
 export function errnoOf(error: unknown): string | undefined {
   if (error instanceof AgentError) return error.errno
   if (error instanceof Error && 'code' in error && typeof error.code === 'string') return error.code

@@ -1,6 +1,6 @@
 export type IpFamily = 'ipv4' | 'ipv6'
 
-/** An address and how many of its leading bits count. */
+/** An address and the number of its leading bits that count. */
 export interface IpPrefix {
   readonly address: string
   readonly prefixLength: number
@@ -12,22 +12,22 @@ export const ADDRESS_BITS: Readonly<Record<IpFamily, number>> = { ipv4: 32, ipv6
 /** The character code of `0`. */
 const ZERO = 0x30
 
-/** The 4 or 16 bytes of an address, or undefined when the text is none. No zones, no brackets, no leading zeros. */
+/** The 4 or 16 bytes of an address; undefined for any other text, also one with a zone, brackets or leading zeros. */
 export function parseIp(text: string): Uint8Array | undefined {
   return text.includes(':') ? parseIpv6(text) : parseIpv4(text)
 }
 
-/** IPv4 for 4 bytes, else IPv6. */
+/** The family of an address: IPv4 for 4 bytes, else IPv6. */
 export function familyOf(bytes: Uint8Array): IpFamily {
   return bytes.length === 4 ? 'ipv4' : 'ipv6'
 }
 
-/** The text of an address of 4 or 16 bytes in the form of RFC 5952. */
+/** The text of an address of 4 or 16 bytes, in the form of RFC 5952. */
 export function formatIp(bytes: Uint8Array): string {
   return bytes.length === 4 ? bytes.join('.') : formatIpv6(bytes)
 }
 
-/** The same address with every bit behind the first `prefixLength` cleared. */
+/** The address with every bit after the first `prefixLength` cleared. */
 export function maskHostBits(bytes: Uint8Array, prefixLength: number): Uint8Array {
   return bytes.map((byte, index) => {
     const kept = Math.min(8, Math.max(0, prefixLength - index * 8))
@@ -42,7 +42,7 @@ export function broadcastOf(bytes: Uint8Array, prefixLength: number): string {
   return formatIp(network.map((byte, index) => byte | (~at(hosts, index) & 0xff)))
 }
 
-/** 24 for `255.255.255.0`; undefined for what is no IPv4 mask. */
+/** The prefix length of an IPv4 mask: 24 for `255.255.255.0`; undefined for any other text. */
 export function prefixLengthOfMask(mask: string): number | undefined {
   const bits = parseIp(mask)
   if (bits?.length !== 4) return undefined
@@ -50,7 +50,7 @@ export function prefixLengthOfMask(mask: string): number | undefined {
   return /^1*0*$/.test(digits) ? digits.replaceAll('0', '').length : undefined
 }
 
-/** By character: it is what most of the time of a long list of routes would go into. */
+/** Parses by character, because a slower parser would dominate the time for a long list of routes. */
 function parseIpv4(text: string): Uint8Array | undefined {
   const bytes = new Uint8Array(4)
   let part = 0
@@ -59,7 +59,7 @@ function parseIpv4(text: string): Uint8Array | undefined {
   for (let index = 0; index < text.length; index++) {
     const digit = text.charCodeAt(index) - ZERO
     if (digit >= 0 && digit <= 9) {
-      // Leading zeros are octal to some, decimal to others.
+      // Some programs read a leading zero as octal, others as decimal.
       if (digits > 0 && value === 0) return undefined
       value = value * 10 + digit
       digits += 1
@@ -82,7 +82,7 @@ function parseIpv6(text: string): Uint8Array | undefined {
   const [head, tail] = halves.map((half, index) => groupsOf(half, index === halves.length - 1))
   if (head === undefined) return undefined
   if (halves.length === 1) return head.length === 16 ? Uint8Array.from(head) : undefined
-  // `::` stands for one group of zeros at least.
+  // `::` stands for at least one group of zeros.
   if (tail === undefined || head.length + tail.length > 14) return undefined
   const bytes = new Uint8Array(16)
   bytes.set(head)
@@ -90,7 +90,7 @@ function parseIpv6(text: string): Uint8Array | undefined {
   return bytes
 }
 
-/** The bytes of groups between colons, of which the last of the whole address may be IPv4. */
+/** The bytes of groups between colons. The last group of the whole address (`atEnd`) may be IPv4. */
 function groupsOf(text: string, atEnd: boolean): readonly number[] | undefined {
   if (text === '') return []
   const bytes: number[] = []

@@ -1,4 +1,4 @@
-/** Levels in the order of the behaviour spec, section A.11; the values are the names on the wire. */
+/** Levels in increasing order; the values are their names in a log line (behaviour spec, A.11). */
 export const LOG_LEVELS = {
   trace: 'TRCE',
   debug: 'DEBG',
@@ -10,12 +10,12 @@ export const LOG_LEVELS = {
 
 export type LogLevel = keyof typeof LOG_LEVELS
 
-/** Free key/values of a log line. Never environment, arguments or file contents. */
+/** The fields of a log line. They never hold environments, arguments or file contents. */
 export type LogFields = Readonly<Record<string, string | number | bigint | boolean | undefined>>
 
 /** Writes log lines: a constant message, data in fields. */
 export interface Logger {
-  /** Whether a line of this level would be written, for who has to work for its fields. */
+  /** Whether lines of this level are written; lets callers skip building costly fields. */
   isLogged(level: LogLevel): boolean
   log(level: LogLevel, message: string, fields?: LogFields): void
   trace(message: string, fields?: LogFields): void
@@ -28,18 +28,18 @@ export interface Logger {
   with(fields: LogFields): Logger
 }
 
-/** Where finished lines go (one line, newline included). */
+/** Writes one finished line, which includes its newline. */
 export type LogSink = (line: string) => void
 
 const ORDER = Object.keys(LOG_LEVELS) as readonly LogLevel[]
 
 /**
- * A logger in the format of the behaviour spec, section A.11: one JSON object a line with `msg`, `level`,
+ * A logger in the format of the behaviour spec, section A.11: one JSON object per line with `msg`, `level`,
  * `ts` (RFC 3339), `version`, `subsystem`, `pid`, `name`, `source`, and the fields as strings.
  */
 export function jsonLogger(options: {
   readonly sink: LogSink
-  /** The least level that is written, asked for each line. */
+  /** Returns the lowest level that is written; called for each line. */
   readonly level: () => LogLevel
   readonly version: string
   readonly pid: number

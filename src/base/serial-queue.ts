@@ -1,17 +1,17 @@
 import { abortable } from './abort.ts'
 
 /**
- * One piece of work after the other: a change that fails puts back what it found, which must not undo what another one
- * answered meanwhile.
+ * Runs tasks one after the other. A change that fails restores the state before it, which must not undo another change
+ * that has succeeded in between.
  */
 export class SerialQueue {
   #last: Promise<unknown> = Promise.resolve()
 
-  /** Does the work once those before it are done. Throws what `signal` is aborted with, while it waits for that. */
-  run<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  /** Runs `task` once the tasks before it have ended. Throws the reason of `signal` when that fires during the wait. */
+  run<T>(task: () => Promise<T>, signal: AbortSignal): Promise<T> {
     const before = this.#last
-    const turn = abortable(before, signal).then(work)
-    this.#last = Promise.allSettled([before, turn])
-    return turn
+    const result = abortable(before, signal).then(task)
+    this.#last = Promise.allSettled([before, result])
+    return result
   }
 }

@@ -1,7 +1,7 @@
-/** A text of at most so many characters: of a longer one beginning and end, for the kernel's word is at the end. */
-export function truncate(text: string, mostCharacters: number): string {
-  if (text.length <= mostCharacters) return text
-  const begin = Math.ceil((mostCharacters - 1) / 2)
-  const end = text.length - (mostCharacters - 1 - begin)
+/** `text` cut in the middle to at most `maxCharacters`, because the kernel's own words are often at the end. */
+export function truncate(text: string, maxCharacters: number): string {
+  if (text.length <= maxCharacters) return text
+  const begin = Math.ceil((maxCharacters - 1) / 2)
+  const end = text.length - (maxCharacters - 1 - begin)
   return `${text.slice(0, begin)}…${text.slice(end)}`.toWellFormed()
 }

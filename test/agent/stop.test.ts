@@ -22,26 +22,26 @@ function stopping(destroySandbox: () => Promise<void>) {
 }
 
 describe('the end of an agent that is no guest\u2019s', () => {
-  it('is asked for by a signal', async () => {
+  it('begins at a signal', async () => {
     const os = new FakeOs()
     const reason = stopRequested(os, given, new Promise(() => {}))
     os.system.receive('SIGTERM')
     expect(await reason).toBe('signal')
   })
 
-  it('comes after the sandbox and the connections', async () => {
+  it('follows the end of the sandbox and the connections', async () => {
     const steps: string[] = []
     const { status, steps: later } = stopping(async () => void steps.push('sandbox'))
     expect(await status).toBe(0)
     expect([...steps, ...later]).toEqual(['sandbox', 'transport'])
   })
 
-  it('does not depend on there being a sandbox', async () => {
+  it('does not need a sandbox', async () => {
     const { status } = stopping(() => Promise.reject(new AgentError('INTERNAL', 'there is none')))
     expect(await status).toBe(0)
   })
 
-  it('comes at the second signal when the sandbox does not end', async () => {
+  it('follows the second signal when the sandbox does not end', async () => {
     const { os, status } = stopping(() => new Promise(() => {}))
     os.system.receive('SIGTERM')
     expect(await status).toBe(1)

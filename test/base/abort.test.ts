@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { abortable, cancelled } from '../../src/base/abort.ts'
 
-describe('raceSignal', () => {
+describe('abortable', () => {
   const unhandled: unknown[] = []
   const record = (reason: unknown) => unhandled.push(reason)
 
@@ -15,7 +15,7 @@ describe('raceSignal', () => {
     process.off('unhandledRejection', record)
   })
 
-  it('throws what the signal was aborted with', async () => {
+  it('throws the reason of the signal', async () => {
     const call = new AbortController()
     const racing = abortable(new Promise<never>(() => {}), call.signal)
     call.abort(cancelled())
@@ -25,7 +25,7 @@ describe('raceSignal', () => {
   it.each([
     ['before it is waited for', () => AbortSignal.abort(cancelled())],
     ['while it is waited for', abortedSoon],
-  ])('lets a promise that nobody waits for any more fail, given up %s', async (_when, signalOf) => {
+  ])('ignores the later failure of a promise whose wait was aborted %s', async (_when, signalOf) => {
     const work = Promise.withResolvers<void>()
     await expect(abortable(work.promise, signalOf())).rejects.toMatchObject({ code: 'CANCELLED' })
     work.reject(new Error('too late'))

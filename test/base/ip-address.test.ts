@@ -28,7 +28,7 @@ const NO_ADDRESS = [
 ]
 
 describe('parseIp and formatIp', () => {
-  it.each(IPV6)('write %s as everybody does', (text) => {
+  it.each(IPV6)('print %s in the usual form', (text) => {
     const bytes = parseIp(text)
     expect(bytes).toHaveLength(16)
     expect(formatIp(bytes ?? Buffer.of())).toBe(new SocketAddress({ address: text, family: 'ipv6' }).address)
@@ -38,7 +38,7 @@ describe('parseIp and formatIp', () => {
     expect(formatIp(parseIp(text) ?? Buffer.of())).toBe(text)
   })
 
-  it.each([...NO_ADDRESS, ...IPV6])('find in %j an address where Node does', (text) => {
+  it.each([...NO_ADDRESS, ...IPV6])('accept %j where Node does', (text) => {
     const zone = text.includes('%')
     expect(parseIp(text) !== undefined).toBe(!zone && (isIPv4(text) || isIPv6(text)))
   })

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../src/base/abort.ts'
 import { SerialQueue } from '../../src/base/serial-queue.ts'
 
-describe('Turns', () => {
-  it('does one piece of work after the other, whatever becomes of each', async () => {
+describe('SerialQueue', () => {
+  it('runs one task after the other, even after a failure', async () => {
     const turns = new SerialQueue()
     const done: number[] = []
     const first = Promise.withResolvers<void>()
@@ -19,7 +19,7 @@ describe('Turns', () => {
     await expect(two).rejects.toThrow('two')
   })
 
-  it('lets a caller go that gave up waiting, without its work and without changing the order', async () => {
+  it('skips the task of an aborted caller and keeps the order of the others', async () => {
     const turns = new SerialQueue()
     const done: number[] = []
     const first = Promise.withResolvers<void>()

@@ -120,7 +120,7 @@ describe('the built agent', () => {
       stderr += chunk
     })
     expect(await once(agent, 'close')).toEqual([2, null])
-    expect(stderr).toContain('server address "http://localhost": use vsock://')
+    expect(stderr).toContain('server address "http://localhost": unknown form, want vsock://')
   })
 
   it('tells its versions in both framings', async () => {

@@ -14,7 +14,7 @@ describe('encodeBytesField', () => {
     },
   )
 
-  it('copies no large data', () => {
+  it('does not copy large data', () => {
     const data = Buffer.alloc(4096)
     expect(encodeBytesField(1, data).bulk).toBe(data)
     expect(encodeBytesField(1, data.subarray(1)).bulk).toBeUndefined()

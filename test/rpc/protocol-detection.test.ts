@@ -4,8 +4,8 @@ import { detectProtocol } from '../../src/rpc/protocol-detection.ts'
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const FRAME = Buffer.from('000000110000000301000a', 'hex')
 
-describe('sniff', () => {
-  it('knows HTTP/2 by its whole preface', () => {
+describe('detectProtocol', () => {
+  it('detects gRPC by the whole HTTP/2 preface', () => {
     expect(detectProtocol(PREFACE)).toBe('grpc')
     expect(detectProtocol(Buffer.concat([PREFACE, FRAME]))).toBe('grpc')
     for (let length = 0; length < PREFACE.length; length += 1) {
@@ -13,13 +13,13 @@ describe('sniff', () => {
     }
   })
 
-  it('knows ttRPC by a frame header', () => {
+  it('detects ttRPC by a frame header', () => {
     expect(detectProtocol(FRAME)).toBe('ttrpc')
     for (let length = 0; length < 10; length += 1)
       expect(detectProtocol(FRAME.subarray(0, length))).toBe('need-more')
   })
 
-  it('takes a frame that is too large, or of the wrong type, for ttRPC, which then answers it', () => {
+  it('detects ttRPC by a frame that is too large or of the wrong type, which ttRPC then answers', () => {
     expect(detectProtocol(Buffer.from('00ffffff000000010100', 'hex'))).toBe('ttrpc')
     expect(detectProtocol(Buffer.from('00000000000000010200', 'hex'))).toBe('ttrpc')
     expect(detectProtocol(Buffer.from('00000000000000010300', 'hex'))).toBe('ttrpc')

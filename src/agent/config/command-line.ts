@@ -1,23 +1,23 @@
 import { parseValue, readSettings } from './read-settings.ts'
 import type { AgentConfig, Setting } from './settings.ts'
 
-/** The key that names a TOML file; that file then counts alone (spec A.5). */
+/** The key that names a TOML file, which then is the only source (spec A.5). */
 const CONFIG_FILE_KEY = 'agent.config_file'
 
-/** The first file that `agent.config_file=` names, if the kernel command line has one. */
+/** The path of the first `agent.config_file=` on the kernel command line; undefined when there is none. */
 export function configFileOf(commandLine: string): string | undefined {
   return tokensOf(commandLine).find(({ key, value }) => key === CONFIG_FILE_KEY && value !== undefined)?.value
 }
 
 /**
- * The settings on a kernel command line (spec A.5): split at white space, keys match exactly, the last of several
- * wins, unknown keys are ignored. Throws INVALID_ARGUMENT naming key and value when a value is malformed.
+ * The settings on a kernel command line (spec A.5). Words are split at white space, keys match exactly, the last of
+ * several wins, and unknown keys are ignored. Throws INVALID_ARGUMENT naming key and value when a value is malformed.
  */
 export function commandLineSettings(commandLine: string): Partial<AgentConfig> {
   const tokens = tokensOf(commandLine)
   return readSettings((setting) => {
     let last: unknown
-    for (const token of tokens.slice(firstThatCounts(tokens, setting))) {
+    for (const token of tokens.slice(firstTokenFor(tokens, setting))) {
       if (token.key !== setting.commandLine) continue
       last = parseValue(token.text, () => setting.type.fromText(token.value)) ?? last
     }
@@ -28,7 +28,7 @@ export function commandLineSettings(commandLine: string): Partial<AgentConfig> {
 interface Token {
   readonly text: string
   readonly key: string
-  /** What follows the first `=`; undefined for a bare word. */
+  /** The text after the first `=`; undefined for a bare word. */
   readonly value: string | undefined
 }
 
@@ -44,7 +44,7 @@ function tokensOf(commandLine: string): readonly Token[] {
 }
 
 /** Index of the first token that may set `setting`. */
-function firstThatCounts(tokens: readonly Token[], setting: Setting<unknown>): number {
+function firstTokenFor(tokens: readonly Token[], setting: Setting<unknown>): number {
   if (setting.after === undefined) return 0
   const index = tokens.findIndex(({ key }) => key === setting.after)
   return index === -1 ? tokens.length : index

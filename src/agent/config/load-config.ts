@@ -4,7 +4,7 @@ import { commandLineSettings, configFileOf } from './command-line.ts'
 import { parseValue, readSettings } from './read-settings.ts'
 import { type AgentConfig, SETTINGS } from './settings.ts'
 
-/** Where settings come from. */
+/** The sources of settings. */
 export interface ConfigSources {
   readonly files: { readText(path: string): Promise<string> }
   readonly arguments: Pick<AgentArguments, 'configFile' | 'serverAddress'>
@@ -12,15 +12,15 @@ export interface ConfigSources {
 }
 
 /**
- * What the agent runs with (spec A.5 to A.7). The file of `--config`, or else the kernel command line, sets first and
- * the environment overrides it; a file named by `agent.config_file` stands alone; `--server-addr` beats all.
- * Throws when a file cannot be read, and INVALID_ARGUMENT naming the source when a value is malformed.
+ * The agent's configuration (spec A.5 to A.7). The environment overrides the file of `--config`, or else the kernel command
+ * line; a file that `agent.config_file` names is the only source; `--server-addr` overrides all. Throws when a file cannot
+ * be read, and INVALID_ARGUMENT naming the source when a value is malformed.
  */
 export async function loadConfig(sources: ConfigSources): Promise<AgentConfig> {
   return { ...defaultConfig(), ...(await configured(sources)), ...argumentSettings(sources) }
 }
 
-/** What every setting is when nothing is said. */
+/** The defaults of all settings. */
 export function defaultConfig(): AgentConfig {
   // Every setting has a default, so none is missing.
   return readSettings((setting) => setting.default) as AgentConfig
@@ -49,21 +49,21 @@ function argumentSettings({ arguments: given }: ConfigSources): Partial<AgentCon
 }
 
 /**
- * The settings in a TOML file (spec A.6); keys we do not know are ignored. Throws INVALID_ARGUMENT naming `path`, and
- * the key and value that are malformed.
+ * The settings in a TOML file (spec A.6); unknown keys are ignored. Throws INVALID_ARGUMENT naming `path`, key and value
+ * when the file or a value is malformed.
  */
 export async function configFileSettings(path: string, content: string): Promise<Partial<AgentConfig>> {
   const values = await parseToml(path, content)
   return readSettings((setting) => {
     if (setting.toml === undefined || !Object.hasOwn(values, setting.toml)) return undefined
     const value = values[setting.toml]
-    const written = `${path}: ${setting.toml} = ${JSON.stringify(value)}`
-    return parseValue(written, () => setting.type.fromToml(value))
+    const source = `${path}: ${setting.toml} = ${JSON.stringify(value)}`
+    return parseValue(source, () => setting.type.fromToml(value))
   })
 }
 
 async function parseToml(path: string, content: string): Promise<Readonly<Record<string, unknown>>> {
-  // Most guests have no such file: the parser is loaded for those that do.
+  // Loaded only when there is a file, which most guests lack.
   const { parse } = await import('smol-toml')
   try {
     return parse(content)
@@ -73,8 +73,8 @@ async function parseToml(path: string, content: string): Promise<Readonly<Record
 }
 
 /**
- * The settings that environment variables make (spec A.7). Throws INVALID_ARGUMENT naming variable and value when a
- * value is malformed.
+ * The settings in environment variables (spec A.7). Throws INVALID_ARGUMENT naming variable and value when a value is
+ * malformed.
  */
 function environmentSettings(
   environment: Readonly<Record<string, string | undefined>>,

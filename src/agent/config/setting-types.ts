@@ -3,18 +3,17 @@ import { AgentError } from '../../base/errors.ts'
 import type { LogLevel } from '../../base/log.ts'
 
 /**
- * How one kind of value is read. A reader returns `undefined` when the text or value says nothing (the setting
- * keeps what it had) and throws INVALID_ARGUMENT with the reason alone when it is malformed; the caller names
- * the setting and the value.
+ * A type of setting. Its readers return `undefined` for a value that is ignored, so that the setting stays as it is, and
+ * throw INVALID_ARGUMENT with only the reason for a malformed one; the caller adds the setting and the value.
  */
 export interface SettingType<T> {
-  /** What a user writes, for the documentation. */
+  /** The form of a value, for the documentation. */
   readonly name: string
-  /** Kernel command line and environment. `text` is undefined for a bare word without `=`. */
+  /** Reads a value of the kernel command line or the environment. `text` is undefined for a bare word without `=`. */
   readonly fromText: (text: string | undefined) => T | undefined
-  /** One value of a TOML file. */
+  /** Reads a value of a TOML file. */
   readonly fromToml: (value: unknown) => T | undefined
-  /** The value as a user would write it. */
+  /** The value as a user writes it. */
   show(value: T): string
 }
 
@@ -36,16 +35,16 @@ const LEVELS: Readonly<Record<string, LogLevel>> = {
 /** A log level (spec A.5). */
 export const logLevel: SettingType<LogLevel> = textual('level', (text) => {
   const level = Object.hasOwn(LEVELS, text) ? LEVELS[text] : undefined
-  if (level === undefined) throw malformed(`the level is one of ${Object.keys(LEVELS).join(', ')}`)
+  if (level === undefined) throw malformed(`unknown level, want one of ${Object.keys(LEVELS).join(', ')}`)
   return level
 })
 
-/** Any text, the empty one included. */
+/** Any text, even an empty one. */
 export const text: SettingType<string> = textual('text', (value) => value)
 
 /** A text that must not be empty. */
 export const nonEmptyText: SettingType<string> = textual('text', (value) => {
-  if (value === '') throw malformed('a value is missing')
+  if (value === '') throw malformed('value missing')
   return value
 })
 
@@ -55,7 +54,7 @@ export function oneOf<const Words extends readonly [string, ...string[]]>(
 ): SettingType<Words[number]> {
   return textual(words.map((word) => `\`${word}\``).join(' / '), (value) => {
     const found = words.find((word) => word === value)
-    if (found === undefined) throw malformed(`the value is one of ${words.join(', ')}`)
+    if (found === undefined) throw malformed(`unknown value, want one of ${words.join(', ')}`)
     return found
   })
 }
@@ -68,7 +67,7 @@ export const onlyAll: SettingType<'' | 'all'> = {
   show: (value) => value,
 }
 
-/** Where the host's ports for streams are: `vsock`, or sockets in a folder. */
+/** The place of the host's ports for streams: `vsock`, or sockets in a folder. */
 export const stdioDial: SettingType<StdioDial> = {
   name: '`vsock` or `unix:DIR`',
   fromText: (value) => (value === undefined ? undefined : readDial(value)),
@@ -79,17 +78,17 @@ export const stdioDial: SettingType<StdioDial> = {
 function readDial(value: unknown): StdioDial {
   if (value === 'vsock') return { kind: 'vsock' }
   const folder = typeof value === 'string' ? /^unix:(\/.+)$/.exec(value)?.[1] : undefined
-  if (folder === undefined) throw malformed('the value is vsock or unix: and an absolute path')
+  if (folder === undefined) throw malformed('invalid value, want vsock or unix: and an absolute path')
   return { kind: 'unix', folder }
 }
 
 /** An OCI runtime: one of the two names, or an absolute path. */
 export const runtimeName: SettingType<string> = textual('`runc`, `crun` or a path', (value) => {
   if (value === 'runc' || value === 'crun' || value.startsWith('/')) return value
-  throw malformed('the runtime is runc, crun or an absolute path')
+  throw malformed('unknown runtime, want runc, crun or an absolute path')
 })
 
-/** Set by its bare word alone; `word=anything` is not it (spec A.5). */
+/** Set only by its bare word; `word=anything` is ignored (spec A.5). */
 export const bareFlag: SettingType<boolean> = {
   name: 'bare word',
   fromText: (value) => (value === undefined ? true : undefined),
@@ -114,28 +113,28 @@ export const flag: SettingType<boolean> = {
 }
 
 /**
- * A boolean that only a plain no (`false` or 0) turns off: a spelling we do not know, such as systemd's `yes`, must
- * not choose the legacy hierarchy.
+ * A boolean that only `false` and 0 turn off: an unknown spelling, such as systemd's `yes`, must not choose the legacy
+ * hierarchy.
  */
-export const unlessDenied: SettingType<boolean> = {
+export const unlessFalse: SettingType<boolean> = {
   name: 'boolean',
   fromText: (value) => (value === undefined ? undefined : !/^(false|0+)$/.test(value)),
   fromToml: booleanFromToml,
   show: String,
 }
 
-/** Whole seconds, kept as milliseconds; zero is ignored. In TOML a table `{secs, nanos}` (spec A.6). */
+/** Whole seconds, returned as milliseconds; zero is ignored. In TOML a table `{secs, nanos}` (spec A.6). */
 export const seconds: SettingType<number> = {
   name: 'seconds',
   fromText: (value) => {
     if (value === undefined) return undefined
-    if (!/^\d+$/.test(value)) throw malformed('the time-out is a whole number of seconds')
+    if (!/^\d+$/.test(value)) throw malformed('invalid time-out, want a whole number of seconds')
     return timeoutOrNothing(Number(value) * 1000)
   },
   fromToml: (value) => {
     const { secs, nanos = 0 } = isTable(value) ? value : {}
     if (!isWholeNumber(secs) || !isWholeNumber(nanos)) {
-      throw malformed('the time-out is a table { secs = N, nanos = N }')
+      throw malformed('invalid time-out, want a table { secs = N, nanos = N }')
     }
     return timeoutOrNothing(secs * 1000 + nanos / 1e6)
   },
@@ -144,13 +143,13 @@ export const seconds: SettingType<number> = {
 
 /** A vsock port; zero and less are ignored (spec A.5). */
 export const port: SettingType<number> = numeric('port', (value) => {
-  if (value > 0xff_ff_ff_ff) throw malformed('the port is at most 4294967295')
+  if (value > 0xff_ff_ff_ff) throw malformed('port out of range, want at most 4294967295')
   return value > 0 ? value : undefined
 })
 
-/** An integer that is zero or more; what is beyond 2^53-1 counts as that. */
+/** An integer of at least zero; one above 2^53-1 becomes 2^53-1. */
 export const count: SettingType<number> = numeric('number ≥ 0', (value) => {
-  if (value < 0) throw malformed('the number must not be negative')
+  if (value < 0) throw malformed('negative, want 0 or more')
   return Math.min(value, Number.MAX_SAFE_INTEGER)
 })
 
@@ -163,7 +162,7 @@ function textual<T extends string>(name: string, read: (text: string) => T): Set
     name,
     fromText: (value) => (value === undefined ? undefined : read(value)),
     fromToml: (value) => {
-      if (typeof value !== 'string') throw malformed('the value is a string')
+      if (typeof value !== 'string') throw malformed('not a string')
       return read(value)
     },
     show: (value) => value,
@@ -187,7 +186,7 @@ function numeric(name: string, check: (value: number) => number | undefined): Se
 }
 
 function booleanFromToml(value: unknown): boolean {
-  if (typeof value !== 'boolean') throw malformed('the value is true or false')
+  if (typeof value !== 'boolean') throw malformed('not a boolean, want true or false')
   return value
 }
 

@@ -13,10 +13,10 @@ import {
   seconds,
   stdioDial,
   text,
-  unlessDenied,
+  unlessFalse,
 } from './setting-types.ts'
 
-/** One setting: its name in each source it may come from, how it is read, what it is without any. */
+/** A setting: its name in each source, its type and its default. */
 export interface Setting<T> {
   /** Key on the kernel command line. */
   readonly commandLine?: string
@@ -27,7 +27,7 @@ export interface Setting<T> {
   readonly type: SettingType<T>
   readonly default: NoInfer<T>
   readonly doc: string
-  /** Key that must stand earlier on the kernel command line for this one to count. */
+  /** On the kernel command line the setting is ignored unless this key comes before it. */
   readonly after?: string
 }
 
@@ -161,7 +161,7 @@ export const SETTINGS = {
   unifiedCgroupHierarchy: setting({
     commandLine: 'systemd.unified_cgroup_hierarchy',
     toml: 'unified_cgroup_hierarchy',
-    type: unlessDenied,
+    type: unlessFalse,
     default: true,
     doc: 'Cgroup v2; `0` or `false` asks for v1, which is used if the kernel still has it.',
   }),
@@ -304,7 +304,7 @@ export const SETTINGS = {
 
 type ValueOf<Row> = Row extends Setting<infer T> ? T : never
 
-/** What the agent runs with: a value for every setting. */
+/** The agent's configuration: a value for every setting. */
 export type AgentConfig = { readonly [Key in keyof typeof SETTINGS]: ValueOf<(typeof SETTINGS)[Key]> }
 
 /** Name of one setting. */

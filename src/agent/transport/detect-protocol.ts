@@ -2,39 +2,41 @@ import type { Socket } from 'node:net'
 import { type DetectedProtocol, detectProtocol } from '../../rpc/protocol-detection.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 
-/** A connection whose first bytes tell its framing. */
+/** A connection whose framing is known. */
 export interface DetectedConnection {
   readonly socket: Socket
   readonly framing: Exclude<DetectedProtocol, 'need-more' | 'invalid'>
-  /** All that has been read from it. */
+  /** All bytes that have been read from it. */
   readonly firstBytes: Buffer
 }
 
+/** The limits of {@link ProtocolDetection}, and its callbacks. */
 export interface ProtocolDetectionOptions {
-  /** How many may wait at a time; then the oldest is closed. */
+  /** How many connections may wait; one more closes the oldest. */
   readonly limit: number
-  /** How long a connection that began to speak may take to say which framing it speaks. */
+  /** How long a connection may take from its first byte until its framing is known, in milliseconds. */
   readonly headerMs: number
   readonly startTimer: StartTimer
+  /** Called with each connection whose framing is known. */
   readonly detected: (connection: DetectedConnection) => void
-  /** Called before a connection is closed that said nothing of use. */
-  readonly refused: (socket: Socket, reason: string) => void
+  /** Called before a connection of unknown framing is closed. */
+  readonly closing: (socket: Socket, reason: string) => void
 }
 
 /**
- * Holds connections until their framing is known. One that has sent nothing stays, as a descriptor without a buffer;
- * one that speaks neither framing, or stops within its first bytes, is closed.
+ * Protocol detection: holds connections until their first bytes tell the framing. A connection that has sent nothing stays
+ * open and costs only a descriptor. One whose framing is invalid, or that stops within its first bytes, is closed.
  */
 export class ProtocolDetection {
   readonly #options: ProtocolDetectionOptions
-  /** The oldest first; the functions let go of a socket without closing it. */
+  /** Oldest first. Each function releases its socket without closing it. */
   readonly #waiting = new Map<Socket, () => void>()
 
   constructor(options: ProtocolDetectionOptions) {
     this.#options = options
   }
 
-  /** Takes an accepted socket that nothing was read from. */
+  /** Adds an accepted socket from which nothing was read. */
   add(socket: Socket): void {
     let bytes: Buffer = Buffer.alloc(0)
     let stopTimer: (() => void) | undefined
@@ -42,15 +44,17 @@ export class ProtocolDetection {
       bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk])
       const framing = detectProtocol(bytes)
       if (framing === 'need-more') {
-        stopTimer ??= this.#options.startTimer(this.#options.headerMs, () => this.#refuse(socket, 'stuck'))
+        stopTimer ??= this.#options.startTimer(this.#options.headerMs, () =>
+          this.#close(socket, 'incomplete first bytes'),
+        )
       } else if (framing === 'invalid') {
-        this.#refuse(socket, 'speaks neither HTTP/2 nor ttRPC')
+        this.#close(socket, 'neither HTTP/2 nor ttRPC')
       } else {
         release()
         this.#options.detected({ socket, framing, firstBytes: bytes })
       }
     }
-    const close = () => this.#refuse(socket, 'left')
+    const close = () => this.#close(socket, 'peer closed it')
     const release = () => {
       stopTimer?.()
       socket.off('data', onData).off('end', close).off('close', release)
@@ -58,24 +62,24 @@ export class ProtocolDetection {
     }
     socket.on('data', onData).on('end', close).on('close', release)
     this.#waiting.set(socket, release)
-    if (this.#waiting.size > this.#options.limit) this.#refuseOldest()
+    if (this.#waiting.size > this.#options.limit) this.#closeOldest()
   }
 
-  /** Closes all that wait. */
+  /** Closes all waiting connections. */
   close(): void {
-    for (const socket of [...this.#waiting.keys()]) this.#refuse(socket, 'the agent is stopping')
+    for (const socket of [...this.#waiting.keys()]) this.#close(socket, 'the agent is stopping')
   }
 
-  #refuseOldest(): void {
+  #closeOldest(): void {
     for (const socket of this.#waiting.keys()) {
-      this.#refuse(socket, 'the oldest of too many')
+      this.#close(socket, 'too many waiting connections')
       return
     }
   }
 
-  #refuse(socket: Socket, reason: string): void {
+  #close(socket: Socket, reason: string): void {
     this.#waiting.get(socket)?.()
-    this.#options.refused(socket, reason)
+    this.#options.closing(socket, reason)
     socket.destroy()
   }
 }

@@ -2,12 +2,12 @@ import { AgentError } from '../../base/errors.ts'
 import { VSOCK_CID } from '../../os/sockets/allow-list.ts'
 import type { ListenAddress } from '../../os/sockets/sockets.ts'
 
-/** The bytes that fit into the `sun_path` of a unix address, less its end or beginning (unix(7)). */
+/** The longest path or abstract name in the `sun_path` of a unix address (unix(7)). */
 const MAX_UNIX_PATH_BYTES = 107
 
 const FORMS = 'vsock://CID:PORT (CID -1 is any), unix://PATH, unix://@ABSTRACT or tcp://HOST:PORT'
 
-/** Reads a `server_addr` (behaviour spec, B.1). Throws INVALID_ARGUMENT that says what is wrong with it. */
+/** Parses a `server_addr` (behaviour spec, B.1). Throws INVALID_ARGUMENT `server address "…": …`. */
 export function parseServerAddress(text: string): ListenAddress {
   const [scheme, rest] = splitScheme(text)
   const wrong = (reason: string) =>
@@ -20,7 +20,7 @@ export function parseServerAddress(text: string): ListenAddress {
     case 'tcp':
       return parseTcp(rest, wrong)
     default:
-      throw wrong(`use ${FORMS}`)
+      throw wrong(`unknown form, want ${FORMS}`)
   }
 }
 
@@ -33,29 +33,30 @@ function splitScheme(text: string): readonly [string, string] {
 
 function parseVsock(rest: string, wrong: Wrong): ListenAddress {
   const match = /^(-1|\d{1,10}):(\d{1,10})$/.exec(rest)
-  if (match === null) throw wrong('after vsock:// there must be CID:PORT, two numbers (CID -1 is any)')
+  if (match === null) throw wrong('invalid address, want vsock://CID:PORT with two numbers (CID -1 is any)')
   const cid = match[1] === '-1' ? VSOCK_CID.any : Number(match[1])
   const port = Number(match[2])
-  if (cid > VSOCK_CID.any) throw wrong(`CID ${cid} is larger than 2^32-1`)
-  // 2^32-1 asks the kernel for any port, which no host could then find.
-  if (port >= 0xffffffff) throw wrong(`port ${port} is larger than 2^32-2`)
+  if (cid > VSOCK_CID.any) throw wrong(`CID ${cid} out of range, want at most 2^32-1`)
+  // 2^32-1 makes the kernel choose a port, which no host would know.
+  if (port >= 0xffffffff) throw wrong(`port ${port} out of range, want at most 2^32-2`)
   return { kind: 'vsock', cid, port }
 }
 
 function parseUnix(path: string, wrong: Wrong): ListenAddress {
-  if (path === '' || path === '@') throw wrong('after unix:// there must be a path or @NAME')
-  if (path.includes('\0')) throw wrong('a path has no NUL')
+  if (path === '' || path === '@') throw wrong('empty path, want unix://PATH or unix://@NAME')
+  if (path.includes('\0')) throw wrong('path has a NUL')
   const bytes = Buffer.byteLength(path)
   if (bytes > MAX_UNIX_PATH_BYTES)
-    throw wrong(`${bytes} bytes are more than the ${MAX_UNIX_PATH_BYTES} of a socket path`)
+    throw wrong(`path of ${bytes} bytes too long, want at most ${MAX_UNIX_PATH_BYTES}`)
   return { kind: 'unix', path }
 }
 
 function parseTcp(rest: string, wrong: Wrong): ListenAddress {
   const match = /^(?:\[([0-9a-fA-F:.]+(?:%[^\]\s/]+)?)\]|([^\s:/[\]@]+)):(\d{1,5})$/.exec(rest)
   const host = match?.[1] ?? match?.[2]
-  if (host === undefined) throw wrong('after tcp:// there must be HOST:PORT, an IPv6 address in brackets')
+  if (host === undefined)
+    throw wrong('invalid address, want tcp://HOST:PORT with an IPv6 address in brackets')
   const port = Number(match?.[3])
-  if (port > 65535) throw wrong(`port ${port} is larger than 65535`)
+  if (port > 65535) throw wrong(`port ${port} out of range, want at most 65535`)
   return { kind: 'tcp', host, port }
 }

@@ -10,14 +10,15 @@ import { type StartTimer, startTimer } from '../../rpc/timer.ts'
 import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
 import { type DetectedConnection, ProtocolDetection } from './detect-protocol.ts'
 
+/** The parts that the transport needs. */
 export interface TransportOptions {
   readonly sockets: Sockets
   readonly address: ListenAddress
   readonly methods: MethodTable
-  /** Reads the descriptor set that server reflection answers from. */
+  /** Reads the descriptor set for server reflection. */
   readonly readDescriptors: ReadDescriptors
   readonly log: Logger
-  /** Lets processes of this guest in over vsock, for tests. */
+  /** Accept processes of this guest over vsock, for tests. */
   readonly allowLoopback?: boolean
   /** For tests. */
   readonly startTimer?: StartTimer
@@ -25,18 +26,18 @@ export interface TransportOptions {
 
 /** The agent's open socket and its connections. */
 export interface Transport {
-  /** The port listened on, also when address asked for any TCP port; undefined for unix sockets. */
+  /** The listening port, as chosen by the kernel for TCP port 0; undefined for unix sockets. */
   readonly port: number | undefined
   /**
-   * Takes no new connections and no new calls; connections close when their calls are answered, and after 5 s all
-   * the same. Resolves when none is left.
+   * Accepts no more connections and calls. Connections close when their calls are answered, or after 5 s. Resolves when
+   * all are closed.
    */
   stop(): Promise<void>
 }
 
-/** Connections that have not said yet what they speak: a host's spare ones, or somebody who only holds them. */
+/** How many connections may wait for protocol detection: spare ones of a host, or ones of a peer that sends nothing. */
 const MAX_UNDETECTED = 256
-/** For the preface of HTTP/2, or the first frame header of ttRPC. */
+/** The time for the preface of HTTP/2, or for the first frame header of ttRPC. */
 const HEADER_MS = 10_000
 const STOP_MS = 5_000
 
@@ -57,7 +58,7 @@ class Connections {
   readonly #options: TransportOptions
   readonly #startTimer: StartTimer
   readonly #detection: ProtocolDetection
-  /** Every accepted connection; without a value while its framing is unknown or being loaded. */
+  /** Every accepted connection; undefined while its framing is unknown or being loaded. */
   readonly #open = new Map<Socket, ServedConnection | undefined>()
   #whenEmpty: (() => void) | undefined
 
@@ -69,21 +70,21 @@ class Connections {
       headerMs: HEADER_MS,
       startTimer: this.#startTimer,
       detected: (connection) => this.#serve(connection),
-      refused: (socket, reason) => this.#logRefusal(socket, reason),
+      closing: (socket, reason) => this.#logRefusal(socket, reason),
     })
   }
 
   accept(socket: Socket): void {
-    // An error is followed by 'close', where it is dealt with.
+    // 'close' follows every error and is handled below.
     socket.on('error', () => {})
     const { sockets, address, allowLoopback } = this.#options
-    // The address of a unix or TCP socket says by itself who can reach it.
+    // The address of a unix or TCP socket itself limits who can connect.
     if (address.kind === 'vsock' && !isPeerAllowed(sockets.peerOf(socket), allowLoopback ?? false)) {
       this.#logRefusal(socket, 'not the host')
       socket.destroy()
       return
     }
-    // Calls are over when their client ends what it sends: half a connection is of no use here.
+    // The end of the client's side ends its calls, so a half-open connection has no use.
     socket.allowHalfOpen = false
     this.#open.set(socket, undefined)
     socket.once('close', () => {
@@ -117,7 +118,7 @@ class Connections {
       return
     }
     this.#serveGrpc(connection).catch((error) => {
-      this.#options.log.error('gRPC cannot be served', { error: messageOf(error) })
+      this.#options.log.error('cannot serve gRPC', { error: messageOf(error) })
       socket.destroy()
     })
   }
@@ -134,7 +135,7 @@ class Connections {
 
   async #serveGrpc({ socket, firstBytes }: DetectedConnection): Promise<void> {
     socket.pause()
-    // Loaded by the first caller that needs it: it is half of the agent's start-up time, and 10 MB.
+    // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
     if (socket.destroyed) return
     const { methods, readDescriptors } = this.#options
@@ -144,7 +145,7 @@ class Connections {
     )
   }
 
-  /** At a level that nobody who can dial may fill the console with. */
+  /** Logs at debug level, so that a peer cannot fill the console by connecting. */
   #logRefusal(socket: Socket, reason: string): void {
     this.#options.log.debug('connection refused', { peer: this.#nameOf(socket), reason })
   }

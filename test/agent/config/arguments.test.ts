@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { parseArguments } from '../../../src/agent/config/arguments.ts'
 
 describe('parseArguments', () => {
-  it('needs none', () => {
+  it('needs no arguments', () => {
     expect(parseArguments([])).toEqual({
       channel: undefined,
       init: false,
@@ -12,7 +12,7 @@ describe('parseArguments', () => {
     })
   })
 
-  it('reads what vminit gives in a guest', () => {
+  it('reads the arguments of vminit in a guest', () => {
     expect(parseArguments(['--channel', '3', '--restarts', '2', '--init'])).toMatchObject({
       channel: { fd: 3, restarts: 2 },
       init: true,
@@ -20,17 +20,17 @@ describe('parseArguments', () => {
   })
 
   it.each([[['--config', '/etc/agent.toml']], [['--config=/etc/agent.toml']], [['-c', '/etc/agent.toml']]])(
-    'takes the configuration file from %j',
+    'reads the configuration file from %j',
     (argv) => {
       expect(parseArguments(argv).configFile).toBe('/etc/agent.toml')
     },
   )
 
-  it.each([[['--version']], [['-v']]])('knows that %j asks for the version', (argv) => {
+  it.each([[['--version']], [['-v']]])('reads %j as a request for the version', (argv) => {
     expect(parseArguments(argv).version).toBe(true)
   })
 
-  it('takes the address to serve at', () => {
+  it('reads the address to serve at', () => {
     expect(parseArguments(['--server-addr', 'unix:///run/a']).serverAddress).toBe('unix:///run/a')
   })
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { commandLineSettings, configFileOf } from '../../../src/agent/config/command-line.ts'
 
 describe('commandLineSettings', () => {
-  it('finds settings between other words, however they are separated', () => {
+  it('finds settings between other words and any white space', () => {
     expect(commandLineSettings('ro quiet\tagent.log=debug  agent.log_vport=1025\n')).toEqual({
       logLevel: 'debug',
       logPort: 1025,
@@ -19,11 +19,11 @@ describe('commandLineSettings', () => {
     expect(commandLineSettings(commandLine)).toEqual({})
   })
 
-  it('lets the last of two win', () => {
+  it('uses the last of two values', () => {
     expect(commandLineSettings('agent.log=debug agent.log=trace').logLevel).toBe('trace')
   })
 
-  it('keeps an equals sign that belongs to a value', () => {
+  it('keeps an equals sign within a value', () => {
     expect(commandLineSettings('agent.https_proxy=http://p/?a=b').httpsProxy).toBe('http://p/?a=b')
   })
 
@@ -37,11 +37,11 @@ describe('commandLineSettings', () => {
     ['info', 'info'],
     ['debug', 'debug'],
     ['trace', 'trace'],
-  ])('knows the level %s', (word, level) => {
+  ])('reads the level %s', (word, level) => {
     expect(commandLineSettings(`agent.log=${word}`).logLevel).toBe(level)
   })
 
-  it.each(['agent.debug_console', 'agent.devmode'])('takes %s as a bare word only', (key) => {
+  it.each(['agent.debug_console', 'agent.devmode'])('reads %s only as a bare word', (key) => {
     expect(Object.values(commandLineSettings(key))).toEqual([true])
     expect(commandLineSettings(`${key}=1`)).toEqual({})
   })
@@ -65,7 +65,7 @@ describe('commandLineSettings', () => {
     ['systemd.unified_cgroup_hierarchy=false', false],
     ['systemd.unified_cgroup_hierarchy=1', true],
     ['systemd.unified_cgroup_hierarchy=yes', true],
-  ])('asks for cgroup v1 only by a plain no: %s', (token, unified) => {
+  ])('selects cgroup v1 only by false or 0: %s', (token, unified) => {
     expect(commandLineSettings(token).unifiedCgroupHierarchy).toBe(unified)
   })
 
@@ -85,21 +85,21 @@ describe('commandLineSettings', () => {
   it.each([
     ['vsock', { kind: 'vsock' }],
     ['unix:/run/ports', { kind: 'unix', folder: '/run/ports' }],
-  ])('reads where ports of streams are: %s', (word, dial) => {
+  ])('reads the place of ports for streams: %s', (word, dial) => {
     expect(commandLineSettings(`agent.stdio_dial=${word}`)).toEqual({ stdioDial: dial })
   })
 
-  it.each(['unix:ports', 'unix:', 'tcp:1'])('refuses %s for where ports of streams are', (word) => {
+  it.each(['unix:ports', 'unix:', 'tcp:1'])('refuses %s as the place of ports for streams', (word) => {
     expect(() => commandLineSettings(`agent.stdio_dial=${word}`)).toThrow(
-      `agent.stdio_dial=${word}: the value is vsock or unix: and an absolute path`,
+      `agent.stdio_dial=${word}: invalid value, want vsock or unix: and an absolute path`,
     )
   })
 
-  it('never asks a timer for more than it can wait', () => {
+  it('limits time-outs to the longest time of a timer', () => {
     expect(commandLineSettings('agent.cdi_timeout=99999999999').cdiTimeoutMs).toBe(2 ** 31 - 1)
   })
 
-  it('ignores ports that are not above zero', () => {
+  it('ignores ports that are zero or less', () => {
     expect(commandLineSettings('agent.log_vport=0 agent.debug_console_vport=-1')).toEqual({})
   })
 
@@ -110,20 +110,20 @@ describe('commandLineSettings', () => {
   })
 
   it.each([
-    ['agent.log=loud', 'the level is one of'],
-    ['agent.log=constructor', 'the level is one of'],
-    ['agent.log=', 'the level is one of'],
+    ['agent.log=loud', 'unknown level, want one of'],
+    ['agent.log=constructor', 'unknown level, want one of'],
+    ['agent.log=', 'unknown level, want one of'],
     ['agent.hotplug_timeout=3s', 'a whole number of seconds'],
     ['agent.hotplug_timeout=-1', 'a whole number of seconds'],
     ['agent.hotplug_timeout=1=2', 'a whole number of seconds'],
     ['agent.hotplug_timeout=', 'a whole number of seconds'],
     ['agent.log_vport=abc', 'not a number'],
-    ['agent.log_vport=4294967296', 'the port is at most 4294967295'],
-    ['agent.container_pipe_size=-1', 'must not be negative'],
+    ['agent.log_vport=4294967296', 'port out of range, want at most 4294967295'],
+    ['agent.container_pipe_size=-1', 'negative, want 0 or more'],
     ['agent.container_pipe_size=1.5', 'not a number'],
-    ['agent.server_addr=', 'a value is missing'],
-    ['agent.runtime=docker', 'the runtime is runc, crun or an absolute path'],
-    ['agent.guest_components_procs=most', 'the value is one of none, attestation-agent'],
+    ['agent.server_addr=', 'value missing'],
+    ['agent.runtime=docker', 'unknown runtime, want runc, crun or an absolute path'],
+    ['agent.guest_components_procs=most', 'unknown value, want one of none, attestation-agent'],
   ])('refuses %s and names key, value and reason', (token, reason) => {
     const read = () => commandLineSettings(`quiet ${token} ro`)
     expect(read).toThrow(`${token}: `)
@@ -131,13 +131,13 @@ describe('commandLineSettings', () => {
     expect(read).toThrow(expect.objectContaining({ code: 'INVALID_ARGUMENT' }))
   })
 
-  it.each(['runc', 'crun', '/opt/bin/youki'])('takes the runtime %s', (runtime) => {
+  it.each(['runc', 'crun', '/opt/bin/youki'])('reads the runtime %s', (runtime) => {
     expect(commandLineSettings(`agent.runtime=${runtime}`).runtime).toBe(runtime)
   })
 })
 
 describe('configFileOf', () => {
-  it('gives the first file that is named', () => {
+  it('returns the first file that is named', () => {
     expect(configFileOf('agent.config_file=/etc/a.toml agent.config_file=/etc/b.toml')).toBe('/etc/a.toml')
   })
 

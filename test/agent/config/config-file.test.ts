@@ -29,7 +29,7 @@ describe('configFileSettings', () => {
     })
   })
 
-  it('sets nothing when empty, and ignores keys it does not know', async () => {
+  it('sets nothing when empty, and ignores unknown keys', async () => {
     expect(await read('')).toEqual({})
     expect(await read('future = 1\n[table]\nkey = "x"')).toEqual({})
   })
@@ -42,11 +42,11 @@ describe('configFileSettings', () => {
     ['hotplug_timeout = 3', 'a table { secs = N, nanos = N }'],
     ['hotplug_timeout = { secs = "3" }', 'a table { secs = N, nanos = N }'],
     ['hotplug_timeout = { secs = -1, nanos = 0 }', 'a table { secs = N, nanos = N }'],
-    ['log_level = "loud"', 'the level is one of'],
-    ['log_level = 3', 'the value is a string'],
+    ['log_level = "loud"', 'unknown level, want one of'],
+    ['log_level = 3', 'not a string'],
     ['tracing = "yes"', 'true or false'],
     ['log_vport = "1025"', 'not a number'],
-    ['container_pipe_size = -4', 'must not be negative'],
+    ['container_pipe_size = -4', 'negative, want 0 or more'],
   ])('refuses %s and names file, key and reason', async (line, reason) => {
     const key = line.slice(0, line.indexOf(' '))
     await expect(read(line)).rejects.toMatchObject({
@@ -55,7 +55,7 @@ describe('configFileSettings', () => {
     })
   })
 
-  it('names the file that is no TOML', async () => {
+  it('names a file that is not TOML', async () => {
     await expect(read('log_level =')).rejects.toThrow(/^\/etc\/agent.toml: /)
   })
 })

@@ -6,7 +6,7 @@ import { SETTING_KEYS, SETTINGS, type Setting } from '../../../src/agent/config/
 const PAGE = join(import.meta.dirname, '../../../docs/configuration.md')
 
 describe('docs/configuration.md', () => {
-  it('shows the table of settings as it is', () => {
+  it('shows the table of settings', () => {
     const [, section = ''] = readFileSync(PAGE, 'utf8').split(/^## Settings$|^## Arguments$/m)
     const table = section.split('\n').filter((line) => line.startsWith('| `') || line.startsWith('| –'))
     expect(table).toEqual(SETTING_KEYS.map((key) => rowOf(SETTINGS[key])))

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { defaultConfig, loadConfig } from '../../../src/agent/config/load-config.ts'
 
 describe('loadConfig', () => {
-  it('uses the defaults when nothing is said', async () => {
+  it('uses the defaults when no source sets anything', async () => {
     const config = await load({ commandLine: 'ro quiet' })
     expect(config).toEqual(defaultConfig())
     expect(config).toMatchObject({
@@ -37,7 +37,7 @@ describe('loadConfig', () => {
     })
   })
 
-  it('takes a file named on the kernel command line alone', async () => {
+  it('uses only the file that the kernel command line names', async () => {
     const config = await load({
       commandLine: 'agent.log=debug agent.hotplug_timeout=bad agent.config_file=/etc/agent.toml',
       files: { '/etc/agent.toml': 'hotplug_timeout = { secs = 7 }' },
@@ -46,7 +46,7 @@ describe('loadConfig', () => {
     expect(config).toMatchObject({ logLevel: 'info', hotplugTimeoutMs: 7000 })
   })
 
-  it('puts --server-addr above everything', async () => {
+  it('lets --server-addr override everything', async () => {
     const config = await load({
       commandLine: 'agent.server_addr=vsock://-1:1',
       environment: { KATA_AGENT_SERVER_ADDR: 'unix:///run/agent' },
@@ -55,9 +55,9 @@ describe('loadConfig', () => {
     expect(config.serverAddress).toBe('unix://@mine')
   })
 
-  it('names the variable that is malformed', async () => {
+  it('names a malformed variable', async () => {
     const loading = load({ commandLine: '', environment: { KATA_AGENT_LOG_LEVEL: 'loud' } })
-    await expect(loading).rejects.toThrow(/^KATA_AGENT_LOG_LEVEL=loud: the level is one of/)
+    await expect(loading).rejects.toThrow(/^KATA_AGENT_LOG_LEVEL=loud: unknown level, want one of/)
   })
 
   it('fails when the file is missing', async () => {

@@ -29,14 +29,14 @@ describe('a gRPC connection', () => {
 
   afterEach(() => running.close())
 
-  it('carries messages as they are, the empty one too', async () => {
+  it('carries messages unchanged, even an empty one', async () => {
     expect((await grpc.call('test.Echo/Echo', Buffer.from('hello'))).toString()).toBe('hello')
     expect(await grpc.call('test.Echo/Echo', Buffer.alloc(0))).toHaveLength(0)
     const large = Buffer.alloc(3 * MIB, 'x')
     expect((await grpc.call('test.Echo/Echo', large)).equals(large)).toBe(true)
   })
 
-  it('tells the method who calls', async () => {
+  it('passes the peer to the method', async () => {
     const call = grpc.call('test.Echo/Held', Buffer.from('x'))
     const got = await held.next()
     expect(got.call).toMatchObject({ framing: 'grpc', peer: 'unix', timeoutMs: undefined })
@@ -52,7 +52,7 @@ describe('a gRPC connection', () => {
     expect((await first).toString()).toBe('first')
   })
 
-  it('passes errors on, with texts of any characters and any length', async () => {
+  it('answers errors with texts of any characters and any length', async () => {
     for (const [message, details] of [
       ['no such thing: ü 100% \n', 'no such thing: ü 100% \n'],
       [`a${'\ud800'}b`, 'a\ufffdb'],
@@ -78,7 +78,7 @@ describe('a gRPC connection', () => {
     })
   })
 
-  it('answers UNIMPLEMENTED for what is not there', async () => {
+  it('answers UNIMPLEMENTED for an unknown method', async () => {
     for (const name of ['test.Echo/Nothing', 'test.Nothing/Echo']) {
       await expect(grpc.call(name, Buffer.alloc(0))).rejects.toMatchObject({ code: status.UNIMPLEMENTED })
     }
@@ -100,7 +100,7 @@ describe('a gRPC connection', () => {
     expect(deliveries).toEqual([false])
   })
 
-  it('tells the method how long it may take, and aborts it when the time is over', async () => {
+  it('passes the time limit to the method and aborts it at the deadline', async () => {
     // Client and server live in this process: both take the time from this clock.
     vi.useFakeTimers({ toFake: ['Date', 'setTimeout', 'clearTimeout'] })
     try {
@@ -116,7 +116,7 @@ describe('a gRPC connection', () => {
     }
   })
 
-  it('cancels the method when the client takes the call back', async () => {
+  it('cancels the method when the client cancels the call', async () => {
     const abort = new AbortController()
     const call = grpc.call('test.Echo/Held', Buffer.alloc(0), { signal: abort.signal })
     const got = await held.next()
@@ -156,7 +156,7 @@ describe('a gRPC connection', () => {
     expect(await delivered.promise).toBe(true)
   })
 
-  it('tells the method that its answer was not delivered when the client stops reading and goes', async () => {
+  it('tells the method that its answer was not delivered when the client stops reading and closes', async () => {
     const delivered = Promise.withResolvers<boolean>()
     const call = grpc.call('test.Echo/Held', Buffer.alloc(0))
     const refused = expect(call).rejects.toBeDefined()
@@ -167,7 +167,7 @@ describe('a gRPC connection', () => {
     expect(await delivered.promise).toBe(false)
   })
 
-  it('tolerates metadata', async () => {
+  it('ignores metadata', async () => {
     const metadata = new Metadata()
     metadata.set('traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')
     const response = await new Promise<Buffer | undefined>((resolve, reject) => {

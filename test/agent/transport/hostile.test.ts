@@ -197,7 +197,7 @@ describe('hostile bytes', () => {
     await nothingIsLeft()
   })
 
-  it('drop by drop, on many connections at once', async () => {
+  it('byte by byte, on many connections at once', async () => {
     const drip = async (bytes: Buffer) => {
       const socket = await running.dial()
       socket.resume()

@@ -65,7 +65,7 @@ describe('server reflection', () => {
     })
   })
 
-  it('can describe every service it lists', async () => {
+  it('describes every service that it lists', async () => {
     const [list] = await ask([{ listServices: '' }])
     const names = list?.listServicesResponse?.service.map(({ name }) => name) ?? []
     const answers = await ask(names.map((name) => ({ fileContainingSymbol: name })))
@@ -77,7 +77,7 @@ describe('server reflection', () => {
     ])
   })
 
-  it('gives a file with everything it imports', async () => {
+  it('returns a file with everything that it imports', async () => {
     const [byName] = await ask([{ fileByFilename: 'agent.proto' }])
     expect(filesIn(byName)[0]).toBe('agent.proto')
     expect([...filesIn(byName)].sort()).toEqual(
@@ -101,7 +101,7 @@ describe('server reflection', () => {
     expect(filesIn(answer)[0]).toBe(file)
   })
 
-  it('answers what is not there with NOT_FOUND, and the next question', async () => {
+  it('answers an unknown name with NOT_FOUND, and then the next request', async () => {
     const answers = await ask([
       { fileByFilename: 'nothing.proto' },
       { fileContainingSymbol: 'grpc.Nothing' },

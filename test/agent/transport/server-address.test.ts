@@ -17,25 +17,25 @@ describe('parseServerAddress', () => {
   })
 
   it.each([
-    ['', 'use vsock://'],
-    ['/run/agent.sock', 'use vsock://'],
-    ['http://localhost:80', 'use vsock://'],
+    ['', 'unknown form, want vsock://'],
+    ['/run/agent.sock', 'unknown form, want vsock://'],
+    ['http://localhost:80', 'unknown form, want vsock://'],
     ['vsock://1024', 'CID:PORT'],
     ['vsock://-2:1024', 'CID:PORT'],
     ['vsock://-1:', 'CID:PORT'],
     ['vsock://-1:1024/', 'CID:PORT'],
-    ['vsock://4294967296:1', 'larger than 2^32-1'],
-    ['vsock://-1:4294967295', 'larger than 2^32-2'],
-    ['unix://', 'a path or @NAME'],
-    ['unix://@', 'a path or @NAME'],
+    ['vsock://4294967296:1', 'want at most 2^32-1'],
+    ['vsock://-1:4294967295', 'want at most 2^32-2'],
+    ['unix://', 'want unix://PATH or unix://@NAME'],
+    ['unix://@', 'want unix://PATH or unix://@NAME'],
     ['unix://a\0b', 'NUL'],
-    [`unix:///${'x'.repeat(107)}`, '108 bytes'],
+    [`unix:///${'x'.repeat(107)}`, '108 bytes too long'],
     ['tcp://localhost', 'HOST:PORT'],
     ['tcp://:80', 'HOST:PORT'],
     ['tcp://::1:80', 'IPv6 address in brackets'],
     ['tcp://[localhost]:80', 'HOST:PORT'],
     ['tcp://localhost:80x', 'HOST:PORT'],
-    ['tcp://localhost:65536', 'larger than 65535'],
+    ['tcp://localhost:65536', 'want at most 65535'],
   ])('refuses %j', (text, reason) => {
     expect(() => parseServerAddress(text)).toThrow(reason)
     expect(() => parseServerAddress(text)).toThrow(JSON.stringify(text))

@@ -31,12 +31,12 @@ describe('grpc.health.v1.Health', () => {
     expect(HealthCheckResponse.decode(response).status).toBe(SERVING)
   })
 
-  it('does not know other services', async () => {
+  it('answers NOT_FOUND for other services', async () => {
     const response = grpc.call('grpc.health.v1.Health/Check', requestFor('x'))
     await expect(response).rejects.toMatchObject({ code: status.NOT_FOUND, details: 'unknown service: x' })
   })
 
-  it('lists them', async () => {
+  it('lists its services', async () => {
     const response = await grpc.call('grpc.health.v1.Health/List', Buffer.alloc(0))
     expect(HealthListResponse.decode(response).statuses).toEqual({
       '': { status: SERVING },
@@ -47,7 +47,7 @@ describe('grpc.health.v1.Health', () => {
   it.each([
     ['', SERVING],
     ['x', SERVICE_UNKNOWN],
-  ])('is watched for %j until the client has enough', async (service, expected) => {
+  ])('streams the status of %j until the client ends the watch', async (service, expected) => {
     const watch = grpc.client.makeServerStreamRequest(
       '/grpc.health.v1.Health/Watch',
       (bytes: Uint8Array) => Buffer.from(bytes),

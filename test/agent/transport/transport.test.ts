@@ -102,7 +102,7 @@ describe('startTransport', () => {
     expect((await once(socket, 'data'))[0].subarray(4, 10).toString('hex')).toBe('000000010200')
   })
 
-  it('keeps 256 silent connections, and lets the oldest go for the next', async () => {
+  it('keeps 256 silent connections, and closes the oldest for the next one', async () => {
     running = await runTransport(methods)
     const speaking = await running.dialTtrpc()
     await speaking.call('test.Echo', 'Echo', Buffer.alloc(0))
@@ -123,24 +123,27 @@ describe('startTransport', () => {
   it.each([
     ['the preface of HTTP/2', PREFACE.subarray(0, 20)],
     ['a frame header of ttRPC', GO_REQUEST.subarray(0, 9)],
-  ])('closes a connection that is stuck within %s after 10 s, however it drips', async (_, bytes) => {
-    running = await runTransport(methods)
-    const socket = await running.dial()
-    const over = closed(socket)
-    const server = latest()
-    for (const byte of bytes.subarray(0, 8)) {
-      socket.write(Uint8Array.of(byte))
-      await once(server, 'data')
-      running.timer.advance(1_000)
-    }
-    running.timer.advance(1_999)
-    expect(server.destroyed).toBe(false)
-    running.timer.advance(1)
-    await over
-    expect(running.timer.running).toBe(0)
-  })
+  ])(
+    'closes a connection that has not completed %s after 10 s, even if it sends byte by byte',
+    async (_, bytes) => {
+      running = await runTransport(methods)
+      const socket = await running.dial()
+      const over = closed(socket)
+      const server = latest()
+      for (const byte of bytes.subarray(0, 8)) {
+        socket.write(Uint8Array.of(byte))
+        await once(server, 'data')
+        running.timer.advance(1_000)
+      }
+      running.timer.advance(1_999)
+      expect(server.destroyed).toBe(false)
+      running.timer.advance(1)
+      await over
+      expect(running.timer.running).toBe(0)
+    },
+  )
 
-  it('forgets the time limit once the first bytes are complete', async () => {
+  it('has no time limit once the first bytes are complete', async () => {
     running = await runTransport(methods)
     const socket = await running.dial()
     const server = latest()
@@ -165,7 +168,7 @@ describe('startTransport', () => {
   })
 
   describe('on vsock', () => {
-    it.each([0, 1, 3, 1234])('turns CID %i away before it has read a byte', async (cid) => {
+    it.each([0, 1, 3, 1234])('closes a connection of CID %i before it has read a byte', async (cid) => {
       running = await runTransport(methods, { peer: { cid, port: 77 } })
       const socket = await running.dial()
       const over = closed(socket)
@@ -179,7 +182,7 @@ describe('startTransport', () => {
     it.each([
       [2, false],
       [1, true],
-    ])('lets in CID %i (loopback allowed: %s), and names it', async (cid, allowLoopback) => {
+    ])('serves CID %i (loopback allowed: %s) and names it as the peer', async (cid, allowLoopback) => {
       running = await runTransport(methods, { peer: { cid, port: 77 }, allowLoopback })
       const ttrpc = await running.dialTtrpc()
       const call = ttrpc.call('test.Echo', 'Held', Buffer.alloc(0))
@@ -191,7 +194,7 @@ describe('startTransport', () => {
   })
 
   describe('stop', () => {
-    it('answers the calls in progress, closes the idle and the silent, and listens no more', async () => {
+    it('answers the calls in progress, closes idle and silent connections, and stops listening', async () => {
       running = await runTransport(methods)
       const [ttrpc, grpc] = [await running.dialTtrpc(), running.dialGrpc()]
       const idle = await running.dialTtrpc()

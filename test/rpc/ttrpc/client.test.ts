@@ -57,7 +57,7 @@ describe('ttrpcClient', () => {
     expect((await Promise.all(calls)).map(text)).toEqual(['a', 'b', 'c'])
   })
 
-  it('gives up alone when its signal fires, and drops the late answer', async () => {
+  it('rejects only the call whose signal fires, and drops its late answer', async () => {
     const abort = new AbortController()
     const given = client.call('test.Echo', 'Held', Buffer.alloc(0), { signal: abort.signal })
     const call = await held.next()
@@ -72,7 +72,7 @@ describe('ttrpcClient', () => {
     await expect(client.call('test.Echo', 'Echo', Buffer.alloc(0), { signal })).rejects.toThrow('over')
   })
 
-  it('tells the server the time limit and enforces it here', async () => {
+  it('sends the time limit to the server and enforces it itself', async () => {
     const call = client.call('test.Echo', 'Held', Buffer.alloc(0), { timeoutMs: 20 })
     expect((await held.next()).call.timeoutMs).toBe(20)
     await expect(call).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED', message: 'timeout' })
@@ -91,7 +91,7 @@ describe('ttrpcClient', () => {
     })
   })
 
-  it('hangs up on the server when closed', async () => {
+  it('closes the connection on close', async () => {
     const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
     const { hangup } = (await held.next()).call
     client.close()
@@ -107,14 +107,14 @@ describe('ttrpcClient', () => {
     expect(text(await client.call('test.Echo', 'Echo', Buffer.from('next')))).toBe('next')
   })
 
-  it('rejects with INTERNAL when the response is no message', async () => {
+  it('rejects with INTERNAL when the response is not a message', async () => {
     const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
     await held.next()
     sockets.server.write(Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0xff))
     await expect(call).rejects.toMatchObject({ code: 'INTERNAL' })
   })
 
-  it('takes a status code it does not know for UNKNOWN', async () => {
+  it('treats an unknown status code as UNKNOWN', async () => {
     const call = client.call('test.Echo', 'Held', Buffer.alloc(0))
     await held.next()
     sockets.server.write(encodeErrorFrame(1, { code: 77, message: 'odd' }))

@@ -57,7 +57,7 @@ describe('FrameReader', () => {
     expect(reader.incompleteHeader).toBeUndefined()
   })
 
-  it('tells apart the headers it waits in', () => {
+  it('numbers the headers that are incomplete', () => {
     const { reader } = collect()
     reader.push(wire.subarray(0, 5))
     const first = reader.incompleteHeader
@@ -69,7 +69,7 @@ describe('FrameReader', () => {
     expect(reader.incompleteHeader).not.toBe(first)
   })
 
-  it('takes the largest frame whole', () => {
+  it('accepts the largest frame', () => {
     const { reader, frames, oversized } = collect()
     const payload = Buffer.alloc(MAX_FRAME_PAYLOAD_BYTES, 7)
     const bytes = frame(payload)
@@ -79,7 +79,7 @@ describe('FrameReader', () => {
     expect(oversized).toEqual([])
   })
 
-  it('lets a larger frame go by and finds the next one', () => {
+  it('skips a larger frame and finds the next one', () => {
     const { reader, frames, oversized } = collect()
     const bytes = Buffer.concat([
       frame(Buffer.alloc(MAX_FRAME_PAYLOAD_BYTES + 1), 5),
@@ -91,7 +91,7 @@ describe('FrameReader', () => {
     expect(frames.map(({ payload }) => payload.toString())).toEqual(['next'])
   })
 
-  it('holds no more than has arrived, whatever length is claimed', () => {
+  it('holds no more than has arrived, whatever length the header claims', () => {
     const header = Buffer.from('00400000000000010100', 'hex')
     const before = process.memoryUsage().arrayBuffers
     const readers = Array.from({ length: 100 }, () => collect().reader)

@@ -14,7 +14,7 @@ import { GO_REQUEST, GO_REQUEST_WITHOUT_PAYLOAD } from '../../fixtures/ttrpc-fra
 const payloadOf = (frame: Buffer) => frame.subarray(10)
 
 describe('decodeRequest', () => {
-  it('reads what the Go client sends, its metadata left aside', () => {
+  it('reads a request of the Go client and ignores its metadata', () => {
     expect(decodeRequest(payloadOf(GO_REQUEST))).toEqual({
       service: 'test.Echo',
       method: 'Echo',
@@ -27,7 +27,7 @@ describe('decodeRequest', () => {
     })
   })
 
-  it('skips fields it does not know', () => {
+  it('skips unknown fields', () => {
     expect(decodeRequest(Buffer.from('0a016112016248078a0603616263', 'hex'))).toMatchObject({
       service: 'a',
       method: 'b',
@@ -40,7 +40,7 @@ describe('decodeRequest', () => {
 })
 
 describe('encodeRequestFrame', () => {
-  it('is read back as it was', () => {
+  it('decodes to the same request', () => {
     for (const timeoutNano of [0n, 1n, -1n, 2n ** 63n - 1n]) {
       const request = { service: 's', method: 'm', payload: Buffer.from('p'), timeoutNano }
       const frame = encodeRequestFrame(7, request)
@@ -65,17 +65,20 @@ describe('encodeResponseFrame', () => {
     expect(encodeResponseFrame(3, new Uint8Array(0)).toString('hex')).toBe('000000020000000302000a00')
   })
 
-  it.each([1, 127, 128, 16383, 16384, 2097151, 2097152])('is read back with %i bytes of payload', (size) => {
-    const payload = Buffer.alloc(size, 'x')
-    const bytes = payloadOf(encodeResponseFrame(1, payload))
-    expect(bytes).toHaveLength(responseBytes(size))
-    const response = decodeResponse(bytes)
-    expect(response).toMatchObject({ code: 0, message: '' })
-    expect(payload.equals(response.payload)).toBe(true)
-  })
+  it.each([1, 127, 128, 16383, 16384, 2097151, 2097152])(
+    'decodes to the same %i bytes of payload',
+    (size) => {
+      const payload = Buffer.alloc(size, 'x')
+      const bytes = payloadOf(encodeResponseFrame(1, payload))
+      expect(bytes).toHaveLength(responseBytes(size))
+      const response = decodeResponse(bytes)
+      expect(response).toMatchObject({ code: 0, message: '' })
+      expect(payload.equals(response.payload)).toBe(true)
+    },
+  )
 })
 
-describe('encodeResponseFrame of a payload whose end is apart', () => {
+describe('encodeResponseFrame of a payload with separate bulk bytes', () => {
   it.each([1, 127, 128, 16383, 65536])('is the same frame without its last %i bytes', (size) => {
     const payload = Buffer.alloc(size + 3, 'x')
     const [head, bulk] = [payload.subarray(0, 3), payload.subarray(3)]
@@ -94,7 +97,7 @@ describe('encodeErrorFrame', () => {
 })
 
 describe('decodeResponse', () => {
-  it('takes a response without a status for a success', () => {
+  it('treats a response without a status as a success', () => {
     expect(decodeResponse(Buffer.from('120161', 'hex'))).toEqual({
       code: 0,
       message: '',

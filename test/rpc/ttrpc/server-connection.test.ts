@@ -57,7 +57,7 @@ describe('TtrpcServerConnection', () => {
     })
   })
 
-  it('tells the method where the call comes from and how long it may take', async () => {
+  it('passes the peer and the time limit to the method', async () => {
     peer.request(1, 'test.Echo', 'Held', { payload: Buffer.from('x'), timeoutNano: 1_500_000n })
     peer.request(3, 'test.Echo', 'Held', { timeoutNano: -1n })
     peer.request(5, 'test.Echo', 'Held')
@@ -76,7 +76,7 @@ describe('TtrpcServerConnection', () => {
     expect(await peer.response()).toMatchObject({ streamId: 1, code: 0 })
   })
 
-  it('passes errors on, cut to a length for reading', async () => {
+  it('answers errors with texts of limited length', async () => {
     answer = async () => ({ ok: false, code: 'NOT_FOUND', message: 'gone '.repeat(MIB) })
     peer.request(1, 'test.Echo', 'Answer')
     const response = await peer.response()
@@ -125,7 +125,7 @@ describe('TtrpcServerConnection', () => {
       })
     })
 
-    it('a request that is no message', async () => {
+    it('a request that is not a message', async () => {
       peer.send(Buffer.from('000000020000000101000aff', 'hex'))
       expect(await peer.response()).toMatchObject({ streamId: 1, code: StatusCode.INVALID_ARGUMENT })
     })
@@ -139,7 +139,7 @@ describe('TtrpcServerConnection', () => {
       })
     })
 
-    it('data on a stream, which takes its call back', async () => {
+    it('data on a stream, which cancels its call', async () => {
       peer.request(1, 'test.Echo', 'Held')
       const { call, answer: reply } = await held.next()
       peer.send(Buffer.from('000000010000000103017a', 'hex'))
@@ -193,7 +193,7 @@ describe('TtrpcServerConnection', () => {
     })
   })
 
-  it('takes no offence at the bare end of a stream', async () => {
+  it('ignores the bare end of a stream', async () => {
     peer.request(1, 'test.Echo', 'Held')
     peer.send(Buffer.from('00000000000000010305', 'hex'))
     const { call, answer: reply } = await held.next()
@@ -204,7 +204,7 @@ describe('TtrpcServerConnection', () => {
     expect(await peer.response()).toMatchObject({ streamId: 1, code: 0 })
   })
 
-  it('carries the largest response there is', async () => {
+  it('carries the largest response', async () => {
     const payload = Buffer.alloc(4 * MIB - 2 - 5, 7)
     answer = async () => ({ ok: true, payload })
     peer.request(1, 'test.Echo', 'Answer')
@@ -226,7 +226,7 @@ describe('TtrpcServerConnection', () => {
       expect(await delivered).toBe(true)
     })
 
-    it('no, when the client has hung up, which cancels the call', async () => {
+    it('no, when the client has closed, which cancels the call', async () => {
       const { outcome, delivered } = watched()
       peer.request(1, 'test.Echo', 'Held')
       const { call, answer: reply } = await held.next()
@@ -236,7 +236,7 @@ describe('TtrpcServerConnection', () => {
       expect(await delivered).toBe(false)
     })
 
-    it('no, when the client goes while the answer is being written', async () => {
+    it('no, when the client closes while the answer is being written', async () => {
       const { promise: delivered, resolve } = Promise.withResolvers<boolean>()
       sockets.client.pause()
       peer.request(1, 'test.Echo', 'Held')
@@ -248,7 +248,7 @@ describe('TtrpcServerConnection', () => {
     })
   })
 
-  it('sends an answer whose end is apart, and goes on reading when all of it is gone', async () => {
+  it('sends an answer with separate bulk bytes, and goes on reading once it is written', async () => {
     const bulk = Buffer.alloc(100_000, 'x')
     answer = async () => ({ ok: true, payload: Buffer.from('head'), bulk })
     for (let streamId = 1; streamId < 7; streamId += 2) {
@@ -258,7 +258,7 @@ describe('TtrpcServerConnection', () => {
     }
   })
 
-  it('takes the end of what the client sends for a hang-up', async () => {
+  it('treats the end of the client’s side as the end of the connection', async () => {
     peer.request(1, 'test.Echo', 'Held')
     const { call } = await held.next()
     sockets.client.end()
@@ -288,7 +288,7 @@ describe('TtrpcServerConnection', () => {
     expect(calls).toBe(100)
   })
 
-  it('hangs up on a peer that lets the answers of its open calls pile up', async () => {
+  it('closes the connection of a peer that lets answers pile up', async () => {
     sockets.client.pause()
     let answers = 0
     answer = async () => {
@@ -302,7 +302,7 @@ describe('TtrpcServerConnection', () => {
   })
 
   describe('within a frame header', () => {
-    it('waits 10 s for the rest, however it drips', async () => {
+    it('waits 10 s for the rest, even if it comes byte by byte', async () => {
       peer.send(GO_REQUEST.subarray(0, 3))
       await once(sockets.server, 'data')
       timer.advance(9_999)
@@ -313,7 +313,7 @@ describe('TtrpcServerConnection', () => {
       await peer.closed
     })
 
-    it('lets a header that is complete take its time for the body', async () => {
+    it('has no time limit for the body after a complete header', async () => {
       peer.send(GO_REQUEST.subarray(0, 5))
       await once(sockets.server, 'data')
       expect(timer.running).toBe(1)
