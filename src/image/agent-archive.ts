@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import {
+  appendFileSync,
   copyFileSync,
   existsSync,
   mkdirSync,
@@ -9,6 +10,8 @@ import {
   realpathSync,
   renameSync,
   rmSync,
+  statSync,
+  truncateSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -46,10 +49,17 @@ linked again, is that of microvm-agent.
  * The same sources give the same bytes.
  */
 export async function makeArchive(folder: string, progress: (line: string) => void): Promise<string> {
-  const tree = await archiveTree(progress)
-  const built = await cachedImage('agent.tar.zst', tree, async (path) => {
-    progress('compressing')
-    await writeTar(path, tree)
+  const { node, rest } = await archiveTrees(progress)
+  const nodePart = await cachedImage('agent-node.tar.zst', node, async (path) => {
+    progress('compressing Node (once, about a minute)')
+    await writeTar(path, node, { last: false })
+  })
+  const built = await cachedImage('agent.tar.zst', [...node, ...rest], async (path) => {
+    const restPart = `${path}.rest`
+    await writeTar(restPart, rest, { last: true })
+    copyFileSync(nodePart, path)
+    appendFileSync(path, readFileSync(restPart))
+    rmSync(restPart)
   })
   mkdirSync(folder, { recursive: true })
   const archive = join(folder, `agent-${packageJson.version}-x86_64.tar.zst`)
@@ -58,18 +68,24 @@ export async function makeArchive(folder: string, progress: (line: string) => vo
   return archive
 }
 
-/** The archive's entries. It has no /usr/sbin/init: the user of the archive decides what that is. */
-async function archiveTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
+/**
+ * The archive's entries, Node apart: it is most of the bytes, and a change of the agent does not compress it again.
+ * There is no /usr/sbin/init: the user of the archive decides what that is.
+ */
+async function archiveTrees(
+  progress: (line: string) => void,
+): Promise<{ readonly node: readonly TreeEntry[]; readonly rest: readonly TreeEntry[] }> {
   const agent = agentTree(realpathSync(await buildAgent())).filter((entry) => entry.kind !== 'link')
+  const node = await nodeTree(progress)
   const shipped = (name: string) => join(projectRoot, 'rootfs/archive', name)
-  const tree = [
+  const rest = [
     ...agent,
-    ...(await nodeTree(progress)),
     fileFrom('usr/lib/systemd/system/microvm-agent.service', shipped('microvm-agent.service')),
     fileFrom('usr/lib/modules-load.d/microvm-agent.conf', shipped('modules-load.conf')),
     ...licenceTree(`${documentation}/licences`),
   ]
-  return completeTree([...tree, fileOf(`${documentation}/files.sha256`, checksums(tree))])
+  const list = fileOf(`${documentation}/files.sha256`, checksums([...node, ...rest]))
+  return { node: completeTree(node), rest: completeTree([...rest, list]) }
 }
 
 /** Checksums in the format that `sha256sum --check` reads. */
@@ -80,16 +96,30 @@ function checksums(tree: readonly TreeEntry[]): string {
     .join('')
 }
 
-async function writeTar(archive: string, tree: readonly TreeEntry[]): Promise<void> {
+/** Two blocks of zeroes end a tar archive. */
+const TAR_END_BYTES = 2 * 512
+
+/** Writes `tree` to `archive` as a compressed tar archive, without its end when it is not the last of several in a row. */
+async function writeTar(
+  archive: string,
+  tree: readonly TreeEntry[],
+  { last }: { readonly last: boolean },
+): Promise<void> {
   const temporary = mkdtempSync(join(tmpdir(), 'microvm-dist-'))
   try {
     const [folder, plain] = [join(temporary, 'root'), join(temporary, 'plain.tar')]
     mkdirSync(folder)
     writeFolder(folder, tree)
     const same = ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '--format=ustar']
-    await tool('tar', [...same, '--create', '--file', plain, '--directory', folder, 'usr'], {
-      debianPackage: 'tar',
-    })
+    // With records of one block nothing is padded.
+    await tool(
+      'tar',
+      [...same, '--blocking-factor=1', '--create', '--file', plain, '--directory', folder, 'usr'],
+      {
+        debianPackage: 'tar',
+      },
+    )
+    if (!last) truncateSync(plain, statSync(plain).size - TAR_END_BYTES)
     await compress(plain, archive)
   } finally {
     rmSync(temporary, { recursive: true, force: true })
