@@ -2,6 +2,8 @@ import { join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
 import { buildAgent } from '../src/build/agent.ts'
 import { buildRoot, projectRoot } from '../src/build/project.ts'
+import { ensureContainerRoot } from '../src/image/container-root.ts'
+import { ensureImage } from '../src/image/ensure-image.ts'
 import { checkCounts, checkText, runChecks } from './check.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
 import { COVERAGE_FLOORS, judgeCoverage, readCoverage } from './test/coverage.ts'
@@ -75,6 +77,7 @@ async function runGroup(group: Group, { patterns }: Selection, { write }: Output
   if (group === 'check') {
     return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
   }
+  if (group === 'vm') await prepareImage(write)
   const measured = group === 'unit' && patterns.length === 0
   const coverage = measured ? join(buildRoot, 'coverage') : undefined
   const counts = await runVitest({
@@ -105,6 +108,18 @@ async function build(): Promise<string | undefined> {
     return undefined
   } catch (error) {
     return messageOf(error)
+  }
+}
+
+/** Builds the guest image before the test files, which run at the same time, would each build it. */
+async function prepareImage(write: (text: string) => void): Promise<void> {
+  const progress = (line: string) => write(`${line}\n`)
+  try {
+    await ensureImage({ progress })
+    await ensureContainerRoot(progress)
+  } catch (error) {
+    // Whether that is a failure is for the tests to say: a machine that boots no microVM skips them.
+    progress(`no guest image: ${messageOf(error)}`)
   }
 }
 

@@ -8,6 +8,7 @@ import { guestSocketIn } from '../../src/microvm/vsock/vhost-user-link.ts'
 import { listenForOne, type OneConnection } from '../support/host/host-ports.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, type GuestPod } from '../support/vm/guest-pod.ts'
+import { dialFromContainer } from '../support/vm/guest-program/dial.ts'
 
 const SIGPIPE = 13
 const LISTENER = 1027
@@ -81,11 +82,11 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
   })
 })
 
-describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_port', () => {
+describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_port and loopback', () => {
   let guest: TestGuest
   let pod: GuestPod
   beforeAll(async () => {
-    const append = [`agent.passfd_listener_port=${LISTENER}`, 'agent.log=debug']
+    const append = [`agent.passfd_listener_port=${LISTENER}`, 'agent.vsock_allow_loopback', 'agent.log=debug']
     ;({ guest, pod } = await bootPod({ vsock: 'vhost-user', append }))
   })
   afterAll(() => guest?.stop())
@@ -100,6 +101,15 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_
     await expect(pod.create('unclaimed', ['true'], { ports: { stdinPort: 78 } })).rejects.toThrow(
       'the host has made no connection from its port 78',
     )
+  })
+
+  it('answers processes of its own guest', async () => {
+    const dialling = await dialFromContainer(pod)
+    const answer = await dialling.read('stdout')
+    // A frame of type 2, a response, on stream 1.
+    expect(answer.subarray(4, 9)).toEqual(Buffer.from([0, 0, 0, 1, 2]))
+    expect((await dialling.read('stderr')).toString()).toBe('connected\n')
+    await pod.remove('dial')
   })
 })
 

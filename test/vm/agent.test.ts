@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { rulesOf, SAMPLE_RULES } from '../support/host/iptables-rules.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { bind, bootPod, consoleLine, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
 import { dialFromContainer } from '../support/vm/guest-program/dial.ts'
@@ -119,6 +120,34 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect((await init.readAll()).toString()).toBe('1\n')
     expect((await init.readAll('stderr')).toString().match(/Read-only file system/g)).toHaveLength(2)
     await pod.remove('root')
+  })
+
+  it.each([
+    ['IPv4', false],
+    ['IPv6', true],
+  ])(
+    'sets packet filters of %s and gives them back, with the modules that the rules need',
+    async (_family, isIpv6) => {
+      await guest.agent.setIPTables({ isIpv6, data: Buffer.from(SAMPLE_RULES) })
+      const { data } = await guest.agent.getIPTables({ isIpv6 })
+      expect(rulesOf(Buffer.from(data).toString())).toEqual(rulesOf(SAMPLE_RULES))
+      await guest.agent.setIPTables({ isIpv6, data })
+      const again = await guest.agent.getIPTables({ isIpv6 })
+      expect(rulesOf(Buffer.from(again.data).toString())).toEqual(rulesOf(SAMPLE_RULES))
+    },
+  )
+
+  it('leaves packet filters as they are when the tool refuses the new ones', async () => {
+    const before = await guest.agent.getIPTables({})
+    const rules = Buffer.from(
+      '*nat\n-A PREROUTING -j RETURN\nCOMMIT\n*filter\n-A INPUT -j DNAT --to-destination 10.0.0.1\nCOMMIT\n',
+    )
+    await expect(guest.agent.setIPTables({ data: rules })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringContaining('RULE_APPEND failed'),
+    })
+    const after = await guest.agent.getIPTables({})
+    expect(rulesOf(Buffer.from(after.data).toString())).toEqual(rulesOf(Buffer.from(before.data).toString()))
   })
 
   it('closes connections from inside the guest without an answer', async (context) => {
