@@ -17,13 +17,13 @@ const parts: GuestParts = {
 }
 
 describe('guestSpec', () => {
-  it.each(['q35', 'pc', 'microvm'] as const)('describes a %s that QEMU can be told', (machine) => {
+  it.each(['q35', 'pc', 'microvm'] as const)('describes a %s for which QEMU has arguments', (machine) => {
     expect(qemuArguments(guestSpec({ ...parts, machine }), { acceleration: 'tcg', qmpFd: 3 })).toContain(
       '-append',
     )
   })
 
-  it('mounts the root disk read-only and says so to the kernel', () => {
+  it('has the kernel mount the root disk read-only', () => {
     const { board, backends } = guestSpec(parts)
     expect(board.commandLine).toBe(
       'console=ttyS0 quiet panic=-1 sysctl.vm.min_free_kbytes=4096 root=/dev/vda rootfstype=erofs ro agent.x=1 debug',
@@ -31,7 +31,7 @@ describe('guestSpec', () => {
     expect(Object.values(backends)).toContainEqual({ kind: 'file', path: '/r', access: 'read-only' })
   })
 
-  it('never writes into images it was given', () => {
+  it('never writes into the given images', () => {
     const ext4 = guestSpec({ ...parts, boot: { ...parts.boot, root: { path: '/r', type: 'ext4' } } })
     const accesses = Object.values(ext4.backends).map((backend) =>
       backend.kind === 'file' ? backend.access : '',

@@ -27,7 +27,7 @@ describe('chooseAcceleration', () => {
 const cpuinfo = 'processor\t: 0\ncpu MHz\t\t: 2445.432\nflags\t\t: fpu tsc constant_tsc hypervisor\n'
 
 describe('tscKhz', () => {
-  it('is the clock of a CPU whose counter and clock are one', () => {
+  it('is the clock of a CPU whose counter runs at that rate', () => {
     expect(tscKhz(cpuinfo, false)).toBe(2_445_432)
   })
 
@@ -35,7 +35,7 @@ describe('tscKhz', () => {
     ['the clock is scaled', cpuinfo, true],
     ['the counter is not constant', cpuinfo.replace('constant_tsc ', ''), false],
     ['the CPU is of another architecture', 'processor\t: 0\nBogoMIPS\t: 50.00\n', false],
-  ])('is not known when %s', (_name, text, scaled) => {
+  ])('is unknown when %s', (_name, text, scaled) => {
     expect(tscKhz(text, scaled)).toBeUndefined()
   })
 })

@@ -10,7 +10,7 @@ describe('specKey', () => {
     expect(() => specKey(text)).toThrow('want a UUID or a name')
   })
 
-  it('gives ids that begin with a letter and are no property of a device', () => {
+  it('returns ids that begin with a letter and are not the name of a property', () => {
     expect(qemuId(specKey('0b7e4a52-9c7e-4a63-8f3e-2f3f5d6a7b8c'))).toMatch(/^uuid-0b7e/)
     expect(qemuId(specKey('root'))).toBe('name-root')
   })

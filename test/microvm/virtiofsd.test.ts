@@ -37,7 +37,7 @@ describe('shareFolder', () => {
     expect(started().filter(isAlive)).toEqual([])
   })
 
-  it('ends the daemon that is being started for the next guest', async () => {
+  it('ends a daemon that is just starting for the next guest', async () => {
     const share = await shareFolder(folder, socket, program)
     execFileSync('mkfifo', [`${socket}.gate`])
     const changes = watch(folder)

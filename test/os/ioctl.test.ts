@@ -17,17 +17,17 @@ describe('ioctl of the addon', () => {
   })
   afterEach(() => closeSync(fd))
 
-  it('lets the kernel write to the bytes it was given', async () => {
+  it('lets the kernel write into the argument', async () => {
     const argument = Buffer.alloc(4, 0xff)
     expect(await native.ioctl(fd, RNDGETENTCNT, argument)).toBe(0)
     expect(argument.readInt32LE()).toBeGreaterThanOrEqual(0)
   })
 
-  it('keeps the kernel from writing behind bytes that are too few', async () => {
+  it('refuses an argument that is too short for the kernel', async () => {
     expect(await native.ioctl(fd, RNDGETENTCNT, Buffer.alloc(3))).toBe(-EINVAL)
   })
 
-  it('answers with the error of the kernel', async () => {
+  it('returns the error of the kernel', async () => {
     expect(await native.ioctl(1_000_000, RNDGETENTCNT, Buffer.alloc(4))).toBe(-EBADF)
   })
 })

@@ -128,7 +128,7 @@ describe('relay', () => {
     expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
   })
 
-  it('lets a reader who does not read hold up its own stream only', async () => {
+  it('blocks only the stream whose reader does not read', async () => {
     const stuck = pipeToSocket()
     const stuckWrite = writeAll(stuck.writing, pattern(TOO_MUCH))
     const flowing = pipeToSocket()
@@ -143,7 +143,7 @@ describe('relay', () => {
     expect(await stuck.result).toMatchObject({ errno: 'EPIPE' })
   })
 
-  it('loses nothing of what was held up', async () => {
+  it('loses nothing while the reader does not read', async () => {
     const { writing, reading, result } = pipeToSocket()
     const data = pattern(TOO_MUCH)
     const written = writeAll(writing, data).then(() => close(writing))
@@ -153,7 +153,7 @@ describe('relay', () => {
     expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
   })
 
-  it('notices that the reader went away while there was nothing to move', async () => {
+  it('notices the loss of the reader while there is nothing to move', async () => {
     const { writing, reading, result } = pipeToSocket()
     await writeAll(writing, Buffer.from('a'))
     await streams.readable(reading)
@@ -162,7 +162,7 @@ describe('relay', () => {
     expect(native.write(writing, Buffer.from('b'))).toBe(-32)
   })
 
-  it('stops when it is told to, and closes both ends', async () => {
+  it('stops on request and closes both ends', async () => {
     const stop = new AbortController()
     const { reading, result } = pipeToSocket(stop.signal)
     stop.abort()
@@ -170,7 +170,7 @@ describe('relay', () => {
     expect((await readToEnd(reading)).length).toBe(0)
   })
 
-  it('drains: ends at once when its source is empty, though it is still open', async () => {
+  it('drains: ends at once when its source is empty but still open', async () => {
     const drain = new AbortController()
     const { writing, reading, result } = pipeToSocket(undefined, drain.signal)
     await writeAll(writing, Buffer.from('a'))
@@ -181,7 +181,7 @@ describe('relay', () => {
     expect(native.write(writing, Buffer.from('b'))).toBe(-32)
   })
 
-  it('drains no more than its source holds, though somebody goes on writing for ever', async () => {
+  it('drains no more than its source holds, even when a writer goes on for ever', async () => {
     const [source, writing] = open('pipe')
     const [target, reading] = open('socketPair')
     const endless = spawn('yes', { stdio: ['ignore', writing, 'ignore'] })
@@ -197,7 +197,7 @@ describe('relay', () => {
     expect(await ended).toEqual([null, 'SIGPIPE'])
   })
 
-  it('drains from the start when it was asked to before', async () => {
+  it('drains from the start when the request came before', async () => {
     const [source, writing] = open('pipe')
     const [target, reading] = open('socketPair')
     const data = pattern(60_000)
@@ -267,7 +267,7 @@ describe('relay', () => {
     expect(stdout).toBe('1 S 0\nended with 32\n')
   })
 
-  it('moves to and from a pty, and takes its hang-up for EOF', async () => {
+  it('moves to and from a pty, and treats its hang-up as EOF', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'relay-'))
     const console = linuxConsoles(native, streams).listen(join(folder, 'console.sock'))
     const exited = once(startRuntimeWithPty(join(folder, 'console.sock')), 'exit')
@@ -302,7 +302,7 @@ describe('relay', () => {
     expect(received.every((bytes) => bytes.equals(data))).toBe(true)
   })
 
-  it('takes nothing over when it cannot begin', async () => {
+  it('owns nothing when it cannot start', async () => {
     const [source, writing] = open('pipe')
     kept(source)
     kept(writing)

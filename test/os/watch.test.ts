@@ -73,14 +73,14 @@ describe('watchFd', () => {
     await readable
   })
 
-  it('calls back everybody who waits for the same thing', async () => {
+  it('calls back every watch of the same kind', async () => {
     const [reading, writing] = openPair('pipe')
     const both = Promise.all([ready(reading, 'read'), ready(reading, 'read')])
     native.write(writing, Buffer.from('a'))
     await both
   })
 
-  it('refuses what has no readiness', () => {
+  it('refuses a descriptor without readiness', () => {
     expect(native.watchFd(9999, 'read', () => {})).toBe(-9)
     expect(native.watchFd(-1, 'read', () => {})).toBe(-9)
   })
@@ -90,7 +90,7 @@ describe('watchFd', () => {
     expect(() => native.watchFd(0, 'read', 'ready')).toThrow('argument 3 must be a function')
   })
 
-  it('hands an exception of the callback to the process', async () => {
+  it('reports an exception of the callback to the process', async () => {
     const stdout = await withNativeInOtherProcess(`
       const [reading, writing] = native.pipe();
       process.on('uncaughtException', (error) => console.log('caught', error.message));
@@ -99,7 +99,7 @@ describe('watchFd', () => {
     expect(stdout).toBe('caught oops\n')
   })
 
-  it('keeps none of the threads busy that files need', async () => {
+  it('keeps the threads for files free', async () => {
     const pipes = Array.from({ length: 100 }, () => openPair('pipe'))
     const all = Promise.all(pipes.map(([reading]) => ready(reading, 'read')))
     expect(await readFile('/proc/self/stat', 'utf8')).toContain(`${process.pid} (`)
@@ -109,7 +109,7 @@ describe('watchFd', () => {
 })
 
 describe('cancelWatch', () => {
-  it('takes back one of two watches of a descriptor', async () => {
+  it('ends one of two watches of a descriptor', async () => {
     const [reading, writing] = openPair('pipe')
     let called = false
     const watch = native.watchFd(reading, 'read', () => {
@@ -123,7 +123,7 @@ describe('cancelWatch', () => {
     expect(native.cancelWatch(reading, watch)).toBe(-ENOENT)
   })
 
-  it('takes back a watch from within the callback of another one', async () => {
+  it('ends a watch from within the callback of another one', async () => {
     const [reading, writing] = openPair('pipe')
     let called = false
     const first = new Promise<number>((resolve) => {

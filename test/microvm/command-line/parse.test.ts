@@ -9,7 +9,7 @@ function runOptions(...words: string[]): RunOptions {
 }
 
 describe('parseCommandLine', () => {
-  it('takes everything from the first word that is no option as the command', () => {
+  it('reads everything from the first word that is not an option as the command', () => {
     expect(runOptions('--cpus', '1', 'sh', '-c', 'exit 7', '--verbose')).toMatchObject({
       cpus: 1,
       verbose: false,
@@ -24,11 +24,11 @@ describe('parseCommandLine', () => {
     },
   )
 
-  it('takes a word that begins with a dash as the value of the option before it', () => {
+  it('reads a word that begins with a dash as the value of the option before it', () => {
     expect(runOptions('--append', '--quiet', '-').append).toEqual(['--quiet'])
   })
 
-  it('takes everything after -- as the command', () => {
+  it('reads everything after -- as the command', () => {
     expect(runOptions('-t', '--', '--strange').command).toEqual(['--strange'])
   })
 
@@ -46,7 +46,7 @@ describe('parseCommandLine', () => {
       ['--machine', 'microvm', '--kernel', 'trixie', '--form', 'initrd'],
       { machine: 'microvm', kernel: 'trixie' },
     ],
-  ])('understands %j', (words, expected) => {
+  ])('parses %j', (words, expected) => {
     expect(runOptions(...words)).toMatchObject(expected)
   })
 
@@ -84,7 +84,7 @@ describe('parseCommandLine', () => {
     expect(runOptions('ls', '--help').command).toEqual(['ls', '--help'])
   })
 
-  it('explains every option it knows', () => {
+  it('explains every option', () => {
     const flags = ['--interactive', '--tty', '--rootfs', '--env', '--workdir', '--user', '--memory', '--cpus']
     const more = [
       '--machine',

@@ -56,7 +56,7 @@ describe('QmpClient', () => {
     expect(commands).toEqual([{ execute: 'qmp_capabilities', arguments: {}, id: 1 }])
   })
 
-  it('gives each answer to its command, in whatever order and pieces they come', async () => {
+  it('gives each answer to its command, in any order and in pieces', async () => {
     const asked: Command[] = []
     const { client, qemu } = await open((command) => {
       asked.push(command)
@@ -69,21 +69,21 @@ describe('QmpClient', () => {
     expect([(await first).status, (await second).status]).toEqual(['2', '3'])
   })
 
-  it('rejects with the words of QEMU', async () => {
+  it("rejects with QEMU's text", async () => {
     const { client } = await open((command) => [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`])
     await expect(client.execute('device_del', { id: 'x' }, neverAborted)).rejects.toThrow(
       "device_del: Device 'x' not found",
     )
   })
 
-  it('hands out events', async () => {
+  it('passes on events', async () => {
     const { client, qemu } = await open(() => [])
     const shutdown = client.event((event) => event.name === 'SHUTDOWN', neverAborted)
     qemu.write(SHUTDOWN)
     expect((await shutdown).data).toEqual({ guest: false, reason: 'host-qmp-quit' })
   })
 
-  it('rejects all that waits when the connection ends', async () => {
+  it('rejects everything that waits when the connection ends', async () => {
     const { client, qemu } = await open(() => [])
     const command = client.execute('query-status', {}, neverAborted)
     const event = client.event(() => true, neverAborted)
@@ -101,7 +101,7 @@ describe('QmpClient', () => {
     await expect(command).rejects.toThrow('QMP: not JSON: hello')
   })
 
-  it('stops to wait when the signal fires', async () => {
+  it('stops waiting when the signal fires', async () => {
     const { client } = await open(() => [])
     const abort = new AbortController()
     const command = client.execute('quit', {}, abort.signal)
@@ -157,14 +157,14 @@ describe('plugDisk and unplugDisk', () => {
     })
   })
 
-  it('says what went wrong first when the file cannot be closed either', async () => {
+  it('throws the first error when the file cannot be closed either', async () => {
     const { client } = await open((command) =>
       command.execute === 'blockdev-add' ? [ok(command)] : [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`],
     )
     await expect(plugDisk(client, disk, neverAborted)).rejects.toThrow('device_add')
   })
 
-  it('closes the file again also when the caller gave up', async () => {
+  it("closes the file again even after the caller's signal has fired", async () => {
     const call = new AbortController()
     const { client, commands } = await open((command) => {
       if (command.execute !== 'device_add') return [ok(command)]
@@ -175,7 +175,7 @@ describe('plugDisk and unplugDisk', () => {
     expect(commands.at(-1)?.execute).toBe('blockdev-del')
   })
 
-  it('closes the file only after the guest gave the device back', async () => {
+  it('closes the file only after the guest has released the device', async () => {
     const deleted =
       '{"event": "DEVICE_DELETED", "data": {"device": "name-hot", "path": "/machine/peripheral/name-hot"}}\r\n'
     const { client, commands } = await open((command) =>
@@ -248,7 +248,7 @@ describe('plugCpu', () => {
   const listing = (cpus: unknown) => (command: Command) =>
     command.execute === 'query-hotpluggable-cpus' ? [ok(command, cpus)] : [ok(command)]
 
-  it('plugs the lowest in that is not there, at its place', async () => {
+  it('plugs in the lowest missing CPU at its place', async () => {
     const { client, commands } = await open(listing([absent(2), absent(1), present]))
     await plugCpu(client, specKey('cpu'), neverAborted)
     expect(commands.at(-1)).toMatchObject({
@@ -257,7 +257,7 @@ describe('plugCpu', () => {
     })
   })
 
-  it('says when there is no room', async () => {
+  it('throws when there is no room', async () => {
     const { client } = await open(listing([present]))
     await expect(plugCpu(client, specKey('cpu'), neverAborted)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
@@ -266,7 +266,7 @@ describe('plugCpu', () => {
 })
 
 describe('plugMemory', () => {
-  it('makes a module, or a virtio device in a root port, of memory that a daemon can share', async () => {
+  it('makes a module, or a virtio device in a root port, from shared memory', async () => {
     const { client, commands } = await open((command) => [ok(command)])
     const size = 128 * 2 ** 20
     await plugMemory(client, { key: specKey('dimm'), sizeMib: 128 }, neverAborted)
@@ -282,7 +282,7 @@ describe('plugMemory', () => {
     ])
   })
 
-  it('takes its backend away again when the module cannot be plugged in', async () => {
+  it('removes its backend when the module cannot be plugged in', async () => {
     const { client, commands } = await open((command) =>
       command.execute === 'device_add' ? [`{"id": ${command.id}, ${UNKNOWN_DEVICE}}\r\n`] : [ok(command)],
     )

@@ -16,12 +16,12 @@ function imageWith(offset: number, hex: string): string {
 }
 
 describe('fileSystemOf', () => {
-  it('knows erofs and ext4 by their magic numbers', async () => {
+  it('detects erofs and ext4 by their magic numbers', async () => {
     expect(await fileSystemOf(imageWith(1024, 'e2e1f5e0'))).toBe('erofs')
     expect(await fileSystemOf(imageWith(1080, '53ef'))).toBe('ext4')
   })
 
-  it('refuses what the guest cannot boot from', async () => {
+  it('refuses a file system from which the guest cannot boot', async () => {
     await expect(fileSystemOf(imageWith(0, '7f454c46'))).rejects.toThrow(UsageError)
   })
 })

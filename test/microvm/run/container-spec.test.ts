@@ -13,14 +13,14 @@ const request: ContainerRequest = {
 }
 
 describe('containerSpec', () => {
-  it('runs what was asked for, as who was asked for', () => {
+  it('runs the requested command as the requested user', () => {
     const { Process, Root, Hostname } = containerSpec(request)
     expect(Process).toMatchObject({ Args: ['sh', '-c', 'true'], Cwd: '/work', Terminal: false })
     expect(Process?.User).toMatchObject({ UID: 0, GID: 0, AdditionalGids: [5] })
     expect([Root?.Path, Hostname]).toEqual(['/run/kata-containers/c1/rootfs', 'host'])
   })
 
-  it('names limits and the OOM adjustment, so that none of the agent leak', () => {
+  it("names limits and the OOM adjustment, so that the agent's are not inherited", () => {
     const { Process } = containerSpec(request)
     expect(Process?.OOMScoreAdj).toBe(0n)
     expect(Process?.Rlimits).toEqual([{ Type: 'RLIMIT_NOFILE', Soft: 1024n, Hard: 524_288n }])
@@ -32,7 +32,7 @@ describe('containerSpec', () => {
     expect(Process?.Env).toContain('TERM=xterm')
   })
 
-  it('gives capabilities to root at once, and to others none', () => {
+  it('gives capabilities to root at once, and none to other users', () => {
     const of = (uid: number) => {
       const user = { uid, gid: uid, additionalGids: [] }
       return containerSpec({ ...request, user }).Process?.Capabilities
@@ -42,13 +42,13 @@ describe('containerSpec', () => {
     expect(of(1000)?.Bounding).toContain('CAP_CHOWN')
   })
 
-  it('makes mounts in an order in which no later one hides an earlier one', () => {
+  it('orders mounts so that no later one hides an earlier one', () => {
     const paths = containerSpec(request).Mounts.map((mount) => mount.destination)
     const expected = ['/proc', '/dev', '/dev/pts', '/dev/shm', '/dev/mqueue', '/sys', '/sys/fs/cgroup']
     expect(paths).toEqual(expected)
   })
 
-  it('hides what tells of the whole guest, and leaves the pid namespace to the agent', () => {
+  it('masks files about the whole guest, and leaves the pid namespace to the agent', () => {
     const { Linux } = containerSpec(request)
     expect(Linux?.MaskedPaths).toContain('/proc/kcore')
     expect(Linux?.ReadonlyPaths).toContain('/proc/sys')
@@ -57,7 +57,7 @@ describe('containerSpec', () => {
 })
 
 describe('mergeEnv', () => {
-  it('keeps the last value of a name, where the name first stood', () => {
+  it('keeps the last value of a name in the place of the first', () => {
     expect(mergeEnv(['PATH=/a', 'B=1', 'PATH=/b=c'])).toEqual(['PATH=/b=c', 'B=1'])
   })
 })

@@ -19,7 +19,7 @@ describe('Interruptions', () => {
     expect([forwarded, interruptions.signal.aborted]).toEqual([[2], true])
   })
 
-  it('ends the run when the container is over', () => {
+  it('ends the run when the container has ended', () => {
     const interruptions = new Interruptions()
     interruptions.forwardNext(() => {
       throw new Error('the container is gone')

@@ -39,7 +39,7 @@ describe('metadataParts', () => {
     )
   })
 
-  it('adds a card whose other end answers as the peer of both families, and tells the guest which it is', () => {
+  it('adds a network card whose other end answers as the peer of both families, and names it to the guest', () => {
     const options = optionsFor({ v4: V4, v6: V6 })
     expect(options).toContain(
       'user,id=name-metadata-network,ipv4=on,net=10.0.0.0/29,host=10.0.0.1,dns=10.0.0.3,dhcpstart=10.0.0.2,' +
@@ -104,7 +104,7 @@ network_config:
     expect(read(JSON.stringify({ name: 'vm1', network_config: { v4: wire(v4), v6: wire(v6) } }))).toEqual(VM1)
   })
 
-  it('takes what is left out as not in use', () => {
+  it('treats missing fields as unused', () => {
     expect(read('name: vm1')).toEqual({ name: 'vm1', networkConfig: { v4: undefined, v6: undefined } })
     expect(read('network_config: {v6: }')).toEqual({
       name: '',
@@ -138,7 +138,7 @@ network_config:
     expect(() => read(text)).not.toThrow('\n')
   })
 
-  it('names a file that is not there', () => {
+  it('names a file that does not exist', () => {
     expect(() => readMetadata('/no/such.yaml')).toThrow('--metadata /no/such.yaml: ENOENT')
   })
 })

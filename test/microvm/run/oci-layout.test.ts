@@ -21,14 +21,14 @@ function layoutWith(...tags: (string | undefined)[]): string {
 }
 
 describe('isOciLayout', () => {
-  it('knows a layout from a root filesystem', () => {
+  it('tells a layout from a root filesystem', () => {
     expect(isOciLayout(layoutWith('latest'))).toBe(true)
     expect(isOciLayout(folder)).toBe(false)
   })
 })
 
 describe('chooseTag', () => {
-  it('takes the only image, or the one asked for', () => {
+  it('chooses the only image, or the requested one', () => {
     expect(chooseTag(layoutWith('one'), undefined)).toBe('one')
     expect(chooseTag(layoutWith('one', 'two'), 'two')).toBe('two')
   })
@@ -37,7 +37,7 @@ describe('chooseTag', () => {
     [['one', 'two'], undefined, 'several images, want'],
     [['one'], 'two', 'no tag two, want one of one'],
     [[undefined], undefined, 'no image with a tag'],
-  ])('refuses to choose of %j when asked for %s', (tags, asked, sentence) => {
+  ])('refuses to choose from %j when %s is requested', (tags, asked, sentence) => {
     expect(() => chooseTag(layoutWith(...tags), asked)).toThrow(sentence)
   })
 })

@@ -17,7 +17,7 @@ function failing(code: string): Writable {
 }
 
 describe('copyOutput', () => {
-  it('writes everything in its order', async () => {
+  it('writes everything in order', async () => {
     const seen: string[] = []
     const target = new Writable({
       write: (chunk, _encoding, done) => {
@@ -29,14 +29,14 @@ describe('copyOutput', () => {
     expect(seen).toEqual(['a', 'b'])
   })
 
-  it('tells a lost reader from other failures', async () => {
+  it('distinguishes a lost reader from other failures', async () => {
     await expect(copyOutput(reads('a'), 'c', failing('EPIPE'), neverAborted)).rejects.toThrow(OutputClosed)
     await expect(copyOutput(reads('a'), 'c', failing('ENOSPC'), neverAborted)).rejects.toThrow(
       'cannot write the output: ENOSPC: write',
     )
   })
 
-  it('has lost its reader when the stream was destroyed before', async () => {
+  it('reports a lost reader when the stream was destroyed before', async () => {
     const target = failing('EPIPE')
     target.destroy()
     await expect(copyOutput(reads('a'), 'c', target, neverAborted)).rejects.toThrow(OutputClosed)
@@ -44,7 +44,7 @@ describe('copyOutput', () => {
 })
 
 describe('gather', () => {
-  it('gives what came meanwhile as one piece, and ends with the source', async () => {
+  it('returns what arrived in between as one piece, and ends with the source', async () => {
     const source = new PassThrough()
     const pieces = gather(source, 1024, neverAborted)
     const first = pieces.next()

@@ -13,7 +13,7 @@ const image: ImageConfig = {
 }
 
 describe('whatToRun', () => {
-  it('takes command, environment, directory and user of the image', () => {
+  it('uses command, environment, directory and user of the image', () => {
     expect(whatToRun({ ...nothing, rootfs: 'x' }, image)).toEqual({
       args: ['/entry', 'serve'],
       env: ['A=1'],
@@ -22,7 +22,7 @@ describe('whatToRun', () => {
     })
   })
 
-  it('lets the command line win, and keeps the entrypoint', () => {
+  it('prefers the command line, and keeps the entrypoint', () => {
     const options = { command: ['ls'], rootfs: 'x', env: ['A=2'], workdir: '/', user: { uid: 0, gid: 0 } }
     expect(whatToRun(options, image)).toEqual({
       args: ['/entry', 'ls'],
@@ -32,11 +32,11 @@ describe('whatToRun', () => {
     })
   })
 
-  it('runs a demonstration when nothing was named', () => {
+  it('runs the demonstration when nothing is named', () => {
     expect(whatToRun(nothing, undefined).args[2]).toContain('Hello from a container')
   })
 
-  it('wants a command for a root that has none', () => {
+  it('throws for a root filesystem without a command', () => {
     expect(() => whatToRun({ ...nothing, rootfs: 'x' }, undefined)).toThrow(UsageError)
   })
 })

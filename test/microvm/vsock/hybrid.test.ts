@@ -5,7 +5,7 @@ import { hybridHandshake } from '../../../src/microvm/vsock/hybrid.ts'
 import { duplexPair } from '../../support/microvm/duplex-pair.ts'
 
 describe('hybridHandshake', () => {
-  it('asks for the port, and leaves what follows the answer in the stream', async () => {
+  it('requests the port, and leaves the bytes after the answer in the stream', async () => {
     const [ours, daemon] = duplexPair()
     const shaken = hybridHandshake(ours, 1024, neverAborted)
     const [asked] = await once(daemon, 'data')
@@ -17,7 +17,7 @@ describe('hybridHandshake', () => {
     expect(String(rest)).toBe('first')
   })
 
-  it('says that the guest does not listen yet when the connection ends', async () => {
+  it('rejects with UNAVAILABLE when the connection ends', async () => {
     const [ours, daemon] = duplexPair()
     const shaken = hybridHandshake(ours, 1024, neverAborted)
     daemon.end()
@@ -34,7 +34,7 @@ describe('hybridHandshake', () => {
     await expect(shaken).rejects.toThrow(sentence)
   })
 
-  it('stops to wait when the signal fires', async () => {
+  it('stops waiting when the signal fires', async () => {
     const [ours] = duplexPair()
     const abort = new AbortController()
     const shaken = hybridHandshake(ours, 1024, abort.signal)

@@ -10,11 +10,11 @@ describe('vsockCandidates', () => {
     ])
   })
 
-  it('leaves the kernel out when it has no vhost-vsock', () => {
+  it('omits the kernel when it has no vhost-vsock', () => {
     expect(vsockCandidates({ override: '', vhostUsable: false })).toEqual(['vhost-user', 'tcp'])
   })
 
-  it('tries only what the override says', () => {
+  it('tries only the override', () => {
     expect(vsockCandidates({ override: 'tcp', vhostUsable: true })).toEqual(['tcp'])
   })
 

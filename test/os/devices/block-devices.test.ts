@@ -7,7 +7,7 @@ const TARGET = { type: 'verity', sectors: 8n, parameters: '1 /dev/vda' }
 const [ENODEV, EINVAL] = [19, 22]
 
 describe('map of linuxBlockDevices', () => {
-  it('says what was refused, whatever becomes of the removal', async () => {
+  it('reports the first error even when the removal fails too', async () => {
     const { asked, open, map } = deviceMapper({ load: -EINVAL, remove: -ENODEV })
     await expect(map('layers-1', TARGET)).rejects.toThrow('device mapper: load layers-1: EINVAL')
     expect(asked).toEqual(['create', 'load', 'remove'])

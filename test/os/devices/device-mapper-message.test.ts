@@ -8,7 +8,7 @@ import {
 } from '../../../src/os/devices/device-mapper-message.ts'
 
 describe('deviceMapperRequest', () => {
-  it('gives the numbers of linux/dm-ioctl.h', () => {
+  it('has the numbers of linux/dm-ioctl.h', () => {
     expect(Object.values(DM_COMMAND).map((command) => deviceMapperRequest(command).toString(16))).toEqual([
       'c138fd03',
       'c138fd04',
@@ -28,7 +28,7 @@ describe('deviceMapperMessage', () => {
     expect(message.toString('latin1', 48, 57)).toBe('layers-1\0')
   })
 
-  it('has the target behind it, padded to whole words', () => {
+  it('has the target after it, padded to whole words', () => {
     const target = { type: 'verity', sectors: 0x1_0000_0002n, parameters: '1 /dev/a' }
     const message = deviceMapperMessage('x', { flags: DM_FLAG.readOnly, target })
     expect(message.length).toBe(312 + 40 + 16)

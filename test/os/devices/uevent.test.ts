@@ -30,14 +30,14 @@ describe('parseUevent', () => {
     expect(parseUevent(RECORDED.net)).toMatchObject({ subsystem: 'net', interfaceName: 'lo', deviceName: '' })
   })
 
-  it('reads what modprobe finds the driver by', () => {
+  it('reads the alias of the driver', () => {
     expect(parseUevent(RECORDED.virtio)).toMatchObject({
       action: 'add',
       modalias: 'virtio:d00000002v00001AF4',
     })
   })
 
-  it('takes action and path from the first line', () => {
+  it('reads action and path from the first line', () => {
     expect(parseUevent('remove@/devices/x\0SUBSYSTEM=block\0')).toMatchObject({
       action: 'remove',
       devicePath: '/devices/x',

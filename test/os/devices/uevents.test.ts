@@ -66,7 +66,7 @@ describe('linuxUevents', () => {
     })
   })
 
-  it('goes on by the same socket when events were lost', async () => {
+  it('goes on with the same socket when events were lost', async () => {
     listen()
     await receive(-ENOBUFS)
     await receive('add@/devices/x')
@@ -74,7 +74,7 @@ describe('linuxUevents', () => {
     expect(opened).toBe(1)
   })
 
-  it('tells all that has come before it waits again, unless nobody listens any more', async () => {
+  it('passes on all received events before it waits again, unless the last listener is gone', async () => {
     const left = uevents.listen({
       event: ({ devicePath }) => {
         heard.push(devicePath)
@@ -88,7 +88,7 @@ describe('linuxUevents', () => {
     expect([[...open], usedClosed]).toEqual([[], []])
   })
 
-  it('opens another socket when one fails, and then has everybody look again', async () => {
+  it('opens another socket when one fails, and reports the error again once it is open', async () => {
     listen()
     listen()
     await receive(-EIO)
@@ -105,7 +105,7 @@ describe('linuxUevents', () => {
     ])
   })
 
-  it('tries again and again, less and less often, until a socket can be had and has received something', async () => {
+  it('retries less and less often until a socket has received something', async () => {
     listen()
     refusal = EMFILE
     await receive(-EIO)
@@ -126,7 +126,7 @@ describe('linuxUevents', () => {
     expect(opened).toBe(4)
   })
 
-  it('waits for no new socket once nobody listens', async () => {
+  it('does not wait for a new socket without listeners', async () => {
     const listening = listen()
     await receive(-EIO)
     listening.close()
@@ -138,7 +138,7 @@ describe('linuxUevents', () => {
     expect(opened).toBe(2)
   })
 
-  it('takes a listener that comes while there is no socket along to the next one', async () => {
+  it('serves a listener that was added between two sockets', async () => {
     listen().close()
     await turn()
     const first = listen()
@@ -160,7 +160,7 @@ describe('linuxUevents', () => {
     expect(open.size).toBe(0)
   })
 
-  it('throws when there is no socket for the first listener', () => {
+  it('throws when the first socket cannot be opened', () => {
     refusal = EMFILE
     expect(() => listen()).toThrow('listen to uevents: EMFILE')
   })

@@ -51,14 +51,14 @@ describe.each(implementations)('%s', (_name, build) => {
     },
   )
 
-  it('names what cannot be read or written', async () => {
+  it('names a path that cannot be read or written', async () => {
     const { files, root } = await workIn(build)
     await expect(files.readText(`${root}/none`)).rejects.toThrow(`read ${root}/none: ENOENT`)
     await expect(files.readBytes(root)).rejects.toThrow(`read ${root}: EISDIR`)
     await expect(files.write(`${root}/none/a`, 'x')).rejects.toThrow(`write ${root}/none/a: ENOENT`)
   })
 
-  it('knows what is reached without links', async () => {
+  it('knows whether a path has links', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/folder/inner`)
     await files.write(`${root}/folder/file`, '')
@@ -70,7 +70,7 @@ describe.each(implementations)('%s', (_name, build) => {
       expect(await reached(path)).toBe(false)
   })
 
-  it('knows the node of a block device by the numbers that sysfs tells', async () => {
+  it('compares the numbers of a block device node with those of sysfs', async () => {
     const { files, root } = await workIn(build)
     const device = (numbers: string) => `${root}/${numbers}`
     for (const [folder, said] of [
@@ -86,7 +86,7 @@ describe.each(implementations)('%s', (_name, build) => {
     expect(await files.isBlockNodeOf(`${root}/none/node`, device('other'))).toBe(false)
   })
 
-  it('lists the folders of a folder, not what leads to one', async () => {
+  it('lists the folders of a folder without links to folders', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/folder/inner`)
     await files.symlink('folder', `${root}/link`)
@@ -111,7 +111,7 @@ describe.each(implementations)('%s', (_name, build) => {
     }
   })
 
-  it('makes all directories of a path, and keeps those that are there', async () => {
+  it('makes all directories of a path and keeps existing ones', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/a/b/c`, 0o750)
     await files.write(`${root}/a/b/c/kept`, 'x')
@@ -134,7 +134,7 @@ describe.each(implementations)('%s', (_name, build) => {
     })
   })
 
-  it('names call, path and errno of what fails', async () => {
+  it('names call, path and errno of a failure', async () => {
     const { files, root } = await workIn(build)
     await files.write(`${root}/file`, '')
     await expect(files.readText(`${root}/none`)).rejects.toThrow(`read ${root}/none: ENOENT`)
@@ -146,7 +146,7 @@ describe.each(implementations)('%s', (_name, build) => {
     await expect(files.removeFile(`${root}/none`)).rejects.toThrow(`unlink ${root}/none: ENOENT`)
   })
 
-  it('tells what is there, following a last link or not', async () => {
+  it('reads the status of a link or of its target', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectory(`${root}/directory`, 0o700)
     await files.symlink('directory', `${root}/link`)
@@ -159,7 +159,7 @@ describe.each(implementations)('%s', (_name, build) => {
     expect((await files.lstat(`${root}/dangling`))?.kind).toBe('symlink')
   })
 
-  it('makes directories, and keeps those that are there', async () => {
+  it('makes directories and keeps existing ones', async () => {
     const { files, root } = await workIn(build)
     await files.makeDirectories(`${root}/a/b/c`)
     await files.makeDirectories(`${root}/a/b`)
@@ -171,7 +171,7 @@ describe.each(implementations)('%s', (_name, build) => {
     expect(await files.list(`${root}/a/b`)).toEqual([])
   })
 
-  it('renames over what is there', async () => {
+  it('renames over an existing file', async () => {
     const { files, root } = await workIn(build)
     await files.write(`${root}/new`, 'new')
     await files.write(`${root}/old`, 'old')
@@ -212,13 +212,13 @@ describe.each(implementations)('%s', (_name, build) => {
 })
 
 describe('linuxFiles', () => {
-  it('tells kinds and numbers of devices', async () => {
+  it('reads kinds and numbers of devices', async () => {
     const files = linuxFiles(await realNative())
     expect(await files.stat('/dev/null')).toMatchObject({ kind: 'character', major: 1, minor: 3 })
     expect((await files.stat('/proc/self/ns'))?.kind).toBe('directory')
   })
 
-  it('reads files of /proc, which say that they are empty', async () => {
+  it('reads files of /proc, whose size is 0', async () => {
     const files = linuxFiles(await realNative())
     expect(await files.readText('/proc/self/status')).toContain(`Pid:\t${process.pid}\n`)
   })
@@ -231,7 +231,7 @@ describe('linuxFiles', () => {
   })
 
   // Node's own mkdir tries again for ever.
-  it('gives up making directories where the kernel has none to be made', async () => {
+  it('fails to make directories where the kernel refuses them', async () => {
     const files = linuxFiles(await realNative())
     await expect(files.makeDirectories('/proc/none/below')).rejects.toMatchObject({
       message: 'mkdir /proc/none/below: ENOENT',

@@ -39,7 +39,7 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
     rmSync(root, { recursive: true })
   })
 
-  it('is opened through no link, and must be there', async () => {
+  it('cannot be opened through a link, or when it does not exist', async () => {
     await folder.makeFolder('real', 0o755)
     await folder.symlink('real', 'link')
     await expect(files.openFolder(join(root, 'link'))).rejects.toMatchObject({ errno: 'ENOTDIR' })
@@ -47,7 +47,7 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
     await expect(folder.open('none')).rejects.toThrow(`open ${join(root, 'none')}: ENOENT`)
   })
 
-  it('creates a file with all that it is like, and reads it', async () => {
+  it('creates a file with all its attributes, and reads it', async () => {
     await folder.create('file', Buffer.from('content'), FILE)
     const { data, status } = await folder.read('file', 100)
     expect(Buffer.from(data).toString()).toBe('content')
@@ -57,7 +57,7 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
     await expect(folder.create('file', Buffer.from(''), FILE)).rejects.toMatchObject({ errno: 'EEXIST' })
   })
 
-  it('writes over a file that stays the same one, though it becomes shorter', async () => {
+  it('overwrites a file, which keeps its inode even when it becomes shorter', async () => {
     await folder.create('file', Buffer.from('long content'), FILE)
     const before = await folder.status('file')
     await folder.rewrite('file', Buffer.from('short'), { ...FILE, mode: 0o600 })
@@ -88,7 +88,7 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
     await staging.close()
   })
 
-  it('moves no directory over one that holds something', async () => {
+  it('does not move a directory over one that is not empty', async () => {
     await files.makeDirectories(join(root, 'staging/a'))
     await files.makeDirectories(join(root, 'a/b'))
     const staging = await folder.open('staging')
@@ -96,13 +96,13 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
     await staging.close()
   })
 
-  it('lists no more names than it is asked for', async () => {
+  it('lists no more names than requested', async () => {
     for (const each of ['a', 'b', 'c']) await folder.symlink('x', each)
     expect([...(await folder.names(10))].sort()).toEqual(['a', 'b', 'c'])
     expect(await folder.names(2)).toHaveLength(2)
   })
 
-  it('removes what is below a name, and no more', async () => {
+  it('removes only what is below a name', async () => {
     await files.makeDirectories(join(root, 'a/b'))
     await folder.create('kept', Buffer.from(''), FILE)
     await files.symlink('../kept', join(root, 'a/link'))
@@ -148,7 +148,7 @@ describe('a folder of the kernel', () => {
     expect(await files.list(join(root, 'b'))).toEqual(['file'])
   })
 
-  it('neither waits at a fifo nor names what is not UTF-8', async () => {
+  it('neither waits for a fifo nor lists names that are not UTF-8', async () => {
     execFileSync('mkfifo', [join(root, 'fifo')])
     execFileSync('sh', ['-c', `touch '${root}/'$(printf 'x\\377')`])
     await expect(folder.read('fifo', 10)).rejects.toMatchObject({ errno: 'EINVAL' })

@@ -12,7 +12,7 @@ const RECORDED = [
 ].join('\n')
 
 describe('parseMountinfo', () => {
-  it('gives one entry a line, whatever tags stand before the dash', () => {
+  it('returns one entry per line, with any tags before the dash', () => {
     const entries = parseMountinfo(RECORDED)
     expect(entries.map(({ mountPoint }) => mountPoint).slice(0, 2)).toEqual(['/', '/proc'])
     expect(entries[0]).toEqual({
@@ -27,13 +27,13 @@ describe('parseMountinfo', () => {
     })
   })
 
-  it('undoes the octal escapes of the kernel', () => {
+  it('decodes the octal escapes of the kernel', () => {
     const entry = parseMountinfo(RECORDED)[2]
     expect(entry?.mountPoint).toBe('/mnt/with space\ttab\nline\\back#hash')
     expect(entry?.source).toBe('a source')
   })
 
-  it('takes an empty source for what it is', () => {
+  it('reads an empty source', () => {
     expect(parseMountinfo(RECORDED)[3]).toMatchObject({
       type: 'tmpfs',
       source: '',
@@ -45,7 +45,7 @@ describe('parseMountinfo', () => {
     expect(parseMountinfo(RECORDED)[4]).toMatchObject({ major: 4095, minor: 1048575 })
   })
 
-  it('names a line that it does not understand', () => {
+  it('names an invalid line', () => {
     expect(() => parseMountinfo('21 1 254:1 / /')).toThrow('mountinfo: invalid line "21 1 254:1 / /"')
   })
 })

@@ -12,7 +12,7 @@ describe('linuxScratchFiles', () => {
   })
   afterAll(() => rmSync(folder, { recursive: true }))
 
-  it('writes, reads and takes away again, folders with what is in them', async () => {
+  it('writes, reads and removes files and whole folders', async () => {
     const inner = join(folder, 'a/b')
     await scratch.makeDirectories(inner, 0o700)
     await scratch.write(join(inner, 'file'), 'text', { mode: 0o600 })
@@ -22,7 +22,7 @@ describe('linuxScratchFiles', () => {
     await expect(scratch.readText(join(inner, 'file'))).rejects.toMatchObject({ errno: 'ENOENT' })
   })
 
-  it('does not mind that what it is to take away is not there', async () => {
+  it('ignores the removal of a missing file', async () => {
     await expect(scratch.removeTree(join(folder, 'nothing'))).resolves.toBeUndefined()
   })
 

@@ -13,7 +13,7 @@ describe('parseStartNs', () => {
 })
 
 describe('processStartNs', () => {
-  it('gives the time of CLOCK_BOOTTIME at which a process was started', async () => {
+  it('returns the start time of a process by CLOCK_BOOTTIME', async () => {
     const native = await realNative()
     const before = native.boottimeNs()
     const child = spawn('cat', { stdio: ['pipe', 'ignore', 'ignore'] })
@@ -26,7 +26,7 @@ describe('processStartNs', () => {
     expect(startNs).toBeLessThanOrEqual(after)
   })
 
-  it('gives nothing for a pid that nobody has', async () => {
+  it('returns undefined for an unused pid', async () => {
     expect(await processStartNs(4194305)).toBeUndefined()
   })
 })

@@ -8,7 +8,7 @@ import { linuxSystem } from '../../../src/os/process/system.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
 describe('linuxSystem', () => {
-  it('signals a process, and says when there is none', async () => {
+  it('signals a process, and throws when there is none', async () => {
     const system = linuxSystem(await realNative())
     const child = spawn('sleep', ['100'])
     const exited = once(child, 'exit')
@@ -18,7 +18,7 @@ describe('linuxSystem', () => {
     expect(() => system.signal(4194305, 15)).toThrow('kill pid 4194305: ESRCH')
   })
 
-  it('handles a signal of its own as long as it is asked to', async () => {
+  it('handles a signal until it is told to stop', async () => {
     const system = linuxSystem(await realNative())
     const handled = Promise.withResolvers<void>()
     const stop = system.onSignal('SIGUSR2', handled.resolve)

@@ -26,7 +26,7 @@ function shell(script: string, options?: Parameters<Tools['run']>[1]) {
 }
 
 describe('linuxTools', () => {
-  it('gives exit code and both outputs', async () => {
+  it('returns exit code and both outputs', async () => {
     expect(await shell('echo out; echo err >&2; exit 7')).toEqual({
       exitCode: 7,
       stdout: 'out\n',
@@ -34,25 +34,25 @@ describe('linuxTools', () => {
     })
   })
 
-  it('gives each byte of the output as a character when asked to', async () => {
+  it('decodes the output as latin1 on request', async () => {
     const { stdout } = await shell("printf 'a\\374'", { encoding: 'latin1' })
     expect(Buffer.from(stdout, 'latin1')).toEqual(Buffer.from([0x61, 0xfc]))
   })
 
-  it('gives 128 and the signal for a program that a signal ended', async () => {
+  it('returns 128 + the signal that ended a program', async () => {
     expect((await shell('kill -SEGV $$')).exitCode).toBe(139)
   })
 
-  it('feeds stdin, and gives an empty one otherwise', async () => {
+  it('writes stdin, which is empty by default', async () => {
     expect((await shell('cat', { stdin: 'from us' })).stdout).toBe('from us')
     expect((await shell('wc -c')).stdout.trim()).toBe('0')
   })
 
-  it('does not mind a program that does not read its stdin', async () => {
+  it('accepts a program that does not read its stdin', async () => {
     expect((await shell('exit 3', { stdin: Buffer.alloc(4 * 1024 * 1024) })).exitCode).toBe(3)
   })
 
-  it('passes PATH and what it is told of the environment, and no more', async () => {
+  it('passes only PATH and the given environment', async () => {
     const { stdout } = await tools.run(['/usr/bin/env'], { env: { ONE: '1' } })
     expect(stdout.trim().split('\n').sort()).toEqual(['ONE=1', expect.stringMatching(/^PATH=/)])
   })
@@ -62,7 +62,7 @@ describe('linuxTools', () => {
     expect(stdout).toBe('a -- b\n')
   })
 
-  it('runs where it is told to', async () => {
+  it('runs in the given directory', async () => {
     expect((await shell('pwd', { cwd: '/usr' })).stdout).toBe('/usr\n')
   })
 
@@ -89,7 +89,7 @@ describe('linuxTools', () => {
     expect(await startedBy('ulimit -n 100; exec', 'ulimit -Sn; ulimit -Hn')).toBe('100\n100\n')
   })
 
-  it('does not hand a priority above the ordinary on, but one below it', async () => {
+  it('passes on a priority below the ordinary, but not one above', async () => {
     expect(await startedBy('exec nice -n -10', 'nice')).toBe('0\n')
     expect(await startedBy('exec nice -n 5', 'nice')).toBe('5\n')
   })
@@ -105,7 +105,7 @@ describe('linuxTools', () => {
     expect([stdout, stderr]).toEqual(['0123\n[6 more bytes dropped]', 'abc'])
   })
 
-  it('hands descriptors over, which stay open here', async () => {
+  it('passes descriptors, which stay open here', async () => {
     const streams = linuxStreams(native)
     const { parentEnd, childEnd } = streams.pipe('child-writes')
     const result = await shell('echo to the pipe; echo captured >&2', {
@@ -125,7 +125,7 @@ describe('linuxTools', () => {
     await shell(`echo > ${fifo}`)
   })
 
-  it('kills all that it started when its time is over', async () => {
+  it('kills the process group on timeout', async () => {
     const pidFile = join(folder, 'timed-out')
     const run = shell(`(echo $$ > ${pidFile}; exec sleep 100) & wait`, { timeoutMs: 500 })
     await expect(run).rejects.toThrow('run /bin/sh: not finished after 500 ms')
@@ -133,7 +133,7 @@ describe('linuxTools', () => {
     await expect.poll(() => isAlive(pidFile)).toBe(false)
   })
 
-  it('kills all that it started when its signal is aborted', async () => {
+  it('kills the process group when its signal fires', async () => {
     const pidFile = join(folder, 'aborted')
     const stop = new AbortController()
     const run = shell(`sleep 100 & echo $! > ${pidFile}; wait`, { signal: stop.signal })
@@ -152,7 +152,7 @@ describe('linuxTools', () => {
     await expect(tools.run(['/etc/passwd'])).rejects.toMatchObject({ errno: 'EACCES' })
   })
 
-  it('passes on what a program says that exits as if it were not there', async () => {
+  it('returns the output of a program that exits with the status of a missing one', async () => {
     expect((await shell('echo oops >&2; exit 127')).stderr).toBe('oops\n')
   })
 })

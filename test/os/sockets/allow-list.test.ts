@@ -7,7 +7,7 @@ describe('isPeerAllowed', () => {
     for (const cid of [0, 1, 3, 0xffffffff]) expect(isPeerAllowed({ cid }, false)).toBe(false)
   })
 
-  it('allows the guest itself when told to, and no other guest', () => {
+  it('allows the guest itself on request, and no other guest', () => {
     expect(isPeerAllowed({ cid: 1 }, true)).toBe(true)
     for (const cid of [0, 3]) expect(isPeerAllowed({ cid }, true)).toBe(false)
   })

@@ -37,7 +37,7 @@ async function exchange(client: Socket, text: string): Promise<string> {
 }
 
 describe('listen', () => {
-  it('listens at a path, and removes it when it closes', async () => {
+  it('listens at a path and removes it on close', async () => {
     const path = join(folder, 'agent.sock')
     const listener = await sockets.listen({ kind: 'unix', path }, echo)
     expect(await exchange(connect(path), 'hello')).toBe('hello')
@@ -52,13 +52,13 @@ describe('listen', () => {
     await listener.close()
   })
 
-  it('listens at a port that it chooses', async () => {
+  it('listens at a port that the kernel chooses', async () => {
     const listener = await sockets.listen({ kind: 'tcp', host: '127.0.0.1', port: 0 }, echo)
     expect(await exchange(connect(listener.port ?? 0, '127.0.0.1'), 'hello')).toBe('hello')
     await listener.close()
   })
 
-  it('takes the place of a socket that nobody answers', async () => {
+  it('replaces a socket without a listener', async () => {
     const path = join(folder, 'stale.sock')
     native.close(native.unixListen(path, 1))
     expect(existsSync(path)).toBe(true)
@@ -67,7 +67,7 @@ describe('listen', () => {
     await listener.close()
   })
 
-  it('leaves a socket that is answered, and what is no socket', async () => {
+  it('leaves a socket with a listener, and a file that is not a socket', async () => {
     const path = join(folder, 'taken.sock')
     const first = await sockets.listen({ kind: 'unix', path }, echo)
     await expect(sockets.listen({ kind: 'unix', path }, echo)).rejects.toThrow(`listen ${path}: EADDRINUSE`)
@@ -91,7 +91,7 @@ describe('listen', () => {
 })
 
 describe('peerOf', () => {
-  it('knows nothing of a unix socket', async () => {
+  it('returns undefined for a unix socket', async () => {
     const path = join(folder, 'peer.sock')
     const accepted = Promise.withResolvers<Socket>()
     const listener = await sockets.listen({ kind: 'unix', path }, accepted.resolve)

@@ -58,7 +58,7 @@ describe('linuxConsoles', () => {
     await exited
   })
 
-  it('says so when a runtime sends no descriptor', async () => {
+  it('throws when a runtime sends no descriptor', async () => {
     const path = join(folder, 'console.sock')
     const console = consoles.listen(path)
     connect(path).end('nothing but a name')
@@ -68,7 +68,7 @@ describe('linuxConsoles', () => {
     await console.close()
   })
 
-  it('stops waiting when it is told to, or closed', async () => {
+  it('stops waiting when its signal fires or it is closed', async () => {
     const path = join(folder, 'console.sock')
     const console = consoles.listen(path)
     const stop = new AbortController()
@@ -81,7 +81,7 @@ describe('linuxConsoles', () => {
     await expectation
   })
 
-  it('names a path that cannot be listened at', () => {
+  it('names a path at which it cannot listen', () => {
     const long = join(folder, 'x'.repeat(108))
     expect(() => consoles.listen(long)).toThrow(`listen ${long}: ENAMETOOLONG`)
     expect(() => consoles.listen('/nowhere/console.sock')).toThrow('listen /nowhere/console.sock: ENOENT')

@@ -26,7 +26,7 @@ describe.each(implementations)('%s', (_name, build) => {
     streams.close(parentEnd)
   })
 
-  it('writes until the pipe is full, and on when there is room', async () => {
+  it('writes until the pipe is full, and goes on when there is room', async () => {
     const streams = await build()
     const { parentEnd, childEnd } = streams.pipe('child-reads', 4096)
     expect(streams.tryWrite(parentEnd, Buffer.alloc(5000))).toBe(4096)
@@ -39,7 +39,7 @@ describe.each(implementations)('%s', (_name, build) => {
     streams.close(childEnd)
   })
 
-  it('lets a pipe hold more, and reads it at once', async () => {
+  it('enlarges a pipe and reads all of it at once', async () => {
     const streams = await build()
     const { parentEnd, childEnd } = streams.pipe('child-writes')
     expect(streams.growPipe(parentEnd, 200_000)).toBe(true)
@@ -50,7 +50,7 @@ describe.each(implementations)('%s', (_name, build) => {
     streams.close(childEnd)
   })
 
-  it('leaves a pipe alone that holds enough', async () => {
+  it('keeps the size of a pipe that is large enough', async () => {
     const streams = await build()
     const { parentEnd, childEnd } = streams.pipe('child-reads', 1_048_576)
     expect(streams.growPipe(parentEnd, 100_000)).toBe(true)
@@ -68,7 +68,7 @@ describe.each(implementations)('%s', (_name, build) => {
     streams.close(parentEnd)
   })
 
-  it('rejects a wait with what its signal is aborted with', async () => {
+  it('rejects a wait with the reason of its signal', async () => {
     const streams = await build()
     const { parentEnd, childEnd } = streams.pipe('child-writes')
     const stop = new AbortController()
@@ -117,7 +117,7 @@ describe.each(implementations)('%s', (_name, build) => {
 })
 
 describe('linuxStreams', () => {
-  it('gives a child a blocking end, and nobody else a copy', async () => {
+  it('gives a child a blocking end, which no other program inherits', async () => {
     const streams = linuxStreams(await realNative())
     const { parentEnd, childEnd } = streams.pipe('child-writes')
     const flags = execFileSync('grep', ['flags', `/proc/${process.pid}/fdinfo/${childEnd}`], {
@@ -129,7 +129,7 @@ describe('linuxStreams', () => {
     streams.close(childEnd)
   })
 
-  it('says which pipe size the kernel refuses', async () => {
+  it('names the pipe size that the kernel refuses', async () => {
     const streams = linuxStreams(await realNative())
     expect(() => streams.pipe('child-writes', 2 ** 31 - 1)).toThrow(/^size a pipe of 2147483647 bytes: E/)
   })

@@ -13,7 +13,7 @@ const RECORDED_EXIT =
 const RECORDED_EXIT_WITH = `01000000110000000000000007000000${'00'.repeat(48)}`
 
 describe('decodeRecord', () => {
-  it('reads what vminit writes', () => {
+  it('decodes the records of vminit', () => {
     expect(decodeRecord(Buffer.from(RECORDED_EXIT, 'hex'))).toEqual({
       kind: RecordKind.EXIT,
       pid: 4321,
@@ -26,7 +26,7 @@ describe('decodeRecord', () => {
     })
   })
 
-  it('knows no other version', () => {
+  it('returns undefined for another version', () => {
     const other = Buffer.from(RECORDED_EXIT, 'hex')
     other.writeUInt32LE(2, 0)
     expect(decodeRecord(other)).toBeUndefined()
@@ -34,7 +34,7 @@ describe('decodeRecord', () => {
 })
 
 describe('encodeCommand', () => {
-  it('writes what vminit reads', () => {
+  it('encodes the commands for vminit', () => {
     expect(encodeCommand(RecordKind.EXIT_WITH, 7).toString('hex')).toBe(RECORDED_EXIT_WITH)
   })
 })

@@ -53,7 +53,7 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
-  it('puts a record together that comes in pieces, and takes many at once', async () => {
+  it('assembles a record from pieces and reads many at once', async () => {
     const { channel, vminit } = openChannel()
     const watch = channel.watch()
     const exits = Promise.all([1, 2, 3].map((pid) => watch.exitOf(pid)))
@@ -65,7 +65,7 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
-  it('lets nobody wait for ever when records were lost', async () => {
+  it('answers every wait when records were lost', async () => {
     const { channel, clock, lines, vminit } = openChannel()
     const exit = channel.watch().exitOf(NOBODY)
     const living = channel.watch().exitOf(1)
@@ -79,7 +79,7 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
-  it('prefers the record to the guess when it comes after all', async () => {
+  it('uses the record when it arrives after all', async () => {
     const { channel, clock, vminit } = openChannel()
     const exit = channel.watch().exitOf(NOBODY)
     native.write(vminit, record(RecordKind.OVERFLOW, {}))
@@ -89,7 +89,7 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
-  it('looks again when a pid is asked for after records were lost', async () => {
+  it('checks again when a pid is asked for after records were lost', async () => {
     const { channel, clock, lines, vminit } = openChannel()
     const watch = channel.watch()
     native.write(vminit, record(RecordKind.OVERFLOW, {}))
@@ -101,14 +101,14 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
-  it('says when the agent shall stop', async () => {
+  it('reports a request to stop', async () => {
     const { channel, vminit } = openChannel()
     native.write(vminit, record(RecordKind.SHUTDOWN, { status: 15 }))
     expect(await channel.shutdownRequested).toBe(15)
     native.close(vminit)
   })
 
-  it('skips a record it does not know', async () => {
+  it('skips an unknown record', async () => {
     const { channel, lines, vminit } = openChannel()
     native.write(vminit, record(99, {}))
     native.write(vminit, record(RecordKind.SHUTDOWN, { status: 2 }))

@@ -46,14 +46,14 @@ describe('ExitLedger', () => {
     expect((await exit).exitCode).toBe(3)
   })
 
-  it('answers everybody who waits for the pid', async () => {
+  it('answers every wait for the pid', async () => {
     const { ledger } = ledgerAt(100n)
     const exits = [ledger.watch().exitOf(7), ledger.watch().exitOf(7)]
     ledger.record(exitAt(7, 150n, 3))
     expect((await Promise.all(exits)).map(({ exitCode }) => exitCode)).toEqual([3, 3])
   })
 
-  it('keeps an unclaimed exit only while a watch is open that may claim it', async () => {
+  it('keeps an exit without a wait only while an open watch may ask for it', async () => {
     const { ledger } = ledgerAt(100n)
     const first = ledger.watch()
     ledger.record(exitAt(7, 150n, 1))
@@ -62,7 +62,7 @@ describe('ExitLedger', () => {
     expect(await outcome(second.exitOf(7))).toBe('pending')
   })
 
-  it('keeps an unclaimed exit for the older of two watches when the other closes', async () => {
+  it('keeps an exit without a wait for the older of two watches when the other closes', async () => {
     const { ledger } = ledgerAt(100n)
     const [first, second] = [ledger.watch(), ledger.watch()]
     ledger.record(exitAt(7, 150n, 1))
@@ -70,7 +70,7 @@ describe('ExitLedger', () => {
     expect(await outcome(first.exitOf(7))).toBe(1)
   })
 
-  it('lets a pending wait outlive its watch, and takes no new one', async () => {
+  it('keeps a pending wait after its watch has closed, and refuses a new one', async () => {
     const { ledger } = ledgerAt(100n)
     const watch = ledger.watch()
     const exit = watch.exitOf(7)
@@ -80,7 +80,7 @@ describe('ExitLedger', () => {
     await expect(watch.exitOf(8)).rejects.toThrow('exit watch for pid 8: closed')
   })
 
-  it('answers 255 for a lost exit, but not to those who asked since', async () => {
+  it('answers 255 for a lost exit, but not to later waits', async () => {
     const { ledger, time } = ledgerAt(100n)
     const watch = ledger.watch()
     const early = watch.exitOf(7)

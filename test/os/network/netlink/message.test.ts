@@ -14,7 +14,7 @@ const RECORDED =
   '0900 0300 6e65743000 000000'
 
 describe('writeMessage', () => {
-  it('lays out header, fixed part and padded attributes', () => {
+  it('writes header, fixed part and padded attributes', () => {
     const fixed = Buffer.alloc(16)
     fixed.writeInt32LE(2, 4)
     const attributes = [
@@ -25,7 +25,7 @@ describe('writeMessage', () => {
     expect(encoded.toString('hex')).toBe(RECORDED.replaceAll(' ', ''))
   })
 
-  it('marks a nest and counts what is in it', () => {
+  it('marks nested attributes and includes their length', () => {
     const nest = { type: 8, value: [{ type: 2, value: 1300 }] }
     const encoded = written({
       type: 24,
@@ -45,7 +45,7 @@ function written(message: Parameters<typeof writeMessage>[1]): Buffer {
 }
 
 describe('decodeMessages', () => {
-  it('takes a datagram apart', () => {
+  it('splits a datagram into messages', () => {
     const one = Buffer.from(RECORDED.replaceAll(' ', ''), 'hex')
     const messages = decodeMessages(Buffer.concat([one, one]))
     expect(messages).toHaveLength(2)
@@ -67,7 +67,7 @@ describe('decodeMessages', () => {
 })
 
 describe('decodeAttributes', () => {
-  it('knows a nest without its flag', () => {
+  it('reads nested attributes without their flag', () => {
     expect([...decodeAttributes(Buffer.from('0800088001000000', 'hex')).keys()]).toEqual([8])
   })
 

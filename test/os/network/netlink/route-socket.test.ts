@@ -12,7 +12,7 @@ const REQUEST = { type: 18, fixed: Buffer.alloc(16) }
 const CHANGE = { request: REQUEST, flags: 0, call: 'set', subject: () => 'link 1' }
 
 describe('RouteSocket', () => {
-  it('reads past the answers to an earlier request', () => {
+  it('skips the answers to an earlier request', () => {
     const { socket } = answering((sequence) => [
       reply(ERROR, 0, sequence - 1, -17),
       reply(ERROR, 0, sequence, 0),
@@ -20,7 +20,7 @@ describe('RouteSocket', () => {
     expect(() => socket.change(CHANGE)).not.toThrow()
   })
 
-  it('reads a list anew that changed meanwhile', () => {
+  it('reads a list again that changed during the read', () => {
     let lists = 0
     const { socket } = answering((sequence) => {
       lists += 1
@@ -32,12 +32,12 @@ describe('RouteSocket', () => {
     expect(socket.list(REQUEST, 'links').map(({ payload }) => payload.readInt32LE())).toEqual([2])
   })
 
-  it('gives up on a list that never stands still', () => {
+  it('gives up on a list that keeps changing', () => {
     const { socket } = answering((sequence) => [reply(DONE, MULTI | INTERRUPTED, sequence, 0)])
     expect(() => socket.list(REQUEST, 'links')).toThrow('list links, which kept changing: EINTR')
   })
 
-  it.each([ERROR, DONE])('says what a list failed with (message %i)', (type) => {
+  it.each([ERROR, DONE])('reports the failure of a list (message %i)', (type) => {
     const { socket } = answering((sequence) => [reply(type, 0, sequence, -105)])
     expect(() => socket.list(REQUEST, 'routes')).toThrow('list routes: ENOBUFS')
   })
@@ -49,7 +49,7 @@ describe('RouteSocket', () => {
     expect(() => socket.change(CHANGE)).toThrow('EAGAIN')
   })
 
-  it('has several things changed by one datagram, and tells the failures apart', () => {
+  it('makes several changes by one datagram and returns the failure of each', () => {
     const { socket, writes } = answering((sequence) => [reply(ERROR, 0, sequence, sequence === 2 ? -17 : 0)])
     const failures = socket.changeAll([CHANGE, { ...CHANGE, subject: () => 'link 2' }, CHANGE])
     expect(failures.map((failure) => failure?.message)).toEqual([undefined, 'set link 2: EEXIST', undefined])
@@ -62,14 +62,14 @@ describe('RouteSocket', () => {
     expect(socket.changeAll(batch)).toEqual(batch.map(() => undefined))
   })
 
-  it('keeps its socket when it is a request that fails', () => {
+  it('keeps its socket when a request fails', () => {
     const { socket, open } = answering((sequence) => [reply(ERROR, 0, sequence, -1)])
     expect(() => socket.change(CHANGE)).toThrow('set link 1: EPERM')
     expect(() => socket.change(CHANGE)).toThrow('set link 1: EPERM')
     expect(open).toEqual(new Set([100]))
   })
 
-  it('speaks to the real kernel', async () => {
+  it('works with the real kernel', async () => {
     const links = new RouteSocket(await realNative()).list(REQUEST, 'links')
     expect(links.length).toBeGreaterThan(0)
   })
