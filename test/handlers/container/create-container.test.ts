@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
+import { checkContainerId } from '../../../src/handlers/container/create-container.ts'
 import {
   containerRequest,
   execRequest,
@@ -296,4 +297,17 @@ describe('CreateContainer', () => {
       message: expect.stringContaining('the file nosuch was not found'),
     })
   })
+})
+
+describe('checkContainerId', () => {
+  it.each(['ab', 'A1', '0-_.', 'a'.repeat(255)])('accepts %s', (id) => {
+    expect(() => checkContainerId(id)).not.toThrow()
+  })
+
+  it.each(['', 'a', '.a', '-a', '_a', 'a/b', '..', 'a b', 'a\n', 'ä1', 'a'.repeat(256), 'shared', 'sandbox'])(
+    'refuses %j',
+    (id) => {
+      expect(() => checkContainerId(id)).toThrow(`'${id}'`)
+    },
+  )
 })

@@ -1,47 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
-import type { FakeOs } from '../../support/fakes/fake-os.ts'
 import type { FakeProcess } from '../../support/handlers/fake-runtime.ts'
-import {
-  containerRequest,
-  execRequest,
-  type Machine,
-  machineWithContainer,
-  machineWithSandbox,
-  remains,
-} from '../../support/handlers/machine.ts'
+import { execRequest, type Machine, machineWithContainer } from '../../support/handlers/machine.ts'
+import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
+import { isPending, settle } from '../../support/pending.ts'
 
 const KEY = { containerId: 'c1', execId: 'e1' }
 const PORTS = { stdinPort: 7, stdoutPort: 8, stderrPort: 9 }
-const LISTENER = 1027
-const HOST = { kind: 'vsock', cid: 2 } as const
-
-/** Everything up to the end. */
-async function readToEnd({ streams }: FakeOs, fd: Fd): Promise<string> {
-  let text = ''
-  for (;;) {
-    await streams.readable(fd)
-    const chunk = streams.tryRead(fd, 65_536)
-    if (chunk?.length === 0) return text
-    text += chunk?.toString() ?? ''
-  }
-}
-
-function write({ streams }: FakeOs, fd: Fd, text: string): void {
-  streams.tryWrite(fd, Buffer.from(text))
-}
-
-/** Lets everything that can go on go on. */
-async function settled(): Promise<void> {
-  for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate)
-}
-
-async function isPending(promise: Promise<unknown>): Promise<boolean> {
-  await settled()
-  const pending = Symbol()
-  return (await Promise.race([promise.catch(() => {}), Promise.resolve(pending)])) === pending
-}
 
 interface Added extends Machine {
   readonly process: FakeProcess
@@ -88,14 +54,14 @@ describe('a process whose streams have ports', () => {
     write(os, stdin, 'sent')
     await handlers.closeStdin(KEY, neverAborted)
     expect(await readToEnd(os, process.stdin)).toBe('sent')
-    await settled()
+    await settle()
     expect(() => write(os, stdin, 'more')).toThrow('EPIPE')
   })
 
   it('gets EPIPE when its reader went away', async () => {
     const { os, process, stdout } = await withPorts()
     os.streams.close(stdout)
-    await settled()
+    await settle()
     expect(() => write(os, process.stdout, 'x')).toThrow('EPIPE')
     write(os, process.stderr, 'still read')
   })
@@ -104,7 +70,7 @@ describe('a process whose streams have ports', () => {
     const { os, handlers, process, stdout, runtime } = await withPorts()
     const data = 'x'.repeat(65_536)
     write(os, process.stdout, data)
-    await settled()
+    await settle()
     write(os, process.stdout, data)
     const waiting = handlers.waitProcess(KEY, neverAborted)
     runtime.end(process.pid, { code: 3 })
@@ -121,7 +87,7 @@ describe('a process whose streams have ports', () => {
     write(os, process.stdout, 'all')
     const waiting = handlers.waitProcess(KEY, neverAborted)
     runtime.end(process.pid, { code: 0 })
-    await settled()
+    await settle()
     os.clock.advance(499)
     expect(await isPending(waiting)).toBe(true)
     os.clock.advance(1)
@@ -133,7 +99,7 @@ describe('a process whose streams have ports', () => {
   it('is ended by RemoveContainer though its reader does not read', async () => {
     const { os, handlers, process } = await withPorts()
     write(os, process.stdout, 'x'.repeat(65_536))
-    await settled()
+    await settle()
     write(os, process.stdout, 'x'.repeat(65_536))
     const waiting = handlers.waitProcess(KEY, neverAborted)
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
@@ -189,106 +155,5 @@ describe('a process whose streams have ports', () => {
       message: 'stdout_port and stderr_port are both 8: without a terminal each stream has a port of its own',
     })
     expect(runtime.calls).toEqual(['create', 'start'])
-  })
-})
-
-describe('dialling the host', () => {
-  it('names the port where nobody listens, and leaves nothing behind', async () => {
-    const made = await machineWithSandbox()
-    const before = await remains(made)
-    const taken = made.os.hostSockets.accept(8)
-    const request = containerRequest('c1', {}, { stdoutPort: 8, stderrPort: 9 })
-    await expect(made.handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
-      code: 'INTERNAL',
-      errno: 'ECONNRESET',
-      message: "stderr: nobody listens on the host's port 9",
-    })
-    made.os.streams.close(await taken)
-    expect(await remains(made)).toEqual(before)
-    expect(made.runtime.calls).toEqual([])
-  })
-
-  it('gives up after the time-out', async () => {
-    const made = await machineWithContainer()
-    const before = await remains(made)
-    made.os.hostSockets.ignore(8)
-    const call = made.handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
-    const refused = expect(call).rejects.toMatchObject({
-      code: 'INTERNAL',
-      errno: 'ETIMEDOUT',
-      message: "stdout: nobody listens on the host's port 8",
-    })
-    await settled()
-    made.os.clock.advance(1999)
-    expect(await isPending(call)).toBe(true)
-    made.os.clock.advance(1)
-    await refused
-    expect(await remains(made)).toEqual(before)
-  })
-})
-
-describe('claiming connections that the host made', () => {
-  async function listening() {
-    const made = await machineWithSandbox({ stdio: { listenerPort: LISTENER } })
-    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
-    return made
-  }
-  const request = execRequest('c1', 'e1', {}, { stdoutPort: 8 })
-
-  it('finds them by the port they came from', async () => {
-    const { os, handlers, runtime } = await listening()
-    const other = os.hostSockets.dial(LISTENER, { ...HOST, port: 7 })
-    const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
-    await handlers.execProcess(request, neverAborted)
-    const { pid, stdout } = runtime.last()
-    write(os, stdout, 'out')
-    runtime.end(pid, { code: 0 })
-    expect(await readToEnd(os, end)).toBe('out')
-    expect(os.streams.tryRead(other, 1)).toBeUndefined()
-  })
-
-  it('waits a little for one that its request has overtaken', async () => {
-    const { os, handlers, runtime } = await listening()
-    const call = handlers.execProcess(request, neverAborted)
-    await settled()
-    os.clock.advance(100)
-    await settled()
-    os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
-    os.clock.advance(100)
-    await call
-    expect(runtime.calls).toContain('exec')
-  })
-
-  it('gives up after three tries', async () => {
-    const { os, handlers } = await listening()
-    const refused = expect(handlers.execProcess(request, neverAborted)).rejects.toMatchObject({
-      code: 'INTERNAL',
-      message: 'stdout: the host has made no connection from its port 8',
-    })
-    for (const _ of [1, 2]) {
-      await settled()
-      os.clock.advance(100)
-    }
-    await refused
-  })
-
-  it('takes none of somebody else than the host', async () => {
-    const { os } = await listening()
-    const strange = os.hostSockets.dial(LISTENER, { kind: 'vsock', cid: 1, port: 8 })
-    expect(await readToEnd(os, strange)).toBe('')
-  })
-
-  it('keeps neither many nor old ones', async () => {
-    const { os } = await listening()
-    const [first, second] = [1, 2].map((port) => os.hostSockets.dial(LISTENER, { ...HOST, port }))
-    if (first === undefined || second === undefined) throw new Error('no connections')
-    const replacing = os.hostSockets.dial(LISTENER, { ...HOST, port: 2 })
-    expect(await readToEnd(os, second)).toBe('')
-    for (let port = 3; port <= 513; port++) os.hostSockets.dial(LISTENER, { ...HOST, port })
-    expect(await readToEnd(os, first)).toBe('')
-    expect(os.streams.tryRead(replacing, 1)).toBeUndefined()
-    os.clock.advance(60_000)
-    expect(await readToEnd(os, replacing)).toBe('')
-    expect(os.clock.sleeping).toBe(0)
   })
 })

@@ -1,0 +1,151 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { AgentError } from '../../../src/base/errors.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import { createWithHooks, sandboxWithHooks } from '../../support/handlers/guest-hooks.ts'
+import {
+  containerRequest,
+  execRequest,
+  machineWithContainer,
+  machineWithSandbox,
+  remains,
+} from '../../support/handlers/machine.ts'
+import { isPending } from '../../support/pending.ts'
+
+const init = { containerId: 'c1', execId: '' }
+const exec = { containerId: 'c1', execId: 'e1' }
+
+describe('RemoveContainer', () => {
+  it('kills everything, ends what is pending, and leaves nothing behind', async () => {
+    const made = await machineWithSandbox()
+    const before = await remains(made)
+    const { handlers } = made
+    const storages = [{ mountPoint: '/run/x' }]
+    await handlers.createContainer(containerRequest('c1', {}, { storages }), neverAborted)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    const waits = [handlers.waitProcess(init, neverAborted), handlers.waitProcess(exec, neverAborted)]
+    const read = handlers.readStdout({ ...exec, len: 9 }, neverAborted)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([137, 137])
+    expect((await read).data).toHaveLength(0)
+    const after = await remains(made)
+    // The first container's pid namespace stays the sandbox's.
+    const pin = '/run/sandbox-ns/pid'
+    expect(after.mounts.filter((path) => path !== pin)).toEqual(before.mounts)
+    expect(after).toMatchObject({ fds: 0, processes: 0, watches: 0, sleeps: 0, storages: [] })
+    expect(after.files.filter((path) => path.startsWith('/run/kata-containers/'))).toEqual([])
+  })
+
+  it('deletes only after the processes were reaped, and never by force', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    os.system.onKill = () => {}
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    expect(await isPending(removed)).toBe(true)
+    expect(runtime.calls).not.toContain('delete')
+    runtime.end(1001, { signal: SIGKILL })
+    await removed
+    expect(os.tools.calls.at(-1)?.argv.slice(-2)).toEqual(['delete', 'c1'])
+  })
+
+  it('fails with ETIME after its timeout, keeps the container, and may be repeated', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    os.system.onKill = () => {}
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
+    await new Promise(setImmediate)
+    os.clock.advance(2000)
+    await expect(removed).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringContaining('ETIME'),
+    })
+    expect(os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(true)
+    runtime.end(1001, { signal: SIGKILL })
+    await handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
+  })
+
+  it('gives up after a while by itself, naming who does not die, keeps the container, and may be repeated', async () => {
+    const { handlers, runtime, os } = await machineWithContainer()
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    os.system.onKill = (pid, signal) => {
+      if (pid === 1001) runtime.end(pid, { signal })
+    }
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    await new Promise(setImmediate)
+    os.clock.advance(49_999)
+    expect(await isPending(removed)).toBe(true)
+    os.clock.advance(1)
+    await expect(removed).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      message: 'remove container c1: ETIME: processes (1002) not ended within 50 s',
+    })
+    expect(runtime.calls).not.toContain('delete')
+    expect(os.clock.sleeping).toBe(0)
+    runtime.end(1002, { signal: SIGKILL })
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+  })
+
+  it('fails when the runtime does not end, and may be repeated', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    const reason = new AgentError('INTERNAL', 'run runc: not finished', { errno: 'ETIMEDOUT' })
+    runtime.refuse = () => Promise.reject(reason)
+    await expect(
+      handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted),
+    ).rejects.toMatchObject({
+      code: 'DEADLINE_EXCEEDED',
+      message: 'runc delete: not finished after 60 s, and killed',
+    })
+    runtime.refuse = () => undefined
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+  })
+
+  it('does not know the container the second time, also when both come at once', async () => {
+    const { handlers } = await machineWithContainer()
+    const request = { containerId: 'c1', timeout: 0 }
+    const both = [
+      handlers.removeContainer(request, neverAborted),
+      handlers.removeContainer(request, neverAborted),
+    ]
+    const [first, second] = await Promise.allSettled(both)
+    expect(first?.status).toBe('fulfilled')
+    expect(second).toMatchObject({ reason: { code: 'INTERNAL', message: 'Invalid container id' } })
+  })
+
+  it('waits for a creation', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    const created = handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    await created
+    expect(runtime.processes).toEqual([])
+  })
+
+  it('waits for a process that is being added', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    const hanging = Promise.withResolvers<object>()
+    runtime.refuse = (verb) => (verb === 'exec' ? hanging.promise : undefined)
+    const added = handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    await new Promise(setImmediate)
+    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    expect(await isPending(removed)).toBe(true)
+    hanging.resolve({ exitCode: 1, stderr: 'the container has gone' })
+    await expect(added).rejects.toThrow('gone')
+    await removed
+  })
+
+  it('frees the id', async () => {
+    const { handlers } = await machineWithContainer()
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+  })
+
+  it('of kind poststop get their time in the runtime on top of its own', async () => {
+    const hooks = [
+      { Path: '/own/hook', Args: [], Env: [], Timeout: 3n },
+      { Path: '/other/hook', Args: [], Env: [], Timeout: 0n },
+    ]
+    const { made, os } = await sandboxWithHooks({ path: '' })
+    await createWithHooks(made, { Poststop: hooks })
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    expect(os.tools.calls.at(-1)).toMatchObject({ options: { timeoutMs: 60_000 + 3000 + 10_000 } })
+  })
+})

@@ -1,0 +1,68 @@
+import { describe, expect, it } from 'vitest'
+import { abortable, cancelled, neverAborted } from '../../../src/base/abort.ts'
+import { kernelError } from '../../../src/os/errors.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
+import { recordingLog } from '../../support/fakes/recording-log.ts'
+import {
+  containerRequest,
+  execRequest,
+  type Machine,
+  machineWithContainer,
+  machineWithSandbox,
+  remains,
+} from '../../support/handlers/machine.ts'
+
+const onTerminal = execRequest('c1', 'e1', { Terminal: true })
+
+/** Has the terminal of the next process come as the test says, whatever the runtime sends. */
+function terminalComes({ os }: Machine, master: (signal: AbortSignal) => Promise<Fd>): () => void {
+  const listen = os.consoles.listen.bind(os.consoles)
+  os.consoles.listen = (path) => ({ ...listen(path), master })
+  return () => {
+    os.consoles.listen = listen
+  }
+}
+
+describe('a process that the runtime has started', () => {
+  it('is killed when its terminal cannot be had, and its exec id is free again', async () => {
+    const made = await machineWithContainer()
+    const before = await remains(made)
+    const restore = terminalComes(made, async () => {
+      throw kernelError('receive a descriptor at', 'tty', 'EMFILE')
+    })
+    await expect(made.handlers.execProcess(onTerminal, neverAborted)).rejects.toThrow('EMFILE')
+    expect(made.os.system.signals).toEqual([{ pid: 1002, signal: 9 }])
+    expect(await remains(made)).toMatchObject({ processes: 1, watches: before.watches, sleeps: 0 })
+    restore()
+    await made.handlers.execProcess(onTerminal, neverAborted)
+  })
+
+  it('is killed when no terminal comes', async () => {
+    const made = await machineWithContainer()
+    terminalComes(made, (signal) => abortable(new Promise<never>(() => {}), signal))
+    const adding = made.handlers.execProcess(onTerminal, neverAborted)
+    await new Promise(setImmediate)
+    made.os.clock.advance(5000)
+    await expect(adding).rejects.toThrow('exec in container c1: the runtime sent no terminal within 5 s')
+    expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
+  })
+
+  it('is not waited for without end when it does not die', async () => {
+    const { lines, log } = recordingLog()
+    const made = await machineWithSandbox({ log })
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
+    made.os.system.onKill = () => {}
+    const call = new AbortController()
+    made.runtime.refuse = async () => {
+      call.abort(cancelled())
+      return undefined
+    }
+    const adding = made.handlers.execProcess(execRequest('c1', 'e1'), call.signal)
+    await new Promise(setImmediate)
+    made.os.clock.advance(10_000)
+    await expect(adding).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(lines.map(({ fields }) => fields.error)).toContain(
+      'process 1002: killed, and not ended within 10 s',
+    )
+  })
+})

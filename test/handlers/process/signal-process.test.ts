@@ -1,0 +1,156 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
+import { handlesSignal } from '../../../src/handlers/process/signal-process.ts'
+import {
+  containerRequest,
+  execRequest,
+  type Machine,
+  machineWithContainer,
+  machineWithSandbox,
+} from '../../support/handlers/machine.ts'
+
+const init = { containerId: 'c1', execId: '' }
+const exec = { containerId: 'c1', execId: 'e1' }
+
+describe('SignalProcess', () => {
+  const sent = (made: Machine) => made.os.system.signals.map(({ pid, signal }) => [pid, signal])
+
+  /** Container c1 (pid 1001) with processes e1 and e2. */
+  async function withThree() {
+    const made = await machineWithContainer()
+    for (const execId of ['e1', 'e2'])
+      await made.handlers.execProcess(execRequest('c1', execId), neverAborted)
+    return made
+  }
+
+  it.each([
+    [
+      'SIGKILL without an exec id: all',
+      '',
+      SIGKILL,
+      [
+        [1001, 9],
+        [1002, 9],
+        [1003, 9],
+      ],
+    ],
+    ['another signal without an exec id: the first process', '', 1, [[1001, 1]]],
+    ['the container’s id: the first process, SIGKILL too', 'c1', SIGKILL, [[1001, 9]]],
+    ['an exec id: that process', 'e2', SIGTERM, [[1003, 15]]],
+  ])('%s', async (_what, execId, signal, expected) => {
+    const made = await withThree()
+    await made.handlers.signalProcess({ containerId: 'c1', execId, signal }, neverAborted)
+    expect(sent(made)).toEqual(expected)
+  })
+
+  it.each([
+    ['SIGKILL in place of a SIGTERM that would be ignored', '0000000000000000', 9],
+    ['SIGTERM when it is handled', '0000000000004000', 15],
+  ])('sends the first process %s', async (_what, mask, expected) => {
+    const made = await machineWithContainer()
+    await made.os.files.put('/proc/1001/status', `SigBlk:\t0\nSigIgn:\t0\nSigCgt:\t${mask}\n`)
+    await made.handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
+    expect(sent(made)).toEqual([[1001, expected]])
+  })
+
+  it('leaves a pid alone whose process ended while it was looked at', async () => {
+    const made = await machineWithContainer()
+    const signalled = made.handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
+    made.runtime.end(1001, { code: 0 })
+    // Another process that got the number.
+    made.os.system.processes.add(1001)
+    await signalled
+    expect(sent(made)).toEqual([])
+  })
+
+  it('kills a first process that waits to be started', async () => {
+    const { handlers } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
+    expect((await handlers.waitProcess(init, neverAborted)).status).toBe(137)
+    await expect(handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toThrow('is stopped')
+  })
+
+  it('kills a first process that was started and has not executed its program yet', async () => {
+    const { os, handlers } = await machineWithSandbox()
+    await os.files.makeDirectories('/proc/1001')
+    await os.files.symlink('/memfd:runtime', '/proc/1001/exe')
+    await os.files.put('/proc/1001/status', 'SigBlk:\t0\nSigIgn:\t0\nSigCgt:\t4000\n')
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
+    expect((await handlers.waitProcess(init, neverAborted)).status).toBe(137)
+  })
+
+  it('does not wait for a start that hangs', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    const hanging = Promise.withResolvers<object>()
+    runtime.refuse = () => hanging.promise
+    const started = handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.signalProcess({ ...init, signal: SIGKILL }, neverAborted)
+    expect((await handlers.waitProcess(init, neverAborted)).status).toBe(137)
+    hanging.resolve({ exitCode: 1, stderr: 'the container has gone' })
+    await expect(started).rejects.toThrow('gone')
+  })
+
+  it('succeeds on a process that has ended, known or not yet known', async () => {
+    const made = await withThree()
+    made.os.system.processes.delete(1002)
+    await made.handlers.signalProcess({ ...exec, signal: SIGTERM }, neverAborted)
+    made.runtime.end(1003, { code: 0 })
+    await made.handlers.waitProcess({ ...exec, execId: 'e2' }, neverAborted)
+    await made.handlers.signalProcess({ ...exec, execId: 'e2', signal: SIGTERM }, neverAborted)
+    expect(sent(made)).toEqual([])
+  })
+
+  it.each([
+    ['an exec id that is not there', { ...exec, execId: 'e9', signal: 15 }, 'NOT_FOUND', 'invalid exec id'],
+    [
+      'a container that is not there',
+      { ...init, containerId: 'c9', signal: 15 },
+      'INVALID_ARGUMENT',
+      'Invalid container id',
+    ],
+    [
+      'the same for all processes',
+      { ...init, containerId: 'c9', signal: 9 },
+      'INTERNAL',
+      'Invalid container id',
+    ],
+    ['a signal that is none', { ...init, signal: 65 }, 'INVALID_ARGUMENT', 'signal: unknown number 65'],
+  ])('refuses %s', async (_what, request, code, message) => {
+    const { handlers } = await machineWithContainer()
+    await expect(handlers.signalProcess(request, neverAborted)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(message),
+    })
+  })
+})
+
+const TERM = '0000000000004000'
+const NONE = '0000000000000000'
+
+const status = (masks: { SigBlk?: string; SigIgn?: string; SigCgt?: string }) =>
+  `Name:\tsh\nShdPnd:\t${TERM}\nSigBlk:\t${masks.SigBlk ?? NONE}\nSigIgn:\t${masks.SigIgn ?? NONE}\nSigCgt:\t${masks.SigCgt ?? NONE}\nCapInh:\t0\n`
+
+describe('handlesSignal', () => {
+  it.each([
+    ['signal 0 of a process that is there', status({}), 0, true],
+    ['a number beyond the last signal', status({ SigCgt: 'ffffffffffffffff' }), 65, false],
+    ['the last signal', status({ SigCgt: '8000000000000000' }), 64, true],
+    ['a status that cannot be read', undefined, SIGTERM, false],
+    ['signal 0 of one that cannot be read', undefined, 0, false],
+    ['a blocked signal', status({ SigBlk: TERM }), SIGTERM, true],
+    ['an ignored signal', status({ SigIgn: TERM }), SIGTERM, true],
+    ['a caught signal', status({ SigCgt: TERM }), SIGTERM, true],
+    ['a signal in none of the masks', status({}), SIGTERM, false],
+    ['its neighbours only', status({ SigCgt: '000000000000a000' }), SIGTERM, false],
+    ['no hexadecimal number', status({ SigCgt: 'xyz' }), SIGTERM, false],
+    ['spaces around the number', `SigCgt:  \t ${TERM} \n`, SIGTERM, true],
+    ['an empty status', '', SIGTERM, false],
+  ])('%s', (_what, text, signal, expected) => {
+    expect(handlesSignal(text, signal)).toBe(expected)
+  })
+})

@@ -1,0 +1,113 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import {
+  containerRequest,
+  type Machine,
+  machineWithContainer,
+  machineWithSandbox,
+} from '../../support/handlers/machine.ts'
+import { isPending } from '../../support/pending.ts'
+
+const init = { containerId: 'c1', execId: '' }
+const exec = { containerId: 'c1', execId: 'e1' }
+
+type Handlers = Machine['handlers']
+
+describe('the streams of a process', () => {
+  it('carry input, output and errors', async () => {
+    const { os, handlers, runtime } = await machineWithContainer()
+    const { stdin, stdout, stderr } = runtime.last()
+    expect(await handlers.writeStdin({ ...init, data: Buffer.from('in') }, neverAborted)).toBe(2)
+    expect(os.streams.tryRead(stdin, 9)?.toString()).toBe('in')
+    os.streams.tryWrite(stdout, Buffer.from('out'))
+    os.streams.tryWrite(stderr, Buffer.from('err'))
+    const read = async (call: typeof handlers.readStdout) =>
+      Buffer.from((await call({ ...init, len: 9 }, neverAborted)).data).toString()
+    expect([await read(handlers.readStdout), await read(handlers.readStderr)]).toEqual(['out', 'err'])
+  })
+
+  it.each([
+    [
+      'WriteStdin without data',
+      (handlers: Handlers) => handlers.writeStdin({ ...init, data: Buffer.alloc(0) }, neverAborted),
+    ],
+    ['CloseStdin', (handlers: Handlers) => handlers.closeStdin(init, neverAborted)],
+  ])('%s ends the input, again and again', async (_what, close) => {
+    const { os, handlers, runtime } = await machineWithContainer()
+    await close(handlers)
+    await close(handlers)
+    expect(os.streams.tryRead(runtime.last().stdin, 9)).toHaveLength(0)
+    await expect(
+      handlers.writeStdin({ ...init, data: Buffer.from('x') }, neverAborted),
+    ).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'Cannot get writer',
+    })
+  })
+
+  it('on a terminal are one, and its size can be set', async () => {
+    const { os, handlers, runtime } = await machineWithContainer({ Terminal: true })
+    os.streams.tryWrite(runtime.last().stdout, Buffer.from('$ '))
+    expect(Buffer.from((await handlers.readStderr({ ...init, len: 9 }, neverAborted)).data).toString()).toBe(
+      '$ ',
+    )
+    await handlers.ttyWinResize({ ...init, row: 40, column: 100 }, neverAborted)
+    expect([...os.streams.windowSizes.values()]).toEqual([{ rows: 40, columns: 100 }])
+    await handlers.closeStdin(init, neverAborted)
+    os.streams.tryWrite(runtime.last().stdout, Buffer.from('bye'))
+    expect(Buffer.from((await handlers.readStdout({ ...init, len: 9 }, neverAborted)).data).toString()).toBe(
+      'bye',
+    )
+  })
+
+  it('may be read before the start', async () => {
+    const { handlers, os, runtime } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    const reading = handlers.readStdout({ ...init, len: 9 }, neverAborted)
+    expect(await isPending(reading)).toBe(true)
+    os.streams.tryWrite(runtime.last().stdout, Buffer.from('x'))
+    expect(Buffer.from((await reading).data).toString()).toBe('x')
+  })
+
+  it.each([
+    [
+      'resizing what is no terminal',
+      (h: Handlers) => h.ttyWinResize({ ...init, row: 1, column: 1 }, neverAborted),
+      'UNAVAILABLE',
+      'no tty',
+    ],
+    [
+      'writing to no container',
+      (h: Handlers) => h.writeStdin({ ...init, containerId: 'c9', data: Buffer.from('x') }, neverAborted),
+      'INTERNAL',
+      'Invalid container id',
+    ],
+    [
+      'writing to no process',
+      (h: Handlers) => h.writeStdin({ ...exec, data: Buffer.from('x') }, neverAborted),
+      'INTERNAL',
+      'Process not found: invalid exec id',
+    ],
+    [
+      'reading from no container',
+      (h: Handlers) => h.readStdout({ ...init, containerId: 'c9', len: 1 }, neverAborted),
+      'INVALID_ARGUMENT',
+      'Invalid container id',
+    ],
+    [
+      'reading from no process',
+      (h: Handlers) => h.readStderr({ ...exec, len: 1 }, neverAborted),
+      'NOT_FOUND',
+      'Process not found: invalid exec id',
+    ],
+    [
+      'closing the input of no container',
+      (h: Handlers) => h.closeStdin({ ...init, containerId: 'c9' }, neverAborted),
+      'INVALID_ARGUMENT',
+      'Invalid container id',
+    ],
+  ])('%s fails', async (_what, call, code, message) => {
+    const { handlers } = await machineWithContainer()
+    await expect(call(handlers)).rejects.toMatchObject({ code, message })
+  })
+})

@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import {
+  containerRequest,
+  execRequest,
+  machineWithContainer,
+  machineWithSandbox,
+} from '../../support/handlers/machine.ts'
+import { isPending } from '../../support/pending.ts'
+
+const init = { containerId: 'c1', execId: '' }
+const exec = { containerId: 'c1', execId: 'e1' }
+
+describe('WaitProcess', () => {
+  it('gives the status to all who wait, also before the start', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    const waits = [
+      handlers.waitProcess(init, neverAborted),
+      handlers.waitProcess({ ...init, execId: 'c1' }, neverAborted),
+    ]
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    runtime.end(runtime.last().pid, { code: 7 })
+    expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([7, 7])
+  })
+
+  it('keeps the status until it was delivered, then forgets the process', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    runtime.end(runtime.last().pid, { signal: SIGKILL })
+    expect((await handlers.waitProcess(exec, neverAborted)).status).toBe(137)
+    const end = await handlers.waitProcess(exec, neverAborted)
+    end.forget()
+    await expect(handlers.waitProcess(exec, neverAborted)).rejects.toMatchObject({
+      code: 'NOT_FOUND',
+      message: 'Process not found: invalid exec id',
+    })
+    await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+  })
+
+  it('keeps the container of a forgotten first process', async () => {
+    const { handlers, runtime } = await machineWithContainer()
+    runtime.end(runtime.last().pid, { code: 0 })
+    const end = await handlers.waitProcess(init, neverAborted)
+    end.forget()
+    await expect(handlers.waitProcess(init, neverAborted)).rejects.toThrow(
+      'Process not found: init process missing',
+    )
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+  })
+
+  it('lets a caller go that gave up', async () => {
+    const { handlers } = await machineWithContainer()
+    const caller = new AbortController()
+    const waiting = handlers.waitProcess(init, caller.signal)
+    expect(await isPending(waiting)).toBe(true)
+    caller.abort(new Error('gone'))
+    await expect(waiting).rejects.toThrow('gone')
+  })
+
+  it('waits for the creation of what it waits for', async () => {
+    const { handlers, runtime } = await machineWithSandbox()
+    const created = handlers.createContainer(containerRequest('c1'), neverAborted)
+    const waiting = handlers.waitProcess(init, neverAborted)
+    await created
+    runtime.end(runtime.last().pid, { code: 3 })
+    expect((await waiting).status).toBe(3)
+  })
+})

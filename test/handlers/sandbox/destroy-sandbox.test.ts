@@ -1,0 +1,95 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import {
+  containerRequest,
+  machine,
+  machineWithContainer,
+  machineWithSandbox,
+  remains,
+  sandboxRequest,
+} from '../../support/handlers/machine.ts'
+
+describe('DestroySandbox', () => {
+  it('takes everything away, then says so', async () => {
+    const made = await machine()
+    const before = await remains(made)
+    const request = { dns: ['nameserver 1.1.1.1'], storages: [{ mountPoint: '/run/x' }] }
+    await made.handlers.createSandbox(sandboxRequest(request), neverAborted)
+    expect(made.destroyed()).toBe(0)
+    await made.handlers.destroySandbox({}, neverAborted)
+    expect(await remains(made)).toEqual(before)
+    expect(made.destroyed()).toBe(1)
+  })
+
+  it('has storages that were kept cleared when those in use are given up, and the folder they are in is there', async () => {
+    const made = await machine()
+    await made.handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), neverAborted)
+    await made.os.files.put('/run/kata-containers/sandbox/shm/file', '')
+    const seen: unknown[] = []
+    made.storage.clear = async () => {
+      seen.push([...made.storages], await made.os.files.list('/run/kata-containers'))
+    }
+    await made.handlers.destroySandbox({}, neverAborted)
+    expect(seen).toEqual([[], ['sandbox']])
+  })
+
+  it('fails the second time', async () => {
+    const { handlers, destroyed } = await machineWithSandbox()
+    await handlers.destroySandbox({}, neverAborted)
+    await expect(handlers.destroySandbox({}, neverAborted)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'failed to get sandbox sender channel',
+    })
+    expect(destroyed()).toBe(1)
+  })
+
+  it('works without a sandbox, for the host wants the guest to end', async () => {
+    const { handlers, destroyed } = await machine()
+    await handlers.destroySandbox({}, neverAborted)
+    expect(destroyed()).toBe(1)
+  })
+
+  it('waits for a sandbox that is being created', async () => {
+    const { handlers, destroyed } = await machine()
+    const created = handlers.createSandbox(sandboxRequest(), neverAborted)
+    await handlers.destroySandbox({}, neverAborted)
+    await created
+    expect(destroyed()).toBe(1)
+  })
+
+  it('removes running containers, and those being created', async () => {
+    const made = await machineWithContainer()
+    const creating = made.handlers.createContainer(containerRequest('c2'), neverAborted)
+    await made.handlers.destroySandbox({}, neverAborted)
+    await creating
+    expect(await remains(made)).toMatchObject({ processes: 0, fds: 0, mounts: ['/'] })
+  })
+
+  it('gives up on processes that do not die, stays, and may be repeated', async () => {
+    const made = await machineWithContainer()
+    made.os.system.onKill = () => {}
+    const destroyed = made.handlers.destroySandbox({}, neverAborted)
+    await new Promise(setImmediate)
+    made.os.clock.advance(50_000)
+    await expect(destroyed).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    made.runtime.end(1001, { signal: SIGKILL })
+    await made.handlers.destroySandbox({}, neverAborted)
+    expect(made.destroyed()).toBe(1)
+  })
+
+  it('fails with a container that cannot be removed, removes the others, and may be repeated', async () => {
+    const made = await machineWithContainer()
+    await made.handlers.createContainer(containerRequest('c2'), neverAborted)
+    made.runtime.refuse = (verb) => {
+      const id = made.os.tools.calls.at(-1)?.argv.at(-1)
+      return verb === 'delete' && id === 'c1' ? { exitCode: 1, stderr: 'busy' } : undefined
+    }
+    await expect(made.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('runc delete: busy')
+    expect(made.destroyed()).toBe(0)
+    expect(await made.os.files.list('/run/kata-containers')).toEqual(['c1'])
+    made.runtime.refuse = () => undefined
+    await made.handlers.destroySandbox({}, neverAborted)
+    expect(made.destroyed()).toBe(1)
+  })
+})

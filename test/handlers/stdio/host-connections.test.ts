@@ -1,0 +1,115 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import {
+  containerRequest,
+  execRequest,
+  machineWithContainer,
+  machineWithSandbox,
+  remains,
+} from '../../support/handlers/machine.ts'
+import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
+import { isPending, settle } from '../../support/pending.ts'
+
+const LISTENER = 1027
+const HOST = { kind: 'vsock', cid: 2 } as const
+
+describe('dialling the host', () => {
+  it('names the port where nobody listens, and leaves nothing behind', async () => {
+    const made = await machineWithSandbox()
+    const before = await remains(made)
+    const taken = made.os.hostSockets.accept(8)
+    const request = containerRequest('c1', {}, { stdoutPort: 8, stderrPort: 9 })
+    await expect(made.handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      errno: 'ECONNRESET',
+      message: "stderr: nobody listens on the host's port 9",
+    })
+    made.os.streams.close(await taken)
+    expect(await remains(made)).toEqual(before)
+    expect(made.runtime.calls).toEqual([])
+  })
+
+  it('gives up after the time-out', async () => {
+    const made = await machineWithContainer()
+    const before = await remains(made)
+    made.os.hostSockets.ignore(8)
+    const call = made.handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
+    const refused = expect(call).rejects.toMatchObject({
+      code: 'INTERNAL',
+      errno: 'ETIMEDOUT',
+      message: "stdout: nobody listens on the host's port 8",
+    })
+    await settle()
+    made.os.clock.advance(1999)
+    expect(await isPending(call)).toBe(true)
+    made.os.clock.advance(1)
+    await refused
+    expect(await remains(made)).toEqual(before)
+  })
+})
+
+describe('claiming connections that the host made', () => {
+  async function listening() {
+    const made = await machineWithSandbox({ stdio: { listenerPort: LISTENER } })
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
+    return made
+  }
+  const request = execRequest('c1', 'e1', {}, { stdoutPort: 8 })
+
+  it('finds them by the port they came from', async () => {
+    const { os, handlers, runtime } = await listening()
+    const other = os.hostSockets.dial(LISTENER, { ...HOST, port: 7 })
+    const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
+    await handlers.execProcess(request, neverAborted)
+    const { pid, stdout } = runtime.last()
+    write(os, stdout, 'out')
+    runtime.end(pid, { code: 0 })
+    expect(await readToEnd(os, end)).toBe('out')
+    expect(os.streams.tryRead(other, 1)).toBeUndefined()
+  })
+
+  it('waits a little for one that its request has overtaken', async () => {
+    const { os, handlers, runtime } = await listening()
+    const call = handlers.execProcess(request, neverAborted)
+    await settle()
+    os.clock.advance(100)
+    await settle()
+    os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
+    os.clock.advance(100)
+    await call
+    expect(runtime.calls).toContain('exec')
+  })
+
+  it('gives up after three tries', async () => {
+    const { os, handlers } = await listening()
+    const refused = expect(handlers.execProcess(request, neverAborted)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'stdout: the host has made no connection from its port 8',
+    })
+    for (const _ of [1, 2]) {
+      await settle()
+      os.clock.advance(100)
+    }
+    await refused
+  })
+
+  it('takes none of somebody else than the host', async () => {
+    const { os } = await listening()
+    const strange = os.hostSockets.dial(LISTENER, { kind: 'vsock', cid: 1, port: 8 })
+    expect(await readToEnd(os, strange)).toBe('')
+  })
+
+  it('keeps neither many nor old ones', async () => {
+    const { os } = await listening()
+    const [first, second] = [1, 2].map((port) => os.hostSockets.dial(LISTENER, { ...HOST, port }))
+    if (first === undefined || second === undefined) throw new Error('no connections')
+    const replacing = os.hostSockets.dial(LISTENER, { ...HOST, port: 2 })
+    expect(await readToEnd(os, second)).toBe('')
+    for (let port = 3; port <= 513; port++) os.hostSockets.dial(LISTENER, { ...HOST, port })
+    expect(await readToEnd(os, first)).toBe('')
+    expect(os.streams.tryRead(replacing, 1)).toBeUndefined()
+    os.clock.advance(60_000)
+    expect(await readToEnd(os, replacing)).toBe('')
+    expect(os.clock.sleeping).toBe(0)
+  })
+})

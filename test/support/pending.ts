@@ -1,0 +1,13 @@
+import { setImmediate } from 'node:timers/promises'
+
+/** Resolves when everything that waits for no further event has run. */
+export async function settle(): Promise<void> {
+  for (let turn = 0; turn < 20; turn++) await setImmediate()
+}
+
+/** Whether a promise is still pending once {@link settle} has resolved. */
+export async function isPending(promise: Promise<unknown>): Promise<boolean> {
+  await settle()
+  const pending = Symbol()
+  return (await Promise.race([promise.catch(() => {}), Promise.resolve(pending)])) === pending
+}
