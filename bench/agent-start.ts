@@ -5,11 +5,11 @@ import { join } from 'node:path'
 import { buildAgent } from '../src/build/agent.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
-/** Agent start → listening, and idle memory, against the same Node binary doing nothing. */
+/** Time from the agent's start until it listens, and its idle memory, against the same Node binary without a program. */
 const ROUNDS = 15
 
 const folder = mkdtempSync(join(tmpdir(), 'bench-'))
-// As installed in a guest: no package.json above it, which Node would read and parse.
+// As installed in a guest: without a package.json above it, which Node would read and parse.
 const agent = join(folder, 'agent')
 cpSync(realpathSync(await buildAgent()), agent, { recursive: true })
 const node = join(agent, 'node')
@@ -50,7 +50,7 @@ async function bareStartMs(): Promise<number> {
   return performance.now() - begin
 }
 
-/** Resolves when the process has written `text`; goes on reading. */
+/** Resolves when the process has written `text`. Reading goes on. */
 async function logged(process: ChildProcess, text: string): Promise<void> {
   let output = ''
   await new Promise<void>((resolve, reject) => {
@@ -62,7 +62,7 @@ async function logged(process: ChildProcess, text: string): Promise<void> {
   })
 }
 
-/** The resident memory once nothing is going on any more; ends the process. */
+/** The resident memory of an idle process, which this then ends. */
 async function idleMemoryMib(process: ChildProcess): Promise<number> {
   await new Promise((resolve) => setTimeout(resolve, 300))
   const status = readFileSync(`/proc/${process.pid}/status`, 'utf8')

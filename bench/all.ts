@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { benchEnvironment } from './figure.ts'
 
-/** `npm run bench [-- NAME…]`: runs the named benchmarks, or all, one after the other. */
+/** `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. */
 const NAMES = [
   'agent-start',
   'rpc',

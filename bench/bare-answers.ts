@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { benchEnvironment } from './figure.ts'
 
-/** As large as a ttRPC request for a read. */
+/** The size of a ttRPC request for a read. */
 const REQUEST_BYTES = 60
 
 const SERVER = `
@@ -13,8 +13,8 @@ require('node:net').createServer((socket) => socket.on('data', () => socket.writ
 `
 
 /**
- * How long a bare Node program takes for `count` answers of `bytes` on a unix socket, each asked for when the one before it
- * is there: what reads of this size cannot be quicker than, in milliseconds.
+ * The milliseconds that a bare Node program takes for `count` answers of `bytes` on a unix socket, each requested after the
+ * one before has arrived: the lower limit for reads of this size.
  */
 export async function bareAnswersMs(path: string, count: number, bytes: number): Promise<number> {
   const server = spawn(process.execPath, ['-e', SERVER, path, String(bytes)], {

@@ -1,7 +1,8 @@
-"""Does what it is told and says how long it took: what a program that starts an OCI runtime needs at the least.
+"""Runs an OCI runtime with the least possible overhead and measures each step.
 
-Each line of the input is a JSON list of steps, done one after the other: a list is a command line to be run, a string
-names a pid file, whose process has become our child and is waited for. Each is answered by its milliseconds in a line.
+Each line of the input is a JSON list of steps, done one after the other: a list is a command line to run; a string names
+a pid file, whose process is by then a child of this program and is waited for. The answer to each line is one line with
+its milliseconds.
 """
 
 import ctypes

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline'
 import type { Pod } from '../test/support/host/agent-pod.ts'
 import { benchEnvironment } from './figure.ts'
 
-/** An OCI runtime that the agent can be told to use. */
+/** An OCI runtime that the agent supports. */
 export type RuntimeKind = 'runc' | 'crun'
 
 const PROGRAMS = {
@@ -14,16 +14,16 @@ const PROGRAMS = {
   crun: ['/usr/bin/crun', '--cgroup-manager', 'cgroupfs'],
 } as const
 
-/** In the agent's mount namespace, whose /run is a tmpfs of its own. */
+/** A folder in the agent's mount namespace, which has its own tmpfs at /run. */
 const FOLDER = '/run/bare-runtime'
 
-/** The OCI runtime without an agent around it. All answer how many milliseconds it took. */
+/** The OCI runtime without the agent. Each call returns how many milliseconds it took. */
 export interface BareRuntime {
   /** Creates and starts a container. */
   start(id: string, args: readonly string[]): Promise<number>
   /** Kills a container, waits for its end and deletes it. */
   remove(id: string): Promise<number>
-  /** Runs `true` in it, and waits for its end. */
+  /** Runs `true` in a container and waits for its end. */
   execTrue(id: string): Promise<number>
   /** Creates and starts a container, waits for its end and deletes it. */
   life(id: string, args: readonly string[]): Promise<number>
@@ -31,8 +31,8 @@ export interface BareRuntime {
 }
 
 /**
- * Runs the runtime in the place where the agent runs it (mounts, cgroups, file system for state), on a specification
- * that differs from the one the agent gave it for the container `model` in paths and arguments alone.
+ * Runs the runtime where the agent runs it (mounts, cgroups, file system for state), with the specification that the agent
+ * made for the container `model`, changed only in paths and arguments.
  */
 export function startBareRuntime(pod: Pod, kind: RuntimeKind, model: string): BareRuntime {
   const program = join(import.meta.dirname, 'bare-runtime.py')

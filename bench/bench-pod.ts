@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs'
 import { setPriority } from 'node:os'
 import { type Pod, startPod } from '../test/support/host/agent-pod.ts'
 
-/** A pod whose agent has the priority that it gives itself in a guest (src/agent/boot/own-process.ts). */
+/** A pod whose agent has the priority of an agent in a guest (src/agent/boot/own-process.ts). */
 export async function benchPod(options: Parameters<typeof startPod>[0] = {}): Promise<Pod> {
   const pod = await startPod(options)
   for (const thread of readdirSync(`/proc/${pod.started.agentPid()}/task`)) setPriority(Number(thread), -10)

@@ -1,7 +1,7 @@
 import { median, report } from './figure.ts'
 import { elapsedMs, type RuntimePair, withRuntime } from './runtime-pair.ts'
 
-/** CreateContainer, StartContainer, WaitProcess and RemoveContainer of `true`, against the bare runtime doing the same. */
+/** CreateContainer, StartContainer, WaitProcess and RemoveContainer of `true`, against the same with the bare runtime. */
 const ROUNDS = 25
 const WARM_UP_ROUNDS = 5
 

@@ -3,7 +3,7 @@ import { benchPod } from './bench-pod.ts'
 import { median, report } from './figure.ts'
 import { elapsedMs, execTrue } from './runtime-pair.ts'
 
-/** ExecProcess `true` and WaitProcess in one of 100 idle containers, against an agent that has one. */
+/** ExecProcess `true` and WaitProcess in one of 100 idle containers, against an agent with one container. */
 const CONTAINERS = 100
 const AT_ONCE = 4
 const ROUNDS = 61

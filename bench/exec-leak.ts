@@ -5,8 +5,8 @@ import { type Figure, report } from './figure.ts'
 import { execTrue } from './runtime-pair.ts'
 
 /**
- * What the agent holds after 10,000 executions of `true`, against what it held after 500. It takes minutes;
- * `node bench/exec-leak.ts COUNT` does another number.
+ * The agent's memory, descriptors and children after 10,000 executions of `true`, against those after 500. Takes minutes;
+ * `node bench/exec-leak.ts COUNT` runs another number.
  */
 const BEFORE = 500
 const DEFAULT_COUNT = 10_000
@@ -38,7 +38,7 @@ try {
 interface Holdings {
   readonly MiB: number
   readonly descriptors: number
-  /** Children of vminit and of the agent, dead ones included. */
+  /** Children of vminit and of the agent, including zombies. */
   readonly processes: number
 }
 

@@ -1,17 +1,17 @@
-/** One measured figure: a median, and what it is held against, measured in the same run. */
+/** A measured figure: a median, and the median that it is compared with, from the same run. */
 export interface Figure {
   readonly figure: string
   readonly value: number
   readonly unit: 'ms' | 'us' | 'MiB' | 'descriptors' | 'processes' | 'wake-ups'
-  /** The same measure of the bare thing. */
+  /** The same measure without the agent. */
   readonly floor: number
-  /** The greatest ratio of value to floor that is wanted. */
+  /** The greatest acceptable ratio of `value` to `floor`. */
   readonly limit: number
   /** Medians of the parts of `value`, in its unit. */
   readonly phases?: Readonly<Record<string, number>>
 }
 
-/** Prints a figure as one JSON line. A missed limit is told, never asserted. */
+/** Prints a figure as one JSON line. A missed limit is reported and fails nothing. */
 export function report(figure: Figure): void {
   const { value, floor, limit } = figure
   const { phases, ...rest } = figure
@@ -20,7 +20,7 @@ export function report(figure: Figure): void {
     value: round(value),
     floor: round(floor),
     limit: round(limit),
-    // Above nothing there is no ratio.
+    // A ratio to 0 is not defined.
     ...(floor === 0 ? {} : { ratio: round(value / floor) }),
     ...(phases === undefined ? {} : { phases: rounded(phases) }),
   }
@@ -35,7 +35,7 @@ export function median(values: readonly number[]): number {
   return middle
 }
 
-/** The environment of measured programs: extra CA certificates alone cost Node 30 ms at start. */
+/** The environment of measured programs, without extra CA certificates, which cost Node 30 ms at its start. */
 export function benchEnvironment(): Record<string, string> {
   return { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }
 }

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { projectRoot } from '../src/build/project.ts'
 
-/** Every form of the guest image, with the memory it is measured at. */
+/** The forms of the guest image, each with the memory of its guest. */
 const GUESTS = [
   { form: 'disk', kernel: 'bookworm', memoryMib: 256 },
   { form: 'disk', kernel: 'trixie', memoryMib: 256 },
@@ -12,8 +12,8 @@ const GUESTS = [
 ] as const
 
 /**
- * `node bench/guest-memory.ts`: how much of the guest's memory is in use while the agent serves one container that
- * does nothing but look: MemTotal - MemAvailable of /proc/meminfo, one JSON line for each form of the image.
+ * `node bench/guest-memory.ts`: the guest's used memory (MemTotal - MemAvailable of /proc/meminfo) while the agent serves one
+ * container that only reads that file. Prints one JSON line for each form of the image.
  */
 async function main(): Promise<void> {
   for (const guest of GUESTS) {

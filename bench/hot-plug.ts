@@ -11,21 +11,22 @@ import { median, report } from './figure.ts'
 import { startMountProber } from './mount-prober.ts'
 
 /**
- * In a microVM, from the kernel's uevent of a disk until a storage that waits for it is mounted, against a loop that
- * mounts on the same event; for one disk, and for 32 at once. A program in the guest takes the times of both.
+ * In a microVM: the time from the kernel's uevent of a disk until the storage that waits for it is mounted, against a loop
+ * that mounts on the same event; for one disk, and for 32 at once. A program in the guest measures both.
  */
 const ROUNDS = { one: 31, crowd: 5 }
 const WARM_UP_ROUNDS = 3
 /**
- * When requests are in their wait, and when they end, of which nothing but the mounts is wanted. A wait has the kernel look for
- * devices by itself after 1, 3, 7 and 15 seconds, which is not to be measured; a crowd takes three seconds to begin.
+ * How long after their start the requests surely wait, and when they end; only their mounts are measured. A wait makes the
+ * kernel rescan after 1, 3, 7 and 15 seconds, which must not happen during the measurement; 32 requests take three seconds
+ * to start.
  */
 const ONE = { inWaitMs: 400, timeoutMs: 1500 }
 const CROWD = { inWaitMs: 11_000, timeoutMs: 20_000 }
 const STORAGE = '/run/kata-containers/sandbox/storage'
-/** A PCI path where there is nothing. */
+/** A PCI path without a device. */
 const NO_DISK = '1e'
-/** What a request waits for when its disk is mounted, so that it starts no container: the same for all, as one wait. */
+/** A disk that never comes: each request waits for it after its own disk, so that no container starts. */
 const HOLD = blk(NO_DISK, `${STORAGE}/hold`)
 
 const FIRST_SLOT = 8

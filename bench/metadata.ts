@@ -14,8 +14,8 @@ import { type LinuxOs, linuxOs } from '../src/os/linux-os.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
 /**
- * VM metadata in the firmware → addresses and default routes of both families, on a tree of files that stands for the
- * firmware and a link of a network namespace, against the same netlink messages alone.
+ * The time from VM metadata in the firmware to addresses and default routes of both families, with a tree of files in place
+ * of the firmware and a link of a network namespace, against only the same netlink messages.
  */
 const ROUNDS = 201
 const INSIDE = 'inside'
@@ -28,7 +28,7 @@ const ENDS = [
 if (process.argv[2] === INSIDE) await measure(process.argv[3] ?? '')
 else inNamespace(await buildAgent())
 
-/** The machine's own network is never touched. */
+/** Runs the measurement in a new network namespace, so that the machine's own network stays untouched. */
 function inNamespace(agentFolder: string): void {
   const script = [process.execPath, import.meta.filename, INSIDE, agentFolder]
   const { status } = spawnSync('unshare', ['--net', ...script], {
@@ -93,7 +93,7 @@ function sendMessages({ network }: LinuxOs): void {
   }
 }
 
-/** The time of one round on a link as it was at first; checks that it has come to its routes. */
+/** The time of one round on a reset link. Checks that the routes exist afterwards. */
 async function elapsedUs({ network }: LinuxOs, round: () => Promise<void> | void): Promise<number> {
   const begin = performance.now()
   await round()

@@ -2,21 +2,21 @@ import { container, RemoteProcess } from '../test/support/host/container-request
 import { bind, GUEST_PROC, type GuestPod, ROOT } from '../test/support/vm/guest-pod.ts'
 import { guestProgram } from '../test/support/vm/guest-program/compile.ts'
 
-/** The program `mount-prober` in a container of a guest. */
+/** The program `mount-prober` in a container of a guest (test/support/vm/guest-program/mount-prober.c). */
 export interface MountProber {
-  /** Resolves when the program listens for the disks of a command (test/support/vm/guest-program/mount-prober.c). */
+  /** Resolves when the program listens for the disks of a command. */
   begin(command: string): Promise<void>
-  /** From the kernel's event of each disk until its mount, in microseconds. */
+  /** The time from the kernel's event of each disk until its mount, in microseconds. */
   times(count: number): Promise<readonly number[]>
 }
 
-/** To mount, to look into the mount namespace of the guest's process 1, and to come before all others. */
+/** The capabilities to mount, to read the mount namespace of the guest's process 1, and to raise the priority. */
 const CAPABILITIES = ['CAP_SYS_ADMIN', 'CAP_SYS_PTRACE', 'CAP_SYS_NICE']
 const PROCESS = {
   process: { Capabilities: { Bounding: CAPABILITIES, Effective: CAPABILITIES, Permitted: CAPABILITIES } },
 }
 
-/** Starts it in a container that may mount the guest's disks in a mount namespace of its own. */
+/** Starts the program in a container that may mount the guest's disks in its own mount namespace. */
 export async function startMountProber(pod: GuestPod): Promise<MountProber> {
   const install = 'cat > /tmp/prober; chmod +x /tmp/prober; echo there; exec sleep 1000000'
   const { OCI, ...request } = container('prober', ROOT, ['sh', '-c', install], PROCESS)

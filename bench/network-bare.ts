@@ -13,9 +13,9 @@ import { decodeMessages } from '../src/os/network/netlink/message.ts'
 import { hotplugOf } from '../test/support/handlers/storage-builder.ts'
 import { realOs } from '../test/support/host/real-os.ts'
 
-// node network-bare.ts ADDON INTERFACE ROUTES: the netlink messages of two calls, sent bare. Reads words from stdin:
-// `record` makes the calls once and keeps their messages; `interface` and `routes` send those of one call again, and
-// print how many microseconds that took. Runs in the network namespace of the agent that it is compared with.
+// node network-bare.ts ADDON INTERFACE ROUTES: sends the netlink messages of two calls without the agent. Reads words from
+// stdin: `record` makes the calls once and keeps their messages; `interface` and `routes` send the messages of one call
+// again and print how many microseconds that took. Runs in the network namespace of the agent.
 const [, , addon = '', interfaceJson = '', routesJson = ''] = process.argv
 const native = loadNative(dirname(addon))
 const messages: Record<string, Buffer[]> = { interface: [], routes: [] }
@@ -53,7 +53,7 @@ async function messagesOf(call: (network: NetworkDependencies) => Promise<unknow
   return sent
 }
 
-/** Bare means one message at a time: the agent sends many in one datagram. */
+/** Sends one message at a time; the agent sends many in one datagram. */
 function messagesIn(datagram: Buffer): readonly Buffer[] {
   const found: Buffer[] = []
   for (let offset = 0; offset < datagram.length; ) {
@@ -64,7 +64,7 @@ function messagesIn(datagram: Buffer): readonly Buffer[] {
   return found
 }
 
-/** Sends one message, and reads its answers until the last. */
+/** Sends one message and reads all its answers. */
 function exchange(message: Buffer): void {
   native.write(fd, message)
   for (;;) {

@@ -7,7 +7,7 @@ import { type AgentProcess, startAgent } from '../test/support/host/agent-proces
 import { makeNetworkNamespace, type NetworkNamespace } from '../test/support/host/network-namespace.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
-/** UpdateInterface, and UpdateRoutes of 500 routes, on ttRPC, against the netlink messages that they come to. */
+/** UpdateInterface, and UpdateRoutes of 500 routes, on ttRPC, against only their netlink messages. */
 const ROUNDS = 31
 const ROUTES = 500
 
@@ -65,13 +65,13 @@ async function measure(agent: AgentProcess['agent']): Promise<void> {
   })
 }
 
-/** The link as it was made: down, without addresses, and so without routes. */
+/** Resets the link: down, without addresses and so without routes. */
 function reset(): void {
   namespace.ip('address flush dev eth0')
   namespace.ip('link set eth0 down mtu 1500')
 }
 
-/** The messages alone, in a process of their own: one word in, one time in microseconds out. */
+/** A process that sends only the messages: for each word it answers a time in microseconds. */
 async function startBare(
   within: NetworkNamespace,
 ): Promise<{ process: ChildProcess; run(word: string): Promise<number> }> {

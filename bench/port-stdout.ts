@@ -12,7 +12,7 @@ const ROUNDS = 7
 const MIB = 1024
 const WRITER = ['dd', 'if=/dev/zero', 'bs=64k', `count=${MIB * 16}`]
 
-/** Takes one connection at a path, says so, and prints the milliseconds from its first byte to its end. */
+/** Accepts one connection at a path, prints a line, and prints the milliseconds from its first byte to its end. */
 const READER = `
 import socket, sys, time
 server = socket.socket(socket.AF_UNIX)
@@ -99,7 +99,7 @@ interface Sample {
   readonly cpuMs: number
 }
 
-/** Has a reader at `path` time what `write` sends there; `write` answers how much CPU the relaying took. */
+/** Measures with a reader at `path` what `write` sends there; `write` returns the CPU time of the relaying. */
 async function readWhile(path: string, write: (path: string) => Promise<number>): Promise<Sample> {
   const reader = run(['python3', '-c', READER, path])
   const output = text(reader.stdout)
@@ -117,7 +117,7 @@ async function throughPort(pod: Pod, port: number): Promise<number> {
   return cpuMsOf(pod.started.agentPid()) - before
 }
 
-/** Writes the same bytes into a pipe that a relaying program reads, and answers the number it prints, if any. */
+/** Writes the same bytes into a pipe that a relaying program reads. Returns the number that the program prints, if any. */
 async function relayed(root: string, relay: readonly string[]): Promise<number> {
   const script = '"$0" "$1" "$2" "$3" "$4" 2>/dev/null | { shift 4; exec "$@"; }'
   const child = run(['sh', '-c', script, join(root, 'bin/busybox'), ...WRITER, ...relay])
@@ -131,7 +131,7 @@ function run(
   return spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], env: benchEnvironment() })
 }
 
-/** CPU time of all threads that a process has. */
+/** The CPU time of all threads of a process. */
 function cpuMsOf(pid: number): number {
   const folder = `/proc/${pid}/task`
   return readdirSync(folder)

@@ -4,8 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ttrpcClient } from '../src/rpc/ttrpc/client.ts'
 
 /**
- * Asks for an agent's health, and a bare server for an echo, by turns until stdin ends: arguments 1 and 2 are their
- * unix sockets. Prints the milliseconds that each took as JSON. A process of its own, for whoever makes the load is busy.
+ * Alternately calls an agent's health check and a bare echo server until stdin ends; arguments 1 and 2 are their unix
+ * sockets. Prints the milliseconds of each call as JSON. A separate process, because the one that makes the load is busy.
  */
 const PAUSE_MS = 5
 

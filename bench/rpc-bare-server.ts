@@ -1,6 +1,6 @@
 import { Server, ServerCredentials } from '@grpc/grpc-js'
 
-/** A grpc-js server and nothing else: argument 1 is the unix socket it answers empty calls on. */
+/** A bare grpc-js server that answers empty calls on the unix socket of argument 1. */
 const server = new Server()
 const same = (bytes: Buffer) => bytes
 server.register(

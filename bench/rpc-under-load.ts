@@ -11,9 +11,9 @@ import { benchEnvironment, median, report } from './figure.ts'
 import { execTrue } from './runtime-pair.ts'
 
 /**
- * How long Health.Check takes while 50 containers are created, started, executed in, asked for statistics and removed at
- * once, against the same on an idle agent. The same of a bare echo server says how much of it is the machine's doing.
- * Three times is what a caller would not notice: below 2 ms, while a runtime takes ten for a start.
+ * The time of Health.Check while 50 containers at once are created, started, executed in, asked for statistics and removed,
+ * against an idle agent. The same measure of a bare echo server shows the machine's share. Up to three times goes unnoticed
+ * by a caller: it is below 2 ms, while a runtime takes ten for a start.
  */
 const ROUNDS = 3
 const CONTAINERS = 50
@@ -78,10 +78,10 @@ async function probeDuring(samples: Samples, work: Promise<unknown>): Promise<vo
   samples.bare.push(...found.bare)
 }
 
-/** The lives of all containers side by side, while somebody waits for out-of-memory events. */
+/** Runs all containers through their lives in parallel, during a pending GetOOMEvent. */
 async function load({ agent, run, remove, started }: Pod): Promise<void> {
   const poller = await started.connect()
-  // Nothing runs out of memory: it ends with its connection.
+  // It never gets an event and ends with its connection.
   const events = poller.agent.getOOMEvent({}).catch(() => {})
   const lives = Array.from({ length: CONTAINERS }, async (_, number) => {
     const id = `load-${number}`

@@ -40,7 +40,7 @@ async function measure(): Promise<void> {
   const ttrpc = timedPeer(await ttrpcPeer(agentSocket))
   const peers = [bare, grpc, ttrpc]
   for (const peer of peers) await peer.warmUp()
-  // Turn by turn, so that what else the machine does falls on all of them.
+  // Alternating, so that other load of the machine affects all of them.
   for (let round = 0; round < ROUNDS; round++) for (const peer of peers) await peer.measureRound()
   for (const peer of peers) peer.close()
   const floor = median(bare.times)
@@ -48,7 +48,7 @@ async function measure(): Promise<void> {
   report({ figure: 'empty call, ttRPC', unit: 'us', value: median(ttrpc.times), floor, limit: 0.6 })
 }
 
-/** Starts a server; resolves when its socket is there. */
+/** Starts a server. Resolves when its socket exists. */
 async function serve(args: readonly string[], socket: string): Promise<void> {
   const appeared = Promise.withResolvers<void>()
   const watcher = watch(folder, (_event, name) => {

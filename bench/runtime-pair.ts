@@ -5,14 +5,14 @@ import type { Pod } from '../test/support/host/agent-pod.ts'
 import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
 import { benchPod } from './bench-pod.ts'
 
-/** An agent that uses a runtime, and that runtime alone beside it. */
+/** An agent that uses a runtime, and the same runtime without an agent. */
 export interface RuntimePair {
-  /** Has one container, `model`, which does nothing. */
+  /** The agent; it has one idle container, `model`. */
   readonly pod: Pod
   readonly bare: BareRuntime
 }
 
-/** Gives `work` a pair, and takes everything away again. */
+/** Calls `work` with a pair, then removes everything. */
 export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair) => Promise<T>): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), 'bench-'))
   const config = join(folder, 'agent.toml')
@@ -43,7 +43,7 @@ export async function execTrue(agent: Pod['agent'], containerId: string, execId:
   if (status !== 0) throw new Error(`true ended with ${status}`)
 }
 
-/** How long an action took. */
+/** The milliseconds that an action took. */
 export async function elapsedMs(action: () => Promise<unknown>): Promise<number> {
   const begin = performance.now()
   await action()

@@ -3,7 +3,7 @@ import { benchPod } from './bench-pod.ts'
 import { median, report } from './figure.ts'
 import { elapsedMs } from './runtime-pair.ts'
 
-/** CreateContainer with a storage that another container of the sandbox uses already, against one without. */
+/** CreateContainer with a storage that another container of the sandbox already uses, against one without a storage. */
 const ROUNDS = 80
 const WARM_UP_ROUNDS = 10
 
@@ -27,7 +27,7 @@ try {
   await create('first', [STORAGE])
   const times = { with: [] as number[], without: [] as number[] }
   for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {
-    // Each goes first in half of the rounds.
+    // Each of the two goes first in half of the rounds.
     const order = round % 2 === 0 ? (['with', 'without'] as const) : (['without', 'with'] as const)
     for (const kind of order) {
       const ms = await create(kind, kind === 'with' ? [STORAGE] : [])

@@ -9,7 +9,7 @@ import type { GuestParts } from '../src/microvm/guest-spec.ts'
 import type { Vm } from '../src/microvm/vm.ts'
 import { median, report } from './figure.ts'
 
-/** Power-on → first RPC, against the same kernel and stage 1 reaching a static busybox instead of the agent. */
+/** The time from power-on to the first RPC, against the same kernel and vminit with a static busybox as the agent. */
 const ROUNDS = 5
 const REACHED = 'bench: reached'
 
@@ -35,7 +35,7 @@ function partsOf(root: GuestParts['boot']['root']): Omit<GuestParts, 'link'> {
   return { machine: 'q35', memoryMib: 512, cpus: 2, boot, containerRoot: undefined, append: [] }
 }
 
-/** One boot of the image: until QEMU runs, from then until the agent listens, from then until an RPC was answered. */
+/** One boot of the image: the times until QEMU runs, from then until the agent listens, and until it answers an RPC. */
 interface AgentBoot {
   readonly qemuMs: number
   readonly listeningMs: number
@@ -63,7 +63,7 @@ async function bootAgent(): Promise<AgentBoot> {
   })
 }
 
-/** Boots until the program in the agent's place has printed its line. */
+/** Boots until the program in place of the agent has printed its line. */
 async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promise<number> {
   return withTemporaryFolder(tmpdir(), async (folder) => {
     const begin = performance.now()
@@ -78,7 +78,7 @@ async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promis
     }
     const signal = AbortSignal.any([reached.signal, AbortSignal.timeout(120_000)])
     const options = { parts: partsOf(root), folder, environment: process.env, progress, started, signal }
-    // No agent answers there: the boot is over when the line has come.
+    // No agent answers; the line ends the boot.
     await bootGuest(options).catch((error: unknown) => {
       if (!reached.signal.aborted) throw error
     })
@@ -86,7 +86,7 @@ async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promis
   })
 }
 
-/** A root disk with a busybox script where vminit looks for the agent's Node. */
+/** A root disk with a busybox script in place of the agent's Node. */
 function makeBareRoot(folder: string): string {
   const tree = join(folder, 'bare')
   for (const name of ['bin', 'dev', 'proc', 'sys', 'usr/lib/microvm-agent']) {
