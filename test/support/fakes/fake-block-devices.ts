@@ -3,13 +3,13 @@ import type { MappedTarget } from '../../../src/os/devices/device-mapper-message
 import { kernelError } from '../../../src/os/errors.ts'
 import type { FakeFiles } from './fake-files.ts'
 
-/** Disks whose bytes the test sets, and a device mapper that has every target. */
+/** Disks whose bytes the test sets, and a device mapper that accepts every target. */
 export class FakeBlockDevices implements BlockDevices {
-  /** What is on a device, by its node. */
+  /** The content of each device, by its node. */
   readonly contents = new Map<string, Buffer>()
   /** The mapped devices, by their names. */
   readonly mapped = new Map<string, MappedTarget & { readonly node: string }>()
-  /** Answers with the errno that mapping this target fails with. */
+  /** Returns the errno with which mapping a target fails; undefined for success. */
   failWith: (target: MappedTarget) => string | undefined = () => undefined
   readonly #files: FakeFiles
   #lastMinor = -1

@@ -7,7 +7,7 @@ interface Listener {
   readonly happened: () => void
 }
 
-/** Events of cgroups that the test sends. The files are those of the fake machine. */
+/** Cgroup events that the test sends, for files of the fake machine. */
 export class FakeCgroupEvents implements CgroupEvents {
   readonly #files: FakeFiles
   readonly #listeners = new Set<Listener>()
@@ -16,7 +16,7 @@ export class FakeCgroupEvents implements CgroupEvents {
     this.#files = files
   }
 
-  /** The files that somebody listens to. */
+  /** The files with a listener. */
   get watched(): readonly string[] {
     return [...this.#listeners].map(({ path }) => path)
   }
@@ -30,7 +30,7 @@ export class FakeCgroupEvents implements CgroupEvents {
     return this.onModified(`${folder}/${file}`, happened)
   }
 
-  /** The kernel tells about a file. */
+  /** Sends the event of a file. */
   happen(path: string): void {
     for (const listener of [...this.#listeners]) if (listener.path === path) listener.happened()
   }

@@ -30,12 +30,12 @@ export class FakeClock implements Clock {
     return () => this.#sleepers.delete(sleeper)
   }
 
-  /** How many sleeps and timers have not ended. */
+  /** The number of pending sleeps and timers. */
   get sleeping(): number {
     return this.#sleepers.size
   }
 
-  /** Lets time pass, and ends the sleeps and timers that are over by then. */
+  /** Lets time pass and ends the sleeps and timers that are due. */
   advance(ms: number): void {
     this.#nowNs += nanoseconds(ms)
     for (const sleeper of this.#sleepers) {

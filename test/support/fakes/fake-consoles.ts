@@ -13,7 +13,7 @@ export class FakeConsoles implements Consoles {
     this.#streams = streams
   }
 
-  /** Paths that are listened at. */
+  /** The paths with a listener. */
   get paths(): readonly string[] {
     return [...this.#listening.keys()]
   }
@@ -30,7 +30,7 @@ export class FakeConsoles implements Consoles {
     }
   }
 
-  /** Makes a pty, sends its master to whoever listens at `path`, and gives the container's side. */
+  /** Makes a pty, sends its master to the listener at `path`, and returns the container's side. */
   connect(path: string): Fd {
     const listening = this.#listening.get(path)
     if (listening === undefined) throw kernelError('connect', path, 'ENOENT')

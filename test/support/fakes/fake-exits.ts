@@ -2,10 +2,10 @@ import type { Clock } from '../../../src/os/clock.ts'
 import { ExitLedger } from '../../../src/os/supervisor/exit-ledger.ts'
 import type { Exits, ExitWatch, Supervisor } from '../../../src/os/supervisor/supervisor.ts'
 
-/** vminit's reports, made by the test with {@link exit}. Who may claim which is decided by the real ledger. */
+/** Exit records that the test makes with {@link exit}. The real ledger matches them to waits. */
 export class FakeExits implements Exits {
   unavailable: string | undefined
-  /** Watches that were not closed. */
+  /** The number of open watches. */
   openWatches = 0
   readonly #clock: Clock
   readonly #ledger: ExitLedger
@@ -29,7 +29,7 @@ export class FakeExits implements Exits {
     }
   }
 
-  /** A process ended with a code, or by a signal, and was reaped now. */
+  /** Reports that a process ended with a code, or by a signal, and was reaped now. */
   exit(pid: number, how: { readonly code: number } | { readonly signal: number }): void {
     const signal = 'signal' in how ? how.signal : undefined
     this.#ledger.record({
@@ -44,7 +44,7 @@ export class FakeExits implements Exits {
   }
 }
 
-/** Takes commands down, and asks for a shutdown when the test does. */
+/** Records commands, and requests a shutdown when the test does. */
 export class FakeSupervisor implements Supervisor {
   readonly commands: string[] = []
   readonly #shutdown = Promise.withResolvers<number>()

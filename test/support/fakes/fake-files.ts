@@ -19,15 +19,15 @@ interface Node {
   readonly minor: number
 }
 
-/** A tree of files in memory, by absolute path. Links are followed wherever the kernel would. */
+/** A tree of files in memory, by absolute path. Follows links where the kernel does. */
 export class FakeFiles implements FakeTree {
   readonly #nodes = new Map<string, Node>()
   readonly #mounts: FakeMounts
   openFolders = 0
   #lastInode = 1n
-  /** Every change has a time of its own. */
+  /** The time of the last change; every change has a different one. */
   #now = 1_000_000_000n
-  /** What the kernel does about a write, after it; when it throws, the write has failed. */
+  /** Plays the kernel's reaction to a write; when it throws, the write fails. */
   onWrite: (path: string, data: string) => void | Promise<void> = () => {}
 
   constructor(mounts: FakeMounts) {
@@ -36,7 +36,7 @@ export class FakeFiles implements FakeTree {
     this.#nodes.set('/', this.#node('directory', 0o755))
   }
 
-  /** Puts a device node, fifo or socket there, with the directories above it. */
+  /** Makes a device node, fifo or socket and the directories above it. */
   async makeSpecial(
     path: string,
     special: { readonly kind: FileKind; readonly major?: number; readonly minor?: number },
@@ -49,13 +49,13 @@ export class FakeFiles implements FakeTree {
     })
   }
 
-  /** Writes a file, with the directories above it. */
+  /** Writes a file and makes the directories above it. */
   async put(path: string, data: string): Promise<void> {
     await this.makeDirectories(dirname(path))
     await this.write(path, data)
   }
 
-  /** Whether there is anything at this path. */
+  /** Whether something is at this path. */
   has(path: string): boolean {
     return this.#nodes.has(this.#follow(path))
   }
@@ -99,7 +99,7 @@ export class FakeFiles implements FakeTree {
     if (kind === 'directory') return
     if (kind !== undefined) throw kernelError('mkdir', path, 'EEXIST')
     await this.makeDirectories(dirname(place), mode)
-    // Somebody else may have made it meanwhile.
+    // Another call may have made it in between.
     if (!this.#nodes.has(place)) this.#create('mkdir', place, this.#node('directory', mode))
   }
 
@@ -240,7 +240,7 @@ export class FakeFiles implements FakeTree {
     return place
   }
 
-  /** Where `path` is when the links above its last component are followed. */
+  /** `path` with the links above its last component resolved. */
   #place(path: string): string {
     const normal = join('/', path).replace(/(?<=.)\/$/, '')
     return normal === '/'
@@ -257,7 +257,7 @@ export class FakeFiles implements FakeTree {
     return this.#follow(target, depth + 1)
   }
 
-  /** The file that a bind mount shows there, or what is there itself. */
+  /** The file that a bind mount shows at the path, or the path's own. */
   #shownAt(place: string): string {
     const { source = place, options = '' } =
       this.#mounts.entries.findLast(({ mountPoint }) => mountPoint === place) ?? {}
@@ -265,7 +265,7 @@ export class FakeFiles implements FakeTree {
     return isFile ? source : place
   }
 
-  /** Everything below a directory, the deepest first. */
+  /** Everything below a directory, deepest first. */
   #below(place: string): string[] {
     const prefix = place === '/' ? '/' : `${place}/`
     return [...this.#nodes.keys()].filter((each) => each !== place && each.startsWith(prefix)).reverse()

@@ -3,15 +3,15 @@ import type { FileStatus } from '../../../src/os/files/file-status.ts'
 import type { Files } from '../../../src/os/files/files.ts'
 import type { FileAttributes, Folder, NewFile } from '../../../src/os/files/folder.ts'
 
-/** The files that fake folders are of. */
+/** The tree of fake folders. */
 export interface FakeTree extends Files {
-  /** How many folders are held open. */
+  /** The number of open folders. */
   openFolders: number
-  /** Says when a file was modified. */
+  /** Sets the time of a file's modification. */
   setModified(path: string, modifiedNs: bigint): void
 }
 
-/** A directory of a tree in memory, held open at a path. */
+/** An open directory of a tree in memory. */
 export class FakeFolder implements Folder {
   readonly #files: FakeTree
   readonly #path: string

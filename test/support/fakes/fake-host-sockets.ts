@@ -39,24 +39,24 @@ export class FakeHostSockets implements HostSockets {
     return { close: () => this.#listeners.delete(nameOf(address)) }
   }
 
-  /** The host takes one connection at a vsock port: resolves with its end once it is made. */
+  /** Lets the host accept one connection at a vsock port. Resolves with the host's end. */
   accept(port: number): Promise<Fd> {
     const accepting = Promise.withResolvers<Fd>()
     this.#accepting.set(nameOf({ kind: 'vsock', port }), accepting)
     return accepting.promise
   }
 
-  /** The host takes every connection at a vsock port, reads it to its end and closes it. */
+  /** Lets the host accept every connection at a vsock port, read it to its end and close it. */
   serve(port: number): void {
     this.#serving.add(nameOf({ kind: 'vsock', port }))
   }
 
-  /** A dial of this vsock port is never answered. */
+  /** Leaves connections to a vsock port unanswered. */
   ignore(port: number): void {
     this.#ignoring.add(nameOf({ kind: 'vsock', port }))
   }
 
-  /** Somebody connects to the agent's vsock port. Answers his end. */
+  /** Connects to the agent's vsock port. Returns the peer's end. */
   dial(port: number, peer: HostPeer): Fd {
     const listener = this.#listeners.get(nameOf({ kind: 'vsock', port }))
     if (listener === undefined) throw kernelError('connect', `vsock port ${port}`, 'ECONNRESET')

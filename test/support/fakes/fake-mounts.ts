@@ -4,18 +4,18 @@ import type { MountEntry, MountPlace, Mounts } from '../../../src/os/files/mount
 type AnyMountRequest = Parameters<Mounts['mount']>[0]
 type MountRequest = Omit<AnyMountRequest, 'refuseLinks'>
 
-/** A mount table. Mounts do not hide what is below them in {@link FakeFiles}, but for a file bound over a file. */
+/** A mount table. Mounts do not hide files of {@link FakeFiles}, except for a file bound over a file. */
 export class FakeMounts implements Mounts {
   readonly entries: MountEntry[] = []
-  /** Every mount(2) that succeeded, remounts and propagation changes included. */
+  /** Every successful mount(2), including remounts and changes of propagation. */
   readonly requests: MountRequest[] = []
-  /** Where something is mounted in the namespaces of other processes. */
+  /** The mount points in namespaces of other processes. */
   readonly pathsOf = new Map<number, readonly string[]>()
-  /** Every copy that was mounted. */
+  /** Every mounted copy. */
   readonly clones: { readonly from: MountPlace; readonly to: MountPlace }[] = []
-  /** Answers with the errno that the next calls for this target fail with. */
+  /** Returns the errno with which calls for a target fail; undefined for success. */
   failWith: (call: 'mount' | 'unmount' | 'clone', target: string) => string | undefined = () => undefined
-  /** Whether a path leads over a symbolic link: what the files know. */
+  /** Whether a path has a symbolic link, according to the files. */
   hasLink: (path: string) => boolean = () => false
   #lastId = 20
 

@@ -38,21 +38,20 @@ const ONLINK = 4
 const PERMANENT_ADDRESS = 0x80
 
 /**
- * Links, addresses, routes and neighbours that keep the kernel's rules: an address of a link that is up makes a route,
- * a link that goes down loses its routes and neighbours, and its IPv6 addresses too, and gateways have to be within
- * reach.
+ * Links, addresses, routes and neighbours with the kernel's rules: an address of a link that is up adds a route, a link that
+ * goes down loses its routes, neighbours and IPv6 addresses, and gateways must be reachable.
  */
 export class FakeNetwork implements Network {
   #links: readonly Link[] = [LOOPBACK]
   #addresses: readonly LinkAddress[] = []
   #routes: readonly Route[] = []
   #neighbors: readonly Neighbor[] = []
-  /** Every change that was made, in order. */
+  /** Every change, in order. */
   readonly changes: { readonly call: keyof Network; readonly about: string }[] = []
-  /** Answers with the errno that a change fails with. */
+  /** Returns the errno with which a change fails; undefined for success. */
   failWith: (call: keyof Network, about: string) => string | undefined = () => undefined
 
-  /** A network card; gives its index. */
+  /** Adds a network card and returns its index. */
   addLink(link: Partial<Omit<Link, 'index'>> & { readonly name: string }): number {
     const index = 1 + Math.max(...this.#links.map((other) => other.index))
     const hardwareAddress = `02:00:00:00:00:${index.toString(16).padStart(2, '0')}`
@@ -85,7 +84,7 @@ export class FakeNetwork implements Network {
     const link = this.#existing('set', about, index)
     this.#note('setLink', about)
     const { name, mtu } = change
-    // Kernels before 6.2 look whether a link is up before they see that it has the name already.
+    // Kernels before 6.2 check that the link is down before they notice that it already has the name.
     if (name !== undefined && link.up) throw kernelError('set', about, 'EBUSY')
     if (name !== undefined && name !== link.name) {
       if (!/^[^/\s:]+$/.test(name) || Buffer.byteLength(name) > 15) throw kernelError('set', about, 'EINVAL')
@@ -269,7 +268,7 @@ function connected({ family, address, peer, prefixLength, linkIndex }: LinkAddre
   }
 }
 
-/** IPv6 has no scopes, and a metric of its own where none is given. */
+/** The route as the kernel keeps it: IPv6 has no scopes, and its own default metric. */
 function asKept(route: Route): Route {
   return route.family === 'ipv4' ? route : { ...route, scope: 0, priority: route.priority ?? 1024 }
 }

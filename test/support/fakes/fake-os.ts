@@ -13,7 +13,7 @@ import { FakeSystem, FakeUevents } from './fake-system.ts'
 import { FakeTools } from './fake-tools.ts'
 import { FakeVolumes } from './fake-volumes.ts'
 
-/** A machine in memory: it behaves as the kernel does, and shows the test what was done to it. */
+/** A machine in memory that behaves like the kernel and shows the test its state. */
 export class FakeOs implements Os {
   readonly clock = new FakeClock()
   readonly mounts = new FakeMounts()

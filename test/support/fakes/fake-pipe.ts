@@ -1,4 +1,4 @@
-/** Bytes on their way from writers to readers: a kernel pipe with its capacity, EOF and EPIPE. */
+/** A kernel pipe with its capacity, EOF and EPIPE. */
 export class FakePipe {
   readers = 0
   writers = 0
@@ -18,12 +18,12 @@ export class FakePipe {
     return this.#bytes.length < this.#capacity || this.readers === 0
   }
 
-  /** Makes it hold at least so much. */
+  /** Enlarges the capacity to at least this much. */
   grow(capacity: number): void {
     this.#capacity = Math.max(this.#capacity, capacity)
   }
 
-  /** Empty at EOF, undefined when a read would block. */
+  /** Reads; empty at EOF, undefined when a read would block. */
   read(maxBytes: number): Buffer | undefined {
     if (!this.isReadable) return undefined
     const taken = this.#bytes.subarray(0, maxBytes)
@@ -32,7 +32,7 @@ export class FakePipe {
     return taken
   }
 
-  /** How many bytes there was room for. Ask `readers` first. */
+  /** Writes as much as there is room for and returns the number of bytes. Check `readers` first. */
   write(data: Uint8Array): number {
     const taken = data.subarray(0, this.#capacity - this.#bytes.length)
     this.#bytes = Buffer.concat([this.#bytes, taken])
@@ -40,7 +40,7 @@ export class FakePipe {
     return taken.length
   }
 
-  /** Calls back at the next change of bytes or ends, once. Returns how to take that back. */
+  /** Calls back once at the next change of bytes or ends, unless the returned function is called first. */
   onChange(callback: () => void): () => void {
     this.#changed.add(callback)
     return () => this.#changed.delete(callback)

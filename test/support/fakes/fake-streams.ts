@@ -4,7 +4,7 @@ import { kernelError } from '../../../src/os/errors.ts'
 import type { Fd, RelayResult, Streams } from '../../../src/os/streams/streams.ts'
 import { FakePipe } from './fake-pipe.ts'
 
-/** What a descriptor reads from and writes to: one end of a pipe has one of them, a pty's side both. */
+/** The pipes behind a descriptor: an end of a pipe has one of them, a side of a pty both. */
 interface OpenFile {
   readonly from: FakePipe | undefined
   readonly to: FakePipe | undefined
@@ -16,7 +16,7 @@ export class FakeStreams implements Streams {
   readonly #open = new Map<Fd, OpenFile>()
   #lastFd = 100
 
-  /** Every descriptor that was not closed. */
+  /** All open descriptors. */
   get openFds(): readonly Fd[] {
     return [...this.#open.keys()]
   }
@@ -30,13 +30,13 @@ export class FakeStreams implements Streams {
       : { parentEnd: writing, childEnd: reading }
   }
 
-  /** A pty (without line discipline): what is written to one side is read from the other. */
+  /** Makes a pty without line discipline: each side reads what is written to the other. */
   pty(): { master: Fd; slave: Fd } {
     const [master, slave] = this.#twoWay(4096)
     return { master, slave }
   }
 
-  /** Both ends of a stream socket. */
+  /** Makes both ends of a stream socket. */
   socketPair(): { parentEnd: Fd; childEnd: Fd } {
     const [parentEnd, childEnd] = this.#twoWay(65536)
     return { parentEnd, childEnd }

@@ -9,7 +9,7 @@ export class FakeSystem implements System {
   readonly architecture = 'x64'
   readonly processes = new Set<number>()
   readonly signals: { readonly pid: number; readonly signal: number }[] = []
-  /** What a signal does to a process, if anything. */
+  /** The effect of a signal on a process; none by default. */
   onKill: (pid: number, signal: number) => void = () => {}
   openFileLimit: number | undefined
   nice: number | undefined
@@ -17,7 +17,7 @@ export class FakeSystem implements System {
   hostname: string | undefined
   timeUs: bigint | undefined
   readonly entropy: string[] = []
-  /** The signal that ended the agent: one that it did not handle. */
+  /** The unhandled signal that ended the agent. */
   endedBy: HandledSignal | undefined
   readonly #handlers = new Map<HandledSignal, Set<() => void>>()
 
@@ -58,7 +58,7 @@ export class FakeSystem implements System {
     return () => handlers.delete(handler)
   }
 
-  /** The agent itself gets a signal. */
+  /** Sends a signal to the agent itself. */
   receive(signal: HandledSignal): void {
     const handlers = this.#handlers.get(signal) ?? new Set()
     if (handlers.size === 0) this.endedBy = signal
@@ -66,7 +66,7 @@ export class FakeSystem implements System {
   }
 }
 
-/** Uevents that the test sends to everybody who listens. */
+/** Uevents that the test sends to all listeners. */
 export class FakeUevents implements Uevents {
   readonly listeners = new Set<UeventListener>()
 

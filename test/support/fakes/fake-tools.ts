@@ -4,12 +4,12 @@ import type { ToolResult, Tools } from '../../../src/os/process/tools.ts'
 type Options = NonNullable<Parameters<Tools['run']>[1]>
 type Answer = Partial<ToolResult> | Promise<Partial<ToolResult>>
 
-/** Programs that do what the test says. A script answers a call, or leaves it to the next with undefined. */
+/** Programs whose results come from the test's scripts. A script answers a call, or leaves it to the next by undefined. */
 export class FakeTools implements Tools {
   readonly calls: { readonly argv: readonly string[]; readonly options: Options }[] = []
   readonly #scripts: ((argv: readonly string[], options: Options) => Answer | undefined)[] = []
 
-  /** The script added last is asked first. What it leaves out of its answer is 0 and ''. */
+  /** Adds a script before the others. Missing members of its answer are 0 and ''. */
   script(script: (argv: readonly string[], options: Options) => Answer | undefined): void {
     this.#scripts.unshift(script)
   }

@@ -6,13 +6,13 @@ const BLOCK_BYTES = 4096n
 
 /** File systems whose sizes the test sets, and swap space. */
 export class FakeVolumes implements Volumes {
-  /** By path. */
+  /** The usage of file systems, by path. */
   readonly usages = new Map<string, FileSystemUsage>()
   /** Blocks of 4 KiB of the growing file systems, by mount point. */
   readonly blocks = new Map<string, bigint>()
   /** Types of file systems that grow. */
   readonly growing = new Set(['ext4', 'xfs'])
-  /** Paths that are prepared for swapping, and those that are swapped on. */
+  /** Paths that are prepared for swapping, and those in use. */
   readonly swappable = new Set<string>()
   readonly swapped: string[] = []
 

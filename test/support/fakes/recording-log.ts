@@ -1,13 +1,13 @@
 import { type LogFields, type Logger, type LogLevel, silentLogger } from '../../../src/base/log.ts'
 
-/** A line as it was given to the log. */
+/** A recorded log line. */
 export interface LoggedLine {
   readonly level: LogLevel
   readonly message: string
   readonly fields: LogFields
 }
 
-/** A log that keeps its lines. */
+/** A log that records its lines. */
 export function recordingLog() {
   const lines: LoggedLine[] = []
   const log: Logger['log'] = (level, message, fields = {}) => void lines.push({ level, message, fields })

@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 
 /**
- * Plays an OCI runtime at a console socket: makes a pty, sends its master there with a name beside it, and then obeys
- * what it reads from the pty: `size` writes the window's rows and columns, `end` ends it, anything else is echoed.
+ * Plays an OCI runtime at a console socket: makes a pty and sends its master with a name. Then it reads commands from the
+ * pty: `size` prints the window's rows and columns, `end` ends the program, anything else is echoed.
  */
 const RUNTIME = `
 import array, os, pty, socket, sys, tty
@@ -20,7 +20,7 @@ for line in os.fdopen(slave, 'r'):
     os.write(slave, (text + '\\n').encode())
 `
 
-/** Starts it. The test waits for its exit. */
+/** Starts the program. The test waits for its exit. */
 export function startRuntimeWithPty(consoleSocket: string): ChildProcess {
   return spawn('python3', ['-c', RUNTIME, consoleSocket], { stdio: ['ignore', 'inherit', 'inherit'] })
 }

@@ -7,17 +7,17 @@ import { loadNative, type Native } from '../../../src/os/native.ts'
 /** The environment variable that names the folder of another build of the addon. */
 export const ADDON_FOLDER = 'TEST_ADDON_FOLDER'
 
-/** The folder of the addon, built if it has to be. */
+/** The folder of the addon, built when needed. */
 export async function addonFolder(): Promise<string> {
   return process.env[ADDON_FOLDER] ?? dirname(await buildAddon())
 }
 
-/** The addon, built if it has to be. */
+/** The addon, built when needed. */
 export async function realNative(): Promise<Native> {
   return loadNative(await addonFolder())
 }
 
-/** Runs `script` in a Node process of its own, in which `native` is the addon. Resolves with what it printed. */
+/** Runs `script` in a separate Node process, in which `native` is the addon. Resolves with its output. */
 export async function withNativeInOtherProcess(script: string): Promise<string> {
   const path = JSON.stringify(join(await addonFolder(), 'addon.node'))
   const load = `const holder = { exports: {} }; process.dlopen(holder, ${path}); const native = holder.exports;`

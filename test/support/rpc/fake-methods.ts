@@ -13,7 +13,7 @@ export interface HeldMethod {
   readonly method: Method
   /** The next call, in the order of arrival. */
   next(): Promise<HeldCall>
-  /** How many calls came and were not taken by `next`. */
+  /** The number of calls that `next` has not returned yet. */
   readonly waiting: number
 }
 
@@ -35,7 +35,7 @@ export function heldMethod(): HeldMethod {
   }
 }
 
-/** Answers with what it was sent. */
+/** Answers with its request. */
 export const echo: Method = async (payload) => ({ ok: true, payload })
 
 export function tableOf(methods: Readonly<Record<string, Method>>): MethodTable {
@@ -50,7 +50,7 @@ export function aborted(signal: AbortSignal): Promise<unknown> {
   })
 }
 
-/** Waits until what is already on its way through the event loop has arrived. */
+/** Waits until everything that is already in the event loop has arrived. */
 export async function turns(count = 5): Promise<void> {
   for (let turn = 0; turn < count; turn += 1) await setImmediate()
 }

@@ -1,11 +1,11 @@
 import type { StartTimer } from '../../../src/rpc/timer.ts'
 
-/** A timer that fires when the test says so. */
+/** A timer that fires when the test lets time pass. */
 export interface FakeTimer {
   readonly start: StartTimer
   /** Lets this much time pass. */
   advance(ms: number): void
-  /** How many timers run. */
+  /** The number of running timers. */
   readonly running: number
 }
 

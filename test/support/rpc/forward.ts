@@ -3,23 +3,23 @@ import { createServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
-/** A unix socket that leads to somewhere else. */
+/** A unix socket whose connections are forwarded. */
 export interface Forward {
   readonly path: string
-  /** Resolves when no connection is left of those that there are now. */
+  /** Resolves when all present connections have ended. */
   ended(): Promise<void>
   /** Breaks all connections. */
   drop(): void
   close(): void
 }
 
-/** Listens at `path`; each connection gets one of its own from `connect`. */
+/** Listens at `path` and forwards each connection to a new one of `connect`. */
 export async function forward(path: string, connect: () => Promise<Duplex>): Promise<Forward> {
   const open = new Set<Socket>()
   const server = createServer((socket) => {
     open.add(socket)
     socket.once('close', () => open.delete(socket))
-    // However it ends, both sides are closed, which is all that a client is owed here.
+    // Both sides are closed after any end, which is all that the tests need.
     void bridge(socket, connect).catch(() => socket.destroy())
   })
   server.listen(path)

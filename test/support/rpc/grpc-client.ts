@@ -2,7 +2,7 @@ import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
 import { AgentError, StatusCode, type StatusCodeName } from '../../../src/base/errors.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 
-/** Unary calls with encoded messages; a status is rejected with as grpc-js has it. */
+/** Unary calls with encoded messages. Rejects with the error of grpc-js for a status. */
 export interface GrpcClient {
   readonly client: Client
   call(
@@ -12,10 +12,10 @@ export interface GrpcClient {
   ): Promise<Buffer>
 }
 
-/** grpc-js on a unix socket, with a connection of its own and messages of any size. */
+/** A grpc-js client on a unix socket, with its own connection and messages of any size. */
 export function grpcClient(path: string): GrpcClient {
   const unlimited = { 'grpc.max_receive_message_length': -1, 'grpc.max_send_message_length': -1 }
-  // A channel of its own, or else grpc-js shares connections between clients of one address.
+  // Its own channel, because grpc-js would share connections between clients of one address.
   const client = new Client(`unix:${path}`, credentials.createInsecure(), {
     ...unlimited,
     'grpc.use_local_subchannel_pool': 1,
@@ -41,7 +41,7 @@ export function grpcClient(path: string): GrpcClient {
   }
 }
 
-/** gRPC behind what the project's typed clients call through: statuses become `AgentError`s, as on ttRPC. */
+/** gRPC below the project's typed clients: statuses become `AgentError`s, as on ttRPC. */
 export function grpcConnection(path: string): Pick<TtrpcClient, 'call' | 'close'> {
   const grpc = grpcClient(path)
   return {

@@ -12,7 +12,7 @@ import { type FakeTimer, fakeTimer } from '../../rpc/fake-timer.ts'
 import { type GrpcClient, grpcClient } from '../../rpc/grpc-client.ts'
 import { nodeSockets } from './node-sockets.ts'
 
-/** A transport on a unix socket of its own, with a clock that stands still. */
+/** A transport on its own unix socket, with a fake clock. */
 export interface RunningTransport {
   readonly path: string
   readonly transport: Transport
@@ -21,7 +21,7 @@ export interface RunningTransport {
   readonly logged: readonly LoggedLine[]
   /** The server's end of every connection accepted so far. */
   readonly accepted: readonly Socket[]
-  /** A connected socket; closed at the end. */
+  /** Connects a socket, which is closed at the end. */
   dial(): Promise<Socket>
   dialTtrpc(): Promise<TtrpcClient>
   dialGrpc(): GrpcClient
@@ -31,9 +31,9 @@ export interface RunningTransport {
 export async function runTransport(
   methods: MethodTable,
   options: {
-    /** What is asked for; else a unix socket. */
+    /** The address to listen at; a unix socket by default. */
     readonly address?: ListenAddress
-    /** Makes it a vsock transport, as far as it can tell, that this peer dials. */
+    /** Makes it look like a vsock transport whose connections come from this peer. */
     readonly peer?: VsockAddress
     readonly allowLoopback?: boolean
   } = {},
