@@ -51,7 +51,7 @@ describe('linuxFiles.isBlockNodeOf', () => {
 
   it('throws what else the kernel says', async () => {
     const there = node('there', S_IFBLK, 1)
-    await expect(files.isBlockNodeOf(`${there}/x`, device)).rejects.toThrow(`look at ${there}/x: ENOTDIR`)
+    await expect(files.isBlockNodeOf(`${there}/x`, device)).rejects.toThrow(`stat ${there}/x: ENOTDIR`)
     await files.removeFile(join(device, 'dev'))
     await files.makeDirectory(join(device, 'dev'))
     await expect(files.isBlockNodeOf(there, device)).rejects.toThrow('EISDIR')
