@@ -1,28 +1,28 @@
 import { messageOf } from '../base/errors.ts'
 import type { Logger } from '../base/log.ts'
 import type { Os } from '../os/os.ts'
-import { readIfThere } from './read-if-there.ts'
+import { readIfPresent } from './sysfs.ts'
 
-/** A driver that takes longer to initialise will not come. */
+/** A driver that needs longer than this to initialise counts as failed. */
 const MODPROBE_TIMEOUT_MS = 30_000
 
-/** What modprobe says of an alias that no module has: `Module acpi:… not found in directory /lib/modules/…`. */
+/** The message of modprobe for an alias without a module: `Module acpi:… not found in directory /lib/modules/…`. */
 const NO_MODULE = / not found in directory /
 
-/** Most failures that are remembered. */
-const REMEMBERED_FAILURES = 8
+/** The largest number of failures that are remembered. */
+const MAX_FAILURES = 8
 
-/** Buses whose devices name features, not drivers that a guest waits for: CPUs ask for a dozen crypto modules. */
-const PASSED_OVER = new Set(['cpu'])
+/** Buses whose devices need no driver: CPUs would request a dozen crypto modules. */
+const SKIPPED_BUSES = new Set(['cpu'])
 
 /**
- * Loads the drivers of devices, as udev does where there is one: by MODALIAS, for what is in sysfs and for what comes
- * (spec F.3). Each alias is asked for once. Nobody waits for it: a device that gets its driver makes events.
+ * Loads the drivers of devices by their MODALIAS, as udev would (spec F.3): of the devices in sysfs, and of those that
+ * are added later. Each alias is requested once. Callers need not wait: a device that gets its driver causes uevents.
  */
 export class DeviceDrivers {
   readonly #os: Pick<Os, 'files' | 'tools' | 'uevents'>
   readonly #log: Logger
-  readonly #asked = new Set<string>()
+  readonly #requested = new Set<string>()
   readonly #failures: string[] = []
   #queue: string[] = []
   #working: Promise<void> | undefined
@@ -32,17 +32,17 @@ export class DeviceDrivers {
     this.#log = log
   }
 
-  /** What modprobe said about drivers that it found and could not load, the latest last. */
+  /** The messages of modprobe about drivers that it found but could not load, the latest last. */
   get failures(): readonly string[] {
     return this.#failures
   }
 
-  /** Begins to load: for devices that are there, and from now on for each that is added. */
+  /** Starts to load drivers, for the present devices and for each that is added, until `close`. */
   follow(): { close(): void } {
-    // Listening begins before the look at sysfs: what appears in between is not missed.
+    // Listen before reading sysfs, so that a device that appears in between is not missed.
     const listening = this.#os.uevents.listen({
       event: ({ action, modalias }) => {
-        if (action === 'add') this.#ask([modalias])
+        if (action === 'add') this.#request([modalias])
       },
       error: () => void this.#loadForPresent(),
     })
@@ -50,19 +50,19 @@ export class DeviceDrivers {
     return listening
   }
 
-  /** Resolves when there is nothing left to load for now. */
+  /** Resolves when no driver is being loaded and none is queued. */
   async idle(): Promise<void> {
     while (this.#working !== undefined) await this.#working
   }
 
-  /** For every device in sysfs that has no driver yet. Never rejects. */
+  /** Requests the driver of every device in sysfs that has none yet. Never rejects. */
   async #loadForPresent(): Promise<void> {
     try {
-      const buses = (await this.#os.files.list('/sys/bus')).filter((bus) => !PASSED_OVER.has(bus))
+      const buses = (await this.#os.files.list('/sys/bus')).filter((bus) => !SKIPPED_BUSES.has(bus))
       const aliases = await Promise.all(buses.map((bus) => this.#aliasesOn(`/sys/bus/${bus}/devices`)))
-      this.#ask(aliases.flat())
+      this.#request(aliases.flat())
     } catch (error) {
-      this.#failed(messageOf(error))
+      this.#addFailure(messageOf(error))
     }
   }
 
@@ -72,21 +72,21 @@ export class DeviceDrivers {
     return Promise.all(
       devices.map(async (device) => {
         if ((await files.lstat(`${folder}/${device}/driver`)) !== undefined) return ''
-        return (await readIfThere(files, `${folder}/${device}/modalias`)) ?? ''
+        return (await readIfPresent(files, `${folder}/${device}/modalias`)) ?? ''
       }),
     )
   }
 
-  #ask(aliases: readonly string[]): void {
+  #request(aliases: readonly string[]): void {
     for (const alias of aliases) {
-      if (alias === '' || this.#asked.has(alias)) continue
-      this.#asked.add(alias)
+      if (alias === '' || this.#requested.has(alias)) continue
+      this.#requested.add(alias)
       this.#queue.push(alias)
     }
     if (this.#queue.length > 0) this.#working ??= this.#loadQueued()
   }
 
-  /** One modprobe at a time, which takes all that has been asked for meanwhile. Never rejects. */
+  /** Runs one modprobe at a time with all aliases that were queued during the last one. Never rejects. */
   async #loadQueued(): Promise<void> {
     while (this.#queue.length > 0) {
       const aliases = this.#queue
@@ -98,19 +98,19 @@ export class DeviceDrivers {
 
   async #load(aliases: readonly string[]): Promise<void> {
     try {
-      // Not --quiet, with which it is silent about what it cannot load as well.
+      // --quiet would also hide the errors of modules that cannot be loaded.
       const argv = ['/sbin/modprobe', '--all', '--use-blacklist', '--', ...aliases] as const
       const result = await this.#os.tools.run(argv, { timeoutMs: MODPROBE_TIMEOUT_MS })
-      // The exit code tells nothing: most devices of a machine need no module.
+      // The exit code does not help, because most devices of a machine need no module.
       const lines = result.stderr.split('\n').map((line) => line.trim())
-      for (const line of lines) if (line !== '' && !NO_MODULE.test(line)) this.#failed(line)
+      for (const line of lines) if (line !== '' && !NO_MODULE.test(line)) this.#addFailure(line)
     } catch (error) {
-      this.#failed(messageOf(error))
+      this.#addFailure(messageOf(error))
     }
   }
 
-  #failed(text: string): void {
+  #addFailure(text: string): void {
     this.#log.warn('device driver not loaded', { error: text })
-    if (this.#failures.push(text) > REMEMBERED_FAILURES) this.#failures.shift()
+    if (this.#failures.push(text) > MAX_FAILURES) this.#failures.shift()
   }
 }

@@ -4,8 +4,8 @@ import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 
 /**
- * The name (`eth1`) of the network interface of the device at a PCI path, waited for if it is not there yet. Throws
- * INTERNAL after the time-out, or what `signal` is aborted with.
+ * Waits for the network device at a PCI path, and returns the name of its interface (`eth1`). Throws INTERNAL after the
+ * timeout, or what `signal` is aborted with.
  */
 export function waitForPciNetworkDevice(
   dependencies: HotplugDependencies,
@@ -17,8 +17,8 @@ export function waitForPciNetworkDevice(
     dependencies,
     {
       description: `a network device at PCI path ${path.text}`,
-      probe: () => findNetworkDevice(files, path),
-      // A bridge may be new as well, so more than network events can bring us further.
+      probe: () => getNetworkDevice(files, path),
+      // A bridge on the way may be new as well, so PCI events match too.
       matches: ({ action, subsystem }) =>
         action === 'add' && (subsystem === 'net' || subsystem.startsWith('pci')),
       candidates: () => pciBus.candidates(),
@@ -28,8 +28,8 @@ export function waitForPciNetworkDevice(
   )
 }
 
-/** Looks for `<device>/virtioN/net/<name>`, and for `<device>/net/<name>` of cards that are no virtio. */
-async function findNetworkDevice(files: Files, path: PciPath): Promise<Probe<string>> {
+/** The interface `<device>/virtioN/net/<name>`, or `<device>/net/<name>` of a card that is not virtio. */
+async function getNetworkDevice(files: Files, path: PciPath): Promise<Probe<string>> {
   const location = await locatePciDevice(files, path)
   if ('missing' in location) return location
   const device = `/sys${location.devicePath}`

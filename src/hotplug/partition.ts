@@ -1,13 +1,12 @@
 import type { Files } from '../os/files/files.ts'
-import { blockNode } from './block-node.ts'
-import { readIfThere } from './read-if-there.ts'
+import { getBlockNode, readIfPresent } from './sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 
 const BLOCK = '/sys/class/block'
 
 /**
- * The node of a partition of a disk that is there, by its number: waited for, since the kernel reads the table after it
- * has shown the disk. Throws INTERNAL after the time-out, or what `signal` is aborted with.
+ * Waits for a partition of an existing disk, by its number, and returns its node: the kernel shows a disk before it reads
+ * the partition table. Throws INTERNAL after the timeout, or what `signal` is aborted with.
  */
 export function waitForPartition(
   dependencies: HotplugDependencies,
@@ -21,7 +20,7 @@ export function waitForPartition(
     dependencies,
     {
       description: `partition ${number} of ${disk}`,
-      probe: () => findPartition(files, name, number),
+      probe: () => getPartition(files, name, number),
       matches: ({ action, subsystem, devicePath }) =>
         action === 'add' && subsystem === 'block' && devicePath.includes(`/block/${name}/`),
       candidates: async () => (await files.list(`${BLOCK}/${name}`)).filter((each) => each.startsWith(name)),
@@ -30,12 +29,13 @@ export function waitForPartition(
   )
 }
 
-/** A partition is a folder in that of its disk, and says its number itself: names differ from disk to disk. */
-async function findPartition(files: Files, disk: string, number: number): Promise<Probe<string>> {
+/** The node of a partition, found by the number in its sysfs folder, because names differ between kinds of disks. */
+async function getPartition(files: Files, disk: string, number: number): Promise<Probe<string>> {
   for (const entry of await files.list(`${BLOCK}/${disk}`)) {
-    const place = `${BLOCK}/${disk}/${entry}`
+    const folder = `${BLOCK}/${disk}/${entry}`
     if (!entry.startsWith(disk)) continue
-    if ((await readIfThere(files, `${place}/partition`)) === String(number)) return blockNode(files, place)
+    if ((await readIfPresent(files, `${folder}/partition`)) === String(number))
+      return getBlockNode(files, folder)
   }
-  return { missing: `${BLOCK}/${disk}/${disk}*/partition that says ${number}` }
+  return { missing: `${BLOCK}/${disk}/${disk}*/partition with the number ${number}` }
 }

@@ -2,7 +2,7 @@ import type { Files } from '../os/files/files.ts'
 
 const PCI = '/sys/bus/pci'
 
-/** The PCI buses as a whole. */
+/** All PCI buses of the guest. */
 export class PciBus {
   readonly #files: Files
   #running: Promise<void> | undefined
@@ -13,9 +13,9 @@ export class PciBus {
   }
 
   /**
-   * Has the kernel look for devices on every bus, for machines whose hot-plug makes no interrupt. That can take it a
-   * good part of a second, in which it plugs nothing in and holds a thread; so there is one at a time, and whoever asks
-   * meanwhile shares the next one: the one that runs may have passed their place already.
+   * Makes the kernel scan every bus for devices, for machines whose hot-plug causes no interrupt. A rescan can take most
+   * of a second, in which the kernel plugs nothing in and holds a thread. So only one runs at a time, and callers that
+   * arrive during it share the next one, because the current one may have passed their device already.
    */
   rescan(): Promise<void> {
     if (this.#running === undefined) return this.#run()
@@ -45,7 +45,7 @@ export class PciBus {
     try {
       await running
     } finally {
-      // Whoever asks from here on is not served by the one that has ended; `#next` has not begun yet.
+      // Later callers need a new rescan; the one in `#next` has not begun yet.
       if (this.#running === running) this.#running = undefined
     }
   }

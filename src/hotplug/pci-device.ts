@@ -3,8 +3,8 @@ import { locatePciDevice } from './pci-sysfs.ts'
 import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
 
 /**
- * The address (`0000:01:03.0`) of the PCI device at a path, waited for if it is not there yet, whatever its driver.
- * Throws INTERNAL after the time-out, or what `signal` is aborted with.
+ * Waits for the PCI device at a path, with or without a driver, and returns its address (`0000:01:03.0`). Throws INTERNAL
+ * after the timeout, or what `signal` is aborted with.
  */
 export function waitForPciDevice(
   dependencies: HotplugDependencies,

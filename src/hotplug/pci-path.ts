@@ -6,13 +6,13 @@ export interface PciSlot {
   readonly func: number
 }
 
-/** Where a PCI device is, as the host tells it (spec F.2). */
+/** The location of a PCI device, as the host names it (spec F.2). */
 export interface PciPath {
-  /** As it was given. */
+  /** The text that was parsed. */
   readonly text: string
-  /** Bus number of the root complex: 0, or that of an extra one (pxb). */
+  /** The bus number of the root complex: 0, or that of an extra root complex (pxb). */
   readonly rootBus: number
-  /** The bridges on the way, and the device last. */
+  /** The slots of the bridges on the way, then that of the device. */
   readonly slots: readonly [PciSlot, ...PciSlot[]]
 }
 
@@ -23,7 +23,7 @@ const LOWEST_EXTRA_ROOT_BUS = 0x20
 
 /**
  * Parses `SS[.F]/SS[.F]/…`: two hexadecimal digits of slot, one of function; `02/03` is the device in slot 3 behind
- * the bridge in slot 2. Throws INVALID_ARGUMENT naming the path and the segment that is wrong.
+ * the bridge in slot 2. Throws INVALID_ARGUMENT naming the path and the wrong segment.
  */
 export function parsePciPath(text: string): PciPath {
   const segments = text.split('/')
@@ -35,7 +35,7 @@ export function parsePciPath(text: string): PciPath {
   const [device, ...behind] = (isExtraRoot ? segments.slice(1) : segments).map((segment) =>
     parseSlot(text, segment),
   )
-  if (device === undefined) throw invalid(text, 'it is empty')
+  if (device === undefined) throw invalid(text, 'no segments')
   return { text, rootBus: isExtraRoot ? Number.parseInt(first, 16) : 0, slots: [device, ...behind] }
 }
 
@@ -51,11 +51,11 @@ export function rootBusName({ rootBus }: PciPath): string {
 
 function parseSlot(path: string, segment: string): PciSlot {
   const [, slotDigits, funcDigit = '0'] = /^([0-9a-f]{2})(?:\.([0-9a-f]))?$/i.exec(segment) ?? []
-  if (slotDigits === undefined) throw invalid(path, `segment '${segment}' is not SS or SS.F`)
+  if (slotDigits === undefined) throw invalid(path, `segment "${segment}", want SS or SS.F`)
   const slot = Number.parseInt(slotDigits, 16)
   const func = Number.parseInt(funcDigit, 16)
-  if (slot > HIGHEST_SLOT) throw invalid(path, `slot ${slotDigits} is above 1f`)
-  if (func > 7) throw invalid(path, `function ${funcDigit} is above 7`)
+  if (slot > HIGHEST_SLOT) throw invalid(path, `slot ${slotDigits}, want at most 1f`)
+  if (func > 7) throw invalid(path, `function ${funcDigit}, want at most 7`)
   return { slot, func }
 }
 

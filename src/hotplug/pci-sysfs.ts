@@ -1,20 +1,20 @@
 import type { Files } from '../os/files/files.ts'
 import { deviceName, type PciPath, rootBusName } from './pci-path.ts'
 
-/** How far a PCI path could be followed through sysfs. */
+/** The result of following a PCI path through sysfs. */
 export type PciLocation =
   | {
-      /** Where the device is or will appear, as uevents name it: `/devices/pci0000:00/0000:00:02.0/0000:01:03.0`. */
+      /** The sysfs path that the device has or will have, as uevents name it: `/devices/pci0000:00/0000:00:02.0/0000:01:03.0`. */
       readonly devicePath: string
     }
   | {
-      /** What is not there yet. */
+      /** The part of the path that does not exist yet. */
       readonly missing: string
     }
 
 /**
- * Follows a PCI path from its root bus over its bridges (spec F.2). The bridges must be there; the device itself may
- * still be to come.
+ * Follows a PCI path from its root bus over its bridges (spec F.2). The bridges must exist; the device itself may still
+ * be missing.
  */
 export async function locatePciDevice(files: Files, path: PciPath): Promise<PciLocation> {
   const rootBus = rootBusName(path)
@@ -45,7 +45,7 @@ async function pciRoot(files: Files, rootBus: string): Promise<string | undefine
   return undefined
 }
 
-/** The bus behind a bridge: its one entry in `pci_bus`, or else what the devices below it are called. */
+/** The bus behind a bridge: the only entry in `pci_bus`, or else the bus in the names of the devices below it. */
 async function busBehind(files: Files, bridge: string): Promise<string | undefined> {
   const buses = await files.list(`${bridge}/pci_bus`)
   if (buses.length === 1) return buses[0]

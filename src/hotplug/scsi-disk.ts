@@ -1,9 +1,9 @@
 import { AgentError, messageOf } from '../base/errors.ts'
 import type { Files } from '../os/files/files.ts'
-import { blockNode } from './block-node.ts'
+import { getBlockNode } from './sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 
-/** Where a SCSI disk is behind its controller. */
+/** The address of a SCSI disk behind its controller. */
 export interface ScsiAddress {
   readonly target: number
   readonly lun: number
@@ -12,22 +12,22 @@ export interface ScsiAddress {
 const HOSTS = '/sys/class/scsi_host'
 const DEVICES = '/sys/bus/scsi/devices'
 
-/** How long a look waits for controllers: one that hangs must not hide the disk of another. */
-const SCAN_MS = 500
+/** How long a probe waits for the scans of controllers, so that one that hangs does not hide the disk of another. */
+const SCAN_TIMEOUT_MS = 500
 
 /** Parses `ID:LUN`, both decimal. Throws INVALID_ARGUMENT naming the text. */
 export function parseScsiAddress(text: string): ScsiAddress {
   const [, target, lun] = /^(\d{1,5}):(\d{1,5})$/.exec(text) ?? []
   if (target === undefined || lun === undefined) {
-    throw new AgentError('INVALID_ARGUMENT', `SCSI address '${text}' is not ID:LUN in decimal`)
+    throw new AgentError('INVALID_ARGUMENT', `SCSI address "${text}": want ID:LUN in decimal`)
   }
   return { target: Number(target), lun: Number(lun) }
 }
 
 /**
- * The device node of a SCSI disk, waited for if it is not there yet. Controllers do not tell by themselves of disks
- * that come, so each is asked to look at the address (spec F.2). Throws FAILED_PRECONDITION when disks of several
- * controllers have the address, INTERNAL after the time-out, or what `signal` is aborted with.
+ * Waits for a SCSI disk, and returns its device node. Controllers do not announce new disks by themselves, so each is
+ * told to scan the address (spec F.2). Throws FAILED_PRECONDITION when several controllers have a disk at the address,
+ * INTERNAL after the timeout, or what `signal` is aborted with.
  */
 export function waitForScsiDisk(
   dependencies: HotplugDependencies,
@@ -38,18 +38,18 @@ export function waitForScsiDisk(
   const name = `${address.target}:${address.lun}`
   const ending = `:0:${name}`
   const controllers = new Controllers(dependencies, address)
-  const look = () => findDisk(files, name)
+  const probe = () => getDisk(files, name)
   return waitForDevice(
     dependencies,
     {
       description: `SCSI disk ${name}`,
       probe: async () => {
-        const first = await look()
+        const first = await probe()
         if ('found' in first) return first
-        const trouble = await controllers.scan()
-        const second = await look()
-        if ('found' in second || trouble.length === 0) return second
-        return { missing: `${second.missing} (${trouble.join(', ')})` }
+        const failures = await controllers.scan()
+        const second = await probe()
+        if ('found' in second || failures.length === 0) return second
+        return { missing: `${second.missing} (${failures.join(', ')})` }
       },
       matches: ({ action, subsystem, devicePath }) =>
         action === 'add' &&
@@ -61,8 +61,8 @@ export function waitForScsiDisk(
   )
 }
 
-/** The one disk at the address. The host names no controller, so of two disks either may be the wrong one. */
-async function findDisk(files: Files, address: string): Promise<Probe<string>> {
+/** The node of the only disk at the address. The host names no controller, so two disks at it are an error. */
+async function getDisk(files: Files, address: string): Promise<Probe<string>> {
   const holders: string[] = []
   let missing = `${DEVICES}/*:0:${address}`
   for (const device of await files.list(DEVICES)) {
@@ -74,18 +74,18 @@ async function findDisk(files: Files, address: string): Promise<Probe<string>> {
   }
   const [holder, ...others] = holders
   if (holder === undefined) return { missing }
-  if (others.length === 0) return blockNode(files, holder)
+  if (others.length === 0) return getBlockNode(files, holder)
   const text = `SCSI disk ${address} is at more than one controller: ${holders.join(', ')}`
   throw new AgentError('FAILED_PRECONDITION', text)
 }
 
-/** The controllers, each asked once to look at an address. */
+/** The SCSI controllers, each of which is told once to scan an address. */
 class Controllers {
   readonly #dependencies: Pick<HotplugDependencies, 'files' | 'clock'>
   readonly #text: string
-  readonly #asked = new Set<string>()
-  readonly #looking = new Set<string>()
-  /** Why those that could not look could not. */
+  readonly #scanned = new Set<string>()
+  readonly #scanning = new Set<string>()
+  /** The errors of failed scans, by controller. */
   readonly #failures = new Map<string, string>()
 
   constructor(dependencies: Pick<HotplugDependencies, 'files' | 'clock'>, { target, lun }: ScsiAddress) {
@@ -94,39 +94,39 @@ class Controllers {
   }
 
   /**
-   * Asks those that have not been asked yet. Some cannot have such an address: what is wrong with which is only told, at each
-   * look anew.
+   * Scans the controllers that were not scanned yet, and returns what is wrong with any of them. Errors are only
+   * reported, because some controllers cannot have such an address.
    */
   async scan(): Promise<readonly string[]> {
     const { files, clock } = this.#dependencies
-    const hosts = (await files.list(HOSTS)).filter((host) => !this.#asked.has(host))
-    const scans = Promise.all(hosts.map((host) => this.#ask(host)))
+    const hosts = (await files.list(HOSTS)).filter((host) => !this.#scanned.has(host))
+    const scans = Promise.all(hosts.map((host) => this.#scan(host)))
     const ended = new AbortController()
-    const late = clock.sleep(SCAN_MS, ended.signal)
-    // Rejects when it is ended early, which nobody waits for any more.
+    const late = clock.sleep(SCAN_TIMEOUT_MS, ended.signal)
+    // The sleep rejects when it is aborted; nothing waits for it then.
     late.catch(() => {})
     await Promise.race([scans, late])
     ended.abort()
-    return [...this.#failures.values(), ...[...this.#looking].map((host) => `${host} has not ended its look`)]
+    return [...this.#failures.values(), ...[...this.#scanning].map((host) => `${host} is still scanning`)]
   }
 
-  /** Has the next {@link scan} ask all of them again, but those that are still looking. */
+  /** Makes the next {@link scan} scan all controllers again, except those that are still scanning. */
   scanAgain(): void {
-    this.#asked.clear()
-    for (const host of this.#looking) this.#asked.add(host)
+    this.#scanned.clear()
+    for (const host of this.#scanning) this.#scanned.add(host)
   }
 
   /** Never rejects. */
-  async #ask(host: string): Promise<void> {
-    this.#asked.add(host)
-    this.#looking.add(host)
+  async #scan(host: string): Promise<void> {
+    this.#scanned.add(host)
+    this.#scanning.add(host)
     this.#failures.delete(host)
     try {
       await this.#dependencies.files.write(`${HOSTS}/${host}/scan`, this.#text)
     } catch (error) {
       this.#failures.set(host, messageOf(error))
     } finally {
-      this.#looking.delete(host)
+      this.#scanning.delete(host)
     }
   }
 }

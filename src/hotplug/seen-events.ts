@@ -1,10 +1,10 @@
 import type { Uevent } from '../os/devices/uevent.ts'
 import type { Uevents } from '../os/devices/uevents.ts'
 
-/** Most events that are remembered. */
+/** The largest number of events that are remembered. */
 const REMEMBERED = 8
 
-/** The last of some events, with their place in the order of all. Crowds wait at once, so that each event comes to many. */
+/** The last events of one kind with their sequence numbers, in a ring: with many concurrent waits `add` must be cheap. */
 class LastEvents {
   readonly #numbers: number[] = []
   readonly #events: (Uevent | Error)[] = []
@@ -15,71 +15,71 @@ class LastEvents {
   }
 
   add(number: number, event: Uevent | Error): void {
-    const place = this.count % REMEMBERED
-    this.#numbers[place] = number
-    this.#events[place] = event
+    const index = this.count % REMEMBERED
+    this.#numbers[index] = number
+    this.#events[index] = event
     this.count += 1
   }
 }
 
-/** The events that come while one device is waited for: they wake its wait, and a few are remembered for its error. */
+/** The uevents during the wait for one device. Matching ones wake the wait; a few are remembered for its error. */
 export class SeenEvents {
-  readonly #concerns: (event: Uevent) => boolean
+  readonly #matches: (event: Uevent) => boolean
   readonly #socket: { close(): void }
-  readonly #concerning = new LastEvents()
+  readonly #matching = new LastEvents()
   readonly #others = new LastEvents()
   #count = 0
   #latest: Uevent | undefined
   #wake = Promise.withResolvers<void>()
 
-  /** Listens from now on; throws when that cannot be done. */
+  /** Starts to listen. Throws when the socket cannot be opened. */
   constructor(uevents: Uevents, matches: (event: Uevent) => boolean) {
-    this.#concerns = matches
+    this.#matches = matches
     this.#socket = uevents.listen({
       event: (event) => {
-        if (this.#concerns(event)) {
+        if (this.#matches(event)) {
           this.#latest = event
-          this.#concern(event)
+          this.#onMatch(event)
         } else {
           this.#count += 1
           this.#others.add(this.#count, event)
         }
       },
-      // Events that were lost may have been of the device.
-      error: (error) => this.#concern(error),
+      // The lost events may have matched.
+      error: (error) => this.#onMatch(error),
     })
   }
 
-  /** Resolves at the next event from now that concerns the device, or when events may have been lost. */
+  /** Resolves at the next matching event, or when events may have been lost. */
   next(): Promise<void> {
     this.#wake = Promise.withResolvers()
     return this.#wake.promise
   }
 
-  /** Ends the wait for the next event: it is worth looking again. */
+  /** Resolves {@link next} without an event. */
   wake(): void {
     this.#wake.resolve()
   }
 
-  /** How many events came, of whatever device. */
+  /** The number of events of all devices. */
   get count(): number {
     return this.#count
   }
 
-  /** How many of them concerned the device. */
-  get concerning(): number {
-    return this.#concerning.count
+  /** The number of matching events. */
+  get matching(): number {
+    return this.#matching.count
   }
 
-  /** The last of those. */
+  /** The last matching event. */
   get latest(): Uevent | undefined {
     return this.#latest
   }
 
-  /** Some of the events as text, in their order: the last, but those that concern the device before any other. */
+  /** A few events as text, in their order: the last matching ones first, then the last others while there is room. */
   get remembered(): readonly string[] {
     const newestFirst = (events: LastEvents) => events.last.toSorted((a, b) => b.number - a.number)
-    const chosen = [...newestFirst(this.#concerning), ...newestFirst(this.#others)].slice(0, REMEMBERED)
+    const chosen = [...newestFirst(this.#matching), ...newestFirst(this.#others)].slice(0, REMEMBERED)
     return chosen.sort((a, b) => a.number - b.number).map(({ event }) => textOf(event))
   }
 
@@ -87,9 +87,9 @@ export class SeenEvents {
     this.#socket.close()
   }
 
-  #concern(event: Uevent | Error): void {
+  #onMatch(event: Uevent | Error): void {
     this.#count += 1
-    this.#concerning.add(this.#count, event)
+    this.#matching.add(this.#count, event)
     this.#wake.resolve()
   }
 }

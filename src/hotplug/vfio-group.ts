@@ -3,8 +3,8 @@ import { type HotplugDependencies, waitForDevice } from './wait-for-device.ts'
 const GROUPS = '/sys/devices/virtual/vfio'
 
 /**
- * The device node (`/dev/vfio/5`) of an IOMMU group, waited for if it is not there yet: it appears when a device of the
- * group is bound to vfio-pci. Throws INTERNAL after the time-out, or what `signal` is aborted with.
+ * Waits for the device node (`/dev/vfio/5`) of an IOMMU group, which appears when a device of the group is bound to
+ * vfio-pci. Throws INTERNAL after the timeout, or what `signal` is aborted with.
  */
 export function waitForVfioGroup(
   dependencies: HotplugDependencies,

@@ -9,52 +9,52 @@ import type { PciBus } from './pci-bus.ts'
 import { SeenEvents } from './seen-events.ts'
 import { timedOut } from './timed-out.ts'
 
-/** What finding devices needs. */
+/** The dependencies of waiting for a hot-plugged device. */
 export interface HotplugDependencies extends WaitDependencies {
   readonly files: Files
   readonly pciBus: PciBus
 }
 
-/** What waiting for one needs. */
+/** The dependencies of {@link waitForDevice}. */
 export interface WaitDependencies {
   readonly uevents: Uevents
   readonly clock: Clock
   /** How long a device is waited for (setting `agent.hotplug_timeout`). */
   readonly timeoutMs: number
-  /** Which drivers could not be loaded, for the error of a time-out; left out where no driver is needed. */
+  /** Lists failed drivers in the error of a timeout; left out when the device needs no driver. */
   readonly drivers?: Pick<DeviceDrivers, 'failures'>
 }
 
-/** What one look at sysfs gives: the device, or what is not there yet. */
+/** The result of one probe of sysfs: the device, or what is missing. */
 export type Probe<T> = { readonly found: T } | { readonly missing: string }
 
 /** A device that is waited for. */
 export interface WantedDevice<T> {
   /** Completes the sentence "waiting for uevent of …". */
   readonly description: string
-  /** Looks into sysfs; `latest` is the last event that concerned the device, and may tell where to look. */
+  /** Probes sysfs for the device; `latest` is the last matching event, which may name the device. */
   readonly probe: (latest: Uevent | undefined) => Promise<Probe<T>>
-  /** Whether another look is worth while after this event. */
+  /** Whether an event is a reason to probe again. */
   readonly matches: (event: Uevent) => boolean
-  /** Looks again after so long even when no event came. */
-  readonly lookAgainMs?: number
-  /** What sysfs shows of the kind, for the error of a time-out. */
+  /** Probes again after this time without an event. */
+  readonly retryMs?: number
+  /** Lists the devices of the same kind in sysfs, for the error of a timeout. */
   readonly candidates?: () => Promise<readonly string[]>
-  /** Has the kernel look for the device by itself: done when it has not come for a while, and then ever more seldom. */
+  /** Makes the kernel scan for the device; called when the device is late, with growing pauses. */
   readonly rescan?: () => Promise<void>
 }
 
-/** How long a device may be late before the kernel is asked to look for it: events of other devices do not tell. */
-const LATE_MS = 1000
+/** How long a device may take before the first rescan. */
+const RESCAN_AFTER_MS = 1000
 
-/** How long a look that is going on when the time is over has to end: what it finds is better than an error. */
-const LAST_LOOK_MS = 500
+/** How long a probe that is running at the timeout may still take: a found device is better than an error. */
+const LAST_PROBE_MS = 500
 
 /**
- * Waits until `probe` finds its device. It looks at once, then again whenever an event that `concerns` it has come, or
- * events were lost: sysfs is what counts, an event only says when to look. Waits are independent of each other. Throws
- * INTERNAL after the time-out, with what was waited for and what was seen, or what `signal` is aborted with; both also
- * while the kernel holds a look or a rescan, which nobody can end.
+ * Waits until `probe` finds the device. It probes at once, then after every matching event and after lost events: events
+ * only say when to probe, sysfs decides. Waits do not affect each other. Throws INTERNAL after the timeout, with what was
+ * missing and which events came, or what `signal` is aborted with; both even while a probe or a rescan is stuck in the
+ * kernel, which cannot be interrupted.
  */
 export async function waitForDevice<T>(
   dependencies: WaitDependencies,
@@ -63,34 +63,34 @@ export async function waitForDevice<T>(
 ): Promise<T> {
   const { clock, timeoutMs, uevents, drivers } = dependencies
   const { description, candidates } = wanted
-  // Listening begins before the first look: what appears in between is not missed.
+  // Listen before the first probe, so that a device that appears in between is not missed.
   const events = new SeenEvents(uevents, wanted.matches)
   const timers = new Timers(clock)
-  const held = Promise.withResolvers<'held'>()
-  let isOver = false
+  const stuck = Promise.withResolvers<'held'>()
+  let hasTimedOut = false
   timers.start(timeoutMs, () => {
-    isOver = true
+    hasTimedOut = true
     rescan.stop()
     events.wake()
-    timers.start(LAST_LOOK_MS, () => held.resolve('held'))
+    timers.start(LAST_PROBE_MS, () => stuck.resolve('held'))
   })
   const rescan = lateRescan(dependencies, wanted, timers, events)
   let missing: string | undefined
-  const failure = (heldMs?: number) => {
+  const failure = (stuckMs?: number) => {
     const driverFailures = drivers?.failures ?? []
-    const seen = { missing, heldMs, events, rescan: rescan.outcome, driverFailures }
+    const seen = { missing, stuckMs, events, rescan: rescan.outcome, driverFailures }
     return timedOut(clock, { timeoutMs, description, candidates, ...seen })
   }
   try {
     for (;;) {
       const woken = events.next()
-      const lookedAtMs = clock.monotonicMs()
-      const result = await abortable(Promise.race([wanted.probe(events.latest), held.promise]), signal)
-      if (result === 'held') throw await failure(clock.monotonicMs() - lookedAtMs)
+      const probedAtMs = clock.monotonicMs()
+      const result = await abortable(Promise.race([wanted.probe(events.latest), stuck.promise]), signal)
+      if (result === 'held') throw await failure(clock.monotonicMs() - probedAtMs)
       if ('found' in result) return result.found
       missing = result.missing
-      if (isOver) throw await failure()
-      const stopPause = timers.start(wanted.lookAgainMs, () => events.wake())
+      if (hasTimedOut) throw await failure()
+      const stopPause = timers.start(wanted.retryMs, () => events.wake())
       await abortable(woken, signal)
       stopPause()
     }
@@ -100,13 +100,13 @@ export async function waitForDevice<T>(
   }
 }
 
-/** How the last rescan ended, and how to ask for no more of them. */
+/** The outcome of the last rescan, and a function that stops further ones. */
 interface LateRescan {
   outcome: string | undefined
   stop(): void
 }
 
-/** Asks for a rescan whenever it is time, and wakes the wait after it. */
+/** Starts a rescan when the device is late, then again with growing pauses, and wakes the wait after each. */
 function lateRescan(
   { timeoutMs }: WaitDependencies,
   { rescan }: Pick<WantedDevice<unknown>, 'rescan'>,
@@ -114,19 +114,19 @@ function lateRescan(
   events: SeenEvents,
 ): LateRescan {
   const late: LateRescan = { outcome: undefined, stop: () => {} }
-  if (rescan === undefined || LATE_MS >= timeoutMs) return late
+  if (rescan === undefined || RESCAN_AFTER_MS >= timeoutMs) return late
   const rescanNow = async (pauseMs: number) => {
     late.outcome = 'has not ended'
     late.outcome = await rescan().then(() => 'done', messageOf)
     events.wake()
-    // A device that was plugged in after one rescan waits for the next.
+    // A device may be plugged in after this rescan.
     late.stop = timers.start(2 * pauseMs, () => void rescanNow(2 * pauseMs))
   }
-  late.stop = timers.start(LATE_MS, () => void rescanNow(LATE_MS))
+  late.stop = timers.start(RESCAN_AFTER_MS, () => void rescanNow(RESCAN_AFTER_MS))
   return late
 }
 
-/** The timers of one wait, which end with it. An aborted sleep each would take longer than all the rest of its end. */
+/** The timers of one wait, which end with it. Aborting a sleep for each would be slower than the rest of the cleanup. */
 class Timers {
   readonly #clock: Clock
   readonly #running = new Set<() => void>()
@@ -136,7 +136,7 @@ class Timers {
     this.#clock = clock
   }
 
-  /** Returns how to stop it. One without a length never expires, and so does one that comes after the end. */
+  /** Starts a timer and returns a function that stops it. Without `ms`, or after `end`, it never expires. */
   start(ms: number | undefined, expired: () => void): () => void {
     if (ms === undefined || this.#isEnded) return () => {}
     const stop = this.#clock.startTimer(ms, () => {

@@ -6,11 +6,11 @@ import { AgentError } from '../base/errors.ts'
  */
 export function checkAbsolutePath(field: string, path: string): void {
   if (!path.startsWith('/')) throw invalidField(field, `'${path}' is not an absolute path`)
-  checkNoWayUp(field, path)
+  checkNoParentPath(field, path)
 }
 
 /** Throws INVALID_ARGUMENT, naming `field`, when `path` has a `..` or a NUL character in it. */
-export function checkNoWayUp(field: string, path: string): void {
+export function checkNoParentPath(field: string, path: string): void {
   checkText(field, path)
   if (path.split('/').includes('..')) throw invalidField(field, `'${path}' has '..' in it`)
 }
@@ -21,8 +21,8 @@ export function checkText(field: string, text: string): void {
 }
 
 /** Throws INVALID_ARGUMENT, naming `field`, for a word that is none of `words`. */
-export function checkWord(field: string, words: readonly string[], word: string): void {
-  if (!words.includes(word)) throw invalidField(field, `there is no '${word}'`)
+export function checkOneOf(field: string, allowed: readonly string[], value: string): void {
+  if (!allowed.includes(value)) throw invalidField(field, `there is no '${value}'`)
 }
 
 /** INVALID_ARGUMENT about one field of an OCI spec, by its name in the message. */

@@ -1,5 +1,5 @@
 import type { LinuxCapabilities, POSIXRlimit, Process } from '../gen/oci.ts'
-import { checkText, checkWord, invalidField } from './check-field.ts'
+import { checkOneOf, checkText, invalidField } from './check-field.ts'
 
 /** The kernel's, of which later ones have had no more since 5.9 (man 7 capabilities). */
 const CAPABILITIES = [
@@ -80,14 +80,14 @@ function checkEnvironment(entries: readonly string[]): void {
 
 function checkCapabilities(capabilities: LinuxCapabilities): void {
   for (const [set, names] of Object.entries(capabilities)) {
-    for (const name of names) checkWord(`Process.Capabilities.${set}`, CAPABILITIES, name)
+    for (const name of names) checkOneOf(`Process.Capabilities.${set}`, CAPABILITIES, name)
   }
 }
 
 function checkRlimits(rlimits: readonly POSIXRlimit[]): void {
   const seen = new Set<string>()
   for (const { Type: type, Soft: soft, Hard: hard } of rlimits) {
-    checkWord('Process.Rlimits', RLIMITS, type)
+    checkOneOf('Process.Rlimits', RLIMITS, type)
     if (seen.has(type)) throw invalidField('Process.Rlimits', `${type} is there twice`)
     seen.add(type)
     if (soft > hard) throw invalidField('Process.Rlimits', `${type}: the soft limit is above the hard one`)

@@ -1,7 +1,6 @@
 import { AgentError } from '../base/errors.ts'
 import type { Linux, LinuxDevice, Mount, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
 import { type ResolvedEdits, withContainerEdits } from './cdi/apply-edits.ts'
-import { cgroupsPath } from './cgroups-path.ts'
 import { type DeviceChoices, withGuestDevices } from './guest-devices.ts'
 import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
 import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
@@ -106,4 +105,18 @@ function withMode(device: LinuxDevice, modes: ReadonlyMap<string, number>): Linu
 function withBindOption(mount: Mount): Mount {
   const isBind = mount.options.includes('bind') || mount.options.includes('rbind')
   return mount.type === 'bind' && !isBind ? { ...mount, options: [...mount.options, 'rbind'] } : mount
+}
+
+/**
+ * Where below the cgroup root a container's cgroup goes (behaviour spec, section D.6, cgroupfs only): always
+ * absolute, because a runtime puts a relative path below its own cgroup. `slice:prefix:name`, the form meant for
+ * systemd, becomes the folders `/slice/prefix/name`; a path that names nothing is the container's id: in the root cgroup a
+ * container would be one with the agent, and die with it. `requested` was checked: no `..` is in it.
+ */
+export function cgroupsPath(requested: string, containerId: string): string {
+  const names = requested
+    .replaceAll(':', '/')
+    .split('/')
+    .filter((name) => name !== '' && name !== '.')
+  return `/${names.length === 0 ? containerId : names.join('/')}`
 }

@@ -1,7 +1,7 @@
 import { AgentError } from '../base/errors.ts'
 import { type Linux, type LinuxDevice, type LinuxDeviceCgroup, LinuxResources } from '../gen/oci.ts'
-import { withExplicitWildcard } from './device-rules.ts'
 import type { PciAddresses } from './pci-environment.ts'
+import { withExplicitWildcard } from './resources.ts'
 
 /** A device node of the guest. */
 export interface GuestNode {
@@ -53,8 +53,11 @@ export function withGuestDevices(
   const rules = resources.Devices.map((rule) => withGuestNumbers(rule, updateOf(rule)))
   return {
     ...linux,
-    Devices: [...linux.Devices.map((device) => atHome(device, byPath.get(device.Path))), ...added.map(plain)],
-    Resources: { ...resources, Devices: [...rules, ...[...updates, ...added].map(allowing)] },
+    Devices: [
+      ...linux.Devices.map((device) => withGuestNode(device, byPath.get(device.Path))),
+      ...added.map(addedDevice),
+    ],
+    Resources: { ...resources, Devices: [...rules, ...[...updates, ...added].map(allowRule)] },
   }
 }
 
@@ -90,7 +93,7 @@ function withGuestNumbers(rule: LinuxDeviceCgroup, update: DeviceUpdate | undefi
   return { ...rule, Type: update.type, Major: BigInt(update.major), Minor: BigInt(update.minor) }
 }
 
-function atHome(device: LinuxDevice, update: DeviceUpdate | undefined): LinuxDevice {
+function withGuestNode(device: LinuxDevice, update: DeviceUpdate | undefined): LinuxDevice {
   if (update === undefined) return device
   const { type, major, minor, newPath } = update
   return {
@@ -102,11 +105,11 @@ function atHome(device: LinuxDevice, update: DeviceUpdate | undefined): LinuxDev
   }
 }
 
-function plain({ path, type, major, minor }: AddedDevice): LinuxDevice {
+function addedDevice({ path, type, major, minor }: AddedDevice): LinuxDevice {
   return { Path: path, Type: type, Major: BigInt(major), Minor: BigInt(minor), FileMode: 0, UID: 0, GID: 0 }
 }
 
-function allowing({ type, major, minor }: GuestNode): LinuxDeviceCgroup {
+function allowRule({ type, major, minor }: GuestNode): LinuxDeviceCgroup {
   return { Allow: true, Type: type, Major: BigInt(major), Minor: BigInt(minor), Access: 'rwm' }
 }
 

@@ -17,12 +17,14 @@ export function withGuestPciAddresses(environment: readonly string[], addresses:
     const equals = entry.indexOf('=')
     const name = entry.slice(0, equals)
     const value = entry.slice(equals + 1)
-    const translated = name.endsWith(INFO_SUFFIX) ? ofKeys(value, addresses) : ofList(value, addresses)
+    const translated = name.endsWith(INFO_SUFFIX)
+      ? translateKeys(value, addresses)
+      : translateList(value, addresses)
     return `${name}=${translated}`
   })
 }
 
-function ofList(value: string, addresses: PciAddresses): string {
+function translateList(value: string, addresses: PciAddresses): string {
   return value
     .split(',')
     .map((item) => addresses.get(item.toLowerCase()) ?? item)
@@ -30,7 +32,7 @@ function ofList(value: string, addresses: PciAddresses): string {
 }
 
 /** Only keys: `"0000:1a:02.3": {…}`. The rest of the JSON is not touched, not even its spaces. */
-function ofKeys(value: string, addresses: PciAddresses): string {
+function translateKeys(value: string, addresses: PciAddresses): string {
   return value.replace(/"([^"\\]*)"(?=\s*:)/g, (whole, key: string) => {
     return key.replace(ADDRESS, '') === '' ? `"${addresses.get(key.toLowerCase()) ?? key}"` : whole
   })

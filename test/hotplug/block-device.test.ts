@@ -20,7 +20,7 @@ describe('waitForPciBlockDevice', () => {
     await os.files.makeDirectories(`${BRIDGE}/pci_bus/0000:01`)
   })
 
-  it('finds a disk that was there before', async () => {
+  it('finds a disk that is already present', async () => {
     await plug()
     await expect(wait()).resolves.toBe('/dev/vdb')
     expect(os.uevents.listeners.size).toBe(0)
@@ -36,7 +36,7 @@ describe('waitForPciBlockDevice', () => {
     expect(os.uevents.listeners.size).toBe(0)
   })
 
-  it('looks at the disk that its event names, and walks nowhere', async () => {
+  it('probes the disk that the event names without walking the PCI path', async () => {
     const found = wait()
     await listening()
     await plug()
@@ -45,7 +45,7 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
-  it('does not take a disk for the one that an event named and that was pulled out since', async () => {
+  it('does not mistake another disk for one that was removed after its event', async () => {
     const found = wait()
     await listening()
     await plug({ node: false })
@@ -62,7 +62,7 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
-  it('finds the disk whatever a partition of it or another device of its own is called', async () => {
+  it('is not confused by the names of its partitions or other devices', async () => {
     const found = wait()
     await listening()
     await plug()
@@ -70,7 +70,7 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
-  it('finds a disk behind a bridge that is new as well', async () => {
+  it('finds a disk behind a new bridge', async () => {
     await os.files.removeTree(BRIDGE)
     const found = wait()
     await listening()
@@ -93,7 +93,7 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
-  it('waits on when sysfs has the disk but the node is not there, or still an older disk’s', async () => {
+  it('keeps waiting while the node is missing or belongs to an earlier disk', async () => {
     await plug({ node: false })
     await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 8, minor: 0 })
     const found = wait()
@@ -104,7 +104,7 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
-  it('looks again when events were lost', async () => {
+  it('probes again when events were lost', async () => {
     const found = wait()
     await listening()
     await plug()
@@ -113,7 +113,7 @@ describe('waitForPciBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
-  it('says after its time what it waited for and what it saw', async () => {
+  it('reports what it waited for and which events came', async () => {
     const found = wait()
     await listening()
     os.uevents.send(ADD_PCI)
@@ -123,16 +123,16 @@ describe('waitForPciBlockDevice', () => {
     await failure.toMatchObject({ code: 'INTERNAL' })
     await failure.toThrow('Timeout after 3s waiting for uevent of a block device at PCI path 02/03')
     await failure.toThrow(`no ${DEVICE}/virtio*/block/*`)
-    await failure.toThrow('2 uevents came, of which 0 may concern it: add@/devices/pci0000:00')
+    await failure.toThrow('2 uevents, of which 0 match: add@/devices/pci0000:00')
     expect(os.uevents.listeners.size).toBe(0)
   })
 
-  it('names the bridge that never came', async () => {
+  it('names the bridge that did not appear', async () => {
     await os.files.removeTree(`${BRIDGE}/pci_bus`)
     const found = wait()
     await listening()
     os.clock.advance(3000)
-    await expect(found).rejects.toThrow(`no bus behind the bridge ${BRIDGE}; meanwhile no uevent came`)
+    await expect(found).rejects.toThrow(`no bus behind the bridge ${BRIDGE}; during the wait no uevents`)
   })
 
   it('stops when its call is cancelled', async () => {
@@ -145,7 +145,7 @@ describe('waitForPciBlockDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('lets two waits go on independently', async () => {
+  it('runs two waits independently', async () => {
     const call = new AbortController()
     const first = wait(call.signal)
     const second = wait()

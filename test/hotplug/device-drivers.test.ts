@@ -26,7 +26,7 @@ describe('DeviceDrivers', () => {
     })
   })
 
-  it('loads for devices that are there without a driver, by one modprobe', async () => {
+  it('loads the drivers of present devices with one modprobe', async () => {
     await device('virtio', 'virtio0', VIRTIO_BLK)
     await device('pci', '0000:00:09.0', 'pci:v00001AF4d00001042\n')
     await device('acpi', 'LNXSYSTM:00', '')
@@ -36,13 +36,13 @@ describe('DeviceDrivers', () => {
     expect(asked.map((aliases) => aliases.sort())).toEqual([['pci:v00001AF4d00001042', VIRTIO_BLK]])
   })
 
-  it('asks for no driver of a CPU', async () => {
+  it('requests no driver for a CPU', async () => {
     await device('cpu', 'cpu0', 'cpu:type:x86,ven0000fam0006mod0055:feature:,0000')
     await follow()
     expect(asked).toEqual([])
   })
 
-  it('loads for a device that is added, each alias once', async () => {
+  it('loads the driver of an added device, each alias once', async () => {
     await follow()
     add(VIRTIO_BLK)
     add(VIRTIO_BLK)
@@ -52,14 +52,14 @@ describe('DeviceDrivers', () => {
     expect(asked).toEqual([[VIRTIO_BLK]])
   })
 
-  it('loads nothing for a device that goes or changes', async () => {
+  it('loads nothing for a removed or changed device', async () => {
     await follow()
     for (const action of ['remove', 'change', 'bind']) add(VIRTIO_BLK, action)
     await drivers.idle()
     expect(asked).toEqual([])
   })
 
-  it('takes what comes while modprobe runs to the next one', async () => {
+  it('passes devices that are added while modprobe runs to the next one', async () => {
     const running = Promise.withResolvers<object>()
     os.tools.script((argv) => {
       if (!argv.includes('first')) return undefined
@@ -75,7 +75,7 @@ describe('DeviceDrivers', () => {
     expect(asked).toEqual([['first'], ['second', 'third']])
   })
 
-  it('looks at all of sysfs again when events were lost', async () => {
+  it('reads all of sysfs again when events were lost', async () => {
     await follow()
     await device('virtio', 'virtio0', VIRTIO_BLK)
     for (const listener of os.uevents.listeners) {
@@ -86,7 +86,7 @@ describe('DeviceDrivers', () => {
     expect(asked).toEqual([[VIRTIO_BLK]])
   })
 
-  it('remembers what modprobe said, and goes on', async () => {
+  it('remembers the errors of modprobe, and continues', async () => {
     await follow()
     stderr = "modprobe: ERROR: could not insert 'nfit': Exec format error\n"
     add('acpi:ACPI0012:')
@@ -98,7 +98,7 @@ describe('DeviceDrivers', () => {
     expect(asked.at(-1)).toEqual([VIRTIO_BLK])
   })
 
-  it('does not hush modprobe, but passes over what it says of devices that need no module', async () => {
+  it('ignores only the messages of modprobe about devices without a module', async () => {
     await follow()
     const missing = 'modprobe: WARNING: Module acpi:PNP0C02: not found in directory /lib/modules/6.1.0\n'
     const failure = "modprobe: ERROR: could not insert 'virtio_scsi': Invalid argument"

@@ -12,7 +12,7 @@ describe('waitForNamedBlockDevice', () => {
     os = new FakeOs()
   })
 
-  it('finds a disk that is there', async () => {
+  it('finds a present disk', async () => {
     await plug()
     await expect(wait('/dev/vdb')).resolves.toBe('/dev/vdb')
   })
@@ -25,7 +25,7 @@ describe('waitForNamedBlockDevice', () => {
     await expect(found).resolves.toBe('/dev/vdb')
   })
 
-  it('does not take a file for the disk', async () => {
+  it('does not accept a regular file as the disk', async () => {
     await os.files.put('/dev/vdb', '')
     const found = wait('/dev/vdb')
     await turn()

@@ -25,7 +25,7 @@ describe('waitForPciNetworkDevice', () => {
     expect(os.uevents.listeners.size).toBe(0)
   })
 
-  it('finds a card when its event comes, and not before it has its interface', async () => {
+  it('finds a card once it has its interface', async () => {
     const found = wait()
     await turn()
     await os.files.makeDirectories(`${DEVICE}/virtio3`)
@@ -36,7 +36,7 @@ describe('waitForPciNetworkDevice', () => {
     await expect(found).resolves.toBe('eth1')
   })
 
-  it('has the kernel look for a card of which it tells nothing, and looks again itself', async () => {
+  it('rescans for a card without events, and probes again', async () => {
     const found = wait()
     await turn()
     await os.files.makeDirectories(`${DEVICE}/virtio3/net/eth1`)
@@ -45,7 +45,7 @@ describe('waitForPciNetworkDevice', () => {
     await expect(os.files.readText('/sys/bus/pci/rescan')).resolves.toBe('1')
   })
 
-  it('says after its time what was not there', async () => {
+  it('reports what was missing', async () => {
     const found = wait()
     await turn()
     os.clock.advance(3000)

@@ -14,7 +14,7 @@ describe('waitForPartition', () => {
     await os.files.put('/sys/class/block/vdb/size', '2048\n')
   })
 
-  it('goes by the number that a partition says, whatever its name', async () => {
+  it('finds a partition by its number, whatever its name', async () => {
     await show('vdb', 'vdb1', 1)
     await show('vdb', 'vdb12', 2)
     await expect(wait('/dev/vdb', 2)).resolves.toBe('/dev/vdb12')
@@ -22,7 +22,7 @@ describe('waitForPartition', () => {
     await expect(wait('/dev/nvme0n1', 1)).resolves.toBe('/dev/nvme0n1p1')
   })
 
-  it('waits for the kernel to read the table', async () => {
+  it('waits until the kernel has read the partition table', async () => {
     const found = wait('/dev/vdb', 1)
     await turn()
     await show('vdb', 'vdb1', 1)
@@ -54,7 +54,7 @@ describe('waitForPartition', () => {
     await expect(found).resolves.toBe('/dev/vdb1')
   })
 
-  it('says which partitions there are when the one asked for does not come', async () => {
+  it('lists the partitions of the disk when the requested one does not appear', async () => {
     await show('vdb', 'vdb1', 1)
     const found = wait('/dev/vdb', 3)
     await turn()

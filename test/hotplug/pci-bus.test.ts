@@ -19,7 +19,7 @@ describe('PciBus', () => {
     bus = new PciBus(os.files)
   })
 
-  it('has one rescan for all who ask while another one runs, and begins it after that one', async () => {
+  it('shares one rescan among the callers that arrive during another, and starts it afterwards', async () => {
     const first = bus.rescan()
     const others = [bus.rescan(), bus.rescan(), bus.rescan()]
     expect(rescans).toHaveLength(1)
@@ -34,7 +34,7 @@ describe('PciBus', () => {
     expect(rescans).toHaveLength(3)
   })
 
-  it('tells each who asked of its own rescan’s failure', async () => {
+  it('reports a failed rescan to its own callers only', async () => {
     const [first, second] = [bus.rescan(), bus.rescan()]
     rescans[0]?.reject(new Error('write /sys/bus/pci/rescan: EIO'))
     await expect(first).rejects.toThrow('EIO')
@@ -42,7 +42,7 @@ describe('PciBus', () => {
     await second
   })
 
-  it('asks anew when nobody has asked for a while', async () => {
+  it('starts a new rescan after the last has ended', async () => {
     for (const number of [0, 1]) {
       const asked = bus.rescan()
       rescans[number]?.resolve()

@@ -16,13 +16,13 @@ describe('waitForPciDevice', () => {
     await os.files.makeDirectories(`/sys${ROOT}/0000:00:02.0/pci_bus/0000:01`)
   })
 
-  it('finds a device that is there, whatever its driver', async () => {
+  it('finds a present device, with or without a driver', async () => {
     await os.files.makeDirectories(`/sys${ROOT}/0000:00:02.0/0000:01:03.1`)
     await expect(wait('02/03.1')).resolves.toBe('0000:01:03.1')
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
-  it('finds it when its event comes, also behind a bridge that is new', async () => {
+  it('finds a device when its event comes, even behind a new bridge', async () => {
     const found = wait('04/00')
     await turn()
     await add(`${ROOT}/0000:00:04.0`, 'pci')
@@ -31,7 +31,7 @@ describe('waitForPciDevice', () => {
     await expect(found).resolves.toBe('0000:05:00.0')
   })
 
-  it('has the kernel look for a device that is late, and looks again itself', async () => {
+  it('rescans for a late device, and probes again', async () => {
     await os.files.put('/sys/bus/pci/rescan', '')
     os.files.onWrite = (path) =>
       path === '/sys/bus/pci/rescan' ? os.files.makeDirectories(`/sys${ROOT}/0000:00:06.0`) : undefined
@@ -41,7 +41,7 @@ describe('waitForPciDevice', () => {
     await expect(found).resolves.toBe('0000:00:06.0')
   })
 
-  it('says which device did not come, and which there are', async () => {
+  it('names the missing device and lists the present ones', async () => {
     await os.files.symlink('../../../../bus/pci/drivers/mlx5_core', await device('0000:00:07.0'))
     const found = wait('06')
     await turn()

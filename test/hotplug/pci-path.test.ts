@@ -20,14 +20,14 @@ describe('parsePciPath', () => {
     ])
   })
 
-  it('takes a first of three segments from 20 on for the bus of an extra root complex', () => {
+  it('reads a first segment of 20 or more, of at least three, as an extra root bus', () => {
     const path = parsePciPath('20/00/03')
     expect(path.rootBus).toBe(0x20)
     expect(path.slots).toHaveLength(2)
     expect(rootBusName(path)).toBe('0000:20')
   })
 
-  it('leaves a low first segment of three a slot', () => {
+  it('reads a first segment below 20 as a slot', () => {
     const path = parsePciPath('1f/00/03')
     expect(path.rootBus).toBe(0)
     expect(path.slots).toHaveLength(3)
@@ -35,20 +35,20 @@ describe('parsePciPath', () => {
   })
 
   it.each([
-    ['', "segment '' is not"],
-    ['2', "segment '2' is not"],
-    ['002', "segment '002' is not"],
-    ['02/', "segment '' is not"],
-    ['/02', "segment '' is not"],
-    ['02/0g', "segment '0g' is not"],
-    ['02.', "segment '02.' is not"],
-    ['02.10', "segment '02.10' is not"],
-    ['0000:00:02.0', 'is not SS or SS.F'],
-    ['20', 'slot 20 is above 1f'],
-    ['20/03', 'slot 20 is above 1f'],
-    ['02/20', 'slot 20 is above 1f'],
-    ['02.8', 'function 8 is above 7'],
-    ['02/../03', "segment '..' is not"],
+    ['', 'segment "", want'],
+    ['2', 'segment "2", want'],
+    ['002', 'segment "002", want'],
+    ['02/', 'segment "", want'],
+    ['/02', 'segment "", want'],
+    ['02/0g', 'segment "0g", want'],
+    ['02.', 'segment "02.", want'],
+    ['02.10', 'segment "02.10", want'],
+    ['0000:00:02.0', 'want SS or SS.F'],
+    ['20', 'slot 20, want at most 1f'],
+    ['20/03', 'slot 20, want at most 1f'],
+    ['02/20', 'slot 20, want at most 1f'],
+    ['02.8', 'function 8, want at most 7'],
+    ['02/../03', 'segment "..", want'],
   ])('refuses %j', (text, reason) => {
     const parse = () => parsePciPath(text)
     expect(parse).toThrow(`PCI path "${text}"`)
@@ -58,7 +58,7 @@ describe('parsePciPath', () => {
 })
 
 describe('deviceName', () => {
-  it('is what sysfs calls the device', () => {
+  it('is the name of the device in sysfs', () => {
     expect(deviceName('0000:01', { slot: 0x1e, func: 3 })).toBe('0000:01:1e.3')
   })
 })

@@ -6,7 +6,7 @@ import { FakeOs } from '../support/fakes/fake-os.ts'
 const ROOT = '/sys/devices/pci0000:00'
 
 describe('locatePciDevice', () => {
-  it('places a device on the root bus that need not be there yet', async () => {
+  it('locates a device on the root bus that may not exist yet', async () => {
     expect(await locate('05', [ROOT])).toEqual({ devicePath: '/devices/pci0000:00/0000:00:05.0' })
   })
 
@@ -24,14 +24,14 @@ describe('locatePciDevice', () => {
     })
   })
 
-  it('infers the bus from the devices on it when pci_bus does not say', async () => {
+  it('infers the bus from the devices on it when pci_bus is ambiguous', async () => {
     const folders = [`${ROOT}/0000:00:02.0/power`, `${ROOT}/0000:00:02.0/0000:07:00.0`]
     expect(await locate('02/03', folders)).toEqual({
       devicePath: '/devices/pci0000:00/0000:00:02.0/0000:07:03.0',
     })
   })
 
-  it('begins at an extra root complex', async () => {
+  it('starts at an extra root complex', async () => {
     const root = '/sys/devices/pci0000:20'
     expect(await locate('20/01/03', [ROOT, `${root}/0000:20:01.0/pci_bus/0000:21`])).toEqual({
       devicePath: '/devices/pci0000:20/0000:20:01.0/0000:21:03.0',
@@ -44,13 +44,13 @@ describe('locatePciDevice', () => {
     })
   })
 
-  it('says which bridge has no bus yet', async () => {
+  it('names the bridge that has no bus yet', async () => {
     expect(await locate('02/03', [ROOT])).toEqual({
       missing: `bus behind the bridge ${ROOT}/0000:00:02.0`,
     })
   })
 
-  it('says which root there is not', async () => {
+  it('names a missing root bus', async () => {
     expect(await locate('30/00/01', [ROOT])).toEqual({ missing: 'PCI root /sys/devices/pci0000:30' })
   })
 })

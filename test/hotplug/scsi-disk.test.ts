@@ -13,7 +13,7 @@ describe('parseScsiAddress', () => {
   it.each(['', '1', '1:', ':1', '1:2:3', 'a:1', '1:-1', '0x1:0', '1: 2', '123456:0'])(
     'refuses %j',
     (text) => {
-      expect(() => parseScsiAddress(text)).toThrow(`SCSI address '${text}'`)
+      expect(() => parseScsiAddress(text)).toThrow(`SCSI address "${text}": want`)
     },
   )
 })
@@ -26,13 +26,13 @@ describe('waitForScsiDisk', () => {
     await addHost('host0')
   })
 
-  it('finds a disk that is there, and leaves the controllers alone', async () => {
+  it('finds a present disk without a scan', async () => {
     await plug('0:0:2:5', 'sdb')
     await expect(wait()).resolves.toBe('/dev/sdb')
     expect(await scans('host0')).toBe('')
   })
 
-  it('takes no disk of another target, LUN or channel', async () => {
+  it('ignores disks of another target, LUN or channel', async () => {
     for (const address of ['0:0:12:5', '0:0:2:55', '0:1:2:5', '0:0:5:2']) await plug(address, 'sda')
     const found = wait()
     await turn()
@@ -41,13 +41,13 @@ describe('waitForScsiDisk', () => {
     await expect(found).resolves.toBe('/dev/sdc')
   })
 
-  it('passes over what has the address at another controller and is no disk', async () => {
+  it('ignores a device at the address that is not a disk', async () => {
     await os.files.makeDirectories('/sys/bus/scsi/devices/0:0:2:5')
     await plug('1:0:2:5', 'sdc')
     await expect(wait()).resolves.toBe('/dev/sdc')
   })
 
-  it('asks every controller to look at the address', async () => {
+  it('makes every controller scan the address', async () => {
     await addHost('host1')
     const found = wait()
     await turn()
@@ -57,7 +57,7 @@ describe('waitForScsiDisk', () => {
     await expect(found).resolves.toBe('/dev/sdb')
   })
 
-  it('asks a controller that comes later too', async () => {
+  it('scans a controller that appears later too', async () => {
     const found = wait()
     await turn()
     await addHost('host7')
@@ -69,7 +69,7 @@ describe('waitForScsiDisk', () => {
     await expect(found).resolves.toBe('/dev/sdb')
   })
 
-  it('asks once more when the kernel is silent', async () => {
+  it('scans again when no event comes', async () => {
     const found = wait()
     await turn()
     await os.files.write('/sys/class/scsi_host/host0/scan', '')
@@ -82,7 +82,7 @@ describe('waitForScsiDisk', () => {
     )
   })
 
-  it('tells which controller could not look', async () => {
+  it('names the controller whose scan failed', async () => {
     await os.files.removeFile('/sys/class/scsi_host/host0/scan')
     await os.files.makeDirectories('/sys/class/scsi_host/host0/scan')
     const found = wait()
@@ -91,7 +91,7 @@ describe('waitForScsiDisk', () => {
     await expect(found).rejects.toThrow('write /sys/class/scsi_host/host0/scan: EISDIR')
   })
 
-  it('tells no failure of a controller that could look when it was asked again', async () => {
+  it('does not report a failure after a later scan succeeded', async () => {
     await os.files.removeFile('/sys/class/scsi_host/host0/scan')
     await os.files.makeDirectories('/sys/class/scsi_host/host0/scan')
     const found = wait()
@@ -113,7 +113,7 @@ describe('waitForScsiDisk', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
-  it('finds the disk of one controller while another one hangs, which it asks only once', async () => {
+  it('finds the disk of one controller while another hangs, which is scanned only once', async () => {
     await addHost('host1')
     const asked = hang('/sys/class/scsi_host/host0/scan')
     const found = wait()
@@ -124,14 +124,14 @@ describe('waitForScsiDisk', () => {
     expect(asked()).toBe(1)
   })
 
-  it('names the controller that hangs when its time is over', async () => {
+  it('names the hanging controller after the timeout', async () => {
     hang('/sys/class/scsi_host/host0/scan')
     const found = wait()
     await turn()
     os.clock.advance(1000)
     await turn()
     os.clock.advance(2000)
-    await expect(found).rejects.toThrow('*:0:2:5 (host0 has not ended its look)')
+    await expect(found).rejects.toThrow('*:0:2:5 (host0 is still scanning)')
   })
 
   /** Has writes to a file of sysfs never end; counts them. */

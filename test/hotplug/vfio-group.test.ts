@@ -14,13 +14,13 @@ describe('waitForVfioGroup', () => {
     os = new FakeOs()
   })
 
-  it('finds the node of a group that is there', async () => {
+  it('finds the node of a present group', async () => {
     await addNode(NODE)
     await expect(wait()).resolves.toBe(NODE)
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
-  it('finds it when its event comes, and takes that of no other group for it', async () => {
+  it('finds the node when its event comes, and ignores other groups', async () => {
     await addNode('/dev/vfio/vfio')
     const found = wait()
     await turn()
@@ -32,22 +32,22 @@ describe('waitForVfioGroup', () => {
     await expect(found).resolves.toBe(NODE)
   })
 
-  it('takes no file for the node', async () => {
+  it('does not accept a regular file as the node', async () => {
     await os.files.put(NODE, '')
     const found = wait()
     await turn()
     os.clock.advance(3000)
-    await expect(found).rejects.toThrow(`VFIO group 5: no device node ${NODE}; meanwhile no uevent came`)
+    await expect(found).rejects.toThrow(`VFIO group 5: no device node ${NODE}; during the wait no uevents`)
   })
 
-  it('names the groups that there are when its own does not come', async () => {
+  it('lists the present groups when its own does not appear', async () => {
     for (const group of ['4', '6']) await os.files.makeDirectories(`/sys/devices/virtual/vfio/${group}`)
     const found = wait()
     await turn()
     os.uevents.send(groupEvent('6'))
     os.clock.advance(3000)
     await expect(found).rejects.toThrow(
-      '1 uevents came, of which 0 may concern it: add@/devices/virtual/vfio/6; sysfs shows 4, 6',
+      '1 uevents, of which 0 match: add@/devices/virtual/vfio/6; sysfs shows 4, 6',
     )
   })
 

@@ -16,7 +16,7 @@ describe('waitForDevice', () => {
     looks = 0
   })
 
-  it('has the kernel look when nothing came about the device for a second, and looks again itself', async () => {
+  it('rescans when no event matched for a second, and probes again', async () => {
     const found = wait({
       rescan: async () => {
         device = '/dev/late'
@@ -29,7 +29,7 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('has the kernel look although an event came: it may have been of another device behind the same bridge', async () => {
+  it('rescans although an event matched, which may be that of another device', async () => {
     let rescans = 0
     const found = wait({
       rescan: async () => {
@@ -48,7 +48,7 @@ describe('waitForDevice', () => {
     expect(rescans).toBe(1)
   })
 
-  it('has the kernel look again and again, more and more seldom', async () => {
+  it('rescans repeatedly with growing pauses', async () => {
     const rescan = vi.fn(async () => {})
     const found = wait({ rescan }, [], 60_000)
     const times: number[] = []
@@ -64,7 +64,7 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('has the kernel look no more when its time is over', async () => {
+  it('does not rescan after the timeout', async () => {
     const rescan = vi.fn(async () => {})
     const found = wait({ rescan })
     await turn()
@@ -75,7 +75,7 @@ describe('waitForDevice', () => {
     expect(rescan).toHaveBeenCalledTimes(1)
   })
 
-  it('leaves the kernel alone when the device comes within a second', async () => {
+  it('does not rescan when the device appears within a second', async () => {
     const rescan = vi.fn(async () => {})
     const found = wait({ rescan })
     await turn()
@@ -88,7 +88,7 @@ describe('waitForDevice', () => {
     expect(rescan).not.toHaveBeenCalled()
   })
 
-  it('looks at sysfs only after events that concern the device', async () => {
+  it('probes sysfs only after matching events', async () => {
     const found = wait()
     await turn()
     for (let n = 0; n < 50; n += 1) os.uevents.send(`add@/devices/o${n}\0ACTION=add\0SUBSYSTEM=net\0`)
@@ -100,7 +100,7 @@ describe('waitForDevice', () => {
     expect(looks).toBe(2)
   })
 
-  it('tells after its time what sysfs shows, what it tried, and which drivers did not load', async () => {
+  it('reports what sysfs shows, the rescan and the failed drivers', async () => {
     const failures = ['modprobe: ERROR: could not insert virtio_blk: Exec format error']
     const found = wait(
       {
@@ -114,7 +114,7 @@ describe('waitForDevice', () => {
     await turn()
     os.clock.advance(2000)
     await expect(found).rejects.toThrow(
-      'Timeout after 3s waiting for uevent of a thing: no thing; meanwhile no uevent came; ' +
+      'Timeout after 3s waiting for uevent of a thing: no thing; during the wait no uevents; ' +
         'rescan by the kernel: write /sys/bus/pci/rescan: EROFS; ' +
         'sysfs shows 0000:00:03.0 (virtio-pci), 0000:00:09.0 (no driver); ' +
         'drivers not loaded: modprobe: ERROR: could not insert virtio_blk: Exec format error',
@@ -122,7 +122,7 @@ describe('waitForDevice', () => {
     expect(os.uevents.listeners.size).toBe(0)
   })
 
-  it('shortens a long list of candidates', async () => {
+  it('truncates a long list of candidates', async () => {
     const names = Array.from({ length: 40 }, (_, n) => `d${n}`)
     const found = wait({ candidates: async () => names })
     await turn()
@@ -130,20 +130,20 @@ describe('waitForDevice', () => {
     await expect(found).rejects.toThrow('d30, d31, 8 more')
   })
 
-  it('ends in time while the kernel holds its first look, and says so', async () => {
+  it('times out while its first probe is stuck in the kernel, and says so', async () => {
     const found = wait({ probe: () => new Promise(() => {}), candidates: async () => ['d1'] })
     await turn()
     os.clock.advance(3000)
     await turn()
     os.clock.advance(500)
     await expect(found).rejects.toThrow(
-      'a thing: no answer from sysfs; the last look at sysfs has not ended after 3.5s; meanwhile no uevent came; ' +
+      'a thing: no answer from sysfs; the last probe of sysfs has not ended after 3.5s; during the wait no uevents; ' +
         'sysfs shows d1',
     )
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
-  it('looks a last time when its time is over: an event may never have come', async () => {
+  it('probes a last time at the timeout', async () => {
     const found = wait()
     await turn()
     device = '/dev/silent'
@@ -152,7 +152,7 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('takes what a look finds that was going on when the time was over', async () => {
+  it('accepts the result of a probe that was running at the timeout', async () => {
     const look = Promise.withResolvers<Probe<string>>()
     const found = wait({ probe: () => look.promise })
     await turn()
@@ -163,7 +163,7 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('says what a look missed when the kernel holds the next one', async () => {
+  it('reports the last finished probe when the next one is stuck', async () => {
     const probe = vi.fn<() => Promise<Probe<string>>>(() => new Promise(() => {}))
     probe.mockResolvedValueOnce({ missing: 'thing' })
     const found = wait({ probe })
@@ -175,11 +175,11 @@ describe('waitForDevice', () => {
     await turn()
     os.clock.advance(500)
     await expect(found).rejects.toThrow(
-      'a thing: no thing; the last look at sysfs has not ended after 2.5s; meanwhile 1 uevents',
+      'a thing: no thing; the last probe of sysfs has not ended after 2.5s; during the wait 1 uevents',
     )
   })
 
-  it('is cancelled while the kernel holds a look', async () => {
+  it('can be cancelled while a probe is stuck', async () => {
     const call = new AbortController()
     const probe = () => new Promise<never>(() => {})
     const waiting = waitForDevice(
@@ -193,7 +193,7 @@ describe('waitForDevice', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
-  it('ends in time while the kernel holds the rescan and the list of candidates', async () => {
+  it('times out while the rescan and the list of candidates are stuck', async () => {
     const found = wait({ rescan: () => new Promise(() => {}), candidates: () => new Promise(() => {}) })
     await turn()
     os.clock.advance(1000)
@@ -207,7 +207,7 @@ describe('waitForDevice', () => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('keeps its error short in a flood of long events, and keeps those of the device', async () => {
+  it('keeps its error short in a flood of events, and includes the matching ones', async () => {
     const failures = Array.from({ length: 8 }, (_, n) => `modprobe: ERROR: ${n} ${'x'.repeat(5000)}`)
     const names = Array.from({ length: 400 }, (_, n) => `device ${n} ${'y'.repeat(500)}`)
     const found = wait({ candidates: async () => names }, failures)
@@ -220,15 +220,13 @@ describe('waitForDevice', () => {
     os.clock.advance(3000)
     const error = await found.catch((reason: Error) => reason)
     const text = error instanceof Error ? error.message : ''
-    expect(text).toContain(
-      '5001 uevents came, of which 1 may concern it: among them add@/devices/mine, add@/devices/4993/',
-    )
+    expect(text).toContain('5001 uevents, of which 1 match: among them add@/devices/mine, add@/devices/4993/')
     for (const part of ['/end4999', '368 more', 'drivers not loaded: modprobe: ERROR: 0'])
       expect(text).toContain(part)
     expect(text.length).toBeLessThan(8000)
   })
 
-  it('ends as one when its call is cancelled during a look, although it was to look again by itself', async () => {
+  it('ends when its call is cancelled during a probe, despite retryMs', async () => {
     const call = new AbortController()
     const unhandled: unknown[] = []
     const record = (reason: unknown) => unhandled.push(reason)

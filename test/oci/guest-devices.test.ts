@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { Linux, LinuxDevice, LinuxResources } from '../../src/gen/oci.ts'
 import { type DeviceUpdate, withGuestDevices } from '../../src/oci/guest-devices.ts'
 import { printJson } from '../../src/oci/json.ts'
-import { resourcesConfig } from '../../src/oci/resources-config.ts'
+import { resourcesConfig } from '../../src/oci/runtime-config.ts'
 
 const RULES = [
   { Allow: false, Type: 'a', Access: 'rwm' },

@@ -2,11 +2,11 @@ import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
-import type { AskedDevice } from '../../oci/cdi/asked-for.ts'
-import { cgroupsPath } from '../../oci/cgroups-path.ts'
+import type { RequestedDevice } from '../../oci/cdi/asked-for.ts'
 import { checkSpec } from '../../oci/check-spec.ts'
 import {
   type ContainerSpec,
+  cgroupsPath,
   completeSpec,
   containerSpec,
   type GuestChoices,
@@ -51,7 +51,7 @@ interface Creation {
   readonly sandbox: ActiveSandbox
   readonly bundle: Bundle
   /** The CDI devices that the spec names. */
-  readonly cdiDevices: readonly AskedDevice[]
+  readonly cdiDevices: readonly RequestedDevice[]
   /** Undo of steps whose effect a created container keeps to itself. */
   readonly onFailure: UndoList
   /** Undo of steps whose effect lasts until the container is removed; run by a failed creation too. */
@@ -73,7 +73,7 @@ export async function createContainer(
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
   checkDevicePaths(complete.linux, devices.updatedPaths(request.devices))
-  const cdiDevices = devices.askedCdiDevices(complete.spec)
+  const cdiDevices = devices.requestedCdiDevices(complete.spec)
   const sandbox = sandboxState.active()
   const container = containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
   const [onFailure, onRemove] = [new UndoList(log), new UndoList(log)]
@@ -104,9 +104,9 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const isV2 = await usesCgroupV2(os)
   checkSharedMounts(request.sharedMounts)
   await makeBundle(os, bundle, onRemove)
-  const guestDevices = await devices.find(request.devices, signal)
-  onFailure.add('devices', guestDevices.release)
-  const deviceEdits = await devices.findCdiEdits(creation.cdiDevices, signal)
+  const guestDevices = await devices.waitFor(request.devices, signal)
+  onFailure.add('devices', guestDevices.onFailure)
+  const deviceEdits = await devices.waitForCdiEdits(creation.cdiDevices, signal)
   await attachStorages(creation)
   const { spec, guestSysctls, poststart } = await specFor(
     creation,

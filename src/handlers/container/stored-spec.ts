@@ -1,7 +1,7 @@
 import type { LinuxResources } from '../../gen/oci.ts'
 import type { ContainerSpec } from '../../oci/container-spec.ts'
 import { printJson } from '../../oci/json.ts'
-import { mergeResources } from '../../oci/merge-resources.ts'
+import { mergeResources } from '../../oci/resources.ts'
 import { runtimeConfig } from '../../oci/runtime-config.ts'
 import type { Files } from '../../os/files/files.ts'
 

@@ -6,7 +6,7 @@ import type { Os } from '../../os/os.ts'
 const DRIVER = 'vfio-pci'
 const PCI = '/sys/bus/pci'
 
-/** Loads the driver that hands devices to processes. Throws INTERNAL with modprobe's words. */
+/** Loads the vfio-pci driver, which gives processes direct access to devices. Throws INTERNAL with modprobe's output. */
 export async function loadVfio(
   { files, tools }: Pick<Os, 'files' | 'tools'>,
   signal: AbortSignal,
@@ -14,31 +14,34 @@ export async function loadVfio(
   if ((await files.stat(`${PCI}/drivers/${DRIVER}`)) !== undefined) return
   const result = await tools.run(['/sbin/modprobe', '--', DRIVER], { signal })
   if (result.exitCode === 0) return
-  throw new AgentError('INTERNAL', `driver ${DRIVER} not loaded: ${result.stderr.trim()}`)
+  throw new AgentError('INTERNAL', `driver ${DRIVER}: not loaded: ${result.stderr.trim()}`)
 }
 
 /**
- * Takes a PCI device from its driver, if it has one, and gives it to vfio-pci. Returns its IOMMU group. Throws INTERNAL
- * when it has none; `undo` gets the way back.
+ * Binds a PCI device to vfio-pci instead of its driver, and returns its IOMMU group. `onFailure` gets the step that binds
+ * it back. Throws INTERNAL when it has no IOMMU group or another driver takes it.
  */
-export async function bindToVfio(files: Files, address: string, undo: UndoList): Promise<string> {
+export async function bindToVfio(files: Files, address: string, onFailure: UndoList): Promise<string> {
   const device = `${PCI}/devices/${address}`
   if ((await files.lstat(`${device}/iommu_group`)) === undefined) {
-    throw new AgentError('INTERNAL', `failed to get VFIO group of ${address}: the guest has no IOMMU for it`)
+    throw new AgentError(
+      'INTERNAL',
+      `failed to get VFIO group of ${address}: the guest has no IOMMU for this device`,
+    )
   }
-  const group = lastOf(await files.readLink(`${device}/iommu_group`))
+  const group = lastComponent(await files.readLink(`${device}/iommu_group`))
   if ((await driverOf(files, device)) === DRIVER) return group
-  undo.add(`give ${address} back`, () => rebind(files, address, ''))
+  onFailure.add(`rebind ${address} to its driver`, () => rebind(files, address, ''))
   await rebind(files, address, DRIVER)
   const driver = await driverOf(files, device)
   if (driver === DRIVER) return group
-  throw new AgentError('INTERNAL', `${address} is not bound to ${DRIVER} but to ${driver ?? 'no driver'}`)
+  throw new AgentError('INTERNAL', `PCI device ${address}: bound to ${driver ?? 'no driver'}, want ${DRIVER}`)
 }
 
-/** Has the kernel look for a driver anew: that one alone, or any when it is empty. */
+/** Makes the kernel bind the device again: to `driver` only, or to any driver when that is empty. */
 async function rebind(files: Files, address: string, driver: string): Promise<void> {
   const device = `${PCI}/devices/${address}`
-  // An empty line takes the override away.
+  // An empty line removes the override.
   await files.write(`${device}/driver_override`, driver === '' ? '\n' : driver)
   if ((await driverOf(files, device)) !== undefined) await files.write(`${device}/driver/unbind`, address)
   await files.write(`${PCI}/drivers_probe`, address)
@@ -46,9 +49,9 @@ async function rebind(files: Files, address: string, driver: string): Promise<vo
 
 async function driverOf(files: Files, device: string): Promise<string | undefined> {
   const link = `${device}/driver`
-  return (await files.lstat(link)) === undefined ? undefined : lastOf(await files.readLink(link))
+  return (await files.lstat(link)) === undefined ? undefined : lastComponent(await files.readLink(link))
 }
 
-function lastOf(path: string): string {
+function lastComponent(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1)
 }

@@ -3,75 +3,76 @@ import { UndoList } from '../../base/undo.ts'
 import type { Device } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import type { ResolvedEdits } from '../../oci/cdi/apply-edits.ts'
-import { type AskedDevice, askedCdiDevices } from '../../oci/cdi/asked-for.ts'
+import { type RequestedDevice, requestedCdiDevices } from '../../oci/cdi/asked-for.ts'
 import type { AddedDevice, DeviceChoices, DeviceUpdate, GuestNode } from '../../oci/guest-devices.ts'
 import type { Files } from '../../os/files/files.ts'
-import { findCdiEdits } from './cdi/cdi.ts'
-import type { DeviceDependencies, FoundDevice } from './handler.ts'
+import { waitForCdiEdits } from './cdi/cdi.ts'
+import type { DeviceDependencies, GuestDevice } from './handler.ts'
 import { deviceHandler } from './handler-table.ts'
 
-/** Finds the devices of requests (spec F). */
+/** Waits for the devices of requests (spec F). */
 export interface DeviceHandlers {
   /**
-   * The paths in the container of the devices whose node {@link DeviceHandlers.find} will tell. Throws as that one does
-   * for a request that is wrong, or a type without handler.
+   * The container paths of the devices for which {@link DeviceHandlers.waitFor} will return a node. Throws the same errors
+   * for a wrong request or a type without a handler.
    */
   updatedPaths(devices: readonly Device[]): readonly string[]
   /**
-   * Waits for the devices, all at once. Throws INVALID_ARGUMENT for a request that is wrong and UNIMPLEMENTED for a type
-   * without handler, waiting for nothing; INTERNAL when one does not come; or what `signal` is aborted with.
+   * Waits for all devices at the same time. Throws, before it waits, INVALID_ARGUMENT for a wrong request and
+   * UNIMPLEMENTED for a type without a handler; then INTERNAL when a device does not appear, or what `signal` is aborted
+   * with.
    */
-  find(devices: readonly Device[], signal: AbortSignal): Promise<GuestDevices>
-  /** The devices that a spec asks for by their CDI names. Throws INVALID_ARGUMENT for a malformed name. */
-  askedCdiDevices(spec: Spec): readonly AskedDevice[]
-  /** What those devices change in the spec, in order; see {@link findCdiEdits} for what it throws. */
-  findCdiEdits(asked: readonly AskedDevice[], signal: AbortSignal): Promise<readonly ResolvedEdits[]>
+  waitFor(devices: readonly Device[], signal: AbortSignal): Promise<GuestDevices>
+  /** The devices that a spec requests by their CDI names. Throws INVALID_ARGUMENT for a malformed name. */
+  requestedCdiDevices(spec: Spec): readonly RequestedDevice[]
+  /** The edits of the spec for these devices, in order; {@link waitForCdiEdits} lists its errors. */
+  waitForCdiEdits(asked: readonly RequestedDevice[], signal: AbortSignal): Promise<readonly ResolvedEdits[]>
 }
 
-/** The devices of one request as they are in the guest. */
+/** The devices of one request, as the guest has them. */
 export interface GuestDevices extends DeviceChoices {
-  /** Puts all back where they were, for a request that fails later. Never throws. */
-  readonly release: () => Promise<void>
+  /** Rebinds the devices to their drivers when the request fails later. Never throws. */
+  readonly onFailure: () => Promise<void>
 }
 
 const INFINIBAND = '/dev/infiniband'
 
-/** Builds the device handlers. */
+/** Creates the device handlers. */
 export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHandlers {
   const { os, log, cdi } = dependencies
   const { files, clock } = os
   return {
-    askedCdiDevices: (spec) => askedCdiDevices(spec, cdi.readsVariable),
+    requestedCdiDevices: (spec) => requestedCdiDevices(spec, cdi.readsVariable),
 
-    findCdiEdits: (asked, signal) => findCdiEdits(asked, { files, clock, log, settings: cdi }, signal),
+    waitForCdiEdits: (asked, signal) => waitForCdiEdits(asked, { files, clock, log, settings: cdi }, signal),
 
     updatedPaths: (devices) =>
       devices
         .filter((device) => !deviceHandler(checkDevice(device).type).withoutNode)
         .map(({ containerPath }) => containerPath),
 
-    async find(devices, signal) {
+    async waitFor(devices, signal) {
       const checked = devices.map((device) => ({ device, handler: deviceHandler(checkDevice(device).type) }))
       const ended = new AbortController()
       const either = AbortSignal.any([signal, ended.signal])
-      const undo = new UndoList(dependencies.log)
-      const finding = checked.map(async ({ device, handler }) => {
+      const onFailure = new UndoList(dependencies.log)
+      const pending = checked.map(async ({ device, handler }) => {
         try {
-          const found = await handler.find(device, dependencies, either)
-          if (found.release !== undefined) undo.add(`give ${device.containerPath} back`, found.release)
+          const found = await handler.waitFor(device, dependencies, either)
+          if (found.onFailure !== undefined) onFailure.add(`rebind ${device.containerPath}`, found.onFailure)
           return { device, found }
         } catch (error) {
-          // When one does not come, nobody waits for the others.
+          // One missing device fails the request, so stop waiting for the others.
           ended.abort(error)
           throw error
         }
       })
-      await Promise.allSettled(finding)
+      await Promise.allSettled(pending)
       try {
         ended.signal.throwIfAborted()
-        return { ...(await describe(files, await Promise.all(finding))), release: () => undo.run() }
+        return { ...(await describe(files, await Promise.all(pending))), onFailure: () => onFailure.run() }
       } catch (error) {
-        await undo.run()
+        await onFailure.run()
         throw error
       }
     },
@@ -80,8 +81,8 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
 
 async function describe(
   files: Files,
-  devices: readonly { readonly device: Device; readonly found: FoundDevice }[],
-): Promise<Omit<GuestDevices, 'release'>> {
+  devices: readonly { readonly device: Device; readonly found: GuestDevice }[],
+): Promise<Omit<GuestDevices, 'onFailure'>> {
   const updates = await Promise.all(devices.map(({ device, found }) => updateOf(files, device, found)))
   const isPassedThrough = devices.some(({ device }) => device.type.startsWith('vfio-pci'))
   return {
@@ -94,25 +95,27 @@ async function describe(
 function checkDevice(device: Device): Device {
   const { id, type, vmPath, containerPath } = device
   if (type === '') throw invalid(`invalid type for device ${containerPath}`)
-  if (id === '' && vmPath === '') throw invalid(`device ${containerPath}: neither id nor vm_path`)
-  if (containerPath === '') throw invalid(`device ${id || vmPath}: no container_path`)
+  if (id === '' && vmPath === '') throw invalid(`device ${containerPath}: id and vm_path are empty`)
+  if (containerPath === '') throw invalid(`device ${id || vmPath}: container_path is empty`)
   const text = [id, type, vmPath, containerPath, ...device.options].find((each) => each.includes('\0'))
-  if (text !== undefined) throw invalid(`device ${containerPath}: ${JSON.stringify(text)} contains a NUL`)
+  if (text !== undefined)
+    throw invalid(`device ${containerPath}: ${JSON.stringify(text)} contains a NUL byte`)
   return device
 }
 
 async function updateOf(
   files: Files,
   { containerPath }: Device,
-  { node, keepsNodePath = false }: FoundDevice,
+  { node, keepsNodePath = false }: GuestDevice,
 ): Promise<DeviceUpdate | undefined> {
   if (node === undefined) return undefined
   const numbers = await numbersOf(files, node)
-  if (numbers === undefined) throw new AgentError('INTERNAL', `${node} is no device node any more`)
+  if (numbers === undefined)
+    throw new AgentError('INTERNAL', `device ${containerPath}: ${node} is no longer a device node`)
   return { containerPath, ...numbers, ...(keepsNodePath ? { newPath: node } : {}) }
 }
 
-/** What a driver in the container needs besides its device (spec D.4). */
+/** The InfiniBand nodes that a driver in the container needs besides its device (spec D.4). */
 async function infinibandDevices(files: Files): Promise<readonly AddedDevice[]> {
   const paths = (await files.list(INFINIBAND)).map((name) => `${INFINIBAND}/${name}`)
   const devices = await Promise.all(

@@ -6,9 +6,9 @@ import { parsePciPath } from '../../hotplug/pci-path.ts'
 import { parseScsiAddress, waitForScsiDisk } from '../../hotplug/scsi-disk.ts'
 import type { DeviceHandler } from './handler.ts'
 
-/** A virtio-blk disk: `id` is its PCI path, without which `vm_path` is its node. */
+/** A virtio-blk disk: `id` is its PCI path; when that is empty, `vm_path` is its node. */
 export const blk: DeviceHandler = {
-  async find({ id, vmPath }, { hotplug }, signal) {
+  async waitFor({ id, vmPath }, { hotplug }, signal) {
     const node =
       id === ''
         ? waitForNamedBlockDevice(hotplug, vmPath, signal)
@@ -17,16 +17,16 @@ export const blk: DeviceHandler = {
   },
 }
 
-/** A disk on virtio-mmio, or an NVDIMM: `vm_path` is its node. */
+/** A virtio-mmio disk or an NVDIMM: `vm_path` is its node. */
 export const diskByNode: DeviceHandler = {
-  async find(device, { hotplug }, signal) {
+  async waitFor(device, { hotplug }, signal) {
     return { node: await waitForNamedBlockDevice(hotplug, required(device, 'vmPath', 'vm_path'), signal) }
   },
 }
 
 /** A disk behind a SCSI controller: `id` is `ID:LUN`. */
 export const scsi: DeviceHandler = {
-  async find(device, { hotplug }, signal) {
+  async waitFor(device, { hotplug }, signal) {
     const address = parseScsiAddress(required(device, 'id', 'id'))
     return { node: await waitForScsiDisk(hotplug, address, signal) }
   },
@@ -36,6 +36,6 @@ function required(device: Device, field: 'id' | 'vmPath', name: string): string 
   if (device[field] !== '') return device[field]
   throw new AgentError(
     'INVALID_ARGUMENT',
-    `device ${device.containerPath}: type ${device.type} needs ${name}`,
+    `device ${device.containerPath}: ${name} is empty, want one for type ${device.type}`,
   )
 }

@@ -3,15 +3,15 @@ import { blk, diskByNode, scsi } from './disks.ts'
 import type { DeviceHandler } from './handler.ts'
 import { vfioPci, vfioPciGuestKernel } from './vfio-pci.ts'
 
-/** Why there is no handler. */
-interface Refusal {
-  readonly refused: string
+/** A device type of the API that this agent does not implement. */
+interface Unsupported {
+  readonly reason: string
 }
 
-const S390: Refusal = { refused: 'is for s390x, not for this architecture' }
+const S390: Unsupported = { reason: 'only supported on s390x' }
 
-/** Every device type of the API (spec F.1), with its handler where there is one. */
-const TABLE: ReadonlyMap<string, DeviceHandler | Refusal> = new Map<string, DeviceHandler | Refusal>([
+/** Every device type of the API (spec F.1), with its handler or the reason why it has none. */
+const TABLE: ReadonlyMap<string, DeviceHandler | Unsupported> = new Map<string, DeviceHandler | Unsupported>([
   ['blk', blk],
   ['blk-ccw', S390],
   ['mmioblk', diskByNode],
@@ -23,17 +23,20 @@ const TABLE: ReadonlyMap<string, DeviceHandler | Refusal> = new Map<string, Devi
   ['vfio-pci-gk', vfioPciGuestKernel],
 ])
 
-/** The types that there are handlers for, sorted. */
+/** The types that have a handler, sorted. */
 export const DEVICE_TYPES: readonly string[] = [...TABLE]
-  .filter(([, entry]) => !('refused' in entry))
+  .filter(([, entry]) => !('reason' in entry))
   .map(([type]) => type)
 
-/** The handler of a type. Throws UNIMPLEMENTED, saying why, where there is none, INVALID_ARGUMENT for any other type. */
+/**
+ * The handler of a type. Throws UNIMPLEMENTED with the reason for a type of the API that has no handler here, and
+ * INVALID_ARGUMENT for any other type.
+ */
 export function deviceHandler(type: string): DeviceHandler {
   const entry = TABLE.get(type)
   if (entry === undefined) {
     throw new AgentError('INVALID_ARGUMENT', `Failed to find the device handler ${type}`)
   }
-  if ('refused' in entry) throw new AgentError('UNIMPLEMENTED', `device type ${type} ${entry.refused}`)
+  if ('reason' in entry) throw new AgentError('UNIMPLEMENTED', `device type ${type}: ${entry.reason}`)
   return entry
 }

@@ -5,32 +5,32 @@ import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Os } from '../../os/os.ts'
 import type { CdiSettings } from './cdi/cdi.ts'
 
-/** What devices work with. */
+/** The dependencies of all device handlers. */
 export interface DeviceDependencies {
   readonly os: Pick<Os, 'clock' | 'files' | 'tools'>
   readonly log: Logger
-  /** How devices are waited for. */
+  /** What waiting for a hot-plugged device needs. */
   readonly hotplug: HotplugDependencies
-  /** How devices are found by their CDI names. */
+  /** Where CDI specifications are, and how long they are waited for. */
   readonly cdi: CdiSettings
 }
 
-/** What a handler has found. */
-export interface FoundDevice {
-  /** The node that the container gets in place of the host's; undefined when the guest's kernel uses the device. */
+/** A device, as the guest has it. */
+export interface GuestDevice {
+  /** The node that the container gets in place of the host's; undefined when the guest kernel uses the device. */
   readonly node: string | undefined
-  /** The container finds the node at its own path in the guest: that tells something. */
+  /** Whether the container gets the node at its path in the guest, because the path has a meaning (a VFIO group). */
   readonly keepsNodePath?: boolean
-  /** Where PCI devices of the host are in the guest. */
+  /** The guest's addresses of PCI devices, by the host's. */
   readonly pciAddresses?: PciAddresses
-  /** Puts the device back where it was, for a request that fails later. Never throws. */
-  readonly release?: () => Promise<void>
+  /** Rebinds the device to its driver when the request fails later. Never throws. */
+  readonly onFailure?: () => Promise<void>
 }
 
-/** Takes care of one type of device (spec F). The request has been checked for what every type needs. */
+/** The handler of one type of device (spec F). The fields that every type needs have been checked. */
 export interface DeviceHandler {
-  /** The guest's kernel uses what it finds: the container's spec says nothing about it. */
+  /** Set when the guest kernel uses the device, so that the container's spec does not name it. */
   readonly withoutNode?: true
-  /** Waits for the device. When it throws, or `signal` is aborted, all is as before. */
-  find(device: Device, dependencies: DeviceDependencies, signal: AbortSignal): Promise<FoundDevice>
+  /** Waits for the device. When it throws or `signal` is aborted, it undoes all that it did. */
+  waitFor(device: Device, dependencies: DeviceDependencies, signal: AbortSignal): Promise<GuestDevice>
 }

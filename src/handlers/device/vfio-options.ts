@@ -2,7 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Device } from '../../gen/agent.ts'
 import { type PciPath, parsePciPath } from '../../hotplug/pci-path.ts'
 
-/** A passed-through device: its address on the host, and where it is in the guest. */
+/** A passed-through device: its address on the host and its location in the guest. */
 export interface VfioOption {
   /** `0000:1a:02.3`, in lower case. */
   readonly hostAddress: string
@@ -10,8 +10,8 @@ export interface VfioOption {
 }
 
 /**
- * The options of a VFIO device (spec F.4): `<host address>=<guest PCI path>` each. Those that the host does not know the
- * guest's place of are left out and named in `skipped`. Throws INVALID_ARGUMENT naming the option that is wrong.
+ * Parses the options of a VFIO device (spec F.4), each `<host address>=<guest PCI path>`. Addresses without a guest path
+ * are returned in `skipped`. Throws INVALID_ARGUMENT naming the wrong option.
  */
 export function parseVfioOptions({ options, containerPath }: Device): {
   readonly devices: readonly VfioOption[]

@@ -34,9 +34,9 @@ export async function probeMemory(files: Files, addresses: readonly bigint[]): P
     )
   }
   const blockSize = await memoryBlockSize(files)
-  const crooked = addresses.find((address) => blockSize > 0n && address % blockSize !== 0n)
-  if (crooked !== undefined) {
-    const text = `memHotplugProbeAddr ${hex(crooked)} is not a multiple of the block size ${hex(blockSize)}`
+  const misaligned = addresses.find((address) => blockSize > 0n && address % blockSize !== 0n)
+  if (misaligned !== undefined) {
+    const text = `memHotplugProbeAddr ${hex(misaligned)} is not a multiple of the block size ${hex(blockSize)}`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
   for (const address of addresses) {

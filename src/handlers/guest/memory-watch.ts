@@ -20,7 +20,7 @@ export function watchMemory(os: Pick<Os, 'files' | 'uevents'>, log: Logger): voi
       }
     })
   }
-  const lookAtAll = () => enqueue('all', () => onlineMemory(os.files))
+  const enqueueAll = () => enqueue('all', () => onlineMemory(os.files))
 
   os.uevents.listen({
     event({ action, subsystem, devicePath }) {
@@ -29,8 +29,8 @@ export function watchMemory(os: Pick<Os, 'files' | 'uevents'>, log: Logger): voi
     },
     error(error) {
       log.warn('uevents of memory were lost', { error: error.message })
-      lookAtAll()
+      enqueueAll()
     },
   })
-  lookAtAll()
+  enqueueAll()
 }

@@ -8,7 +8,7 @@ const CPUS = '/sys/devices/system/cpu'
 /** What 100 tries take that are 50 ms apart (spec C.27). */
 const TIMEOUT_MS = 5000
 /** An attempt that the kernel refused for the moment is followed by no event. */
-const LOOK_AGAIN_MS = 50
+const RETRY_MS = 50
 
 /**
  * Brings CPUs online until `wanted` are, those of the boot included, and waits for such as are still being plugged in.
@@ -32,7 +32,7 @@ export async function onlineCpus(
         description: `CPUs until ${wanted} are online`,
         probe: () => bringOnline(files, wanted),
         matches: ({ subsystem }) => subsystem === 'cpu',
-        lookAgainMs: LOOK_AGAIN_MS,
+        retryMs: RETRY_MS,
       },
       signal,
     )

@@ -27,7 +27,7 @@ export async function resizeVolume(
   signal: AbortSignal,
 ): Promise<void> {
   const path = checkVolumePath(volumeGuestPath)
-  const mount = await findMount(dependencies, path)
+  const mount = await getMount(dependencies, path)
   const growth = growthOf(dependencies.volumes, mount)
   const disk = await diskOf(dependencies, mount)
   const volume = { mountPoint: path, device: disk.node }
@@ -43,7 +43,7 @@ export async function resizeVolume(
 }
 
 /** What is mounted there last: it hides what was before. */
-async function findMount({ files, mounts }: ResizeDependencies, path: string): Promise<MountEntry> {
+async function getMount({ files, mounts }: ResizeDependencies, path: string): Promise<MountEntry> {
   const mount = (await mounts.list()).findLast(({ mountPoint }) => mountPoint === path)
   if (mount !== undefined) return mount
   if ((await files.stat(path)) === undefined) throw noSuchVolume(path)

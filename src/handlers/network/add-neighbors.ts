@@ -13,8 +13,8 @@ import type { NetworkDependencies } from './dependencies.ts'
 import { inBatches } from './in-batches.ts'
 
 const NUD_PERMANENT = 0x80
-const MOST_U16 = 0xffff
-const MOST_U8 = 0xff
+const MAX_U16 = 0xffff
+const MAX_U8 = 0xff
 
 /**
  * AddARPNeighbors (spec G.5): entries of the neighbour tables of both families. Throws INVALID_ARGUMENT for a wrong
@@ -36,11 +36,11 @@ async function addAll(
   const links = new Map(network.links().map((link) => [link.name, link]))
   const wanted = neighbors.map((neighbor, index) => checkNeighbor(`neighbors[${index}]`, neighbor, links))
   const present = new Map(network.neighbors().map((neighbor) => [keyOf(neighbor), neighbor]))
-  const undo = new UndoList(log)
+  const onFailure = new UndoList(log)
   try {
-    await inBatches(wanted, (batch) => put(network, batch, present, undo))
+    await inBatches(wanted, (batch) => replaceBatch(network, batch, present, onFailure))
   } catch (error) {
-    await undo.run()
+    await onFailure.run()
     throw error
   }
   const byDevice = Map.groupBy(neighbors, ({ device }) => device)
@@ -55,16 +55,16 @@ async function addAll(
 }
 
 /** Adds entries, and registers the undo of each. Throws the first failure; the others of the batch may be there. */
-function put(
+function replaceBatch(
   network: Network,
   batch: readonly Neighbor[],
   before: ReadonlyMap<string, Neighbor>,
-  undo: UndoList,
+  onFailure: UndoList,
 ): void {
   const addUndo = (neighbor: Neighbor) => {
     const old = before.get(keyOf(neighbor))
-    undo.add(`neighbour ${neighbor.address}`, () => {
-      if (old === undefined) removeIfThere(network, neighbor)
+    onFailure.add(`neighbour ${neighbor.address}`, () => {
+      if (old === undefined) removeIfPresent(network, neighbor)
       else network.replaceNeighbor(old)
     })
   }
@@ -81,7 +81,7 @@ function put(
   if (refused !== undefined) throw refused
 }
 
-function removeIfThere(network: Network, neighbor: Neighbor): void {
+function removeIfPresent(network: Network, neighbor: Neighbor): void {
   try {
     network.removeNeighbor(neighbor)
   } catch (error) {
@@ -97,8 +97,8 @@ function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<
   const checked = {
     ...checkAddress(`${field}.toIPAddress.address`, toIPAddress.address),
     hardwareAddress: lladdr === '' ? '' : checkHardwareAddress(`${field}.lladdr`, lladdr),
-    state: state === 0 ? NUD_PERMANENT : checkNumber(`${field}.state`, state, MOST_U16),
-    flags: checkNumber(`${field}.flags`, flags, MOST_U8),
+    state: state === 0 ? NUD_PERMANENT : checkNumber(`${field}.state`, state, MAX_U16),
+    flags: checkNumber(`${field}.flags`, flags, MAX_U8),
   }
   if (link === undefined) throw new AgentError('INTERNAL', `Link not found (Name: ${device})`)
   if (lladdr !== '') checkHardwareAddressFits(`${field}.lladdr`, checked.hardwareAddress, link)

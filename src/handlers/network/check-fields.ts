@@ -50,9 +50,9 @@ function addressBytes(field: string, text: string, family?: IpFamily): Uint8Arra
 
 /** A prefix length in decimal text. Throws INVALID_ARGUMENT naming the field. */
 export function checkPrefixLength(family: IpFamily, field: string, text: string): number {
-  const most = ADDRESS_BITS[family]
-  if (!/^[0-9]{1,3}$/.test(text) || Number(text) > most)
-    throw invalid(field, text, `the prefix length of ${family} is 0 to ${most}`)
+  const max = ADDRESS_BITS[family]
+  if (!/^[0-9]{1,3}$/.test(text) || Number(text) > max)
+    throw invalid(field, text, `the prefix length of ${family} is 0 to ${max}`)
   return Number(text)
 }
 
@@ -85,8 +85,8 @@ export function checkHardwareAddressFits(field: string, text: string, { name, ha
 }
 
 /** A number within bounds. Throws INVALID_ARGUMENT naming the field. */
-export function checkNumber(field: string, value: number | bigint, most: number): number {
-  if (value < 0 || value > most) throw invalid(field, String(value), `it is 0 to ${most}`)
+export function checkNumber(field: string, value: number | bigint, max: number): number {
+  if (value < 0 || value > max) throw invalid(field, String(value), `it is 0 to ${max}`)
   return Number(value)
 }
 

@@ -25,7 +25,7 @@ export interface InterfaceRequest {
 const IFF_NOARP = 0x80
 /** IFA_F_NODAD: the host has given the address, and it is to be of use at once. */
 const NODAD = 0x2
-const MOST_U32 = 0xffffffff
+const MAX_U32 = 0xffffffff
 
 /** Checks an interface of the API. Throws INVALID_ARGUMENT naming the field that is wrong. */
 export function checkInterface(request: Interface): InterfaceRequest {
@@ -37,7 +37,7 @@ export function checkInterface(request: Interface): InterfaceRequest {
       name,
       'it is no name of a link (1 to 15 bytes, without space, /, : and %)',
     )
-  const mtu = checkNumber('interface.mtu', request.mtu, MOST_U32)
+  const mtu = checkNumber('interface.mtu', request.mtu, MAX_U32)
   return {
     name,
     hardwareAddress: hwAddr === '' ? undefined : checkHardwareAddress('interface.hwAddr', hwAddr),

@@ -11,7 +11,7 @@ const RAW = 'latin1'
 /** How long one run of a tool may take. */
 const TIMEOUT_MS = 5000
 /** The largest set of rules: an answer has to fit into a message of 4 MiB. */
-const MOST_BYTES = 4 * 1024 * 1024 - 4096
+const MAX_BYTES = 4 * 1024 * 1024 - 4096
 
 /** GetIPTables (spec G.6): what the save tool prints. Throws INTERNAL with the tool's words. */
 export async function getIptables(
@@ -93,13 +93,13 @@ async function run(
 ): Promise<ToolResult> {
   const path =
     (await os.files.stat(`/usr/sbin/${tool}`)) === undefined ? `/sbin/${tool}` : `/usr/sbin/${tool}`
-  const limits = { timeoutMs: TIMEOUT_MS, maxOutputBytes: MOST_BYTES, encoding: RAW, signal } as const
+  const limits = { timeoutMs: TIMEOUT_MS, maxOutputBytes: MAX_BYTES, encoding: RAW, signal } as const
   const result = await os.tools.run([path, ...options], { stdin, ...limits })
   if (result.exitCode !== 0) {
     const said = Buffer.from(result.stderr.trim() || result.stdout.trim(), RAW).toString()
     throw new AgentError('INTERNAL', `${tool} ended with ${result.exitCode}: ${said}`)
   }
-  if (result.stdout.length > MOST_BYTES)
-    throw new AgentError('INTERNAL', `${tool} prints more than ${MOST_BYTES} bytes`)
+  if (result.stdout.length > MAX_BYTES)
+    throw new AgentError('INTERNAL', `${tool} prints more than ${MAX_BYTES} bytes`)
   return result
 }

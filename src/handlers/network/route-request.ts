@@ -11,8 +11,8 @@ export interface RouteRequest {
 
 const MADE_AT_BOOT = 3
 /** RTNH_F_PERVASIVE and ONLINK. The other bits are a kernel's report on a next hop, and refused as a wish. */
-const WISHES = 0x6
-const MOST_U8 = 0xff
+const SETTABLE_FLAGS = 0x6
+const MAX_U8 = 0xff
 
 /** Checks a route of the API; `field` is its name. Throws INVALID_ARGUMENT naming the part that is wrong. */
 export function checkRoute(field: string, route: ApiRoute): RouteRequest {
@@ -20,7 +20,7 @@ export function checkRoute(field: string, route: ApiRoute): RouteRequest {
   const destination = checkPrefix(
     family,
     `${field}.dest`,
-    route.dest === '' ? everything(family) : route.dest,
+    route.dest === '' ? defaultDestination(family) : route.dest,
   )
   const whole = destination.prefixLength === ADDRESS_BITS[family]
   const isUnspecified = destination.address === '0.0.0.0' || destination.address === '::'
@@ -33,10 +33,10 @@ export function checkRoute(field: string, route: ApiRoute): RouteRequest {
       destination: whole && isUnspecified ? { ...destination, prefixLength: 0 } : destination,
       ...(route.gateway === '' ? {} : { gateway: checkAddressOf(family, `${field}.gateway`, route.gateway) }),
       ...(source === undefined ? {} : sourceOf(source, ADDRESS_BITS[family])),
-      scope: checkNumber(`${field}.scope`, route.scope, MOST_U8),
+      scope: checkNumber(`${field}.scope`, route.scope, MAX_U8),
       protocol: MADE_AT_BOOT,
       ...(route.mtu === 0 ? {} : { mtu: route.mtu }),
-      flags: route.flags & WISHES,
+      flags: route.flags & SETTABLE_FLAGS,
     },
   }
 }
@@ -49,6 +49,6 @@ function sourceOf(
   return source.prefixLength === bits ? { preferredSource: source.address } : { source }
 }
 
-function everything(family: Route['family']): string {
+function defaultDestination(family: Route['family']): string {
   return family === 'ipv4' ? '0.0.0.0/0' : '::/0'
 }

@@ -20,11 +20,11 @@ export async function updateInterface(
 ): Promise<Interface> {
   const { os, log, record } = dependencies
   const wanted = checkInterface(request)
-  const pluggedName = await pluggedIn(dependencies, wanted, signal)
+  const pluggedName = await isPluggedIn(dependencies, wanted, signal)
   // From here on nothing is awaited: no other call sees a link on its way.
   const { network } = os
   const links = network.links()
-  const link = findLink(links, wanted, pluggedName)
+  const link = getLink(links, wanted, pluggedName)
   if (wanted.hardwareAddress !== undefined)
     checkHardwareAddressFits('interface.hwAddr', wanted.hardwareAddress, link)
   // Where IPv6 is disabled its addresses are left out.
@@ -53,7 +53,7 @@ export async function updateInterface(
 }
 
 /** The name of the link behind the request's device path, once it is there. */
-async function pluggedIn(
+async function isPluggedIn(
   { hotplug }: NetworkDependencies,
   { devicePath }: InterfaceRequest,
   signal: AbortSignal,
@@ -62,7 +62,7 @@ async function pluggedIn(
 }
 
 /** The plugged-in link; or else the one with the hardware address; or else the one with the name. */
-function findLink(links: readonly Link[], wanted: InterfaceRequest, pluggedName: string | undefined): Link {
+function getLink(links: readonly Link[], wanted: InterfaceRequest, pluggedName: string | undefined): Link {
   const { name, hardwareAddress } = wanted
   const byAddress = links.filter((link) => !link.loopback && link.hardwareAddress === hardwareAddress)
   const found =
@@ -80,13 +80,13 @@ function setHardwareAddress(
   { os, log }: NetworkDependencies,
   link: Link,
   { hardwareAddress }: InterfaceRequest,
-  pluggedIn: boolean,
+  isPluggedIn: boolean,
 ): void {
   if (hardwareAddress === undefined || hardwareAddress === link.hardwareAddress) return
   try {
     os.network.setLink(link.index, { hardwareAddress })
   } catch (error) {
-    if (!pluggedIn) throw error
+    if (!isPluggedIn) throw error
     log.warn('hardware address not set', { link: link.name, error: messageOf(error) })
   }
 }

@@ -32,12 +32,12 @@ async function addRoutes(
   const requests = routes.map((route, index) => checkRoute(`routes[${index}]`, route))
   const wanted = withLinks(network, requests)
   const ordered = [...wanted.filter(isDirect), ...wanted.filter((route) => !isDirect(route))]
-  const steps = missing(ordered, network.routes())
-  const undo = new UndoList(log)
+  const steps = missingSteps(ordered, network.routes())
+  const onFailure = new UndoList(log)
   try {
-    await inBatches(steps, (batch) => put(network, batch, undo))
+    await inBatches(steps, (batch) => addBatch(network, batch, onFailure))
   } catch (error) {
-    await undo.run()
+    await onFailure.run()
     throw error
   }
   record.note(
@@ -67,12 +67,12 @@ interface Step extends RoutePut {
 }
 
 /** What is to be added to the routes that there are. */
-function missing(wanted: readonly Route[], routes: readonly Route[]): readonly Step[] {
+function missingSteps(wanted: readonly Route[], routes: readonly Route[]): readonly Step[] {
   const present = Map.groupBy(routes, destinationKey)
   return wanted.flatMap((route) => {
     const key = destinationKey(route)
     const rivals = present.get(key) ?? []
-    if (rivals.some((other) => serves(other, route))) return []
+    if (rivals.some((other) => isEquivalent(other, route))) return []
     // The kernel replaces the first one: that is ours again where ours was put before the kernel's own.
     const isKernels = rivals[0]?.protocol === MADE_BY_KERNEL
     const replaced = isKernels ? undefined : rivals[0]
@@ -82,12 +82,12 @@ function missing(wanted: readonly Route[], routes: readonly Route[]): readonly S
 }
 
 /** Adds routes, and registers the undo of each. Throws the first failure; the others of the batch may be there. */
-function put(network: Network, batch: readonly Step[], undo: UndoList): void {
-  const failures = answersOf(network, batch, undo)
+function addBatch(network: Network, batch: readonly Step[], onFailure: UndoList): void {
+  const failures = putRoutes(network, batch, onFailure)
   let refused: AgentError | undefined
   for (const [index, step] of batch.entries()) {
     const failure = failures[index]
-    if (failure === undefined) addUndo(network, step, undo)
+    if (failure === undefined) addUndo(network, step, onFailure)
     else if (failure.errno !== 'EEXIST') {
       refused ??= new AgentError('INTERNAL', `Failed to add ${ipVersion(step.route)} route`, {
         cause: failure,
@@ -98,23 +98,23 @@ function put(network: Network, batch: readonly Step[], undo: UndoList): void {
 }
 
 /** What the kernel answers. When its answers are lost (ENOBUFS), each route of the batch may be there. */
-function answersOf(network: Network, batch: readonly Step[], undo: UndoList): Failures {
+function putRoutes(network: Network, batch: readonly Step[], onFailure: UndoList): Failures {
   try {
     return network.putRoutes(batch)
   } catch (error) {
-    for (const step of batch) addUndo(network, step, undo)
+    for (const step of batch) addUndo(network, step, onFailure)
     throw error
   }
 }
 
-function addUndo(network: Network, { route, replaced }: Step, undo: UndoList): void {
-  undo.add(`route ${destinationKey(route)}`, () => {
-    if (replaced === undefined) removeIfThere(network, route)
+function addUndo(network: Network, { route, replaced }: Step, onFailure: UndoList): void {
+  onFailure.add(`route ${destinationKey(route)}`, () => {
+    if (replaced === undefined) removeIfPresent(network, route)
     else network.replaceRoute(replaced)
   })
 }
 
-function removeIfThere(network: Network, route: Route): void {
+function removeIfPresent(network: Network, route: Route): void {
   try {
     network.removeRoute(route)
   } catch (error) {
@@ -123,7 +123,7 @@ function removeIfThere(network: Network, route: Route): void {
 }
 
 /** Whether a route that is there does what a wanted one would do. */
-function serves(present: Route, wanted: Route): boolean {
+function isEquivalent(present: Route, wanted: Route): boolean {
   const same = present.gateway === wanted.gateway && present.linkIndex === wanted.linkIndex
   const sameSource =
     wanted.preferredSource === undefined

@@ -1,7 +1,7 @@
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import type { Process } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
-import { processConfig } from '../../oci/process-config.ts'
+import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
 import { killOrphanedRuns } from './orphaned-runs.ts'
 import { type LaunchOutcome, type ProcessStreams, RUN_MS, type RuntimeOptions, RuntimeRuns } from './run.ts'

@@ -3,7 +3,7 @@ import type { Spec } from '../../gen/oci.ts'
 import { isDeviceName, isKind } from './names.ts'
 
 /** A device that a container asks for by name, or all of a kind. */
-export interface AskedDevice {
+export interface RequestedDevice {
   /** `nvidia.com/gpu`. */
   readonly kind: string
   /** undefined for every device of the kind. */
@@ -22,7 +22,7 @@ const CONTAINER_TYPE = 'io.katacontainers.pkg.oci.container_type'
  * the variable VISIBLE_CDI_DEVICES where `readsVariable`. Throws INVALID_ARGUMENT naming the annotation or variable
  * that is malformed.
  */
-export function askedCdiDevices(spec: Spec, readsVariable: boolean): readonly AskedDevice[] {
+export function requestedCdiDevices(spec: Spec, readsVariable: boolean): readonly RequestedDevice[] {
   if (spec.Annotations[CONTAINER_TYPE] === 'pod_sandbox') return []
   const byAnnotation = Object.keys(spec.Annotations)
     .filter((key) => key.startsWith(ANNOTATION))
@@ -34,12 +34,12 @@ export function askedCdiDevices(spec: Spec, readsVariable: boolean): readonly As
 }
 
 /** `nvidia.com/gpu=0`, as it is written. */
-export function textOf({ kind, name }: AskedDevice): string {
+export function textOf({ kind, name }: RequestedDevice): string {
   return `${kind}=${name ?? 'all'}`
 }
 
 /** `vendor/class=name,vendor/class=name`. */
-function namedIn(annotation: string, value: string): readonly AskedDevice[] {
+function namedIn(annotation: string, value: string): readonly RequestedDevice[] {
   return value.split(',').map((text) => {
     const [kind = '', name = ''] = text.split('=', 2)
     const isPlain = text === `${kind}=${name}`
@@ -49,11 +49,11 @@ function namedIn(annotation: string, value: string): readonly AskedDevice[] {
 }
 
 /** `VISIBLE_CDI_DEVICES=vendor/class=0,1:vendor/class=all`; the last one counts. */
-function visibleIn(environment: readonly string[]): readonly AskedDevice[] {
+function visibleIn(environment: readonly string[]): readonly RequestedDevice[] {
   const value =
     environment.findLast((entry) => entry.startsWith(`${VARIABLE}=`))?.slice(VARIABLE.length + 1) ?? ''
   if (NOTHING.includes(value)) return []
-  return value.split(':').flatMap((part): readonly AskedDevice[] => {
+  return value.split(':').flatMap((part): readonly RequestedDevice[] => {
     const [kind = '', list = ''] = part.split('=', 2)
     const names = list.split(',')
     if (part !== `${kind}=${list}` || !isKind(kind) || !names.every(isDeviceName)) {

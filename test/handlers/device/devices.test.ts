@@ -18,17 +18,17 @@ describe('createDeviceHandlers', () => {
     await os.files.makeSpecial('/dev/vdb', { kind: 'block', major: 254, minor: 16 })
   })
 
-  it('finds nothing when nothing is asked for', async () => {
+  it('returns nothing when nothing is requested', async () => {
     await expect(find()).resolves.toMatchObject({ updates: [], added: [], pciAddresses: new Map() })
   })
 
   it.each([
     [{ type: '' }, 'invalid type for device /dev/data'],
-    [{ vmPath: '' }, 'device /dev/data: neither id nor vm_path'],
-    [{ containerPath: '' }, 'device /dev/vdb: no container_path'],
-    [{ vmPath: '', id: '1' }, 'device /dev/data: type mmioblk needs vm_path'],
-    [{ type: 'scsi' }, 'device /dev/data: type scsi needs id'],
-    [{ type: 'scsi', id: '1' }, "SCSI address '1'"],
+    [{ vmPath: '' }, 'device /dev/data: id and vm_path are empty'],
+    [{ containerPath: '' }, 'device /dev/vdb: container_path is empty'],
+    [{ vmPath: '', id: '1' }, 'device /dev/data: vm_path is empty, want one for type mmioblk'],
+    [{ type: 'scsi' }, 'device /dev/data: id is empty, want one for type scsi'],
+    [{ type: 'scsi', id: '1' }, 'SCSI address "1"'],
     [{ type: 'blk', id: '2/99' }, 'PCI path "2/99"'],
     [{ type: 'usb' }, 'Failed to find the device handler usb'],
     [{ vmPath: '/dev/vdb\0' }, 'contains a NUL'],
@@ -42,10 +42,10 @@ describe('createDeviceHandlers', () => {
   it.each(['blk-ccw', 'vfio-ap', 'vfio-ap-cold'])('answers UNIMPLEMENTED for %s, and why', async (type) => {
     const finding = expect(find({ ...whole, type })).rejects
     await finding.toMatchObject({ code: 'UNIMPLEMENTED' })
-    await finding.toThrow(`device type ${type} is for s390x`)
+    await finding.toThrow(`device type ${type}: only supported on s390x`)
   })
 
-  it('waits for all at once, and for none when one does not come', async () => {
+  it('waits for all at once, and stops when one does not appear', async () => {
     const finding = find({ ...whole, vmPath: '/dev/vdy' }, whole, { ...whole, vmPath: '/dev/vdz' })
     await turn()
     expect(os.uevents.listeners.size).toBe(2)
@@ -54,7 +54,7 @@ describe('createDeviceHandlers', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   })
 
-  it('tells before any wait which paths of the spec it will update: those of devices with a node', () => {
+  it('returns the updated paths of the spec before any wait', () => {
     const gk = { ...whole, type: 'vfio-pci-gk', containerPath: '/dev/gk' }
     const vfio = { ...whole, type: 'vfio-pci', containerPath: '/dev/vfio/7' }
     const requests = [whole, gk, vfio].map((device) => Device.fromPartial(device))
@@ -63,12 +63,12 @@ describe('createDeviceHandlers', () => {
     expect(() => updatedPaths([Device.fromPartial({ ...whole, type: 'usb' })])).toThrow('device handler usb')
   })
 
-  it('names its types', () => {
+  it('lists its types', () => {
     expect(DEVICE_TYPES).toEqual(['blk', 'mmioblk', 'nvdimm', 'scsi', 'vfio-pci', 'vfio-pci-gk'])
   })
 
   function find(...devices: Partial<Device>[]) {
     const requests = devices.map((device) => Device.fromPartial(device))
-    return createDeviceHandlers(deviceDependenciesOf(os)).find(requests, neverAborted)
+    return createDeviceHandlers(deviceDependenciesOf(os)).waitFor(requests, neverAborted)
   }
 })

@@ -44,15 +44,15 @@ describe.each(Object.entries(KINDS))('%s', (type, { device, sysfs }) => {
   })
 
   const find = (request: Device) =>
-    createDeviceHandlers(deviceDependenciesOf(os)).find([request], neverAborted)
+    createDeviceHandlers(deviceDependenciesOf(os)).waitFor([request], neverAborted)
 })
 
 describe('blk without a PCI path', () => {
-  it('takes the node that the host names', async () => {
+  it('uses the node that the host names', async () => {
     const os = new FakeOs()
     await plug(os, '/sys/class/block/vdb')
     const request = Device.fromPartial({ type: 'blk', vmPath: '/dev/vdb', containerPath: '/dev/data' })
-    const found = createDeviceHandlers(deviceDependenciesOf(os)).find([request], neverAborted)
+    const found = createDeviceHandlers(deviceDependenciesOf(os)).waitFor([request], neverAborted)
     await expect(found).resolves.toMatchObject({ updates: [{ major: 254, minor: 16 }] })
   })
 })

@@ -30,7 +30,7 @@ describe('passed-through PCI devices', () => {
     await plugPci(os, '0000:00:08.0', '6')
   })
 
-  it('are given to vfio-pci, and their group to the container at its own path', async () => {
+  it('are bound to vfio-pci, and the container gets the node of their group', async () => {
     await expect(find('vfio-pci', '0000:1A:02.3=06', '0000:1a:02.4=07')).resolves.toMatchObject({
       updates: [{ containerPath: '/dev/x', type: 'c', major: 240, minor: 5, newPath: '/dev/vfio/5' }],
       pciAddresses: new Map([
@@ -42,17 +42,17 @@ describe('passed-through PCI devices', () => {
     expect(await driverOf('0000:00:07.0')).toBe('vfio-pci')
   })
 
-  it('are given back when the request fails later', async () => {
+  it('are rebound to their drivers when the request fails later', async () => {
     const found = await find('vfio-pci', '0000:1a:02.3=06')
-    await found.release()
+    await found.onFailure()
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
 
-  it('are given back when another device of the request does not come', async () => {
+  it('are rebound to their drivers when another device does not appear', async () => {
     const vfio = { type: 'vfio-pci', id: 'vfio', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
     const disk = { type: 'mmioblk', vmPath: '/dev/vdz', containerPath: '/dev/y' }
     const requests = [vfio, disk].map((device) => Device.fromPartial(device))
-    const finding = createDeviceHandlers(deviceDependenciesOf(os)).find(requests, neverAborted)
+    const finding = createDeviceHandlers(deviceDependenciesOf(os)).waitFor(requests, neverAborted)
     await turn()
     expect(await driverOf('0000:00:06.0')).toBe('vfio-pci')
     os.clock.advance(3000)
@@ -60,9 +60,9 @@ describe('passed-through PCI devices', () => {
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
 
-  it('have to be of one group; otherwise all are given back', async () => {
+  it('must be in one IOMMU group, otherwise all are rebound to their drivers', async () => {
     await expect(find('vfio-pci', '0000:1a:02.3=06', '0000:1a:02.4=08')).rejects.toThrow(
-      '0000:00:08.0 is not in guest IOMMU group 5, but in 6',
+      'PCI device 0000:00:08.0: in guest IOMMU group 6, want 5',
     )
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
     expect(await driverOf('0000:00:08.0')).toBe('mlx5_core')
@@ -78,7 +78,7 @@ describe('passed-through PCI devices', () => {
     await expect(find('vfio-pci')).rejects.toThrow('failed to get VFIO group')
   })
 
-  it('stay with their driver when the guest’s kernel is to use them', async () => {
+  it('stay with their driver when the guest kernel uses them', async () => {
     await expect(find('vfio-pci-gk', '0000:1a:02.3=06')).resolves.toMatchObject({
       updates: [],
       pciAddresses: new Map([['0000:1a:02.3', '0000:00:06.0']]),
@@ -86,7 +86,7 @@ describe('passed-through PCI devices', () => {
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
 
-  it('whose place the host does not know are passed over', async () => {
+  it('without a guest path are skipped', async () => {
     await expect(find('vfio-pci-gk', '0000:1a:02.3=', '0000:1a:02.4=07')).resolves.toMatchObject({
       pciAddresses: new Map([['0000:1a:02.4', '0000:00:07.0']]),
     })
@@ -100,7 +100,7 @@ describe('passed-through PCI devices', () => {
     },
   )
 
-  it('bring the InfiniBand devices with them', async () => {
+  it('add the InfiniBand devices', async () => {
     await os.files.makeSpecial('/dev/infiniband/uverbs0', { kind: 'character', major: 231, minor: 192 })
     await os.files.makeDirectories('/dev/infiniband/by-path')
     await expect(find('vfio-pci-gk', '0000:1a:02.3=06')).resolves.toMatchObject({
@@ -108,7 +108,7 @@ describe('passed-through PCI devices', () => {
     })
   })
 
-  it('say that their driver could not be loaded', async () => {
+  it('report a driver that could not be loaded', async () => {
     await os.files.removeTree('/sys/bus/pci/drivers/vfio-pci')
     os.tools.script(() => ({ exitCode: 1, stderr: 'modprobe: FATAL: Module vfio-pci not found\n' }))
     await expect(find('vfio-pci', '0000:1a:02.3=06')).rejects.toThrow('Module vfio-pci not found')
@@ -116,7 +116,7 @@ describe('passed-through PCI devices', () => {
 
   function find(type: string, ...options: string[]) {
     const device = Device.fromPartial({ type, id: 'vfio', containerPath: '/dev/x', options })
-    return createDeviceHandlers(deviceDependenciesOf(os)).find([device], neverAborted)
+    return createDeviceHandlers(deviceDependenciesOf(os)).waitFor([device], neverAborted)
   }
 
   const driverOf = (address: string) => pciDriverOf(os, address)

@@ -66,7 +66,7 @@ describe('onlineCpus', () => {
       code: 'INTERNAL',
       message:
         'failed to online 2 CPU(s): Timeout after 5s waiting for uevent of CPUs until 4 are online: ' +
-        `no other CPUs than 0,2 (write ${CPUS}/cpu1/online: EIO); meanwhile no uevent came`,
+        `no other CPUs than 0,2 (write ${CPUS}/cpu1/online: EIO); during the wait no uevents`,
     })
     await nothingLeft()
   })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Spec } from '../../../src/gen/oci.ts'
-import { askedCdiDevices, textOf } from '../../../src/oci/cdi/asked-for.ts'
+import { requestedCdiDevices, textOf } from '../../../src/oci/cdi/asked-for.ts'
 
 describe('askedCdiDevices', () => {
   it('finds nothing in a spec that asks for nothing', () => {
@@ -23,7 +23,7 @@ describe('askedCdiDevices', () => {
 
   it('takes all in the variable for every device, and in an annotation for a name', () => {
     const spec = specOf({ 'cdi.k8s.io/x': 'a.b/c=all' }, ['VISIBLE_CDI_DEVICES=d.e/f=all'])
-    expect(askedCdiDevices(spec, true)).toEqual([
+    expect(requestedCdiDevices(spec, true)).toEqual([
       { kind: 'a.b/c', name: 'all' },
       { kind: 'd.e/f', name: undefined },
     ])
@@ -34,7 +34,7 @@ describe('askedCdiDevices', () => {
   })
 
   it('leaves the variable alone unless it is to be read', () => {
-    expect(askedCdiDevices(specOf({}, ['VISIBLE_CDI_DEVICES=nonsense']), false)).toEqual([])
+    expect(requestedCdiDevices(specOf({}, ['VISIBLE_CDI_DEVICES=nonsense']), false)).toEqual([])
   })
 
   it('gives nothing to the container of the sandbox itself', () => {
@@ -73,7 +73,7 @@ describe('askedCdiDevices', () => {
   })
 
   function asked(annotations: Record<string, string>, env: string[] = []): string[] {
-    return askedCdiDevices(specOf(annotations, env), true).map(textOf)
+    return requestedCdiDevices(specOf(annotations, env), true).map(textOf)
   }
 })
 

@@ -22,14 +22,14 @@ export function deviceHandlerContract(name: string, given: DeviceHandlerCase): v
   const device = Device.fromPartial({ containerPath: '/dev/in-container', ...given.device })
 
   describe(`${name} as a device handler`, () => {
-    it('finds a device that is there', async () => {
+    it('finds a present device', async () => {
       const os = await machine()
       await given.plug(os)
       await expect(find(os)).resolves.toBeDefined()
       expectQuiet(os)
     })
 
-    it('finds a device that is still to come', async () => {
+    it('finds a device that appears later', async () => {
       const os = await machine()
       const found = find(os)
       await turn()
@@ -39,7 +39,7 @@ export function deviceHandlerContract(name: string, given: DeviceHandlerCase): v
       expectQuiet(os)
     })
 
-    it('says after its time what it waited for', async () => {
+    it('reports what it waited for after the timeout', async () => {
       const os = await machine()
       const found = find(os)
       await turn()
@@ -58,7 +58,7 @@ export function deviceHandlerContract(name: string, given: DeviceHandlerCase): v
       expectQuiet(os)
     })
 
-    it('is named among those of the agent', () => {
+    it('is listed among those of the agent', () => {
       expect(() => deviceHandler(device.type)).not.toThrow()
     })
   })
@@ -70,7 +70,7 @@ export function deviceHandlerContract(name: string, given: DeviceHandlerCase): v
   }
 
   function find(os: FakeOs, signal = neverAborted) {
-    return createDeviceHandlers(deviceDependenciesOf(os)).find([device], signal)
+    return createDeviceHandlers(deviceDependenciesOf(os)).waitFor([device], signal)
   }
 
   function expectQuiet(os: FakeOs): void {

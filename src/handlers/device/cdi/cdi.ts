@@ -1,20 +1,20 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { ResolvedEdits } from '../../../oci/cdi/apply-edits.ts'
-import type { AskedDevice } from '../../../oci/cdi/asked-for.ts'
+import type { RequestedDevice } from '../../../oci/cdi/asked-for.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { Files } from '../../../os/files/files.ts'
 import { type ChosenEdits, chooseEdits } from './choose-edits.ts'
 import { lookUpNodes } from './look-up-nodes.ts'
 import { SpecFolder } from './spec-folder.ts'
 
-/** How devices are found by their CDI names. */
+/** The settings of CDI devices. */
 export interface CdiSettings {
-  /** Where their specifications are, `/run/cdi` in a guest. */
+  /** The folder of the specifications, `/run/cdi` in a guest. */
   readonly folder: string
-  /** How long a kind is waited for that no specification describes (setting `agent.cdi_timeout`). */
+  /** How long to wait for the specification of a kind (setting `agent.cdi_timeout`). */
   readonly timeoutMs: number
-  /** Whether a container may ask by VISIBLE_CDI_DEVICES (setting `agent.visible_cdi_devices`). */
+  /** Whether a container may request devices by VISIBLE_CDI_DEVICES (setting `agent.visible_cdi_devices`). */
   readonly readsVariable: boolean
 }
 
@@ -25,54 +25,54 @@ interface CdiDependencies {
   readonly settings: CdiSettings
 }
 
-/** Drivers write the specifications when they have set their devices up; nothing tells when that is. */
-const LOOK_AGAIN_MS = 1000
+/** How often the folder is read: drivers write specifications when their devices are ready, without any event. */
+const RETRY_MS = 1000
 
 /**
- * The edits for CDI devices, in the order in which they are to be applied; none when none is asked for (behaviour spec,
- * section F.5). Throws INTERNAL when a device does not exist or its kind has not come in time, or what `signal` is
- * aborted with.
+ * Waits until all requested CDI devices are described, and returns their edits in the order of application (behaviour
+ * spec, section F.5). Throws INTERNAL when a device does not exist or its kind is not described in time, or what `signal`
+ * is aborted with.
  */
-export async function findCdiEdits(
-  asked: readonly AskedDevice[],
+export async function waitForCdiEdits(
+  requested: readonly RequestedDevice[],
   dependencies: CdiDependencies,
   signal: AbortSignal,
 ): Promise<readonly ResolvedEdits[]> {
-  if (asked.length === 0) return []
-  const chosen = await waitForEdits(asked, dependencies, signal)
+  if (requested.length === 0) return []
+  const chosen = await waitForEdits(requested, dependencies, signal)
   return Promise.all(chosen.map((each) => lookUpNodes(dependencies.files, each)))
 }
 
 async function waitForEdits(
-  asked: readonly AskedDevice[],
+  requested: readonly RequestedDevice[],
   { files, clock, log, settings }: CdiDependencies,
   signal: AbortSignal,
 ): Promise<readonly ChosenEdits[]> {
   const folder = new SpecFolder(files, settings.folder)
   const end = clock.monotonicMs() + settings.timeoutMs
-  const told = new Set<string>()
+  const logged = new Set<string>()
   for (;;) {
     signal.throwIfAborted()
     const contents = await folder.read()
     for (const problem of contents.problems) {
-      if (!told.has(problem)) log.warn('CDI specification not read', { error: problem })
-      told.add(problem)
+      if (!logged.has(problem)) log.warn('CDI specification not read', { error: problem })
+      logged.add(problem)
     }
-    const outcome = chooseEdits(asked, contents)
+    const outcome = chooseEdits(requested, contents)
     if ('chosen' in outcome) return outcome.chosen
-    const left = end - clock.monotonicMs()
-    if (left <= 0) throw timedOut(outcome.missing, settings, contents.problems)
-    // The call may be over before, and its own error would not say why.
-    if (!told.has(outcome.missing)) {
+    const remainingMs = end - clock.monotonicMs()
+    if (remainingMs <= 0) throw timedOut(outcome.missing, settings, contents.problems)
+    // Log it now, because the call may time out first with an error that does not name the device.
+    if (!logged.has(outcome.missing)) {
       log.info('waiting for CDI device', { device: outcome.missing, folder: settings.folder })
     }
-    told.add(outcome.missing)
-    await clock.sleep(Math.min(LOOK_AGAIN_MS, left), signal)
+    logged.add(outcome.missing)
+    await clock.sleep(Math.min(RETRY_MS, remainingMs), signal)
   }
 }
 
 function timedOut(missing: string, settings: CdiSettings, problems: readonly string[]): AgentError {
   const { folder, timeoutMs } = settings
-  const what = `Timeout after ${timeoutMs / 1000}s waiting for CDI device ${missing}: nothing in ${folder} describes it`
+  const what = `Timeout after ${timeoutMs / 1000}s waiting for CDI device ${missing}: no specification in ${folder} has it`
   return new AgentError('INTERNAL', [what, ...problems].join('; '))
 }

@@ -5,12 +5,12 @@ import type { FileKind } from '../../../os/files/file-status.ts'
 import type { Files } from '../../../os/files/files.ts'
 import type { ChosenEdits } from './choose-edits.ts'
 
-/** OCI's letters for what a node may be. */
+/** The OCI letters of node types. */
 const TYPES: Readonly<Partial<Record<FileKind, string>>> = { block: 'b', character: 'c', fifo: 'p' }
 
 /**
- * Looks at the guest's device nodes for what a CDI specification leaves open: type, numbers and mode. Throws INTERNAL
- * for a node that is not there or is of another type than the specification says.
+ * Fills in what a CDI specification leaves out (type, numbers and mode) from the guest's device nodes. Throws INTERNAL
+ * for a missing node and for one of another type than the specification has.
  */
 export async function lookUpNodes(files: Files, { edits, of }: ChosenEdits): Promise<ResolvedEdits> {
   const deviceNodes = await Promise.all(edits.deviceNodes.map((node) => lookUp(files, node, of)))
@@ -23,19 +23,19 @@ async function lookUp(files: Files, node: CdiNode, of: string): Promise<Resolved
   if (wanted !== undefined && (major !== undefined || wanted === 'p')) {
     return { ...rest, type: wanted, major: major ?? 0, minor: minor ?? 0, fileMode: fileMode ?? 0 }
   }
-  const place = hostPath ?? path
-  const status = await files.stat(place)
+  const guestPath = hostPath ?? path
+  const status = await files.stat(guestPath)
   const type = status === undefined ? undefined : TYPES[status.kind]
-  const what = `CDI device ${of}: deviceNodes: ${place}`
+  const what = `CDI device ${of}: deviceNodes: ${guestPath}`
   if (status === undefined || type === undefined) {
     throw new AgentError(
       'INTERNAL',
-      `${what} is ${status?.kind ?? 'nothing'} in the guest, not a device node`,
+      `${what}: ${status === undefined ? 'no such node' : `is a ${status.kind}`} in the guest, want a device node`,
     )
   }
-  // OCI knows two letters for a character device.
+  // OCI has two letters for a character device, c and u.
   if (wanted !== undefined && wanted.replace('u', 'c') !== type) {
-    throw new AgentError('INTERNAL', `${what} is of type ${type} in the guest, not ${wanted}`)
+    throw new AgentError('INTERNAL', `${what}: type ${type} in the guest, want ${wanted}`)
   }
   const numbers = major === undefined ? status : { major, minor: minor ?? 0 }
   return { ...rest, type, major: numbers.major, minor: numbers.minor, fileMode: fileMode ?? status.mode }

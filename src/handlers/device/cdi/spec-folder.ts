@@ -2,42 +2,42 @@ import { messageOf } from '../../../base/errors.ts'
 import { type CdiSpec, parseCdiSpec } from '../../../oci/cdi/parse-spec.ts'
 import type { Files } from '../../../os/files/files.ts'
 
-/** A specification that could be read, and its file. */
+/** A readable specification and its file. */
 export interface SpecFile {
   readonly path: string
   readonly spec: CdiSpec
 }
 
-/** What is in a folder of specifications. */
+/** The content of a folder of specifications. */
 export interface FolderContents {
-  /** In the order of their names. */
+  /** The readable files, in the order of their names. */
   readonly files: readonly SpecFile[]
-  /** What is wrong with others, with their paths. */
+  /** The errors of the other files, with their paths. */
   readonly problems: readonly string[]
 }
 
-/** YAML of this size takes about half a second to be parsed, in which nothing else is done. */
+/** Parsing YAML of this size takes about half a second, during which the event loop is blocked. */
 const MAX_FILE_BYTES = 256 * 1024
 const MAX_FILES = 64
 
-/** What a file says, or why it says nothing; either way until it changes. */
-interface Read {
+/** The specification in a file, or what is wrong with it; kept until the file changes. */
+interface ParsedFile {
   readonly text: string
   readonly outcome: CdiSpec | { readonly problem: string }
 }
 
-/** A folder of CDI specifications, looked at again and again. Never waits for what is no regular file. */
+/** A folder of CDI specifications that is read repeatedly. Only regular files are opened, so a fifo cannot block it. */
 export class SpecFolder {
   readonly #files: Files
   readonly #folder: string
-  readonly #known = new Map<string, Read>()
+  readonly #parsed = new Map<string, ParsedFile>()
 
   constructor(files: Files, folder: string) {
     this.#files = files
     this.#folder = folder
   }
 
-  /** Never rejects: what cannot be read is a problem among others. */
+  /** Reads all specifications. Never rejects: errors are returned as problems. */
   async read(): Promise<FolderContents> {
     const files: SpecFile[] = []
     const problems: string[] = []
@@ -64,16 +64,16 @@ export class SpecFolder {
     }
   }
 
-  async #readFile(path: string): Promise<Read['outcome']> {
+  async #readFile(path: string): Promise<ParsedFile['outcome']> {
     try {
-      // Neither links nor fifos are followed or opened.
+      // readHead follows no symbolic link and opens no fifo.
       const bytes = await this.#files.readHead(path, MAX_FILE_BYTES + 1)
       if (bytes.length > MAX_FILE_BYTES) return { problem: `${path}: larger than ${MAX_FILE_BYTES} bytes` }
       const text = Buffer.from(bytes).toString()
-      const known = this.#known.get(path)
+      const known = this.#parsed.get(path)
       if (known?.text === text) return known.outcome
       const outcome = await parsed(path, text)
-      this.#known.set(path, { text, outcome })
+      this.#parsed.set(path, { text, outcome })
       return outcome
     } catch (error) {
       return { problem: messageOf(error) }
@@ -81,11 +81,11 @@ export class SpecFolder {
   }
 }
 
-async function parsed(path: string, text: string): Promise<Read['outcome']> {
+async function parsed(path: string, text: string): Promise<ParsedFile['outcome']> {
   try {
     return parseCdiSpec(path.endsWith('.json') ? JSON.parse(text) : await fromYaml(text))
   } catch (error) {
-    // The lines after the first one show the place, which the first one has named.
+    // The first line names the place; the others only quote it.
     return { problem: `${path}: ${messageOf(error).split('\n')[0]?.replace(/:$/, '')}` }
   }
 }

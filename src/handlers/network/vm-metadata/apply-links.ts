@@ -5,7 +5,7 @@ import type { LinkAddress, Network, Route } from '../../../os/network/network.ts
 import {
   addressOf,
   isSameAddress,
-  isSameWay,
+  isSameGateway,
   METADATA_PROTOCOL,
   type PlacedLink,
   routeOf,
@@ -14,9 +14,9 @@ import {
 /** RTPROT_RA: a router on the link offered it. What the host says counts more. */
 const ROUTER_ADVERTISEMENT = 9
 /** What the priority of a route is that names none. */
-const USUAL_PRIORITY: Readonly<Record<IpFamily, number>> = { ipv4: 0, ipv6: 1024 }
+const DEFAULT_PRIORITY: Readonly<Record<IpFamily, number>> = { ipv4: 0, ipv6: 1024 }
 
-interface Work {
+interface Update {
   readonly network: Network
   readonly log: Logger
   /** What was there before the first change. */
@@ -31,26 +31,26 @@ interface Work {
  * there was anything to change. The link has to be up.
  */
 export function applyLinks(network: Network, wanted: readonly PlacedLink[], log: Logger): boolean {
-  const work = { network, log, addresses: network.addresses(), routes: network.routes() }
+  const update = { network, log, addresses: network.addresses(), routes: network.routes() }
   let changed = false
   const refused = new Set<IpFamily>()
   for (const link of wanted) {
     try {
-      changed = applyLink(work, link) || changed
+      changed = applyLink(update, link) || changed
     } catch (error) {
       refused.add(link.family)
       log.warn('VM metadata refused by the kernel', { family: link.family, error: messageOf(error) })
     }
   }
-  return takeBack(work, wanted, refused) || changed
+  return removeStale(update, wanted, refused) || changed
 }
 
-function applyLink(work: Work, link: PlacedLink): boolean {
-  const { network, addresses } = work
+function applyLink(update: Update, link: PlacedLink): boolean {
+  const { network, addresses } = update
   const address = addressOf(link)
-  const isNew = !addresses.some((other) => isSameAddress(other, address)) && added(network, address)
+  const isNew = !addresses.some((other) => isSameAddress(other, address)) && addIfNew(network, address)
   try {
-    return routeByPeer(work, link) || isNew
+    return routeByPeer(update, link) || isNew
   } catch (error) {
     if (isNew) network.removeAddress(address)
     throw error
@@ -58,7 +58,7 @@ function applyLink(work: Work, link: PlacedLink): boolean {
 }
 
 /** False when somebody has given the link this address in another way, which will do as well. */
-function added(network: Network, address: LinkAddress): boolean {
+function addIfNew(network: Network, address: LinkAddress): boolean {
   try {
     network.addAddress(address)
     return true
@@ -68,10 +68,10 @@ function added(network: Network, address: LinkAddress): boolean {
   }
 }
 
-function routeByPeer({ network, log, routes }: Work, link: PlacedLink): boolean {
+function routeByPeer({ network, log, routes }: Update, link: PlacedLink): boolean {
   const route = routeOf(link)
   const rivals = routes.filter((other) => isRival(other, route))
-  if (rivals.some((other) => isSameWay(other, route))) return false
+  if (rivals.some((other) => isSameGateway(other, route))) return false
   const [rival] = rivals
   if (rival === undefined) {
     network.addRoute(route)
@@ -86,31 +86,31 @@ function routeByPeer({ network, log, routes }: Work, link: PlacedLink): boolean 
 }
 
 /** Removes what metadata gave and is not wanted any more: its routes, and the addresses whose peers they led to. */
-function takeBack(work: Work, wanted: readonly PlacedLink[], refused: ReadonlySet<IpFamily>): boolean {
-  const ours = work.routes.filter(
+function removeStale(update: Update, wanted: readonly PlacedLink[], refused: ReadonlySet<IpFamily>): boolean {
+  const ours = update.routes.filter(
     ({ protocol, family }) => protocol === METADATA_PROTOCOL && !refused.has(family),
   )
   const wantedRoutes = wanted.map(routeOf)
   const wantedAddresses = wanted.map(addressOf)
-  const replaced = work.network.routes()
+  const replaced = update.network.routes()
   const routes = ours
-    .filter((route) => !wantedRoutes.some((other) => isSameWay(other, route)))
+    .filter((route) => !wantedRoutes.some((other) => isSameGateway(other, route)))
     .filter((route) =>
-      replaced.some((other) => other.protocol === METADATA_PROTOCOL && isSameWay(other, route)),
+      replaced.some((other) => other.protocol === METADATA_PROTOCOL && isSameGateway(other, route)),
     )
-  const addresses = work.addresses
+  const addresses = update.addresses
     .filter(({ linkIndex, peer }) =>
       ours.some((route) => route.linkIndex === linkIndex && route.gateway === peer),
     )
     .filter((address) => !wantedAddresses.some((other) => isSameAddress(other, address)))
-  for (const route of routes) work.network.removeRoute(route)
-  for (const address of addresses) work.network.removeAddress(address)
+  for (const route of routes) update.network.removeRoute(route)
+  for (const address of addresses) update.network.removeAddress(address)
   return routes.length + addresses.length > 0
 }
 
 /** Whether the kernel would take one of the two routes for the other. */
 function isRival(one: Route, other: Route): boolean {
-  const priorityOf = ({ priority, family }: Route) => priority ?? USUAL_PRIORITY[family]
+  const priorityOf = ({ priority, family }: Route) => priority ?? DEFAULT_PRIORITY[family]
   const isDefault = one.destination.prefixLength === 0 && one.source === undefined
   return isDefault && one.family === other.family && priorityOf(one) === priorityOf(other)
 }

@@ -9,7 +9,7 @@ import type { Files } from '../../../os/files/files.ts'
 import type { Link, Network } from '../../../os/network/network.ts'
 import type { AppliedSetting, NetworkRecord } from '../network-record.ts'
 import { applyLinks } from './apply-links.ts'
-import { addressOf, isSameAddress, isSameWay, type PlacedLink, routeOf } from './placed-link.ts'
+import { addressOf, isSameAddress, isSameGateway, type PlacedLink, routeOf } from './placed-link.ts'
 import { checkLinks } from './point-to-point.ts'
 import type { FoundMetadata } from './read-vm-metadata.ts'
 
@@ -40,19 +40,19 @@ export async function configureNetwork(
   const { links, problems } = checkLinks(metadata.networkConfig)
   for (const problem of problems) log.warn('part of the VM metadata ignored', { item, problem })
   if (links.length === 0) return applyLinks(network, [], log)
-  const link = await readyLink(dependencies)
+  const link = await waitForLink(dependencies)
   const wanted = links.map((each) => ({ ...each, linkIndex: link.index }))
   const wasSetUp = setUp(network, link)
   const changed = applyLinks(network, wanted, log)
   record.note('metadata', [
     { kind: 'interface', subject: link.name, value: `up, from ${item}` },
-    ...settingsInForce(network, link, wanted),
+    ...effectiveSettings(network, link, wanted),
   ])
   return changed || wasSetUp
 }
 
 /** What there is now of what metadata asks for: the kernel or a call of the API may have had the last word. */
-function settingsInForce(
+function effectiveSettings(
   network: Network,
   { name }: Link,
   wanted: readonly PlacedLink[],
@@ -67,7 +67,7 @@ function settingsInForce(
       value: `${name} peer ${peerIp}`,
     }))
   const routed = wanted
-    .filter((link) => defaults.some((other) => isSameWay(other, routeOf(link))))
+    .filter((link) => defaults.some((other) => isSameGateway(other, routeOf(link))))
     .map((link) => ({
       kind: 'route' as const,
       subject: `${routeOf(link).destination.address}/0`,
@@ -77,7 +77,7 @@ function settingsInForce(
 }
 
 /** The link once it is there. The network driver may be loaded, and yet not have found its card. */
-async function readyLink(dependencies: NetworkDependencies): Promise<Link> {
+async function waitForLink(dependencies: NetworkDependencies): Promise<Link> {
   const { interface: wanted, log, network } = dependencies
   const description = wanted === '' ? 'an Ethernet interface' : `network interface ${wanted}`
   const probe = async () => {

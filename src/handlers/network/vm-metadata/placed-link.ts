@@ -35,6 +35,6 @@ export function isSameAddress(one: LinkAddress, other: LinkAddress): boolean {
 }
 
 /** Whether the two lead to one gateway on one link. */
-export function isSameWay(one: Route, other: Route): boolean {
+export function isSameGateway(one: Route, other: Route): boolean {
   return one.family === other.family && one.linkIndex === other.linkIndex && one.gateway === other.gateway
 }

@@ -2,15 +2,15 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../../src/base/abort.ts'
 import { Spec } from '../../../../src/gen/oci.ts'
-import { findCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
-import { askedCdiDevices } from '../../../../src/oci/cdi/asked-for.ts'
+import { waitForCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
+import { requestedCdiDevices } from '../../../../src/oci/cdi/asked-for.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
 import { CDI } from '../../../support/handlers/storage-builder.ts'
 
 const KIND = 'nvidia.com/gpu'
 
-describe('findCdiEdits', () => {
+describe('waitForCdiEdits', () => {
   let os: FakeOs
   let log: ReturnType<typeof recordingLog>
 
@@ -19,12 +19,12 @@ describe('findCdiEdits', () => {
     log = recordingLog()
   })
 
-  it('looks at nothing when nothing is asked for', async () => {
+  it('reads nothing when nothing is requested', async () => {
     os.files.list = () => Promise.reject(new Error('looked'))
     await expect(find()).resolves.toEqual([])
   })
 
-  it('gives what holds for all devices of a file once, before the first of them', async () => {
+  it('returns the common edits of a file once, before its first device', async () => {
     await put('gpu.json', { containerEdits: { env: ['ALL=1'] }, devices: [device('0'), device('1')] })
     await put('net.json', { kind: 'a.b/net', containerEdits: { env: ['NET=1'] }, devices: [device('x')] })
     expect(await env(`${KIND}=1`, 'a.b/net=x', `${KIND}=0`)).toEqual([
@@ -36,7 +36,7 @@ describe('findCdiEdits', () => {
     ])
   })
 
-  it('reads YAML as its writers do', async () => {
+  it('reads YAML by the rules of version 1.1', async () => {
     const lines = [
       'cdiVersion: 0.5.0',
       `kind: ${KIND}`,
@@ -53,17 +53,17 @@ describe('findCdiEdits', () => {
     ])
   })
 
-  it('takes a device that is called all for all, and else every one', async () => {
+  it('uses a device named all for all devices, otherwise each of them', async () => {
     await put('gpu.json', { devices: [device('0'), device('1')] })
     await put('net.json', { kind: 'a.b/net', devices: [device('x'), device('all')] })
     const asked = [`VISIBLE_CDI_DEVICES=${KIND}=all:a.b/net=all`]
     const spec = Spec.fromPartial({ Process: { Env: asked } })
-    const edits = await findCdiEdits(askedCdiDevices(spec, true), dependencies(), neverAborted)
+    const edits = await waitForCdiEdits(requestedCdiDevices(spec, true), dependencies(), neverAborted)
     expect(edits.flatMap(({ env }) => env)).toEqual(['DEVICE=0', 'DEVICE=1', 'DEVICE=all'])
   })
 
-  describe('for a kind that is not there yet', () => {
-    it('looks again each second, until it comes', async () => {
+  describe('for a kind that is not described yet', () => {
+    it('reads the folder each second until it is described', async () => {
       const finding = find(`${KIND}=0`)
       for (const _ of [1, 2]) await second()
       await put('gpu.json', { devices: [device('0')] })
@@ -72,7 +72,7 @@ describe('findCdiEdits', () => {
       expect(os.clock.sleeping).toBe(0)
     })
 
-    it('says once what it waits for, since its call may be over first', async () => {
+    it('logs once what it waits for', async () => {
       const finding = expect(find(`${KIND}=0`)).rejects
       for (const _ of [1, 2]) await second()
       expect(log.lines).toEqual([
@@ -87,12 +87,12 @@ describe('findCdiEdits', () => {
       await finding.toThrow('Timeout')
     })
 
-    it('gives up after the time-out', async () => {
+    it('fails after the timeout', async () => {
       const finding = expect(find(`${KIND}=0`)).rejects
       await asleep()
       os.clock.advance(CDI.timeoutMs)
       await finding.toThrow(
-        `Timeout after 100s waiting for CDI device ${KIND}=0: nothing in /run/cdi describes it`,
+        `Timeout after 100s waiting for CDI device ${KIND}=0: no specification in /run/cdi has it`,
       )
       expect(os.clock.sleeping).toBe(0)
     })
@@ -106,7 +106,7 @@ describe('findCdiEdits', () => {
       expect(os.clock.sleeping).toBe(0)
     })
 
-    it('names what it could not read, in the log once and in the error', async () => {
+    it('names unreadable files once in the log, and in the error', async () => {
       await os.files.put('/run/cdi/gpu.json', '{"cdiVersion": "0.6.0"')
       await put('other.json', { kind: 'x' })
       const finding = expect(find(`${KIND}=0`)).rejects
@@ -121,25 +121,25 @@ describe('findCdiEdits', () => {
     })
   })
 
-  it('waits for no device that its kind does not have', async () => {
+  it('fails at once for a device that its kind does not have', async () => {
     await put('gpu.json', { devices: [device('0')] })
     await os.files.put('/run/cdi/more.yaml', 'kind: [')
     const finding = expect(find(`${KIND}=7`)).rejects
     await finding.toMatchObject({ code: 'INTERNAL' })
     await finding.toThrow(
-      `CDI device ${KIND}=7 does not exist: ${KIND} has 0; not read: /run/cdi/more.yaml: `,
+      `CDI device ${KIND}=7 does not exist: ${KIND} has 0; unreadable: /run/cdi/more.yaml: `,
     )
   })
 
-  it('does not choose between two files that describe the same device', async () => {
+  it('refuses a device that two files describe', async () => {
     await put('a.json', { devices: [device('0')] })
     await put('b.json', { devices: [device('0')] })
     await expect(find(`${KIND}=0`)).rejects.toThrow(
-      `CDI device ${KIND}=0 is in /run/cdi/a.json and /run/cdi/b.json`,
+      `CDI device ${KIND}=0: described twice, in /run/cdi/a.json and /run/cdi/b.json`,
     )
   })
 
-  it('reads no links, fifos, folders or huge files, nor what has another name', async () => {
+  it('ignores links, fifos, folders, huge files and other names', async () => {
     await os.files.makeSpecial('/run/cdi/fifo.json', { kind: 'fifo' })
     await os.files.symlink('/dev/console', '/run/cdi/link.json')
     await os.files.makeDirectories('/run/cdi/folder.yaml')
@@ -158,7 +158,7 @@ describe('findCdiEdits', () => {
     ])
   })
 
-  it('reads no more files than a machine may have devices', async () => {
+  it('reads a limited number of files', async () => {
     for (let index = 0; index < 65; index += 1) {
       await put(`${String(index).padStart(3, '0')}.json`, { devices: [device(`d${index}`)] })
     }
@@ -166,7 +166,7 @@ describe('findCdiEdits', () => {
     await expect(find(`${KIND}=d64`)).rejects.toThrow('/run/cdi: 65 files, of which 64 are read')
   })
 
-  describe('with a node of which not all is said', () => {
+  describe('with an incomplete node', () => {
     beforeEach(() => os.files.makeSpecial('/dev/nvidia0', { kind: 'character', major: 195, minor: 7 }))
 
     it.each([
@@ -179,25 +179,25 @@ describe('findCdiEdits', () => {
       ])
     })
 
-    it('leaves what is said, and does not look', async () => {
+    it('keeps a complete node without a lookup', async () => {
       const deviceNode = { path: '/dev/none', type: 'b', major: 8, permissions: 'r' }
       expect(await nodes(deviceNode)).toMatchObject([{ ...deviceNode, minor: 0, fileMode: 0 }])
       expect(await nodes({ path: '/dev/pipe', type: 'p' })).toMatchObject([{ type: 'p', major: 0, minor: 0 }])
     })
 
-    it('takes numbers that are said without a type for those of the device', async () => {
+    it('keeps numbers that are given without a type', async () => {
       const device = { path: '/dev/nvidia0', major: 240, minor: 3 }
       expect(await nodes(device)).toMatchObject([{ ...device, type: 'c', fileMode: 0o600 }])
     })
 
-    it('refuses a node that is not there, or of another type', async () => {
+    it('refuses a missing node and one of another type', async () => {
       const device = `CDI device ${KIND}=0: deviceNodes:`
       await expect(nodes({ path: '/dev/none' })).rejects.toThrow(
-        `${device} /dev/none is nothing in the guest`,
+        `${device} /dev/none: no such node in the guest`,
       )
-      await expect(nodes({ path: '/dev' })).rejects.toThrow(`${device} /dev is directory in the guest`)
+      await expect(nodes({ path: '/dev' })).rejects.toThrow(`${device} /dev: is a directory in the guest`)
       await expect(nodes({ path: '/dev/nvidia0', type: 'b' })).rejects.toThrow(
-        `${device} /dev/nvidia0 is of type c in the guest, not b`,
+        `${device} /dev/nvidia0: type c in the guest, want b`,
       )
     })
 
@@ -216,7 +216,7 @@ describe('findCdiEdits', () => {
   function findWith(signal: AbortSignal, ...names: string[]) {
     const annotations = names.length === 0 ? {} : { 'cdi.k8s.io/plugin': names.join(',') }
     const spec = Spec.fromPartial({ Annotations: annotations })
-    return findCdiEdits(askedCdiDevices(spec, false), dependencies(), signal)
+    return waitForCdiEdits(requestedCdiDevices(spec, false), dependencies(), signal)
   }
 
   async function env(...names: string[]) {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { LinuxResources } from '../../src/gen/oci.ts'
-import { mergeResources } from '../../src/oci/merge-resources.ts'
+import { mergeResources } from '../../src/oci/resources.ts'
 
 const resources = LinuxResources.fromPartial
 

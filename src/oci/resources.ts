@@ -1,0 +1,45 @@
+import { type LinuxDeviceCgroup, LinuxResources } from '../gen/oci.ts'
+
+/** The limits of a container after an update: what the update leaves empty stays as it was; lists are replaced whole. */
+export function mergeResources(stored: LinuxResources | undefined, update: LinuxResources): LinuxResources {
+  const before = stored ?? LinuxResources.create()
+  return {
+    ...merged(before, update),
+    Memory: merged(before.Memory, update.Memory),
+    CPU: merged(before.CPU, update.CPU),
+    Pids: merged(before.Pids, update.Pids),
+    BlockIO: merged(before.BlockIO, update.BlockIO),
+    Network: merged(before.Network, update.Network),
+  }
+}
+
+function merged<Part extends object | undefined>(before: Part, update: Part): Part {
+  if (before === undefined || update === undefined) return update ?? before
+  const given = Object.entries(update).filter(([, value]) => !isEmpty(value))
+  return { ...before, ...Object.fromEntries(given) }
+}
+
+/** Proto3 does not tell an empty field from an absent one. */
+function isEmpty(value: unknown): boolean {
+  return Array.isArray(value) ? value.length === 0 : value === undefined || !value
+}
+
+/** Stands for every number in a rule about devices. */
+const ANY = -1n
+
+/**
+ * A request's limits whose device rules say "any" by −1 alone (behaviour spec, section D.2): in a message 0 is what is
+ * not set, while in a rule that the guest makes it is the number of a device.
+ */
+export function withExplicitWildcards(resources: LinuxResources): LinuxResources {
+  return { ...resources, Devices: resources.Devices.map(withExplicitWildcard) }
+}
+
+/** The same for one rule. */
+export function withExplicitWildcard(rule: LinuxDeviceCgroup): LinuxDeviceCgroup {
+  return { ...rule, Major: numberOrAny(rule.Major), Minor: numberOrAny(rule.Minor) }
+}
+
+function numberOrAny(number: bigint): bigint {
+  return number > 0n ? number : ANY
+}
