@@ -1,6 +1,6 @@
 import type { StatusCodeName } from '../base/errors.ts'
 
-/** What a framing tells about one call. */
+/** The part of a call that its framing knows. */
 export interface IncomingCall {
   /** Time left when the call arrived, in milliseconds; undefined means no limit. */
   readonly timeoutMs: number | undefined

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { shareFolder } from '../../src/microvm/virtiofsd.ts'
 
-/** Serves nobody: writes its number down, waits at the gate if there is one, and makes what passes for its socket. */
+/** A fake daemon without clients: writes its pid to a file, waits while the gate exists, and makes its socket file. */
 const DAEMON = `#!/bin/sh
 socket=\${1#--socket-path=}
 echo $$ >> "$socket.started"

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Native } from '../../src/os/native.ts'
 import { realNative } from '../support/os/real-native.ts'
 
-/** _IOR('R', 0, int), which everybody may ask. */
+/** _IOR('R', 0, int), which needs no privileges. */
 const RNDGETENTCNT = 0x8004_5200
 const [EBADF, EINVAL] = [9, 22]
 

@@ -242,7 +242,7 @@ describe('relay', () => {
   })
 
   it('sleeps while a reader does not read', async () => {
-    // The thread that a first relay starts is the relay's. What it has done is told by how often it was switched to.
+    // The first relay starts the relay thread. The number of its context switches shows how much it has done.
     const stdout = await withNativeInOtherProcess(`
       const { readdirSync, readFileSync } = require('node:fs');
       const threads = () => readdirSync('/proc/self/task');

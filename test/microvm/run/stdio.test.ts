@@ -65,7 +65,7 @@ describe('gather', () => {
     await first
     source.write('abcdefgh')
     source.write('ijklmnop')
-    // The third write waits in the source: the second filled the piece that nobody has taken yet.
+    // The third write waits in the source, because the second has filled the piece that was not taken yet.
     expect(source.isPaused()).toBe(true)
     expect(String((await pieces.next()).value)).toBe('abcdefgh')
     expect(String((await pieces.next()).value)).toBe('ijklmnop')

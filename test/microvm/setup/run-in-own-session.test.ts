@@ -84,7 +84,7 @@ describe('runInOwnSession', () => {
     })
     await once(outer.stdout, 'readable')
     outer.kill('SIGKILL')
-    // The program holds the other end until it is gone.
+    // The program holds the other end until it has ended.
     expect(await text(outer.stdout)).toBe('up\n')
   })
 })

@@ -75,7 +75,7 @@ describe('./microvm', () => {
     [['run', '--rootfs', '/nowhere/at/all'], '--rootfs /nowhere/at/all: no such file or directory'],
     [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],
     [['run', '--image', '/tmp'], '--image /tmp: not a file, want a raw disk image'],
-    // Not even root may read this one.
+    // Not even root may read this file.
     [['run', '--image', '/proc/sys/vm/compact_memory'], 'compact_memory: cannot be read: EACCES'],
   ])('refuses %j with one line and status 2', (args, sentence) => {
     const { status, stdout, lines } = run(args)

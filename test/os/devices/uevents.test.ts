@@ -20,7 +20,7 @@ describe('linuxUevents', () => {
   /** What has come behind the first. */
   let behind: string[]
   let heard: string[]
-  /** Sockets that were waited for when they were closed already: their numbers may be somebody else's. */
+  /** Closed sockets that were waited for, whose numbers may belong to another file by then. */
   let usedClosed: number[]
 
   beforeEach(() => {

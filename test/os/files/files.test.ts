@@ -230,7 +230,7 @@ describe('linuxFiles', () => {
     await expect(files.readHead(fifo, 10)).rejects.toMatchObject({ errno: 'EINVAL' })
   })
 
-  // Node's own mkdir tries again for ever.
+  // Node's own mkdir loops for ever.
   it('fails to make directories where the kernel refuses them', async () => {
     const files = linuxFiles(await realNative())
     await expect(files.makeDirectories('/proc/none/below')).rejects.toMatchObject({

@@ -129,7 +129,7 @@ describe('linuxTools', () => {
     const pidFile = join(folder, 'timed-out')
     const run = shell(`(echo $$ > ${pidFile}; exec sleep 100) & wait`, { timeoutMs: 500 })
     await expect(run).rejects.toThrow('run /bin/sh: not finished after 500 ms')
-    // Killed it is by now; the kernel may take a moment to end it.
+    // It was killed; the kernel may take a moment to end it.
     await expect.poll(() => isAlive(pidFile)).toBe(false)
   })
 
@@ -141,7 +141,7 @@ describe('linuxTools', () => {
     await expect.poll(() => existsSync(pidFile) && readFileSync(pidFile, 'utf8')).toMatch(/\n$/)
     stop.abort(new Error('enough'))
     await expectation
-    // Killed it is by now; the kernel may take a moment to end it.
+    // It was killed; the kernel may take a moment to end it.
     await expect.poll(() => isAlive(pidFile)).toBe(false)
     await expect(shell('true', { signal: stop.signal })).rejects.toThrow('enough')
   })

@@ -101,7 +101,7 @@ describe('a gRPC connection', () => {
   })
 
   it('passes the time limit to the method and aborts it at the deadline', async () => {
-    // Client and server live in this process: both take the time from this clock.
+    // Client and server run in this process, and both use this clock.
     vi.useFakeTimers({ toFake: ['Date', 'setTimeout', 'clearTimeout'] })
     try {
       const call = grpc.call('test.Echo/Held', Buffer.alloc(0), { deadline: Date.now() + 60_000 })

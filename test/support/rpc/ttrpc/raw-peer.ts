@@ -7,7 +7,7 @@ export interface RawResponse extends TtrpcResponse {
   readonly streamId: number
 }
 
-/** A peer that sends what the test says, right or wrong, and tells what comes back. */
+/** A peer that sends any bytes, valid or not, and records the answers. */
 export interface RawPeer {
   readonly socket: Socket
   send(...bytes: readonly Buffer[]): void
