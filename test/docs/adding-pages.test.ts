@@ -9,10 +9,10 @@ import { applyStep, stepsOf } from '../support/docs/page-steps.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** What is not in the repository. */
+/** Folders that are not part of the repository. */
 const LEFT_OUT = ['.git', 'build', 'dist', 'node_modules']
 
-/** The check takes the whole repository each time: once, when all pages were followed. */
+/** The check covers the whole repository, so it runs once, after all pages. */
 const CHECK = 'npm run check'
 
 /** Milliseconds: the type check of the repository on a busy machine. */
@@ -47,7 +47,7 @@ describe('in a copy of the repository', () => {
     TIMEOUT_MS,
   )
 
-  it('leads to a repository that passes its checks', () => runNow(CHECK), TIMEOUT_MS)
+  it('passes the checks after all pages', () => runNow(CHECK), TIMEOUT_MS)
 
   async function run(command: string): Promise<string> {
     if (command !== CHECK) await runNow(command)
@@ -57,7 +57,7 @@ describe('in a copy of the repository', () => {
   /** Rejects with what the command printed when it fails. */
   async function runNow(command: string): Promise<void> {
     const [program = '', ...args] = command.split(' ')
-    // Nothing of the vitest that runs this file.
+    // Without the variables of the vitest that runs this file.
     const env = { PATH: process.env.PATH, HOME: process.env.HOME }
     try {
       await promisify(execFile)(program, args, { cwd: copy, env })
@@ -69,7 +69,7 @@ describe('in a copy of the repository', () => {
 })
 
 describe('the steps of a page', () => {
-  it('are its blocks with their instructions, but for what is only shown', () => {
+  it('are its blocks with instructions, without those that are only shown', () => {
     const page = [
       '# Page\n\nWrite `a.ts`:\n\n```ts\none\n```\n',
       '```mermaid\ngraph\n```\n',
@@ -83,7 +83,7 @@ describe('the steps of a page', () => {
     ])
   })
 
-  it('are wrong when a block has no instruction', () => {
+  it('are invalid when a block has no instruction', () => {
     expect(() => stepsOf('Look:\n\n```ts\none\n```\n')).toThrow('a block without an instruction: "Look:"')
   })
 })

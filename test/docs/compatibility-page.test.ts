@@ -15,7 +15,7 @@ describe('docs/compatibility.md', () => {
     expect(named.length).toBeGreaterThan(25)
   })
 
-  it.each(named)('names a test that there is: $file › $name', ({ file, name }) => {
+  it.each(named)('names an existing test: $file › $name', ({ file, name }) => {
     expect(readFileSync(join(ROOT, file), 'utf8')).toContain(name)
   })
 })

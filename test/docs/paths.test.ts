@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PAGES = globSync(['*.md', 'docs/**/*.md'], { cwd: ROOT })
-/** By their names alone, for pages that have named the folder before. */
+/** File names alone, for pages that have named the folder before. */
 const FILE_NAMES = new Set(
   globSync(
     ['*.*', '{src,native,rootfs,scripts,test,bench,proto,docs}/**/*.*'].map((pattern) => join(ROOT, pattern)),
@@ -13,9 +13,9 @@ const FILE_NAMES = new Set(
 
 describe.each(PAGES)('%s', (page) => {
   const text = readFileSync(join(ROOT, page), 'utf8')
-  // What a block of code shows are commands, whose paths need not be there.
+  // Blocks of code show commands, whose paths need not exist.
   const shown = text.replace(/^```(?!mermaid)[\s\S]*?^```$/gm, '')
-  // Nor need the files that a page tells its reader to write.
+  // The files that a page tells its reader to write need not exist either.
   const prose = shown.replaceAll(/^Write `[^`]+`:$/gm, '')
 
   it('names only files and folders that exist', () => {
@@ -42,7 +42,7 @@ describe.each(PAGES)('%s', (page) => {
   })
 })
 
-/** Everything that begins with a folder of the project, without what ends a sentence. */
+/** Every path that begins with a folder of the project, without the punctuation that ends a sentence. */
 function pathsIn(text: string): readonly string[] {
   const paths = text.matchAll(/(?<![\w/.-])(?:src|native|rootfs|scripts|test|bench|proto)\/[\w./*-]*/g)
   return [...paths].map(([path]) => path.replace(/[./]+$/, ''))

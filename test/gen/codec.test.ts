@@ -12,7 +12,7 @@ describe('the generated codec', () => {
     expect(POSIXRlimit.decode(POSIXRlimit.encode(limit).finish())).toEqual(limit)
   })
 
-  it('refuses a number beyond 64 bits', () => {
+  it('refuses a number of more than 64 bits', () => {
     const limit = POSIXRlimit.create({ Hard: UINT64_MAX + 1n })
     expect(() => POSIXRlimit.encode(limit)).toThrow('Hard')
   })
@@ -22,25 +22,25 @@ describe('the generated codec', () => {
     expect(SetGuestDateTimeRequest.decode(SetGuestDateTimeRequest.encode(time).finish())).toEqual(time)
   })
 
-  it('tells an optional field that is 0 from one that is absent', () => {
+  it('distinguishes an optional field that is 0 from an absent one', () => {
     const config = MemAgentMemcgConfig.create({ swappinessMax: 0 })
     const decoded = MemAgentMemcgConfig.decode(MemAgentMemcgConfig.encode(config).finish())
     expect(decoded.swappinessMax).toBe(0)
     expect(decoded.periodSecs).toBeUndefined()
   })
 
-  it('tells a oneof member that is 0 from one that is absent', () => {
+  it('distinguishes a oneof member that is 0 from an absent one', () => {
     const rule = LinuxSyscall.create({ errnoret: 0 })
     expect(LinuxSyscall.decode(LinuxSyscall.encode(rule).finish()).errnoret).toBe(0)
     expect(LinuxSyscall.decode(new Uint8Array()).errnoret).toBeUndefined()
   })
 
-  it('decodes bytes as a view of what was received', () => {
+  it('decodes bytes as a view of the received buffer', () => {
     const wire = ReadStreamResponse.encode({ data: Uint8Array.of(1, 2, 3) }).finish()
     expect(ReadStreamResponse.decode(wire).data.buffer).toBe(wire.buffer)
   })
 
-  it('skips fields that it does not know', () => {
+  it('skips unknown fields', () => {
     const wire = Uint8Array.of(0xfa, 0x01, 3, 1, 2, 3, 0x0a, 1, 7) // field 31, then field 1
     expect(ReadStreamResponse.decode(wire).data).toEqual(Uint8Array.of(7))
   })

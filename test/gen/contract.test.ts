@@ -23,15 +23,15 @@ describe('the descriptor set', () => {
   const registry = readDescriptors()
   const described = describeInContractForm(registry)
 
-  it('holds the services of the contract, method by method', () => {
+  it('contains the services of the contract, method by method', () => {
     expect(described.services).toEqual(contract.services)
   })
 
-  it('holds the messages of the contract, field by field', () => {
+  it('contains the messages of the contract, field by field', () => {
     expect(described.messages).toEqual(contract.messages)
   })
 
-  it('holds the enums of the contract, value by value', () => {
+  it('contains the enums of the contract, value by value', () => {
     expect(described.enums).toEqual(contract.enums)
   })
 

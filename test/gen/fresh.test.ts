@@ -13,13 +13,13 @@ describe('src/gen', () => {
     rmSync(folder, { recursive: true })
   })
 
-  it('is what a new generation from proto/ gives, byte for byte', () => {
+  it('equals the code generated from proto/, byte for byte', () => {
     generate(folder)
     expect(filesOf(generatedRoot)).toEqual(filesOf(folder))
   })
 })
 
-/** Name and content of every file below `folder`. */
+/** The files below `folder`: content by name. */
 function filesOf(folder: string): Record<string, string> {
   const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).sort()
   return Object.fromEntries(

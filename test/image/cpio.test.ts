@@ -10,7 +10,7 @@ const consoleDevice: TreeEntry = {
   minor: 1,
 }
 
-/** One line an entry, as `cpio --create --format=newc` writes it; `·` stands for a zero byte. */
+/** One line per entry, as `cpio --create --format=newc` writes it; `·` stands for a zero byte. */
 function archive(entries: readonly TreeEntry[]): string {
   return Buffer.concat([...cpioParts(entries)])
     .toString('latin1')
@@ -46,7 +46,7 @@ describe('cpioParts', () => {
     )
   })
 
-  it('numbers the entries and gives every one the time 0', () => {
+  it('numbers the entries and sets their time to 0', () => {
     const first = archive([directory('tmp', 0o1777)]).split('\n')[1]
     expect(first).toBe(`${fields(1, 0o041777, 0, 0, 2, 0, 0, 0, 0, 0, 0, 4, 0)}tmp···`)
   })

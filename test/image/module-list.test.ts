@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { loadOrder, type ModuleIndex } from '../../src/image/module-list.ts'
 
-/** As modules.dep of a kernel has it: each file's needs, nearest first. */
+/** As in the kernel's modules.dep: the dependencies of each file, nearest first. */
 const index: ModuleIndex = {
   dependencies: new Map([
     ['kernel/virtio/virtio.ko', []],
@@ -16,7 +16,7 @@ const index: ModuleIndex = {
 }
 
 describe('loadOrder', () => {
-  it('puts a module after all it needs, and each once', () => {
+  it('puts a module after its dependencies, and lists each once', () => {
     expect(loadOrder(index, ['virtio_blk', 'virtio'])).toEqual([
       'kernel/virtio/virtio.ko',
       'kernel/virtio/virtio_ring.ko',
@@ -24,19 +24,19 @@ describe('loadOrder', () => {
     ])
   })
 
-  it('takes - for _ and ignores compression', () => {
+  it('treats - as _ and ignores compression', () => {
     expect(loadOrder(index, ['crc32c_intel'])).toEqual(['kernel/crypto/crc32c-intel.ko.xz'])
   })
 
-  it('takes every module of a folder, but not of folders below', () => {
+  it('lists every module of a folder, without those of folders below', () => {
     expect(loadOrder(index, ['kernel/filter/'])).toEqual(['kernel/filter/a.ko', 'kernel/filter/b.ko'])
   })
 
-  it('skips what is built in', () => {
+  it('skips built-in modules', () => {
     expect(loadOrder(index, ['ext4'])).toEqual([])
   })
 
-  it.each(['nonesuch', 'kernel/nonesuch/'])('names %s when the kernel does not have it', (entry) => {
+  it.each(['nonesuch', 'kernel/nonesuch/'])('names %s when the kernel lacks it', (entry) => {
     expect(() => loadOrder(index, [entry])).toThrow(entry)
   })
 })

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { completeTree, directory, fileOf, link } from '../../src/image/tree.ts'
 
 describe('completeTree', () => {
-  it('adds missing parents and sorts, a folder before what is in it', () => {
+  it('adds missing parents and sorts each folder before its entries', () => {
     const paths = completeTree([fileOf('usr/bin/x', ''), directory('dev')]).map((entry) => entry.path)
     expect(paths).toEqual(['dev', 'usr', 'usr/bin', 'usr/bin/x'])
   })

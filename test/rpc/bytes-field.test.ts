@@ -3,7 +3,7 @@ import { ReadStreamResponse } from '../../src/gen/agent.ts'
 import { encodeBytesField } from '../../src/rpc/bytes-field.ts'
 
 describe('encodeBytesField', () => {
-  // Around the sizes where the length takes another byte.
+  // Sizes around which the encoded length grows by a byte.
   it.each([0, 1, 127, 128, 16_383, 16_384, 65_536])(
     'encodes %i bytes as the generated code does',
     (count) => {

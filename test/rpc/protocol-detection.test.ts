@@ -27,10 +27,10 @@ describe('detectProtocol', () => {
 
   it.each([
     ['an HTTP/1 request', Buffer.from('GET / HTTP/1.1\r\n')],
-    ['a preface that goes wrong', Buffer.from('PRI * HTTP/1')],
+    ['a malformed preface', Buffer.from('PRI * HTTP/1')],
     ['a TLS hello', Buffer.from('16030100f8010000f4', 'hex')],
     ['a frame of 16 MiB', Buffer.from('01000000', 'hex')],
-    ['a frame of a type that does not exist', Buffer.from('00000000000000010900', 'hex')],
+    ['a frame of an unknown type', Buffer.from('00000000000000010900', 'hex')],
     ['text', Buffer.from('hello')],
   ])('refuses %s', (_, bytes) => {
     expect(detectProtocol(bytes)).toBe('invalid')

@@ -59,7 +59,7 @@ describe('checkCommits', () => {
   })
   afterEach(() => rmSync(root, { recursive: true }))
 
-  it('looks at the commits after the given one only', () => {
+  it('checks only the commits after the given one', () => {
     const since = commit('From before the rules.')
     commit('docs: add a page')
     expect(checkCommits({ root, since })).toEqual({ ok: true, output: '' })

@@ -8,12 +8,12 @@ import { AGENT_SOURCES } from '../../src/build/agent.ts'
 import { projectRoot } from '../../src/build/project.ts'
 
 describe('forbiddenImportsOf', () => {
-  it('allows the arrows of the table', () => {
+  it('allows the imports of the table', () => {
     const source = "import { log } from '../../base/log.ts'\nimport { Os } from '../../os/os.ts'\n"
     expect(forbiddenImportsOf('src/handlers/container/stats.ts', source)).toEqual([])
   })
 
-  it('refuses an arrow that points back, with its place', () => {
+  it('refuses an import in the other direction, with its place', () => {
     const source = "\nimport { a } from './a.ts'\nimport {\n  b,\n} from '../../handlers/sandbox/b.ts'\n"
     expect(forbiddenImportsOf('src/os/files/files.ts', source)).toEqual([
       'src/os/files/files.ts:3: src/os may not import src/handlers/sandbox/b.ts',
@@ -28,14 +28,14 @@ describe('forbiddenImportsOf', () => {
     ])
   })
 
-  it('lets imports among the handlers go one way', () => {
+  it('allows imports among the handlers in one direction', () => {
     const upward = "import { registry } from '../container/registry.ts'\n"
     expect(forbiddenImportsOf('src/handlers/process/exec-process.ts', upward)).toHaveLength(1)
     const downward = "import { Launch } from '../process/launch.ts'\n"
     expect(forbiddenImportsOf('src/handlers/container/create.ts', downward)).toEqual([])
   })
 
-  it('lets the sandbox import the other handlers', () => {
+  it('allows the sandbox to import the other handlers', () => {
     const source = "import { registry } from '../container/registry.ts'\n"
     expect(forbiddenImportsOf('src/handlers/sandbox/create.ts', source)).toEqual([])
   })
@@ -52,12 +52,12 @@ describe('forbiddenImportsOf', () => {
     },
   )
 
-  it('refuses a package that is not named for the folder', () => {
+  it('refuses a package that the folder does not list', () => {
     expect(forbiddenImportsOf('src/base/log.ts', "import { parse } from 'smol-toml'\n")).toHaveLength(1)
     expect(forbiddenImportsOf('src/agent/config/file.ts', "import { parse } from 'smol-toml'\n")).toEqual([])
   })
 
-  it('wants the gRPC stack loaded lazily by the agent', () => {
+  it('requires the agent to load the gRPC stack lazily', () => {
     const path = 'src/agent/transport/accept.ts'
     expect(forbiddenImportsOf(path, "import { serve } from '../../rpc/grpc/server.ts'\n")).toHaveLength(1)
     expect(forbiddenImportsOf(path, "import type { Serve } from '../../rpc/grpc/server.ts'\n")).toEqual([])
@@ -65,11 +65,11 @@ describe('forbiddenImportsOf', () => {
     expect(forbiddenImportsOf(path, `load(() => import(${server}))\n`)).toEqual([])
   })
 
-  it('sees what a file exports from elsewhere', () => {
+  it('checks re-exports too', () => {
     expect(forbiddenImportsOf('src/base/all.ts', "export * from '../gen/agent.ts'\n")).toHaveLength(1)
   })
 
-  it('refuses a folder that the table does not know', () => {
+  it('refuses a folder that is not in the table', () => {
     expect(forbiddenImportsOf('src/misc/things.ts', '')).toEqual([
       'src/misc/things.ts: is in no layer of scripts/layers/table.ts',
     ])
@@ -81,7 +81,7 @@ describe('the table', () => {
     expect(layerFaults(projectRoot)).toEqual([])
   })
 
-  it('lets no folder of the agent import the host’s side', () => {
+  it('forbids the agent to import the host’s side', () => {
     const agent = AGENT_SOURCES.map((name) => `src/${name}`)
     const isAgent = (path: string) => agent.some((folder) => path === folder || path.startsWith(`${folder}/`))
     const imported = LAYERS.filter(({ folder }) => isAgent(folder)).flatMap(({ imports }) => imports)
@@ -100,7 +100,7 @@ describe('the table', () => {
     expect(forbiddenImportsOf(path, `import '${target}'\n`)).toHaveLength(1)
   })
 
-  it('keeps the set-up, which runs before npm packages are installed, apart', () => {
+  it('isolates the set-up, which runs before npm packages are installed', () => {
     const path = 'scripts/setup/launch.mjs'
     expect(forbiddenImportsOf(path, "import 'yaml'\n")).toHaveLength(1)
     expect(forbiddenImportsOf(path, "import '../../src/base/errors.ts'\n")).toHaveLength(1)
@@ -128,7 +128,7 @@ describe('absentPaths', () => {
 })
 
 describe('forbiddenImports', () => {
-  it('finds seeded violations, and files in no layer, anywhere in a tree of files', () => {
+  it('reports seeded violations and files without a layer anywhere in a tree', () => {
     const root = mkdtempSync(join(tmpdir(), 'layers-'))
     try {
       write(root, 'src/os/os.ts', "import { log } from '../base/log.ts'\n")

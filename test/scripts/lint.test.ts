@@ -17,25 +17,25 @@ describe('the lint configuration', () => {
     rmSync(folder, { recursive: true })
   })
 
-  it('catches a floating promise, also of a function from another file', async () => {
+  it('reports a floating promise, also of a function from another file', async () => {
     seed('src/work.ts', 'export async function work(): Promise<number> {\n  return 1\n}\n')
     seed('src/start.ts', "import { work } from './work.ts'\nexport function start(): void {\n  work()\n}\n")
-    expect(await complaints()).toEqual(['lint/nursery/noFloatingPromises src/start.ts:3'])
+    expect(await reports()).toEqual(['lint/nursery/noFloatingPromises src/start.ts:3'])
   })
 
-  it('catches an import cycle', async () => {
+  it('reports an import cycle', async () => {
     seed('src/a.ts', "import { b } from './b.ts'\nexport const a = (): number => b()\n")
     seed('src/b.ts', "import { a } from './a.ts'\nexport const b = (): number => a()\n")
     const cycle = 'lint/suspicious/noImportCycles'
-    expect(await complaints()).toEqual([`${cycle} src/a.ts:1`, `${cycle} src/b.ts:1`])
+    expect(await reports()).toEqual([`${cycle} src/a.ts:1`, `${cycle} src/b.ts:1`])
   })
 
-  it('catches long functions and long files', async () => {
+  it('reports long functions and long files', async () => {
     const lines = (count: number) => '  console.log(1)\n'.repeat(count)
     seed('src/long-function.ts', `export function f(): void {\n${lines(61)}}\n`)
     seed('src/long-file.ts', 'console.log(1)\n'.repeat(401))
     seed('test/long-test.ts', 'console.log(1)\n'.repeat(600))
-    expect(await complaints()).toEqual([
+    expect(await reports()).toEqual([
       'lint/complexity/noExcessiveLinesPerFunction src/long-function.ts:1',
       'lint/style/noExcessiveLinesPerFile src/long-file.ts:1',
     ])
@@ -48,12 +48,12 @@ describe('the lint configuration', () => {
     ["import * as tty from 'node:tty'", 'new tty.ReadStream(3).resume()'],
   ])('catches a pipe read by libuv: %s; %s', async (line, call) => {
     seed('src/os/pipes.ts', `${line}\n${call}\n`)
-    expect(await complaints()).toEqual(['plugin src/os/pipes.ts:2'])
+    expect(await reports()).toEqual(['plugin src/os/pipes.ts:2'])
   })
 
-  it('catches such functions imported by name', async () => {
+  it('reports such functions imported by name', async () => {
     seed('src/os/pipes.ts', "import { read } from 'node:fs'\nread(3, () => {})\n")
-    expect(await complaints()).toEqual(['lint/style/noRestrictedImports src/os/pipes.ts:1'])
+    expect(await reports()).toEqual(['lint/style/noRestrictedImports src/os/pipes.ts:1'])
   })
 
   function seed(path: string, text: string): void {
@@ -61,8 +61,8 @@ describe('the lint configuration', () => {
     writeFileSync(join(folder, path), text)
   }
 
-  /** What the linter says about the seeded files: `rule file:line`, sorted. */
-  async function complaints(): Promise<readonly string[]> {
+  /** The linter's reports on the seeded files: `rule file:line`, sorted. */
+  async function reports(): Promise<readonly string[]> {
     const program = join(projectRoot, 'node_modules/@biomejs/biome/bin/biome')
     const args = [program, 'lint', '--reporter=github', 'src', 'test']
     const output = await new Promise<string>((resolve) => {

@@ -12,7 +12,7 @@ describe.each(['ttrpc', 'grpc'] as const)('GetVersion over %s', (framing) => {
 
   afterEach(() => services.close())
 
-  it('tells the versions of the agent, of its interface and of Node.js', async () => {
+  it('returns the versions of the agent, of its interface and of Node.js', async () => {
     const client = clientFor(IntrospectionDefinition, services.connections[framing])
     const versions = { agentVersion: '1.2.3', apiVersion: '0.0.1', nodeVersion: process.version }
     expect(await client.getVersion({})).toEqual(versions)

@@ -27,7 +27,7 @@ describe('the declared RPCs', () => {
     methods = declaredMethods(given)
   })
 
-  it('are those of the services, each with its declaration', () => {
+  it('are the methods of the services, each with a declaration', () => {
     const services = [HealthDefinition, IntrospectionDefinition, AgentServiceDefinition]
     const names = services.flatMap(({ fullName, methods }) =>
       Object.values(methods).map(({ name }) => `${fullName}/${name}`),
@@ -52,7 +52,7 @@ describe('the declared RPCs', () => {
     expect(Object.keys(incomplete)).toEqual(['check'])
   })
 
-  it('are listed in docs/rpcs.md with what becomes of them', () => {
+  it('are listed in docs/rpcs.md with gate, hang-up and recovery', () => {
     const rows = readFileSync(PAGE, 'utf8')
       .split('\n')
       .filter((line) => /^\| `[\w.]+\/\w+` \|/.test(line))
@@ -60,7 +60,7 @@ describe('the declared RPCs', () => {
   })
 })
 
-/** The row of the page. */
+/** The row of an RPC in docs/rpcs.md. */
 function rowOf({ name, rpc }: DeclaredMethod<unknown, unknown>): string {
   const gate = rpc.gate === 'open' ? 'at once' : 'after the boot'
   return `| \`${name}\` | ${gate} | ${rpc.onHangup} | ${rpc.recovery} |`

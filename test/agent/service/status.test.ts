@@ -17,20 +17,20 @@ describe('statusOf', () => {
     ['an error of Node', Object.assign(new Error('EACCES: open'), { code: 'EACCES' }), 'EACCES: open'],
     ['a text', 'thrown', 'thrown'],
     ['nothing', undefined, 'undefined'],
-  ])('answers INTERNAL to %s', (_what, error, message) => {
+  ])('returns INTERNAL for %s', (_what, error, message) => {
     expect(statusOf(error)).toEqual({ code: 'INTERNAL', message })
   })
 
-  it('appends the causes that the text does not tell', () => {
+  it('appends the causes that the text does not include', () => {
     const root = new Error('ENOENT')
     const cause = new AgentError('NOT_FOUND', 'open /x', { cause: root })
     const error = new AgentError('UNAVAILABLE', 'read the image', { cause })
     expect(statusOf(error)).toEqual({ code: 'UNAVAILABLE', message: 'read the image: open /x: ENOENT' })
-    const told = new AgentError('INTERNAL', 'read the image: open /x: ENOENT', { cause })
-    expect(statusOf(told).message).toBe('read the image: open /x: ENOENT')
+    const complete = new AgentError('INTERNAL', 'read the image: open /x: ENOENT', { cause })
+    expect(statusOf(complete).message).toBe('read the image: open /x: ENOENT')
   })
 
-  it('keeps beginning and end of a text that nobody reads', () => {
+  it('truncates a long text in the middle', () => {
     const { message } = statusOf(new AgentError('INTERNAL', `mount ${'x'.repeat(1024 * 1024)}: EINVAL`))
     expect(message).toMatch(/^mount x+…x+: EINVAL$/)
     expect(message.length).toBe(7000)
@@ -38,13 +38,13 @@ describe('statusOf', () => {
     expect(statusOf(new Error(whole)).message).toBe(whole)
   })
 
-  it('ends with an error that is its own cause', () => {
+  it('stops at an error that is its own cause', () => {
     const error = new Error('round')
     error.cause = new Error('and round', { cause: error })
     expect(statusOf(error).message).toBe('round: and round')
   })
 
-  it('leaves the text empty that is empty: the host looks at the code alone', () => {
+  it('keeps an empty text: the host reads only the code', () => {
     expect(statusOf(new AgentError('INTERNAL', ''))).toEqual({ code: 'INTERNAL', message: '' })
   })
 })

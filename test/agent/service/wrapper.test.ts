@@ -49,7 +49,7 @@ const closedGate = {
 const request = Buffer.from(JSON.stringify({ containerId: 'c1', env: ['SECRET=1'] }))
 
 describe('the call wrapper', () => {
-  it('answers with the encoded response and writes one line with ids and outcome, never the environment', async () => {
+  it('answers with the encoded response and logs one line with ids and outcome, never the environment', async () => {
     const { method, lines } = wrapped({ handle: async (message) => ({ containerId: message.containerId }) })
     const outcome = await method(request, callOf())
     expect(outcome).toMatchObject({ ok: true })
@@ -64,7 +64,7 @@ describe('the call wrapper', () => {
     expect(JSON.stringify(lines)).not.toContain('SECRET')
   })
 
-  it('answers UNKNOWN to a payload that cannot be decoded', async () => {
+  it('answers UNKNOWN when the payload cannot be decoded', async () => {
     const { method } = wrapped({ handle: async (message) => message })
     expect(await method(Buffer.from('{'), callOf())).toMatchObject({ ok: false, code: 'UNKNOWN' })
   })
@@ -79,7 +79,7 @@ describe('the call wrapper', () => {
     expect(await method(request, callOf())).toEqual(expected)
   })
 
-  it('answers INTERNAL to what is not an AgentError', async () => {
+  it('answers INTERNAL for an error that is no AgentError', async () => {
     const { method } = wrapped({ handle: () => Promise.reject(new TypeError('x is undefined')) })
     expect(await method(request, callOf())).toEqual({
       ok: false,
@@ -88,18 +88,18 @@ describe('the call wrapper', () => {
     })
   })
 
-  it('waits for the boot gate no longer than the deadline', async () => {
+  it('waits for the boot gate until the deadline at most', async () => {
     const { method } = wrapped({ handle: async (message) => message }, closedGate)
     const outcome = await method(request, callOf({ timeoutMs: 5 }))
     expect(outcome).toEqual({ ok: false, code: 'DEADLINE_EXCEEDED', message: 'timeout' })
   })
 
-  it('answers calls with an open gate while the agent boots', async () => {
+  it('answers RPCs with an open gate during boot', async () => {
     const { method } = wrapped({ handle: async (message) => message, gate: 'open' }, closedGate)
     expect(await method(request, callOf())).toMatchObject({ ok: true })
   })
 
-  it('aborts cancellable work on a hang-up and answers only after it has undone itself', async () => {
+  it('aborts a cancellable call on hang-up, and answers only after its undo', async () => {
     const hangup = new AbortController()
     const undone = Promise.withResolvers<void>()
     const started = Promise.withResolvers<void>()
@@ -121,7 +121,7 @@ describe('the call wrapper', () => {
     expect(await outcome).toMatchObject({ ok: false, code: 'CANCELLED' })
   })
 
-  it('lets finishing work run to its end when the deadline passes', async () => {
+  it('lets a call that must finish run on after the deadline', async () => {
     const release = Promise.withResolvers<void>()
     const finished = Promise.withResolvers<boolean>()
     const { method } = wrapped({
@@ -137,7 +137,7 @@ describe('the call wrapper', () => {
     expect(await finished.promise).toBe(false)
   })
 
-  it('logs what finishing work failed with after its caller left', async () => {
+  it('logs a failure of such a call after its caller has left', async () => {
     const release = Promise.withResolvers<never>()
     const { method, lines } = wrapped({ onHangup: 'finish', handle: () => release.promise })
     await method(request, callOf({ timeoutMs: 5 }))
@@ -146,7 +146,7 @@ describe('the call wrapper', () => {
     expect(lines.at(-1)).toMatchObject({ level: 'WARN', error: 'too late' })
   })
 
-  it('tells the handler whether its reply was delivered', async () => {
+  it('reports to the handler whether its response was delivered', async () => {
     const seen: boolean[] = []
     const { method } = wrapped({
       handle: async (message, call) => {

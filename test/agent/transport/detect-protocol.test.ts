@@ -4,7 +4,7 @@ import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 
 describe('the gRPC stack', () => {
-  it('is loaded by the first HTTP/2 preface, and not before', async () => {
+  it('is loaded on the first HTTP/2 preface, and not before', async () => {
     const { stdout } = await promisify(execFile)(process.execPath, [
       join(import.meta.dirname, '../../support/agent/transport/lazy-grpc.ts'),
     ])

@@ -45,7 +45,7 @@ function request(path: Buffer, contentType = 'application/grpc'): Buffer {
   ])
 }
 
-describe('hostile bytes', () => {
+describe('hostile bytes leave other clients unharmed', () => {
   let running: RunningTransport
   let ttrpc: TtrpcClient
   let grpc: GrpcClient
@@ -54,18 +54,18 @@ describe('hostile bytes', () => {
     running = await runTransport(tableOf({ 'test.Echo/Echo': echo }))
     ttrpc = await running.dialTtrpc()
     grpc = running.dialGrpc()
-    await othersAreServed()
+    await expectOthersServed()
   })
 
   afterEach(() => running.close())
 
-  async function othersAreServed(): Promise<void> {
+  async function expectOthersServed(): Promise<void> {
     expect(await ttrpc.call('test.Echo', 'Echo', Buffer.from('x'))).toHaveLength(1)
     expect(await grpc.call('test.Echo/Echo', Buffer.from('x'))).toHaveLength(1)
   }
 
-  /** Sends everything on a connection of its own, then hangs up; resolves when the server has let go of it. */
-  async function throwAt(...chunks: readonly Buffer[]): Promise<void> {
+  /** Sends everything on a new connection, then hangs up; resolves when the server has closed it. */
+  async function sendAlone(...chunks: readonly Buffer[]): Promise<void> {
     const socket = await running.dial()
     const server = running.accepted.at(-1)
     socket.resume()
@@ -78,54 +78,54 @@ describe('hostile bytes', () => {
     if (!socket.closed) await new Promise<void>((resolve) => socket.once('close', () => resolve()))
   }
 
-  /** Nobody else noticed, and nothing is left but the two connections of the others. */
-  async function nothingIsLeft(): Promise<void> {
-    await othersAreServed()
+  /** Expects that the other two clients are served, and that only their connections are open. */
+  async function expectNothingLeft(): Promise<void> {
+    await expectOthersServed()
     await turns()
     expect(running.accepted.filter((socket) => !socket.destroyed)).toHaveLength(2)
     expect(running.timer.running).toBe(0)
   }
 
-  it('at random', async () => {
+  it('random bytes', async () => {
     const random = randomBytes(1)
-    for (let round = 0; round < 100; round += 1) await throwAt(random(1 + round * 7))
-    await nothingIsLeft()
+    for (let round = 0; round < 100; round += 1) await sendAlone(random(1 + round * 7))
+    await expectNothingLeft()
   })
 
-  it('at random within ttRPC frames', async () => {
+  it('random bytes within ttRPC frames', async () => {
     const random = randomBytes(2)
     for (let round = 0; round < 100; round += 1) {
       const payload = random(round)
       const frame = Buffer.concat([Buffer.from([0, 0, 0, payload.length, 0, 0, 0, 1, 1, 0]), payload])
-      await throwAt(GO_REQUEST, frame, random(9))
+      await sendAlone(GO_REQUEST, frame, random(9))
     }
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 
-  it('in a recorded request with one byte changed, and in every shorter one', async () => {
+  it('a recorded request with one byte changed, and every prefix of it', async () => {
     for (let index = 0; index < GO_REQUEST.length; index += 1) {
       const changed = Buffer.from(GO_REQUEST)
       changed[index] = (changed[index] ?? 0) ^ 0xff
-      await throwAt(changed)
-      await throwAt(GO_REQUEST.subarray(0, index))
+      await sendAlone(changed)
+      await sendAlone(GO_REQUEST.subarray(0, index))
     }
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 
-  it('in lengths that are too large', async () => {
+  it('frame lengths that are too large', async () => {
     const random = randomBytes(3)
     for (const length of ['00400001', '00ffffff', '7fffffff', 'ffffffff']) {
-      await throwAt(Buffer.from(`${length}000000010100`, 'hex'), random(1000))
-      await throwAt(GO_REQUEST, Buffer.from(`${length}000000030100`, 'hex'), random(1000))
+      await sendAlone(Buffer.from(`${length}000000010100`, 'hex'), random(1000))
+      await sendAlone(GO_REQUEST, Buffer.from(`${length}000000030100`, 'hex'), random(1000))
     }
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 
-  it('in names and texts', async () => {
+  it('random names and texts', async () => {
     const random = randomBytes(4)
     for (let round = 0; round < 20; round += 1) {
       const name = random(200).toString('latin1')
-      await throwAt(
+      await sendAlone(
         encodeRequestFrame(1, {
           service: name,
           method: name,
@@ -140,80 +140,82 @@ describe('hostile bytes', () => {
         }),
       )
     }
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 
-  it('at random after the HTTP/2 preface', async () => {
+  it('random bytes after the HTTP/2 preface', async () => {
     const random = randomBytes(5)
     for (let round = 0; round < 60; round += 1) {
-      await throwAt(PREFACE, random(1 + round * 5))
-      await throwAt(PREFACE, SETTINGS, random(1 + round * 5))
+      await sendAlone(PREFACE, random(1 + round * 5))
+      await sendAlone(PREFACE, SETTINGS, random(1 + round * 5))
     }
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 
-  it('in every kind of HTTP/2 frame', async () => {
+  it('every type of HTTP/2 frame', async () => {
     const random = randomBytes(6)
     for (let type = 0; type < 16; type += 1) {
       for (const streamId of [0, 1, 2]) {
-        await throwAt(PREFACE, SETTINGS, http2Frame(type, random(1)[0] ?? 0, streamId, random(type * 3)))
+        await sendAlone(PREFACE, SETTINGS, http2Frame(type, random(1)[0] ?? 0, streamId, random(type * 3)))
       }
     }
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 
-  it('in the headers of gRPC calls', async () => {
+  it('malformed headers of gRPC calls', async () => {
     const random = randomBytes(7)
     const paths = ['', '/', '/test.Echo', '/__proto__/constructor', '/test.Echo/Echo', '/ü/%00', '//////']
     for (const path of [...paths.map((text) => Buffer.from(text)), random(60), random(60)]) {
       for (const contentType of ['application/grpc', 'text/html', '']) {
         const headers = http2Frame(1, 4, 1, request(path, contentType))
         const data = http2Frame(0, 1, 1, Buffer.concat([Buffer.from([1, 0, 0, 0, 20]), random(20)]))
-        await throwAt(PREFACE, SETTINGS, headers, data)
+        await sendAlone(PREFACE, SETTINGS, headers, data)
       }
     }
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 
   it.each(['ffffffffH', '99999999H', '-1S', '1X', ''])(
-    'in the time limit of a gRPC call: %j',
+    'the time limit %j of a gRPC call',
     async (timeout) => {
       const headers = Buffer.concat([
         request(Buffer.from('/test.Echo/Echo')),
         header('grpc-timeout', Buffer.from(timeout)),
       ])
-      await throwAt(PREFACE, SETTINGS, http2Frame(1, 4, 1, headers), http2Frame(0, 1, 1, Buffer.alloc(5)))
-      await nothingIsLeft()
+      await sendAlone(PREFACE, SETTINGS, http2Frame(1, 4, 1, headers), http2Frame(0, 1, 1, Buffer.alloc(5)))
+      await expectNothingLeft()
     },
   )
 
-  it('in gRPC calls that are opened and reset without end', async () => {
+  it('gRPC calls that are opened and reset in a row', async () => {
     const calls: Buffer[] = []
     for (let streamId = 1; streamId < 2000; streamId += 2) {
       calls.push(http2Frame(1, 4, streamId, request(Buffer.from('/test.Echo/Echo'))))
       calls.push(http2Frame(3, 0, streamId, Buffer.from([0, 0, 0, 8])))
     }
-    await throwAt(PREFACE, SETTINGS, ...calls)
-    await nothingIsLeft()
+    await sendAlone(PREFACE, SETTINGS, ...calls)
+    await expectNothingLeft()
   })
 
-  it('byte by byte, on many connections at once', async () => {
-    const drip = async (bytes: Buffer) => {
+  it('connections that stop after one byte', async () => {
+    const sendOneByte = async (bytes: Buffer) => {
       const socket = await running.dial()
       socket.resume()
       const over = closed(socket)
       socket.write(bytes.subarray(0, 1))
       return over
     }
-    const dripping = Array.from({ length: 50 }, (_, index) => drip(index % 2 === 0 ? PREFACE : GO_REQUEST))
-    await othersAreServed()
+    const stuck = Array.from({ length: 50 }, (_, index) =>
+      sendOneByte(index % 2 === 0 ? PREFACE : GO_REQUEST),
+    )
+    await expectOthersServed()
     while (running.timer.running < 50) await turns(1)
     running.timer.advance(10_000)
-    await Promise.all(dripping)
-    await nothingIsLeft()
+    await Promise.all(stuck)
+    await expectNothingLeft()
   })
 
-  it('from a peer that never reads', async () => {
+  it('a peer that never reads', async () => {
     const socket = await running.dial()
     socket.pause()
     const server = running.accepted.at(-1)
@@ -226,9 +228,9 @@ describe('hostile bytes', () => {
     for (let count = 0; count < 20; count += 1) socket.write(call)
     while (server?.isPaused() === false) await turns(1)
     expect(server?.writableLength).toBeLessThan(8 * 1024 * 1024)
-    await othersAreServed()
+    await expectOthersServed()
     socket.destroy()
     await (server && closed(server))
-    await nothingIsLeft()
+    await expectNothingLeft()
   })
 })

@@ -28,7 +28,7 @@ describe('startTransport', () => {
 
   afterEach(() => running.close())
 
-  /** Both framings as one kind of call. */
+  /** A call over each framing. */
   async function callers() {
     const ttrpc = await running.dialTtrpc()
     const grpc = running.dialGrpc()
@@ -56,7 +56,7 @@ describe('startTransport', () => {
     }
   })
 
-  it('carries 2^64-1 on both wires', async () => {
+  it('carries 2^64-1 over both framings', async () => {
     running = await runTransport(methods)
     const message = GuestDetailsResponse.fromPartial({ memBlockSizeBytes: 2n ** 64n - 1n })
     for (const call of await callers()) {
@@ -65,7 +65,7 @@ describe('startTransport', () => {
     }
   })
 
-  it('carries messages of 3 MiB on both wires', async () => {
+  it('carries messages of 3 MiB over both framings', async () => {
     running = await runTransport(methods)
     const payload = Buffer.alloc(3 * 1024 * 1024, 'x')
     for (const call of await callers()) expect(payload.equals(await call('Echo', payload))).toBe(true)
@@ -216,7 +216,7 @@ describe('startTransport', () => {
       expect(error).toMatchObject({ code: 'ENOENT' })
     })
 
-    it('closes what is left after 5 s', async () => {
+    it('closes the remaining connections after 5 s', async () => {
       running = await runTransport(methods)
       const [ttrpc, grpc] = [await running.dialTtrpc(), running.dialGrpc()]
       const calls = [

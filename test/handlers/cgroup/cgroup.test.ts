@@ -24,13 +24,13 @@ describe('killAll', () => {
     expect(killed(os)).toEqual([])
   })
 
-  it('leaves no frozen cgroup behind on v2: no runtime would delete its container', async () => {
+  it('thaws a frozen cgroup on v2, because no runtime deletes a frozen container', async () => {
     const os = await machine({ [`${V2}/cgroup.kill`]: '', [`${V2}/cgroup.freeze`]: '1' })
     await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
     expect(await os.files.readText(`${V2}/cgroup.freeze`)).toBe('0')
   })
 
-  it('freezes and kills each on v2 of an older kernel', async () => {
+  it('freezes, then kills each process on v2 without cgroup.kill', async () => {
     const os = await machine({ [`${V2}/cgroup.freeze`]: '0', [`${V2}/cgroup.procs`]: '11\n12\n' })
     await cgroupAt(os, '/pod/c1', true, silentLogger()).killAll()
     expect(killed(os)).toEqual([
@@ -40,7 +40,7 @@ describe('killAll', () => {
     expect(await os.files.readText(`${V2}/cgroup.freeze`)).toBe('0')
   })
 
-  it('kills those in cgroups below, and thaws, on v1', async () => {
+  it('kills processes in cgroups below while frozen, then thaws, on v1', async () => {
     const os = await machine({
       [`${V1}/cgroup.procs`]: '11\n0\n',
       [`${V1}/below/cgroup.procs`]: '12\n99\n',
@@ -57,26 +57,29 @@ describe('killAll', () => {
     expect(await os.files.readText(`${V1}/freezer.state`)).toBe('THAWED')
   })
 
-  it.each(['ENOENT', 'ENODEV'])('kills the others when a cgroup is removed meanwhile (%s)', async (errno) => {
-    const os = await machine({
-      [`${V1}/cgroup.procs`]: '11\n',
-      [`${V1}/below/cgroup.procs`]: '',
-      [`${V1}/last/cgroup.procs`]: '12\n',
-      [`${V1}/freezer.state`]: 'THAWED',
-    })
-    const { readText } = os.files
-    vi.spyOn(os.files, 'readText').mockImplementation(async (path) => {
-      if (path === `${V1}/below/cgroup.procs`) throw kernelError('read', path, errno)
-      return readText.call(os.files, path)
-    })
-    await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
-    expect(killed(os)).toEqual([
-      [11, 9],
-      [12, 9],
-    ])
-  })
+  it.each(['ENOENT', 'ENODEV'])(
+    'kills the other processes when a cgroup is removed meanwhile (%s)',
+    async (errno) => {
+      const os = await machine({
+        [`${V1}/cgroup.procs`]: '11\n',
+        [`${V1}/below/cgroup.procs`]: '',
+        [`${V1}/last/cgroup.procs`]: '12\n',
+        [`${V1}/freezer.state`]: 'THAWED',
+      })
+      const { readText } = os.files
+      vi.spyOn(os.files, 'readText').mockImplementation(async (path) => {
+        if (path === `${V1}/below/cgroup.procs`) throw kernelError('read', path, errno)
+        return readText.call(os.files, path)
+      })
+      await cgroupAt(os, '/pod/c1', false, silentLogger()).killAll()
+      expect(killed(os)).toEqual([
+        [11, 9],
+        [12, 9],
+      ])
+    },
+  )
 
-  it('kills what was forked before the freezer took effect', async () => {
+  it('kills processes that are forked before the freezer takes effect', async () => {
     const os = await machine({ [`${V1}/cgroup.procs`]: '11\n' })
     let forked = Promise.resolve()
     os.system.onKill = (pid) => {
@@ -90,7 +93,7 @@ describe('killAll', () => {
     ])
   })
 
-  it.each([true, false])('takes a missing cgroup for an empty one (v2: %s)', async (isV2) => {
+  it.each([true, false])('treats a missing cgroup as empty (v2: %s)', async (isV2) => {
     const os = await machine({})
     await cgroupAt(os, '/pod/c1', isV2, silentLogger()).killAll()
     expect(killed(os)).toEqual([])
@@ -98,7 +101,7 @@ describe('killAll', () => {
 })
 
 describe('remove', () => {
-  it('removes it in every hierarchy of v1, the deepest first', async () => {
+  it('removes the cgroup in every hierarchy of v1, the deepest folder first', async () => {
     const os = await machine({})
     await os.files.makeDirectories('/sys/fs/cgroup/memory/pod/c1/below')
     await os.files.makeDirectories(V1)
@@ -107,7 +110,7 @@ describe('remove', () => {
     expect(await os.files.list('/sys/fs/cgroup/freezer/pod')).toEqual([])
   })
 
-  it('removes it in a hierarchy of v1 that has several names', async () => {
+  it('removes the cgroup in a hierarchy of v1 that has several names', async () => {
     const os = await machine({})
     await os.files.makeDirectories('/sys/fs/cgroup/cpu,cpuacct/pod/c1')
     for (const name of ['cpu', 'cpuacct']) await os.files.symlink('cpu,cpuacct', `/sys/fs/cgroup/${name}`)
@@ -116,7 +119,7 @@ describe('remove', () => {
   })
 })
 
-describe('remove, while killed processes are still leaving', () => {
+describe('remove, while killed processes are still exiting', () => {
   async function busyMachine() {
     const os = await machine({})
     await os.files.makeDirectories(V2)
@@ -129,7 +132,7 @@ describe('remove, while killed processes are still leaving', () => {
     return { os, busy, removed: cgroupAt(os, '/pod/c1', true, silentLogger()).remove() }
   }
 
-  it('tries again until they have left', async () => {
+  it('retries until they have exited', async () => {
     const { os, busy, removed } = await busyMachine()
     await expect.poll(() => os.clock.sleeping).toBe(1)
     busy.is = false
@@ -138,7 +141,7 @@ describe('remove, while killed processes are still leaving', () => {
     expect(await os.files.list('/sys/fs/cgroup/pod')).toEqual([])
   })
 
-  it('throws in the end when one stays', async () => {
+  it('throws EBUSY when one does not exit in time', async () => {
     const { os, removed } = await busyMachine()
     const refused = expect(removed).rejects.toMatchObject({ errno: 'EBUSY' })
     await expect.poll(() => os.clock.sleeping).toBe(1)
@@ -149,15 +152,15 @@ describe('remove, while killed processes are still leaving', () => {
 
 describe('isEmpty', () => {
   it.each([
-    ['one that does not exist', {}, true],
-    ['one without processes', { 'cgroup.procs': '', 'below/cgroup.procs': '' }, true],
-    ['one with a process', { 'cgroup.procs': '11\n' }, false],
+    ['a missing cgroup', {}, true],
+    ['a cgroup without processes', { 'cgroup.procs': '', 'below/cgroup.procs': '' }, true],
+    ['a cgroup with a process', { 'cgroup.procs': '11\n' }, false],
     [
-      'one with a process below it',
+      'a cgroup with a process below it',
       { 'cgroup.procs': '', 'a/cgroup.procs': '', 'a/b/cgroup.procs': '11\n' },
       false,
     ],
-  ])('looks at all of it: %s', async (_what, files, expected) => {
+  ])('checks the whole subtree: %s', async (_what, files, expected) => {
     for (const [folder, isV2] of [
       [V1, false],
       [V2, true],
@@ -176,26 +179,26 @@ describe('innerPathOf', () => {
   }
 
   it.each([
-    ['one that has moved below', '0::/pod/c1/init.scope\n', '/init.scope'],
-    ['one far below', '0::/pod/c1/a/b\n', '/a/b'],
-    ['one in the cgroup itself', '0::/pod/c1\n', ''],
-    ['one in another cgroup of a similar name', '0::/pod/c10/init\n', ''],
-    ['one that is gone', '', ''],
-  ])('tells where below it a process is on v2: %s', async (_what, text, expected) => {
+    ['a process that has moved below', '0::/pod/c1/init.scope\n', '/init.scope'],
+    ['a process two levels below', '0::/pod/c1/a/b\n', '/a/b'],
+    ['a process in the cgroup itself', '0::/pod/c1\n', ''],
+    ['a process in another cgroup with a similar name', '0::/pod/c10/init\n', ''],
+    ['a process that has ended', '', ''],
+  ])('returns the path below the cgroup on v2: %s', async (_what, text, expected) => {
     expect(await innerPath(text)).toBe(expected)
   })
 
-  it('tells nothing on v1, where a process may join any', async () => {
+  it('is empty on v1, where a process may join any cgroup', async () => {
     expect(await innerPath('4:memory:/pod/c1/init\n0::/pod/c1/init\n', false)).toBe('')
   })
 
-  it('takes a process whose file cannot be read for one that is gone', async () => {
+  it('is empty when the cgroup of the process cannot be read', async () => {
     expect(await cgroupAt(await machine({}), '/pod/c1', true, silentLogger()).innerPathOf(99)).toBe('')
   })
 })
 
 describe('usesCgroupV2', () => {
-  it('looks for the controllers of the one hierarchy', async () => {
+  it('checks for cgroup.controllers', async () => {
     expect(await usesCgroupV2(await machine({}))).toBe(false)
     expect(await usesCgroupV2(await machine({ '/sys/fs/cgroup/cgroup.controllers': 'cpu' }))).toBe(true)
   })

@@ -7,7 +7,7 @@ const V1 = '/sys/fs/cgroup/cpuset'
 const V2 = '/sys/fs/cgroup'
 
 let os: FakeOs
-/** What was written, in its order. */
+/** The writes in their order. */
 let written: [string, string][]
 
 beforeEach(() => {
@@ -18,7 +18,7 @@ beforeEach(() => {
 describe('refreshCpuset on v1', () => {
   beforeEach(() => furnish(V1, { '/kata': '0', '/kata/pod': '0', '/kata/pod/c1': '0' }))
 
-  it('widens those above from the top down, then gives the container what it was limited to', async () => {
+  it('widens the parents from the top down, then sets the container’s own limit', async () => {
     await refresh(V1, '0,2')
     expect(written).toEqual([
       [`${V1}/kata/cpuset.cpus`, '0-3'],
@@ -27,12 +27,12 @@ describe('refreshCpuset on v1', () => {
     ])
   })
 
-  it('gives a container without limits all: v1 had copied the CPUs of its creation', async () => {
+  it('gives a container without a limit all CPUs: v1 copied those of its creation', async () => {
     await refresh(V1, '')
     expect(written.at(-1)).toEqual([`${V1}/kata/pod/c1/cpuset.cpus`, '0-3'])
   })
 
-  it('passes over a container that is gone meanwhile', async () => {
+  it('ignores a container that is removed meanwhile', async () => {
     os.files.onWrite = (path) => {
       throw kernelError('write', path, path.includes('c1') ? 'ENODEV' : 'ENOENT')
     }
@@ -50,12 +50,12 @@ describe('refreshCpuset on v1', () => {
 describe('refreshCpuset on v2', () => {
   beforeEach(() => furnish(V2, { '/kata': '\n', '/kata/pod': '0\n', '/kata/pod/c1': '\n' }))
 
-  it('leaves those alone that are not limited: they have all CPUs, later ones too', async () => {
+  it('skips cgroups without a limit: they have all CPUs, later ones too', async () => {
     await refresh(V2, '')
     expect(written).toEqual([[`${V2}/kata/pod/cpuset.cpus`, '0-3']])
   })
 
-  it('gives the container what it was limited to', async () => {
+  it('sets the container’s own limit', async () => {
     await refresh(V2, '1-2')
     expect(written.at(-1)).toEqual([`${V2}/kata/pod/c1/cpuset.cpus`, '1-2'])
   })

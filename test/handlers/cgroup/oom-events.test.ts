@@ -4,13 +4,13 @@ import { containerRequest, type Machine, machineWithSandbox } from '../../suppor
 
 const fileOf = (id: string) => `/sys/fs/cgroup/memory/${id}/memory.oom_control`
 
-/** The kernel kills a process of a container for want of memory. */
-async function runOut({ os }: Machine, id: string): Promise<void> {
+/** Lets the kernel kill a process of a container because its memory is used up. */
+async function killByOom({ os }: Machine, id: string): Promise<void> {
   await os.files.put(fileOf(id), 'oom_kill_disable 0\nunder_oom 0\noom_kill 1\n')
   os.cgroupEvents.happen(fileOf(id))
 }
 
-/** Starts a container whose cgroup counts. */
+/** Starts a container whose cgroup counts OOM kills. */
 async function start({ os, handlers }: Machine, id: string): Promise<void> {
   await handlers.createContainer(containerRequest(id), neverAborted)
   await os.files.put(fileOf(id), 'oom_kill_disable 0\nunder_oom 0\noom_kill 0\n')
@@ -18,25 +18,25 @@ async function start({ os, handlers }: Machine, id: string): Promise<void> {
 }
 
 describe('GetOOMEvent', () => {
-  it('tells the container that ran out of memory', async () => {
+  it('returns the container that ran out of memory', async () => {
     const made = await machineWithSandbox()
     const polling = made.handlers.getOomEvent({}, neverAborted)
     await start(made, 'c1')
     await start(made, 'c2')
-    await runOut(made, 'c2')
+    await killByOom(made, 'c2')
     expect((await polling).containerId).toBe('c2')
   })
 
-  it('tells it again to the next caller when the answer did not arrive', async () => {
+  it('keeps an OOM event whose answer was not delivered', async () => {
     const made = await machineWithSandbox()
     await start(made, 'c1')
-    await runOut(made, 'c1')
+    await killByOom(made, 'c1')
     const lost = await made.handlers.getOomEvent({}, neverAborted)
     lost.requeue()
     expect((await made.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
   })
 
-  it('is watched for before the start, and not in the sandbox’s own container', async () => {
+  it('watches a container before its start, but not the sandbox’s own container', async () => {
     const made = await machineWithSandbox()
     const watched: (readonly string[])[] = []
     made.runtime.refuse = (verb) => {
@@ -48,7 +48,7 @@ describe('GetOOMEvent', () => {
     expect(watched).toEqual([[], [fileOf('c1')]])
   })
 
-  it('is told of an end that came with it', async () => {
+  it('reports a kill that also ends the container', async () => {
     const made = await machineWithSandbox()
     await start(made, 'c1')
     await made.os.files.put(fileOf('c1'), 'oom_kill 1\n')
@@ -56,7 +56,7 @@ describe('GetOOMEvent', () => {
     expect((await made.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
   })
 
-  it('is not watched for any more after a failed start, or a removal', async () => {
+  it('stops watching after a failed start or a removal', async () => {
     const made = await machineWithSandbox()
     made.runtime.refuse = (verb) => (verb === 'start' ? { exitCode: 1 } : undefined)
     await expect(start(made, 'c1')).rejects.toMatchObject({ code: 'INTERNAL' })
@@ -68,13 +68,13 @@ describe('GetOOMEvent', () => {
     expect(made.os.cgroupEvents.watched).toEqual([])
   })
 
-  it('does not keep a container from running that cannot be watched', async () => {
+  it('lets a container start that cannot be watched', async () => {
     const made = await machineWithSandbox()
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
 
-  it('ends with the sandbox: INTERNAL, without text', async () => {
+  it('fails when the sandbox is destroyed: INTERNAL, without text', async () => {
     const made = await machineWithSandbox()
     const polling = made.handlers.getOomEvent({}, neverAborted)
     const ended = expect(polling).rejects.toMatchObject({ code: 'INTERNAL', message: '' })

@@ -6,14 +6,14 @@ import { OomQueue } from '../../../src/handlers/cgroup/oom-queue.ts'
 const queue = () => new OomQueue(silentLogger())
 
 describe('OomQueue', () => {
-  it('keeps events for who asks later, in their order', async () => {
+  it('keeps events in order for later callers', async () => {
     const events = queue()
     events.add('a')
     events.add('b')
     expect([await events.take(neverAborted), await events.take(neverAborted)]).toEqual(['a', 'b'])
   })
 
-  it('tells each event to one of those who wait, the first first', async () => {
+  it('delivers each event to one waiting caller, the first one first', async () => {
     const events = queue()
     const takes = [events.take(neverAborted), events.take(neverAborted)]
     events.add('a')
@@ -21,18 +21,18 @@ describe('OomQueue', () => {
     expect(await Promise.all(takes)).toEqual(['a', 'b'])
   })
 
-  it('gives nothing to who has hung up, not even in the same moment', async () => {
+  it('delivers nothing to an aborted caller, even when the event follows at once', async () => {
     const events = queue()
     const call = new AbortController()
-    const lost = events.take(call.signal)
+    const aborted = events.take(call.signal)
     call.abort(cancelled())
     events.add('a')
-    await expect(lost).rejects.toMatchObject({ code: 'CANCELLED' })
+    await expect(aborted).rejects.toMatchObject({ code: 'CANCELLED' })
     expect(await events.take(neverAborted)).toBe('a')
     await expect(events.take(AbortSignal.abort(cancelled()))).rejects.toMatchObject({ code: 'CANCELLED' })
   })
 
-  it('tells what was put back before all others', async () => {
+  it('delivers a requeued event before all others', async () => {
     const events = queue()
     for (const id of ['a', 'b']) events.add(id)
     events.requeue(await events.take(neverAborted))
@@ -42,7 +42,7 @@ describe('OomQueue', () => {
     expect(await waiting).toBe('a')
   })
 
-  it('keeps the first hundred', async () => {
+  it('keeps the first 100 events', async () => {
     const events = queue()
     for (let number = 0; number < 150; number++) events.add(String(number))
     const taken = await Promise.all(Array.from({ length: 100 }, () => events.take(neverAborted)))
@@ -52,7 +52,7 @@ describe('OomQueue', () => {
     expect(await next).toBe('after')
   })
 
-  it('ends all who wait when it is closed: INTERNAL, without text', async () => {
+  it('rejects all waiting callers when it is closed: INTERNAL, without text', async () => {
     const events = queue()
     const waiting = [events.take(neverAborted), events.take(neverAborted)]
     events.close()
@@ -61,7 +61,7 @@ describe('OomQueue', () => {
     }
   })
 
-  it('has forgotten everything when it is opened again', async () => {
+  it('is empty when it is opened again', async () => {
     const events = queue()
     events.add('old')
     events.close()

@@ -4,7 +4,7 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const FOLDER = '/cgroup'
 
-/** A watched cgroup, and how often its watcher was called. */
+/** A watched cgroup; `calls` is how often its callback was called. */
 async function watched(isV2: boolean) {
   const os = new FakeOs()
   const file = `${FOLDER}/${isV2 ? 'memory.events' : 'memory.oom_control'}`
@@ -36,7 +36,7 @@ async function watched(isV2: boolean) {
 }
 
 describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
-  it('tells a kill once, and the next one again', async () => {
+  it('reports each kill once', async () => {
     const { kills, happen, calls } = await watched(isV2)
     await kills(1)
     await happen()
@@ -47,13 +47,13 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     expect(calls()).toBe(2)
   })
 
-  it('tells nothing about an event without a kill', async () => {
+  it('reports nothing for an event without a kill', async () => {
     const { happen, calls } = await watched(isV2)
     await happen()
     expect(calls()).toBe(0)
   })
 
-  it('sees at its end what no event told of, and nothing after that', async () => {
+  it('reports at its end a kill without an event, and nothing afterwards', async () => {
     const { watch, kills, happen, calls, os } = await watched(isV2)
     await kills(1)
     await watch.end()
@@ -65,7 +65,7 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     expect(os.clock.sleeping).toBe(0)
   })
 
-  it('takes a cgroup that is gone for one without kills', async () => {
+  it('treats a removed cgroup as one without kills', async () => {
     const { watch, remove, happen, calls } = await watched(isV2)
     await remove()
     await happen()
@@ -73,14 +73,14 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     expect(calls()).toBe(0)
   })
 
-  it('throws when there is nothing to watch', async () => {
+  it('throws when the cgroup is missing', async () => {
     const watching = watchOom(new FakeOs(), { folder: '/nothing', isV2 }, () => {})
     await expect(watching).rejects.toMatchObject({ errno: 'ENOENT' })
   })
 })
 
 describe('watchOom on v1', () => {
-  it('looks again after an event that came before its kill', async () => {
+  it('reads the counter again after an event that precedes its kill', async () => {
     const { os, kills, happen, calls, settle, watch } = await watched(false)
     await happen()
     expect(os.clock.sleeping).toBe(1)

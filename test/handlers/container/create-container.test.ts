@@ -11,7 +11,7 @@ import {
 } from '../../support/handlers/machine.ts'
 import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/pci-bus.ts'
 
-/** A disk that {@link machineWithDisk} has. */
+/** The disk of {@link machineWithDisk}. */
 const DISK = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
 
 async function machineWithDisk() {
@@ -22,7 +22,7 @@ async function machineWithDisk() {
 }
 
 /** A request for container `c1` that asks for a CDI device. */
-function asking(device: string) {
+function requestForCdi(device: string) {
   const { OCI } = containerRequest('c1')
   return containerRequest('c1', {}, { OCI: { ...OCI, Annotations: { 'cdi.k8s.io/plugin': device } } })
 }
@@ -32,7 +32,7 @@ async function configOf(made: Awaited<ReturnType<typeof machine>>, id: string) {
 }
 
 describe('CreateContainer', () => {
-  it('writes a bundle whose root is bound from the image', async () => {
+  it('writes a bundle and bind-mounts its root from the image', async () => {
     const made = await machineWithSandbox()
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)
     const rootfs = '/run/kata-containers/c1/rootfs'
@@ -62,14 +62,14 @@ describe('CreateContainer', () => {
     })
   })
 
-  it('uses a root that a storage has made', async () => {
+  it('uses a root that a storage has mounted', async () => {
     const made = await machineWithSandbox()
     const storages = [{ mountPoint: '/run/kata-containers/c1/rootfs' }]
     await made.handlers.createContainer(containerRequest('c1', {}, { storages }), neverAborted)
     expect(made.os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(false)
   })
 
-  it('takes away the root that an earlier container has left, or is refused when it cannot', async () => {
+  it('unmounts the root that an earlier container has left, and fails when it cannot', async () => {
     const made = await machineWithSandbox()
     const { os, handlers } = made
     const rootfs = '/run/kata-containers/c1/rootfs'
@@ -103,7 +103,7 @@ describe('CreateContainer', () => {
     expect((await configOf(made, 'c1')).linux).not.toHaveProperty('sysctl')
   })
 
-  it('refuses an id in use, whatever its container does, and touches nothing', async () => {
+  it('refuses an id in use, whatever the state of its container, and changes nothing', async () => {
     const made = await machineWithSandbox()
     const first = made.handlers.createContainer(containerRequest('c1'), neverAborted)
     await expect(made.handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toMatchObject({
@@ -118,7 +118,7 @@ describe('CreateContainer', () => {
     expect(await remains(made)).toEqual(before)
   })
 
-  it("gives the container its devices by the guest's numbers, and may use them", async () => {
+  it("adds devices with the guest's device numbers, and allows their use", async () => {
     const made = await machineWithDisk()
     const Devices = [{ Path: '/dev/data', Type: 'b', Major: 8n, Minor: 0n, FileMode: 0o660 }]
     const Resources = { Devices: [{ Allow: true, Type: 'b', Major: 8n, Minor: 0n, Access: 'r' }] }
@@ -136,22 +136,22 @@ describe('CreateContainer', () => {
     ])
   })
 
-  it('gives the container the devices that it asks for by their CDI names', async () => {
+  it('adds the devices that the annotations name as CDI devices', async () => {
     const made = await machineWithSandbox()
     const containerEdits = { env: ['GPU=0'], deviceNodes: [{ path: '/dev/gpu', type: 'c', major: 195 }] }
     const spec = { cdiVersion: '0.6.0', kind: 'a.b/gpu', devices: [{ name: '0', containerEdits }] }
     await made.os.files.put('/run/cdi/gpu.json', JSON.stringify(spec))
-    await made.handlers.createContainer(asking('a.b/gpu=0'), neverAborted)
+    await made.handlers.createContainer(requestForCdi('a.b/gpu=0'), neverAborted)
     const { process, linux } = await configOf(made, 'c1')
     expect(process.env).toEqual(['GPU=0'])
     expect(linux.devices).toMatchObject([{ path: '/dev/gpu', major: 195, minor: 0 }])
     expect(linux.resources.devices).toEqual([{ allow: true, type: 'c', major: 195, minor: 0, access: 'rwm' }])
   })
 
-  it('waits for no device when the name of another one cannot be', async () => {
+  it('waits for no device when a CDI name is invalid', async () => {
     const made = await machineWithSandbox()
     const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=1e'] }
-    const request = { ...asking('gpu'), devices: [Device.fromPartial(device)] }
+    const request = { ...requestForCdi('gpu'), devices: [Device.fromPartial(device)] }
     await expect(made.handlers.createContainer(request, neverAborted)).rejects.toThrow(
       "'gpu' is not vendor/class=name",
     )
@@ -159,7 +159,7 @@ describe('CreateContainer', () => {
   })
 
   it.each(['/pods/c1', 'pods:c1', '/pods', '/pods/c1/below', '/'])(
-    'refuses the cgroup %s when it would be one with another container’s',
+    'refuses the cgroup %s, which overlaps another container’s',
     async (CgroupsPath) => {
       const inCgroup = (id: string, path: string) => {
         const request = containerRequest(id)
@@ -167,7 +167,7 @@ describe('CreateContainer', () => {
         return request
       }
       const made = await machineWithSandbox()
-      // Where a path of nothing leads.
+      // The cgroup root leads to /ID.
       const id = CgroupsPath === '/' ? 'pods' : 'c2'
       const first = made.handlers.createContainer(inCgroup('c1', '/pods/c1'), neverAborted)
       const creating = made.handlers.createContainer(inCgroup(id, CgroupsPath), neverAborted)
@@ -180,7 +180,7 @@ describe('CreateContainer', () => {
     },
   )
 
-  it('refuses a cgroup that others are in, and leaves them alive', async () => {
+  it('refuses a cgroup with other processes, and leaves them alive', async () => {
     const made = await machineWithSandbox()
     const cgroup = '/sys/fs/cgroup/freezer/system.slice'
     await made.os.files.put(`${cgroup}/cgroup.procs`, '')
@@ -196,7 +196,7 @@ describe('CreateContainer', () => {
     expect(await remains(made)).toEqual(before)
   })
 
-  it('gives passed-through devices back when a later step fails', async () => {
+  it('rebinds passed-through devices to their drivers when a later step fails', async () => {
     const made = await machineWithSandbox()
     await addPciBus(made.os)
     await plugPci(made.os, '0000:00:06.0', '5')
@@ -209,7 +209,7 @@ describe('CreateContainer', () => {
     expect(await pciDriverOf(made.os, '0000:00:06.0')).toBe('mlx5_core')
   })
 
-  it("tells every process of a container its PCI devices by the guest's addresses", async () => {
+  it("sets the guest's PCI addresses in the environment of every process", async () => {
     const made = await machineWithSandbox()
     await addPciBus(made.os)
     await plugPci(made.os, '0000:00:06.0', '5')
@@ -228,7 +228,7 @@ describe('CreateContainer', () => {
     expect(written.some((text) => text.includes('"PCIDEVICE_X=0000:00:06.0"'))).toBe(true)
   })
 
-  it('creates several at the same time', async () => {
+  it('creates several containers at the same time', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const ids = ['c1', 'c2', 'c3']
     await Promise.all(ids.map((id) => handlers.createContainer(containerRequest(id), neverAborted)))
@@ -236,22 +236,22 @@ describe('CreateContainer', () => {
   })
 
   it.each([
-    ['an id that is a path', containerRequest('../x'), 'INTERNAL', "container id '../x': invalid"],
-    ['no spec', containerRequest('c1', {}, { OCI: undefined }), 'INTERNAL', 'EINVAL'],
+    ['a path as an id', containerRequest('../x'), 'INTERNAL', "container id '../x': invalid"],
+    ['a request without a spec', containerRequest('c1', {}, { OCI: undefined }), 'INTERNAL', 'EINVAL'],
     [
-      'a device without a name',
+      'a device without an id',
       containerRequest('c1', {}, { devices: [{ type: 'blk' }] }),
       'INVALID_ARGUMENT',
       'neither id',
     ],
     [
-      'a device that its spec lacks',
+      'a device that the spec does not list',
       containerRequest('c1', {}, { devices: [DISK] }),
       'INVALID_ARGUMENT',
       'Missing devices',
     ],
     [
-      'a shared mount that is nowhere',
+      'a shared mount with an invalid path',
       containerRequest('c1', {}, { sharedMounts: [{ name: 'm', srcPath: '/a', dstPath: '../b' }] }),
       'INVALID_ARGUMENT',
       'shared_mounts[0].dst_path',
@@ -267,14 +267,14 @@ describe('CreateContainer', () => {
     expect((await remains(made)).processes).toBe(0)
   })
 
-  it('needs a sandbox', async () => {
+  it('fails without a sandbox', async () => {
     const { handlers } = await machine()
     await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toThrow(
       'CreateSandbox',
     )
   })
 
-  it('answers with the reason when exits cannot be followed', async () => {
+  it('fails with the reason when exits cannot be watched', async () => {
     const { handlers, os } = await machineWithSandbox()
     os.exits.unavailable = 'run the agent under vminit'
     await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toMatchObject({
@@ -283,7 +283,7 @@ describe('CreateContainer', () => {
     })
   })
 
-  it('says which file was not found', async () => {
+  it('names the program that was not found', async () => {
     const { handlers, runtime, os } = await machineWithSandbox()
     runtime.refuse = (verb) => {
       if (verb !== 'create') return undefined

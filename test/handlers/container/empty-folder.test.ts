@@ -17,27 +17,27 @@ async function machine(...mountPoints: readonly string[]) {
 const mountPoints = (os: FakeOs) => os.mounts.entries.map(({ mountPoint }) => mountPoint)
 
 describe('emptyFolder', () => {
-  it('unmounts what is below, nested and stacked, then removes', async () => {
+  it('unmounts everything below, nested and stacked, then removes the files', async () => {
     const os = await machine(`${ROOT}/a`, `${ROOT}/a/b`, `${ROOT}/a/b`, `${ROOT}/a/b/c`)
     await emptyFolder(os, ROOT)
     expect(mountPoints(os)).toEqual(['/'])
     expect(await os.files.list(ROOT)).toEqual([])
   })
 
-  it('unmounts what is mounted on the folder itself', async () => {
+  it('unmounts the folder itself', async () => {
     const os = await machine(ROOT)
     await emptyFolder(os, ROOT)
     expect(mountPoints(os)).toEqual(['/'])
   })
 
-  it('leaves alone what only begins with the same letters', async () => {
+  it('keeps folders whose names only begin alike', async () => {
     const os = await machine('/run/kata-containers-not')
     await emptyFolder(os, ROOT)
     expect(mountPoints(os)).toEqual(['/', '/run/kata-containers-not'])
     expect(await os.files.list('/run/kata-containers-not')).toEqual(['file'])
   })
 
-  it('fails, and removes nothing, when a mount stays', async () => {
+  it('fails, and removes nothing, when a mount cannot be unmounted', async () => {
     const os = await machine(`${ROOT}/a`, `${ROOT}/other`)
     os.mounts.failWith = (call, target) =>
       call === 'unmount' && target === `${ROOT}/a` ? 'EBUSY' : undefined
@@ -46,7 +46,7 @@ describe('emptyFolder', () => {
     expect(mountPoints(os)).toEqual(['/', `${ROOT}/a`])
   })
 
-  it('unmounts what a mount above it hides, once that is gone', async () => {
+  it('unmounts a mount that another one hides, after that one', async () => {
     const os = await machine(`${ROOT}/a/b`, `${ROOT}/a`)
     os.mounts.failWith = (call, target) =>
       call === 'unmount' && target === `${ROOT}/a/b` && os.mounts.isMountPoint(`${ROOT}/a`)
@@ -56,7 +56,7 @@ describe('emptyFolder', () => {
     expect(mountPoints(os)).toEqual(['/'])
   })
 
-  it('makes the folder when it is missing', async () => {
+  it('creates a missing folder', async () => {
     const os = new FakeOs()
     await emptyFolder(os, ROOT)
     expect(await os.files.list('/run')).toEqual(['kata-containers'])

@@ -21,13 +21,13 @@ async function withLog(options: { readonly annotation?: string; readonly source?
 }
 
 describe('GetDiagnosticData', () => {
-  it('tells what the container left in its termination log', async () => {
+  it('returns the content of the termination log', async () => {
     const { handlers, os } = await withLog()
     await os.files.put(SOURCE, 'out of coffee\n')
     expect(await handlers.getDiagnosticData(request, neverAborted)).toBe('out of coffee\n')
   })
 
-  it('tells 4096 bytes at most, and replaces what is no UTF-8', async () => {
+  it('returns at most 4096 bytes, and replaces invalid UTF-8', async () => {
     const { handlers, os } = await withLog()
     await os.files.put(SOURCE, 'x'.repeat(5000))
     expect(await handlers.getDiagnosticData(request, neverAborted)).toBe('x'.repeat(4096))
@@ -45,7 +45,7 @@ describe('GetDiagnosticData', () => {
     expect(await handlers.getDiagnosticData(request, neverAborted)).toBe('')
   })
 
-  it('does not follow a link that the container made', async () => {
+  it('does not follow a symlink that the container made', async () => {
     const { handlers, os } = await withLog()
     await os.files.put('/etc/shadow', 'secret')
     await os.files.makeDirectories('/run/kata-containers/shared/containers')
@@ -56,7 +56,7 @@ describe('GetDiagnosticData', () => {
     })
   })
 
-  it('knows no other kind of text, and no other container', async () => {
+  it('refuses an unknown log type and an unknown container', async () => {
     const { handlers } = await withLog()
     await expect(
       handlers.getDiagnosticData({ ...request, logType: 'dmesg' }, neverAborted),

@@ -18,21 +18,21 @@ describe('GuestSysctls', () => {
     await os.files.put(PATH, '128')
   })
 
-  it('sets back what a creation that fails has set', async () => {
+  it('restores the value when the creation fails', async () => {
     const first = await set('1')
     expect(await value()).toBe('1')
     await first.fail()
     expect(await value()).toBe('128')
   })
 
-  it('leaves the value of another container that was set later', async () => {
+  it('keeps the value that another container sets later', async () => {
     const first = await set('1')
     await set('2')
     await first.fail()
     expect(await value()).toBe('2')
   })
 
-  it('brings back what was before both when both fail, whichever does first', async () => {
+  it('restores the original value when two creations fail, in either order', async () => {
     const [first, second] = [await set('1'), await set('2')]
     await first.fail()
     await second.fail()
@@ -44,7 +44,7 @@ describe('GuestSysctls', () => {
     expect(await value()).toBe('128')
   })
 
-  it('brings back the value of a container that was made, and removed meanwhile', async () => {
+  it('restores the value of a container that is removed meanwhile', async () => {
     const first = await set('1')
     const second = await set('2')
     await first.remove()
@@ -52,14 +52,14 @@ describe('GuestSysctls', () => {
     expect(await value()).toBe('1')
   })
 
-  it('sets for two at the same moment one after the other', async () => {
+  it('sets the values of concurrent creations one after the other', async () => {
     const [first, second] = await Promise.all([set('1'), set('2')])
     expect(await value()).toBe('2')
     await Promise.all([second.fail(), first.fail()])
     expect(await value()).toBe('128')
   })
 
-  it('goes on after a value that the kernel refuses', async () => {
+  it('works on after a value that the kernel refuses', async () => {
     os.files.onWrite = (path, data) => {
       if (data === 'x') throw kernelError('write', path, 'EINVAL')
     }
@@ -69,14 +69,14 @@ describe('GuestSysctls', () => {
     expect(await value()).toBe('128')
   })
 
-  it('sets nothing for a call that is over', async () => {
+  it('sets nothing for an aborted call', async () => {
     await expect(set('1', AbortSignal.abort(cancelled()))).rejects.toMatchObject({ code: 'CANCELLED' })
     expect(await value()).toBe('128')
   })
 
   const value = () => os.files.readText(PATH)
 
-  /** Sets as a creation does, which may fail later, or whose container is removed. */
+  /** Sets the value as a creation does; it may then fail, or its container be removed. */
   async function set(value: string, signal = neverAborted) {
     const [onFailure, onRemove] = [new UndoList(silentLogger()), new UndoList(silentLogger())]
     await sysctls.set([{ path: PATH, value }], { onFailure, onRemove }, signal)

@@ -13,11 +13,11 @@ import {
 const c1 = { containerId: 'c1' }
 const FREEZER = '/sys/fs/cgroup/freezer/c1/freezer.state'
 
-/** How a program ends that takes too long. */
+/** The error of a program that runs too long. */
 const TIMED_OUT = new AgentError('INTERNAL', 'run /usr/sbin/runc: not finished', { errno: 'ETIMEDOUT' })
 
-/** Makes the runtime wait in the middle of a call until it is told how that ends. */
-function held(runtime: FakeRuntime, verb: string) {
+/** Makes the runtime wait in the middle of a call. `finish` ends the call with a result. */
+function hold(runtime: FakeRuntime, verb: string) {
   const began = Promise.withResolvers<void>()
   const ended = Promise.withResolvers<Partial<ToolResult>>()
   runtime.refuse = (called) => {
@@ -39,7 +39,7 @@ describe('PauseContainer', () => {
     expect(runtime.calls).toEqual(['create', 'start', 'pause'])
   })
 
-  it('pauses one that was not started, which can be started after it was resumed', async () => {
+  it('pauses a created container, which can be started after it is resumed', async () => {
     const { handlers } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     await handlers.pauseContainer(c1, neverAborted)
@@ -50,7 +50,7 @@ describe('PauseContainer', () => {
     await handlers.startContainer(c1, neverAborted)
   })
 
-  it('waits for a creation', async () => {
+  it('waits for a creation in progress', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const creating = handlers.createContainer(containerRequest('c1'), neverAborted)
     await handlers.pauseContainer(c1, neverAborted)
@@ -58,10 +58,10 @@ describe('PauseContainer', () => {
     expect(runtime.calls).toEqual(['create', 'pause'])
   })
 
-  it('waits for a start', async () => {
+  it('waits for a start in progress', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
-    const start = held(runtime, 'start')
+    const start = hold(runtime, 'start')
     const starting = handlers.startContainer(c1, neverAborted)
     await start.began
     const pausing = handlers.pauseContainer(c1, neverAborted)
@@ -70,9 +70,9 @@ describe('PauseContainer', () => {
     expect(runtime.calls).toEqual(['create', 'start', 'pause'])
   })
 
-  it('waits for the additions of processes, which it would freeze half-way', async () => {
+  it('waits for execs in progress, which it would freeze half-way', async () => {
     const { handlers, runtime } = await machineWithContainer()
-    const exec = held(runtime, 'exec')
+    const exec = hold(runtime, 'exec')
     const adding = handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     await exec.began
     const pausing = handlers.pauseContainer(c1, neverAborted)
@@ -109,7 +109,7 @@ describe('PauseContainer', () => {
     await handlers.pauseContainer(c1, neverAborted)
   })
 
-  it('does not bring back a container that ended meanwhile', async () => {
+  it('leaves a container stopped that ends meanwhile', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.refuse = () => {
       runtime.end(runtime.last().pid, { code: 0 })
@@ -121,7 +121,7 @@ describe('PauseContainer', () => {
     )
   })
 
-  it('keeps processes from being added', async () => {
+  it('makes ExecProcess fail until the container is resumed', async () => {
     const { handlers } = await machineWithContainer()
     await handlers.pauseContainer(c1, neverAborted)
     await expect(handlers.execProcess(execRequest('c1', 'e1'), neverAborted)).rejects.toMatchObject({
@@ -145,7 +145,7 @@ describe('ResumeContainer', () => {
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
-  it('resumes nothing that is not paused', async () => {
+  it('refuses a container that is not paused', async () => {
     const { handlers, runtime } = await machineWithContainer()
     await expect(handlers.resumeContainer(c1, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
@@ -155,7 +155,7 @@ describe('ResumeContainer', () => {
   })
 })
 
-describe('a container that is not there', () => {
+describe('an unknown container', () => {
   it.each(['pauseContainer', 'resumeContainer'] as const)('%s: INVALID_ARGUMENT', async (call) => {
     const { handlers } = await machineWithSandbox()
     await expect(handlers[call]({ containerId: 'c9' }, neverAborted)).rejects.toMatchObject({

@@ -16,7 +16,7 @@ const init = { containerId: 'c1', execId: '' }
 const exec = { containerId: 'c1', execId: 'e1' }
 
 describe('RemoveContainer', () => {
-  it('kills everything, ends what is pending, and leaves nothing behind', async () => {
+  it('kills all processes, ends pending calls, and leaves nothing behind', async () => {
     const made = await machineWithSandbox()
     const before = await remains(made)
     const { handlers } = made
@@ -30,14 +30,14 @@ describe('RemoveContainer', () => {
     expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([137, 137])
     expect((await read).data).toHaveLength(0)
     const after = await remains(made)
-    // The first container's pid namespace stays the sandbox's.
+    // The sandbox keeps the pid namespace of its first container.
     const pin = '/run/sandbox-ns/pid'
     expect(after.mounts.filter((path) => path !== pin)).toEqual(before.mounts)
     expect(after).toMatchObject({ fds: 0, processes: 0, watches: 0, sleeps: 0, storages: [] })
     expect(after.files.filter((path) => path.startsWith('/run/kata-containers/'))).toEqual([])
   })
 
-  it('deletes only after the processes were reaped, and never by force', async () => {
+  it('deletes the container only after its processes are reaped, and never by force', async () => {
     const { handlers, runtime, os } = await machineWithContainer()
     os.system.onKill = () => {}
     const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
@@ -48,7 +48,7 @@ describe('RemoveContainer', () => {
     expect(os.tools.calls.at(-1)?.argv.slice(-2)).toEqual(['delete', 'c1'])
   })
 
-  it('fails with ETIME after its timeout, keeps the container, and may be repeated', async () => {
+  it('fails with ETIME after its timeout, keeps the container, and can be repeated', async () => {
     const { handlers, runtime, os } = await machineWithContainer()
     os.system.onKill = () => {}
     const removed = handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
@@ -63,7 +63,7 @@ describe('RemoveContainer', () => {
     await handlers.removeContainer({ containerId: 'c1', timeout: 2 }, neverAborted)
   })
 
-  it('gives up after a while by itself, naming who does not die, keeps the container, and may be repeated', async () => {
+  it('fails after 50 s without a timeout, names the processes left, keeps the container, and can be repeated', async () => {
     const { handlers, runtime, os } = await machineWithContainer()
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     os.system.onKill = (pid, signal) => {
@@ -85,7 +85,7 @@ describe('RemoveContainer', () => {
     await handlers.createContainer(containerRequest('c1'), neverAborted)
   })
 
-  it('fails when the runtime does not end, and may be repeated', async () => {
+  it('fails when the runtime does not end, and can be repeated', async () => {
     const { handlers, runtime } = await machineWithContainer()
     const reason = new AgentError('INTERNAL', 'run runc: not finished', { errno: 'ETIMEDOUT' })
     runtime.refuse = () => Promise.reject(reason)
@@ -99,7 +99,7 @@ describe('RemoveContainer', () => {
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
   })
 
-  it('does not know the container the second time, also when both come at once', async () => {
+  it('fails the second time, also when both calls run at once', async () => {
     const { handlers } = await machineWithContainer()
     const request = { containerId: 'c1', timeout: 0 }
     const both = [
@@ -111,7 +111,7 @@ describe('RemoveContainer', () => {
     expect(second).toMatchObject({ reason: { code: 'INTERNAL', message: 'Invalid container id' } })
   })
 
-  it('waits for a creation', async () => {
+  it('waits for a creation in progress', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const created = handlers.createContainer(containerRequest('c1'), neverAborted)
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
@@ -119,7 +119,7 @@ describe('RemoveContainer', () => {
     expect(runtime.processes).toEqual([])
   })
 
-  it('waits for a process that is being added', async () => {
+  it('waits for an exec in progress', async () => {
     const { handlers, runtime } = await machineWithContainer()
     const hanging = Promise.withResolvers<object>()
     runtime.refuse = (verb) => (verb === 'exec' ? hanging.promise : undefined)
@@ -132,13 +132,13 @@ describe('RemoveContainer', () => {
     await removed
   })
 
-  it('frees the id', async () => {
+  it('frees the container id', async () => {
     const { handlers } = await machineWithContainer()
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     await handlers.createContainer(containerRequest('c1'), neverAborted)
   })
 
-  it('of kind poststop get their time in the runtime on top of its own', async () => {
+  it('adds the timeouts of the poststop hooks to the timeout of the runtime', async () => {
     const hooks = [
       { Path: '/own/hook', Args: [], Env: [], Timeout: 3n },
       { Path: '/other/hook', Args: [], Env: [], Timeout: 0n },

@@ -20,7 +20,7 @@ function createApp({ handlers }: Machine, signal = neverAborted): Promise<void> 
 }
 
 /** Resolves when a creation waits for its source. */
-async function untilItWaits({ clock }: FakeOs): Promise<void> {
+async function untilCreationWaits({ clock }: FakeOs): Promise<void> {
   while (clock.sleeping === 0) await new Promise(setImmediate)
 }
 
@@ -37,56 +37,56 @@ describe('shared mounts', () => {
     },
   )
 
-  it('are waited for', async () => {
+  it('are awaited by the creation', async () => {
     const made = await withSidecar()
     const creating = createApp(made)
-    await untilItWaits(made.os)
+    await untilCreationWaits(made.os)
     made.os.mounts.pathsOf.set(1001, ['/', '/shared'])
     made.os.clock.advance(100)
     await creating
     expect(made.os.mounts.clones).toHaveLength(1)
   })
 
-  it('are left out when they are not there after ten seconds', async () => {
+  it('are skipped when they are missing after 10 s', async () => {
     const made = await withSidecar()
     const creating = createApp(made)
     for (let waited = 0; waited < 10_000; waited += 100) {
-      await untilItWaits(made.os)
+      await untilCreationWaits(made.os)
       made.os.clock.advance(100)
     }
     await creating
     expect(made.os.mounts.clones).toEqual([])
   })
 
-  it('are left out when their container has ended', async () => {
+  it('are skipped when their container has ended', async () => {
     const made = await withSidecar()
     made.os.mounts.pathsOf.set(1001, ['/', '/shared'])
     made.runtime.end(1001, { code: 0 })
     const creating = createApp(made)
-    await untilItWaits(made.os)
+    await untilCreationWaits(made.os)
     made.os.clock.advance(10_000)
     await creating
     expect(made.os.mounts.clones).toEqual([])
   })
 
-  it('are left out when their container ends while others are waited for', async () => {
+  it('are skipped when their container ends while the creation waits for others', async () => {
     const made = await withSidecar()
     made.os.mounts.pathsOf.set(1001, ['/', '/shared'])
     const [first] = SHARED
     const later = [...SHARED, { ...first, srcPath: '/later', dstPath: '/later' }]
     const request = containerRequest('c2', {}, { sharedMounts: later })
     const creating = made.handlers.createContainer(request, neverAborted)
-    await untilItWaits(made.os)
+    await untilCreationWaits(made.os)
     made.runtime.end(1001, { code: 0 })
     made.os.clock.advance(10_000)
     await creating
     expect(made.os.mounts.clones).toEqual([])
   })
 
-  it('go to no other process when the container ends meanwhile', async () => {
+  it('are not copied when the new container ends meanwhile', async () => {
     const made = await withSidecar()
     const creating = createApp(made)
-    await untilItWaits(made.os)
+    await untilCreationWaits(made.os)
     made.runtime.end(1002, { code: 0 })
     made.os.mounts.pathsOf.set(1001, ['/', '/shared'])
     made.os.clock.advance(100)
@@ -94,17 +94,17 @@ describe('shared mounts', () => {
     expect(made.os.mounts.clones).toEqual([])
   })
 
-  it('are waited for no longer than their caller waits', async () => {
+  it('are no longer awaited once the call is cancelled', async () => {
     const made = await withSidecar()
     const caller = new AbortController()
     const creating = createApp(made, caller.signal)
-    await untilItWaits(made.os)
+    await untilCreationWaits(made.os)
     caller.abort(new Error('hung up'))
     await expect(creating).rejects.toThrow('hung up')
     await expect(made.handlers.startContainer({ containerId: 'c2' }, neverAborted)).rejects.toThrow('Invalid')
   })
 
-  it('that cannot be copied fail the creation, and leave nothing of it', async () => {
+  it('that cannot be copied make the creation fail and be undone', async () => {
     const made = await withSidecar()
     made.os.mounts.pathsOf.set(1001, ['/', '/shared'])
     made.os.mounts.failWith = (call) => (call === 'clone' ? 'ENOENT' : undefined)

@@ -12,18 +12,18 @@ function create({ handlers }: Machine, id: string, request = {}, signal = neverA
   return handlers.createContainer(containerRequest(id, {}, request), signal)
 }
 
-/** The pid namespace a container was to join; undefined for a new one. */
+/** The pid namespace that a container joins; undefined for a new one. */
 async function joinedBy({ os }: Machine, id: string): Promise<string | undefined> {
   const config = JSON.parse(await os.files.readText(`/run/kata-containers/${id}/config.json`))
   const entry = config.linux.namespaces.find(({ type }: { type: string }) => type === 'pid')
   return entry.path
 }
 
-/** Whose namespaces were pinned, in order, by pid. */
+/** The namespaces that were pinned, in order. */
 const pinned = ({ os }: Machine) =>
   os.mounts.requests.filter(({ target }) => target === PIN).map(({ source }) => source)
 
-/** A sandbox whose first container is being created by a runtime that answers when it is told to. */
+/** A sandbox whose first container is being created: the runtime waits for `answer`. */
 async function withFirstAtRuntime() {
   const made = await machineWithSandbox()
   const [called, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<object | undefined>()]
@@ -39,7 +39,7 @@ async function withFirstAtRuntime() {
 }
 
 describe('the pid namespace of a sandbox', () => {
-  it('is that of its first container, for those that ask for it', async () => {
+  it('is that of the first container, for containers that ask for it', async () => {
     const made = await machineWithSandbox()
     await create(made, 'c1')
     await create(made, 'c2', sharing)
@@ -49,7 +49,7 @@ describe('the pid namespace of a sandbox', () => {
     expect(pinned(made)).toEqual(['/proc/1001/ns/pid'])
   })
 
-  it('is waited for by those that ask for it while the first container is created', async () => {
+  it('is awaited by containers that ask for it while the first one is being created', async () => {
     const { made, first, answer } = await withFirstAtRuntime()
     const second = create(made, 'c2', sharing)
     await create(made, 'c3')
@@ -60,12 +60,12 @@ describe('the pid namespace of a sandbox', () => {
     expect(pinned(made)).toEqual([`/proc/${pid}/ns/pid`])
   })
 
-  it('is waited for no longer than the caller does', async () => {
+  it('is no longer awaited once the call is cancelled', async () => {
     const { made, first, answer } = await withFirstAtRuntime()
     const caller = new AbortController()
     const reason = new AgentError('DEADLINE_EXCEEDED', 'timeout')
     const second = create(made, 'c2', sharing, caller.signal)
-    // A container that does not ask is through before: the second one waits by then.
+    // Once a container that does not ask is created, the second one waits.
     await create(made, 'c3')
     caller.abort(reason)
     await expect(second).rejects.toBe(reason)
@@ -73,7 +73,7 @@ describe('the pid namespace of a sandbox', () => {
     await first
   })
 
-  it('is made by the next container that asks when the creation of the first one fails', async () => {
+  it('is that of the next container that asks when the creation of the first one fails', async () => {
     const { made, first, answer } = await withFirstAtRuntime()
     const others = [create(made, 'c2', sharing), create(made, 'c3', sharing)]
     answer({ exitCode: 1 })
@@ -83,7 +83,7 @@ describe('the pid namespace of a sandbox', () => {
     expect(pinned(made)).toHaveLength(1)
   })
 
-  it('is refused at once when it has ended with its first container', async () => {
+  it('is refused when it has ended with its first container', async () => {
     const made = await machineWithSandbox()
     await create(made, 'pause', sharing)
     made.runtime.end(made.runtime.last().pid, { signal: SIGKILL })
@@ -95,7 +95,7 @@ describe('the pid namespace of a sandbox', () => {
     await create(made, 'c3')
   })
 
-  it('is made anew once the container that made it was removed', async () => {
+  it('is made anew once its first container is removed', async () => {
     const made = await machineWithSandbox()
     await create(made, 'c1', sharing)
     await create(made, 'c2', sharing)

@@ -11,7 +11,7 @@ import {
 import { containerRequest, machineWithContainer, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 describe('StartContainer', () => {
-  it('starts once', async () => {
+  it('starts a container only once', async () => {
     const { handlers, runtime } = await machineWithContainer()
     expect(runtime.calls).toEqual(['create', 'start'])
     await expect(handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toMatchObject({
@@ -20,7 +20,7 @@ describe('StartContainer', () => {
     })
   })
 
-  it('waits for the creation', async () => {
+  it('waits for the creation of the container', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const created = handlers.createContainer(containerRequest('c1'), neverAborted)
     await handlers.startContainer({ containerId: 'c1' }, neverAborted)
@@ -28,7 +28,7 @@ describe('StartContainer', () => {
     expect(runtime.calls).toEqual(['create', 'start'])
   })
 
-  it('may be tried again after a failure', async () => {
+  it('can be repeated after a failure', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     runtime.refuse = () => ({ exitCode: 1, stderr: 'no' })
@@ -39,7 +39,7 @@ describe('StartContainer', () => {
     await handlers.startContainer({ containerId: 'c1' }, neverAborted)
   })
 
-  it('does not know a container that is not there', async () => {
+  it('refuses a container that does not exist', async () => {
     const { handlers } = await machineWithSandbox()
     await expect(handlers.startContainer({ containerId: 'c9' }, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
@@ -54,7 +54,7 @@ describe('poststart hooks', () => {
     { Path: '/other/hook', Args: [], Env: [], Timeout: 0n },
   ]
 
-  it('are run by the agent once the process was started, with the container’s state', async () => {
+  it('run in the agent after the process has started, with the container’s state on stdin', async () => {
     const os = new FakeOs()
     await putHook(os, 'poststart/guest')
     const { made, lines } = await sandboxWithHooks({ os })
@@ -85,7 +85,7 @@ describe('poststart hooks', () => {
     expect(lines).toEqual([])
   })
 
-  it('that fail are logged, and neither the start nor the next hook minds', async () => {
+  it('that fail are logged; the start succeeds and the next hook runs', async () => {
     const answer = (path: string) => (path === '/own/hook' ? { exitCode: 7, stderr: 'no luck\n' } : {})
     const { made, os, lines } = await sandboxWithHooks({ path: '', answer })
     await createWithHooks(made, { Poststart: own })
@@ -94,7 +94,7 @@ describe('poststart hooks', () => {
     expect(lines).toMatchObject([{ containerId: 'c1', hook: '/own/hook', error: 'exit status 7: no luck' }])
   })
 
-  it('are killed, and the rest left out, when the container is to be removed', async () => {
+  it('are killed, and later ones skipped, when the container is removed meanwhile', async () => {
     const { made, os, lines } = await sandboxWithHooks({ path: '' })
     const began = Promise.withResolvers<void>()
     os.tools.script(([program], { signal }) => {
@@ -111,7 +111,7 @@ describe('poststart hooks', () => {
     expect(lines).toMatchObject([{ hook: '/own/hook', error: 'container c1 is to be removed' }])
   })
 
-  it('are not run when the start fails', async () => {
+  it('do not run when the start fails', async () => {
     const { made, os } = await sandboxWithHooks({ path: '' })
     await createWithHooks(made, { Poststart: own })
     made.runtime.refuse = (verb) => (verb === 'start' ? { exitCode: 1 } : undefined)

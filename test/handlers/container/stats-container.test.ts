@@ -13,13 +13,13 @@ describe('StatsContainer', () => {
     expect(networkStats).toEqual([])
   })
 
-  it('answers about a stopped container', async () => {
+  it('returns statistics of a stopped container', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
     expect((await handlers.statsContainer(c1, neverAborted)).cgroupStats?.pidsStats?.current).toBe(0n)
   })
 
-  it('answers while the container is in a transition that does not end', async () => {
+  it('does not wait for a transition of the container', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     const ended = Promise.withResolvers<object>()
@@ -30,7 +30,7 @@ describe('StatsContainer', () => {
     await starting
   })
 
-  it('does not know a container that is not there', async () => {
+  it('refuses an unknown container', async () => {
     const { handlers } = await machineWithSandbox()
     await expect(handlers.statsContainer(c1, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',

@@ -5,8 +5,8 @@ import { containerRequest, type Machine, machineWithSandbox } from '../../suppor
 
 const CONFIG = '/run/kata-containers/c1/config.json'
 
-/** A machine with container `c1`, which has limits, and the inputs of `update` so far. */
-async function limited(): Promise<Machine & { readonly inputs: unknown[] }> {
+/** A machine with container `c1`, which has limits; `inputs` are what `update` was called with. */
+async function machineWithLimits(): Promise<Machine & { readonly inputs: unknown[] }> {
   const made = await machineWithSandbox()
   const Resources = { Memory: { Limit: 1000n }, Pids: { Limit: 10n } }
   const { OCI, ...request } = containerRequest('c1')
@@ -30,8 +30,8 @@ function update(resources: Parameters<typeof UpdateContainerRequest.fromPartial>
 }
 
 describe('UpdateContainer', () => {
-  it('gives the runtime what the request names, and remembers it with the rest', async () => {
-    const { handlers, os, inputs } = await limited()
+  it('passes the named limits to the runtime, and merges them into the stored spec', async () => {
+    const { handlers, os, inputs } = await machineWithLimits()
     await handlers.updateContainer(update({ Memory: { Limit: 2000n }, CPU: { Quota: -1n } }), neverAborted)
     expect(inputs).toEqual([{ memory: { limit: 2000 }, cpu: { quota: -1 } }])
     const stored = JSON.parse(await os.files.readText(CONFIG))
@@ -42,21 +42,21 @@ describe('UpdateContainer', () => {
     })
   })
 
-  it('takes the number 0 of a device rule for any', async () => {
-    const { handlers, inputs } = await limited()
+  it('treats the number 0 of a device rule as any', async () => {
+    const { handlers, inputs } = await machineWithLimits()
     const rule = { Allow: true, Type: 'c', Major: 136n, Minor: 0n, Access: 'rw' }
     await handlers.updateContainer(update({ Devices: [rule] }), neverAborted)
     expect(inputs).toEqual([{ devices: [{ allow: true, type: 'c', major: 136, access: 'rw' }] }])
   })
 
   it('does nothing without resources', async () => {
-    const { handlers, inputs } = await limited()
+    const { handlers, inputs } = await machineWithLimits()
     await handlers.updateContainer(update(undefined), neverAborted)
     expect(inputs).toEqual([])
   })
 
-  it('remembers nothing that the runtime refused, and may be tried again', async () => {
-    const { handlers, os, runtime } = await limited()
+  it('keeps the stored spec when the runtime fails, and can be repeated', async () => {
+    const { handlers, os, runtime } = await machineWithLimits()
     const before = await os.files.readText(CONFIG)
     runtime.refuse = () => ({ exitCode: 1, stderr: 'too little' })
     const updating = handlers.updateContainer(update({ Memory: { Limit: 1n } }), neverAborted)
@@ -66,8 +66,8 @@ describe('UpdateContainer', () => {
     await handlers.updateContainer(update({ Memory: { Limit: 2n } }), neverAborted)
   })
 
-  it('does one update after the other', async () => {
-    const { handlers, inputs } = await limited()
+  it('runs one update after the other', async () => {
+    const { handlers, inputs } = await machineWithLimits()
     await Promise.all(
       [1n, 2n, 3n].map((Limit) => handlers.updateContainer(update({ Pids: { Limit } }), neverAborted)),
     )
@@ -75,14 +75,14 @@ describe('UpdateContainer', () => {
   })
 
   it('leaves a paused container paused', async () => {
-    const { handlers } = await limited()
+    const { handlers } = await machineWithLimits()
     await handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
     await handlers.updateContainer(update({ Pids: { Limit: 1n } }), neverAborted)
     await handlers.resumeContainer({ containerId: 'c1' }, neverAborted)
   })
 
-  it('refuses a stopped container, and one that is not there', async () => {
-    const { handlers, runtime } = await limited()
+  it('refuses a stopped container and an unknown one', async () => {
+    const { handlers, runtime } = await machineWithLimits()
     runtime.end(runtime.last().pid, { code: 0 })
     await new Promise(setImmediate)
     await expect(handlers.updateContainer(update({}), neverAborted)).rejects.toMatchObject({

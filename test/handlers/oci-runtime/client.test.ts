@@ -4,7 +4,7 @@ import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
-/** A client of a program that writes `pid` where it is asked to, and what it was called with. */
+/** A client of a program that writes `pid` to its pid file; `argv` are its calls. */
 function client(kind: 'runc' | 'crun', pid = '42') {
   const os = new FakeOs()
   const runtime = ociRuntime(os, { kind, binary: `/usr/bin/${kind}`, root: '/run/rt' })
@@ -25,7 +25,7 @@ const CONTAINER = {
 const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-format json'
 
 describe('ociRuntime', () => {
-  it('creates with pipes as the standard streams', async () => {
+  it('creates a container with pipes as its standard streams', async () => {
     const { os, runtime, argv } = client('runc')
     const outcome = await runtime.create(CONTAINER, neverAborted)
     expect(outcome).toEqual({ kind: 'started', pid: 42, master: undefined })
@@ -34,7 +34,7 @@ describe('ociRuntime', () => {
     expect(await os.files.list('/run/rt/calls')).toEqual([])
   })
 
-  it('adds a process on a terminal whose master it is sent', async () => {
+  it('adds a process on a terminal, and returns the master', async () => {
     const { os, runtime, argv } = client('crun')
     os.tools.script((words) => {
       os.consoles.connect(words[words.indexOf('--console-socket') + 1] ?? '')
@@ -60,7 +60,7 @@ describe('ociRuntime', () => {
     expect(argv()[0]).toContain(' --cgroup /init ')
   })
 
-  it('names the program that it could not run', async () => {
+  it('names the program of the container that was not found', async () => {
     const { os, runtime } = client('runc')
     const msg = 'exec: "sh": executable file not found in $PATH'
     os.tools.script((argv) => {
@@ -71,7 +71,7 @@ describe('ociRuntime', () => {
   })
 
   it.each(['', 'x', '0', '-1', '1.5'])(
-    'reports a process of unknown pid for the pid file %j',
+    'returns a half-started process without a pid for the pid file %j',
     async (pid) => {
       const { runtime } = client('runc', pid)
       const outcome = await runtime.create(CONTAINER, neverAborted)
@@ -80,13 +80,13 @@ describe('ociRuntime', () => {
     },
   )
 
-  it('names the program when it did not run at all', async () => {
+  it('names the runtime when it cannot run', async () => {
     const { os, runtime } = client('runc')
     os.tools.script(() => ({ exitCode: 127 }))
     await expect(runtime.create(CONTAINER, neverAborted)).rejects.toThrow('/usr/bin/runc lacks a library')
   })
 
-  it('deletes what it knows, and nothing else', async () => {
+  it('deletes only containers whose state it has', async () => {
     const { os, runtime, argv } = client('runc')
     await runtime.delete('c1', 0)
     await os.files.makeDirectories('/run/rt/state/c1')
@@ -94,7 +94,7 @@ describe('ociRuntime', () => {
     expect(argv()).toEqual([`/usr/bin/runc ${general} delete c1`])
   })
 
-  it('erases what it cannot delete', async () => {
+  it('erases the state of a container that the runtime cannot delete', async () => {
     const { os, runtime } = client('runc')
     await os.files.makeDirectories('/run/rt/state/c1')
     os.tools.script(() => ({ exitCode: 1, stderr: 'no state' }))

@@ -5,7 +5,7 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const ROOT = '/run/microvm-agent/state'
 
-/** A machine whose agent is 20, a child of vminit, which is 7. */
+/** A machine whose agent is a child of vminit, pid 7. */
 async function machine(): Promise<FakeOs> {
   const os = new FakeOs()
   await addProcess(os, 'self', { parent: 7, argv: ['node', 'agent.cjs'] })
@@ -16,7 +16,7 @@ async function machine(): Promise<FakeOs> {
   return os
 }
 
-/** A process, which leads a group. */
+/** Adds a process that leads a process group. */
 async function addProcess(
   os: FakeOs,
   pid: number | 'self',
@@ -27,8 +27,8 @@ async function addProcess(
   if (pid !== 'self') os.system.processes.add(-pid)
 }
 
-describe('runs of the runtime without an agent', () => {
-  it('are killed with all they have started, and waited for', async () => {
+describe('killOrphanedRuns', () => {
+  it('kills the process groups of orphaned runs, and waits for their end', async () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
     await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', ROOT, 'exec', 'c2'] })
@@ -40,7 +40,7 @@ describe('runs of the runtime without an agent', () => {
     expect(os.exits.openWatches).toBe(0)
   })
 
-  it('of somebody else, and other orphans, are left alone', async () => {
+  it('leaves runs of other parents, other runs and other orphans alone', async () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 1, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
     await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', '/run/other/state', 'create', 'c1'] })
@@ -50,7 +50,7 @@ describe('runs of the runtime without an agent', () => {
     expect(os.system.signals).toEqual([])
   })
 
-  it('may end before they are killed', async () => {
+  it('accepts a run that ends before it is killed', async () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
     os.system.processes.delete(-30)

@@ -5,12 +5,12 @@ import type { ToolResult } from '../../../src/os/process/tools.ts'
 const failed = { exitCode: 1, stdout: '', stderr: '' }
 const line = (level: string, msg: string) => `${JSON.stringify({ level, msg, time: 'now' })}\n`
 
-/** The error of a run that was to start `program`. */
+/** The error of a run that had to start `program`. */
 const errorOf = (log: string, { result = failed, program }: { result?: ToolResult; program?: string } = {}) =>
   runError({ what: 'x', result, log, program })
 
 describe('runError', () => {
-  it('tells the last error of the log', () => {
+  it('returns the last error of the log', () => {
     const log = line('warning', 'w') + line('error', 'first') + line('error', 'last') + line('info', 'i')
     expect(errorOf(log)).toMatchObject({ code: 'INTERNAL', message: 'x: last' })
   })
@@ -18,14 +18,14 @@ describe('runError', () => {
   it.each([
     ['stderr when the log has no error', { ...failed, stderr: 'oh no\n' }, line('info', 'i'), 'x: oh no'],
     ['the exit code when there is nothing else', { ...failed, exitCode: 137 }, '', 'x: exit code 137'],
-    ['what is whole of a log that was cut off', failed, `${line('error', 'e')}{"level":"err`, 'x: e'],
+    ['the complete lines of a truncated log', failed, `${line('error', 'e')}{"level":"err`, 'x: e'],
     [
-      'nothing of lines that are no log',
+      'nothing of lines that are not log entries',
       failed,
       'null\n[]\n"error"\n{"level":"error","msg":1}\n',
       'x: exit code 1',
     ],
-  ])('tells %s', (_what, result, log, message) => {
+  ])('returns %s', (_what, result, log, message) => {
     expect(errorOf(log, { result }).message).toBe(message)
   })
 
@@ -36,8 +36,8 @@ describe('runError', () => {
     ['runc, not executable', 'exec failed: exec: "/bin/x": permission denied', 'cannot be executed'],
     ['crun, not executable', 'open executable: Permission denied', 'cannot be executed'],
     ['crun, a folder', 'open executable: Operation not permitted', 'cannot be executed'],
-  ])('says in the words that callers look for what is wrong with the program: %s', (_what, msg, words) => {
-    // The name is what was asked for, not what is in the text: quotes in it would be taken for the end.
+  ])('names the fault of the program in the words that callers search for: %s', (_what, msg, words) => {
+    // The name comes from the request, not from the text, where quotes in it would end it.
     const program = `it's "x" \`y\``
     expect(errorOf(line('error', msg), { program }).message).toBe(`the file ${program} ${words}: x: ${msg}`)
   })
@@ -46,7 +46,7 @@ describe('runError', () => {
     'chdir to cwd ("/root") set in config.json failed: permission denied',
     'chdir to cwd ("/no/such") set in config.json failed: no such file or directory',
     'chdir `/no/such`: No such file or directory',
-  ])('does not blame the program for another fault: %s', (msg) => {
+  ])('does not name the program for another fault: %s', (msg) => {
     expect(errorOf(line('error', msg), { program: 'sh' }).message).toBe(`x: ${msg}`)
   })
 })

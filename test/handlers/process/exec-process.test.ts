@@ -8,21 +8,21 @@ import {
 } from '../../support/handlers/machine.ts'
 
 describe('ExecProcess', () => {
-  it('inherits the capabilities and never uses the exec id as a path', async () => {
+  it('inherits capabilities and limits, and never uses the exec id as a path', async () => {
     const made = await machineWithContainer()
-    let given = ''
+    let input = ''
     made.runtime.refuse = (verb) => {
       const file = made.os.tools.calls.at(-1)?.argv.find((word) => word.endsWith('input.json'))
       if (verb !== 'exec' || file === undefined) return undefined
       return made.os.files.readText(file).then((text) => {
-        given = text
+        input = text
         return { exitCode: 1, stderr: 'refused' }
       })
     }
     await expect(made.handlers.execProcess(execRequest('c1', '../../e 1'), neverAborted)).rejects.toThrow(
       'refused',
     )
-    expect(JSON.parse(given)).toMatchObject({
+    expect(JSON.parse(input)).toMatchObject({
       args: ['ls'],
       capabilities: { bounding: ['CAP_KILL'] },
       rlimits: [{ type: 'RLIMIT_NOFILE', hard: 524288, soft: 1024 }],
@@ -32,9 +32,13 @@ describe('ExecProcess', () => {
   })
 
   it.each([
-    ['no process', { ...execRequest('c1', 'e1'), process: undefined }, 'Unable to parse process'],
-    ['a container that is not there', execRequest('c9', 'e1'), 'Invalid container id'],
-    ['the first process’s id', execRequest('c1', 'c1'), "exec_id 'c1' already exists"],
+    [
+      'a request without a process',
+      { ...execRequest('c1', 'e1'), process: undefined },
+      'Unable to parse process',
+    ],
+    ['a container that does not exist', execRequest('c9', 'e1'), 'Invalid container id'],
+    ['the id of the first process', execRequest('c1', 'c1'), "exec_id 'c1' already exists"],
   ])('refuses %s', async (_what, request, message) => {
     const { handlers } = await machineWithContainer()
     await expect(handlers.execProcess(request, neverAborted)).rejects.toMatchObject({
@@ -43,7 +47,7 @@ describe('ExecProcess', () => {
     })
   })
 
-  it('refuses an id in use, also while its process is being started', async () => {
+  it('refuses an exec id in use, also while its process is starting', async () => {
     const { handlers } = await machineWithContainer()
     const first = handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     await expect(handlers.execProcess(execRequest('c1', 'e1'), neverAborted)).rejects.toThrow(
@@ -52,7 +56,7 @@ describe('ExecProcess', () => {
     await first
   })
 
-  it('fails at once in a container whose first process has ended', async () => {
+  it('fails in a container whose first process has ended', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
     await new Promise(setImmediate)
@@ -62,9 +66,9 @@ describe('ExecProcess', () => {
   })
 
   it.each([
-    ['the first process has moved', '0::/c1/init.scope\n', ['--cgroup', '/init.scope']],
-    ['the container is', '0::/c1\n', []],
-  ])('adds to the cgroup where %s', async (_where, text, expected) => {
+    ['the first process has moved to', '0::/c1/init.scope\n', ['--cgroup', '/init.scope']],
+    ['the container is in', '0::/c1\n', []],
+  ])('puts the process into the cgroup that %s', async (_which, text, expected) => {
     const made = await machineWithSandbox()
     await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)
@@ -75,7 +79,7 @@ describe('ExecProcess', () => {
     expect(at < 0 ? [] : argv.slice(at, at + 2)).toEqual(expected)
   })
 
-  it('kills a runtime that hangs, two seconds after its caller gave up', async () => {
+  it('kills a runtime that hangs, 2 s after the call is cancelled', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     let runtimeSignal: AbortSignal | undefined
     runtime.refuse = () => {

@@ -14,8 +14,8 @@ import {
 
 const onTerminal = execRequest('c1', 'e1', { Terminal: true })
 
-/** Has the terminal of the next process come as the test says, whatever the runtime sends. */
-function terminalComes({ os }: Machine, master: (signal: AbortSignal) => Promise<Fd>): () => void {
+/** Replaces the terminal that the runtime sends by `master`. Returns a function that restores it. */
+function replaceTerminal({ os }: Machine, master: (signal: AbortSignal) => Promise<Fd>): () => void {
   const listen = os.consoles.listen.bind(os.consoles)
   os.consoles.listen = (path) => ({ ...listen(path), master })
   return () => {
@@ -24,10 +24,10 @@ function terminalComes({ os }: Machine, master: (signal: AbortSignal) => Promise
 }
 
 describe('a process that the runtime has started', () => {
-  it('is killed when its terminal cannot be had, and its exec id is free again', async () => {
+  it('is killed when its terminal cannot be received, and its exec id is free again', async () => {
     const made = await machineWithContainer()
     const before = await remains(made)
-    const restore = terminalComes(made, async () => {
+    const restore = replaceTerminal(made, async () => {
       throw kernelError('receive a descriptor at', 'tty', 'EMFILE')
     })
     await expect(made.handlers.execProcess(onTerminal, neverAborted)).rejects.toThrow('EMFILE')
@@ -37,9 +37,9 @@ describe('a process that the runtime has started', () => {
     await made.handlers.execProcess(onTerminal, neverAborted)
   })
 
-  it('is killed when no terminal comes', async () => {
+  it('is killed when no terminal arrives', async () => {
     const made = await machineWithContainer()
-    terminalComes(made, (signal) => abortable(new Promise<never>(() => {}), signal))
+    replaceTerminal(made, (signal) => abortable(new Promise<never>(() => {}), signal))
     const adding = made.handlers.execProcess(onTerminal, neverAborted)
     await new Promise(setImmediate)
     made.os.clock.advance(5000)
@@ -47,7 +47,7 @@ describe('a process that the runtime has started', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
   })
 
-  it('is not waited for without end when it does not die', async () => {
+  it('is awaited for 10 s at most when it does not die', async () => {
     const { lines, log } = recordingLog()
     const made = await machineWithSandbox({ log })
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)

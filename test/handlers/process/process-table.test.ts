@@ -19,20 +19,20 @@ function table() {
 }
 
 describe('ProcessTable', () => {
-  it('finds the first process under the empty id and the container’s', () => {
+  it('returns the first process for the empty id and the container id', () => {
     const { init, processes } = table()
     expect(processes.get('')).toBe(init)
     expect(processes.get('c1')).toBe(init)
   })
 
-  it('finds a process by any text once it is published', () => {
+  it('returns a published process by its exec id, which may be any text', () => {
     const { processes } = table()
     const added = processOf(2)
     processes.reserve('../e 1').publish(added)
     expect(processes.get('../e 1')).toBe(added)
   })
 
-  it.each(['', 'c1', 'e1'])('refuses to take %j twice', (execId) => {
+  it.each(['', 'c1', 'e1'])('refuses to reserve %j twice', (execId) => {
     const { processes } = table()
     processes.reserve('e1')
     expect(() => processes.reserve(execId)).toThrow(
@@ -40,33 +40,33 @@ describe('ProcessTable', () => {
     )
   })
 
-  it('does not find, but waits for, a process that is being started', async () => {
+  it('waits for a process that is starting', async () => {
     const { processes } = table()
     const reservation = processes.reserve('e1')
     expect(() => processes.get('e1')).toThrow('Process not found: invalid exec id')
-    const found = processes.waitFor('e1', neverAborted)
+    const waited = processes.waitFor('e1', neverAborted)
     const added = processOf(2)
     reservation.publish(added)
-    expect(await found).toBe(added)
+    expect(await waited).toBe(added)
   })
 
-  it('frees the id of a start that failed', async () => {
+  it('frees the exec id of a failed start', async () => {
     const { processes } = table()
     const reservation = processes.reserve('e1')
-    const found = processes.waitFor('e1', neverAborted)
+    const waited = processes.waitFor('e1', neverAborted)
     reservation.abandon()
-    await expect(found).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    await expect(waited).rejects.toMatchObject({ code: 'NOT_FOUND' })
     processes.reserve('e1')
   })
 
-  it('tells a forgotten first process from an unknown one', () => {
+  it('distinguishes a forgotten first process from an unknown exec id', () => {
     const { init, processes } = table()
     processes.forget('c1', init)
     expect(() => processes.get('')).toThrow('Process not found: init process missing')
     expect(() => processes.get('e9')).toThrow('Process not found: invalid exec id')
   })
 
-  it('forgets a process only while the id is still its own', () => {
+  it('forgets a process only while the exec id still names it', () => {
     const { processes } = table()
     const [first, second] = [processOf(2), processOf(3)]
     processes.reserve('e1').publish(first)

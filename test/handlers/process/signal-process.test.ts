@@ -17,7 +17,7 @@ describe('SignalProcess', () => {
   const sent = (made: Machine) => made.os.system.signals.map(({ pid, signal }) => [pid, signal])
 
   /** Container c1 (pid 1001) with processes e1 and e2. */
-  async function withThree() {
+  async function withThreeProcesses() {
     const made = await machineWithContainer()
     for (const execId of ['e1', 'e2'])
       await made.handlers.execProcess(execRequest('c1', execId), neverAborted)
@@ -26,7 +26,7 @@ describe('SignalProcess', () => {
 
   it.each([
     [
-      'SIGKILL without an exec id: all',
+      'SIGKILL without an exec id to every process',
       '',
       SIGKILL,
       [
@@ -35,18 +35,18 @@ describe('SignalProcess', () => {
         [1003, 9],
       ],
     ],
-    ['another signal without an exec id: the first process', '', 1, [[1001, 1]]],
-    ['the container’s id: the first process, SIGKILL too', 'c1', SIGKILL, [[1001, 9]]],
-    ['an exec id: that process', 'e2', SIGTERM, [[1003, 15]]],
-  ])('%s', async (_what, execId, signal, expected) => {
-    const made = await withThree()
+    ['another signal without an exec id to the first process', '', 1, [[1001, 1]]],
+    ['any signal with the container id as exec id to the first process', 'c1', SIGKILL, [[1001, 9]]],
+    ['a signal with an exec id to that process', 'e2', SIGTERM, [[1003, 15]]],
+  ])('sends %s', async (_what, execId, signal, expected) => {
+    const made = await withThreeProcesses()
     await made.handlers.signalProcess({ containerId: 'c1', execId, signal }, neverAborted)
     expect(sent(made)).toEqual(expected)
   })
 
   it.each([
-    ['SIGKILL in place of a SIGTERM that would be ignored', '0000000000000000', 9],
-    ['SIGTERM when it is handled', '0000000000004000', 15],
+    ['SIGKILL in place of a SIGTERM that it does not handle', '0000000000000000', 9],
+    ['a SIGTERM that it handles', '0000000000004000', 15],
   ])('sends the first process %s', async (_what, mask, expected) => {
     const made = await machineWithContainer()
     await made.os.files.put('/proc/1001/status', `SigBlk:\t0\nSigIgn:\t0\nSigCgt:\t${mask}\n`)
@@ -54,17 +54,17 @@ describe('SignalProcess', () => {
     expect(sent(made)).toEqual([[1001, expected]])
   })
 
-  it('leaves a pid alone whose process ended while it was looked at', async () => {
+  it('sends nothing when the process ends during the check', async () => {
     const made = await machineWithContainer()
     const signalled = made.handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
     made.runtime.end(1001, { code: 0 })
-    // Another process that got the number.
+    // Another process gets the same pid.
     made.os.system.processes.add(1001)
     await signalled
     expect(sent(made)).toEqual([])
   })
 
-  it('kills a first process that waits to be started', async () => {
+  it('kills a first process that awaits its start', async () => {
     const { handlers } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     await handlers.signalProcess({ ...init, signal: SIGTERM }, neverAborted)
@@ -72,7 +72,7 @@ describe('SignalProcess', () => {
     await expect(handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toThrow('is stopped')
   })
 
-  it('kills a first process that was started and has not executed its program yet', async () => {
+  it('kills a first process that is started and has not executed its program yet', async () => {
     const { os, handlers } = await machineWithSandbox()
     await os.files.makeDirectories('/proc/1001')
     await os.files.symlink('/memfd:runtime', '/proc/1001/exe')
@@ -91,12 +91,12 @@ describe('SignalProcess', () => {
     const started = handlers.startContainer({ containerId: 'c1' }, neverAborted)
     await handlers.signalProcess({ ...init, signal: SIGKILL }, neverAborted)
     expect((await handlers.waitProcess(init, neverAborted)).status).toBe(137)
-    hanging.resolve({ exitCode: 1, stderr: 'the container has gone' })
+    hanging.resolve({ exitCode: 1, stderr: 'the container is gone' })
     await expect(started).rejects.toThrow('gone')
   })
 
-  it('succeeds on a process that has ended, known or not yet known', async () => {
-    const made = await withThree()
+  it('succeeds on a process that has ended, whether or not its exit is reported', async () => {
+    const made = await withThreeProcesses()
     made.os.system.processes.delete(1002)
     await made.handlers.signalProcess({ ...exec, signal: SIGTERM }, neverAborted)
     made.runtime.end(1003, { code: 0 })
@@ -106,20 +106,20 @@ describe('SignalProcess', () => {
   })
 
   it.each([
-    ['an exec id that is not there', { ...exec, execId: 'e9', signal: 15 }, 'NOT_FOUND', 'invalid exec id'],
+    ['an unknown exec id', { ...exec, execId: 'e9', signal: 15 }, 'NOT_FOUND', 'invalid exec id'],
     [
-      'a container that is not there',
+      'an unknown container',
       { ...init, containerId: 'c9', signal: 15 },
       'INVALID_ARGUMENT',
       'Invalid container id',
     ],
     [
-      'the same for all processes',
+      'an unknown container, for all processes',
       { ...init, containerId: 'c9', signal: 9 },
       'INTERNAL',
       'Invalid container id',
     ],
-    ['a signal that is none', { ...init, signal: 65 }, 'INVALID_ARGUMENT', 'signal: unknown number 65'],
+    ['a signal above 64', { ...init, signal: 65 }, 'INVALID_ARGUMENT', 'signal: unknown number 65'],
   ])('refuses %s', async (_what, request, code, message) => {
     const { handlers } = await machineWithContainer()
     await expect(handlers.signalProcess(request, neverAborted)).rejects.toMatchObject({
@@ -137,20 +137,20 @@ const status = (masks: { SigBlk?: string; SigIgn?: string; SigCgt?: string }) =>
 
 describe('handlesSignal', () => {
   it.each([
-    ['signal 0 of a process that is there', status({}), 0, true],
-    ['a number beyond the last signal', status({ SigCgt: 'ffffffffffffffff' }), 65, false],
+    ['signal 0 of a living process', status({}), 0, true],
+    ['a number above the last signal', status({ SigCgt: 'ffffffffffffffff' }), 65, false],
     ['the last signal', status({ SigCgt: '8000000000000000' }), 64, true],
-    ['a status that cannot be read', undefined, SIGTERM, false],
-    ['signal 0 of one that cannot be read', undefined, 0, false],
+    ['an unreadable status', undefined, SIGTERM, false],
+    ['signal 0 with an unreadable status', undefined, 0, false],
     ['a blocked signal', status({ SigBlk: TERM }), SIGTERM, true],
     ['an ignored signal', status({ SigIgn: TERM }), SIGTERM, true],
     ['a caught signal', status({ SigCgt: TERM }), SIGTERM, true],
     ['a signal in none of the masks', status({}), SIGTERM, false],
-    ['its neighbours only', status({ SigCgt: '000000000000a000' }), SIGTERM, false],
-    ['no hexadecimal number', status({ SigCgt: 'xyz' }), SIGTERM, false],
-    ['spaces around the number', `SigCgt:  \t ${TERM} \n`, SIGTERM, true],
+    ['the neighbouring signals only', status({ SigCgt: '000000000000a000' }), SIGTERM, false],
+    ['a mask that is not hexadecimal', status({ SigCgt: 'xyz' }), SIGTERM, false],
+    ['a mask with spaces around it', `SigCgt:  \t ${TERM} \n`, SIGTERM, true],
     ['an empty status', '', SIGTERM, false],
-  ])('%s', (_what, text, signal, expected) => {
+  ])('judges %s', (_what, text, signal, expected) => {
     expect(handlesSignal(text, signal)).toBe(expected)
   })
 })

@@ -14,7 +14,7 @@ const exec = { containerId: 'c1', execId: 'e1' }
 type Handlers = Machine['handlers']
 
 describe('the streams of a process', () => {
-  it('carry input, output and errors', async () => {
+  it('carry stdin, stdout and stderr', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const { stdin, stdout, stderr } = runtime.last()
     expect(await handlers.writeStdin({ ...init, data: Buffer.from('in') }, neverAborted)).toBe(2)
@@ -32,7 +32,7 @@ describe('the streams of a process', () => {
       (handlers: Handlers) => handlers.writeStdin({ ...init, data: Buffer.alloc(0) }, neverAborted),
     ],
     ['CloseStdin', (handlers: Handlers) => handlers.closeStdin(init, neverAborted)],
-  ])('%s ends the input, again and again', async (_what, close) => {
+  ])('%s ends stdin, and can be repeated', async (_what, close) => {
     const { os, handlers, runtime } = await machineWithContainer()
     await close(handlers)
     await close(handlers)
@@ -45,7 +45,7 @@ describe('the streams of a process', () => {
     })
   })
 
-  it('on a terminal are one, and its size can be set', async () => {
+  it('share one terminal, whose size can be set', async () => {
     const { os, handlers, runtime } = await machineWithContainer({ Terminal: true })
     os.streams.tryWrite(runtime.last().stdout, Buffer.from('$ '))
     expect(Buffer.from((await handlers.readStderr({ ...init, len: 9 }, neverAborted)).data).toString()).toBe(
@@ -60,7 +60,7 @@ describe('the streams of a process', () => {
     )
   })
 
-  it('may be read before the start', async () => {
+  it('can be read before the start', async () => {
     const { handlers, os, runtime } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     const reading = handlers.readStdout({ ...init, len: 9 }, neverAborted)
@@ -71,37 +71,37 @@ describe('the streams of a process', () => {
 
   it.each([
     [
-      'resizing what is no terminal',
+      'resizing a process without a terminal',
       (h: Handlers) => h.ttyWinResize({ ...init, row: 1, column: 1 }, neverAborted),
       'UNAVAILABLE',
       'no tty',
     ],
     [
-      'writing to no container',
+      'writing to an unknown container',
       (h: Handlers) => h.writeStdin({ ...init, containerId: 'c9', data: Buffer.from('x') }, neverAborted),
       'INTERNAL',
       'Invalid container id',
     ],
     [
-      'writing to no process',
+      'writing to an unknown process',
       (h: Handlers) => h.writeStdin({ ...exec, data: Buffer.from('x') }, neverAborted),
       'INTERNAL',
       'Process not found: invalid exec id',
     ],
     [
-      'reading from no container',
+      'reading from an unknown container',
       (h: Handlers) => h.readStdout({ ...init, containerId: 'c9', len: 1 }, neverAborted),
       'INVALID_ARGUMENT',
       'Invalid container id',
     ],
     [
-      'reading from no process',
+      'reading from an unknown process',
       (h: Handlers) => h.readStderr({ ...exec, len: 1 }, neverAborted),
       'NOT_FOUND',
       'Process not found: invalid exec id',
     ],
     [
-      'closing the input of no container',
+      'closing stdin in an unknown container',
       (h: Handlers) => h.closeStdin({ ...init, containerId: 'c9' }, neverAborted),
       'INVALID_ARGUMENT',
       'Invalid container id',

@@ -5,7 +5,7 @@ import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { execRequest, type Machine, machineWithContainer } from '../../support/handlers/machine.ts'
 
-/** A machine with container c1, whose processes of the runtime's are children of vminit as the agent is. */
+/** A machine with container c1. The processes that the runtime makes are children of vminit, as the agent is. */
 async function withParents(): Promise<Machine> {
   const made = await machineWithContainer()
   for (const pid of ['self', '1001', '1002', '1003']) {
@@ -19,8 +19,8 @@ async function withParents(): Promise<Machine> {
   return made
 }
 
-/** Files with this ending cannot be read until the function that is returned is called. */
-function unreadable({ os }: Machine, ending: string): () => void {
+/** Makes files with this ending unreadable. Returns a function that restores them. */
+function makeUnreadable({ os }: Machine, ending: string): () => void {
   const readText = os.files.readText.bind(os.files)
   os.files.readText = async (path) => {
     if (path.endsWith(ending)) throw kernelError('read', path, 'EMFILE')
@@ -31,11 +31,11 @@ function unreadable({ os }: Machine, ending: string): () => void {
   }
 }
 
-describe('a process whose pid is not known', () => {
-  it('is found and killed when its pid cannot be had, and nobody else is', async () => {
+describe('an untracked process', () => {
+  it('is killed when its pid file cannot be read, and no other process is', async () => {
     const made = await withParents()
-    await made.handlers.execProcess(execRequest('c1', 'known'), neverAborted)
-    const restore = unreadable(made, '/pid')
+    await made.handlers.execProcess(execRequest('c1', 'tracked'), neverAborted)
+    const restore = makeUnreadable(made, '/pid')
     const adding = made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     await expect(adding).rejects.toThrow('/pid: EMFILE')
     expect(made.os.system.signals).toEqual([{ pid: 1003, signal: 9 }])
@@ -45,14 +45,14 @@ describe('a process whose pid is not known', () => {
     await made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
-  it('is found and killed when the runtime was killed before it told the pid', async () => {
+  it('is killed when the runtime is killed before it reports the pid', async () => {
     const made = await withParents()
     const call = new AbortController()
     const run = made.os.tools.run.bind(made.os.tools)
     made.os.tools.run = async (argv, options) => {
       const result = await run(argv, options)
       if (!argv.includes('exec')) return result
-      // The process is there, and the runtime goes on until it is killed.
+      // The process exists, and the runtime keeps running until it is killed.
       call.abort(cancelled())
       made.os.clock.advance(2000)
       return abortable(new Promise<never>(() => {}), options?.signal ?? neverAborted)
@@ -63,9 +63,9 @@ describe('a process whose pid is not known', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
   })
 
-  it('is found and killed when that happens to two at once, neither of which waits for the other', async () => {
+  it('is killed also when two searches run at once', async () => {
     const made = await withParents()
-    unreadable(made, '/pid')
+    makeUnreadable(made, '/pid')
     const adding = ['e1', 'e2'].map((id) => made.handlers.execProcess(execRequest('c1', id), neverAborted))
     const outcomes = await Promise.allSettled(adding)
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
@@ -73,9 +73,9 @@ describe('a process whose pid is not known', () => {
     expect(made.os.clock.sleeping).toBe(0)
   })
 
-  it('is not taken for another one that began to be added meanwhile', async () => {
+  it('is told apart from a process whose exec begins during the search', async () => {
     const made = await withParents()
-    unreadable(made, '/calls/2/pid')
+    makeUnreadable(made, '/calls/2/pid')
     const readText = made.os.files.readText.bind(made.os.files)
     let later: Promise<void> | undefined
     made.os.files.readText = async (path) => {
@@ -92,7 +92,7 @@ describe('a process whose pid is not known', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1003])
   })
 
-  it('is not taken for another one that is just being added', async () => {
+  it('is told apart from a process whose exec is still in progress', async () => {
     const made = await withParents()
     const began = Promise.withResolvers<void>()
     const other = Promise.withResolvers<object>()
@@ -107,7 +107,7 @@ describe('a process whose pid is not known', () => {
     }
     const slow = made.handlers.execProcess(execRequest('c1', 'slow'), neverAborted)
     await began.promise
-    unreadable(made, '/calls/3/pid')
+    makeUnreadable(made, '/calls/3/pid')
     const failing = made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     failing.catch(() => {})
     await new Promise(setImmediate)
@@ -120,23 +120,23 @@ describe('a process whose pid is not known', () => {
 })
 
 describe('killUntracked', () => {
-  it('kills the children of vminit that are not tracked, and waits until they are reaped', async () => {
+  it('kills the untracked children of vminit, and waits until they are reaped', async () => {
     const os = new FakeOs()
     const parents = { self: 1, 10: 1, 11: 1, 12: 11 }
     for (const [pid, parent] of Object.entries(parents)) {
       await os.files.put(`/proc/${pid}/stat`, `${pid} (a) b) S ${parent} 0 0\n`)
       os.system.processes.add(Number(pid))
     }
-    let isOver = false
+    let isKilled = false
     // 13 has ended.
-    const ended = killUntracked(os, [10, 11, 12, 13], new Set([10])).then(() => {
-      isOver = true
+    const killed = killUntracked(os, [10, 11, 12, 13], new Set([10])).then(() => {
+      isKilled = true
     })
     await new Promise(setImmediate)
     expect(os.system.signals).toEqual([{ pid: 11, signal: 9 }])
-    expect(isOver).toBe(false)
+    expect(isKilled).toBe(false)
     os.exits.exit(11, { signal: 9 })
-    await ended
+    await killed
     expect(os.exits.openWatches).toBe(0)
   })
 })

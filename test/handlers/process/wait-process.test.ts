@@ -13,7 +13,7 @@ const init = { containerId: 'c1', execId: '' }
 const exec = { containerId: 'c1', execId: 'e1' }
 
 describe('WaitProcess', () => {
-  it('gives the status to all who wait, also before the start', async () => {
+  it('returns the status to every caller, also to those that called before the start', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     await handlers.createContainer(containerRequest('c1'), neverAborted)
     const waits = [
@@ -25,7 +25,7 @@ describe('WaitProcess', () => {
     expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([7, 7])
   })
 
-  it('keeps the status until it was delivered, then forgets the process', async () => {
+  it('keeps the status until it is delivered, then forgets the process', async () => {
     const { handlers, runtime } = await machineWithContainer()
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     runtime.end(runtime.last().pid, { signal: SIGKILL })
@@ -39,7 +39,7 @@ describe('WaitProcess', () => {
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
-  it('keeps the container of a forgotten first process', async () => {
+  it('keeps the container when the first process is forgotten', async () => {
     const { handlers, runtime } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
     const end = await handlers.waitProcess(init, neverAborted)
@@ -50,7 +50,7 @@ describe('WaitProcess', () => {
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
   })
 
-  it('lets a caller go that gave up', async () => {
+  it('rejects when its signal is aborted', async () => {
     const { handlers } = await machineWithContainer()
     const caller = new AbortController()
     const waiting = handlers.waitProcess(init, caller.signal)
@@ -59,7 +59,7 @@ describe('WaitProcess', () => {
     await expect(waiting).rejects.toThrow('gone')
   })
 
-  it('waits for the creation of what it waits for', async () => {
+  it('waits for the creation of the container', async () => {
     const { handlers, runtime } = await machineWithSandbox()
     const created = handlers.createContainer(containerRequest('c1'), neverAborted)
     const waiting = handlers.waitProcess(init, neverAborted)

@@ -9,8 +9,8 @@ import {
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
 
-/** An agent on a machine where another one died with container c1 running. */
-async function successor() {
+/** A restarted agent: the one before it died with container c1 running. */
+async function restartedAgent() {
   const { os, runtime } = await machineWithContainer()
   const lines: string[] = []
   const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'critical', version: '1', pid: 1 })
@@ -18,9 +18,9 @@ async function successor() {
   return { os, runtime, handlers, lines }
 }
 
-describe('an agent that took over from a dead one', () => {
-  it('kills and removes what is left, and says so in one line', async () => {
-    const { os, handlers, lines } = await successor()
+describe('crash recovery of a restarted agent', () => {
+  it('kills and removes everything left, and logs one line', async () => {
+    const { os, handlers, lines } = await restartedAgent()
     const target = '/run/user/1000/run/kata-containers/shared/containers'
     await os.files.makeDirectories(target)
     await os.mounts.mount({ source: 'kataShared', target, type: 'virtiofs', flags: [], data: '' })
@@ -33,15 +33,15 @@ describe('an agent that took over from a dead one', () => {
     expect(JSON.parse(lines[0] ?? '')).toMatchObject({ level: 'CRIT', containers: '1' })
   })
 
-  it.each(['/pods\\x2d1.slice/c2', '/pods "1"/c2'])('kills all in the cgroup %s', async (path) => {
-    const { os, runtime, handlers: dead } = await machineWithSandbox()
+  it.each(['/pods\\x2d1.slice/c2', '/pods "1"/c2'])('kills all processes in the cgroup %s', async (path) => {
+    const { os, runtime, handlers: before } = await machineWithSandbox()
     const { OCI } = containerRequest('c2')
     const annotated = {
       ...OCI,
       Annotations: { cgroupsPath: '/others' },
       Linux: { ...OCI?.Linux, CgroupsPath: path },
     }
-    await dead.createContainer(containerRequest('c2', {}, { OCI: annotated }), neverAborted)
+    await before.createContainer(containerRequest('c2', {}, { OCI: annotated }), neverAborted)
     for (const [pid, cgroup] of [
       [7001, path],
       [7002, '/others'],
@@ -56,8 +56,8 @@ describe('an agent that took over from a dead one', () => {
     expect(killed).not.toContain(7002)
   })
 
-  it('answers container calls with `Dead agent: restarted` until a sandbox is created', async () => {
-    const { os, handlers } = await successor()
+  it('makes container calls fail with `Dead agent: restarted` until a sandbox is created', async () => {
+    const { os, handlers } = await restartedAgent()
     const wait = () => handlers.waitProcess({ containerId: 'c1', execId: '' }, neverAborted)
     await expect(wait()).rejects.toMatchObject({ code: 'INTERNAL', message: 'Dead agent: restarted' })
     await expect(handlers.createContainer(containerRequest('c2'), neverAborted)).rejects.toThrow('Dead agent')
@@ -67,45 +67,44 @@ describe('an agent that took over from a dead one', () => {
     await handlers.createContainer(containerRequest('c1'), neverAborted)
   })
 
-  it('takes mapped devices of layers away, and no others', async () => {
-    const { os, handlers } = await successor()
+  it('removes mapped devices of image layers, and no others', async () => {
+    const { os, handlers } = await restartedAgent()
     const target = { type: 'verity', sectors: 8n, parameters: '' }
-    for (const name of ['microvm-layers-0123abcd-0', 'layers-of-somebody-else'])
-      await os.blockDevices.map(name, target)
+    for (const name of ['microvm-layers-0123abcd-0', 'other-layers']) await os.blockDevices.map(name, target)
     await handlers.cleanUpAfterCrash()
-    expect([...os.blockDevices.mapped.keys()]).toEqual(['layers-of-somebody-else'])
+    expect([...os.blockDevices.mapped.keys()]).toEqual(['other-layers'])
   })
 
-  it('takes its resolver configuration away, and no other', async () => {
-    const { os, runtime, handlers: dead } = await machine()
+  it('unmounts its own resolv.conf, and no other', async () => {
+    const { os, runtime, handlers: before } = await machine()
     const target = '/etc/resolv.conf'
     await os.files.put('/lib/resolv.conf', '')
     await os.mounts.mount({ source: '/lib/resolv.conf', target, type: '', flags: ['bind'], data: '' })
-    await dead.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
+    await before.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
     const { handlers } = await machine({ os, runtime, config: { restarted: true } })
     await handlers.cleanUpAfterCrash()
     const left = os.mounts.entries.filter(({ mountPoint }) => mountPoint === target)
     expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])
   })
 
-  it('does not go round in a resolver configuration that links to itself', async () => {
-    const { os, handlers } = await successor()
+  it('ends when resolv.conf is a link to itself', async () => {
+    const { os, handlers } = await restartedAgent()
     await os.files.removeFile('/etc/resolv.conf')
     await os.files.symlink('resolv.conf', '/etc/resolv.conf')
     await handlers.cleanUpAfterCrash()
     expect(await os.files.list('/run/kata-containers')).toEqual([])
   })
 
-  it('goes on when something cannot be removed', async () => {
-    const { os, handlers } = await successor()
+  it('continues when something cannot be removed', async () => {
+    const { os, handlers } = await restartedAgent()
     os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
     await handlers.cleanUpAfterCrash()
     expect(os.system.processes.size).toBe(0)
   })
 })
 
-describe('an agent that is the first', () => {
-  it('touches nothing', async () => {
+describe('crash recovery of a first agent', () => {
+  it('changes nothing', async () => {
     const { os, handlers } = await machine()
     await os.files.put('/run/kata-containers/x', '')
     await handlers.cleanUpAfterCrash()

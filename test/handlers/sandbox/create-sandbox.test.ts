@@ -3,7 +3,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { machine, machineWithSandbox, remains, sandboxRequest } from '../../support/handlers/machine.ts'
 
 describe('CreateSandbox', () => {
-  it('pins the namespaces under the host name', async () => {
+  it('pins the namespaces with the host name set', async () => {
     const { os } = await machineWithSandbox()
     const call = os.tools.calls.find(({ argv }) => argv[0] === '/usr/bin/unshare')
     const pins = ['--ipc=/run/sandbox-ns/ipc', '--uts=/run/sandbox-ns/uts']
@@ -11,13 +11,13 @@ describe('CreateSandbox', () => {
     expect(os.mounts.isMountPoint('/run/sandbox-ns/uts')).toBe(true)
   })
 
-  it('leaves the name alone when it is empty', async () => {
+  it('sets no host name when the request has none', async () => {
     const { os, handlers } = await machine()
     await handlers.createSandbox(sandboxRequest({ hostname: '' }), neverAborted)
     expect(os.tools.calls.at(-1)?.argv.at(-1)).toBe('/bin/hostname')
   })
 
-  it('loads the modules with their parameters, in their order', async () => {
+  it('loads the kernel modules with their parameters, in order', async () => {
     const { os, handlers } = await machine()
     const kernelModules = [{ name: 'loop', parameters: ['max_loop=4'] }, { name: 'fuse' }]
     await handlers.createSandbox(sandboxRequest({ kernelModules }), neverAborted)
@@ -30,7 +30,7 @@ describe('CreateSandbox', () => {
     ])
   })
 
-  it('tells which module could not be loaded', async () => {
+  it('names the module that cannot be loaded', async () => {
     const { os, handlers } = await machine()
     os.tools.script(([program]) =>
       program === '/sbin/modprobe' ? { exitCode: 1, stderr: 'not there\n' } : undefined,
@@ -49,7 +49,7 @@ describe('CreateSandbox', () => {
     await expect(handlers.createSandbox(request, neverAborted)).rejects.toThrow(`module name '${name}'`)
   })
 
-  it('binds the dns lines over resolv.conf', async () => {
+  it('bind-mounts the dns lines over resolv.conf', async () => {
     const { os, handlers } = await machine()
     await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1', 'search x'] }), neverAborted)
     const file = '/run/kata-containers/sandbox/resolv.conf'
@@ -62,7 +62,7 @@ describe('CreateSandbox', () => {
   })
 
   it.each(['/run/resolver/resolv.conf', '../run/resolver/resolv.conf'])(
-    'binds them over the file that resolv.conf links to by %s, and takes that away again',
+    'bind-mounts them over the target of the link %s, and unmounts them with the sandbox',
     async (link) => {
       const { os, handlers } = await machine()
       await os.files.put('/run/resolver/resolv.conf', '')
@@ -76,7 +76,7 @@ describe('CreateSandbox', () => {
     },
   )
 
-  it('does nothing about dns in a guest without resolv.conf', async () => {
+  it('skips dns in a guest without resolv.conf', async () => {
     const { os, handlers } = await machine()
     await os.files.removeFile('/etc/resolv.conf')
     await handlers.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
@@ -89,7 +89,7 @@ describe('CreateSandbox', () => {
     expect(storages).toEqual(['/run/x'])
   })
 
-  it('is refused while a sandbox exists, and touches nothing', async () => {
+  it('fails while a sandbox exists, and changes nothing', async () => {
     const made = await machineWithSandbox()
     await made.os.files.put('/run/kata-containers/c1/config.json', '{}')
     const before = await remains(made)
@@ -100,7 +100,7 @@ describe('CreateSandbox', () => {
     expect(await remains(made)).toEqual(before)
   })
 
-  it('is refused while another one is being created', async () => {
+  it('fails while another sandbox is being created', async () => {
     const { handlers } = await machine()
     const first = handlers.createSandbox(sandboxRequest(), neverAborted)
     await expect(handlers.createSandbox(sandboxRequest(), neverAborted)).rejects.toThrow('already exists')
@@ -114,7 +114,7 @@ describe('CreateSandbox', () => {
     expect(await os.files.list('/run/kata-containers')).toEqual([])
   })
 
-  it("takes away that of a host without root's rights, and nothing else of a user", async () => {
+  it('removes the shared folder of a rootless host, and no other files of a user', async () => {
     const { os, handlers } = await machine()
     const shared = '/run/user/1000/run/kata-containers'
     await os.files.put(`${shared}/local/secret`, 'of another sandbox')

@@ -11,7 +11,7 @@ import {
 } from '../../support/handlers/machine.ts'
 
 describe('DestroySandbox', () => {
-  it('takes everything away, then says so', async () => {
+  it('removes everything, then calls onDestroyed', async () => {
     const made = await machine()
     const before = await remains(made)
     const request = { dns: ['nameserver 1.1.1.1'], storages: [{ mountPoint: '/run/x' }] }
@@ -22,16 +22,16 @@ describe('DestroySandbox', () => {
     expect(made.destroyed()).toBe(1)
   })
 
-  it('has storages that were kept cleared when those in use are given up, and the folder they are in is there', async () => {
+  it('clears kept storages after those in use are released, while their folder still exists', async () => {
     const made = await machine()
     await made.handlers.createSandbox(sandboxRequest({ storages: [{ mountPoint: '/run/x' }] }), neverAborted)
     await made.os.files.put('/run/kata-containers/sandbox/shm/file', '')
-    const seen: unknown[] = []
+    const atClear: unknown[] = []
     made.storage.clear = async () => {
-      seen.push([...made.storages], await made.os.files.list('/run/kata-containers'))
+      atClear.push([...made.storages], await made.os.files.list('/run/kata-containers'))
     }
     await made.handlers.destroySandbox({}, neverAborted)
-    expect(seen).toEqual([[], ['sandbox']])
+    expect(atClear).toEqual([[], ['sandbox']])
   })
 
   it('fails the second time', async () => {
@@ -44,13 +44,13 @@ describe('DestroySandbox', () => {
     expect(destroyed()).toBe(1)
   })
 
-  it('works without a sandbox, for the host wants the guest to end', async () => {
+  it('succeeds without a sandbox, because the host wants the guest to end', async () => {
     const { handlers, destroyed } = await machine()
     await handlers.destroySandbox({}, neverAborted)
     expect(destroyed()).toBe(1)
   })
 
-  it('waits for a sandbox that is being created', async () => {
+  it('waits for a creation in progress', async () => {
     const { handlers, destroyed } = await machine()
     const created = handlers.createSandbox(sandboxRequest(), neverAborted)
     await handlers.destroySandbox({}, neverAborted)
@@ -58,7 +58,7 @@ describe('DestroySandbox', () => {
     expect(destroyed()).toBe(1)
   })
 
-  it('removes running containers, and those being created', async () => {
+  it('removes running containers and those being created', async () => {
     const made = await machineWithContainer()
     const creating = made.handlers.createContainer(containerRequest('c2'), neverAborted)
     await made.handlers.destroySandbox({}, neverAborted)
@@ -66,7 +66,7 @@ describe('DestroySandbox', () => {
     expect(await remains(made)).toMatchObject({ processes: 0, fds: 0, mounts: ['/'] })
   })
 
-  it('gives up on processes that do not die, stays, and may be repeated', async () => {
+  it('fails when processes do not end, keeps the sandbox, and can be repeated', async () => {
     const made = await machineWithContainer()
     made.os.system.onKill = () => {}
     const destroyed = made.handlers.destroySandbox({}, neverAborted)
@@ -78,7 +78,7 @@ describe('DestroySandbox', () => {
     expect(made.destroyed()).toBe(1)
   })
 
-  it('fails with a container that cannot be removed, removes the others, and may be repeated', async () => {
+  it('fails when a container cannot be removed, removes the others, and can be repeated', async () => {
     const made = await machineWithContainer()
     await made.handlers.createContainer(containerRequest('c2'), neverAborted)
     made.runtime.refuse = (verb) => {

@@ -8,7 +8,7 @@ import {
 } from '../../support/handlers/guest-hooks.ts'
 
 describe('hooks of the guest', () => {
-  it('are the executable files of its folder by name, given to the runtime with their name and kind', async () => {
+  it('are the executable files of the folder, sorted, with their name and kind as arguments', async () => {
     const os = new FakeOs()
     for (const path of ['prestart/b', 'prestart/a', 'poststop/c']) await putHook(os, path)
     const { made, lines } = await sandboxWithHooks({ os })
@@ -25,7 +25,7 @@ describe('hooks of the guest', () => {
     expect(lines).toEqual([])
   })
 
-  it('are no links, folders, or files that cannot be executed, each of which is logged', async () => {
+  it('exclude links, folders and files that are not executable, and log each', async () => {
     const os = new FakeOs()
     await putHook(os, 'prestart/text', 0o644)
     await putHook(os, 'real')
@@ -40,16 +40,16 @@ describe('hooks of the guest', () => {
 
   it.each([
     ['relative', 'usr/hooks', 'not an absolute path'],
-    ['leading out of the guest', '/usr/../hooks', 'not an absolute path'],
+    ['with a `..`', '/usr/../hooks', 'not an absolute path'],
     ['missing', '/usr/missing', 'not a directory'],
-    ['no folder', '/etc/resolv.conf', 'not a directory'],
-  ])('are none when their path is %s, which is logged', async (_what, path, text) => {
+    ['a file', '/etc/resolv.conf', 'not a directory'],
+  ])('are none, with a warning, when the path is %s', async (_what, path, text) => {
     const { made, lines } = await sandboxWithHooks({ path })
     expect(lines).toMatchObject([{ level: 'WARN', path, error: expect.stringContaining(text) }])
     expect(await createWithHooks(made)).not.toHaveProperty('hooks')
   })
 
-  it('of one kind are found although another kind’s folder is none', async () => {
+  it('of one kind are used although the folder of another kind is a file', async () => {
     const os = new FakeOs()
     await putHook(os, 'prestart')
     await putHook(os, 'poststop/c')

@@ -21,14 +21,14 @@ describe('OnlineCPUMem', () => {
     await sysfs.plugMemory(32)
   })
 
-  it('brings CPUs and memory online, and lets the containers have the CPUs', async () => {
+  it('brings CPUs and memory online, and adds the CPUs to the containers’ cpusets', async () => {
     await onlineCpuMem({ nbCpus: 2 })
     expect(await made.os.files.readText(cpusetOf('free'))).toBe('0,1')
     expect(await made.os.files.readText(cpusetOf('bound'))).toBe('0')
     expect(await sysfs.memoryOnline(32)).toBe('1')
   })
 
-  it('leaves memory alone with cpu_only, and CPUs with 0 of them', async () => {
+  it('skips memory with cpu_only, and CPUs with nb_cpus 0', async () => {
     await onlineCpuMem({ nbCpus: 0, cpuOnly: true })
     expect(sysfs.written).toEqual([])
     await onlineCpuMem({ nbCpus: 2, cpuOnly: true })
@@ -38,7 +38,7 @@ describe('OnlineCPUMem', () => {
     expect(sysfs.written).toEqual(['/sys/devices/system/memory/memory32/online'])
   })
 
-  it('gives CPUs to every other container when one cannot have them', async () => {
+  it('updates every other container when one cpuset cannot be written', async () => {
     sysfs.refusals.set(cpusetOf('free'), 'EACCES')
     await made.os.files.write(cpusetOf('bound'), '')
     await expect(onlineCpuMem({ nbCpus: 2 })).rejects.toMatchObject({

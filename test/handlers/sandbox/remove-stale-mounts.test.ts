@@ -5,7 +5,7 @@ import { type Machine, machine } from '../../support/handlers/machine.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 
-/** A machine with these mounts, and the paths that are looked at. */
+/** A machine with these mounts; `seen` are the paths that are stat'ed. */
 async function mounted(...targets: readonly string[]): Promise<Machine & { readonly seen: string[] }> {
   const seen: string[] = []
   const wrap = (os: Os): Os => ({
@@ -27,7 +27,7 @@ async function mounted(...targets: readonly string[]): Promise<Machine & { reado
 }
 
 describe('RemoveStaleVirtiofsShareMounts', () => {
-  it('looks at every mount of the shared folders, whatever becomes of that', async () => {
+  it('stats every mount in the shared folders, and ignores failures', async () => {
     const { handlers, seen } = await mounted(
       SHARED,
       `${SHARED}/a`,
@@ -38,7 +38,7 @@ describe('RemoveStaleVirtiofsShareMounts', () => {
     expect(seen).toEqual([`${SHARED}/a`, `${SHARED}/a/b`])
   })
 
-  it("looks at those of a host without root's rights, too", async () => {
+  it('stats the mounts of a rootless host too', async () => {
     const { handlers, seen } = await mounted(`/run/user/1000${SHARED}/a`, `/run/user/name${SHARED}/a`)
     await handlers.removeStaleShareMounts({}, neverAborted)
     expect(seen).toEqual([`/run/user/1000${SHARED}/a`])

@@ -14,15 +14,15 @@ import {
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
 
-/** A machine whose calls can be made to fail. */
-async function fragile(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>) {
+/** A machine; `faults` makes its calls fail. */
+async function faultyMachine(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>) {
   const os = new FakeOs()
   const { os: wrapped, faults } = faultyOs(os)
   const made = await prepare(() => wrapped, os)
   return { made, faults }
 }
 
-/** Our own folders, which may come and go, and the scratch files of a call whose removal was made to fail. */
+/** Folders of the agent, which may change, and scratch files of a call whose removal fails. */
 const OWN_FOLDERS = /^\/run\/(kata-containers|sandbox-ns|microvm-agent\/runtime(\/(state|calls(\/.*)?))?)$/
 
 async function lasting(made: Machine) {
@@ -30,7 +30,7 @@ async function lasting(made: Machine) {
   return { ...others, files: files.filter((path) => !OWN_FOLDERS.test(path)) }
 }
 
-/** Only the runtime knows the pid of a process it added: one it does not tell lives until its container is removed. */
+/** Only the runtime knows the pid of a process that it adds. Without it the process lives until the container is removed. */
 const LOST_PID = /^scratch\.readText .*\/pid$/
 
 interface Scenario {
@@ -49,7 +49,7 @@ const RICH = {
 
 const TERMINAL = { ...RICH, OCI: { ...RICH.OCI, Process: { ...RICH.OCI.Process, Terminal: true } } }
 
-/** Its streams go to ports where the host listens. */
+/** Streams on ports where the host listens. */
 const PORTS = { stdinPort: 7, stdoutPort: 8, stderrPort: 9 }
 
 function withPorts(prepare: Scenario['prepare']): Scenario['prepare'] {
@@ -110,17 +110,17 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
   },
 }
 
-/** How many steps a scenario has: the calls it makes when nothing fails. */
+/** The number of steps of a scenario: the calls that it makes when none fails. */
 async function stepsOf(scenario: Scenario): Promise<number> {
-  const { made, faults } = await fragile(scenario.prepare)
+  const { made, faults } = await faultyMachine(scenario.prepare)
   const before = faults.count
   await scenario.call(made, neverAborted)
   return faults.count - before
 }
 
-/** Runs the scenario on a fresh machine, with something happening at one step. */
+/** Runs the scenario on a fresh machine, and calls `strike` at one step. */
 async function strikeAt(scenario: Scenario, step: number, strike: Faults['strike'], signal: AbortSignal) {
-  const { made, faults } = await fragile(scenario.prepare)
+  const { made, faults } = await faultyMachine(scenario.prepare)
   const before = await lasting(made)
   faults.at = faults.count + step
   let where = ''
@@ -136,7 +136,7 @@ async function strikeAt(scenario: Scenario, step: number, strike: Faults['strike
 }
 
 describe.each(Object.entries(SCENARIOS))('%s', (_name, scenario) => {
-  it('leaves nothing behind, whichever step fails, and can be called again', async () => {
+  it('leaves nothing behind, whichever step fails, and can be repeated', async () => {
     const steps = await stepsOf(scenario)
     expect(steps).toBeGreaterThan(5)
     for (let step = 1; step <= steps; step++) {
@@ -152,15 +152,15 @@ describe.each(Object.entries(SCENARIOS))('%s', (_name, scenario) => {
     }
   })
 
-  it('leaves nothing behind, whenever the caller gives up', async () => {
+  it('leaves nothing behind, whenever the call is cancelled', async () => {
     const steps = await stepsOf(scenario)
     for (let step = 1; step <= steps; step++) {
       const caller = new AbortController()
       const reason = new AgentError('CANCELLED', 'the client cancelled the call')
       const strike = () => caller.abort(reason)
       const { made, before, where, outcome } = await strikeAt(scenario, step, strike, caller.signal)
-      expect(outcome, `given up at ${where}`).toBe(reason)
-      expect(await lasting(made), `given up at ${where}`).toEqual(before)
+      expect(outcome, `cancelled at ${where}`).toBe(reason)
+      expect(await lasting(made), `cancelled at ${where}`).toEqual(before)
     }
   })
 })

@@ -14,7 +14,7 @@ const LISTENER = 1027
 const HOST = { kind: 'vsock', cid: 2 } as const
 
 describe('dialling the host', () => {
-  it('names the port where nobody listens, and leaves nothing behind', async () => {
+  it('names the port without a listener, and leaves nothing behind', async () => {
     const made = await machineWithSandbox()
     const before = await remains(made)
     const taken = made.os.hostSockets.accept(8)
@@ -29,7 +29,7 @@ describe('dialling the host', () => {
     expect(made.runtime.calls).toEqual([])
   })
 
-  it('gives up after the time-out', async () => {
+  it('fails after the timeout', async () => {
     const made = await machineWithContainer()
     const before = await remains(made)
     made.os.hostSockets.ignore(8)
@@ -48,7 +48,7 @@ describe('dialling the host', () => {
   })
 })
 
-describe('claiming connections that the host made', () => {
+describe('waiting for connections from the host', () => {
   async function listening() {
     const made = await machineWithSandbox({ stdio: { listenerPort: LISTENER } })
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)
@@ -56,7 +56,7 @@ describe('claiming connections that the host made', () => {
   }
   const request = execRequest('c1', 'e1', {}, { stdoutPort: 8 })
 
-  it('finds them by the port they came from', async () => {
+  it('picks the connection by the port it comes from', async () => {
     const { os, handlers, runtime } = await listening()
     const other = os.hostSockets.dial(LISTENER, { ...HOST, port: 7 })
     const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
@@ -68,7 +68,7 @@ describe('claiming connections that the host made', () => {
     expect(os.streams.tryRead(other, 1)).toBeUndefined()
   })
 
-  it('waits a little for one that its request has overtaken', async () => {
+  it('waits for a connection that arrives after its request', async () => {
     const { os, handlers, runtime } = await listening()
     const call = handlers.execProcess(request, neverAborted)
     await settle()
@@ -80,7 +80,7 @@ describe('claiming connections that the host made', () => {
     expect(runtime.calls).toContain('exec')
   })
 
-  it('gives up after three tries', async () => {
+  it('fails after three tries', async () => {
     const { os, handlers } = await listening()
     const refused = expect(handlers.execProcess(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
@@ -93,13 +93,13 @@ describe('claiming connections that the host made', () => {
     await refused
   })
 
-  it('takes none of somebody else than the host', async () => {
+  it('closes connections that do not come from the host', async () => {
     const { os } = await listening()
-    const strange = os.hostSockets.dial(LISTENER, { kind: 'vsock', cid: 1, port: 8 })
-    expect(await readToEnd(os, strange)).toBe('')
+    const foreign = os.hostSockets.dial(LISTENER, { kind: 'vsock', cid: 1, port: 8 })
+    expect(await readToEnd(os, foreign)).toBe('')
   })
 
-  it('keeps neither many nor old ones', async () => {
+  it('closes replaced, surplus and old waiting connections', async () => {
     const { os } = await listening()
     const [first, second] = [1, 2].map((port) => os.hostSockets.dial(LISTENER, { ...HOST, port }))
     if (first === undefined || second === undefined) throw new Error('no connections')

@@ -3,7 +3,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { InputStream } from '../../../src/handlers/stdio/input-stream.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
-/** A stream into a pipe that holds four bytes. */
+/** A stream into a pipe of four bytes. */
 function inputStream() {
   const os = new FakeOs()
   const { parentEnd, childEnd } = os.streams.pipe('child-reads', 4)
@@ -13,7 +13,7 @@ function inputStream() {
     stream,
     write: (text: string, signal = neverAborted) => stream.write(Buffer.from(text), signal),
     closeChildEnd: () => os.streams.close(childEnd),
-    /** What the process reads next; '' is the end. */
+    /** Reads as the process does; '' is the end. */
     next: async () => {
       await os.streams.readable(childEnd)
       return os.streams.tryRead(childEnd, 4)?.toString()
@@ -22,7 +22,7 @@ function inputStream() {
 }
 
 describe('InputStream', () => {
-  it('writes everything, however small the pipe', async () => {
+  it('writes all bytes through a small pipe', async () => {
     const { write, next } = inputStream()
     const written = write('abcdefghij')
     expect([await next(), await next(), await next()]).toEqual(['abcd', 'efgh', 'ij'])
@@ -36,7 +36,7 @@ describe('InputStream', () => {
     await written
   })
 
-  it('ends after the writes before, and only once', async () => {
+  it('ends once, after the earlier writes', async () => {
     const { stream, write, next } = inputStream()
     const written = write('abcdef')
     const ended = Promise.all([stream.end(), stream.end()])
@@ -45,51 +45,51 @@ describe('InputStream', () => {
     await ended
   })
 
-  it('takes no more after the end', async () => {
+  it('refuses writes after the end', async () => {
     const { stream, write } = inputStream()
     await stream.end()
     await expect(write('x')).rejects.toMatchObject({ code: 'INTERNAL', message: 'Cannot get writer' })
   })
 
-  it('tells when nobody reads any more', async () => {
+  it('fails with EPIPE when the read end is closed', async () => {
     const { write, closeChildEnd } = inputStream()
     closeChildEnd()
     await expect(write('x')).rejects.toMatchObject({ code: 'INTERNAL', errno: 'EPIPE' })
   })
 
-  it('gives up a blocked write when the process ends, though somebody holds the pipe', async () => {
+  it('fails a blocked write when the process ends, although the read end is still open', async () => {
     const { stream, write } = inputStream()
     const written = write('abcdef')
     stream.processEnded()
     await expect(written).rejects.toMatchObject({ code: 'INTERNAL', errno: 'EPIPE' })
   })
 
-  it('gives up a blocked write when its caller does, and goes on with the next', async () => {
+  it('rejects a blocked write when its signal is aborted, then runs the next one', async () => {
     const { write, next } = inputStream()
     const caller = new AbortController()
-    const leaving = write('abcdefghij', caller.signal)
-    const staying = write('xy')
+    const aborted = write('abcdefghij', caller.signal)
+    const following = write('xy')
     expect(await next()).toBe('abcd')
     await new Promise(setImmediate)
     caller.abort(new Error('gone'))
-    await expect(leaving).rejects.toThrow('gone')
+    await expect(aborted).rejects.toThrow('gone')
     expect(await next()).toBe('efgh')
-    await staying
+    await following
     expect(await next()).toBe('xy')
   })
 
-  it('never writes what was given up while it waited for its turn', async () => {
+  it('does not write a queued write that is aborted', async () => {
     const { write, next } = inputStream()
     const caller = new AbortController()
     const first = write('abcdef')
-    const leaving = write('xx', caller.signal)
+    const aborted = write('xx', caller.signal)
     caller.abort(new Error('gone'))
-    await expect(leaving).rejects.toThrow('gone')
+    await expect(aborted).rejects.toThrow('gone')
     expect([await next(), await next()]).toEqual(['abcd', 'ef'])
     await first
   })
 
-  it('fails pending writes when it is closed, and frees its descriptor', async () => {
+  it('fails pending writes when it is closed, and closes its descriptor', async () => {
     const { os, stream, write } = inputStream()
     const writes = [write('abcdef'), write('g')]
     stream.close()

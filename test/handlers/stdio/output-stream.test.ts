@@ -20,14 +20,14 @@ function outputStream(sizeBytes = 0) {
 }
 
 describe('OutputStream', () => {
-  it('gives what is there, at most as much as asked for', async () => {
+  it('returns the bytes in the pipe, at most as many as requested', async () => {
     const { read, write } = outputStream()
     write('abc')
     expect(await read(2)).toBe('ab')
     expect(await read(2)).toBe('c')
   })
 
-  it('gives as much at a time as is asked for, up to a mebibyte', async () => {
+  it('enlarges the pipe to the size of a read, up to 1 MiB', async () => {
     const { read, write } = outputStream()
     const first = read(4_000_000)
     write('x')
@@ -36,7 +36,7 @@ describe('OutputStream', () => {
     expect(await read(4_000_000)).toHaveLength(1_048_576)
   })
 
-  it('leaves a pipe alone whose size was set', async () => {
+  it('keeps the size of a pipe with a configured size', async () => {
     const { read, write } = outputStream(100_000)
     const first = read(4_000_000)
     write('x')
@@ -51,36 +51,36 @@ describe('OutputStream', () => {
     expect(await pending).toBe('x')
   })
 
-  it('ends with the last writer, for good', async () => {
+  it('ends for good when the last writer closes its end', async () => {
     const { read, write, closeChildEnd } = outputStream()
     write('x')
     closeChildEnd()
     expect([await read(), await read(), await read()]).toEqual(['x', '', ''])
   })
 
-  it('answers a read of no bytes at once', async () => {
+  it('returns from a read of zero bytes at once', async () => {
     const { read } = outputStream()
     expect(await read(0)).toBe('')
   })
 
-  it('serves several readers, each byte once', async () => {
+  it('returns each byte to one of several readers', async () => {
     const { read, write } = outputStream()
     const readers = [read(1), read(1), read(1)]
     write('abc')
     expect((await Promise.all(readers)).sort()).toEqual(['a', 'b', 'c'])
   })
 
-  it('lets a reader go whose caller gave up, and keeps the bytes for the others', async () => {
+  it('rejects an aborted read, and keeps the bytes for the other readers', async () => {
     const { read, write } = outputStream()
     const caller = new AbortController()
-    const [leaving, staying] = [read(9, caller.signal), read(9)]
+    const [aborted, other] = [read(9, caller.signal), read(9)]
     caller.abort(new Error('gone'))
-    await expect(leaving).rejects.toThrow('gone')
+    await expect(aborted).rejects.toThrow('gone')
     write('x')
-    expect(await staying).toBe('x')
+    expect(await other).toBe('x')
   })
 
-  it('gives again what nobody got, before all that came later and before its end', async () => {
+  it('returns undelivered output to the front of the stream, and before its end', async () => {
     const { stream, read, write, closeChildEnd } = outputStream()
     write('first')
     const lost = await stream.read(9, neverAborted)
@@ -92,7 +92,7 @@ describe('OutputStream', () => {
     expect([await read(), await read()]).toEqual(['first', ''])
   })
 
-  it('keeps the order of several answers that nobody got, whichever is told first', async () => {
+  it('keeps the order of several undelivered reads, whichever is unread first', async () => {
     const { stream, read, write } = outputStream()
     write('abcdef')
     const answers = [
@@ -114,7 +114,7 @@ describe('OutputStream', () => {
     ])
   })
 
-  it('wakes one who waits with what nobody got, and leaves the others waiting', async () => {
+  it('resolves one pending read with undelivered output, and leaves the others pending', async () => {
     const { stream, read, write } = outputStream()
     write('lost')
     const lost = await stream.read(9, neverAborted)
@@ -125,7 +125,7 @@ describe('OutputStream', () => {
     expect(await other).toBe('new')
   })
 
-  it('takes nothing back once it is closed', async () => {
+  it('drops undelivered output once it is closed', async () => {
     const { stream, read, write } = outputStream()
     write('x')
     const lost = await stream.read(9, neverAborted)
@@ -135,14 +135,14 @@ describe('OutputStream', () => {
     expect(await pending).toBe('')
   })
 
-  it('takes nothing for a caller that gave up before', async () => {
+  it('consumes nothing for a read that is already aborted', async () => {
     const { read, write } = outputStream()
     write('x')
     await expect(read(9, AbortSignal.abort(new Error('gone')))).rejects.toThrow('gone')
     expect(await read()).toBe('x')
   })
 
-  it('waits half a second for output after the end of the process', async () => {
+  it('waits 0.5 s for output after the end of the process', async () => {
     const { os, stream, read, write } = outputStream()
     stream.processEnded()
     const pending = read()
@@ -154,7 +154,7 @@ describe('OutputStream', () => {
     expect(await last).toBe('')
   })
 
-  it('delivers what is in the pipe however late it is asked for, then ends', async () => {
+  it('returns what is left in the pipe however late the read is, then ends', async () => {
     const { os, stream, read, write } = outputStream()
     write('kept')
     stream.processEnded()
@@ -162,7 +162,7 @@ describe('OutputStream', () => {
     expect([await read(2), await read(), await read()]).toEqual(['ke', 'pt', ''])
   })
 
-  it('delivers all of a pipe that its writer made larger', async () => {
+  it('returns everything from a pipe that its writer enlarged', async () => {
     const os = new FakeOs()
     const { parentEnd, childEnd } = os.streams.pipe('child-writes', 2 ** 20)
     const stream = new OutputStream(os, parentEnd, 0)
@@ -176,7 +176,7 @@ describe('OutputStream', () => {
     expect(bytes).toBe(2 ** 20)
   })
 
-  it('ends although a grandchild writes for ever', async () => {
+  it('ends although a grandchild keeps writing', async () => {
     const { os, stream, read, write } = outputStream()
     stream.processEnded()
     os.clock.advance(500)
@@ -198,7 +198,7 @@ describe('OutputStream', () => {
     expect(os.streams.openFds).toHaveLength(1)
   })
 
-  it('leaves no timer behind when it is closed', async () => {
+  it('stops its timer when it is closed', async () => {
     const { os, stream } = outputStream()
     stream.processEnded()
     stream.close()

@@ -9,15 +9,15 @@ import { isPending, settle } from '../../support/pending.ts'
 const KEY = { containerId: 'c1', execId: 'e1' }
 const PORTS = { stdinPort: 7, stdoutPort: 8, stderrPort: 9 }
 
-interface Added extends Machine {
+interface ConnectedProcess extends Machine {
   readonly process: FakeProcess
   readonly stdin: Fd
   readonly stdout: Fd
   readonly stderr: Fd
 }
 
-/** A process whose three streams the host has taken. */
-async function withPorts(): Promise<Added> {
+/** A process whose three streams are connected to ports of the host. */
+async function withPorts(): Promise<ConnectedProcess> {
   const made = await machineWithContainer()
   const { hostSockets } = made.os
   const ends = [hostSockets.accept(7), hostSockets.accept(8), hostSockets.accept(9)] as const
@@ -27,7 +27,7 @@ async function withPorts(): Promise<Added> {
 }
 
 describe('a process whose streams have ports', () => {
-  it('has its bytes moved both ways, and each end is a full close', async () => {
+  it('has its bytes copied both ways, and each end closes the connection', async () => {
     const { os, process, stdin, stdout, stderr, runtime } = await withPorts()
     write(os, stdin, 'in')
     os.streams.close(stdin)
@@ -36,10 +36,10 @@ describe('a process whose streams have ports', () => {
     write(os, process.stderr, 'err')
     runtime.end(process.pid, { code: 0 })
     expect([await readToEnd(os, stdout), await readToEnd(os, stderr)]).toEqual(['out', 'err'])
-    expect(() => write(os, stdout, 'anybody?')).toThrow('EPIPE')
+    expect(() => write(os, stdout, 'late')).toThrow('EPIPE')
   })
 
-  it('is told by the calls that they have no stream', async () => {
+  it('makes the stream calls fail: they have no stream', async () => {
     const { handlers } = await withPorts()
     const noReader = { code: 'INTERNAL', message: 'cannot get stream reader' }
     const noWriter = { code: 'INTERNAL', message: 'Cannot get writer' }
@@ -49,7 +49,7 @@ describe('a process whose streams have ports', () => {
     await expect(handlers.writeStdin({ ...KEY, data }, neverAborted)).rejects.toMatchObject(noWriter)
   })
 
-  it('gets the end of its input by CloseStdin, after what the host had sent', async () => {
+  it('reads the end of stdin after CloseStdin, behind what the host has sent', async () => {
     const { os, handlers, process, stdin } = await withPorts()
     write(os, stdin, 'sent')
     await handlers.closeStdin(KEY, neverAborted)
@@ -58,7 +58,7 @@ describe('a process whose streams have ports', () => {
     expect(() => write(os, stdin, 'more')).toThrow('EPIPE')
   })
 
-  it('gets EPIPE when its reader went away', async () => {
+  it('gets EPIPE when the host closes the connection', async () => {
     const { os, process, stdout } = await withPorts()
     os.streams.close(stdout)
     await settle()
@@ -66,7 +66,7 @@ describe('a process whose streams have ports', () => {
     write(os, process.stderr, 'still read')
   })
 
-  it('is reported when all it wrote was delivered, however slow the reader', async () => {
+  it('is reported once all its output is delivered, however slow the reader', async () => {
     const { os, handlers, process, stdout, runtime } = await withPorts()
     const data = 'x'.repeat(65_536)
     write(os, process.stdout, data)
@@ -81,7 +81,7 @@ describe('a process whose streams have ports', () => {
     expect((await waiting).status).toBe(3)
   })
 
-  it('is reported half a second after its end though somebody else holds its pipes', async () => {
+  it('is reported 0.5 s after its end although its pipes are still open', async () => {
     const { os, handlers, process, stdout, runtime } = await withPorts()
     const held = os.streams.duplicate(process.stdout)
     write(os, process.stdout, 'all')
@@ -96,7 +96,7 @@ describe('a process whose streams have ports', () => {
     expect(() => write(os, held, 'x')).toThrow('EPIPE')
   })
 
-  it('is ended by RemoveContainer though its reader does not read', async () => {
+  it('ends with RemoveContainer although the host does not read', async () => {
     const { os, handlers, process } = await withPorts()
     write(os, process.stdout, 'x'.repeat(65_536))
     await settle()
@@ -106,7 +106,7 @@ describe('a process whose streams have ports', () => {
     expect((await waiting).status).toBe(137)
   })
 
-  it('may have a port for one stream and calls for the others', async () => {
+  it('may use a port for one stream and calls for the others', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const end = os.hostSockets.accept(8)
     await handlers.execProcess(execRequest('c1', 'e1', {}, { stdoutPort: 8 }), neverAborted)
@@ -122,7 +122,7 @@ describe('a process whose streams have ports', () => {
     expect(await readToEnd(os, await end)).toBe('to the port')
   })
 
-  it('on a terminal may have both directions on one connection', async () => {
+  it('may use one connection for both directions of a terminal', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const accepted = os.hostSockets.accept(7)
     const ports = { stdinPort: 7, stdoutPort: 7 }
@@ -139,7 +139,7 @@ describe('a process whose streams have ports', () => {
     expect(() => write(os, end, 'x')).toThrow('EPIPE')
   })
 
-  it('on a terminal gets the connection of its stderr closed at once', async () => {
+  it('has its stderr connection closed at once when it has a terminal', async () => {
     const { os, handlers } = await machineWithContainer()
     const ends = [os.hostSockets.accept(7), os.hostSockets.accept(8), os.hostSockets.accept(9)] as const
     await handlers.execProcess(execRequest('c1', 'e1', { Terminal: true }, PORTS), neverAborted)

@@ -26,7 +26,7 @@ describe('grpc.health.v1.Health', () => {
 
   const requestFor = (service: string) => HealthCheckRequest.encode({ service }).finish()
 
-  it.each(['', 'grpc.AgentService'])('says that %j is serving', async (service) => {
+  it.each(['', 'grpc.AgentService'])('reports %j as serving', async (service) => {
     const response = await grpc.call('grpc.health.v1.Health/Check', requestFor(service))
     expect(HealthCheckResponse.decode(response).status).toBe(SERVING)
   })

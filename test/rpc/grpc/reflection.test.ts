@@ -26,14 +26,14 @@ describe('server reflection', () => {
 
   afterEach(() => running.close())
 
-  /** Asks all questions on one stream. */
+  /** Sends all requests on one stream. */
   function ask(
-    questions: readonly Partial<ServerReflectionRequest>[],
+    requests: readonly Partial<ServerReflectionRequest>[],
     service = V1,
   ): Promise<readonly ServerReflectionResponse[]> {
     const call = grpc.client.makeBidiStreamRequest(
       `/${service}/ServerReflectionInfo`,
-      (request: ServerReflectionRequest) => Buffer.from(ServerReflectionRequest.encode(request).finish()),
+      (message: ServerReflectionRequest) => Buffer.from(ServerReflectionRequest.encode(message).finish()),
       (bytes) => ServerReflectionResponse.decode(bytes),
     )
     const responses: ServerReflectionResponse[] = []
@@ -41,7 +41,7 @@ describe('server reflection', () => {
       call.on('data', (response: ServerReflectionResponse) => responses.push(response))
       call.on('end', () => resolve(responses))
       call.on('error', reject)
-      for (const question of questions) call.write(ServerReflectionRequest.fromPartial(question))
+      for (const request of requests) call.write(ServerReflectionRequest.fromPartial(request))
       call.end()
     })
   }

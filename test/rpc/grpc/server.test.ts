@@ -44,7 +44,7 @@ describe('a gRPC connection', () => {
     expect((await call).toString()).toBe('y')
   })
 
-  it('runs calls side by side', async () => {
+  it('runs calls concurrently', async () => {
     const first = grpc.call('test.Echo/Held', Buffer.alloc(0))
     const got = await held.next()
     expect((await grpc.call('test.Echo/Echo', Buffer.from('second'))).toString()).toBe('second')
@@ -84,7 +84,7 @@ describe('a gRPC connection', () => {
     }
   })
 
-  it('refuses messages of more than 4 MiB either way, and goes on', async () => {
+  it('refuses messages of more than 4 MiB in either direction, and keeps the connection', async () => {
     const tooLarge = grpc.call('test.Echo/Echo', Buffer.alloc(4 * MIB + 1))
     await expect(tooLarge).rejects.toMatchObject({ code: status.RESOURCE_EXHAUSTED })
     const deliveries: boolean[] = []
@@ -129,27 +129,30 @@ describe('a gRPC connection', () => {
     expect(await grpc.call('test.Echo/Echo', Buffer.from('x'))).toHaveLength(1)
   })
 
-  it.each(['destroy', 'end'] as const)('cancels the method when the client is gone (%s)', async (leave) => {
-    const socket = await running.dial()
-    const session = connect('http://agent', { createConnection: () => socket })
-    session.on('error', () => {})
-    const request = session.request({
-      ':method': 'POST',
-      ':path': '/test.Echo/Held',
-      'content-type': 'application/grpc',
-    })
-    request.on('error', () => {})
-    request.end(Buffer.alloc(5))
-    const got = await held.next()
-    socket[leave]()
-    expect(await aborted(got.call.hangup)).toMatchObject({ code: 'CANCELLED' })
-    const delivered = Promise.withResolvers<boolean>()
-    got.answer({ ok: true, payload: Buffer.alloc(0), delivered: delivered.resolve })
-    expect(await delivered.promise).toBe(false)
-    session.destroy()
-  })
+  it.each(['destroy', 'end'] as const)(
+    'cancels the method when the client disconnects (%s)',
+    async (leave) => {
+      const socket = await running.dial()
+      const session = connect('http://agent', { createConnection: () => socket })
+      session.on('error', () => {})
+      const request = session.request({
+        ':method': 'POST',
+        ':path': '/test.Echo/Held',
+        'content-type': 'application/grpc',
+      })
+      request.on('error', () => {})
+      request.end(Buffer.alloc(5))
+      const got = await held.next()
+      socket[leave]()
+      expect(await aborted(got.call.hangup)).toMatchObject({ code: 'CANCELLED' })
+      const delivered = Promise.withResolvers<boolean>()
+      got.answer({ ok: true, payload: Buffer.alloc(0), delivered: delivered.resolve })
+      expect(await delivered.promise).toBe(false)
+      session.destroy()
+    },
+  )
 
-  it('tells the method that its answer was delivered', async () => {
+  it('reports to the method that its response was delivered', async () => {
     const delivered = Promise.withResolvers<boolean>()
     answer = async () => ({ ok: true, payload: Buffer.alloc(8), delivered: delivered.resolve })
     await grpc.call('test.Echo/Answer', Buffer.alloc(0))

@@ -49,7 +49,7 @@ describe('ttrpcClient', () => {
     })
   })
 
-  it('runs calls side by side and takes answers in any order', async () => {
+  it('runs calls concurrently and accepts responses in any order', async () => {
     const calls = ['a', 'b', 'c'].map((name) => client.call('test.Echo', 'Held', Buffer.from(name)))
     const [a, b, c] = [await held.next(), await held.next(), await held.next()]
     expect(text(await client.call('test.Echo', 'Echo', Buffer.from('now')))).toBe('now')
@@ -59,15 +59,15 @@ describe('ttrpcClient', () => {
 
   it('rejects only the call whose signal fires, and drops its late answer', async () => {
     const abort = new AbortController()
-    const given = client.call('test.Echo', 'Held', Buffer.alloc(0), { signal: abort.signal })
+    const cancelled = client.call('test.Echo', 'Held', Buffer.alloc(0), { signal: abort.signal })
     const call = await held.next()
     abort.abort(new Error('enough'))
-    await expect(given).rejects.toThrow('enough')
+    await expect(cancelled).rejects.toThrow('enough')
     call.answer({ ok: true, payload: Buffer.from('late') })
     expect(text(await client.call('test.Echo', 'Echo', Buffer.from('next')))).toBe('next')
   })
 
-  it('refuses a call whose signal has fired already', async () => {
+  it('refuses a call whose signal is already aborted', async () => {
     const signal = AbortSignal.abort(new Error('over'))
     await expect(client.call('test.Echo', 'Echo', Buffer.alloc(0), { signal })).rejects.toThrow('over')
   })
@@ -78,7 +78,7 @@ describe('ttrpcClient', () => {
     await expect(call).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED', message: 'timeout' })
   })
 
-  it('rejects everything with UNAVAILABLE when the server closes', async () => {
+  it('rejects all calls with UNAVAILABLE when the server closes the connection', async () => {
     const calls = [1, 2].map(() => client.call('test.Echo', 'Held', Buffer.alloc(0)))
     await held.next()
     sockets.server.destroy()

@@ -44,7 +44,7 @@ describe('FrameReader', () => {
     frame(Buffer.alloc(1000, 'x'), 0xffffffff),
   ])
 
-  it.each([1, 2, 3, 7, 9, 10, 11, 13, 64, 2000])('finds frames in pieces of %i bytes', (size) => {
+  it.each([1, 2, 3, 7, 9, 10, 11, 13, 64, 2000])('reads frames that arrive in pieces of %i bytes', (size) => {
     const { reader, frames } = collect()
     for (let offset = 0; offset < wire.length; offset += size)
       reader.push(wire.subarray(offset, offset + size))
@@ -99,7 +99,7 @@ describe('FrameReader', () => {
     expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(8 * 1024 * 1024)
   })
 
-  it('holds nothing of a frame that is too large', () => {
+  it('keeps no bytes of a frame that is too large', () => {
     const { reader, oversized } = collect()
     reader.push(Buffer.from('10000000000000010100', 'hex'))
     const before = process.memoryUsage().arrayBuffers

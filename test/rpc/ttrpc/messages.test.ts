@@ -49,7 +49,7 @@ describe('encodeRequestFrame', () => {
     }
   })
 
-  it('carries metadata as pairs of key and value', () => {
+  it('encodes metadata as pairs of key and value', () => {
     const request = { service: 's', method: 'm', payload: new Uint8Array(0), timeoutNano: 0n }
     const frame = encodeRequestFrame(1, request, { a: 'bc', d: '' })
     expect(payloadOf(frame).toString('hex')).toBe('0a017312016d' + '2a070a016112026263' + '2a050a01641200')
@@ -58,7 +58,7 @@ describe('encodeRequestFrame', () => {
 })
 
 describe('encodeResponseFrame', () => {
-  it('has a status of code 0 and the payload', () => {
+  it('encodes a status of code 0 and the payload', () => {
     expect(encodeResponseFrame(1, Buffer.from('0a0568656c6c6f', 'hex')).toString('hex')).toBe(
       '0000000b0000000102000a0012070a0568656c6c6f',
     )
@@ -79,7 +79,7 @@ describe('encodeResponseFrame', () => {
 })
 
 describe('encodeResponseFrame of a payload with separate bulk bytes', () => {
-  it.each([1, 127, 128, 16383, 65536])('is the same frame without its last %i bytes', (size) => {
+  it.each([1, 127, 128, 16383, 65536])('encodes the same frame without its last %i bytes', (size) => {
     const payload = Buffer.alloc(size + 3, 'x')
     const [head, bulk] = [payload.subarray(0, 3), payload.subarray(3)]
     const whole = encodeResponseFrame(1, payload)
@@ -88,7 +88,7 @@ describe('encodeResponseFrame of a payload with separate bulk bytes', () => {
 })
 
 describe('encodeErrorFrame', () => {
-  it('has code and text', () => {
+  it('encodes code and text', () => {
     const frame = encodeErrorFrame(5, { code: 12, message: 'test.Nothing service does not exist' })
     expect(frame.toString('hex')).toBe(
       '000000290000000502000a27080c1223746573742e4e6f7468696e67207365727669636520646f6573206e6f74206578697374',

@@ -67,7 +67,7 @@ describe('TtrpcServerConnection', () => {
     expect(text(calls[0]?.payload ?? Buffer.alloc(0))).toBe('x')
   })
 
-  it('answers a long call after the calls that came later', async () => {
+  it('answers a long call after later, shorter ones', async () => {
     peer.request(1, 'test.Echo', 'Held')
     peer.request(3, 'test.Echo', 'Echo', { payload: Buffer.from('first') })
     expect(await peer.response()).toMatchObject({ streamId: 3, code: 0 })
@@ -92,7 +92,7 @@ describe('TtrpcServerConnection', () => {
     expect(await peer.response()).toMatchObject({ code: StatusCode.INTERNAL, message: 'a bug' })
   })
 
-  describe('refuses, and goes on:', () => {
+  describe('keeps the connection and refuses', () => {
     afterEach(async () => {
       peer.request(99, 'test.Echo', 'Echo', { payload: Buffer.from('still here') })
       expect(await peer.response()).toMatchObject({ streamId: 99, code: 0 })
@@ -180,7 +180,7 @@ describe('TtrpcServerConnection', () => {
       expect(await peer.response()).toMatchObject({ streamId: 5, code: 0 })
     })
 
-    it('to send a response of more than 4 MiB', async () => {
+    it('a response of more than 4 MiB', async () => {
       const deliveries: boolean[] = []
       answer = async () => ({
         ok: true,
@@ -212,13 +212,13 @@ describe('TtrpcServerConnection', () => {
     expect(payload.equals(response.payload)).toBe(true)
   })
 
-  describe('tells the method whether its answer was delivered:', () => {
+  describe('reports to the method whether its response was delivered:', () => {
     function watched(): { outcome: Outcome; delivered: Promise<boolean> } {
       const { promise, resolve } = Promise.withResolvers<boolean>()
       return { outcome: { ok: true, payload: Buffer.alloc(8), delivered: resolve }, delivered: promise }
     }
 
-    it('yes, once it is written', async () => {
+    it('true once it is written', async () => {
       const { outcome, delivered } = watched()
       peer.request(1, 'test.Echo', 'Held')
       const call = await held.next()
@@ -266,7 +266,7 @@ describe('TtrpcServerConnection', () => {
     await peer.closed
   })
 
-  it('reads no more from a peer that does not read its answers', async () => {
+  it('stops reading from a peer that does not read its responses', async () => {
     let calls = 0
     answer = async (payload) => {
       calls += 1

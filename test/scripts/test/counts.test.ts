@@ -2,18 +2,18 @@ import { describe, expect, it } from 'vitest'
 import { NOTHING, oneEntry, slowestLines, sum, summaryLine } from '../../../scripts/test/counts.ts'
 
 describe('summaryLine', () => {
-  it('names what passed and what failed', () => {
+  it('counts passed and failed tests', () => {
     expect(summaryLine(sum([oneEntry(true), oneEntry(false), oneEntry(true)]))).toBe('2 passed, 1 failed')
   })
 
-  it('names skipped tests only when there are any', () => {
+  it('counts skipped tests only when there are any', () => {
     const skipped = [{ name: 'a test', reason: 'no KVM' }]
     expect(summaryLine(sum([oneEntry(true), { ...NOTHING, skipped }]))).toBe('1 passed, 0 failed, 1 skipped')
   })
 })
 
 describe('slowestLines', () => {
-  it('names so many files, the slowest first', () => {
+  it('lists the given number of files, the slowest first', () => {
     const files = [
       { path: 'test/a.test.ts', seconds: 1.25 },
       { path: 'test/b.test.ts', seconds: 100 },
@@ -26,7 +26,7 @@ describe('slowestLines', () => {
     ])
   })
 
-  it('says nothing when no file ran', () => {
+  it('is empty when no file ran', () => {
     expect(slowestLines([], 10)).toEqual([])
   })
 })

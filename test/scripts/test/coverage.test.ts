@@ -13,7 +13,7 @@ describe('readCoverage', () => {
     rmSync(reports, { recursive: true })
   })
 
-  it('adds up the lines of each folder, those of handlers one by one', () => {
+  it('sums the lines of each folder, of each folder of handlers apart', () => {
     const lines = (total: number, covered: number) => ({ lines: { total, covered } })
     const summary = {
       total: lines(100, 100),
@@ -38,7 +38,7 @@ describe('readCoverage', () => {
 describe('judgeCoverage', () => {
   const folders = [{ folder: 'src/rpc', lines: 20, covered: 15 }]
 
-  it('is met at the floor', () => {
+  it('passes at the floor', () => {
     expect(judgeCoverage(folders, { 'src/rpc': 75 })).toEqual({
       ok: true,
       lines: ['ok   coverage: src/rpc                   75.0 % of 20 lines, floor 75'],

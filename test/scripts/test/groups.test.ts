@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { GROUPS, readSelection } from '../../../scripts/test/groups.ts'
 
 describe('readSelection', () => {
-  it('selects everything when nothing is asked for', () => {
+  it('selects everything without arguments', () => {
     expect(readSelection([])).toEqual({ groups: GROUPS, patterns: [] })
   })
 
@@ -10,7 +10,7 @@ describe('readSelection', () => {
     expect(readSelection(['--group', 'vm', '--group=unit'])).toEqual({ groups: ['unit', 'vm'], patterns: [] })
   })
 
-  it('leaves the checks out when a pattern is given', () => {
+  it('skips the checks when a pattern is given', () => {
     expect(readSelection(['ttrpc'])).toEqual({ groups: ['unit', 'host', 'vm'], patterns: ['ttrpc'] })
   })
 

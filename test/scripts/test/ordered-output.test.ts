@@ -11,14 +11,14 @@ describe('orderedOutput', () => {
     })
   })
 
-  it('writes the first part through and holds the others back', () => {
+  it('writes the first part at once and holds the others back', () => {
     parts[1]?.write('b')
     parts[0]?.write('a')
     parts[0]?.write('a')
     expect(written).toBe('aa')
   })
 
-  it('writes what a part has held back once the parts before it have ended, and the rest through', () => {
+  it('writes held output once the earlier parts have ended, and the rest at once', () => {
     parts[2]?.write('c')
     parts[1]?.write('b')
     parts[1]?.end()

@@ -20,7 +20,7 @@ describe('runVitest', () => {
     rmSync(root, { recursive: true })
   })
 
-  it('counts what passed, failed and was skipped with its reason', async () => {
+  it('counts passed, failed and skipped tests, these with their reasons', async () => {
     seed('mixed', [
       `it('passes', () => {})`,
       `it('fails', () => expect(1).toBe(2))`,
@@ -36,7 +36,7 @@ describe('runVitest', () => {
     expect(output).toContain('AssertionError: expected 1 to be 2')
   })
 
-  it('counts a hook that fails, and names what it kept from running', async () => {
+  it('counts a failing hook, and names the tests that it skipped', async () => {
     seed('hook', [`beforeAll(() => { throw new Error('no') })`, `it('waits', () => {})`])
     const counts = await run()
     expect(counts).toMatchObject({ passed: 0, failed: 1, skipped: [{ name: 'hook.test.ts > waits' }] })

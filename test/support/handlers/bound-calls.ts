@@ -27,7 +27,7 @@ import { usableContainers } from '../../../src/handlers/sandbox/usable-container
 /** The functions behind the RPCs of a sandbox, its containers and processes, bound to one context. */
 export type SandboxCalls = ReturnType<typeof boundCalls>
 
-/** Binds them as their declarations do: those about containers refuse what `usableContainers` refuses. */
+/** Binds them as their declarations do: container calls fail when `usableContainers` throws. */
 export function boundCalls(context: SandboxContext) {
   const any = bindTo(() => context)
   const usable = bindTo(() => usableContainers(context))

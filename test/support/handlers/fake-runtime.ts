@@ -16,14 +16,14 @@ export interface FakeProcess {
   readonly stderr: Fd
 }
 
-/** An OCI runtime program on a fake machine with cgroup v1: what it makes can be seen, and played, by the test. */
+/** An OCI runtime program on a fake machine with cgroup v1. The test sees the processes that it makes, and acts for them. */
 export class FakeRuntime {
   readonly #os: FakeOs
-  /** Processes that live, in the order of their start. */
+  /** The living processes, in the order of their start. */
   readonly processes: FakeProcess[] = []
   /** The verbs it was called with. */
   readonly calls: string[] = []
-  /** When it answers, the call does only that. It may take its time. */
+  /** Called first by each run. A result replaces the run; undefined lets it go on. */
   refuse: (verb: string) => Refusal | Promise<Refusal> = () => undefined
   #lastPid = 1000
 
@@ -42,7 +42,7 @@ export class FakeRuntime {
     return process
   }
 
-  /** A process ends: its streams are closed and vminit reports it. */
+  /** Ends a process: its streams are closed, and vminit reports its exit. */
   end(pid: number, how: { readonly code: number } | { readonly signal: number }): void {
     const process = this.processes.find((candidate) => candidate.pid === pid)
     if (process === undefined) return
@@ -71,7 +71,7 @@ export class FakeRuntime {
     return {}
   }
 
-  /** The streams of the call being made: duplicates, as a child has them. */
+  /** The streams of the current call: duplicates, as a child has them. */
   #stdio(): readonly (Fd | undefined)[] {
     const given = this.#os.tools.calls.at(-1)?.options.stdio ?? []
     return given.map((fd) => (fd === undefined ? undefined : this.#os.streams.duplicate(fd)))

@@ -4,7 +4,7 @@ import type { FakeOs } from '../fakes/fake-os.ts'
 const CPUS = '/sys/devices/system/cpu'
 const MEMORY = '/sys/devices/system/memory'
 
-/** CPUs and memory blocks of a fake machine, which come online when their files are written as the kernel has it. */
+/** CPUs and memory blocks of a fake machine. They come online when their files are written, as in the kernel. */
 export class FakeSysfs {
   /** Writes to this file fail with this errno. */
   readonly refusals = new Map<string, string>()
@@ -28,26 +28,26 @@ export class FakeSysfs {
     return sysfs
   }
 
-  /** Plugs a CPU in, which stays off. */
+  /** Plugs a CPU, which stays offline. */
   async plugCpu(number: number): Promise<void> {
     await this.#os.files.put(`${CPUS}/cpu${number}/online`, '0\n')
     this.written.length = 0
   }
 
-  /** The kernel tells of a device. */
+  /** Sends the kernel's event about a device. */
   announce(action: string, path: string, subsystem: string): void {
     this.#os.uevents.send(
       `${action}@${path}\0ACTION=${action}\0DEVPATH=${path}\0SUBSYSTEM=${subsystem}\0SEQNUM=9\0`,
     )
   }
 
-  /** Plugs a block of memory in, which stays off. */
+  /** Plugs a memory block, which stays offline. */
   async plugMemory(number: number): Promise<void> {
     await this.#os.files.put(`${MEMORY}/memory${number}/online`, '0\n')
     this.written.length = 0
   }
 
-  /** What a memory block's file holds. */
+  /** The content of a memory block's `online` file. */
   async memoryOnline(number: number): Promise<string> {
     return (await this.#os.files.readText(`${MEMORY}/memory${number}/online`)).trim()
   }

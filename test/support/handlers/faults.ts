@@ -1,16 +1,16 @@
 import type { Os } from '../../../src/os/os.ts'
 
-/** What happens at one of the calls that are counted. */
+/** Counts calls, and acts at one of them. */
 export interface Faults {
   /** Calls so far. */
   readonly count: number
-  /** At which call, counted from 1; 0 for none. */
+  /** The number of the call to act at, from 1; 0 for none. */
   at: number
-  /** Before the call is made; when it throws, the call is not made. */
+  /** Runs before that call. When it throws, the call is not made. */
   strike: (what: string) => void
 }
 
-/** The parts whose calls may fail, and which of them. Closing and probing do not. */
+/** The calls that may fail, by part. Closing and probing never fail. */
 const ASYNCHRONOUS: Counted = {
   files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
   scratch: ['readText', 'write', 'makeDirectories', 'removeTree'],
@@ -22,7 +22,7 @@ const SYNCHRONOUS: Counted = { streams: ['pipe', 'duplicate'], consoles: ['liste
 
 type Counted = Readonly<Partial<Record<keyof Os, readonly string[]>>>
 
-/** An `Os` whose fallible calls are counted, and one of which can be made to fail. */
+/** An `Os` whose fallible calls are counted; `faults` makes one of them fail. */
 export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
   const faults: { count: number } & Faults = { count: 0, at: 0, strike: () => {} }
   const count = (what: string) => {
@@ -43,7 +43,7 @@ export function faultyOs(os: Os): { readonly os: Os; readonly faults: Faults } {
 
 type Call = (...args: unknown[]) => unknown
 
-/** Puts something before a call that may throw. */
+/** Runs `before`, which may throw, ahead of a call. */
 type Before = (call: Call, before: (args: unknown[]) => void) => Call
 
 const throwing: Before =

@@ -12,13 +12,13 @@ import type { Network } from '../../../src/os/network/network.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { hotplugOf } from './storage-builder.ts'
 
-/** A machine in memory, and the calls about its network. */
+/** A fake machine, and the calls on its network. */
 export interface GuestNetwork {
   readonly os: FakeOs
   readonly handlers: ReturnType<typeof boundCalls>
   readonly record: NetworkRecord
   readonly lines: { readonly message: string; readonly fields: LogFields }[]
-  /** All there is in the network, to compare it with later. */
+  /** The whole state of the network, to compare it later. */
   state(): object
 }
 
@@ -49,7 +49,7 @@ function boundCalls(dependencies: NetworkDependencies) {
   }
 }
 
-/** Links, addresses, routes and neighbours, each in an order of their own. */
+/** Links, addresses, routes and neighbours, each list sorted. */
 function stateOf(network: Network) {
   const sorted = (entries: readonly object[]) => entries.map((entry) => JSON.stringify(entry)).toSorted()
   return {

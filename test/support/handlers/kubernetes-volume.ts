@@ -33,7 +33,7 @@ export async function publish(
   if (old !== undefined) await files.removeTree(`${volume}/${old}`)
 }
 
-/** All that is in a tree, by path: the content of files, `-> target` for links, nothing for folders. */
+/** The entries of a tree by path: the content of files, `-> target` for links, an empty text for folders. */
 export async function treeOf(files: Files, path: string, top = path): Promise<Record<string, string>> {
   const tree: Record<string, string> = {}
   for (const name of await files.list(path)) {

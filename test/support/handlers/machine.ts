@@ -34,24 +34,24 @@ export interface Machine {
   readonly os: FakeOs
   readonly runtime: FakeRuntime
   readonly handlers: SandboxCalls
-  /** What `handlers` works with. */
+  /** The context that `handlers` are bound to. */
   readonly context: SandboxContext
-  /** Mount points of storages that are attached. */
+  /** Mount points of the attached storages. */
   readonly storages: string[]
-  /** How often the sandbox was said to be destroyed. */
+  /** How often `onDestroyed` was called. */
   destroyed(): number
   /** The storage handlers behind `handlers`. */
   readonly storage: StorageHandlers
 }
 
-/** `wrap` puts something between the handlers and the machine. */
+/** Makes a machine without a sandbox. `wrap` wraps the `Os` that the handlers get. */
 export async function machine(
   options: {
     readonly config?: Partial<SandboxConfig>
     readonly stdio?: Partial<HostConnectionsConfig>
     readonly log?: Logger
     readonly os?: FakeOs
-    /** The runtime that is on `os` already. */
+    /** The runtime that already runs on `os`. */
     readonly runtime?: FakeRuntime
     readonly wrap?: (os: Os) => Os
   } = {},
@@ -103,7 +103,7 @@ export async function machineWithContainer(process: PartialProcess = {}): Promis
   return made
 }
 
-/** What every Linux has, as far as it is looked at; and the two tools that CreateSandbox runs. */
+/** Adds the files of Linux that the handlers read, and the two tools that CreateSandbox runs. */
 async function furnish(os: FakeOs): Promise<void> {
   const limits = 'Max open files            1048576              1048576              files\n'
   await os.files.put('/proc/self/limits', limits)
@@ -176,7 +176,7 @@ export function execRequest(
   return ExecProcessRequest.fromPartial({ containerId, execId, process: complete, ...request })
 }
 
-/** Everything that a failed call could leave behind. */
+/** Everything that a failed call may leave behind. */
 export async function remains({ os, runtime, storages }: Machine) {
   return {
     files: await paths(os, '/'),

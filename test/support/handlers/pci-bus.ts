@@ -22,7 +22,7 @@ export async function addPciBus(os: FakeOs): Promise<void> {
   }
 }
 
-/** Plugs a device of an IOMMU group in, which a driver takes at once. */
+/** Plugs a device of an IOMMU group, to which a driver is bound at once. */
 export async function plugPci(os: FakeOs, address: string, group: string): Promise<void> {
   const device = `${ROOT}/${address}`
   await os.files.put(`${device}/driver_override`, '(null)\n')

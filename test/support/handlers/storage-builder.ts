@@ -10,7 +10,7 @@ import type { Os } from '../../../src/os/os.ts'
 
 export const ROOT = '/run/kata-containers'
 
-/** A memory file system; `changes` makes it something else. */
+/** A request for a tmpfs, with `changes`. */
 export function storageOf(changes: Partial<Storage> = {}): Storage {
   return {
     driver: 'ephemeral',
@@ -25,20 +25,20 @@ export function storageOf(changes: Partial<Storage> = {}): Storage {
   }
 }
 
-/** What waiting for devices takes on the given machine, where every driver loads. */
+/** The dependencies of waiting for devices on the given machine, where every driver loads. */
 export function hotplugOf(os: Pick<Os, 'clock' | 'files' | 'uevents'>): HotplugDependencies {
   return { ...os, pciBus: new PciBus(os.files), timeoutMs: 3000, drivers: { failures: [] } }
 }
 
-/** Where CDI devices are described, and how long they are waited for. */
+/** The folder of CDI specifications, and how long to wait for them. */
 export const CDI = { folder: '/run/cdi', timeoutMs: 100_000, readsVariable: true }
 
-/** What device handlers get, on the given machine. */
+/** The dependencies of device handlers on the given machine. */
 export function deviceDependenciesOf(os: Os): DeviceDependencies {
   return { os, log: silentLogger(), hotplug: hotplugOf(os), cdi: CDI }
 }
 
-/** What drivers get, on the given machine. */
+/** The dependencies of storage drivers on the given machine. */
 export function dependenciesOf(os: Os): StorageRequest {
   return {
     os,

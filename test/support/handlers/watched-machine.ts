@@ -19,23 +19,23 @@ export const COPY = `${WATCHED}/c1-volume`
 
 const CHANGING = ['write', 'rename', 'removeTree', 'symlink', 'makeDirectory', 'chmod', 'chown'] as const
 
-/** A storage that watches {@link SOURCE}; `changes` makes it something else. */
+/** A request for a storage that watches {@link SOURCE}, with `changes`. */
 export function watchable(changes: Partial<Storage> = {}): Storage {
   const bind = { driver: 'watchable-bind', fstype: 'bind', options: ['rbind', 'rprivate', 'ro'] }
   return storageOf({ ...bind, source: SOURCE, mountPoint: COPY, ...changes })
 }
 
-/** So many files of this content, by name. */
+/** `count` files with this content, by name. */
 export function keys(count: number, content: string): Record<string, string> {
   return Object.fromEntries(Array.from({ length: count }, (_, index) => [`key-${index}`, content]))
 }
 
-/** Lets everything be done that waits for nothing. */
+/** Resolves when everything that waits for no event has run. */
 export function turn(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve))
 }
 
-/** A fake machine with storage handlers, for sources that are watched. */
+/** A fake machine with storage handlers for watched sources. */
 export class WatchedMachine {
   readonly os = new FakeOs()
   readonly handlers: StorageHandlers
@@ -49,13 +49,13 @@ export class WatchedMachine {
     return this.handlers.attach([watchable(changes)], 'c1', neverAborted)
   }
 
-  /** Lets two seconds pass, and what is then done be done. */
+  /** Advances the clock by 2 s, and lets the poll run. */
   async round(): Promise<void> {
     this.os.clock.advance(2000)
     await turn()
   }
 
-  /** The errors of warnings. */
+  /** The errors of the logged warnings. */
   warnings(): readonly string[] {
     return this.#logged.lines.flatMap(({ level, fields }) => (level === 'warn' ? [String(fields.error)] : []))
   }
@@ -66,13 +66,13 @@ export class WatchedMachine {
     return status
   }
 
-  /** What is bound where. */
+  /** The bind mounts. */
   binds(): readonly { readonly source: string; readonly target: string }[] {
     const binds = this.os.mounts.entries.filter(({ options }) => options.includes('bind'))
     return binds.map(({ source, mountPoint: target }) => ({ source, target }))
   }
 
-  /** From now on no content can be read, until the answer is called. */
+  /** Makes reading content fail until the returned function is called. */
   refuseToRead(errno: string): () => void {
     const { files } = this.os
     const readBytes = files.readBytes.bind(files)
@@ -82,7 +82,7 @@ export class WatchedMachine {
     }
   }
 
-  /** From now on calls of this name wait, those that read at the source only, until the answer is called. */
+  /** Makes calls of this name wait until the returned function is called; reads wait only at the source. */
   holdBack(name: 'lstat' | 'readBytes' | 'rename'): () => void {
     const { files } = this.os
     const gate = Promise.withResolvers<void>()
@@ -95,7 +95,7 @@ export class WatchedMachine {
     return gate.resolve
   }
 
-  /** Calls back after every change that is made to the files. */
+  /** Calls `look` after every change of the files. */
   onEachChange(look: () => Promise<void>): void {
     const { files } = this.os
     for (const name of CHANGING) {
@@ -107,7 +107,7 @@ export class WatchedMachine {
     }
   }
 
-  /** Counts from now on what is read and changed. */
+  /** Counts reads and changes from now on. */
   countCalls(): () => { reads: number; changes: number } {
     const counted = { reads: 0, changes: 0 }
     this.onEachChange(async () => {

@@ -17,7 +17,7 @@ Total 12801
 `
 
 describe('statsV1', () => {
-  it('tells processor time in nanoseconds', async () => {
+  it('reports CPU time in nanoseconds', async () => {
     const files = await recordedCgroup({
       'cpuacct.usage': '3301316104283\n',
       'cpuacct.usage_percpu': '3301316104283 3405822002415 \n',
@@ -35,7 +35,7 @@ describe('statsV1', () => {
     })
   })
 
-  it('tells memory, memory with swap, and kernel memory apart', async () => {
+  it('reports memory, memory with swap, and kernel memory', async () => {
     const files = await recordedCgroup({
       'memory.usage_in_bytes': '1048576\n',
       'memory.max_usage_in_bytes': '2097152\n',
@@ -75,7 +75,7 @@ describe('statsV1', () => {
     expect((await statsV1(files)).pidsStats).toEqual({ current: 3n, limit })
   })
 
-  it('tells five operations of each device, of the throttling layer where no scheduler counts', async () => {
+  it('reports five operations of each device, from the throttling layer when no scheduler counts', async () => {
     const files = await recordedCgroup({
       'blkio.io_serviced_recursive': 'Total 0\n',
       'blkio.io_service_bytes_recursive': '7:0 Read 99\nTotal 99\n',
@@ -102,7 +102,7 @@ describe('statsV1', () => {
     expect(blkioStats?.ioTimeRecursive).toEqual([])
   })
 
-  it('tells all that the scheduler counts', async () => {
+  it('reports all counters of the scheduler', async () => {
     const lines = (value: number) => `8:0 Read ${value}\n8:0 Total ${value}\nTotal ${value}\n`
     const files = await recordedCgroup({
       'blkio.io_serviced_recursive': lines(1),
@@ -131,7 +131,7 @@ describe('statsV1', () => {
     expect(blkioStats?.sectorsRecursive).toEqual([{ major: 8n, minor: 0n, op: '', value: 8n }])
   })
 
-  it('tells huge pages by their size, without reservations', async () => {
+  it('reports huge pages by size, without reservations', async () => {
     const files = await recordedCgroup({
       'hugetlb.2MB.usage_in_bytes': '4194304\n',
       'hugetlb.2MB.max_usage_in_bytes': '6291456\n',
@@ -145,7 +145,7 @@ describe('statsV1', () => {
     })
   })
 
-  it('looks for each controller in its own hierarchy', async () => {
+  it('reads each controller in its own hierarchy', async () => {
     const os = new FakeOs()
     await os.files.put('/v1/cpuacct/c1/cpuacct.usage', '5')
     await os.files.put('/v1/pids/c1/pids.current', '6')
@@ -156,7 +156,7 @@ describe('statsV1', () => {
     expect(stats.memoryStats?.usage?.failcnt).toBe(7n)
   })
 
-  it('counts a cgroup that is gone as zeros', async () => {
+  it('reports zeros for a removed cgroup', async () => {
     const none = { usage: 0n, maxUsage: 0n, failcnt: 0n, limit: 0n }
     expect(await statsV1(await recordedCgroup({}))).toEqual(
       CgroupStats.fromPartial({

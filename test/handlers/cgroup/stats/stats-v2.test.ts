@@ -6,7 +6,7 @@ import { recordedCgroup } from '../../../fixtures/cgroup-stats.ts'
 const UNLIMITED = 18_446_744_073_709_551_615n
 
 describe('statsV2', () => {
-  it('tells processor time in nanoseconds, and throttled time too', async () => {
+  it('reports CPU time and throttled time in nanoseconds', async () => {
     const files = await recordedCgroup({
       'cpu.stat':
         'usage_usec 28154\nuser_usec 9384\nsystem_usec 18769\nnice_usec 0\ncore_sched.force_idle_usec 0\n' +
@@ -23,7 +23,7 @@ describe('statsV2', () => {
     })
   })
 
-  it('tells memory and swap', async () => {
+  it('reports memory and swap', async () => {
     const files = await recordedCgroup({
       'memory.current': '1048576\n',
       'memory.peak': '2097152\n',
@@ -44,7 +44,7 @@ describe('statsV2', () => {
     })
   })
 
-  it('tells no limit as the largest number, of processes as 0', async () => {
+  it('reports a missing limit as 2^64-1, that of processes as 0', async () => {
     const files = await recordedCgroup({
       'memory.max': 'max\n',
       'memory.swap.max': 'max\n',
@@ -57,18 +57,18 @@ describe('statsV2', () => {
     expect(pidsStats).toEqual({ current: 2n, limit: 0n })
   })
 
-  it('tells six counters of each device', async () => {
+  it('reports six counters of each device', async () => {
     const files = await recordedCgroup({
       'io.stat':
         '254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6 cost.usage=7\n254:16 \n8:0 rbytes=9 wbytes=8\n',
     })
     const { blkioStats } = await statsV2(files)
-    const told = blkioStats?.ioServiceBytesRecursive.map(({ major, minor, op, value }) => [
+    const reported = blkioStats?.ioServiceBytesRecursive.map(({ major, minor, op, value }) => [
       `${major}:${minor}`,
       op,
       value,
     ])
-    expect(told?.slice(0, 6)).toEqual([
+    expect(reported?.slice(0, 6)).toEqual([
       ['254:0', 'read', 1n],
       ['254:0', 'write', 2n],
       ['254:0', 'rios', 3n],
@@ -76,14 +76,14 @@ describe('statsV2', () => {
       ['254:0', 'dbytes', 5n],
       ['254:0', 'dios', 6n],
     ])
-    expect(told?.slice(6).filter(([, , value]) => value !== 0n)).toEqual([
+    expect(reported?.slice(6).filter(([, , value]) => value !== 0n)).toEqual([
       ['8:0', 'read', 9n],
       ['8:0', 'write', 8n],
     ])
     expect(blkioStats?.ioServicedRecursive).toEqual([])
   })
 
-  it('tells huge pages by their size, without reservations', async () => {
+  it('reports huge pages by size, without reservations', async () => {
     const files = await recordedCgroup({
       'hugetlb.2MB.current': '4194304\n',
       'hugetlb.2MB.events': 'max 5\n',
@@ -94,7 +94,7 @@ describe('statsV2', () => {
     expect((await statsV2(files)).hugetlbStats).toEqual(expected)
   })
 
-  it('counts a cgroup that is gone as zeros', async () => {
+  it('reports zeros for a removed cgroup', async () => {
     expect(await statsV2(await recordedCgroup({}))).toEqual(
       CgroupStats.fromPartial({
         cpuStats: { cpuUsage: {}, throttlingData: {} },
