@@ -242,7 +242,7 @@ describe('CreateContainer', () => {
       'a device without an id',
       containerRequest('c1', {}, { devices: [{ type: 'blk' }] }),
       'INVALID_ARGUMENT',
-      'neither id',
+      'id and vm_path are empty',
     ],
     [
       'a device that the spec does not list',

@@ -155,8 +155,8 @@ describe('ResumeContainer', () => {
   })
 })
 
-describe('an unknown container', () => {
-  it.each(['pauseContainer', 'resumeContainer'] as const)('%s: INVALID_ARGUMENT', async (call) => {
+describe('PauseContainer and ResumeContainer of an unknown container', () => {
+  it.each(['pauseContainer', 'resumeContainer'] as const)('%s answers INVALID_ARGUMENT', async (call) => {
     const { handlers } = await machineWithSandbox()
     await expect(handlers[call]({ containerId: 'c9' }, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',

@@ -23,8 +23,8 @@ function replaceTerminal({ os }: Machine, master: (signal: AbortSignal) => Promi
   }
 }
 
-describe('a process that the runtime has started', () => {
-  it('is killed when its terminal cannot be received, and its exec id is free again', async () => {
+describe('launching a process', () => {
+  it('kills a started process when its terminal cannot be received, and frees the exec id', async () => {
     const made = await machineWithContainer()
     const before = await remains(made)
     const restore = replaceTerminal(made, async () => {
@@ -37,7 +37,7 @@ describe('a process that the runtime has started', () => {
     await made.handlers.execProcess(onTerminal, neverAborted)
   })
 
-  it('is killed when no terminal arrives', async () => {
+  it('kills a started process when no terminal arrives', async () => {
     const made = await machineWithContainer()
     replaceTerminal(made, (signal) => abortable(new Promise<never>(() => {}), signal))
     const adding = made.handlers.execProcess(onTerminal, neverAborted)
@@ -47,7 +47,7 @@ describe('a process that the runtime has started', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
   })
 
-  it('is awaited for 10 s at most when it does not die', async () => {
+  it('waits at most 10 s for the end of a killed process', async () => {
     const { lines, log } = recordingLog()
     const made = await machineWithSandbox({ log })
     await made.handlers.createContainer(containerRequest('c1'), neverAborted)

@@ -31,8 +31,8 @@ function makeUnreadable({ os }: Machine, ending: string): () => void {
   }
 }
 
-describe('an untracked process', () => {
-  it('is killed when its pid file cannot be read, and no other process is', async () => {
+describe('the search for untracked processes', () => {
+  it('kills only the process whose pid file cannot be read', async () => {
     const made = await withParents()
     await made.handlers.execProcess(execRequest('c1', 'tracked'), neverAborted)
     const restore = makeUnreadable(made, '/pid')
@@ -45,7 +45,7 @@ describe('an untracked process', () => {
     await made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
   })
 
-  it('is killed when the runtime is killed before it reports the pid', async () => {
+  it('kills the process of a runtime that is killed before it reports the pid', async () => {
     const made = await withParents()
     const call = new AbortController()
     const run = made.os.tools.run.bind(made.os.tools)
@@ -63,7 +63,7 @@ describe('an untracked process', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
   })
 
-  it('is killed also when two searches run at once', async () => {
+  it('finds the processes of two failed execs at once', async () => {
     const made = await withParents()
     makeUnreadable(made, '/pid')
     const adding = ['e1', 'e2'].map((id) => made.handlers.execProcess(execRequest('c1', id), neverAborted))
@@ -73,7 +73,7 @@ describe('an untracked process', () => {
     expect(made.os.clock.sleeping).toBe(0)
   })
 
-  it('is told apart from a process whose exec begins during the search', async () => {
+  it('spares a process whose exec begins during the search', async () => {
     const made = await withParents()
     makeUnreadable(made, '/calls/2/pid')
     const readText = made.os.files.readText.bind(made.os.files)
@@ -92,7 +92,7 @@ describe('an untracked process', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1003])
   })
 
-  it('is told apart from a process whose exec is still in progress', async () => {
+  it('spares a process whose exec is still in progress', async () => {
     const made = await withParents()
     const began = Promise.withResolvers<void>()
     const other = Promise.withResolvers<object>()

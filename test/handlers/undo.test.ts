@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { AgentError } from '../../../src/base/errors.ts'
-import type { Os } from '../../../src/os/os.ts'
-import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { type Faults, faultyOs } from '../../support/handlers/faults.ts'
+import { neverAborted } from '../../src/base/abort.ts'
+import { AgentError } from '../../src/base/errors.ts'
+import type { Os } from '../../src/os/os.ts'
+import { FakeOs } from '../support/fakes/fake-os.ts'
+import { type Faults, faultyOs } from '../support/handlers/faults.ts'
 import {
   containerRequest,
   execRequest,
@@ -12,7 +12,7 @@ import {
   machineWithSandbox,
   remains,
   sandboxRequest,
-} from '../../support/handlers/machine.ts'
+} from '../support/handlers/machine.ts'
 
 /** A machine; `faults` makes its calls fail. */
 async function faultyMachine(prepare: (wrap: (os: Os) => Os, os: FakeOs) => Promise<Machine>) {
