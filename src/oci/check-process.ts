@@ -1,7 +1,7 @@
 import type { LinuxCapabilities, POSIXRlimit, Process } from '../gen/oci.ts'
 import { checkOneOf, checkText, invalidField } from './check-field.ts'
 
-/** The kernel's, of which later ones have had no more since 5.9 (man 7 capabilities). */
+/** The capabilities of the kernel; the last one was added in 5.9 (man 7 capabilities). */
 const CAPABILITIES = [
   ...['CHOWN', 'DAC_OVERRIDE', 'DAC_READ_SEARCH', 'FOWNER', 'FSETID', 'KILL', 'SETGID', 'SETUID', 'SETPCAP'],
   ...[
@@ -37,7 +37,7 @@ const CAPABILITIES = [
   'CHECKPOINT_RESTORE',
 ].map((name) => `CAP_${name}`)
 
-/** man 2 getrlimit. */
+/** The resource limits of the kernel (man 2 getrlimit). */
 const RLIMITS = [
   ...['AS', 'CORE', 'CPU', 'DATA', 'FSIZE', 'LOCKS', 'MEMLOCK', 'MSGQUEUE', 'NICE', 'NOFILE', 'NPROC', 'RSS'],
   ...['RTPRIO', 'RTTIME', 'SIGPENDING', 'STACK'],
@@ -48,29 +48,29 @@ const MAX_TERMINAL_SIZE = 0xffff
 const MAX_OOM_SCORE_ADJ = 1000n
 
 /**
- * Throws INVALID_ARGUMENT, naming the field, for a process that cannot be: runtimes pass over some of it, and each of
- * them over something else. What depends on the container, such as a program that is not there, is left to them.
+ * Throws INVALID_ARGUMENT, naming the field, for an invalid process; each runtime ignores some of these errors. Errors that
+ * depend on the container, such as a missing program, are left to the runtime.
  */
 export function checkProcess(process: Process): void {
-  if ((process.Args[0] ?? '') === '') throw invalidField('Process.Args', 'there is no program in it')
+  if ((process.Args[0] ?? '') === '') throw invalidField('Process.Args', 'no program')
   for (const arg of process.Args) checkText('Process.Args', arg)
   checkEnvironment(process.Env)
   if (!/^($|\/)/.test(process.Cwd)) {
-    throw invalidField('Process.Cwd', `'${process.Cwd}' is not an absolute path`)
+    throw invalidField('Process.Cwd', `"${process.Cwd}", want an absolute path`)
   }
   checkText('Process.Cwd', process.Cwd)
   if (process.Capabilities !== undefined) checkCapabilities(process.Capabilities)
   checkRlimits(process.Rlimits)
   const { Height: height = 0, Width: width = 0 } = process.ConsoleSize ?? {}
   if (Math.max(height, width) > MAX_TERMINAL_SIZE) {
-    throw invalidField('Process.ConsoleSize', `a terminal of ${height} x ${width} is too large`)
+    throw invalidField('Process.ConsoleSize', `${height} x ${width}, want at most ${MAX_TERMINAL_SIZE} each`)
   }
   if (process.OOMScoreAdj < -MAX_OOM_SCORE_ADJ || process.OOMScoreAdj > MAX_OOM_SCORE_ADJ) {
-    throw invalidField('Process.OOMScoreAdj', `${process.OOMScoreAdj} is not from -1000 to 1000`)
+    throw invalidField('Process.OOMScoreAdj', `${process.OOMScoreAdj}, want -1000 to 1000`)
   }
 }
 
-/** Entries are told by their number: what is in them is nobody's business (behaviour spec, section D.4). */
+/** Checks the environment. Errors name an entry by its index, because its content may be secret (behaviour spec, section D.4). */
 function checkEnvironment(entries: readonly string[]): void {
   entries.forEach((entry, index) => {
     checkText('Process.Env', entry)
@@ -88,7 +88,7 @@ function checkRlimits(rlimits: readonly POSIXRlimit[]): void {
   const seen = new Set<string>()
   for (const { Type: type, Soft: soft, Hard: hard } of rlimits) {
     checkOneOf('Process.Rlimits', RLIMITS, type)
-    if (seen.has(type)) throw invalidField('Process.Rlimits', `${type} is there twice`)
+    if (seen.has(type)) throw invalidField('Process.Rlimits', `${type} given twice`)
     seen.add(type)
     if (soft > hard) throw invalidField('Process.Rlimits', `${type}: the soft limit is above the hard one`)
   }

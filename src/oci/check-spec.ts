@@ -5,10 +5,10 @@ import { checkHooks } from './hooks.ts'
 
 const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', 'time']
 const DEVICES = ['b', 'c', 'u', 'p']
-/** Nothing stands for all. */
+/** The types of device rules; the empty one means all. */
 const DEVICE_RULES = ['', 'a', 'b', 'c']
 
-/** The parts of a spec that it must have. */
+/** A spec with its required parts. */
 interface CompleteSpec {
   readonly spec: Spec
   readonly process: Process
@@ -17,12 +17,12 @@ interface CompleteSpec {
 }
 
 /**
- * Throws INVALID_ARGUMENT, naming the field, for a spec in which something cannot be, before anything is done for it.
- * Runtimes see most of that too, but each in its own words, late, and not all of it.
+ * Throws INVALID_ARGUMENT, naming the field, for an invalid spec, before any work is done for it. Runtimes detect most
+ * errors too, but late, incompletely and each with its own texts.
  */
 export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
   checkProcess(process)
-  // Without a path it is what a storage has mounted.
+  // An empty path means the rootfs that a storage has mounted.
   if (root.Path !== '') checkAbsolutePath('Root.Path', root.Path)
   for (const mount of spec.Mounts) checkMount(mount)
   for (const { Type: type, Path: path } of linux.Namespaces) {
@@ -39,16 +39,16 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
   if (spec.Hooks !== undefined) checkHooks(spec.Hooks)
 }
 
-/** Throws INVALID_ARGUMENT for limits in which something cannot be. */
+/** Throws INVALID_ARGUMENT for invalid limits. */
 export function checkResources(resources: LinuxResources): void {
   for (const { Type: type } of resources.Devices) {
     checkOneOf('Linux.Resources.Devices.Type', DEVICE_RULES, type)
   }
 }
 
-/** A destination without a slash in front is taken for one below the container's root, as it always was. */
+/** A relative destination is accepted and means one below the container's root. */
 function checkMount({ destination, source, options }: Mount): void {
-  if (destination === '') throw invalidField('Mounts.destination', 'it is empty')
+  if (destination === '') throw invalidField('Mounts.destination', 'empty')
   checkNoParentPath('Mounts.destination', destination)
   checkNoParentPath('Mounts.source', source)
   for (const option of options) checkText('Mounts.options', option)
@@ -89,7 +89,7 @@ const FLAGS = ['TSYNC', 'LOG', 'SPEC_ALLOW', 'WAIT_KILLABLE_RECV'].map(
   (name) => `SECCOMP_FILTER_FLAG_${name}`,
 )
 
-/** Throws INVALID_ARGUMENT for a word of a seccomp profile that means nothing: a typing error must not open a hole. */
+/** Throws INVALID_ARGUMENT for an unknown word in a seccomp profile, because a typo must not weaken the profile. */
 function checkSeccomp(seccomp: LinuxSeccomp): void {
   checkOneOf('Linux.Seccomp.DefaultAction', ACTIONS, seccomp.DefaultAction)
   for (const architecture of seccomp.Architectures) {

@@ -8,20 +8,20 @@ import { withGuestPciAddresses } from './pci-environment.ts'
 import { withNofile } from './rlimits.ts'
 import { type SplitSysctls, splitSysctls } from './sysctls.ts'
 
-/** What the guest decides about a container. */
+/** The guest's decisions about a container. */
 export interface GuestChoices {
   readonly containerId: string
   /** The container's root in the guest, which replaces Root.Path. */
   readonly rootfs: string
   readonly namespaces: SharedNamespaces
   readonly devices: DeviceChoices
-  /** Of devices that the spec asks for by their CDI names. */
+  /** The edits of the requested CDI devices. */
   readonly deviceEdits: readonly ResolvedEdits[]
-  /** Modes of device nodes in the guest by path, for devices that came without one. */
+  /** The modes of the guest's device nodes by path, for devices without a mode. */
   readonly deviceModes: ReadonlyMap<string, number>
-  /** Added to the container's own. */
+  /** The hooks that are added to the container's own. */
   readonly hooks: GuestHooks
-  /** RLIMIT_NOFILE where the host set none. */
+  /** RLIMIT_NOFILE for a process without one. */
   readonly nofile: POSIXRlimit
 }
 
@@ -34,12 +34,12 @@ export interface ContainerSpec {
 }
 
 /**
- * The host's spec as this guest runs it (behaviour spec, sections D.2 to D.6 and F.1). Throws INTERNAL when it has no
- * process, root or linux part, INVALID_ARGUMENT for devices that it does not name.
+ * Adapts the host's spec to this guest (behaviour spec, sections D.2 to D.6 and F.1). Throws INTERNAL when it has no
+ * process, root or linux part, INVALID_ARGUMENT for device updates that it does not have.
  */
 export function containerSpec(requested: Spec | undefined, guest: GuestChoices): ContainerSpec {
   const { root, ...complete } = completeSpec(requested)
-  // What edits add is the guest's own: numbers and addresses of the host are translated before.
+  // Edits come last because they contain the guest's own numbers, which must not be translated.
   const spec = withContainerEdits(
     {
       ...complete.spec,
@@ -58,7 +58,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
     namespaces.some(({ Type }) => Type === 'network'),
   )
   const hooks = splitHooks(spec.Hooks, guest.hooks)
-  // The sandbox's uts namespace has its name already; a runtime may set one only in a namespace it made.
+  // The sandbox's uts namespace has a hostname already; a runtime may set one only in a namespace that it created.
   const joinsUts = namespaces.some(({ Type, Path }) => Type === 'uts' && Path !== '')
   return {
     spec: {
@@ -84,7 +84,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
   }
 }
 
-/** The parts of a spec without which there is no container. Throws INTERNAL for the first that is missing. */
+/** The required parts of a spec. Throws INTERNAL for the first one that is missing. */
 export function completeSpec(spec: Spec | undefined) {
   if (spec === undefined) throw missing('the request has no OCI spec')
   if (spec.Linux === undefined) throw new AgentError('INTERNAL', 'Spec does not contain linux field')
@@ -101,17 +101,17 @@ function withMode(device: LinuxDevice, modes: ReadonlyMap<string, number>): Linu
   return device.FileMode === 0 ? { ...device, FileMode: modes.get(device.Path) ?? 0 } : device
 }
 
-/** Runtimes go by the options alone: a mount of type `bind` without one of these would not be a bind mount. */
+/** Adds the option `rbind` to a mount of type `bind` without one, because runtimes only look at the options. */
 function withBindOption(mount: Mount): Mount {
   const isBind = mount.options.includes('bind') || mount.options.includes('rbind')
   return mount.type === 'bind' && !isBind ? { ...mount, options: [...mount.options, 'rbind'] } : mount
 }
 
 /**
- * Where below the cgroup root a container's cgroup goes (behaviour spec, section D.6, cgroupfs only): always
- * absolute, because a runtime puts a relative path below its own cgroup. `slice:prefix:name`, the form meant for
- * systemd, becomes the folders `/slice/prefix/name`; a path that names nothing is the container's id: in the root cgroup a
- * container would be one with the agent, and die with it. `requested` was checked: no `..` is in it.
+ * The path of a container's cgroup below the cgroup root (behaviour spec, section D.6, cgroupfs only). It is always
+ * absolute, because a runtime puts a relative path below its own cgroup. The systemd form `slice:prefix:name` becomes
+ * `/slice/prefix/name`; an empty path becomes the container's id, because in the root cgroup the container would share
+ * the agent's cgroup and be killed with it. `requested` has no `..`; that was checked.
  */
 export function cgroupsPath(requested: string, containerId: string): string {
   const names = requested

@@ -10,22 +10,22 @@ export interface GuestNode {
   readonly minor: number
 }
 
-/** What a device of the spec is in the guest. */
+/** The guest's node for a device of the spec. */
 export interface DeviceUpdate extends GuestNode {
   /** The `Path` of the device in the spec. */
   readonly containerPath: string
-  /** Where the container finds it instead, for devices whose path tells something. */
+  /** The path that replaces it in the container, for devices whose path has a meaning. */
   readonly newPath?: string
 }
 
-/** A device node that the container gets although its spec does not name it. */
+/** A device node that the container gets in addition to those of its spec. */
 export interface AddedDevice extends GuestNode {
   readonly path: string
 }
 
-/** The devices of one container as they are in the guest. */
+/** The devices of one container, as the guest has them. */
 export interface DeviceChoices {
-  /** For the devices that the spec names. */
+  /** The guest's nodes for devices that the spec names. */
   readonly updates: readonly DeviceUpdate[]
   /** Devices that the spec does not name. */
   readonly added: readonly AddedDevice[]
@@ -33,10 +33,10 @@ export interface DeviceChoices {
 }
 
 /**
- * Puts the guest's numbers into a spec that was written with those of the host (behaviour spec, section F.1). Rules are
- * matched against the host's numbers alone, for the guest's may be another device's there; in those of the result a 0 is a
- * number, and −1 is any. Throws INVALID_ARGUMENT for
- * updates that contradict each other or name a device that the spec does not have.
+ * Replaces the host's device numbers in a spec with the guest's (behaviour spec, section F.1). Rules are matched only by
+ * the host's numbers, because the guest's may belong to another device on the host. In the rules of the result 0 is a
+ * number and −1 means any. Throws INVALID_ARGUMENT for updates that contradict each other or name a device that the spec
+ * does not have.
  */
 export function withGuestDevices(
   linux: Linux,
@@ -62,13 +62,12 @@ export function withGuestDevices(
 }
 
 /**
- * Whether a spec can be updated at these paths of its devices: to be asked before devices are waited for. Returns the
- * paths by the host's numbers of the devices. Throws INVALID_ARGUMENT for paths that contradict each other, or that the
- * spec does not have.
+ * Checks, before devices are waited for, that a spec can be updated at these device paths. Returns the paths by the
+ * host's numbers of the devices. Throws INVALID_ARGUMENT for paths that contradict each other or are not in the spec.
  */
 export function checkDevicePaths(linux: Linux, paths: readonly string[]): ReadonlyMap<string, string> {
   const pathOfHost = new Map<string, string>()
-  // Of two with one path the first counts.
+  // Of two devices with the same path the first one counts.
   const devices = new Map(linux.Devices.toReversed().map((device) => [device.Path, device]))
   const seen = new Set<string>()
   for (const path of paths) {

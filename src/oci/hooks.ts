@@ -9,18 +9,18 @@ export type GuestHookType = (typeof GUEST_HOOK_TYPES)[number]
 
 export const GUEST_HOOK_TYPES = ['prestart', 'poststart', 'poststop'] as const
 
-/** What is given to a hook that names no time-out, in seconds. */
+/** The timeout of a hook that names none, in seconds. */
 const DEFAULT_TIMEOUT_SECONDS = 10n
 
-/** A container's hooks by who runs them. */
+/** A container's hooks, split by who runs them. */
 export interface SplitHooks {
   /** Run by the runtime. */
   readonly runtime: Hooks
-  /** Run by the agent: runtimes differ about when they run these, and fail the container when one fails. */
+  /** Run by the agent, because runtimes run them at different times and fail the container when one fails. */
   readonly poststart: readonly Hook[]
 }
 
-/** The hooks of a spec, then those of the guest, none without a time-out. */
+/** The hooks of a spec followed by those of the guest, each with a timeout. */
 export function splitHooks(requested: Hooks | undefined, guest: GuestHooks): SplitHooks {
   const all = (own: readonly Hook[] = [], added: readonly Hook[] = []) => [...own, ...added].map(withTimeout)
   return {
@@ -41,8 +41,8 @@ function withTimeout(hook: Hook): Hook {
 }
 
 /**
- * Throws INVALID_ARGUMENT, naming the field, for a hook that cannot be run: each would be found out only when its turn
- * comes, with the container half made. A time-out of 0 is none.
+ * Throws INVALID_ARGUMENT, naming the field, for a hook that cannot run, which would otherwise fail only when the
+ * container is half created. A timeout of 0 means none.
  */
 export function checkHooks(hooks: Hooks): void {
   const kinds: readonly (readonly [string, readonly Hook[]])[] = Object.entries(hooks)
@@ -53,5 +53,5 @@ function checkHook(field: string, { Path: path, Args: args, Env: env, Timeout: t
   checkAbsolutePath(`${field}.Path`, path)
   for (const arg of args) checkText(`${field}.Args`, arg)
   for (const entry of env) checkText(`${field}.Env`, entry)
-  if (timeout < 0n) throw invalidField(`${field}.Timeout`, `${timeout} s is less than nothing`)
+  if (timeout < 0n) throw invalidField(`${field}.Timeout`, `${timeout} s, want at least 0`)
 }

@@ -1,20 +1,20 @@
 import type { LinuxNamespace } from '../gen/oci.ts'
 
-/** What a container joins instead of getting its own. */
+/** The namespaces that a container joins instead of getting its own. */
 export interface SharedNamespaces {
   /** The sandbox's ipc and uts namespaces; undefined gives the container its own. */
   readonly ipc: string | undefined
   readonly uts: string | undefined
   /** The pid namespace to join; undefined makes a new one. */
   readonly pid: string | undefined
-  /** True where cgroup v2 is used: the container then also gets a cgroup namespace. */
+  /** Whether the guest uses cgroup v2, with which the container also gets a cgroup namespace. */
   readonly cgroup: boolean
 }
 
 /**
- * The namespaces a container is created with (behaviour spec, section D.3): the sandbox's ipc and uts in place of
- * whatever path the host sent, always exactly one pid entry, everything else as it came. Each kind stands once,
- * for the runtime refuses a kind that is named twice; of two entries the first counts.
+ * The namespaces of a new container (behaviour spec, section D.3): the sandbox's ipc and uts in place of the host's paths,
+ * exactly one pid entry, and everything else as requested. Each kind is listed once, because the runtime refuses
+ * duplicates; of two entries the first one counts.
  */
 export function containerNamespaces(
   requested: readonly LinuxNamespace[],

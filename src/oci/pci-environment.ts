@@ -1,4 +1,4 @@
-/** Where PCI devices of the host are in the guest: `0000:1a:02.3` → `0000:01:00.0`. */
+/** The guest's addresses of PCI devices, by the host's: `0000:1a:02.3` → `0000:01:00.0`. */
 export type PciAddresses = ReadonlyMap<string, string>
 
 const PREFIX = 'PCIDEVICE_'
@@ -6,9 +6,9 @@ const INFO_SUFFIX = '_INFO'
 const ADDRESS = /\b[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]\b/gi
 
 /**
- * Device plugins tell a container by `PCIDEVICE_<RESOURCE>=<address>,…`, and by the keys of the JSON in
- * `PCIDEVICE_<RESOURCE>_INFO`, which PCI devices are its own: the host's addresses become the guest's (behaviour spec,
- * section D.4). What is no address, or not one of `addresses`, stays. The entries were checked: each has a name and `=`.
+ * Translates the host's PCI addresses in `PCIDEVICE_<RESOURCE>=<address>,…`, and in the keys of the JSON in
+ * `PCIDEVICE_<RESOURCE>_INFO`, by which device plugins name a container's devices (behaviour spec, section D.4). Other
+ * text and unknown addresses stay. The entries were checked: each has a name and `=`.
  */
 export function withGuestPciAddresses(environment: readonly string[], addresses: PciAddresses): string[] {
   if (addresses.size === 0) return [...environment]
@@ -31,7 +31,7 @@ function translateList(value: string, addresses: PciAddresses): string {
     .join(',')
 }
 
-/** Only keys: `"0000:1a:02.3": {…}`. The rest of the JSON is not touched, not even its spaces. */
+/** Translates only keys: `"0000:1a:02.3": {…}`. The rest of the JSON stays as it is, including its spaces. */
 function translateKeys(value: string, addresses: PciAddresses): string {
   return value.replace(/"([^"\\]*)"(?=\s*:)/g, (whole, key: string) => {
     return key.replace(ADDRESS, '') === '' ? `"${addresses.get(key.toLowerCase()) ?? key}"` : whole

@@ -1,6 +1,6 @@
 import { type LinuxDeviceCgroup, LinuxResources } from '../gen/oci.ts'
 
-/** The limits of a container after an update: what the update leaves empty stays as it was; lists are replaced whole. */
+/** The limits of a container after an update: empty fields of the update keep the stored value; lists are replaced whole. */
 export function mergeResources(stored: LinuxResources | undefined, update: LinuxResources): LinuxResources {
   const before = stored ?? LinuxResources.create()
   return {
@@ -24,12 +24,12 @@ function isEmpty(value: unknown): boolean {
   return Array.isArray(value) ? value.length === 0 : value === undefined || !value
 }
 
-/** Stands for every number in a rule about devices. */
+/** The number that means any in a device rule. */
 const ANY = -1n
 
 /**
- * A request's limits whose device rules say "any" by −1 alone (behaviour spec, section D.2): in a message 0 is what is
- * not set, while in a rule that the guest makes it is the number of a device.
+ * A request's limits with −1 for "any" in the device rules (behaviour spec, section D.2). In a message 0 means "not set",
+ * but in a rule of the guest it is a device number.
  */
 export function withExplicitWildcards(resources: LinuxResources): LinuxResources {
   return { ...resources, Devices: resources.Devices.map(withExplicitWildcard) }

@@ -2,12 +2,12 @@ import type { POSIXRlimit } from '../gen/oci.ts'
 
 const NOFILE = 'RLIMIT_NOFILE'
 
-/** What the kernel and systemd give a process by default. The agent's own limit is far higher and must not leak. */
+/** The default of the kernel and systemd. Containers must not inherit the agent's own limit, which is far higher. */
 const DEFAULT_NOFILE = { soft: 1024n, hard: 524_288n }
 
 /**
- * RLIMIT_NOFILE for a process whose host set none: 1024 : 524288, but no more than we may give, which the text of our
- * own `/proc/self/limits` tells (an agent that is not in charge of its guest may lack CAP_SYS_RESOURCE).
+ * RLIMIT_NOFILE for a process without one: 1024 : 524288, capped to the agent's own hard limit, which is read from the
+ * text of `/proc/self/limits` (an agent that is not init may lack CAP_SYS_RESOURCE).
  */
 export function defaultNofile(limits: string): POSIXRlimit {
   const hard = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1]
@@ -15,7 +15,7 @@ export function defaultNofile(limits: string): POSIXRlimit {
   return { Type: NOFILE, Hard: min(DEFAULT_NOFILE.hard, allowed), Soft: min(DEFAULT_NOFILE.soft, allowed) }
 }
 
-/** The limits, with RLIMIT_NOFILE named: the host's if it set one, else `fallback`. */
+/** The limits with an RLIMIT_NOFILE: the host's if it set one, else `fallback`. */
 export function withNofile(
   rlimits: readonly POSIXRlimit[],
   fallback: POSIXRlimit | undefined,

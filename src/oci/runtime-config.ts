@@ -21,12 +21,12 @@ import type {
 } from '../gen/oci.ts'
 import { type Json, omitEmpty } from './json.ts'
 
-/** What the OCI runtime specification calls this version, for a spec that names none. */
+/** The version of the OCI runtime specification for a spec that names none. */
 export const DEFAULT_VERSION = '1.0.2'
 
 /**
- * The runtime's `config.json` for a spec message (behaviour spec, section D.2): a plain conversion that decides
- * nothing, of a spec that was checked.
+ * The runtime's `config.json` for a checked spec message (behaviour spec, section D.2): a plain conversion without any
+ * decisions.
  */
 export function runtimeConfig(spec: Spec): Json {
   return {
@@ -65,8 +65,8 @@ function hookConfig(hook: Hook): Json {
 }
 
 /**
- * The runtime's JSON for one process (behaviour spec, section D.2). oomScoreAdj is always written: a runtime that
- * is told nothing leaves the container what it inherited from us.
+ * The runtime's JSON for one process (behaviour spec, section D.2). oomScoreAdj is always written: without it the
+ * container would inherit the agent's own value.
  */
 export function processConfig(process: Process): Json {
   return {
@@ -94,7 +94,7 @@ export function processConfig(process: Process): Json {
   }
 }
 
-/** Every set is written, empty ones too: an absent list would leave the process what the runtime has. */
+/** Writes every set, even empty ones: with an absent list the process would keep the runtime's capabilities. */
 function capabilitiesConfig(capabilities: LinuxCapabilities): Json {
   return {
     bounding: capabilities.Bounding,
@@ -132,7 +132,7 @@ function namespaceConfig(namespace: LinuxNamespace): Json {
   return { type: namespace.Type, ...omitEmpty({ path: namespace.Path }) }
 }
 
-/** Owner and numbers are literal; a mode of 0 is left out, for it would make a node that nobody may open. */
+/** Owner and numbers are literal; a mode of 0 is left out, because a node with it could not be opened. */
 function deviceConfig(device: LinuxDevice): Json {
   return {
     path: device.Path,
@@ -157,7 +157,7 @@ function seccompConfig(seccomp: LinuxSeccomp): Json {
   }
 }
 
-/** An errno of 0 is not the same as none, which means EPERM. */
+/** An errno of 0 differs from an absent one, which means EPERM. */
 function syscallConfig(syscall: LinuxSyscall): Json {
   return {
     names: syscall.Names,
@@ -178,7 +178,7 @@ function argConfig(arg: LinuxSeccompArg): Json {
 
 /**
  * The `resources` object of `config.json`, also the input of `runtime update` (behaviour spec, section D.2).
- * 0 means that no limit was given; -1, no limit at all, is passed on.
+ * 0 means that the request sets no limit; −1, unlimited, is passed on.
  */
 export function resourcesConfig(resources: LinuxResources): Json {
   const { Memory: memory, CPU: cpu } = resources
@@ -216,7 +216,7 @@ export function resourcesConfig(resources: LinuxResources): Json {
   })
 }
 
-/** A number below 0 means any, 0 is one (`withExplicitWildcards`); an empty type means all. */
+/** A negative number means any, 0 is a number (see `withExplicitWildcards`); an empty type means all. */
 function deviceRuleConfig(rule: LinuxDeviceCgroup): Json {
   return {
     allow: rule.Allow,

@@ -1,6 +1,6 @@
 import { AgentError } from '../base/errors.ts'
 
-/** Sysctls by who sets them. */
+/** Sysctls, split by who sets them. */
 export interface SplitSysctls {
   /** Set by the runtime inside the container. */
   readonly container: { readonly [key: string]: string }
@@ -9,9 +9,9 @@ export interface SplitSysctls {
 }
 
 /**
- * Takes the `net.*` sysctls out of a spec (behaviour spec, section D.5): containers share the guest's network, and
- * a runtime refuses to set these for a container without a network namespace of its own. Throws INVALID_ARGUMENT
- * for a name that would lead out of /proc/sys/net.
+ * Separates the `net.*` sysctls of a spec (behaviour spec, section D.5): containers share the guest's network, and a
+ * runtime refuses to set these for a container without its own network namespace. Throws INVALID_ARGUMENT for a name
+ * that would point outside of /proc/sys/net.
  */
 export function splitSysctls(sysctls: { readonly [key: string]: string }, ownNetwork: boolean): SplitSysctls {
   const container: { [key: string]: string } = {}
@@ -23,13 +23,13 @@ export function splitSysctls(sysctls: { readonly [key: string]: string }, ownNet
   return { container, guest }
 }
 
-/** As sysctl(8) reads names: whichever of `.` and `/` comes first separates, the other is part of a name. */
+/** The path of a sysctl. As in sysctl(8), the first of `.` and `/` is the separator, the other is part of a name. */
 function procPath(key: string): string {
   const names = key.startsWith('net/')
     ? key.split('/')
     : key.split('.').map((name) => name.replaceAll('/', '.'))
   if (names.some((name) => name === '' || name === '.' || name === '..')) {
-    throw new AgentError('INVALID_ARGUMENT', `invalid sysctl name '${key}'`)
+    throw new AgentError('INVALID_ARGUMENT', `Linux.Sysctl: invalid name "${key}"`)
   }
   return `/proc/sys/${names.join('/')}`
 }

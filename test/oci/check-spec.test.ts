@@ -50,56 +50,59 @@ describe('checkSpec', () => {
 
   it('refuses a hook with less than no time', () => {
     const Hooks = { CreateRuntime: [{ Path: '/x', Timeout: -1n }] }
-    expect(() => check({ Hooks })).toThrow(refusal('Hooks.CreateRuntime.Timeout: -1 s is less than nothing'))
+    expect(() => check({ Hooks })).toThrow(refusal('Hooks.CreateRuntime.Timeout: -1 s, want at least 0'))
   })
 
   const allow = { DefaultAction: 'SCMP_ACT_ALLOW' }
   it.each<[PartialSpec, string]>([
-    [{ Root: { Path: 'images/x' } }, "Root.Path: 'images/x' is not an absolute path"],
-    [{ Root: { Path: '/a/../b' } }, "Root.Path: '/a/../b' has '..' in it"],
-    [{ Root: { Path: '/a\0b' } }, 'Root.Path: there is a NUL character in it'],
-    [{ Mounts: [{ destination: '' }] }, 'Mounts.destination: it is empty'],
-    [{ Mounts: [{ destination: '/../x' }] }, "Mounts.destination: '/../x' has '..' in it"],
-    [{ Mounts: [{ destination: '/x', source: '/a/..' }] }, "Mounts.source: '/a/..' has '..' in it"],
-    [{ Hooks: { Prestart: [{ Path: '' }] } }, "Hooks.Prestart.Path: '' is not an absolute path"],
-    [{ Hooks: { Poststart: [{ Path: 'x' }] } }, "Hooks.Poststart.Path: 'x' is not an absolute path"],
-    [{ Hooks: { Poststop: [{ Path: '/a/../b' }] } }, "Hooks.Poststop.Path: '/a/../b' has '..' in it"],
+    [{ Root: { Path: 'images/x' } }, 'Root.Path: "images/x", want an absolute path'],
+    [{ Root: { Path: '/a/../b' } }, 'Root.Path: "/a/../b", want no ".."'],
+    [{ Root: { Path: '/a\0b' } }, 'Root.Path: contains a NUL byte'],
+    [{ Mounts: [{ destination: '' }] }, 'Mounts.destination: empty'],
+    [{ Mounts: [{ destination: '/../x' }] }, 'Mounts.destination: "/../x", want no ".."'],
+    [{ Mounts: [{ destination: '/x', source: '/a/..' }] }, 'Mounts.source: "/a/..", want no ".."'],
+    [{ Hooks: { Prestart: [{ Path: '' }] } }, 'Hooks.Prestart.Path: "", want an absolute path'],
+    [{ Hooks: { Poststart: [{ Path: 'x' }] } }, 'Hooks.Poststart.Path: "x", want an absolute path'],
+    [{ Hooks: { Poststop: [{ Path: '/a/../b' }] } }, 'Hooks.Poststop.Path: "/a/../b", want no ".."'],
     [
       { Hooks: { StartContainer: [{ Path: '/x', Args: ['a\0'] }] } },
-      'Hooks.StartContainer.Args: there is a NUL character in it',
+      'Hooks.StartContainer.Args: contains a NUL byte',
     ],
     [
       { Hooks: { CreateContainer: [{ Path: '/x', Env: ['A=\0'] }] } },
-      'Hooks.CreateContainer.Env: there is a NUL character in it',
+      'Hooks.CreateContainer.Env: contains a NUL byte',
     ],
-    [{ Linux: { Namespaces: [{ Type: 'planet' }] } }, "Linux.Namespaces: there is no 'planet'"],
+    [{ Linux: { Namespaces: [{ Type: 'planet' }] } }, 'Linux.Namespaces: unknown value "planet"'],
     [
       { Linux: { Namespaces: [{ Type: 'network', Path: 'proc/1/ns/net' }] } },
-      "Linux.Namespaces.Path: 'proc/1/ns/net' is not an absolute path",
+      'Linux.Namespaces.Path: "proc/1/ns/net", want an absolute path',
     ],
-    [{ Linux: { CgroupsPath: '/a/../..' } }, "Linux.CgroupsPath: '/a/../..' has '..' in it"],
-    [{ Linux: { CgroupsPath: 'a:..:b' } }, "Linux.CgroupsPath: 'a/../b' has '..' in it"],
+    [{ Linux: { CgroupsPath: '/a/../..' } }, 'Linux.CgroupsPath: "/a/../..", want no ".."'],
+    [{ Linux: { CgroupsPath: 'a:..:b' } }, 'Linux.CgroupsPath: "a/../b", want no ".."'],
     [
       { Linux: { Devices: [{ Path: '/dev/../x', Type: 'c' }] } },
-      "Linux.Devices.Path: '/dev/../x' has '..' in it",
+      'Linux.Devices.Path: "/dev/../x", want no ".."',
     ],
-    [{ Linux: { Devices: [{ Path: '/dev/x', Type: 'z' }] } }, "Linux.Devices.Type: there is no 'z'"],
-    [{ Linux: { Resources: { Devices: [{ Type: 'z' }] } } }, "Linux.Resources.Devices.Type: there is no 'z'"],
-    [{ Linux: { Seccomp: { DefaultAction: 'NO' } } }, "Linux.Seccomp.DefaultAction: there is no 'NO'"],
+    [{ Linux: { Devices: [{ Path: '/dev/x', Type: 'z' }] } }, 'Linux.Devices.Type: unknown value "z"'],
+    [
+      { Linux: { Resources: { Devices: [{ Type: 'z' }] } } },
+      'Linux.Resources.Devices.Type: unknown value "z"',
+    ],
+    [{ Linux: { Seccomp: { DefaultAction: 'NO' } } }, 'Linux.Seccomp.DefaultAction: unknown value "NO"'],
     [
       { Linux: { Seccomp: { ...allow, Architectures: ['VAX'] } } },
-      "Linux.Seccomp.Architectures: there is no 'VAX'",
+      'Linux.Seccomp.Architectures: unknown value "VAX"',
     ],
-    [{ Linux: { Seccomp: { ...allow, Flags: ['?'] } } }, "Linux.Seccomp.Flags: there is no '?'"],
+    [{ Linux: { Seccomp: { ...allow, Flags: ['?'] } } }, 'Linux.Seccomp.Flags: unknown value "?"'],
     [
       { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: '' }] } } },
-      "Linux.Seccomp.Syscalls.Action: there is no ''",
+      'Linux.Seccomp.Syscalls.Action: unknown value ""',
     ],
     [
       { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: 'SCMP_ACT_LOG', Args: [{ Op: '?' }] }] } } },
-      "Linux.Seccomp.Syscalls.Args.Op: there is no '?'",
+      'Linux.Seccomp.Syscalls.Args.Op: unknown value "?"',
     ],
-    [{ Process: { Args: [] } }, 'Process.Args: there is no program in it'],
+    [{ Process: { Args: [] } }, 'Process.Args: no program'],
   ])('refuses, naming the field: %j', (spec, message) => {
     expect(() => check(spec)).toThrow(refusal(message))
   })
@@ -108,19 +111,19 @@ describe('checkSpec', () => {
 describe('checkProcess', () => {
   const core = { Type: 'RLIMIT_CORE', Soft: 1n, Hard: 1n }
   it.each<[string, PartialProcess, string]>([
-    ['no program', { Args: [''] }, 'Process.Args: there is no program in it'],
-    ['an argument that ends early', { Args: ['sh', 'a\0b'] }, 'Process.Args: there is a NUL character in it'],
+    ['no program', { Args: [''] }, 'Process.Args: no program'],
+    ['an argument that ends early', { Args: ['sh', 'a\0b'] }, 'Process.Args: contains a NUL byte'],
     ['a value without a name', { Env: ['A=b', '=x'] }, 'Process.Env: Malformed OCI env entry, number 1'],
     ['a secret without a name', { Env: ['secret'] }, 'Process.Env: Malformed OCI env entry, number 0'],
     ['an empty variable', { Env: [''] }, 'Process.Env: Malformed OCI env entry, number 0'],
-    ['a relative folder', { Cwd: 'tmp' }, "Process.Cwd: 'tmp' is not an absolute path"],
+    ['a relative folder', { Cwd: 'tmp' }, 'Process.Cwd: "tmp", want an absolute path'],
     [
       'a capability that does not exist',
       { Capabilities: { Ambient: ['CAP_KILL', 'CAP_FLY'] } },
-      "Process.Capabilities.Ambient: there is no 'CAP_FLY'",
+      'Process.Capabilities.Ambient: unknown value "CAP_FLY"',
     ],
-    ['a limit of nothing', { Rlimits: [{ Type: 'RLIMIT_X' }] }, "Process.Rlimits: there is no 'RLIMIT_X'"],
-    ['two limits of one kind', { Rlimits: [core, core] }, 'Process.Rlimits: RLIMIT_CORE is there twice'],
+    ['a limit of nothing', { Rlimits: [{ Type: 'RLIMIT_X' }] }, 'Process.Rlimits: unknown value "RLIMIT_X"'],
+    ['two limits of one kind', { Rlimits: [core, core] }, 'Process.Rlimits: RLIMIT_CORE given twice'],
     [
       'a soft limit above the hard one',
       { Rlimits: [{ ...core, Soft: 2n }] },
@@ -129,9 +132,9 @@ describe('checkProcess', () => {
     [
       'a terminal that is too large',
       { ConsoleSize: { Height: 1, Width: 0x10000 } },
-      'Process.ConsoleSize: a terminal of 1 x 65536 is too large',
+      'Process.ConsoleSize: 1 x 65536, want at most 65535 each',
     ],
-    ['a score out of range', { OOMScoreAdj: 1001n }, 'Process.OOMScoreAdj: 1001 is not from -1000 to 1000'],
+    ['a score out of range', { OOMScoreAdj: 1001n }, 'Process.OOMScoreAdj: 1001, want -1000 to 1000'],
   ])('refuses %s', (_what, process, message) => {
     const complete = Process.fromPartial({ Args: ['sh'], ...process })
     expect(() => checkProcess(complete)).toThrow(refusal(message))
@@ -141,6 +144,8 @@ describe('checkProcess', () => {
 describe('checkResources', () => {
   it('refuses a rule for a kind of device that does not exist', () => {
     const resources = LinuxResources.fromPartial({ Devices: [{ Type: 'z' }] })
-    expect(() => checkResources(resources)).toThrow(refusal("Linux.Resources.Devices.Type: there is no 'z'"))
+    expect(() => checkResources(resources)).toThrow(
+      refusal('Linux.Resources.Devices.Type: unknown value "z"'),
+    )
   })
 })

@@ -11,15 +11,15 @@ import {
 } from '../../gen/oci.ts'
 import type { CdiHook, ContainerEdits, ResolvedNode } from './container-edits.ts'
 
-/** A spec with the parts that edits go to. */
+/** A spec with the parts that edits change. */
 type Edited = Spec & { readonly Process: Process; readonly Linux: Linux }
 
 /** Edits whose device nodes have been looked up. */
 export type ResolvedEdits = ContainerEdits<ResolvedNode>
 
 /**
- * Applies edits in their order (behaviour spec, section F.5): what an edit names takes the place of what the spec has
- * under that name, be it a variable, a device or a mount.
+ * Applies edits in their order (behaviour spec, section F.5). A variable, device or mount of an edit replaces the one of
+ * the same name in the spec.
  */
 export function withContainerEdits(spec: Edited, edits: readonly ResolvedEdits[]): Edited {
   return edits.reduce(withEdits, spec)
@@ -46,7 +46,7 @@ function withVariable(environment: string[], entry: string): string[] {
   return [...others, entry]
 }
 
-/** In front of what is mounted below it, which it would hide. */
+/** Inserts a mount before those below it, which it would otherwise hide. */
 function withMount(mounts: Mount[], mount: Mount): Mount[] {
   const others = mounts.filter(({ destination }) => destination !== mount.destination)
   const below = others.findIndex(({ destination }) => destination.startsWith(`${mount.destination}/`))
@@ -58,7 +58,7 @@ function withHook(hooks: Hooks | undefined, { list, hook }: CdiHook): Hooks {
   return { ...all, [list]: [...all[list], hook] }
 }
 
-/** Group 0 is nobody's to add: CDI takes it for "not set". */
+/** Adds groups except 0, which means "not set" in CDI. */
 function withGroups(user: User | undefined, gids: readonly number[]): User | undefined {
   const added = gids.filter((gid) => gid !== 0)
   if (added.length === 0) return user
@@ -75,7 +75,7 @@ function withNode(linux: Linux, node: ResolvedNode, user: User): Linux {
   }
 }
 
-/** A node without an owner belongs to the container's user, who could not open it otherwise. */
+/** A node without an owner is given to the container's user, who could not open it otherwise. */
 function deviceOf({ path, type, major, minor, fileMode, uid, gid }: ResolvedNode, user: User): LinuxDevice {
   return {
     Path: path,
@@ -88,7 +88,7 @@ function deviceOf({ path, type, major, minor, fileMode, uid, gid }: ResolvedNode
   }
 }
 
-/** Cgroups know of character and block devices alone, and allow nothing that no rule does. */
+/** The cgroup rules of a node; only character and block devices need one. */
 function rulesFor({ type, major, minor, permissions = 'rwm' }: ResolvedNode): readonly LinuxDeviceCgroup[] {
   if (type === 'p' || permissions === 'none') return []
   const kind = type === 'b' ? 'b' : 'c'

@@ -2,7 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Spec } from '../../gen/oci.ts'
 import { isDeviceName, isKind } from './names.ts'
 
-/** A device that a container asks for by name, or all of a kind. */
+/** A CDI device that a container requests by name, or all devices of a kind. */
 export interface RequestedDevice {
   /** `nvidia.com/gpu`. */
   readonly kind: string
@@ -14,13 +14,12 @@ const ANNOTATION = 'cdi.k8s.io/'
 const VARIABLE = 'VISIBLE_CDI_DEVICES'
 const NOTHING = ['', 'none', 'void']
 
-/** A sandbox's own container has no devices. */
+/** The annotation of a container's type; the sandbox's own container gets no devices. */
 const CONTAINER_TYPE = 'io.katacontainers.pkg.oci.container_type'
 
 /**
- * The CDI devices that a spec asks for (behaviour spec, section F.5), each once: by annotations `cdi.k8s.io/…`, and by
- * the variable VISIBLE_CDI_DEVICES where `readsVariable`. Throws INVALID_ARGUMENT naming the annotation or variable
- * that is malformed.
+ * The CDI devices that a spec requests (behaviour spec, section F.5), each once: by annotations `cdi.k8s.io/…`, and with
+ * `readsVariable` by the variable VISIBLE_CDI_DEVICES. Throws INVALID_ARGUMENT naming a malformed annotation or variable.
  */
 export function requestedCdiDevices(spec: Spec, readsVariable: boolean): readonly RequestedDevice[] {
   if (spec.Annotations[CONTAINER_TYPE] === 'pod_sandbox') return []
@@ -44,7 +43,7 @@ function namedIn(annotation: string, value: string): readonly RequestedDevice[] 
     const [kind = '', name = ''] = text.split('=', 2)
     const isPlain = text === `${kind}=${name}`
     if (isPlain && isKind(kind) && isDeviceName(name)) return { kind, name }
-    throw invalid(`Annotations['${annotation}']: '${text}' is not vendor/class=name`)
+    throw invalid(`Annotations['${annotation}']: "${text}", want vendor/class=name`)
   })
 }
 
@@ -57,10 +56,10 @@ function visibleIn(environment: readonly string[]): readonly RequestedDevice[] {
     const [kind = '', list = ''] = part.split('=', 2)
     const names = list.split(',')
     if (part !== `${kind}=${list}` || !isKind(kind) || !names.every(isDeviceName)) {
-      throw invalid(`Process.Env: ${VARIABLE}: '${part}' is not vendor/class=name,name`)
+      throw invalid(`Process.Env: ${VARIABLE}: "${part}", want vendor/class=name,name`)
     }
     if (!names.includes('all')) return names.map((name) => ({ kind, name }))
-    if (names.length > 1) throw invalid(`Process.Env: ${VARIABLE}: '${part}' has all and names besides`)
+    if (names.length > 1) throw invalid(`Process.Env: ${VARIABLE}: "${part}" has both all and names`)
     return [{ kind, name: undefined }]
   })
 }

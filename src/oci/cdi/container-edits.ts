@@ -1,6 +1,6 @@
 import type { Hook, Hooks, Mount } from '../../gen/oci.ts'
 
-/** What a device changes in a container's spec (CDI specification, `containerEdits`). */
+/** The changes of a device to a container's spec (CDI specification, `containerEdits`). */
 export interface ContainerEdits<Node = CdiNode> {
   /** `NAME=value` each. */
   readonly env: readonly string[]
@@ -10,11 +10,11 @@ export interface ContainerEdits<Node = CdiNode> {
   readonly additionalGids: readonly number[]
 }
 
-/** A device node as a CDI specification names it: what is undefined is as it is in the guest. */
+/** A device node in a CDI specification; undefined fields are taken from the node in the guest. */
 export interface CdiNode {
-  /** In the container. */
+  /** The path in the container. */
   readonly path: string
-  /** In the guest; undefined where it is the same. */
+  /** The path in the guest; undefined when it is the same. */
   readonly hostPath: string | undefined
   /** OCI's letter: `b`, `c`, `u` or `p`. */
   readonly type: string | undefined
@@ -27,7 +27,7 @@ export interface CdiNode {
   readonly gid: number | undefined
 }
 
-/** A device node of which nothing is to be looked up any more, but whose owner may be the container's user. */
+/** A device node with type, numbers and mode filled in; without an owner it belongs to the container's user. */
 export interface ResolvedNode extends Pick<CdiNode, 'path' | 'permissions' | 'uid' | 'gid'> {
   readonly type: string
   readonly major: number
@@ -36,7 +36,7 @@ export interface ResolvedNode extends Pick<CdiNode, 'path' | 'permissions' | 'ui
   readonly fileMode: number
 }
 
-/** A hook, and in which of the spec's lists it goes. */
+/** A hook, and the list of the spec that it is added to. */
 export interface CdiHook {
   readonly list: keyof Hooks
   readonly hook: Hook

@@ -4,8 +4,8 @@ import { AgentError } from '../../base/errors.ts'
 const HIGHEST_ID = 2 ** 32 - 1
 
 /**
- * The fields of a mapping in a file that is not trusted, of these names alone; none for what is absent. `where` is its
- * place in the file, empty for the top. Like all functions here it throws INTERNAL, naming the place, for what is wrong.
+ * The fields of a mapping in an untrusted file; empty when the mapping is absent. `where` is its place in the file, empty
+ * for the top. Throws INTERNAL, naming the place, for an unknown field or another kind of value, like all functions here.
  */
 export function fieldsOf<Name extends string>(
   value: unknown,
@@ -13,19 +13,18 @@ export function fieldsOf<Name extends string>(
   names: readonly Name[],
 ): { readonly [Key in Name]?: unknown } {
   if (isAbsent(value)) return {}
-  const place = where === '' ? 'it' : where
+  const place = where === '' ? 'specification' : where
   if (typeof value !== 'object' || Array.isArray(value)) throw wrong(place, 'a mapping', value)
   const fields: { [Key in Name]?: unknown } = {}
   for (const [key, field] of Object.entries(value)) {
     const name = names.find((candidate) => candidate === key)
-    if (name === undefined)
-      throw malformed(`${place} has a field ${JSON.stringify(key)}, which is not known here`)
+    if (name === undefined) throw malformed(`${place}: unknown field ${JSON.stringify(key)}`)
     fields[name] = field
   }
   return fields
 }
 
-/** The items of a list, each as `read` has it; none for what is absent. */
+/** The items of a list, each converted by `read`; empty when the list is absent. */
 export function listOf<T>(
   value: unknown,
   where: string,
@@ -36,36 +35,36 @@ export function listOf<T>(
   return value.map((item: unknown, index) => read(item, `${where}[${index}]`))
 }
 
-/** A text that must be there. */
+/** A required text that is not empty. */
 export function textOf(value: unknown, where: string): string {
   const text = anyTextOf(value, where)
-  if (text === '') throw malformed(`${where} is empty`)
+  if (text === '') throw malformed(`${where}: empty`)
   return text
 }
 
-/** A text that must be there, and may be empty. */
+/** A required text that may be empty. */
 export function anyTextOf(value: unknown, where: string): string {
   if (typeof value !== 'string') throw wrong(where, 'a text', value)
-  if (value.includes('\0')) throw malformed(`${where} has a NUL in it`)
+  if (value.includes('\0')) throw malformed(`${where}: contains a NUL byte`)
   return value
 }
 
-/** A number from 0 that must be there: an id, a mode, seconds. */
+/** A required number of at least 0: an id, a mode, seconds. */
 export function numberOf(value: unknown, where: string): number {
-  if (typeof value !== 'number' || !Number.isInteger(value)) throw wrong(where, 'a whole number', value)
-  if (value < 0 || value > HIGHEST_ID)
-    throw malformed(`${where}: ${value} is not between 0 and ${HIGHEST_ID}`)
+  if (typeof value !== 'number') throw wrong(where, 'a whole number', value)
+  if (!Number.isInteger(value)) throw malformed(`${where}: ${value}, want a whole number`)
+  if (value < 0 || value > HIGHEST_ID) throw malformed(`${where}: ${value}, want 0 to ${HIGHEST_ID}`)
   return value
 }
 
-/** An absolute path that leads nowhere but where it says. */
+/** A required absolute path without `..`. */
 export function pathOf(value: unknown, where: string): string {
   const path = textOf(value, where)
   if (path.startsWith('/') && !path.split('/').includes('..')) return path
-  throw malformed(`${where}: '${path}' is not an absolute path without ..`)
+  throw malformed(`${where}: "${path}", want an absolute path without ".."`)
 }
 
-/** What `read` makes of it, or undefined for what is absent. */
+/** The value converted by `read`; undefined when it is absent. */
 export function optional<T>(
   value: unknown,
   where: string,
@@ -74,16 +73,14 @@ export function optional<T>(
   return isAbsent(value) ? undefined : read(value, where)
 }
 
-/** The error for a place that says something that cannot be. */
+/** The INTERNAL error of a malformed file. */
 export function malformed(text: string): AgentError {
   return new AgentError('INTERNAL', text)
 }
 
 function wrong(where: string, wanted: string, value: unknown): AgentError {
-  if (isAbsent(value)) return malformed(`${where} is missing`)
-  return malformed(
-    `${where} is no ${wanted.replace(/^an? /, '')}, but a ${Array.isArray(value) ? 'list' : typeof value}`,
-  )
+  if (isAbsent(value)) return malformed(`${where}: missing`)
+  return malformed(`${where}: ${Array.isArray(value) ? 'list' : typeof value}, want ${wanted}`)
 }
 
 function isAbsent(value: unknown): value is undefined | null {

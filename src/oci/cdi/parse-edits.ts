@@ -2,7 +2,7 @@ import type { Hook, Hooks, Mount } from '../../gen/oci.ts'
 import type { CdiHook, CdiNode, ContainerEdits } from './container-edits.ts'
 import { anyTextOf, fieldsOf, listOf, malformed, numberOf, optional, pathOf, textOf } from './fields.ts'
 
-/** What a specification calls the lists of hooks. */
+/** The lists of hooks by their names in a specification. */
 const HOOK_LISTS: ReadonlyMap<string, keyof Hooks> = new Map([
   ['prestart', 'Prestart'],
   ['createRuntime', 'CreateRuntime'],
@@ -13,8 +13,8 @@ const HOOK_LISTS: ReadonlyMap<string, keyof Hooks> = new Map([
 ])
 
 /**
- * The `containerEdits` at a place of a CDI specification. Throws INTERNAL naming the field for what is malformed or not
- * known: a device of which only a part is set up would fail in the container, where nobody sees why.
+ * Parses the `containerEdits` at `where` in a CDI specification. Throws INTERNAL naming a malformed or unknown field: a
+ * partly configured device would fail inside the container, without a useful error.
  */
 export function parseEdits(value: unknown, where: string): ContainerEdits {
   const names = ['env', 'deviceNodes', 'mounts', 'hooks', 'additionalGids'] as const
@@ -31,7 +31,7 @@ export function parseEdits(value: unknown, where: string): ContainerEdits {
 function parseVariable(value: unknown, where: string): string {
   const entry = textOf(value, where)
   if (entry.indexOf('=') > 0) return entry
-  throw malformed(`${where}: '${entry}' is not NAME=value`)
+  throw malformed(`${where}: "${entry}", want NAME=value`)
 }
 
 const NODE_FIELDS = [
@@ -57,7 +57,7 @@ function parseNode(value: unknown, where: string): CdiNode {
     minor: optional(...at('minor'), numberOf),
     fileMode: optional(...at('fileMode'), numberOf),
     permissions: optional(...at('permissions'), (text, place) =>
-      matching(text, place, /^([rwm]+|none)$/, 'of rwm, or none'),
+      matching(text, place, /^([rwm]+|none)$/, 'letters of rwm, or none'),
     ),
     uid: optional(...at('uid'), numberOf),
     gid: optional(...at('gid'), numberOf),
@@ -65,8 +65,7 @@ function parseNode(value: unknown, where: string): CdiNode {
 }
 
 /**
- * Without a type something of the guest is shown to the container, so that is a bind mount. The source of any other is
- * for its file system to read: `tmpfs`.
+ * A mount without a type is a bind mount of a path in the guest. The source of other types need not be a path (`tmpfs`).
  */
 function parseMount(value: unknown, where: string): Mount {
   const fields = fieldsOf(value, where, ['hostPath', 'containerPath', 'type', 'options'])
@@ -86,7 +85,7 @@ function parseHook(value: unknown, where: string): CdiHook {
   const fields = fieldsOf(value, where, ['hookName', 'path', 'args', 'env', 'timeout'])
   const name = textOf(fields.hookName, `${where}.hookName`)
   const list = HOOK_LISTS.get(name)
-  if (list === undefined) throw malformed(`${where}.hookName: there is no '${name}'`)
+  if (list === undefined) throw malformed(`${where}.hookName: unknown hook "${name}"`)
   const hook: Hook = {
     Path: pathOf(fields.path, `${where}.path`),
     Args: [...listOf(fields.args, `${where}.args`, anyTextOf)],
@@ -99,5 +98,5 @@ function parseHook(value: unknown, where: string): CdiHook {
 function matching(value: unknown, where: string, pattern: RegExp, wanted: string): string {
   const text = textOf(value, where)
   if (pattern.test(text)) return text
-  throw malformed(`${where}: '${text}' is not ${wanted}`)
+  throw malformed(`${where}: "${text}", want ${wanted}`)
 }

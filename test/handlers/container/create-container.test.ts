@@ -153,7 +153,7 @@ describe('CreateContainer', () => {
     const device = { type: 'vfio-pci-gk', id: 'x', containerPath: '/dev/x', options: ['0000:1a:02.3=1e'] }
     const request = { ...requestForCdi('gpu'), devices: [Device.fromPartial(device)] }
     await expect(made.handlers.createContainer(request, neverAborted)).rejects.toThrow(
-      "'gpu' is not vendor/class=name",
+      '"gpu", want vendor/class=name',
     )
     expect(made.os.clock.sleeping).toBe(0)
   })

@@ -56,7 +56,7 @@ describe('askedCdiDevices', () => {
     'n/g=../0',
     'n/g=0,',
   ])('refuses the annotation %j and names it', (value) => {
-    expect(() => asked({ 'cdi.k8s.io/x': value })).toThrow("Annotations['cdi.k8s.io/x']: '")
+    expect(() => asked({ 'cdi.k8s.io/x': value })).toThrow("Annotations['cdi.k8s.io/x']: \"")
   })
 
   it.each(['gpu', 'nvidia.com/gpu', 'nvidia.com/gpu=', 'nvidia.com/gpu=0,', 'n/g=0:', 'n/g=0;1'])(
@@ -67,9 +67,7 @@ describe('askedCdiDevices', () => {
   )
 
   it('refuses all among names', () => {
-    expect(() => asked({}, ['VISIBLE_CDI_DEVICES=n/g=all,0'])).toThrow(
-      "'n/g=all,0' has all and names besides",
-    )
+    expect(() => asked({}, ['VISIBLE_CDI_DEVICES=n/g=all,0'])).toThrow('"n/g=all,0" has both all and names')
   })
 
   function asked(annotations: Record<string, string>, env: string[] = []): string[] {

@@ -85,58 +85,54 @@ describe('parseCdiSpec', () => {
   })
 
   it.each([
-    ['no mapping', 'text', 'it is no mapping, but a string'],
-    ['nothing', undefined, 'cdiVersion is missing'],
-    ['no version', { ...LEAST, cdiVersion: undefined }, 'cdiVersion is missing'],
-    ['an unknown version', { ...LEAST, cdiVersion: '2.0.0' }, "cdiVersion: '2.0.0' is not known"],
-    ['no kind', { ...LEAST, kind: undefined }, 'kind is missing'],
-    ['a kind of another form', { ...LEAST, kind: 'gpu' }, "kind: 'gpu' is not vendor/class"],
-    ['a field that nobody knows', { ...LEAST, more: 1 }, 'it has a field "more"'],
-    ['devices that are no list', { ...LEAST, devices: {} }, 'devices is no list'],
-    [
-      'a device without edits',
-      { ...LEAST, devices: [{ name: 'a' }] },
-      'devices[0].containerEdits is missing',
-    ],
+    ['no mapping', 'text', 'specification: string, want a mapping'],
+    ['nothing', undefined, 'cdiVersion: missing'],
+    ['no version', { ...LEAST, cdiVersion: undefined }, 'cdiVersion: missing'],
+    ['an unknown version', { ...LEAST, cdiVersion: '2.0.0' }, 'cdiVersion: unknown version "2.0.0"'],
+    ['no kind', { ...LEAST, kind: undefined }, 'kind: missing'],
+    ['a kind of another form', { ...LEAST, kind: 'gpu' }, 'kind: "gpu", want vendor/class'],
+    ['a field that nobody knows', { ...LEAST, more: 1 }, 'specification: unknown field "more"'],
+    ['devices that are no list', { ...LEAST, devices: {} }, 'devices: object, want a list'],
+    ['a device without edits', { ...LEAST, devices: [{ name: 'a' }] }, 'devices[0].containerEdits: missing'],
     [
       'a name twice',
       { ...LEAST, devices: [...LEAST.devices, ...LEAST.devices] },
-      "devices[1].name: '0' is there twice",
+      'devices[1].name: "0" given twice',
     ],
     [
       'a name of another form',
       { ...LEAST, devices: [{ name: '../x', containerEdits: {} }] },
-      "devices[0].name: '../x' is no name",
+      'devices[0].name: "../x", want a device name',
     ],
   ])('refuses %s and names the field', (_, value, message) => {
     expect(() => parseCdiSpec(value)).toThrow(message)
   })
 
   it.each([
-    [{ env: ['A'] }, "env[0]: 'A' is not NAME=value"],
-    [{ env: 'A=1' }, 'env is no list, but a string'],
-    [{ intelRdt: {} }, 'has a field "intelRdt", which is not known here'],
-    [{ deviceNodes: [{}] }, 'deviceNodes[0].path is missing'],
-    [{ deviceNodes: [{ path: 'dev/a' }] }, "deviceNodes[0].path: 'dev/a' is not an absolute path"],
-    [{ deviceNodes: [{ path: '/dev/../a' }] }, "deviceNodes[0].path: '/dev/../a' is not"],
-    [{ deviceNodes: [{ path: '/a', type: 'z' }] }, "deviceNodes[0].type: 'z' is not b, c, u or p"],
-    [{ deviceNodes: [{ path: '/a', major: '1' }] }, 'deviceNodes[0].major is no whole number, but a string'],
-    [{ deviceNodes: [{ path: '/a', minor: -1 }] }, 'deviceNodes[0].minor: -1 is not between'],
+    [{ env: ['A'] }, 'env[0]: "A", want NAME=value'],
+    [{ env: 'A=1' }, 'env: string, want a list'],
+    [{ intelRdt: {} }, 'unknown field "intelRdt"'],
+    [{ deviceNodes: [{}] }, 'deviceNodes[0].path: missing'],
+    [{ deviceNodes: [{ path: 'dev/a' }] }, 'deviceNodes[0].path: "dev/a", want an absolute path'],
+    [{ deviceNodes: [{ path: '/dev/../a' }] }, 'deviceNodes[0].path: "/dev/../a", want an absolute path'],
+    [{ deviceNodes: [{ path: '/a', type: 'z' }] }, 'deviceNodes[0].type: "z", want b, c, u or p'],
+    [{ deviceNodes: [{ path: '/a', major: '1' }] }, 'deviceNodes[0].major: string, want a whole number'],
+    [{ deviceNodes: [{ path: '/a', minor: -1 }] }, 'deviceNodes[0].minor: -1, want 0 to'],
     [
       { deviceNodes: [{ path: '/a', permissions: 'x' }] },
-      "deviceNodes[0].permissions: 'x' is not of rwm, or none",
+      'deviceNodes[0].permissions: "x", want letters of rwm, or none',
     ],
-    [{ mounts: [{ containerPath: '/a' }] }, 'mounts[0].hostPath is missing'],
-    [{ mounts: [{ hostPath: 'a', containerPath: '/a' }] }, "mounts[0].hostPath: 'a' is not an absolute path"],
+    [{ mounts: [{ containerPath: '/a' }] }, 'mounts[0].hostPath: missing'],
+    [{ mounts: [{ hostPath: 'a', containerPath: '/a' }] }, 'mounts[0].hostPath: "a", want an absolute path'],
     [
       { mounts: [{ hostPath: '../a', containerPath: '/a', type: 'none', options: ['ro', 'rbind'] }] },
-      "mounts[0].hostPath: '../a' is not an absolute path",
+      'mounts[0].hostPath: "../a", want an absolute path',
     ],
-    [{ mounts: [{ hostPath: '/a', containerPath: '/b\0' }] }, 'mounts[0].containerPath has a NUL'],
-    [{ hooks: [{ hookName: 'afterwards', path: '/x' }] }, "hooks[0].hookName: there is no 'afterwards'"],
-    [{ hooks: [{ hookName: 'poststop' }] }, 'hooks[0].path is missing'],
-    [{ hooks: [{ hookName: 'poststop', path: '/x', args: ['a\0b'] }] }, 'args[0] has a NUL in it'],
-    [{ additionalGids: [1.5] }, 'additionalGids[0] is no whole number'],
+    [{ mounts: [{ hostPath: '/a', containerPath: '/b\0' }] }, 'mounts[0].containerPath: contains a NUL byte'],
+    [{ hooks: [{ hookName: 'afterwards', path: '/x' }] }, 'hooks[0].hookName: unknown hook "afterwards"'],
+    [{ hooks: [{ hookName: 'poststop' }] }, 'hooks[0].path: missing'],
+    [{ hooks: [{ hookName: 'poststop', path: '/x', args: ['a\0b'] }] }, 'args[0]: contains a NUL byte'],
+    [{ additionalGids: [1.5] }, 'additionalGids[0]: 1.5, want a whole number'],
   ])('refuses the edits %j and names the field', (edits, message) => {
     expect(() => withEdits(edits)).toThrow(`containerEdits`)
     expect(() => withEdits(edits)).toThrow(message)

@@ -60,8 +60,8 @@ const processes: readonly (readonly [what: string, change: DeepPartial<Process>,
   ['a NUL character in an argument', { Args: ['echo', 'a\0b'] }, 'Process.Args'],
   ['a variable without a name', { Env: ['=x'] }, 'Malformed OCI env entry'],
   ['a relative folder', { Cwd: 'tmp' }, "Process.Cwd: 'tmp'"],
-  ['an unknown capability', { Capabilities: { Bounding: ['CAP_FLY'] } }, "Bounding: there is no 'CAP_FLY'"],
-  ['an unknown limit', { Rlimits: [{ Type: 'RLIMIT_X' }] }, "Process.Rlimits: there is no 'RLIMIT_X'"],
+  ['an unknown capability', { Capabilities: { Bounding: ['CAP_FLY'] } }, 'Bounding: unknown value "CAP_FLY"'],
+  ['an unknown limit', { Rlimits: [{ Type: 'RLIMIT_X' }] }, 'Process.Rlimits: unknown value "RLIMIT_X"'],
   ['a terminal without end', { Terminal: true, ConsoleSize: { Height: 70_000 } }, 'Process.ConsoleSize'],
 ]
 
@@ -106,11 +106,11 @@ const specs: readonly BadInput[] = [
     withSpec({ Hooks: { Poststop: [{ Path: '/bin/true', Timeout: -1n }] } }),
     'Hooks.Poststop.Timeout: -1 s',
   ),
-  creation('an unknown namespace', withLinux({ Namespaces: [{ Type: 'planet' }] }), "there is no 'planet'"),
+  creation('an unknown namespace', withLinux({ Namespaces: [{ Type: 'planet' }] }), 'unknown value "planet"'),
   creation(
     'an unknown seccomp action',
     withLinux({ Seccomp: { DefaultAction: 'SCMP_ACT_SMILE' } }),
-    "Linux.Seccomp.DefaultAction: there is no 'SCMP_ACT_SMILE'",
+    'Linux.Seccomp.DefaultAction: unknown value "SCMP_ACT_SMILE"',
   ),
   creation(
     'a device that leads out',
@@ -120,7 +120,7 @@ const specs: readonly BadInput[] = [
   creation(
     'a device of no kind',
     withLinux({ Devices: [{ Path: '/dev/x', Type: 'z', Major: 1n, Minor: 3n }] }),
-    "Linux.Devices.Type: there is no 'z'",
+    'Linux.Devices.Type: unknown value "z"',
   ),
   creation(
     'a sysctl that leads out',
@@ -133,7 +133,7 @@ const specs: readonly BadInput[] = [
       ...request,
       storages: [{ driver: 'local', mountPoint: '/run/kata-containers/../../etc/x' }],
     }),
-    "'/run/kata-containers/../../etc/x'",
+    '"/run/kata-containers/../../etc/x"',
   ),
   creation(
     'a CDI device of another form',
@@ -180,7 +180,7 @@ const others: readonly BadInput[] = [
     call: (agent) =>
       agent.updateContainer({ containerId: 'living', resources: { Devices: [{ Type: 'z', Access: 'r' }] } }),
     code: 'INVALID_ARGUMENT',
-    names: "Linux.Resources.Devices.Type: there is no 'z'",
+    names: 'Linux.Resources.Devices.Type: unknown value "z"',
   },
   {
     rpc: 'UpdateContainer',

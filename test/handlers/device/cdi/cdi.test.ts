@@ -114,7 +114,7 @@ describe('waitForCdiEdits', () => {
       await asleep()
       os.clock.advance(CDI.timeoutMs)
       await finding.toThrow(
-        /; \/run\/cdi\/gpu.json: .*; \/run\/cdi\/other.json: kind: 'x' is not vendor\/class$/,
+        /; \/run\/cdi\/gpu.json: .*; \/run\/cdi\/other.json: kind: "x", want vendor\/class$/,
       )
       const warnings = log.lines.filter(({ level }) => level === 'warn')
       expect(warnings.map(({ message }) => message)).toEqual(Array(2).fill('CDI specification not read'))
