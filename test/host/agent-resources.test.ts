@@ -77,7 +77,8 @@ describe('what an agent tells and changes of the machine it runs on', () => {
   it('AddSwapPath passes on what the kernel says of what can be no swap', async () => {
     await expect(pod.agent.addSwapPath({ path: '/run/volume/file' })).rejects.toMatchObject({
       code: 'INTERNAL',
-      message: '/run/volume/file is not prepared for swapping (mkswap): swapon /run/volume/file: EINVAL',
+      message:
+        'swap /run/volume/file: no swap signature, want one made by mkswap: swapon /run/volume/file: EINVAL',
     })
     await expect(pod.agent.addSwapPath({ path: '/run/none' })).rejects.toMatchObject({
       code: 'INTERNAL',

@@ -104,7 +104,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     await expect(pod.agent.addSwap({ PCIPath: [PORTS.blank, 0] })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringMatching(
-        /is not prepared for swapping \(mkswap\): swapon \/dev\/vd[a-z]: EINVAL$/,
+        /no swap signature, want one made by mkswap: swapon \/dev\/vd[a-z]: EINVAL$/,
       ),
     })
   })

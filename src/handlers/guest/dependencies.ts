@@ -2,7 +2,7 @@ import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { DetailsDependencies } from './details.ts'
 
-/** What the calls about the guest itself work with. */
+/** The dependencies of the calls about the guest itself. */
 export interface GuestDependencies extends DetailsDependencies {
   readonly os: Os
   /** What waiting for devices needs. */

@@ -5,7 +5,7 @@ import type { Os } from '../../os/os.ts'
 import { canProbeMemory, memoryBlockSize } from './memory-blocks.ts'
 import { runtimeHasSeccomp } from './runtime-features.ts'
 
-/** What is told about the agent, and what it takes to find out the rest. */
+/** The dependencies of GetGuestDetails, and the agent's own properties that it reports. */
 export interface DetailsDependencies {
   readonly os: Pick<Os, 'files' | 'tools'>
   readonly log: Logger
@@ -15,13 +15,13 @@ export interface DetailsDependencies {
   readonly initMode: boolean
   /** The agent's own version. */
   readonly version: string
-  /** Names of the storage drivers that there are. */
+  /** The names of the implemented storage drivers. */
   readonly storageHandlers: readonly string[]
-  /** Types of devices that there are handlers for. */
+  /** The types of devices that have a handler. */
   readonly deviceHandlers: readonly string[]
 }
 
-/** The call GetGuestDetails (spec C.29); what cannot change while the agent runs is found out once. */
+/** Creates the call GetGuestDetails (spec C.29), which asks the runtime for its features only once. */
 export function guestDetails(
   dependencies: DetailsDependencies,
 ): (request: GuestDetailsRequest, signal: AbortSignal) => Promise<GuestDetailsResponse> {
@@ -29,10 +29,10 @@ export function guestDetails(
   let seccomp: Promise<boolean | undefined> | undefined
 
   return async (request, signal) => {
-    // Without a caller's signal: the next caller waits for the same answer.
+    // Not bound to this call's signal, because other callers wait for the same answer.
     seccomp ??= runtimeHasSeccomp(dependencies)
     const supportsSeccomp = await abortable(seccomp, signal)
-    // One that did not tell may do so another time: nothing is concluded from its silence.
+    // The runtime gave no answer; the next call asks again.
     if (supportsSeccomp === undefined) seccomp = undefined
     return {
       memBlockSizeBytes: request.memBlockSize ? await memoryBlockSize(os.files) : 0n,

@@ -3,7 +3,10 @@ import type { Files } from '../../os/files/files.ts'
 
 const MEMORY = '/sys/devices/system/memory'
 
-/** Bytes of the blocks in which memory is added (spec C.29); 0 where it cannot be. Throws INTERNAL for nonsense. */
+/**
+ * The size in bytes of the blocks in which memory is added (spec C.29); 0 when the kernel cannot add memory. Throws
+ * INTERNAL for an invalid text in sysfs.
+ */
 export async function memoryBlockSize(files: Files): Promise<bigint> {
   const path = `${MEMORY}/block_size_bytes`
   if ((await files.stat(path)) === undefined) return 0n
@@ -13,7 +16,7 @@ export async function memoryBlockSize(files: Files): Promise<bigint> {
   return BigInt(`0x${text}`)
 }
 
-/** Whether the kernel lets itself be told where memory was added. */
+/** Whether the kernel has the probe interface, by which it is told the addresses of added memory. */
 export async function canProbeMemory(files: Files): Promise<boolean> {
   return (await files.stat(PROBE)) !== undefined
 }
@@ -21,22 +24,22 @@ export async function canProbeMemory(files: Files): Promise<boolean> {
 const PROBE = `${MEMORY}/probe`
 
 /**
- * Tells the kernel of a memory block at each of these physical addresses (spec C.30). Throws, having told nothing,
- * FAILED_PRECONDITION when it cannot be told, INVALID_ARGUMENT for an address where no block begins; later, INTERNAL
- * with the address that the kernel refused.
+ * Tells the kernel of a memory block at each of these physical addresses (spec C.30). Throws, before any change,
+ * FAILED_PRECONDITION without the probe interface and INVALID_ARGUMENT for an address that is not the start of a block;
+ * later, INTERNAL with the address that the kernel refused.
  */
 export async function probeMemory(files: Files, addresses: readonly bigint[]): Promise<void> {
   if (addresses.length === 0) return
   if (!(await canProbeMemory(files))) {
     throw new AgentError(
       'FAILED_PRECONDITION',
-      `this kernel finds added memory by itself: it has no ${PROBE}`,
+      `memory probe: the kernel has no ${PROBE}, because it detects added memory itself`,
     )
   }
   const blockSize = await memoryBlockSize(files)
   const misaligned = addresses.find((address) => blockSize > 0n && address % blockSize !== 0n)
   if (misaligned !== undefined) {
-    const text = `memHotplugProbeAddr ${hex(misaligned)} is not a multiple of the block size ${hex(blockSize)}`
+    const text = `memHotplugProbeAddr ${hex(misaligned)}: not a multiple of the block size ${hex(blockSize)}`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
   for (const address of addresses) {
@@ -52,7 +55,7 @@ function hex(address: bigint): string {
   return `0x${address.toString(16).toUpperCase()}`
 }
 
-/** Brings all memory online that is there but off. Tries every block, then throws INTERNAL naming those that stay off. */
+/** Brings all offline memory online. Tries every block, then throws INTERNAL naming those that stay offline. */
 export async function onlineMemory(files: Files): Promise<void> {
   const failures: unknown[] = []
   for (const name of await files.list(MEMORY)) {
@@ -64,13 +67,13 @@ export async function onlineMemory(files: Files): Promise<void> {
   throw new AgentError('INTERNAL', text, { cause: failures[0] })
 }
 
-/** Brings one block online, if it is there and off. */
+/** Brings one block online if it is present and offline. */
 export async function onlineBlock(files: Files, folder: string): Promise<void> {
   const file = `${folder}/online`
   try {
     if ((await files.readText(file)).trim() === '0') await files.write(file, '1')
   } catch (error) {
-    // Taken out again meanwhile.
+    // The block was removed.
     if (errnoOf(error) !== 'ENOENT') throw error
   }
 }

@@ -4,9 +4,9 @@ import type { Os } from '../../os/os.ts'
 import { onlineBlock, onlineMemory } from './memory-blocks.ts'
 
 /**
- * Brings memory online by itself as it is added (spec F.3): what is there and off now, then each block that the kernel
- * announces, until the agent ends. Blocks are taken one after the other, for each takes a thread while the kernel works
- * on it. What fails is logged, and left to OnlineCPUMem. Throws when it cannot listen.
+ * Brings memory online as it is added (spec F.3): the present offline blocks now, then each block that the kernel
+ * announces, until the agent ends. Blocks are processed one after the other, because each occupies a thread. Errors are
+ * logged; OnlineCPUMem tries again. Throws when it cannot listen for uevents.
  */
 export function watchMemory(os: Pick<Os, 'files' | 'uevents'>, log: Logger): void {
   let queue = Promise.resolve()

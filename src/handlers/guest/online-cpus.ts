@@ -5,14 +5,14 @@ import type { Os } from '../../os/os.ts'
 
 const CPUS = '/sys/devices/system/cpu'
 
-/** What 100 tries take that are 50 ms apart (spec C.27). */
+/** The time of 100 attempts that are 50 ms apart (spec C.27). */
 const TIMEOUT_MS = 5000
-/** An attempt that the kernel refused for the moment is followed by no event. */
+/** The kernel sends no event when a CPU that it refused can be brought online later. */
 const RETRY_MS = 50
 
 /**
- * Brings CPUs online until `wanted` are, those of the boot included, and waits for such as are still being plugged in.
- * Throws INVALID_ARGUMENT when the guest can never have so many, INTERNAL after 5 s.
+ * Brings CPUs online until `wanted` are online, including those of the boot, and waits for CPUs that are still being
+ * plugged in. Throws INVALID_ARGUMENT when the guest can never have so many, INTERNAL after 5 s.
  */
 export async function onlineCpus(
   os: Pick<Os, 'clock' | 'files' | 'uevents'>,
@@ -22,7 +22,7 @@ export async function onlineCpus(
   const { files, uevents, clock } = os
   const possible = countCpus(await files.readText(`${CPUS}/possible`))
   if (wanted > possible) {
-    const text = `nb_cpus is ${wanted}, but this guest can have ${possible} CPUs at most`
+    const text = `nb_cpus: ${wanted}, want at most ${possible} (the possible CPUs of this guest)`
     throw new AgentError('INVALID_ARGUMENT', text)
   }
   try {
@@ -43,12 +43,12 @@ export async function onlineCpus(
   }
 }
 
-/** The CPUs that are online, as the kernel lists them: `0-3`. */
+/** The online CPUs in the kernel's list format: `0-3`. */
 export async function listOnlineCpus(files: Files): Promise<string> {
   return (await files.readText(`${CPUS}/online`)).trim()
 }
 
-/** Turns on as many as are missing, the lowest first. */
+/** Brings the missing number of CPUs online, the lowest first. */
 async function bringOnline(files: Files, wanted: number): Promise<Probe<true>> {
   const refusals: unknown[] = []
   let missing = wanted - countCpus(await listOnlineCpus(files))
@@ -68,7 +68,7 @@ async function bringOnline(files: Files, wanted: number): Promise<Probe<true>> {
   return { missing: `other CPUs than ${online}${why}` }
 }
 
-/** The `online` files of CPUs that are there but off. The boot CPU may have none: it cannot be turned off. */
+/** The `online` files of offline CPUs. The boot CPU may have no such file, because it cannot be taken offline. */
 async function offlineCpus(files: Files): Promise<string[]> {
   const numbers = (await files.list(CPUS)).flatMap((name) => /^cpu([0-9]+)$/.exec(name)?.[1] ?? [])
   const offline: string[] = []
@@ -80,7 +80,7 @@ async function offlineCpus(files: Files): Promise<string[]> {
   return offline
 }
 
-/** How many CPUs a list of the kernel names, such as `0-3,8` (cpumask format of sysfs and cgroups); none when empty. */
+/** The number of CPUs in a list of the kernel, such as `0-3,8` (the list format of sysfs and cgroups); 0 when empty. */
 export function countCpus(list: string): number {
   const ranges = list.trim().split(',')
   return ranges.reduce((sum, range) => sum + sizeOf(range), 0)

@@ -6,20 +6,20 @@ import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { MountEntry, Mounts } from '../../os/files/mounts.ts'
 import { checkVolumePath, noSuchVolume } from './volume-stats.ts'
 
-/** What growing a volume works with. */
+/** The dependencies of {@link resizeVolume}. */
 export interface ResizeDependencies extends HotplugDependencies {
   readonly mounts: Mounts
   readonly volumes: Volumes
 }
 
-/** /sys/dev/block counts in these, whatever the device's own sectors are. */
+/** The unit of sizes in /sys/dev/block, whatever the sector size of the device. */
 const SECTOR_BYTES = 512n
 
 /**
- * ResizeVolume (spec C.36, of which the reference does nothing): makes the file system that is mounted at a path cover
- * `size` bytes of its disk, in whole blocks, while it is in use. Waits for a disk that the host has made larger at
- * this moment. A file system that has this size is left alone. Throws INVALID_ARGUMENT for a path where nothing is
- * mounted, UNIMPLEMENTED for a file system that cannot grow, OUT_OF_RANGE for a size below what it has.
+ * ResizeVolume (spec C.36, not implemented by the reference): grows the mounted file system at a path to `size` bytes, in
+ * whole blocks. Waits for the kernel to notice that the host has enlarged the disk. A file system of this size stays as
+ * it is. Throws INVALID_ARGUMENT for a path where nothing is mounted, UNIMPLEMENTED for a file system that cannot grow,
+ * OUT_OF_RANGE for less than the current size.
  */
 export async function resizeVolume(
   dependencies: ResizeDependencies,
@@ -34,7 +34,7 @@ export async function resizeVolume(
   const { blockBytes, blocks } = await growth.size(volume)
   const wantedBlocks = wantedBytes / blockBytes
   if (wantedBlocks < blocks) {
-    const text = `size ${wantedBytes}: the volume at ${path} has ${blocks * blockBytes} bytes, and can only grow`
+    const text = `size: ${wantedBytes} bytes, want at least ${blocks * blockBytes}, the current size of ${path}`
     throw new AgentError('OUT_OF_RANGE', text)
   }
   if (wantedBlocks === blocks) return
@@ -42,18 +42,18 @@ export async function resizeVolume(
   await growth.grow(volume, wantedBlocks)
 }
 
-/** What is mounted there last: it hides what was before. */
+/** The last mount at a path, which hides earlier ones. */
 async function getMount({ files, mounts }: ResizeDependencies, path: string): Promise<MountEntry> {
   const mount = (await mounts.list()).findLast(({ mountPoint }) => mountPoint === path)
   if (mount !== undefined) return mount
   if ((await files.stat(path)) === undefined) throw noSuchVolume(path)
-  throw new AgentError('INVALID_ARGUMENT', `volume_guest_path ${path}: nothing is mounted there`)
+  throw new AgentError('INVALID_ARGUMENT', `volume_guest_path ${path}: not a mount point`)
 }
 
 function growthOf(volumes: Volumes, { type, mountPoint }: MountEntry): FileSystemGrowth {
   const growth = volumes.growth(type)
   if (growth !== undefined) return growth
-  const text = `the volume at ${mountPoint} is ${type}, which cannot grow while it is mounted; ext4 and xfs can`
+  const text = `volume_guest_path ${mountPoint}: ${type} cannot grow while mounted, want ext4 or xfs`
   throw new AgentError('UNIMPLEMENTED', text)
 }
 
@@ -66,11 +66,11 @@ interface Disk {
 async function diskOf({ files }: ResizeDependencies, { major, minor }: MountEntry): Promise<Disk> {
   const folder = `/sys/dev/block/${major}:${minor}`
   const name = /^DEVNAME=(.+)$/m.exec(await files.readText(`${folder}/uevent`))?.[1]
-  if (name === undefined) throw new AgentError('INTERNAL', `${folder}/uevent names no device`)
+  if (name === undefined) throw new AgentError('INTERNAL', `${folder}/uevent: no DEVNAME`)
   return { node: `/dev/${name}`, folder }
 }
 
-/** The host may have made the disk larger a moment ago; the driver tells the kernel when it has noticed. */
+/** Waits until the disk has the wanted size: the host may have just enlarged it, and the driver notices it later. */
 async function waitForBytes(
   dependencies: ResizeDependencies,
   { node, folder }: Disk,
@@ -89,7 +89,7 @@ async function waitForBytes(
   await waitForDevice(dependencies, { description, probe, matches }, signal)
 }
 
-/** A SCSI disk looks at its size when it is told to; others have no such file. */
+/** Makes a SCSI disk read its size again; other disks have no such file. */
 async function rescan({ files }: ResizeDependencies, folder: string): Promise<void> {
   const file = `${folder}/device/rescan`
   if ((await files.stat(file)) !== undefined) await files.write(file, '1')

@@ -6,8 +6,8 @@ import type { Os } from '../../os/os.ts'
 const TIMEOUT_MS = 10_000
 
 /**
- * Whether the OCI runtime was built with seccomp: from its `features`, or with a version that lacks that command from
- * what `--version` lists. undefined, which is logged, when it does not tell.
+ * Whether the OCI runtime was built with seccomp: from its `features` command, or from `--version` when it lacks that
+ * command. undefined, with a log line, when the runtime fails.
  */
 export async function runtimeHasSeccomp({
   os,
@@ -25,7 +25,7 @@ export async function runtimeHasSeccomp({
     if (version.exitCode !== 0) throw new Error(`--version: exit code ${version.exitCode}`)
     return /\+SECCOMP|libseccomp:/.test(version.stdout)
   } catch (error) {
-    log.warn('the runtime does not tell its features', { runtime: runtime.binary, error: messageOf(error) })
+    log.warn('features of the runtime unknown', { runtime: runtime.binary, error: messageOf(error) })
     return undefined
   }
 }

@@ -6,7 +6,7 @@ import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { FileStatus } from '../../os/files/file-status.ts'
 import type { Files } from '../../os/files/files.ts'
 
-/** What adding swap works with. */
+/** The dependencies of {@link addSwap} and {@link addSwapPath}. */
 export interface SwapDependencies extends HotplugDependencies {
   readonly volumes: Volumes
 }
@@ -14,8 +14,8 @@ export interface SwapDependencies extends HotplugDependencies {
 const HIGHEST_SLOT = 0x1f
 
 /**
- * AddSwap (spec C.34): waits for the disk at a PCI path, given as the numbers of its slots, and swaps on it. Throws
- * INVALID_ARGUMENT for an empty path or a slot that no bus has.
+ * AddSwap (spec C.34): waits for the disk at a PCI path, given as the numbers of its slots, and uses it as swap space.
+ * Throws INVALID_ARGUMENT for an empty path or an invalid slot.
  */
 export async function addSwap(
   dependencies: SwapDependencies,
@@ -25,37 +25,39 @@ export async function addSwap(
   if (slots.length === 0) throw new AgentError('INVALID_ARGUMENT', 'PCIPath is empty')
   const wrong = slots.find((slot) => slot > HIGHEST_SLOT)
   if (wrong !== undefined) {
-    throw new AgentError('INVALID_ARGUMENT', `PCIPath: slot ${wrong} is above ${HIGHEST_SLOT}`)
+    throw new AgentError('INVALID_ARGUMENT', `PCIPath: slot ${wrong}, want at most ${HIGHEST_SLOT}`)
   }
   const path = parsePciPath(slots.map((slot) => slot.toString(16).padStart(2, '0')).join('/'))
   await swapOn(dependencies, await waitForPciBlockDevice(dependencies, path, signal))
 }
 
-/** AddSwapPath (spec C.34): swaps on a block device or a file. Throws INVALID_ARGUMENT for what is no absolute path. */
+/** AddSwapPath (spec C.34): uses a block device or a file as swap space. Throws INVALID_ARGUMENT for a relative path. */
 export async function addSwapPath(dependencies: SwapDependencies, path: string): Promise<void> {
-  if (!path.startsWith('/')) throw new AgentError('INVALID_ARGUMENT', `path '${path}' is not absolute`)
+  if (!path.startsWith('/')) throw new AgentError('INVALID_ARGUMENT', `path "${path}": not an absolute path`)
   if (path.includes('\0')) {
-    throw new AgentError('INVALID_ARGUMENT', `path ${JSON.stringify(path)} contains a NUL`)
+    throw new AgentError('INVALID_ARGUMENT', `path ${JSON.stringify(path)}: contains a NUL byte`)
   }
   await swapOn(dependencies, path)
 }
 
 /**
- * Nothing has to be undone: the kernel takes the whole of it or nothing. What is swapped on already is as it should be:
- * the caller of an earlier try may not have got its answer.
+ * Enables swap on a device or file. It needs no undo, because the kernel enables it completely or not at all. One that is
+ * enabled already counts as success, because an earlier call may have succeeded without its response arriving.
  */
 async function swapOn({ files, volumes }: SwapDependencies, path: string): Promise<void> {
   try {
     await volumes.addSwap(path)
   } catch (error) {
     if (errnoOf(error) === 'EINVAL') {
-      throw new AgentError('INTERNAL', `${path} is not prepared for swapping (mkswap)`, { cause: error })
+      throw new AgentError('INTERNAL', `swap ${path}: no swap signature, want one made by mkswap`, {
+        cause: error,
+      })
     }
     if (errnoOf(error) !== 'EBUSY' || !(await isSwap(files, volumes, path))) throw error
   }
 }
 
-/** Whether the kernel has it as swap space, under whatever name. */
+/** Whether a device or file is enabled as swap space, even under another name. */
 async function isSwap(files: Files, volumes: Volumes, path: string): Promise<boolean> {
   const status = await files.stat(path)
   for (const name of await volumes.swaps()) {

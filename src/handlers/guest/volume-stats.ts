@@ -5,8 +5,8 @@ import { type VolumeStatsResponse, type VolumeUsage, VolumeUsage_Unit } from '..
 import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 
 /**
- * GetVolumeStats (spec C.35): bytes and inodes of the file system that the path is on, whether or not it is mounted at
- * the path itself. Throws NOT_FOUND when there is nothing at the path.
+ * GetVolumeStats (spec C.35): the bytes and inodes of the file system that contains the path, which need not be its mount
+ * point. Throws NOT_FOUND when the path does not exist.
  */
 export async function volumeStats(
   volumes: Volumes,
@@ -15,7 +15,7 @@ export async function volumeStats(
 ): Promise<VolumeStatsResponse> {
   const path = checkVolumePath(volumeGuestPath)
   try {
-    // A file system whose server hangs never answers.
+    // statfs never returns when the server of the file system hangs.
     const { blockBytes, blocks, freeBlocks, inodes, freeInodes } = await abortable(
       volumes.usage(path),
       signal,
@@ -38,20 +38,20 @@ function usageOf(unit: VolumeUsage_Unit, total: bigint, available: bigint): Volu
 }
 
 /**
- * The path of a volume as the kernel lists it: no `..`, no slash at its end. Throws INVALID_ARGUMENT for what is no
- * absolute path.
+ * The path of a volume as the kernel lists it: without `..` and without a trailing slash. Throws INVALID_ARGUMENT for a
+ * relative path.
  */
 export function checkVolumePath(path: string): string {
   if (!path.startsWith('/')) {
-    throw new AgentError('INVALID_ARGUMENT', `volume_guest_path '${path}' is not absolute`)
+    throw new AgentError('INVALID_ARGUMENT', `volume_guest_path "${path}": not an absolute path`)
   }
   if (path.includes('\0')) {
-    throw new AgentError('INVALID_ARGUMENT', `volume_guest_path ${JSON.stringify(path)} contains a NUL`)
+    throw new AgentError('INVALID_ARGUMENT', `volume_guest_path ${JSON.stringify(path)}: contains a NUL byte`)
   }
   return normalize(path).replace(/(?<=.)\/$/, '')
 }
 
-/** What is said of a volume that is not there: as a CSI node would. */
+/** The NOT_FOUND error of a missing volume, like that of a CSI node. */
 export function noSuchVolume(path: string): AgentError {
-  return new AgentError('NOT_FOUND', `volume_guest_path ${path} does not exist`)
+  return new AgentError('NOT_FOUND', `volume_guest_path ${path}: does not exist`)
 }

@@ -17,8 +17,8 @@ const MAX_U16 = 0xffff
 const MAX_U8 = 0xff
 
 /**
- * AddARPNeighbors (spec G.5): entries of the neighbour tables of both families. Throws INVALID_ARGUMENT for a wrong
- * field, INTERNAL `Link not found (Name: …)`, and the kernel's refusal; the tables are those of before then.
+ * AddARPNeighbors (spec G.5): adds or replaces entries of the neighbour tables of both families. Throws INVALID_ARGUMENT
+ * for a wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the tables.
  */
 export function addNeighbors(
   dependencies: NetworkDependencies,
@@ -54,7 +54,7 @@ async function addAll(
   )
 }
 
-/** Adds entries, and registers the undo of each. Throws the first failure; the others of the batch may be there. */
+/** Adds entries, and registers the undo of each. Throws the first error; other entries of the batch may have been added. */
 function replaceBatch(
   network: Network,
   batch: readonly Neighbor[],
@@ -72,7 +72,7 @@ function replaceBatch(
   try {
     failures = network.replaceNeighbors(batch)
   } catch (error) {
-    // The kernel's answers are lost (ENOBUFS): each of them may be there.
+    // The kernel's answers are lost (ENOBUFS), so any of the entries may have been added.
     batch.forEach(addUndo)
     throw error
   }
@@ -92,7 +92,7 @@ function removeIfPresent(network: Network, neighbor: Neighbor): void {
 function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<string, Link>): Neighbor {
   const { toIPAddress, device, lladdr, state, flags } = neighbor
   if (toIPAddress === undefined || toIPAddress.address === '')
-    throw invalid(`${field}.toIPAddress`, '', 'it is required')
+    throw invalid(`${field}.toIPAddress`, '', 'required')
   const link = links.get(device)
   const checked = {
     ...checkAddress(`${field}.toIPAddress.address`, toIPAddress.address),

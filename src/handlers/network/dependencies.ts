@@ -4,17 +4,17 @@ import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { NetworkRecord } from './network-record.ts'
 
-/** What the calls about the guest's network work with. */
+/** The dependencies of the calls about the guest's network. */
 export interface NetworkDependencies {
   readonly os: Pick<Os, 'files' | 'network' | 'tools'>
   readonly log: Logger
   readonly record: NetworkRecord
-  /** How network cards that are plugged in are waited for. */
+  /** What waiting for a hot-plugged network card needs. */
   readonly hotplug: HotplugDependencies
   readonly queues: NetworkQueues
 }
 
-/** Changes of the same table happen one after the other. */
+/** One serial queue for each table of the kernel that calls change. */
 export interface NetworkQueues {
   readonly routes: SerialQueue
   readonly neighbors: SerialQueue
@@ -22,6 +22,7 @@ export interface NetworkQueues {
   readonly ip6tables: SerialQueue
 }
 
+/** Creates the queues. */
 export function networkQueues(): NetworkQueues {
   return {
     routes: new SerialQueue(),

@@ -10,33 +10,29 @@ import {
   invalid,
 } from './check-fields.ts'
 
-/** What UpdateInterface is to make of a link. */
+/** A checked request of UpdateInterface. */
 export interface InterfaceRequest {
   readonly name: string
   /** Lower case; undefined when the request has none. */
   readonly hardwareAddress: string | undefined
   readonly devicePath: PciPath | undefined
-  /** undefined leaves it. */
+  /** undefined keeps the current MTU. */
   readonly mtu: number | undefined
   readonly arp: boolean
   readonly addresses: readonly Omit<LinkAddress, 'linkIndex'>[]
 }
 
 const IFF_NOARP = 0x80
-/** IFA_F_NODAD: the host has given the address, and it is to be of use at once. */
+/** IFA_F_NODAD: the host assigned the address, so it is used at once without duplicate address detection. */
 const NODAD = 0x2
 const MAX_U32 = 0xffffffff
 
-/** Checks an interface of the API. Throws INVALID_ARGUMENT naming the field that is wrong. */
+/** Checks an interface of the API. Throws INVALID_ARGUMENT naming the wrong field. */
 export function checkInterface(request: Interface): InterfaceRequest {
   const { name, hwAddr, devicePath, IPAddresses } = request
-  // The kernel takes a name with % for a pattern of names.
+  // The kernel treats a name with % as a pattern.
   if (!/^[^\s/:%\0]{1,15}$/.test(name) || Buffer.byteLength(name) > 15 || name === '.' || name === '..')
-    throw invalid(
-      'interface.name',
-      name,
-      'it is no name of a link (1 to 15 bytes, without space, /, : and %)',
-    )
+    throw invalid('interface.name', name, 'not a link name, want 1 to 15 bytes without space, /, : and %')
   const mtu = checkNumber('interface.mtu', request.mtu, MAX_U32)
   return {
     name,
@@ -51,13 +47,13 @@ export function checkInterface(request: Interface): InterfaceRequest {
   }
 }
 
-/** The family is that of the text: the field of the API is not filled in by every host. */
+/** The family is taken from the text, because not every host sets the field of the API. */
 function wantedAddress(field: string, text: string, mask: string): Omit<LinkAddress, 'linkIndex'> {
   const { family, address } = checkAddress(`${field}.address`, text)
   const prefixLength = checkPrefixLength(family, `${field}.mask`, mask)
   const wanted = { family, address, prefixLength, scope: 0 }
   if (family === 'ipv6') return { ...wanted, flags: NODAD }
-  // Networks of one or two addresses have none to broadcast to.
+  // Networks of one or two addresses have no broadcast address.
   if (prefixLength > 30) return { ...wanted, flags: 0 }
   return { ...wanted, flags: 0, broadcast: broadcastOf(parseIp(address) ?? new Uint8Array(), prefixLength) }
 }

@@ -5,15 +5,15 @@ import type { NetworkDependencies } from './dependencies.ts'
 
 type Tool = 'iptables-save' | 'iptables-restore' | 'ip6tables-save' | 'ip6tables-restore'
 
-/** A comment may hold any bytes: in this encoding each is a character. */
+/** Comments may hold any bytes, and in this encoding each byte is one character. */
 const RAW = 'latin1'
 
-/** How long one run of a tool may take. */
+/** The time limit of one run of a tool. */
 const TIMEOUT_MS = 5000
-/** The largest set of rules: an answer has to fit into a message of 4 MiB. */
+/** The largest set of rules; the response must fit into a message of 4 MiB. */
 const MAX_BYTES = 4 * 1024 * 1024 - 4096
 
-/** GetIPTables (spec G.6): what the save tool prints. Throws INTERNAL with the tool's words. */
+/** GetIPTables (spec G.6): the output of the save tool. Throws INTERNAL with the tool's output. */
 export async function getIptables(
   dependencies: NetworkDependencies,
   isIpv6: boolean,
@@ -24,9 +24,9 @@ export async function getIptables(
 }
 
 /**
- * SetIPTables (spec G.6): hands rules to the restore tool, and answers what that prints. The rules are read through
- * first; when a table is refused after others were taken over, the old rules of all of them are put back. Throws
- * INTERNAL with the tool's words, with the rules of before.
+ * SetIPTables (spec G.6): passes rules to the restore tool, and returns its output. The rules are tested first; when a
+ * table fails after others were changed, the old rules of all of them are restored. Throws INTERNAL with the tool's
+ * output, after restoring the rules.
  */
 export function setIptables(
   dependencies: NetworkDependencies,
@@ -60,7 +60,7 @@ async function applyRules(
   }
 }
 
-/** Tables that were not there before are emptied. */
+/** Restores the old rules. Tables that did not exist before are emptied. */
 async function restoreRules(
   dependencies: NetworkDependencies,
   tool: Tool,
@@ -75,7 +75,7 @@ async function restoreRules(
     const input = Buffer.from(`${old}${emptied.join('')}`, RAW)
     await run(dependencies, tool, ['--wait', '5', '--counters'], input, neverAborted)
   } catch (error) {
-    dependencies.log.warn('packet filter not put back', { error: messageOf(error) })
+    dependencies.log.warn('packet filter not restored', { error: messageOf(error) })
   }
 }
 
@@ -96,10 +96,10 @@ async function run(
   const limits = { timeoutMs: TIMEOUT_MS, maxOutputBytes: MAX_BYTES, encoding: RAW, signal } as const
   const result = await os.tools.run([path, ...options], { stdin, ...limits })
   if (result.exitCode !== 0) {
-    const said = Buffer.from(result.stderr.trim() || result.stdout.trim(), RAW).toString()
-    throw new AgentError('INTERNAL', `${tool} ended with ${result.exitCode}: ${said}`)
+    const output = Buffer.from(result.stderr.trim() || result.stdout.trim(), RAW).toString()
+    throw new AgentError('INTERNAL', `${tool}: exit code ${result.exitCode}: ${output}`)
   }
   if (result.stdout.length > MAX_BYTES)
-    throw new AgentError('INTERNAL', `${tool} prints more than ${MAX_BYTES} bytes`)
+    throw new AgentError('INTERNAL', `${tool}: more than ${MAX_BYTES} bytes of output`)
   return result
 }

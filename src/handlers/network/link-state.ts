@@ -2,19 +2,19 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Link, LinkAddress, Neighbor, Network, Route } from '../../os/network/network.ts'
 
-/** A link with all that is lost when it goes down. */
+/** A link with the state that it loses when it goes down. */
 export interface LinkState {
   readonly link: Link
   readonly addresses: readonly LinkAddress[]
   readonly routes: readonly Route[]
-  /** The permanent ones; none where no link goes down. */
+  /** The permanent neighbours; empty when no link goes down. */
   readonly neighbors: readonly Neighbor[]
 }
 
 const MADE_BY_KERNEL = 2
 const NUD_PERMANENT = 0x80
 
-/** What some links are like now, and whether they are to go down. */
+/** The current state of some links. `goDown` says whether they will go down, and so lose their neighbours. */
 export function linkStates(
   network: Network,
   links: readonly Link[],
@@ -22,7 +22,7 @@ export function linkStates(
 ): readonly LinkState[] {
   const addresses = network.addresses()
   const routes = network.routes()
-  // There may be 10,000 of them.
+  // Read only when needed: there may be 10,000 neighbours.
   const neighbors = goDown ? network.neighbors().filter(({ state }) => state === NUD_PERMANENT) : []
   return links.map((link) => ({
     link,
@@ -32,12 +32,12 @@ export function linkStates(
   }))
 }
 
-/** Makes one change, or leaves its failure at a log line. */
+/** Runs one change; some implementations only log its error. */
 type Attempt = (what: string, action: () => void) => void
 
 /**
- * Gives links back what they lost while they were down: the kernel takes routes, neighbours and IPv6 addresses away
- * then, and makes routes to connected networks itself. Throws the kernel's refusal unless `attempt` does not.
+ * Restores what links lost while they were down: the kernel removes their routes, neighbours and IPv6 addresses then, and
+ * adds the routes to connected networks itself afterwards. Throws the kernel's error unless `attempt` handles it.
  */
 export function restoreLost(
   network: Network,
@@ -47,7 +47,7 @@ export function restoreLost(
   for (const { link, addresses } of states) {
     const present = network.addresses().filter(({ linkIndex }) => linkIndex === link.index)
     for (const address of addresses) {
-      // The kernel makes link-local ones itself.
+      // The kernel adds link-local addresses itself.
       if (address.scope !== 0 || present.some((other) => sameAddress(other, address))) continue
       attempt('address', () => network.replaceAddress(address))
     }
@@ -56,32 +56,32 @@ export function restoreLost(
   const lost = states
     .flatMap(({ routes }) => routes)
     .filter((route) => route.protocol !== MADE_BY_KERNEL && !present.some((other) => sameRoute(other, route)))
-  // Gateways are reached by the routes without one.
+  // Routes without a gateway come first, because gateways are reached through them.
   for (const route of [...lost.filter(isDirect), ...lost.filter((route) => !isDirect(route))])
     attempt('route', () => network.addRoute(route, 'first'))
   for (const { neighbors } of states)
     for (const neighbor of neighbors) attempt('neighbour', () => network.replaceNeighbor(neighbor))
 }
 
-/** Makes links what they were; never throws. What cannot be put back is logged. */
+/** Restores the state of links. Never throws; errors are logged. */
 export function restoreLinks(network: Network, log: Logger, states: readonly LinkState[]): void {
   const attempt: Attempt = (what, action) => {
     try {
       action()
     } catch (error) {
-      log.warn('link not put back', { what, error: messageOf(error) })
+      log.warn('link not restored', { what, error: messageOf(error) })
     }
   }
   attempt('links', () => resetLinks(network, states, attempt))
   attempt('new addresses', () => removeNewAddresses(network, states, attempt))
-  attempt('what was lost', () => restoreLost(network, states, attempt))
+  attempt('lost state', () => restoreLost(network, states, attempt))
 }
 
-/** Names, MTU, flags and hardware addresses as they were. */
+/** Restores names, MTU, flags and hardware addresses. */
 function resetLinks(network: Network, states: readonly LinkState[], attempt: Attempt): void {
   const now = new Map(network.links().map((link) => [link.index, link]))
   const isRenamed = ({ index, name }: Link) => now.get(index)?.name !== name
-  // All of them first: two may have each other's name.
+  // Rename all of them temporarily first, because two links may have swapped names.
   for (const { link } of states.filter((state) => isRenamed(state.link))) {
     attempt('link', () => network.setLink(link.index, { up: false }))
     attempt('link name', () => network.setLink(link.index, { name: temporaryName(link) }))
@@ -90,13 +90,13 @@ function resetLinks(network: Network, states: readonly LinkState[], attempt: Att
     const { name, mtu, arp, up, hardwareAddress } = link
     if (now.get(link.index)?.hardwareAddress !== hardwareAddress)
       attempt('hardware address', () => network.setLink(link.index, { hardwareAddress }))
-    // Kernels before 6.2 refuse a link that is up any name, its own too.
+    // Kernels before 6.2 refuse to name a link that is up, even with its own name.
     const named = isRenamed(link) ? { name } : {}
     attempt('link', () => network.setLink(link.index, { ...named, mtu, arp, up }))
   }
 }
 
-/** The same address of the same link, with the same prefix. */
+/** Whether two addresses are the same one of the same link, with the same prefix. */
 export function sameAddress(a: LinkAddress, b: LinkAddress): boolean {
   return (
     a.linkIndex === b.linkIndex &&
@@ -106,7 +106,7 @@ export function sameAddress(a: LinkAddress, b: LinkAddress): boolean {
   )
 }
 
-/** The name of a link while another one takes its own: of each link another one, and never longer than 15 bytes. */
+/** The temporary name of a link while another link takes its name: unique for each link, at most 15 bytes. */
 export function temporaryName({ index }: Link): string {
   return `${index}_temp`
 }

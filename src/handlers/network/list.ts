@@ -24,10 +24,10 @@ export function listInterfaces(network: Network): Interface[] {
   }))
 }
 
-/** What every route with a gateway has as its destination in the answer, also one that is no default route (sic). */
+/** The destination that the response gives every route with a gateway, even one that is not a default route (sic). */
 const BEHIND_GATEWAY: Readonly<Record<IpFamily, string>> = { ipv4: '0.0.0.0', ipv6: '::1' }
 
-/** ListRoutes (spec G.4): the main table, without default routes that have no gateway. */
+/** ListRoutes (spec G.4): the routes of the main table, except default routes without a gateway. */
 export function listRoutes(network: Network): ApiRoute[] {
   const names = new Map(network.links().map(({ index, name }) => [index, name]))
   return network

@@ -10,11 +10,11 @@ export interface RouteRequest {
 }
 
 const MADE_AT_BOOT = 3
-/** RTNH_F_PERVASIVE and ONLINK. The other bits are a kernel's report on a next hop, and refused as a wish. */
+/** RTNH_F_PERVASIVE and ONLINK. The kernel only reports the other bits of a next hop, and refuses to set them. */
 const SETTABLE_FLAGS = 0x6
 const MAX_U8 = 0xff
 
-/** Checks a route of the API; `field` is its name. Throws INVALID_ARGUMENT naming the part that is wrong. */
+/** Checks a route of the API; `field` is its name. Throws INVALID_ARGUMENT naming the wrong part. */
 export function checkRoute(field: string, route: ApiRoute): RouteRequest {
   const family = checkFamily(`${field}.family`, route.family)
   const destination = checkPrefix(
@@ -41,7 +41,7 @@ export function checkRoute(field: string, route: ApiRoute): RouteRequest {
   }
 }
 
-/** A whole address is the one that connections come from; a network is the one that packets must come from. */
+/** A full address is the preferred source of connections; a shorter prefix limits the route to packets from it. */
 function sourceOf(
   source: NonNullable<Route['source']>,
   bits: number,

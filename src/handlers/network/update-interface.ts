@@ -8,10 +8,9 @@ import { checkInterface, type InterfaceRequest } from './interface-request.ts'
 import { linkStates, restoreLinks, restoreLost, sameAddress, temporaryName } from './link-state.ts'
 
 /**
- * UpdateInterface (spec G.1): makes a link what the request says, and answers the request. What is so already is left
- * alone: a link goes down only to be renamed, and gets back what it loses by that. Throws INVALID_ARGUMENT for a wrong
- * field, INTERNAL `Link not found (Address: …)` when there is no such link, and the kernel's refusal; nothing has
- * changed then.
+ * UpdateInterface (spec G.1): configures a link as requested, and returns the request. It changes only what differs: a
+ * link goes down only to be renamed, and what it loses by that is restored. Throws INVALID_ARGUMENT for a wrong field,
+ * INTERNAL `Link not found (Address: …)` for a missing link, or the kernel's error after restoring the links.
  */
 export async function updateInterface(
   dependencies: NetworkDependencies,
@@ -21,16 +20,16 @@ export async function updateInterface(
   const { os, log, record } = dependencies
   const wanted = checkInterface(request)
   const pluggedName = await isPluggedIn(dependencies, wanted, signal)
-  // From here on nothing is awaited: no other call sees a link on its way.
+  // Nothing is awaited from here on, so no other call sees a half-configured link.
   const { network } = os
   const links = network.links()
   const link = getLink(links, wanted, pluggedName)
   if (wanted.hardwareAddress !== undefined)
     checkHardwareAddressFits('interface.hwAddr', wanted.hardwareAddress, link)
-  // Where IPv6 is disabled its addresses are left out.
+  // IPv6 addresses are skipped when IPv6 is disabled.
   const addresses = wanted.addresses.filter(({ family }) => family === 'ipv4' || link.ipv6)
   const holder = links.find((other) => other.name === wanted.name && other.index !== link.index)
-  if (holder?.loopback) throw invalid('interface.name', wanted.name, 'it is the name of the loopback')
+  if (holder?.loopback) throw invalid('interface.name', wanted.name, 'the name of the loopback link')
   const affected = holder === undefined ? [link] : [link, holder]
   const before = linkStates(network, affected, { goDown: link.name !== wanted.name })
   try {
@@ -52,7 +51,7 @@ export async function updateInterface(
   return request
 }
 
-/** The name of the link behind the request's device path, once it is there. */
+/** Waits for the link at the request's device path, and returns its name; undefined without a device path. */
 async function isPluggedIn(
   { hotplug }: NetworkDependencies,
   { devicePath }: InterfaceRequest,
@@ -61,7 +60,7 @@ async function isPluggedIn(
   return devicePath === undefined ? undefined : waitForPciNetworkDevice(hotplug, devicePath, signal)
 }
 
-/** The plugged-in link; or else the one with the hardware address; or else the one with the name. */
+/** The plugged-in link, else the one with the hardware address, else the one with the name. */
 function getLink(links: readonly Link[], wanted: InterfaceRequest, pluggedName: string | undefined): Link {
   const { name, hardwareAddress } = wanted
   const byAddress = links.filter((link) => !link.loopback && link.hardwareAddress === hardwareAddress)
@@ -75,7 +74,7 @@ function getLink(links: readonly Link[], wanted: InterfaceRequest, pluggedName: 
   throw new AgentError('INTERNAL', `Link not found (${sought})`)
 }
 
-/** A plugged-in card that keeps its own address is still the one that is meant. */
+/** Sets the hardware address. A plugged-in card may keep its own: the device path already identifies it. */
 function setHardwareAddress(
   { os, log }: NetworkDependencies,
   link: Link,
@@ -91,7 +90,10 @@ function setHardwareAddress(
   }
 }
 
-/** Gives a link name, MTU and flags in one message; whoever has the name gets the link's own. True when one was down. */
+/**
+ * Sets name, MTU and flags of a link in one message; a link that holds the name gets the link's old name. Returns whether
+ * a link went down.
+ */
 function changeLink(
   network: Network,
   link: Link,
@@ -115,7 +117,7 @@ function changeLink(
   return isRenamed
 }
 
-/** An address is never taken away, but for the same IPv6 address with another prefix, which a link has once only. */
+/** Adds addresses. None is removed except the same IPv6 address with another prefix, which a link can have only once. */
 function addAddresses(network: Network, linkIndex: number, addresses: InterfaceRequest['addresses']): void {
   const present = network.addresses().filter((address) => address.linkIndex === linkIndex)
   for (const wanted of addresses) {

@@ -11,10 +11,10 @@ const MADE_BY_KERNEL = 2
 const ONLINK = 4
 
 /**
- * UpdateRoutes (spec G.2): adds what is missing, those without a gateway first, and answers ListRoutes. A route that
- * is there already is left alone; one with the same destination takes the place of the old, but never of one that the
- * kernel made. Throws INVALID_ARGUMENT for a wrong field, INTERNAL `Link not found (Name: …)`, and the kernel's refusal;
- * the routes are those of before then.
+ * UpdateRoutes (spec G.2): adds the missing routes, those without a gateway first, and returns ListRoutes. An existing
+ * route stays; a new one replaces an old one with the same destination, unless the kernel made that. Throws
+ * INVALID_ARGUMENT for a wrong field, INTERNAL `Link not found (Name: …)`, or the kernel's error after restoring the
+ * routes.
  */
 export function updateRoutes(
   dependencies: NetworkDependencies,
@@ -51,7 +51,7 @@ async function addRoutes(
   return listRoutes(network)
 }
 
-/** Every link is looked for before anything is changed. */
+/** The routes with the indices of their links. Throws INTERNAL for a missing link. */
 function withLinks(network: Network, requests: readonly RouteRequest[]): readonly Route[] {
   const links = new Map(network.links().map(({ name, index }) => [name, index]))
   return requests.map(({ device, route }) => {
@@ -61,19 +61,19 @@ function withLinks(network: Network, requests: readonly RouteRequest[]): readonl
   })
 }
 
-/** A route to be added, and the one whose place it takes. */
+/** A route to add, and the one that it replaces. */
 interface Step extends RoutePut {
   readonly replaced: Route | undefined
 }
 
-/** What is to be added to the routes that there are. */
+/** The steps that add the routes that do not exist yet. */
 function missingSteps(wanted: readonly Route[], routes: readonly Route[]): readonly Step[] {
   const present = Map.groupBy(routes, destinationKey)
   return wanted.flatMap((route) => {
     const key = destinationKey(route)
     const rivals = present.get(key) ?? []
     if (rivals.some((other) => isEquivalent(other, route))) return []
-    // The kernel replaces the first one: that is ours again where ours was put before the kernel's own.
+    // The kernel replaces the first route; a route that was put before the kernel's own is first again.
     const isKernels = rivals[0]?.protocol === MADE_BY_KERNEL
     const replaced = isKernels ? undefined : rivals[0]
     present.set(key, [route, ...rivals.filter((other) => other !== replaced)])
@@ -81,7 +81,7 @@ function missingSteps(wanted: readonly Route[], routes: readonly Route[]): reado
   })
 }
 
-/** Adds routes, and registers the undo of each. Throws the first failure; the others of the batch may be there. */
+/** Adds routes, and registers the undo of each. Throws the first error; other routes of the batch may have been added. */
 function addBatch(network: Network, batch: readonly Step[], onFailure: UndoList): void {
   const failures = putRoutes(network, batch, onFailure)
   let refused: AgentError | undefined
@@ -97,7 +97,7 @@ function addBatch(network: Network, batch: readonly Step[], onFailure: UndoList)
   if (refused !== undefined) throw refused
 }
 
-/** What the kernel answers. When its answers are lost (ENOBUFS), each route of the batch may be there. */
+/** The kernel's answers. When they are lost (ENOBUFS), every route of the batch is registered for the undo. */
 function putRoutes(network: Network, batch: readonly Step[], onFailure: UndoList): Failures {
   try {
     return network.putRoutes(batch)
@@ -122,7 +122,7 @@ function removeIfPresent(network: Network, route: Route): void {
   }
 }
 
-/** Whether a route that is there does what a wanted one would do. */
+/** Whether an existing route does the same as a wanted one. */
 function isEquivalent(present: Route, wanted: Route): boolean {
   const same = present.gateway === wanted.gateway && present.linkIndex === wanted.linkIndex
   const sameSource =
@@ -134,7 +134,7 @@ function isEquivalent(present: Route, wanted: Route): boolean {
   )
 }
 
-/** Routes with the same key are rivals: the kernel has one of them, unless told otherwise. */
+/** The key of a route. The kernel keeps only one route with the same key, unless told otherwise. */
 function destinationKey({ family, destination, source, priority }: Route): string {
   const rank = priority ?? (family === 'ipv4' ? 0 : 1024)
   const from = source === undefined ? '' : ` from ${source.address}/${source.prefixLength}`

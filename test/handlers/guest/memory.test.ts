@@ -106,7 +106,7 @@ describe('probeMemory', () => {
   it('refuses an address where no block begins, before the kernel was told any', async () => {
     await expect(probeMemory(os.files, [0x1_f800_0000n, 0x1_f800_1000n])).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'memHotplugProbeAddr 0x1F8001000 is not a multiple of the block size 0x8000000',
+      message: 'memHotplugProbeAddr 0x1F8001000: not a multiple of the block size 0x8000000',
     })
     expect(told).toEqual([])
   })
@@ -123,7 +123,7 @@ describe('probeMemory', () => {
     await os.files.removeFile(`${MEMORY}/probe`)
     await expect(probeMemory(os.files, [0n])).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
-      message: `this kernel finds added memory by itself: it has no ${MEMORY}/probe`,
+      message: `memory probe: the kernel has no ${MEMORY}/probe, because it detects added memory itself`,
     })
     await probeMemory(os.files, [])
   })

@@ -74,7 +74,7 @@ describe('onlineCpus', () => {
   it('refuses at once what the guest can never have', async () => {
     await expect(online(17)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'nb_cpus is 17, but this guest can have 16 CPUs at most',
+      message: 'nb_cpus: 17, want at most 16 (the possible CPUs of this guest)',
     })
   })
 

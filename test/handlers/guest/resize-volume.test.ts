@@ -79,7 +79,7 @@ describe('resizeVolume', () => {
   it.each([0n, 1n, 8n * MIB - 1n])('refuses to shrink to %s bytes', async (bytes) => {
     await expect(resize(bytes)).rejects.toMatchObject({
       code: 'OUT_OF_RANGE',
-      message: `size ${bytes}: the volume at /vol has 8388608 bytes, and can only grow`,
+      message: `size: ${bytes} bytes, want at least 8388608, the current size of /vol`,
     })
   })
 
@@ -87,20 +87,15 @@ describe('resizeVolume', () => {
     await mount('vfat')
     await expect(resize(16n * MIB)).rejects.toMatchObject({
       code: 'UNIMPLEMENTED',
-      message: 'the volume at /vol is vfat, which cannot grow while it is mounted; ext4 and xfs can',
+      message: 'volume_guest_path /vol: vfat cannot grow while mounted, want ext4 or xfs',
     })
   })
 
   it.each([
-    ['a relative path', 'vol', 'INVALID_ARGUMENT', "volume_guest_path 'vol' is not absolute"],
-    ['no path', '', 'INVALID_ARGUMENT', "volume_guest_path '' is not absolute"],
-    [
-      'a folder in a volume',
-      '/vol/a',
-      'INVALID_ARGUMENT',
-      'volume_guest_path /vol/a: nothing is mounted there',
-    ],
-    ['nothing', '/none', 'NOT_FOUND', 'volume_guest_path /none does not exist'],
+    ['a relative path', 'vol', 'INVALID_ARGUMENT', 'volume_guest_path "vol": not an absolute path'],
+    ['no path', '', 'INVALID_ARGUMENT', 'volume_guest_path "": not an absolute path'],
+    ['a folder in a volume', '/vol/a', 'INVALID_ARGUMENT', 'volume_guest_path /vol/a: not a mount point'],
+    ['nothing', '/none', 'NOT_FOUND', 'volume_guest_path /none: does not exist'],
   ])('refuses %s', async (_what, path, code, message) => {
     await os.files.makeDirectories('/vol/a')
     await expect(resize(16n * MIB, { path })).rejects.toMatchObject({ code, message })

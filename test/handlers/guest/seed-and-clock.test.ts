@@ -13,10 +13,10 @@ describe('setGuestDateTime', () => {
   })
 
   it.each([
-    [-1n, 0n, 'Sec is -1, not from 0 to 9007199254740991'],
-    [2n ** 62n, 0n, 'Sec is 4611686018427387904, not from 0 to 9007199254740991'],
-    [1n, -1n, 'Usec is -1, not from 0 to 999999'],
-    [1n, 1_000_000n, 'Usec is 1000000, not from 0 to 999999'],
+    [-1n, 0n, 'Sec: -1, want 0 to 9007199254740991'],
+    [2n ** 62n, 0n, 'Sec: 4611686018427387904, want 0 to 9007199254740991'],
+    [1n, -1n, 'Usec: -1, want 0 to 999999'],
+    [1n, 1_000_000n, 'Usec: 1000000, want 0 to 999999'],
   ])('refuses %s s and %s µs', (seconds, microseconds, message) => {
     const system = new FakeSystem()
     const expected = expect.objectContaining({ code: 'INVALID_ARGUMENT', message })

@@ -28,8 +28,8 @@ describe('addSwap', () => {
 
   it.each([
     ['no slot', [], 'PCIPath is empty'],
-    ['a slot that no bus has', [2, 32], 'PCIPath: slot 32 is above 31'],
-    ['the largest number', [4_294_967_295, 1, 1], 'PCIPath: slot 4294967295 is above 31'],
+    ['a slot that no bus has', [2, 32], 'PCIPath: slot 32, want at most 31'],
+    ['the largest number', [4_294_967_295, 1, 1], 'PCIPath: slot 4294967295, want at most 31'],
   ])('refuses %s', async (_what, slots, message) => {
     await expect(add(slots)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', message })
     expect(os.uevents.listeners.size).toBe(0)
@@ -53,7 +53,7 @@ describe('addSwapPath', () => {
   it('refuses a path that the kernel would cut short', async () => {
     await expect(add('/dev/vdb\0x')).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'path "/dev/vdb\\u0000x" contains a NUL',
+      message: 'path "/dev/vdb\\u0000x": contains a NUL byte',
     })
     expect(os.volumes.swapped).toEqual([])
   })
@@ -81,18 +81,18 @@ describe('addSwapPath', () => {
     await expect(add('/dev/vdb')).rejects.toThrow('swapon /dev/vdb: EPERM')
   })
 
-  it('says what a device without a swap signature lacks, with the kernel’s word', async () => {
+  it('explains the error of a device without a swap signature', async () => {
     os.volumes.swappable.clear()
     await expect(add('/dev/vdb').catch(statusOf)).resolves.toEqual({
       code: 'INTERNAL',
-      message: '/dev/vdb is not prepared for swapping (mkswap): swapon /dev/vdb: EINVAL',
+      message: 'swap /dev/vdb: no swap signature, want one made by mkswap: swapon /dev/vdb: EINVAL',
     })
   })
 
   it.each(['', 'dev/vdb', '../dev/vdb'])('refuses the path %j', async (path) => {
     await expect(add(path)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: `path '${path}' is not absolute`,
+      message: `path "${path}": not an absolute path`,
     })
   })
 })

@@ -31,21 +31,21 @@ describe('volumeStats', () => {
   it('refuses a path that the kernel would cut short', async () => {
     await expect(volumeStats(volumes, '/vol\0x', neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'volume_guest_path "/vol\\u0000x" contains a NUL',
+      message: 'volume_guest_path "/vol\\u0000x": contains a NUL byte',
     })
   })
 
   it.each(['', 'vol', './vol'])('refuses the path %j', async (path) => {
     await expect(volumeStats(volumes, path, neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: `volume_guest_path '${path}' is not absolute`,
+      message: `volume_guest_path "${path}": not an absolute path`,
     })
   })
 
   it('says that a path does not exist', async () => {
     await expect(volumeStats(volumes, '/gone', neverAborted)).rejects.toMatchObject({
       code: 'NOT_FOUND',
-      message: 'volume_guest_path /gone does not exist',
+      message: 'volume_guest_path /gone: does not exist',
     })
   })
 

@@ -37,7 +37,7 @@ describe('getIptables', () => {
     }))
     await expect(guest.handlers.getIptables(false, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
-      message: 'iptables-save ended with 3: iptables-save: Could not fetch rule set generation id',
+      message: 'iptables-save: exit code 3: iptables-save: Could not fetch rule set generation id',
     })
   })
 
@@ -78,7 +78,7 @@ describe('setIptables', () => {
     )
     await expect(guest.handlers.setIptables(true, NEW, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
-      message: "ip6tables-restore ended with 2: Can't initialize: line 2 failed",
+      message: "ip6tables-restore: exit code 2: Can't initialize: line 2 failed",
     })
     expect(restores).toEqual([])
     expect(guest.record.settings()).toEqual([])

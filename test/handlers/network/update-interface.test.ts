@@ -66,7 +66,7 @@ describe('updateInterface', () => {
       'Link not found',
     )
     await expect(update(anInterface({ name: 'lo', hwAddr: ETH0 }))).rejects.toThrow(
-      "interface.name 'lo': it is the name of the loopback",
+      'interface.name "lo": the name of the loopback link',
     )
   })
 
@@ -191,7 +191,7 @@ describe('updateInterface', () => {
     const changes = { mtu: 1400n, rawFlags: 0x80, IPAddresses: [address('10.0.0.2/24')] }
     await expect(update(anInterface({ hwAddr: ETH0, ...changes }))).rejects.toThrow('EPERM')
     expect(guest.state()).toEqual(before)
-    expect(guest.lines.map(({ message }) => message)).not.toContain('link not put back')
+    expect(guest.lines.map(({ message }) => message)).not.toContain('link not restored')
   })
 
   it('says what went wrong also when the kernel then lists nothing any more', async () => {
@@ -206,7 +206,7 @@ describe('updateInterface', () => {
     const request = anInterface({ hwAddr: ETH0, IPAddresses: [address('10.0.0.2/24')] })
     await expect(update(request)).rejects.toThrow('EPERM')
     expect(guest.lines).toContainEqual({
-      message: 'link not put back',
+      message: 'link not restored',
       fields: { what: 'links', error: 'list links: ENOBUFS' },
     })
   })

@@ -129,7 +129,7 @@ network_config:
     ['network_config: {v4: {ip: 10.0.0.2}}', 'network_config.v4.peer_ip is missing'],
     [
       'network_config: {v6: {ip: fd00::2/64, peer_ip: fd00::1}}',
-      'network_config.v6.ip fd00::2/64: only /128 goes with a point-to-point link',
+      'network_config.v6.ip fd00::2/64: a point-to-point link needs /128',
     ],
   ])('refuses %j in one sentence', (text, sentence) => {
     expect(() => read(text)).toThrow(UsageError)

@@ -8,12 +8,12 @@ const swap = (what: string, PCIPath: readonly number[], names: string): BadInput
 })
 
 const swapPath = (path: string): BadInput => ({
-  ...{ rpc: 'AddSwapPath', what: `the path '${path}'`, code: 'INVALID_ARGUMENT', names: `path '${path}'` },
+  ...{ rpc: 'AddSwapPath', what: `the path '${path}'`, code: 'INVALID_ARGUMENT', names: `path "${path}": ` },
   call: (agent) => agent.addSwapPath({ path }),
 })
 
 const relativePaths = ['', 'volume', '../volume'].flatMap((volumeGuestPath): BadInput[] => {
-  const expected = { code: 'INVALID_ARGUMENT', names: `volume_guest_path '${volumeGuestPath}'` } as const
+  const expected = { code: 'INVALID_ARGUMENT', names: `volume_guest_path "${volumeGuestPath}": ` } as const
   const what = `the path '${volumeGuestPath}'`
   return [
     { rpc: 'GetVolumeStats', what, ...expected, call: (agent) => agent.getVolumeStats({ volumeGuestPath }) },
@@ -33,7 +33,7 @@ const time = (what: string, Sec: bigint, Usec: bigint, names: string): BadInput 
 export const GUEST_INPUT: readonly BadInput[] = [
   {
     ...{ rpc: 'OnlineCPUMem', what: 'more CPUs than there can be', code: 'INVALID_ARGUMENT' },
-    names: 'nb_cpus is 4294967295',
+    names: 'nb_cpus: 4294967295, want at most ',
     call: (agent) => agent.onlineCPUMem({ nbCpus: 4_294_967_295, cpuOnly: true }),
   },
   swap('no slot', [], 'PCIPath is empty'),
@@ -43,27 +43,27 @@ export const GUEST_INPUT: readonly BadInput[] = [
   ...relativePaths,
   {
     ...{ rpc: 'GetVolumeStats', what: 'a path that is not there', code: 'NOT_FOUND' },
-    names: '/run/none does not exist',
+    names: '/run/none: does not exist',
     call: (agent) => agent.getVolumeStats({ volumeGuestPath: '/run/none' }),
   },
   {
     ...{ rpc: 'ResizeVolume', what: 'a path that is not there', code: 'NOT_FOUND' },
-    names: '/run/none does not exist',
+    names: '/run/none: does not exist',
     call: (agent) => agent.resizeVolume({ volumeGuestPath: '/run/none', size: 1n }),
   },
   {
     ...{ rpc: 'ResizeVolume', what: 'a folder where nothing is mounted', code: 'INVALID_ARGUMENT' },
-    names: '/etc: nothing is mounted there',
+    names: '/etc: not a mount point',
     call: (agent) => agent.resizeVolume({ volumeGuestPath: '/etc', size: 1n }),
   },
   {
     ...{ rpc: 'ResizeVolume', what: 'a file system that cannot grow', code: 'UNIMPLEMENTED' },
-    names: '/run is tmpfs',
+    names: '/run: tmpfs cannot grow while mounted',
     call: (agent) => agent.resizeVolume({ volumeGuestPath: '/run', size: 2n ** 64n - 1n }),
   },
-  time('a time before 1970', -1n, 0n, 'Sec is -1'),
-  time('a time that no number holds', INT64_MAX, 0n, `Sec is ${INT64_MAX}`),
-  time('a second and more of microseconds', 1n, 1_000_000n, 'Usec is 1000000'),
+  time('a time before 1970', -1n, 0n, 'Sec: -1, want 0 to '),
+  time('a time that no number holds', INT64_MAX, 0n, `Sec: ${INT64_MAX}, want 0 to `),
+  time('a second and more of microseconds', 1n, 1_000_000n, 'Usec: 1000000, want 0 to '),
   {
     ...{ rpc: 'ReseedRandomDev', what: 'no bytes', code: 'INVALID_ARGUMENT', names: 'missing entropy data' },
     call: (agent) => agent.reseedRandomDev({}),

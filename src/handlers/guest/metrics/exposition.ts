@@ -6,13 +6,13 @@ export interface Metric {
   readonly samples: readonly Sample[]
 }
 
-/** One value of a metric, and what tells it from the others. */
+/** One value of a metric, and its labels. */
 export interface Sample {
   readonly labels?: Readonly<Record<string, string>>
   readonly value: number | bigint
 }
 
-/** The metrics as Prometheus reads them (text exposition format 0.0.4); one without samples is left out. */
+/** The metrics in Prometheus' text exposition format 0.0.4, without those that have no samples. */
 export function printMetrics(metrics: readonly Metric[]): string {
   return metrics
     .filter(({ samples }) => samples.length > 0)
@@ -24,7 +24,7 @@ export function printMetrics(metrics: readonly Metric[]): string {
     .join('')
 }
 
-/** A gauge of which each sample is told by its item; those without a value are left out. */
+/** A gauge whose samples are labelled by `item`; items without a value are left out. */
 export function itemGauge(
   name: string,
   help: string,

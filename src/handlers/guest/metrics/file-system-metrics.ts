@@ -3,10 +3,10 @@ import type { MountEntry } from '../../../os/files/mounts.ts'
 import type { Os } from '../../../os/os.ts'
 import type { Metric, Sample } from './exposition.ts'
 
-/** The types that hold data of their own. */
+/** The file system types that store data. */
 const TYPES: ReadonlySet<string> = new Set(['ext4', 'xfs', 'btrfs', 'vfat', 'overlay'])
 
-/** Room on the guest's file systems that can be written to: each once, however often it is mounted. */
+/** The space on the guest's writable file systems, each reported once even if it is mounted several times. */
 export async function fileSystemMetrics({
   mounts,
   volumes,
@@ -17,7 +17,7 @@ export async function fileSystemMetrics({
     const number = `${mount.major}:${mount.minor}`
     if (!TYPES.has(mount.type) || isReadOnly(mount) || seen.has(number)) continue
     seen.add(number)
-    // Whatever cannot be asked is left out: it may be gone by now.
+    // Skip a file system that fails; it may have been unmounted.
     const usage = await volumes.usage(mount.mountPoint).catch(() => undefined)
     if (usage === undefined) continue
     const device = mount.source.startsWith('/') ? basename(mount.source) : number

@@ -8,15 +8,15 @@ import { fileSystemMetrics } from './file-system-metrics.ts'
 import { cpuMetrics, diskMetrics, loadMetrics, networkMetrics } from './guest-metrics.ts'
 import { memoryMetrics, vmstatMetrics } from './memory-metrics.ts'
 
-/** What the metrics are read from. */
+/** The dependencies of GetMetrics. */
 export interface MetricsDependencies {
   readonly os: Pick<Os, 'files' | 'mounts' | 'volumes'>
   readonly log: Logger
 }
 
 /**
- * The call GetMetrics (spec C.24 and H.5): the agent's own and the guest's figures as text for Prometheus. A source that
- * cannot be read is left out, and logged.
+ * Creates the call GetMetrics (spec C.24 and H.5), which returns the metrics of the agent and the guest as text for
+ * Prometheus. A source that cannot be read is skipped and logged.
  */
 export function createMetrics({ os, log }: MetricsDependencies): (signal: AbortSignal) => Promise<string> {
   let scrapes = 0
@@ -34,7 +34,7 @@ export function createMetrics({ os, log }: MetricsDependencies): (signal: AbortS
       ...{ name: 'kata_agent_scrape_count', help: 'Calls of GetMetrics.', type: 'counter' },
       samples: [{ value: scrapes }],
     }
-    // A file system whose server hangs never answers.
+    // statfs never returns when the server of a file system hangs.
     const found = await abortable(Promise.all(Object.entries(SOURCES).map(collect)), signal)
     return printMetrics([count, ...found.flat()])
   }
@@ -42,7 +42,7 @@ export function createMetrics({ os, log }: MetricsDependencies): (signal: AbortS
 
 type Source = (os: MetricsDependencies['os']) => Promise<Metric[]>
 
-/** By the names they have in the log. */
+/** The sources, by their names in the log. */
 const SOURCES: Readonly<Record<string, Source>> = {
   process: ({ files }) => processMetrics(files),
   status: ({ files }) => statusMetrics(files),

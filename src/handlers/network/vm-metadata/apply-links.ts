@@ -11,24 +11,24 @@ import {
   routeOf,
 } from './placed-link.ts'
 
-/** RTPROT_RA: a router on the link offered it. What the host says counts more. */
+/** RTPROT_RA: a route from a router advertisement, which the host's metadata overrides. */
 const ROUTER_ADVERTISEMENT = 9
-/** What the priority of a route is that names none. */
+/** The priority of a route that names none. */
 const DEFAULT_PRIORITY: Readonly<Record<IpFamily, number>> = { ipv4: 0, ipv6: 1024 }
 
 interface Update {
   readonly network: Network
   readonly log: Logger
-  /** What was there before the first change. */
+  /** The addresses and routes before the first change. */
   readonly addresses: readonly LinkAddress[]
   readonly routes: readonly Route[]
 }
 
 /**
- * Makes `wanted` all that metadata has given the guest: for each family an address with its peer, and a default route by
- * the peer. What it gave before and no longer does is taken back. What others made stays, a default route too: a call of
- * the API, which came later, counts more. A family that the kernel refuses stays as it was, with a warning. Tells whether
- * there was anything to change. The link has to be up.
+ * Applies the links of the metadata: for each family an address with its peer, and a default route through the peer.
+ * Settings of earlier metadata that are no longer wanted are removed. Settings from other sources stay, even a default
+ * route, because a later call of the API has precedence. A family that the kernel refuses stays unchanged, with a
+ * warning. Returns whether anything changed. The link must be up.
  */
 export function applyLinks(network: Network, wanted: readonly PlacedLink[], log: Logger): boolean {
   const update = { network, log, addresses: network.addresses(), routes: network.routes() }
@@ -57,7 +57,7 @@ function applyLink(update: Update, link: PlacedLink): boolean {
   }
 }
 
-/** False when somebody has given the link this address in another way, which will do as well. */
+/** Adds an address, and returns false when the link has it already, from another source. */
 function addIfNew(network: Network, address: LinkAddress): boolean {
   try {
     network.addAddress(address)
@@ -78,14 +78,14 @@ function routeByPeer({ network, log, routes }: Update, link: PlacedLink): boolea
     return true
   }
   if (rival.protocol !== METADATA_PROTOCOL && rival.protocol !== ROUTER_ADVERTISEMENT) {
-    log.info('default route left as it is', { family: link.family, gateway: rival.gateway })
+    log.info('existing default route kept', { family: link.family, gateway: rival.gateway })
     return false
   }
   network.replaceRoute(route)
   return true
 }
 
-/** Removes what metadata gave and is not wanted any more: its routes, and the addresses whose peers they led to. */
+/** Removes settings of earlier metadata: its routes, and the addresses whose peers they led to. */
 function removeStale(update: Update, wanted: readonly PlacedLink[], refused: ReadonlySet<IpFamily>): boolean {
   const ours = update.routes.filter(
     ({ protocol, family }) => protocol === METADATA_PROTOCOL && !refused.has(family),
@@ -108,7 +108,7 @@ function removeStale(update: Update, wanted: readonly PlacedLink[], refused: Rea
   return routes.length + addresses.length > 0
 }
 
-/** Whether the kernel would take one of the two routes for the other. */
+/** Whether the kernel would keep only one of the two routes. */
 function isRival(one: Route, other: Route): boolean {
   const priorityOf = ({ priority, family }: Route) => priority ?? DEFAULT_PRIORITY[family]
   const isDefault = one.destination.prefixLength === 0 && one.source === undefined

@@ -13,7 +13,7 @@ import { addressOf, isSameAddress, isSameGateway, type PlacedLink, routeOf } fro
 import { checkLinks } from './point-to-point.ts'
 import type { FoundMetadata } from './read-vm-metadata.ts'
 
-/** What applying VM metadata to the network needs. */
+/** The dependencies of {@link configureNetwork}. */
 export interface NetworkDependencies {
   readonly network: Network
   readonly files: Files
@@ -21,16 +21,16 @@ export interface NetworkDependencies {
   readonly clock: Clock
   readonly log: Logger
   readonly record: NetworkRecord
-  /** Name or MAC address of the link that leads to the host; empty: the only Ethernet, or the first. */
+  /** The name or MAC address of the link to the host; empty for the first Ethernet link. */
   readonly interface: string
-  /** How long the link is waited for. */
+  /** How long to wait for the link. */
   readonly timeoutMs: number
 }
 
 /**
- * Gives the guest the addresses and default routes that `found` names, and takes back what earlier metadata gave.
- * A part of it that is wrong is left out with a warning. Tells whether there was anything to change. Throws INTERNAL when
- * the link did not come in time, and the kernel's error when it cannot be set up.
+ * Applies the addresses and default routes of the metadata, and removes those of earlier metadata. Wrong parts are skipped
+ * with a warning. Returns whether anything changed. Throws INTERNAL when the link does not appear in time, and the
+ * kernel's error when it cannot be set up.
  */
 export async function configureNetwork(
   dependencies: NetworkDependencies,
@@ -51,7 +51,7 @@ export async function configureNetwork(
   return changed || wasSetUp
 }
 
-/** What there is now of what metadata asks for: the kernel or a call of the API may have had the last word. */
+/** The settings of the metadata that are in effect; the kernel or a call of the API may have overridden others. */
 function effectiveSettings(
   network: Network,
   { name }: Link,
@@ -76,7 +76,7 @@ function effectiveSettings(
   return [...given, ...routed]
 }
 
-/** The link once it is there. The network driver may be loaded, and yet not have found its card. */
+/** Waits for the link: the network driver may be loaded before it has found its card. */
 async function waitForLink(dependencies: NetworkDependencies): Promise<Link> {
   const { interface: wanted, log, network } = dependencies
   const description = wanted === '' ? 'an Ethernet interface' : `network interface ${wanted}`
@@ -91,21 +91,21 @@ async function waitForLink(dependencies: NetworkDependencies): Promise<Link> {
     (await waitForDevice(dependencies, { description, probe, matches }, neverAborted))
   if (others.length > 0) {
     const ignored = others.map(({ name }) => name).join(' ')
-    log.warn('VM metadata does not say which interface it is about', { used: link.name, ignored })
+    log.warn('VM metadata does not name its interface', { used: link.name, ignored })
   }
   await ignoreRouters(dependencies, link)
   return link
 }
 
-/** The host says what there is on the link: a router's advertisements must not add to it. */
+/** Disables router advertisements, because the host's metadata alone configures the link. */
 async function ignoreRouters({ files, log }: NetworkDependencies, link: Link): Promise<void> {
   const path = `/proc/sys/net/ipv6/conf/${link.name}/accept_ra`
   try {
     await files.write(path, '0')
   } catch (error) {
-    // A kernel without IPv6 has no such file, and no routers that it would listen to.
+    // A kernel without IPv6 has no such file and ignores router advertisements anyway.
     if (errnoOf(error) === 'ENOENT') return
-    log.warn('router advertisements are still heeded', { interface: link.name, error: messageOf(error) })
+    log.warn('router advertisements not disabled', { interface: link.name, error: messageOf(error) })
   }
 }
 
@@ -117,16 +117,15 @@ function setUp(network: Network, link: Link): boolean {
 /** ARPHRD_ETHER. */
 const ETHERNET = 1
 
-/** The link that leads to the host, and the others that could have been meant. */
+/** The chosen link to the host, and the other candidates. */
 export interface ChosenLink {
   readonly link: Link
   readonly others: readonly Link[]
 }
 
 /**
- * The link that VM metadata is about, which does not name one: that of this name or MAC address where one is configured
- * (`wanted`, else empty), else the first Ethernet of `links`, which are in the order of their indices. Cards come before
- * links without a device, such as bridges.
+ * The link that VM metadata configures; the metadata itself names none. It is the one with the configured name or MAC
+ * address (`wanted`), or else the first Ethernet link by index. Cards come before links without a device, such as bridges.
  */
 export function chooseLink(links: readonly Link[], wanted: string): ChosenLink | undefined {
   if (wanted !== '') {

@@ -1,28 +1,28 @@
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import type { Files } from '../../../os/files/files.ts'
 
-/** The tree in which the kernel's qemu_fw_cfg driver shows what the host has put into the machine's firmware. */
+/** The sysfs tree in which the kernel's qemu_fw_cfg driver shows the firmware items of the host. */
 export interface FirmwareTree {
   readonly files: Pick<Files, 'list' | 'lstat' | 'readBytes' | 'readText' | 'stat'>
-  /** `/sys/firmware/qemu_fw_cfg`, or a folder that stands for it. */
+  /** `/sys/firmware/qemu_fw_cfg`, or a folder in its place. */
   readonly root: string
 }
 
-/** What there is to read from: the driver makes `root` by itself, and what is in it only for a device. */
+/** Whether items can be read: the driver creates `root`, and fills it only when there is a device. */
 export type FirmwareState = 'ready' | 'no driver' | 'no device'
 
-/** Many times what VM metadata can need. */
+/** The size limit of an item, many times what VM metadata needs. */
 const MAX_ITEM_BYTES = 64 * 1024
 
-/** Why there may be no item to find, or `ready`. */
+/** The reason why no item can be read, or `ready`. */
 export async function firmwareState({ files, root }: FirmwareTree): Promise<FirmwareState> {
   if ((await files.stat(root)) === undefined) return 'no driver'
   return (await files.stat(`${root}/by_key`)) === undefined ? 'no device' : 'ready'
 }
 
 /**
- * The content of the item with this name; undefined when the host gave none. Throws INTERNAL when it is larger than
- * 64 KiB, or not as long as its `size` says.
+ * The content of an item; undefined when the host gave none. Throws INTERNAL when it is larger than 64 KiB or shorter
+ * than its `size`.
  */
 export async function readFirmwareItem(tree: FirmwareTree, name: string): Promise<Uint8Array | undefined> {
   const named = `${tree.root}/by_name/${name}`
@@ -39,15 +39,15 @@ async function readItem(
   { folder, size }: { readonly folder: string; readonly size: number },
 ): Promise<Uint8Array> {
   if (!(size <= MAX_ITEM_BYTES)) {
-    throw new AgentError('INTERNAL', `firmware item ${name}: ${size} bytes are more than ${MAX_ITEM_BYTES}`)
+    throw new AgentError('INTERNAL', `firmware item ${name}: ${size} bytes, want at most ${MAX_ITEM_BYTES}`)
   }
-  // In one go: the device has no position, so each read begins at the front and skips (qemu_fw_cfg.c).
+  // One read for all: the device has no position, so every read starts at the front and skips (qemu_fw_cfg.c).
   const bytes = await files.readBytes(`${folder}/raw`)
   if (bytes.length === size) return bytes
-  throw new AgentError('INTERNAL', `firmware item ${name}: ${bytes.length} bytes of ${size} could be read`)
+  throw new AgentError('INTERNAL', `firmware item ${name}: read ${bytes.length} bytes, want ${size}`)
 }
 
-/** The item's length, for which `stat` of `raw` shows 0; undefined where there is no item. */
+/** The length of an item, read from `size` because `stat` of `raw` shows 0; undefined when there is no item. */
 async function sizeOf({ files }: FirmwareTree, folder: string): Promise<number | undefined> {
   try {
     return Number(await files.readText(`${folder}/size`))
@@ -57,7 +57,7 @@ async function sizeOf({ files }: FirmwareTree, folder: string): Promise<number |
   }
 }
 
-/** Where the item is when `by_name` does not show it. */
+/** The folder in `by_key` of an item that `by_name` does not show. */
 async function hiddenFolder(tree: FirmwareTree, name: string): Promise<string | undefined> {
   if (!(await mayBeHidden(tree, name))) return undefined
   const { files, root } = tree
@@ -68,8 +68,9 @@ async function hiddenFolder(tree: FirmwareTree, name: string): Promise<string | 
 }
 
 /**
- * Whether the item may exist though `by_name` does not show it: the kernel leaves one out whose name is also a folder of
- * another one's, or goes on behind it. To look through all of `by_key` takes a few hundred system calls.
+ * Whether an item may exist although `by_name` does not show it: the kernel leaves out an item whose name is also a
+ * folder of another item's name, or continues it. This check avoids a search of `by_key`, which takes a few hundred
+ * system calls.
  */
 async function mayBeHidden({ files, root }: FirmwareTree, name: string): Promise<boolean> {
   const parts = name.split('/')
@@ -81,7 +82,7 @@ async function mayBeHidden({ files, root }: FirmwareTree, name: string): Promise
   return true
 }
 
-/** Names are bytes, and need not be text. */
+/** Compares names as bytes, because they need not be valid text. */
 async function hasName({ files }: FirmwareTree, folder: string, name: string): Promise<boolean> {
   return Buffer.from(`${name}\n`).equals(await files.readBytes(`${folder}/name`))
 }

@@ -6,11 +6,11 @@ export interface PointToPoint {
   readonly family: IpFamily
   /** The VM's own address, without a prefix length. */
   readonly ip: string
-  /** The host's end, and the gateway of everything else. */
+  /** The address of the host's end, which is also the default gateway. */
   readonly peerIp: string
 }
 
-/** What can be used of a network configuration, and a sentence about each part that cannot. */
+/** The valid links of a network configuration, and one sentence about each invalid part. */
 export interface CheckedLinks {
   readonly links: readonly PointToPoint[]
   readonly problems: readonly string[]
@@ -19,7 +19,7 @@ export interface CheckedLinks {
 const FIELDS = { v4: 'ipv4', v6: 'ipv6' } as const
 const NAMES: Readonly<Record<IpFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' }
 
-/** Checks each family for itself: one that is wrong does not stand in the other's way. */
+/** Checks each family separately, so that a wrong one does not affect the other. */
 export function checkLinks(config: NetworkConfig | undefined): CheckedLinks {
   const links: PointToPoint[] = []
   const problems: string[] = []
@@ -42,15 +42,16 @@ function checkLink(family: IpFamily, { ip, peerIp }: PTPAddress): PointToPoint |
   return { family, ip: formatIp(own), peerIp: formatIp(peer) }
 }
 
-/** The address, or what is wrong with it. A link of two ends has no network, so a length has to be the full one. */
+/** The address, or what is wrong with it. A point-to-point link has no network, so a prefix length must be the full one. */
 function checkAddress(family: IpFamily, text: string): Uint8Array | string {
   if (text === '') return 'is missing'
   const [, bare = text, length] = /^([^/]*)(\/.*)$/.exec(text) ?? []
   const address = parseIp(bare)
-  if (address === undefined || familyOf(address) !== family) return `${text} is no ${NAMES[family]} address`
+  if (address === undefined || familyOf(address) !== family)
+    return `${text} is not an ${NAMES[family]} address`
   const full = `/${ADDRESS_BITS[family]}`
   if (length !== undefined && length !== full) {
-    return `${text}: only ${full} goes with a point-to-point link`
+    return `${text}: a point-to-point link needs ${full}`
   }
   const kind = kindOf(family, address)
   return kind === 'unicast' ? address : `${text} is ${kind}`

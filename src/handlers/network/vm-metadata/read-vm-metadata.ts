@@ -3,26 +3,25 @@ import type { Logger } from '../../../base/log.ts'
 import { VMMetadata } from '../../../gen/vm.ts'
 import { type FirmwareState, type FirmwareTree, firmwareState, readFirmwareItem } from './firmware-item.ts'
 
-/** The firmware item that the metadata belongs in. */
+/** The firmware item of the metadata. */
 export const METADATA_ITEM = 'opt/vm.metropolis.monogon.dev/v1/metadata.pb'
 
-/** The items that it is looked for in, the preferred one first. */
+/** The items that may hold the metadata, the preferred one first. */
 const ITEMS: readonly string[] = [
   METADATA_ITEM,
-  // As the protocol has it. QEMU asks for `opt/` in front of names that are not its own.
+  // The name in the protocol. QEMU reserves names without `opt/` for itself.
   'vm.metropolis.monogon.dev/v1/metadata.pb',
 ]
 
-/** What the host says about this machine, and where it was read. */
+/** The metadata of this machine, and the item it was read from. */
 export interface FoundMetadata {
   readonly item: string
   readonly metadata: VMMetadata
 }
 
 /**
- * The VM metadata that the host put into the machine's firmware; undefined when there is none, with a log line that
- * tells a kernel without the driver from a machine without the device and from a host that said nothing. An item that
- * cannot be read or decoded counts as absent, with a warning.
+ * The VM metadata in the machine's firmware; undefined when there is none. The log then says whether the driver, the
+ * device or the item is missing. An item that cannot be read or decoded counts as absent, with a warning.
  */
 export async function readVmMetadata(tree: FirmwareTree, log: Logger): Promise<FoundMetadata | undefined> {
   const items = await Promise.all(ITEMS.map((item) => readItem(tree, item, log)))
@@ -33,7 +32,7 @@ export async function readVmMetadata(tree: FirmwareTree, log: Logger): Promise<F
     return undefined
   }
   if (second !== undefined && Buffer.compare(first.bytes, second.bytes) !== 0) {
-    log.warn('VM metadata given twice, and not the same', { used: first.item, ignored: second.item })
+    log.warn('VM metadata given twice with different content', { used: first.item, ignored: second.item })
   }
   return first
 }

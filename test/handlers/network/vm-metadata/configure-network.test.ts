@@ -137,7 +137,7 @@ describe('configureNetwork', () => {
     expect(settings().at(-1)).toBe('address 10.0.0.2/32: eth0 peer 10.0.0.1')
     expect(lines).toContainEqual({
       level: 'info',
-      message: 'default route left as it is',
+      message: 'existing default route kept',
       fields: { family: 'ipv4', gateway: '192.168.0.1' },
     })
     await apply({})
@@ -204,7 +204,7 @@ describe('configureNetwork', () => {
     await apply({ v4: V4 })
     expect(lines[0]).toEqual({
       level: 'warn',
-      message: 'VM metadata does not say which interface it is about',
+      message: 'VM metadata does not name its interface',
       fields: { used: 'eth0', ignored: 'eth1' },
     })
   })

@@ -53,9 +53,9 @@ describe('readFirmwareItem', () => {
   })
 
   it.each([
-    [4, `firmware item ${OPT_ITEM}: 3 bytes of 4 could be read`],
-    [2, `firmware item ${OPT_ITEM}: 3 bytes of 2 could be read`],
-    [65_537, `firmware item ${OPT_ITEM}: 65537 bytes are more than 65536`],
+    [4, `firmware item ${OPT_ITEM}: read 3 bytes, want 4`],
+    [2, `firmware item ${OPT_ITEM}: read 3 bytes, want 2`],
+    [65_537, `firmware item ${OPT_ITEM}: 65537 bytes, want at most 65536`],
   ])('refuses an item of 3 bytes whose size says %i', async (size, message) => {
     const tree = await firmwareTree([{ name: OPT_ITEM, bytes, size }])
     await expect(readFirmwareItem(tree, OPT_ITEM)).rejects.toMatchObject({ code: 'INTERNAL', message })

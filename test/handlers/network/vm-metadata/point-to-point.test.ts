@@ -25,7 +25,7 @@ describe('checkLinks', () => {
   it('keeps the family that is right when the other is not', () => {
     expect(checkLinks({ v4: { ...V4, ip: 'nonsense' }, v6: V6 })).toEqual({
       links: [{ family: 'ipv6', ...V6 }],
-      problems: ['network_config.v4.ip nonsense is no IPv4 address'],
+      problems: ['network_config.v4.ip nonsense is not an IPv4 address'],
     })
     expect(checkLinks({ v4: V4, v6: { ...V6, peerIp: '' } })).toEqual({
       links: [{ family: 'ipv4', ...V4 }],
@@ -36,11 +36,11 @@ describe('checkLinks', () => {
   it.each([
     [{ ...V4, ip: '' }, 'ip is missing'],
     [{ ...V4, peerIp: '' }, 'peer_ip is missing'],
-    [{ ...V4, peerIp: 'fd00::1' }, 'peer_ip fd00::1 is no IPv4 address'],
-    [{ ...V4, ip: '10.0.0.2/24' }, 'ip 10.0.0.2/24: only /32 goes with a point-to-point link'],
-    [{ ...V4, ip: '10.0.0.2/' }, 'ip 10.0.0.2/: only /32'],
-    [{ ...V4, ip: '10.0.0.2/128' }, 'ip 10.0.0.2/128: only /32'],
-    [{ ...V4, ip: '10.0.0.2/24/32/x' }, 'ip 10.0.0.2/24/32/x: only /32'],
+    [{ ...V4, peerIp: 'fd00::1' }, 'peer_ip fd00::1 is not an IPv4 address'],
+    [{ ...V4, ip: '10.0.0.2/24' }, 'ip 10.0.0.2/24: a point-to-point link needs /32'],
+    [{ ...V4, ip: '10.0.0.2/' }, 'ip 10.0.0.2/: a point-to-point link needs /32'],
+    [{ ...V4, ip: '10.0.0.2/128' }, 'ip 10.0.0.2/128: a point-to-point link needs /32'],
+    [{ ...V4, ip: '10.0.0.2/24/32/x' }, 'ip 10.0.0.2/24/32/x: a point-to-point link needs /32'],
     [{ ...V4, ip: '239.1.2.3' }, 'ip 239.1.2.3 is a multicast address'],
     [{ ...V4, peerIp: '0.0.0.0' }, 'peer_ip 0.0.0.0 is the unspecified address'],
     [{ ...V4, ip: '127.0.0.1' }, 'ip 127.0.0.1 is a loopback address'],
@@ -53,9 +53,9 @@ describe('checkLinks', () => {
   })
 
   it.each([
-    [{ ...V6, ip: '10.0.0.2' }, 'ip 10.0.0.2 is no IPv6 address'],
-    [{ ...V6, ip: 'fe80::1%eth0' }, 'ip fe80::1%eth0 is no IPv6 address'],
-    [{ ...V6, ip: 'fd00::2/64' }, 'ip fd00::2/64: only /128'],
+    [{ ...V6, ip: '10.0.0.2' }, 'ip 10.0.0.2 is not an IPv6 address'],
+    [{ ...V6, ip: 'fe80::1%eth0' }, 'ip fe80::1%eth0 is not an IPv6 address'],
+    [{ ...V6, ip: 'fd00::2/64' }, 'ip fd00::2/64: a point-to-point link needs /128'],
     [{ ...V6, peerIp: 'ff02::1' }, 'peer_ip ff02::1 is a multicast address'],
     [{ ...V6, ip: '::' }, 'ip :: is the unspecified address'],
     [{ ...V6, ip: '::1' }, 'ip ::1 is a loopback address'],

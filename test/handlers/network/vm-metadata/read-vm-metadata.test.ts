@@ -59,7 +59,7 @@ describe('readVmMetadata', () => {
     expect(lines).toEqual([
       {
         level: 'warn',
-        message: 'VM metadata given twice, and not the same',
+        message: 'VM metadata given twice with different content',
         fields: { used: OPT_ITEM, ignored: BARE_ITEM },
       },
     ])
@@ -75,8 +75,8 @@ describe('readVmMetadata', () => {
 
   it.each([
     ['cut off', ONE_FAMILY.subarray(0, 20), undefined, 'premature EOF'],
-    ['shorter than its size', ONE_FAMILY, 30, '29 bytes of 30 could be read'],
-    ['too large', ONE_FAMILY, 1_000_000, '1000000 bytes are more than 65536'],
+    ['shorter than its size', ONE_FAMILY, 30, 'read 29 bytes, want 30'],
+    ['too large', ONE_FAMILY, 1_000_000, '1000000 bytes, want at most 65536'],
   ])('takes one that is %s for absent, with a warning', async (_, bytes, size, error) => {
     const item = { name: OPT_ITEM, bytes, ...(size === undefined ? {} : { size }) }
     const { found, lines } = await read(item, { name: BARE_ITEM, bytes: BOTH_FAMILIES })
