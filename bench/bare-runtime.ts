@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { Pod } from '../test/support/host/agent-pod.ts'
+import type { AgentPod } from '../test/support/host/agent-pod.ts'
 import { benchEnvironment } from './figure.ts'
 
 /** An OCI runtime that the agent supports. */
@@ -34,7 +34,7 @@ export interface BareRuntime {
  * Runs the runtime where the agent runs it (mounts, cgroups, file system for state), with the specification that the agent
  * made for the container `model`, changed only in paths and arguments.
  */
-export function startBareRuntime(pod: Pod, kind: RuntimeKind, model: string): BareRuntime {
+export function startBareRuntime(pod: AgentPod, kind: RuntimeKind, model: string): BareRuntime {
   const program = join(import.meta.dirname, 'bare-runtime.py')
   const runner = spawn('nsenter', ['-t', String(pod.started.vminitPid), '-m', 'python3', program], {
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -63,7 +63,7 @@ export function startBareRuntime(pod: Pod, kind: RuntimeKind, model: string): Ba
 }
 
 function writeBundle(
-  pod: Pod,
+  pod: AgentPod,
   container: { readonly id: string; readonly args: readonly string[]; readonly model: string },
 ): string {
   const { id, args, model } = container

@@ -1,4 +1,4 @@
-import type { Pod } from '../test/support/host/agent-pod.ts'
+import type { AgentPod } from '../test/support/host/agent-pod.ts'
 import { benchPod } from './bench-pod.ts'
 import { median, report } from './figure.ts'
 import { elapsedMs, execTrue } from './runtime-pair.ts'
@@ -23,7 +23,7 @@ try {
   await Promise.all([alone.stop(), crowd.stop()])
 }
 
-async function measure(alone: Pod, crowd: Pod): Promise<void> {
+async function measure(alone: AgentPod, crowd: AgentPod): Promise<void> {
   const [floors, values]: [number[], number[]] = [[], []]
   for (let round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {
     const floor = await elapsedMs(() => execTrue(alone.agent, 'alone', `true-${round}`))

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { leftoversOf, type Pod } from '../test/support/host/agent-pod.ts'
+import { type AgentPod, leftoversOf } from '../test/support/host/agent-pod.ts'
 import { benchPod } from './bench-pod.ts'
 import { type Figure, report } from './figure.ts'
 import { execTrue } from './runtime-pair.ts'
@@ -42,7 +42,7 @@ interface Holdings {
   readonly processes: number
 }
 
-function holdings({ started }: Pod): Holdings {
+function holdings({ started }: AgentPod): Holdings {
   const agent = started.agentPid()
   return {
     MiB: residentMib(agent),
@@ -56,7 +56,7 @@ function residentMib(pid: number): number {
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024
 }
 
-async function execTimes(pod: Pod, from: number, to: number): Promise<void> {
+async function execTimes(pod: AgentPod, from: number, to: number): Promise<void> {
   for (let number = from; number < to; number++) {
     await execTrue(pod.agent, 'leak', `true-${number}`)
     if ((number + 1) % 500 === 0) {

@@ -2,10 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError } from '../src/base/errors.ts'
 import { plugDisk, unplugDisk } from '../src/microvm/qmp/hot-plug.ts'
 import { specKey } from '../src/microvm/spec.ts'
+import { createContainerRequest } from '../test/support/containers/container-requests.ts'
+import type { Pod } from '../test/support/containers/pod.ts'
 import { storageOf } from '../test/support/handlers/storage-builder.ts'
-import { container } from '../test/support/host/container-requests.ts'
 import type { TestGuest } from '../test/support/vm/boot-guest.ts'
-import { bootPod, type GuestPod, ROOT } from '../test/support/vm/guest-pod.ts'
+import { bootPod, ROOT } from '../test/support/vm/guest-pod.ts'
 import { hotDisk } from '../test/support/vm/hot-disk.ts'
 import { median, report } from './figure.ts'
 import { startMountProber } from './mount-prober.ts'
@@ -64,7 +65,7 @@ async function expectLate(call: Promise<unknown>): Promise<void> {
   )
 }
 
-async function measure({ folder, guest: { vm } }: TestGuest, pod: GuestPod): Promise<void> {
+async function measure({ folder, guest: { vm } }: TestGuest, pod: Pod): Promise<void> {
   const prober = await startMountProber(pod)
   const disks = PLACES.map((place) => ({
     ...place,
@@ -108,7 +109,7 @@ async function measure({ folder, guest: { vm } }: TestGuest, pod: GuestPod): Pro
     const { inWaitMs, timeoutMs } = plugged.length > 1 ? CROWD : ONE
     const creating = plugged.map(({ name, source }) => {
       const storages = [blk(source, `${STORAGE}/${name}`), HOLD]
-      const request = { ...container(name, ROOT, ['true']), storages }
+      const request = createContainerRequest(name, ROOT, ['true'], { storages })
       return expectLate(pod.agent.createContainer(request, { timeoutMs }))
     })
     await sleep(inWaitMs)

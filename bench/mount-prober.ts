@@ -1,8 +1,9 @@
-import { container, RemoteProcess } from '../test/support/host/container-requests.ts'
-import { bind, GUEST_PROC, type GuestPod, ROOT } from '../test/support/vm/guest-pod.ts'
-import { guestProgram } from '../test/support/vm/guest-program/compile.ts'
+import { bind } from '../test/support/containers/container-requests.ts'
+import type { Pod } from '../test/support/containers/pod.ts'
+import { guestProgram } from '../test/support/programs/guest-program.ts'
+import { GUEST_PROC } from '../test/support/vm/guest-pod.ts'
 
-/** The program `mount-prober` in a container of a guest (test/support/vm/guest-program/mount-prober.c). */
+/** The program `mount-prober` in a container of a guest (test/support/programs/mount-prober.c). */
 export interface MountProber {
   /** Resolves when the program listens for the disks of a command. */
   begin(command: string): Promise<void>
@@ -12,23 +13,18 @@ export interface MountProber {
 
 /** The capabilities to mount, to read the mount namespace of the guest's process 1, and to raise the priority. */
 const CAPABILITIES = ['CAP_SYS_ADMIN', 'CAP_SYS_PTRACE', 'CAP_SYS_NICE']
-const PROCESS = {
-  process: { Capabilities: { Bounding: CAPABILITIES, Effective: CAPABILITIES, Permitted: CAPABILITIES } },
-}
-
 /** Starts the program in a container that may mount the guest's disks in its own mount namespace. */
-export async function startMountProber(pod: GuestPod): Promise<MountProber> {
+export async function startMountProber(pod: Pod): Promise<MountProber> {
   const install = 'cat > /tmp/prober; chmod +x /tmp/prober; echo there; exec sleep 1000000'
-  const { OCI, ...request } = container('prober', ROOT, ['sh', '-c', install], PROCESS)
-  const Mounts = [...(OCI?.Mounts ?? []), GUEST_PROC, bind('/dev', '/guest/dev')]
-  const Linux = { ...OCI?.Linux, Resources: { Devices: [{ Allow: true, Type: 'a', Access: 'rwm' }] } }
-  await pod.agent.createContainer({ ...request, OCI: { ...OCI, Mounts, Linux } })
-  await pod.agent.startContainer({ containerId: 'prober' })
-  const init = new RemoteProcess(pod.agent, 'prober')
+  const init = await pod.run('prober', ['sh', '-c', install], {
+    capabilities: CAPABILITIES,
+    mounts: [GUEST_PROC, bind('/dev', '/guest/dev')],
+    linux: { Resources: { Devices: [{ Allow: true, Type: 'a', Access: 'rwm' }] } },
+  })
   await init.write(await guestProgram('mount-prober'))
   await init.closeStdin()
   await init.readUntil('there')
-  const running = await pod.add('prober', 'run', ['/tmp/prober'], PROCESS)
+  const running = await pod.add('prober', 'run', ['/tmp/prober'], { capabilities: CAPABILITIES })
   return {
     async begin(command) {
       await running.write(`${command}\n`)

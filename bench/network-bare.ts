@@ -11,7 +11,7 @@ import { loadNative, type Native } from '../src/os/native.ts'
 import { linuxNetwork } from '../src/os/network/linux-network.ts'
 import { decodeMessages } from '../src/os/network/netlink/message.ts'
 import { hotplugOf } from '../test/support/handlers/storage-builder.ts'
-import { realOs } from '../test/support/host/real-os.ts'
+import { realOs } from '../test/support/os/real-os.ts'
 
 // node network-bare.ts ADDON INTERFACE ROUTES: sends the netlink messages of two calls without the agent. Reads words from
 // stdin: `record` makes the calls once and keeps their messages; `interface` and `routes` send the messages of one call

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { type Pod, startPod } from '../test/support/host/agent-pod.ts'
+import { type AgentPod, startPod } from '../test/support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../test/support/host/host-ports.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 
@@ -59,7 +59,7 @@ try {
   ports.remove()
 }
 
-async function measure(pod: Pod, { folder }: HostPorts): Promise<void> {
+async function measure(pod: AgentPod, { folder }: HostPorts): Promise<void> {
   const agent: Sample[] = []
   const splice: Sample[] = []
   const javascript: Sample[] = []
@@ -109,7 +109,7 @@ async function readWhile(path: string, write: (path: string) => Promise<number>)
   return { elapsedMs, cpuMs }
 }
 
-async function throughPort(pod: Pod, port: number): Promise<number> {
+async function throughPort(pod: AgentPod, port: number): Promise<number> {
   const before = cpuMsOf(pod.started.agentPid())
   const added = await pod.add('bench', `port-${port}`, WRITER, { ports: { stdoutPort: port } })
   const status = await added.wait()

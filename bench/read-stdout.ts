@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Pod } from '../test/support/host/agent-pod.ts'
-import type { RemoteProcess } from '../test/support/host/container-requests.ts'
+import type { RemoteProcess } from '../test/support/containers/pod.ts'
+import type { AgentPod } from '../test/support/host/agent-pod.ts'
 import { bareAnswersMs } from './bare-answers.ts'
 import { benchPod } from './bench-pod.ts'
 import { benchEnvironment, median, report } from './figure.ts'
@@ -32,7 +32,7 @@ try {
   rmSync(folder, { recursive: true, force: true })
 }
 
-async function measure(pod: Pod, server: Server): Promise<void> {
+async function measure(pod: AgentPod, server: Server): Promise<void> {
   const floors: number[] = []
   const values = Object.entries(LENGTHS).map(([name, length]) => ({ name, length, ms: [] as number[] }))
   for (let round = 0; round < ROUNDS; round++) {
@@ -62,7 +62,7 @@ async function readMs(added: RemoteProcess, length: number): Promise<number> {
   return performance.now() - begin
 }
 
-async function copiedMs({ root }: Pod, server: Server): Promise<number> {
+async function copiedMs({ root }: AgentPod, server: Server): Promise<number> {
   const script = '"$0" "$1" "$2" "$3" "$4" 2>/dev/null | { shift 4; exec "$@"; }'
   const argv = ['-c', script, join(root, 'bin/busybox'), ...WRITER, process.execPath, '-e', COPY, path]
   const child = spawn('sh', argv, { stdio: ['ignore', 'ignore', 'inherit'], env: benchEnvironment() })

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Pod } from '../test/support/host/agent-pod.ts'
+import type { AgentPod } from '../test/support/host/agent-pod.ts'
 import { benchPod } from './bench-pod.ts'
 import { benchEnvironment, median, report } from './figure.ts'
 import { execTrue } from './runtime-pair.ts'
@@ -38,7 +38,7 @@ try {
   rmSync(folder, { recursive: true, force: true })
 }
 
-async function measure(pod: Pod): Promise<void> {
+async function measure(pod: AgentPod): Promise<void> {
   const idle: Samples = { agent: [], bare: [] }
   const loaded: Samples = { agent: [], bare: [] }
   await load(pod)
@@ -79,7 +79,7 @@ async function probeDuring(samples: Samples, work: Promise<unknown>): Promise<vo
 }
 
 /** Runs all containers through their lives in parallel, during a pending GetOOMEvent. */
-async function load({ agent, run, remove, started }: Pod): Promise<void> {
+async function load({ agent, run, remove, started }: AgentPod): Promise<void> {
   const poller = await started.connect()
   // It never gets an event and ends with its connection.
   const events = poller.agent.getOOMEvent({}).catch(() => {})

@@ -1,14 +1,15 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Pod } from '../test/support/host/agent-pod.ts'
+import { execProcessRequest } from '../test/support/containers/container-requests.ts'
+import type { AgentPod } from '../test/support/host/agent-pod.ts'
 import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
 import { benchPod } from './bench-pod.ts'
 
 /** An agent that uses a runtime, and the same runtime without an agent. */
 export interface RuntimePair {
   /** The agent; it has one idle container, `model`. */
-  readonly pod: Pod
+  readonly pod: AgentPod
   readonly bare: BareRuntime
 }
 
@@ -36,9 +37,9 @@ export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair
 }
 
 /** ExecProcess `true` → WaitProcess. */
-export async function execTrue(agent: Pod['agent'], containerId: string, execId: string): Promise<void> {
-  const process = { Args: ['/bin/true'], Cwd: '/', User: {}, Env: ['PATH=/bin'] }
-  await agent.execProcess({ containerId, execId, process })
+export async function execTrue(agent: AgentPod['agent'], containerId: string, execId: string): Promise<void> {
+  const process = { Capabilities: undefined }
+  await agent.execProcess(execProcessRequest(containerId, execId, ['/bin/true'], { process }))
   const { status } = await agent.waitProcess({ containerId, execId })
   if (status !== 0) throw new Error(`true ended with ${status}`)
 }

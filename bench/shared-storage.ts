@@ -1,4 +1,4 @@
-import { container } from '../test/support/host/container-requests.ts'
+import { createContainerRequest } from '../test/support/containers/container-requests.ts'
 import { benchPod } from './bench-pod.ts'
 import { median, report } from './figure.ts'
 import { elapsedMs } from './runtime-pair.ts'
@@ -19,7 +19,7 @@ const STORAGE = {
 const pod = await benchPod()
 try {
   const create = async (id: string, storages: readonly (typeof STORAGE)[]) => {
-    const request = { ...container(id, pod.root, ['/bin/true']), storages: [...storages] }
+    const request = createContainerRequest(id, pod.root, ['/bin/true'], { storages: [...storages] })
     const ms = await elapsedMs(() => pod.agent.createContainer(request))
     if (id !== 'first') await pod.remove(id)
     return ms

@@ -5,19 +5,20 @@ import { AgentServiceDefinition, CreateContainerRequest } from '../../src/gen/ag
 import { clientFor } from '../../src/rpc/client.ts'
 import type { TtrpcClient } from '../../src/rpc/ttrpc/client.ts'
 import { connectionsOf, FRAMINGS, type Framing } from '../sequences/wires.ts'
-import { cgroupsOf, leftoversOf, mountPointsOf, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { BAD_INPUT, UNMADE } from '../support/host/bad-input.ts'
-import { GUEST_INPUT } from '../support/host/bad-input-guest.ts'
-import { LINK, STORAGE_INPUT } from '../support/host/bad-input-storage.ts'
-import { container, type RemoteProcess } from '../support/host/container-requests.ts'
+import { createContainerRequest } from '../support/containers/container-requests.ts'
+import type { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, cgroupsOf, leftoversOf, mountPointsOf, startPod } from '../support/host/agent-pod.ts'
+import { BAD_INPUT, UNMADE } from '../support/refusals/bad-input.ts'
+import { GUEST_INPUT } from '../support/refusals/bad-input-guest.ts'
+import { LINK, STORAGE_INPUT } from '../support/refusals/bad-input-storage.ts'
 import { grpcConnection } from '../support/rpc/grpc-client.ts'
-import { rawPeer } from '../support/rpc/ttrpc/raw-peer.ts'
+import { rawPeer } from '../support/rpc/raw-peer.ts'
 
 const SERVICE = 'grpc.AgentService'
 const MIB = 1024 * 1024
 
 describe('a request that cannot be right', () => {
-  let pod: Pod
+  let pod: AgentPod
   let connections: Record<Framing, Pick<TtrpcClient, 'call' | 'close'>>
   let terminal: RemoteProcess
   beforeAll(async () => {
@@ -65,7 +66,7 @@ describe('a request that cannot be right', () => {
       const agent = clientFor(AgentServiceDefinition, connections[framing])
       await terminal.write(`${framing}\n`)
       expect(await terminal.readUntil(`${framing}\r\n${framing}\r\n`)).toContain(framing)
-      await agent.createContainer(container(UNMADE, pod.root, ['true']))
+      await agent.createContainer(createContainerRequest(UNMADE, pod.root, ['true']))
       await agent.removeContainer({ containerId: UNMADE })
       await agent.signalProcess({ containerId: 'living', execId: 'living', signal: 0 })
     })
@@ -125,8 +126,8 @@ describe('a request that cannot be right', () => {
 
 /** A container whose spec has so many bytes more than others. */
 function large(root: string, bytes: number) {
-  const { OCI, ...request } = container(UNMADE, root, ['true'])
-  return { ...request, OCI: { ...OCI, Annotations: { large: 'x'.repeat(bytes) } } }
+  const spec = { Annotations: { large: 'x'.repeat(bytes) } }
+  return createContainerRequest(UNMADE, root, ['true'], { spec })
 }
 
 function encoded(request: Parameters<typeof CreateContainerRequest.fromPartial>[0]): Uint8Array {

@@ -11,10 +11,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { CreateContainerRequest } from '../../src/gen/agent.ts'
-import type { DeepPartial } from '../../src/gen/oci.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 
 /** A device that is /dev/fuse under another name, which no runtime gives by itself. */
 const SPEC = `
@@ -56,7 +53,7 @@ touch /driver/x 2>/dev/null || echo the mount is read-only
 `
 
 describe('CDI devices on a real kernel', () => {
-  let pod: Pod
+  let pod: AgentPod
   let scratch: string
 
   beforeAll(async () => {
@@ -84,7 +81,7 @@ describe('CDI devices on a real kernel', () => {
     ['an annotation', { Annotations: { 'cdi.k8s.io/plugin': 'example.org/fuse=0' } }, []],
     ['the variable', {}, ['VISIBLE_CDI_DEVICES=example.org/fuse=0']],
   ])('gives a container what it asks for by %s', async (_, spec, env) => {
-    const init = await run('asking', spec, env)
+    const init = await pod.run('asking', ['sh', '-c', SCRIPT], { spec, env })
     const output = (await init.readAll()).toString()
     expect(output.split('\n')).toEqual([
       'yes 0',
@@ -112,7 +109,8 @@ describe('CDI devices on a real kernel', () => {
     ['example.org/other=0', 'INTERNAL', 'Timeout after 1s waiting for CDI device example.org/other=0'],
     ['fuse', 'INVALID_ARGUMENT', "Annotations['cdi.k8s.io/plugin']: 'fuse' is not vendor/class=name"],
   ])('refuses %j, and leaves nothing', async (device, code, message) => {
-    const refused = expect(run('asking', { Annotations: { 'cdi.k8s.io/plugin': device } })).rejects
+    const spec = { Annotations: { 'cdi.k8s.io/plugin': device } }
+    const refused = expect(pod.create('asking', ['sh', '-c', SCRIPT], { spec })).rejects
     await refused.toMatchObject({ code })
     await refused.toThrow(message)
     expect(leftoversOf(pod.started, 'asking')).toEqual(NOTHING_LEFT)
@@ -121,32 +119,12 @@ describe('CDI devices on a real kernel', () => {
   it('allows a device with the number 0, and not all others of its driver', async () => {
     const script =
       'mknod /dev/next b 7 1; for n in loop0 next; do (: < /dev/$n) 2>/dev/null && echo $n; done; true'
-    const request = container('asking', pod.root, ['sh', '-c', script])
-    const all = ['CAP_MKNOD']
-    const Process = {
-      ...request.OCI?.Process,
-      Capabilities: { Bounding: all, Effective: all, Permitted: all },
-    }
     const Annotations = { 'cdi.k8s.io/plugin': 'example.org/fuse=first-loop' }
-    const init = await start({ ...request, OCI: { ...request.OCI, Process, Annotations } })
+    const init = await pod.run('asking', ['sh', '-c', script], {
+      capabilities: ['CAP_MKNOD'],
+      spec: { Annotations },
+    })
     expect((await init.readAll()).toString()).toBe('loop0\n')
     await pod.remove('asking')
   })
-
-  async function run(
-    id: string,
-    spec: DeepPartial<NonNullable<CreateContainerRequest['OCI']>>,
-    env: readonly string[] = [],
-  ): Promise<RemoteProcess> {
-    const request = container(id, pod.root, ['sh', '-c', SCRIPT])
-    const Process = { ...request.OCI?.Process, Env: ['PATH=/bin', ...env] }
-    return start({ ...request, OCI: { ...request.OCI, ...spec, Process } })
-  }
-
-  async function start(request: DeepPartial<CreateContainerRequest>): Promise<RemoteProcess> {
-    const { containerId = '' } = request
-    await pod.agent.createContainer(request)
-    await pod.agent.startContainer({ containerId })
-    return new RemoteProcess(pod.agent, containerId)
-  }
 })

@@ -2,21 +2,22 @@ import { existsSync, type FSWatcher, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
+import { bind, createContainerRequest, execProcessRequest } from '../support/containers/container-requests.ts'
+import { RemoteProcess } from '../support/containers/pod.ts'
 import {
+  type AgentPod,
   cgroupsOf,
   leftoversOf,
   mountPointsOf,
   NOTHING_LEFT,
-  type Pod,
   startPod,
 } from '../support/host/agent-pod.ts'
-import { container, exec, RemoteProcess } from '../support/host/container-requests.ts'
 
 /** A hierarchy of cgroup v1. */
 const PIDS = '/sys/fs/cgroup/pids'
 
 describe('containers', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })
@@ -101,16 +102,14 @@ describe('containers', () => {
   })
 
   it('may be of a root that was mounted for them, and give it back', async () => {
-    const request = container('stored', pod.root, ['sh', '-c', 'echo here > /tmp/stored; cat /tmp/stored'])
+    const script = 'echo here > /tmp/stored; cat /tmp/stored'
     const mountPoint = '/run/kata-containers/stored/local'
     const storages = [
       { driver: 'local', source: 'local', fstype: 'local', options: ['mode=0700'], mountPoint },
     ]
-    const mounts = [...(request.OCI?.Mounts ?? [])]
-    mounts.push({ destination: '/tmp', source: mountPoint, type: 'bind', options: ['rbind', 'rw'] })
-    await pod.agent.createContainer({ ...request, storages, OCI: { ...request.OCI, Mounts: mounts } })
-    await pod.agent.startContainer({ containerId: 'stored' })
-    expect((await new RemoteProcess(pod.agent, 'stored').readAll()).toString()).toBe('here\n')
+    const options = { storages, mounts: [bind(mountPoint, '/tmp')] }
+    const init = await pod.run('stored', ['sh', '-c', script], options)
+    expect((await init.readAll()).toString()).toBe('here\n')
     expect(existsSync(pod.started.inside(`${mountPoint}/stored`))).toBe(true)
     await pod.remove('stored')
     expect(leftoversOf(pod.started, 'stored')).toEqual(NOTHING_LEFT)
@@ -137,7 +136,7 @@ describe('containers', () => {
 })
 
 describe('a caller that hangs up', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
     // Makes the runtime's folder, so that it can be watched.
@@ -160,7 +159,7 @@ describe('a caller that hangs up', () => {
     const other = await pod.started.connect()
     const moment = appears(folder)
     const lost = other.agent
-      .createContainer(container('unwanted', pod.root, ['sleep', '1000']))
+      .createContainer(createContainerRequest('unwanted', pod.root, ['sleep', '1000']))
       .catch((error: unknown) => error)
     await moment
     other.close()
@@ -178,7 +177,7 @@ describe('a caller that hangs up', () => {
     const other = await pod.started.connect()
     const moment = appears('/run/microvm-agent/calls')
     const lost = other.agent
-      .execProcess(exec('standing', 'e', ['sleep', '4321']))
+      .execProcess(execProcessRequest('standing', 'e', ['sleep', '4321']))
       .catch((error: unknown) => error)
     await moment
     other.close()

@@ -3,9 +3,9 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 import type { AgentConnection } from '../support/host/agent-process.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
 const LIMIT = 8n << 20n
 /** Needs more than the limit. */
@@ -17,7 +17,7 @@ const HELD = 'crowd-held'
 const ALL = [...ORDINARY, HUNGRY, HELD]
 
 describe('fifty containers at once', () => {
-  let pod: Pod
+  let pod: AgentPod
   let pollers: AgentConnection
   beforeAll(async () => {
     pod = await startPod()
@@ -66,7 +66,7 @@ function lifeOf(id: string, number: number): Life {
   return { output: `${id} hears\n`, status: number, added: `added to ${id}\n`, addedStatus: 100 + number }
 }
 
-async function live(pod: Pod, id: string, number: number): Promise<Life> {
+async function live(pod: AgentPod, id: string, number: number): Promise<Life> {
   const init = await pod.run(id, ['sh', '-c', `read line; echo ${id} $line; exit ${number}`])
   const added = await pod.add(id, 'e', ['sh', '-c', `echo added to ${id}; exit ${100 + number}`])
   const addedOutput = (await added.readAll()).toString()
@@ -79,25 +79,21 @@ async function live(pod: Pod, id: string, number: number): Promise<Life> {
 }
 
 /** A container that runs out of memory: its status. */
-async function starve(pod: Pod): Promise<number> {
-  const { OCI, ...request } = container(HUNGRY, pod.root, HOG)
-  const Resources = { Memory: { Limit: LIMIT, Swap: LIMIT } }
-  await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux: { ...OCI?.Linux, Resources } } })
-  await pod.agent.startContainer({ containerId: HUNGRY })
-  const status = await new RemoteProcess(pod.agent, HUNGRY).wait()
+async function starve(pod: AgentPod): Promise<number> {
+  const linux = { Resources: { Memory: { Limit: LIMIT, Swap: LIMIT } } }
+  const status = await (await pod.run(HUNGRY, HOG, { linux })).wait()
   await pod.remove(HUNGRY)
   return status
 }
 
 /** Begins a creation that goes on for as long as one of its hooks, which ends when it is released. */
-function hold(pod: Pod): { isCreated(): boolean; release(): Promise<void> } {
+function hold(pod: AgentPod): { isCreated(): boolean; release(): Promise<void> } {
   const gate = join(pod.root, 'tmp/gate')
   execFileSync('mkfifo', [gate])
-  const { OCI, ...request } = container(HELD, pod.root, ['sh', '-c', 'exit 7'])
   const hook = { Path: `${pod.root}/bin/busybox`, Args: ['sh', '-c', `read line < ${gate}`] }
   let isCreated = false
-  const creating = pod.agent
-    .createContainer({ ...request, OCI: { ...OCI, Hooks: { CreateRuntime: [hook] } } })
+  const creating = pod
+    .create(HELD, ['sh', '-c', 'exit 7'], { spec: { Hooks: { CreateRuntime: [hook] } } })
     .then(() => {
       isCreated = true
     })

@@ -5,11 +5,11 @@ import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { clientFor } from '../../src/rpc/client.ts'
 import { type TtrpcClient, ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
 import { connectionsOf, FRAMINGS, type Framing } from '../sequences/wires.ts'
-import { leftoversOf, mountPointsOf, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { FIXTURES, STATUS_TABLE } from '../support/host/status-table.ts'
+import { type AgentPod, leftoversOf, mountPointsOf, startPod } from '../support/host/agent-pod.ts'
+import { FIXTURES, STATUS_TABLE } from '../support/refusals/status-table.ts'
 
 describe('what a call answers that cannot be done', () => {
-  let pod: Pod
+  let pod: AgentPod
   let connections: Record<Framing, Pick<TtrpcClient, 'call' | 'close'>>
   beforeAll(async () => {
     pod = await startPod()
@@ -86,7 +86,7 @@ describe('what a call answers that cannot be done', () => {
 })
 
 /** Makes what the table asks about. */
-async function furnish(pod: Pod): Promise<void> {
+async function furnish(pod: AgentPod): Promise<void> {
   const { running, parked, paused, collected, sleeping, ended, deaf } = FIXTURES
   await pod.run(running, ['sleep', '1000'])
   await pod.create(parked, ['true'])

@@ -2,8 +2,8 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, type ProcessOptions } from '../support/host/container-requests.ts'
+import type { ProcessOptions } from '../support/containers/container-requests.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 
 /** CAP_KILL and CAP_SYS_CHROOT, which the tests' containers have. */
 const CONTAINER_CAPABILITIES = '0000000000040020'
@@ -14,7 +14,7 @@ describe.each([
   ['crun', '/usr/bin/crun'],
 ])('a process added by %s', (runtime, binary) => {
   let folder: string
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     folder = mkdtempSync(join(tmpdir(), 'exec-'))
     const config = join(folder, 'agent.toml')
@@ -67,11 +67,8 @@ describe.each([
   })
 
   it('is refused without capabilities in a container that has none to inherit', async () => {
-    const { OCI, ...request } = container('bare', pod.root, ['sleep', '1000'])
-    const Process = { ...OCI?.Process, Capabilities: undefined }
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Process } })
-    await pod.agent.startContainer({ containerId: 'bare' })
     const process = { Capabilities: undefined }
+    await pod.run('bare', ['sleep', '1000'], { process })
     await expect(pod.add('bare', 'e', ['true'], { process })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'the process names no capabilities and the container has none to inherit',

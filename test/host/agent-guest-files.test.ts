@@ -1,14 +1,14 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { inNamespaceOf, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import { type AgentPod, inNamespaceOf, startPod } from '../support/host/agent-pod.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 const VOLUME = '/run/kata-containers/sandbox/ephemeral/volume'
 
 describe('what an agent does with files of the guest', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
     mkdirSync(pod.started.inside(SHARED), { recursive: true })
@@ -22,15 +22,11 @@ describe('what an agent does with files of the guest', () => {
 
     it('tells what a container wrote to its termination log, also after its end', async () => {
       writeFileSync(pod.started.inside(source), '')
-      const { OCI, ...request } = container('talker', pod.root, [
-        ...['sh', '-c', 'echo "no disk left" > /dev/termination-log; exit 7'],
-      ])
-      const log = { destination: '/dev/termination-log', type: 'bind', source, options: ['rbind', 'rw'] }
+      const script = 'echo "no disk left" > /dev/termination-log; exit 7'
       const Annotations = { 'io.kubernetes.container.terminationMessagePath': '/dev/termination-log' }
-      const Mounts = [...(OCI?.Mounts ?? []), log]
-      await pod.agent.createContainer({ ...request, OCI: { ...OCI, Annotations, Mounts } })
-      await pod.agent.startContainer({ containerId: 'talker' })
-      expect(await new RemoteProcess(pod.agent, 'talker').wait()).toBe(7)
+      const options = { mounts: [bind(source, '/dev/termination-log')], spec: { Annotations } }
+      const talker = await pod.run('talker', ['sh', '-c', script], options)
+      expect(await talker.wait()).toBe(7)
       expect(await told()).toBe('no disk left\n')
     })
 
@@ -66,8 +62,7 @@ describe('what an agent does with files of the guest', () => {
       ...{ driver, source: 'tmpfs', fstype: 'tmpfs', mountPoint: VOLUME },
       options: [...options],
     })
-    const { OCI, ...request } = container('owner', pod.root, ['true'])
-    await pod.agent.createContainer({ ...request, OCI, storages: [volume(['size=1m'])] })
+    await pod.create('owner', ['true'], { storages: [volume(['size=1m'])] })
     writeFileSync(pod.started.inside(`${VOLUME}/kept`), 'kept')
     await pod.agent.updateEphemeralMounts({ storages: [volume(['remount', 'size=3m'])] })
     const mounts = readFileSync(`/proc/${pod.started.vminitPid}/mounts`, 'utf8').split('\n')

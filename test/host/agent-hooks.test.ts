@@ -3,8 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import type { DeepPartial, Hook } from '../../src/gen/oci.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { bind, createContainerRequest } from '../support/containers/container-requests.ts'
+import { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 
 const KINDS = [
   'Prestart',
@@ -32,7 +33,7 @@ describe('hooks', () => {
   const folder = mkdtempSync(join(tmpdir(), 'hooks-'))
   const notes = join(folder, 'notes')
   const guestHooks = join(folder, 'guest')
-  let pod: Pod
+  let pod: AgentPod
 
   beforeAll(async () => {
     writeFileSync(join(folder, 'hook'), SCRIPT, { mode: 0o755 })
@@ -62,7 +63,6 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
   /** A container of a hook of each kind, one of which may fail. */
   function request(id: string, options: { readonly failing?: Kind; readonly hook?: DeepPartial<Hook> } = {}) {
     const { failing = '', hook = {} } = options
-    const { OCI, ...rest } = container(id, pod.root, ['sh', '-c', 'read line; exit 4'])
     const hooks = KINDS.map((kind) => {
       const inside = kind === 'StartContainer'
       const env = [
@@ -74,14 +74,10 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
       const path = inside ? '/bin/hook' : join(folder, 'hook')
       return [kind, [{ Path: path, Args: ['hook', 'argument'], Env: env, ...(kind === failing ? hook : {}) }]]
     })
-    const binds = [
-      { destination: '/bin/hook', source: join(folder, 'hook'), type: 'bind', options: ['rbind'] },
-      { destination: '/tmp', source: folder, type: 'bind', options: ['rbind'] },
-    ]
-    return {
-      ...rest,
-      OCI: { ...OCI, Mounts: [...(OCI?.Mounts ?? []), ...binds], Hooks: Object.fromEntries(hooks) },
-    }
+    return createContainerRequest(id, pod.root, ['sh', '-c', 'read line; exit 4'], {
+      mounts: [bind(join(folder, 'hook'), '/bin/hook'), bind(folder, '/tmp')],
+      spec: { Hooks: Object.fromEntries(hooks) },
+    })
   }
 
   /** What ran, in its order. */

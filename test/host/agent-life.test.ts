@@ -2,24 +2,25 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, watch, writeFileSync } f
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createContainerRequest, execProcessRequest } from '../support/containers/container-requests.ts'
+import { RemoteProcess } from '../support/containers/pod.ts'
 import {
+  type AgentPod,
   cgroupsOf,
   initPidOf,
   inNamespaceOf,
   leftoversOf,
   mountPointsOf,
   NOTHING_LEFT,
-  type Pod,
   startPod,
 } from '../support/host/agent-pod.ts'
 import { type AgentConnection, type AgentProcess, startAgent } from '../support/host/agent-process.ts'
-import { container, exec, RemoteProcess } from '../support/host/container-requests.ts'
 
 type Call = readonly [name: string, call: (agent: AgentConnection['agent']) => Promise<unknown>]
 
 /** One of each call about a container. */
 const CONTAINER_CALLS: readonly Call[] = [
-  ['CreateContainer', (agent) => agent.createContainer(container('c1', '/', ['true']))],
+  ['CreateContainer', (agent) => agent.createContainer(createContainerRequest('c1', '/', ['true']))],
   ['StartContainer', (agent) => agent.startContainer({ containerId: 'c1' })],
   ['RemoveContainer', (agent) => agent.removeContainer({ containerId: 'c1' })],
   ['UpdateContainer', (agent) => agent.updateContainer({ containerId: 'c1' })],
@@ -31,7 +32,7 @@ const CONTAINER_CALLS: readonly Call[] = [
   ['StatsContainer', (agent) => agent.statsContainer({ containerId: 'c1' })],
   ['PauseContainer', (agent) => agent.pauseContainer({ containerId: 'c1' })],
   ['ResumeContainer', (agent) => agent.resumeContainer({ containerId: 'c1' })],
-  ['ExecProcess', (agent) => agent.execProcess(exec('c1', 'e', ['true']))],
+  ['ExecProcess', (agent) => agent.execProcess(execProcessRequest('c1', 'e', ['true']))],
   ['SignalProcess', (agent) => agent.signalProcess({ containerId: 'c1', signal: 9 })],
   ['WaitProcess', (agent) => agent.waitProcess({ containerId: 'c1' })],
   ['WriteStdin', (agent) => agent.writeStdin({ containerId: 'c1', data: Buffer.from('x') })],
@@ -65,7 +66,7 @@ describe('an agent that was not started by vminit', () => {
 })
 
 describe('an agent that is killed', () => {
-  let pod: Pod
+  let pod: AgentPod
   let after: AgentConnection
   const pids: number[] = []
   beforeAll(async () => {
@@ -119,7 +120,9 @@ describe('an agent that is killed', () => {
 
   it('is forgotten after CreateSandbox: the same containers run again', async () => {
     await after.agent.createSandbox({ sandboxId: 'pod', hostname: 'again' })
-    await after.agent.createContainer(container('c1', pod.root, ['sh', '-c', 'hostname; exit 5']))
+    await after.agent.createContainer(
+      createContainerRequest('c1', pod.root, ['sh', '-c', 'hostname; exit 5']),
+    )
     await after.agent.startContainer({ containerId: 'c1' })
     const init = new RemoteProcess(after.agent, 'c1')
     expect((await init.readAll()).toString()).toBe('again\n')
@@ -147,14 +150,10 @@ describe('an agent that is killed in the middle of a creation', () => {
   it('is replaced by one that also ends the runtime, which would go on with it', async () => {
     const pod = await startPod()
     try {
-      const { OCI, ...request } = container('half', pod.root, ['sleep', '1000'])
       const script = `echo > ${pod.root}/tmp/began; exec sleep 1000`
       const hook = { Path: `${pod.root}/bin/busybox`, Args: ['sh', '-c', script] }
       const began = appearance(join(pod.root, 'tmp'))
-      const creating = pod.agent.createContainer({
-        ...request,
-        OCI: { ...OCI, Hooks: { CreateRuntime: [hook] } },
-      })
+      const creating = pod.create('half', ['sleep', '1000'], { spec: { Hooks: { CreateRuntime: [hook] } } })
       const lost = creating.catch((error: unknown) => error)
       await began
       expect(leftoversOf(pod.started, 'half').processes).not.toEqual([])

@@ -3,43 +3,25 @@ import { readlinkSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
-import type { DeepPartial, Spec } from '../../src/gen/oci.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import { RemoteProcess } from '../support/containers/pod.ts'
 import {
+  type AgentPod,
   initPidOf,
   leftoversOf,
   mountPointsOf,
   NOTHING_LEFT,
-  type Pod,
   startPod,
 } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
 
 /** Where the host has a sandbox's shared memory mounted (behaviour spec, section E.5). */
 const SHM = '/run/kata-containers/sandbox/shm'
 const RESTING = ['sleep', '1000']
 
-/** Creates and starts a container with something besides what most have. */
-async function runWith(
-  pod: Pod,
-  id: string,
-  script: string,
-  more: DeepPartial<Spec>,
-): Promise<RemoteProcess> {
-  const { OCI, ...request } = container(id, pod.root, ['sh', '-c', script])
-  const spec = {
-    ...OCI,
-    Mounts: [...(OCI?.Mounts ?? []), ...(more.Mounts ?? [])],
-    Linux: { ...OCI?.Linux, ...more.Linux },
-  }
-  await pod.agent.createContainer({ ...request, OCI: spec })
-  await pod.agent.startContainer({ containerId: id })
-  return new RemoteProcess(pod.agent, id)
-}
-
 const outputOf = async (process: Promise<RemoteProcess>) => (await (await process).readAll()).toString()
 
 describe('the namespaces of a sandbox', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     const shm = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', options: [], mountPoint: SHM }
     pod = await startPod({}, { storages: [shm] })
@@ -72,10 +54,10 @@ describe('the namespaces of a sandbox', () => {
   })
 
   it('let containers share /dev/shm by the sandbox’s storage', async () => {
-    const Mounts = [{ destination: '/dev/shm', source: SHM, type: 'bind', options: ['rbind'] }]
-    const writer = await runWith(pod, 'writer', 'echo shared > /dev/shm/file', { Mounts })
+    const mounts = [bind(SHM, '/dev/shm')]
+    const writer = await pod.run('writer', ['sh', '-c', 'echo shared > /dev/shm/file'], { mounts })
     expect(await writer.wait()).toBe(0)
-    expect(await outputOf(runWith(pod, 'reader', 'cat /dev/shm/file', { Mounts }))).toBe('shared\n')
+    expect(await outputOf(pod.run('reader', ['cat', '/dev/shm/file'], { mounts }))).toBe('shared\n')
     for (const id of ['writer', 'reader']) await pod.remove(id)
   })
 
@@ -83,7 +65,9 @@ describe('the namespaces of a sandbox', () => {
     const machine = execFileSync('cat', ['/proc/sys/kernel/shmmni'], { encoding: 'utf8' })
     const Sysctl = { 'kernel.shmmni': '77', 'kernel.msgmax': '16384', 'fs.mqueue.msg_max': '11' }
     const look = 'cat /proc/sys/kernel/shmmni /proc/sys/kernel/msgmax /proc/sys/fs/mqueue/msg_max'
-    expect(await outputOf(runWith(pod, 'setter', look, { Linux: { Sysctl } }))).toBe('77\n16384\n11\n')
+    expect(await outputOf(pod.run('setter', ['sh', '-c', look], { linux: { Sysctl } }))).toBe(
+      '77\n16384\n11\n',
+    )
     expect(await outputOf(pod.run('other', ['sh', '-c', look]))).toBe('77\n16384\n11\n')
     expect(execFileSync('cat', ['/proc/sys/kernel/shmmni'], { encoding: 'utf8' })).toBe(machine)
     for (const id of ['setter', 'other']) await pod.remove(id)
@@ -92,7 +76,7 @@ describe('the namespaces of a sandbox', () => {
   it.each(['kernel.hostname', 'kernel.panic', 'vm.swappiness'])(
     'refuse the sysctl %s, which is the whole guest’s, and leave nothing behind',
     async (name) => {
-      const refused = runWith(pod, 'greedy', 'true', { Linux: { Sysctl: { [name]: '1' } } })
+      const refused = pod.run('greedy', ['true'], { linux: { Sysctl: { [name]: '1' } } })
       await expect(refused).rejects.toMatchObject({
         code: 'INTERNAL',
         message: expect.stringContaining(name),
@@ -110,7 +94,7 @@ describe('the namespaces of a sandbox', () => {
 })
 
 describe('the pid namespace of a sandbox', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })

@@ -1,26 +1,23 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
-import { initPidOf, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import type { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, initPidOf, startPod } from '../support/host/agent-pod.ts'
 
 const LIMIT = 8n << 20n
 /** Needs more than the limit. */
 const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
 
 describe('a container that runs out of memory', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })
   afterAll(() => pod.stop())
 
   async function run(id: string, script: string): Promise<RemoteProcess> {
-    const { OCI, ...request } = container(id, pod.root, ['sh', '-c', script])
-    const Resources = { Memory: { Limit: LIMIT, Swap: LIMIT } }
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux: { ...OCI?.Linux, Resources } } })
-    await pod.agent.startContainer({ containerId: id })
-    return new RemoteProcess(pod.agent, id)
+    const linux = { Resources: { Memory: { Limit: LIMIT, Swap: LIMIT } } }
+    return pod.run(id, ['sh', '-c', script], { linux })
   }
 
   it('is told by GetOOMEvent, and its exit by WaitProcess', async () => {

@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 
 const freezerOf = (id: string) => readFileSync(`/sys/fs/cgroup/freezer/${id}/freezer.state`, 'utf8').trim()
 
 describe('a paused container', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })

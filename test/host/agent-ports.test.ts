@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../support/host/host-ports.ts'
 
 const SIGPIPE = 13
@@ -13,7 +13,7 @@ const MIB = 1024 * 1024
 
 describe('standard streams over ports of the host', () => {
   let host: HostPorts
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     host = makeHostPorts()
     pod = await startPod({ args: host.agentArguments })
@@ -179,7 +179,7 @@ describe('standard streams over ports of the host', () => {
 
 describe('an agent that the host connects to for its streams', () => {
   let host: HostPorts
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     host = makeHostPorts('passfd_listener_port = 1027')
     pod = await startPod({ args: host.agentArguments })

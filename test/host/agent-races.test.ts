@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
+import { RemoteProcess } from '../support/containers/pod.ts'
 import {
   cgroupsOf,
   inNamespaceOf,
@@ -12,7 +13,6 @@ import {
   startPod,
 } from '../support/host/agent-pod.ts'
 import { startAgent } from '../support/host/agent-process.ts'
-import { RemoteProcess } from '../support/host/container-requests.ts'
 
 /** What the agent says when connections have not ended by themselves in the time that a stop gives them. */
 const CONNECTIONS_CUT = 'connections cut at the stop'

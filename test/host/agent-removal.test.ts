@@ -1,23 +1,23 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
+import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/containers/fork-bomb.ts'
+import type { RemoteProcess } from '../support/containers/pod.ts'
 import {
+  type AgentPod,
   cgroupsOf,
   initPidOf,
   type Leftovers,
   leftoversOf,
   NOTHING_LEFT,
-  type Pod,
   startPod,
 } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
-import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/host/fork-bomb.ts'
 
 /** So many that a kill of those that are listed takes longer than a fork. */
 const LIMIT = 100n
 
 describe('a fork bomb below a limit of processes', () => {
-  let pod: Pod
+  let pod: AgentPod
   let before: Leftovers
   beforeAll(async () => {
     pod = await startPod()
@@ -33,12 +33,9 @@ describe('a fork bomb below a limit of processes', () => {
   }
 
   async function explode(id: string): Promise<RemoteProcess> {
-    const { OCI, ...request } = container(id, pod.root, FORK_BOMB, { sandboxPidns: true })
-    const Linux = { ...OCI?.Linux, ...bombLinux(LIMIT) }
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
-    await pod.agent.startContainer({ containerId: id })
+    const init = await pod.run(id, FORK_BOMB, { sandboxPidns: true, linux: bombLinux(LIMIT) })
     await explosion(pod.agent, id, LIMIT)
-    return new RemoteProcess(pod.agent, id)
+    return init
   }
 
   it('is stopped: a kill of the whole container reaches all, those forked meanwhile too', async () => {
@@ -62,7 +59,7 @@ describe('a fork bomb below a limit of processes', () => {
 })
 
 describe('RemoveContainer of a container that does not end', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })

@@ -13,15 +13,14 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { inNamespaceOf, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container } from '../support/host/container-requests.ts'
+import { type AgentPod, inNamespaceOf, startPod } from '../support/host/agent-pod.ts'
 
 const MIB = 2 ** 20
 const CGROUPS = '/sys/fs/cgroup'
 const isV1 = existsSync(`${CGROUPS}/cpuset`)
 
 describe('what an agent tells and changes of the machine it runs on', () => {
-  let pod: Pod
+  let pod: AgentPod
   let folder: string
   const cleanUps: (() => void)[] = []
 
@@ -60,10 +59,8 @@ describe('what an agent tells and changes of the machine it runs on', () => {
   })
 
   it('OnlineCPUMem lets containers and the cgroups above them have the CPUs that are online', async () => {
-    const { OCI, ...request } = container('narrow', pod.root, ['sleep', '1000'])
-    const Linux = { ...OCI?.Linux, CgroupsPath: '/resources-pod/narrow' }
     cleanUps.push(removePodCgroups)
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
+    await pod.create('narrow', ['sleep', '1000'], { linux: { CgroupsPath: '/resources-pod/narrow' } })
     if (isV1) writeFileSync(cpuset('narrow/cpuset.cpus'), '0')
     writeFileSync(cpuset('cpuset.cpus'), '0')
     expect(effectiveCpus()).toBe('0')

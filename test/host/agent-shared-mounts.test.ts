@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { SharedMount } from '../../src/gen/agent.ts'
-import type { DeepPartial, Spec } from '../../src/gen/oci.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import type { DeepPartial } from '../../src/gen/oci.ts'
+import type { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 
 const TMPFS = { type: 'tmpfs', source: 'tmpfs', options: ['mode=755'] }
 
 describe('the mounts of one container in another', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })
@@ -20,15 +20,12 @@ describe('the mounts of one container in another', () => {
     script: string,
     ...sharedMounts: readonly DeepPartial<SharedMount>[]
   ): Promise<RemoteProcess> {
-    const { OCI, ...request } = container(name, pod.root, ['sh', '-c', script])
-    const spec: DeepPartial<Spec> = {
-      ...OCI,
-      Annotations: { 'io.kubernetes.cri.container-name': name },
-      Mounts: [...(OCI?.Mounts ?? []), { ...TMPFS, destination }],
+    const options = {
+      spec: { Annotations: { 'io.kubernetes.cri.container-name': name } },
+      mounts: [{ ...TMPFS, destination }],
+      sharedMounts: [...sharedMounts],
     }
-    await pod.agent.createContainer({ ...request, OCI: spec, sharedMounts: [...sharedMounts] })
-    await pod.agent.startContainer({ containerId: name })
-    return new RemoteProcess(pod.agent, name)
+    return pod.run(name, ['sh', '-c', script], options)
   }
 
   it('are there when its program begins, and stay when the one is gone', async () => {

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
-import { type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import type { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, startPod } from '../support/host/agent-pod.ts'
 
 const textOf = (controller: string, id: string, name: string) =>
   readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8')
@@ -56,7 +56,7 @@ function filesOf(id: string) {
 }
 
 describe('StatsContainer', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })
@@ -65,15 +65,12 @@ describe('StatsContainer', () => {
   /** Runs a container with limits, whose work has given every counter something to count. */
   async function runLimited(id: string): Promise<RemoteProcess> {
     const work = 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read line'
-    const { OCI, ...request } = container(id, pod.root, ['sh', '-c', work])
     const Resources = {
       Memory: { Limit: 64n << 20n, Swap: 128n << 20n },
       CPU: { Quota: 20_000n, Period: 100_000n },
       Pids: { Limit: 50n },
     }
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux: { ...OCI?.Linux, Resources } } })
-    await pod.agent.startContainer({ containerId: id })
-    const init = new RemoteProcess(pod.agent, id)
+    const init = await pod.run(id, ['sh', '-c', work], { linux: { Resources } })
     await init.readUntil('done')
     return init
   }

@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
-import { leftoversOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 
 const MIB = 1024 * 1024
 const END_OF_TRANSMISSION = '\x04'
 
 describe('standard streams over the wire', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
     await pod.run('host', ['sleep', '1000'])
@@ -185,7 +185,7 @@ describe('standard streams over the wire', () => {
 })
 
 /** Resolves when the agent has noticed a connection that was just closed: a new one is accepted after that. */
-async function hungUp(pod: Pod): Promise<void> {
+async function hungUp(pod: AgentPod): Promise<void> {
   const probe = await pod.started.connect()
   await probe.health.check({})
   probe.close()

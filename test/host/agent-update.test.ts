@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Pod, startPod } from '../support/host/agent-pod.ts'
+import { type AgentPod, startPod } from '../support/host/agent-pod.ts'
 
 const MIB = 1n << 20n
 
@@ -9,7 +9,7 @@ const setting = (controller: string, id: string, name: string) =>
   readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8').trim()
 
 describe('UpdateContainer', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
     await pod.run('c1', ['sleep', '1000'])
@@ -17,7 +17,7 @@ describe('UpdateContainer', () => {
   afterAll(() => pod.stop())
 
   const update = (
-    resources: Parameters<Pod['agent']['updateContainer']>[0]['resources'],
+    resources: Parameters<AgentPod['agent']['updateContainer']>[0]['resources'],
     containerId = 'c1',
   ) => pod.agent.updateContainer({ containerId, ...(resources ? { resources } : {}) })
 

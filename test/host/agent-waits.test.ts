@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
-import { initPidOf, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { RemoteProcess } from '../support/host/container-requests.ts'
+import { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, initPidOf, startPod } from '../support/host/agent-pod.ts'
 
 const SIGUSR1 = 10
 
 describe('the exit of a process', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })
@@ -79,7 +79,7 @@ describe('the exit of a process', () => {
 })
 
 describe('a signal', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
     await pod.run('owner', ['sleep', '1000'], { sandboxPidns: true })

@@ -6,20 +6,22 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../src/gen/agent.ts'
 import type { DeepPartial } from '../../src/gen/oci.ts'
 import type { Files } from '../../src/os/files/files.ts'
-import { leftoversOf, mountPointsOf, NOTHING_LEFT, type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
-import { realOs } from '../support/host/real-os.ts'
-import { guestProgram } from '../support/vm/guest-program/compile.ts'
+import type { RemoteProcess } from '../support/containers/pod.ts'
 import {
-  expectWholeVersions,
-  publishFirst,
-  READ_VERSIONS,
-} from '../support/vm/guest-program/volume-reader.ts'
+  type AgentPod,
+  leftoversOf,
+  mountPointsOf,
+  NOTHING_LEFT,
+  startPod,
+} from '../support/host/agent-pod.ts'
+import { realOs } from '../support/os/real-os.ts'
+import { guestProgram } from '../support/programs/guest-program.ts'
+import { expectWholeVersions, publishFirst, READ_VERSIONS } from '../support/programs/volume-reader.ts'
 
 const WATCHED = '/run/kata-containers/shared/containers/watchable'
 
 describe('a watched folder of the host', () => {
-  let pod: Pod
+  let pod: AgentPod
   let files: Files
   let folder: string
 
@@ -119,7 +121,6 @@ describe('a watched folder of the host', () => {
     script: string,
     { destination = '/volume', mountPoint = `${WATCHED}/${id}`, options = ['rbind', 'rprivate', 'ro'] } = {},
   ): Promise<RemoteProcess> {
-    const { OCI, ...request } = container(id, pod.root, ['sh', '-c', script])
     const volume = { destination, type: 'bind', source: mountPoint, options }
     const storage: DeepPartial<Storage> = {
       driver: 'watchable-bind',
@@ -128,10 +129,7 @@ describe('a watched folder of the host', () => {
       options,
       mountPoint,
     }
-    const spec = { ...OCI, Mounts: [...(OCI?.Mounts ?? []), volume] }
-    await pod.agent.createContainer({ ...request, OCI: spec, storages: [storage] })
-    await pod.agent.startContainer({ containerId: id })
-    return new RemoteProcess(pod.agent, id)
+    return pod.run(id, ['sh', '-c', script], { mounts: [volume], storages: [storage] })
   }
 
   function expectNothingLeft(...ids: readonly string[]): void {

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { printed, writeCase } from '../foreign/case.ts'
 import { type ForeignClients, foreignClients } from '../foreign/clients.ts'
+import { busyboxRoot } from '../support/containers/busybox-root.ts'
 import { startAgent } from '../support/host/agent-process.ts'
-import { busyboxRoot } from '../support/host/busybox-root.ts'
 
 describe('clients on other people’s libraries drive the agent on a unix socket', () => {
   let clients: ForeignClients

@@ -7,11 +7,11 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../src/build/project.ts'
+import { busyboxRoot } from '../support/containers/busybox-root.ts'
 import { type AgentProcess, startAgent } from '../support/host/agent-process.ts'
-import { busyboxRoot } from '../support/host/busybox-root.ts'
 import { startMicrovm } from '../support/vm/microvm-process.ts'
 
-const PROGRAM = join(projectRoot, 'test/support/host/run-on-agent.ts')
+const PROGRAM = join(projectRoot, 'test/support/programs/run-on-agent.ts')
 
 /** What does not depend on there being a microVM; test/vm/run.test.ts has the rest. */
 describe('./microvm run, on an agent of this machine', () => {
@@ -60,7 +60,7 @@ describe('./microvm run, on an agent of this machine', () => {
   })
 
   it('is a terminal that resizes and lives through Ctrl-C', () => {
-    const driver = join(projectRoot, 'test/support/vm/drive-terminal.py')
+    const driver = join(projectRoot, 'test/support/programs/drive-terminal.py')
     const { status, stderr } = spawnSync('/usr/bin/python3', [driver, tool], { encoding: 'utf8' })
     expect(stderr).toBe('')
     expect(status).toBe(0)

@@ -213,7 +213,7 @@ describe('linuxNetwork', () => {
     const argv = [
       ...namespace.enter,
       process.execPath,
-      join(import.meta.dirname, '../support/host/network-calls.ts'),
+      join(import.meta.dirname, '../support/programs/network-calls.ts'),
     ]
     const [program = '', ...rest] = [...argv, await buildAddon()]
     const input = JSON.stringify(wanted)

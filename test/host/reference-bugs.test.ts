@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { DeepPartial, Linux } from '../../src/gen/oci.ts'
-import { type Pod, startPod } from '../support/host/agent-pod.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import type { RemoteProcess } from '../support/containers/pod.ts'
+import { type AgentPod, startPod } from '../support/host/agent-pod.ts'
 
 const MIB = 1n << 20n
 
@@ -12,17 +12,14 @@ const setting = (controller: string, id: string, name: string) =>
 
 // What the agent that the shims were written for gets wrong and only a real runtime can show (docs/compatibility.md).
 describe('a container with what another agent gets wrong', () => {
-  let pod: Pod
+  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })
   afterAll(() => pod.stop())
 
   async function run(id: string, script: string, linux: DeepPartial<Linux>): Promise<RemoteProcess> {
-    const { OCI, ...request } = container(id, pod.root, ['sh', '-c', script])
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux: { ...OCI?.Linux, ...linux } } })
-    await pod.agent.startContainer({ containerId: id })
-    return new RemoteProcess(pod.agent, id)
+    return pod.run(id, ['sh', '-c', script], { linux })
   }
 
   it('lifts a memory limit by -1', async () => {

@@ -5,7 +5,7 @@ import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
 import { parsePciPath } from '../../src/hotplug/pci-path.ts'
 import type { Uevent } from '../../src/os/devices/uevent.ts'
 import { hotplugOf } from '../support/handlers/storage-builder.ts'
-import { realOs } from '../support/host/real-os.ts'
+import { realOs } from '../support/os/real-os.ts'
 
 const disk = virtioDisk()
 

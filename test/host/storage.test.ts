@@ -19,7 +19,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import type { Storage } from '../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../src/handlers/storage/storage.ts'
 import { hotplugOf, storageOf } from '../support/handlers/storage-builder.ts'
-import { realOs } from '../support/host/real-os.ts'
+import { realOs } from '../support/os/real-os.ts'
 
 describe('storages on a real kernel', () => {
   let root: string

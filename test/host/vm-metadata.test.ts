@@ -50,7 +50,7 @@ describe('configureNetwork on a real link', () => {
   async function apply(...configs: readonly Partial<NonNullable<VMMetadata['networkConfig']>>[]) {
     const script = [
       process.execPath,
-      join(import.meta.dirname, '../support/host/apply-metadata.ts'),
+      join(import.meta.dirname, '../support/programs/apply-metadata.ts'),
       await buildAddon(),
     ]
     const [program = '', ...rest] = [...namespace.enter, ...script]

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../src/build/native.ts'
+import { processes, processState } from '../support/processes.ts'
 import { buildSanitizedVminit, SMALL_RING } from '../support/vminit/compiled.ts'
 import { makeOrphans } from '../support/vminit/orphans.ts'
-import { processes, processState, untilProcesses } from '../support/vminit/processes.ts'
 import { type ChannelRecord, exitCode, Kind, parseRecord } from '../support/vminit/record.ts'
 import { run, supervise } from '../support/vminit/supervised.ts'
 
@@ -132,7 +132,7 @@ describe('vminit reaping', () => {
 
 async function stop(pid: number): Promise<void> {
   process.kill(pid, 'SIGSTOP')
-  await untilProcesses(() => processState(pid)?.state === 'T')
+  await expect.poll(() => processState(pid)?.state).toBe('T')
 }
 
 function statusesOf(records: readonly ChannelRecord[]): Map<number, number | undefined> {

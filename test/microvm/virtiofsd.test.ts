@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { shareFolder } from '../../src/microvm/virtiofsd.ts'
+import { processState } from '../support/processes.ts'
 
 /** A fake daemon without clients: writes its pid to a file, waits while the gate exists, and makes its socket file. */
 const DAEMON = `#!/bin/sh
@@ -34,7 +35,7 @@ describe('shareFolder', () => {
   it('ends the daemon', async () => {
     const share = await shareFolder(folder, socket, program)
     await share.close()
-    expect(started().filter(isAlive)).toEqual([])
+    expect(started().filter((pid) => processState(pid) !== undefined)).toEqual([])
   })
 
   it('ends a daemon that is just starting for the next guest', async () => {
@@ -46,16 +47,8 @@ describe('shareFolder', () => {
     const closing = share.close()
     await writeFile(`${socket}.gate`, 'go\n')
     await closing
-    expect(started().filter(isAlive)).toEqual([])
+    expect(started().filter((pid) => processState(pid) !== undefined)).toEqual([])
   })
 
   const started = () => readFileSync(`${socket}.started`, 'utf8').trim().split('\n').map(Number)
 })
-
-function isAlive(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch {
-    return false
-  }
-}

@@ -1,5 +1,6 @@
-import type { DeepPartial, Spec } from '../../src/gen/oci.ts'
+import type { DeepPartial, Process, Spec } from '../../src/gen/oci.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'
+import { processRequest } from '../support/containers/container-requests.ts'
 import { SHM_FOLDER } from './sandbox-steps.ts'
 
 /** The host name that the sandbox gives to all its containers. */
@@ -74,13 +75,14 @@ export function shimSpec({ id, type, args, rootPath, cgroupsPath }: ShimContaine
 }
 
 /** A process that is added to a container with no other rights than those it has. */
-export function execProcess(args: readonly string[], terminal = false) {
-  return {
-    Terminal: terminal,
-    ...(terminal ? { ConsoleSize: { Height: 24, Width: 80 } } : {}),
-    User: { UID: 0, GID: 0, AdditionalGids: [], Username: '' },
-    Args: [...args],
-    Env: ['PATH=/usr/bin:/bin', ...(terminal ? ['TERM=xterm'] : [])],
-    Cwd: '/',
-  }
+export function execProcess(args: readonly string[], terminal = false): DeepPartial<Process> {
+  return processRequest(args, {
+    terminal,
+    process: {
+      User: { UID: 0, GID: 0, AdditionalGids: [], Username: '' },
+      Env: ['PATH=/usr/bin:/bin', ...(terminal ? ['TERM=xterm'] : [])],
+      Capabilities: undefined,
+      ...(terminal ? { ConsoleSize: { Height: 24, Width: 80 } } : {}),
+    },
+  })
 }

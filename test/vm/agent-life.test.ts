@@ -2,13 +2,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../src/microvm/connect-agent.ts'
 import { agentOf } from '../../src/microvm/run/container-session.ts'
 import type { TtrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import type { Pod } from '../support/containers/pod.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { consoleLine, createPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
+import { consoleLine, createPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all killed but the first', () => {
   let guest: TestGuest
   let connection: TtrpcClient
-  let pod: GuestPod
+  let pod: Pod
   beforeAll(async () => {
     // The quicker runtime: vminit gives up after five restarts only when they fit into a minute, also on a busy machine.
     guest = await bootTestGuest({ append: ['agent.runtime=crun'] })

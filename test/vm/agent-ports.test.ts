@@ -5,17 +5,18 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectSocket } from '../../src/microvm/vsock/guest-link.ts'
 import { hybridHandshake } from '../../src/microvm/vsock/hybrid.ts'
 import { guestSocketIn } from '../../src/microvm/vsock/vhost-user-link.ts'
+import type { Pod } from '../support/containers/pod.ts'
 import { listenForOne, type OneConnection } from '../support/host/host-ports.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bootPod, consoleLine, type GuestPod } from '../support/vm/guest-pod.ts'
-import { dialFromContainer } from '../support/vm/guest-program/dial.ts'
+import { bootPod, consoleLine } from '../support/vm/guest-pod.ts'
+import { dialFromContainer } from '../support/programs/vsock-dial.ts'
 
 const SIGPIPE = 13
 const LISTENER = 1027
 
 describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports of the host', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   beforeAll(async () => {
     ;({ guest, pod } = await bootPod({ vsock: 'vhost-user' }))
     await pod.run('host', ['sleep', '1000'])
@@ -84,7 +85,7 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
 
 describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_port and loopback', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   beforeAll(async () => {
     const append = [`agent.passfd_listener_port=${LISTENER}`, 'agent.vsock_allow_loopback', 'agent.log=debug']
     ;({ guest, pod } = await bootPod({ vsock: 'vhost-user', append }))

@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
-import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/host/fork-bomb.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../support/containers/fork-bomb.ts'
+import type { Pod, RemoteProcess } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { expectAddedProcessesIn } from '../support/vm/divided-cgroup.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 const LIMIT = 32n << 20n
 const BOMB_LIMIT = 40n
@@ -13,18 +14,15 @@ const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
 
 describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   beforeAll(async () => {
     ;({ guest, pod } = await bootPod())
   })
   afterAll(() => guest?.stop())
 
   async function run(id: string, script: string): Promise<RemoteProcess> {
-    const { OCI, ...request } = container(id, ROOT, ['sh', '-c', script])
-    const Resources = { Memory: { Limit: LIMIT, Swap: LIMIT }, Pids: { Limit: 50n } }
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux: { ...OCI?.Linux, Resources } } })
-    await pod.agent.startContainer({ containerId: id })
-    return new RemoteProcess(pod.agent, id)
+    const linux = { Resources: { Memory: { Limit: LIMIT, Swap: LIMIT }, Pids: { Limit: 50n } } }
+    return pod.run(id, ['sh', '-c', script], { linux })
   }
 
   /** Reads files of the guest's cgroups, from a container of its own. */
@@ -87,16 +85,11 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
   })
 
   it('is emptied of a fork bomb by one kill', async () => {
-    const shared = { sandboxPidns: true }
-    await pod.agent.createContainer(container('owner', ROOT, BOMB_OWNER, shared))
-    await pod.agent.startContainer({ containerId: 'owner' })
-    const { OCI, ...request } = container('bomb', ROOT, FORK_BOMB, shared)
-    const Linux = { ...OCI?.Linux, ...bombLinux(BOMB_LIMIT) }
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
-    await pod.agent.startContainer({ containerId: 'bomb' })
+    await pod.run('owner', BOMB_OWNER, { sandboxPidns: true })
+    const bomb = await pod.run('bomb', FORK_BOMB, { sandboxPidns: true, linux: bombLinux(BOMB_LIMIT) })
     await explosion(pod.agent, 'bomb', BOMB_LIMIT)
     await pod.agent.signalProcess({ containerId: 'bomb', signal: SIGKILL })
-    expect(await new RemoteProcess(pod.agent, 'bomb').wait()).toBe(128 + SIGKILL)
+    expect(await bomb.wait()).toBe(128 + SIGKILL)
     for (const id of ['bomb', 'owner']) await pod.remove(id)
     const zombies = 'grep -l "^State:.Z" /guest/proc/[0-9]*/status 2>/dev/null || true'
     expect(await pod.output('zombies', zombies, { mounts: [GUEST_PROC] })).toBe('')

@@ -1,10 +1,11 @@
 import { afterEach, describe, expect, it } from 'vitest'
+import type { Pod } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bootPod, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { bootPod, ROOT } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('a guest that is told to stop', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   afterEach(() => guest?.stop())
 
   // Ctrl-Alt-Del reaches PID 1 as SIGINT (man 2 reboot).
@@ -17,7 +18,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that is told to stop', () =
       const waiting = init.wait()
       // A hook runs outside the container, where PID 1 is the guest's.
       const hook = { Path: `${ROOT}/bin/busybox`, Args: ['kill', `-${signal}`, '1'] }
-      await pod.create('caller', ['true'], { hooks: { CreateRuntime: [hook] } }).catch(() => {})
+      await pod.create('caller', ['true'], { spec: { Hooks: { CreateRuntime: [hook] } } }).catch(() => {})
       expect(await waiting).toBe(137)
       expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
       const lines = guest.guest.vm.console.lines

@@ -1,12 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { rulesOf, SAMPLE_RULES } from '../support/host/iptables-rules.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import type { Pod } from '../support/containers/pod.ts'
+import { dialFromContainer } from '../support/programs/vsock-dial.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bind, bootPod, consoleLine, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
-import { dialFromContainer } from '../support/vm/guest-program/dial.ts'
+import { bootPod, consoleLine, GUEST_PROC, ROOT } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   beforeAll(async () => {
     const append = ['agent.log=debug']
     // The loopback is there, so that only the agent itself can refuse who comes through it.
@@ -49,7 +51,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     // A hook runs as a child of the runtime, which is a helper program of the agent.
     const hook = { Path: `${ROOT}/bin/busybox`, Args: ['sh', '-c', `{ ${look}; } > ${seen}`] }
     const script = `ulimit -Sn; ${look}; read line; cat /tmp/hook-limits`
-    const init = await pod.run('limits', ['sh', '-c', script], { hooks: { CreateRuntime: [hook] } })
+    const init = await pod.run('limits', ['sh', '-c', script], { spec: { Hooks: { CreateRuntime: [hook] } } })
     expect(await init.readUntil('\n0\n')).toBe('1024\n524288\n0\n')
     const added = await pod.add('limits', 'e', ['sh', '-c', look])
     expect((await added.readAll()).toString()).toBe('524288\n0\n')
@@ -98,15 +100,15 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const folder = '/proc/sys/net'
     const names = ['core/somaxconn', 'ipv4/ip_unprivileged_port_start', 'ipv4/conf/lo/forwarding']
     const look = `cat ${names.map((name) => `${folder}/${name}`).join(' ')}`
-    const sysctls = {
+    const Sysctl = {
       'net.core.somaxconn': '77',
       'net/ipv4/ip_unprivileged_port_start': '80',
       'net.ipv4.conf.lo.forwarding': '1',
     }
-    expect(await pod.output('setter', look, { sysctls })).toBe('77\n80\n1\n')
+    expect(await pod.output('setter', look, { linux: { Sysctl } })).toBe('77\n80\n1\n')
     expect(await pod.output('other', look)).toBe('77\n80\n1\n')
     const wrong = pod.create('wrong', ['true'], {
-      sysctls: { 'net.core.somaxconn': '99', 'net.core.nope': '1' },
+      linux: { Sysctl: { 'net.core.somaxconn': '99', 'net.core.nope': '1' } },
     })
     await expect(wrong).rejects.toThrow(`${folder}/core/nope: ENOENT`)
     expect(await pod.output('after', look)).toBe('77\n80\n1\n')

@@ -1,12 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { bind } from '../support/containers/container-requests.ts'
+import type { Pod } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
 
 describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgroup_hierarchy=0', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   beforeAll(async () => {
     ;({ guest, pod } = await bootPod({ append: ['systemd.unified_cgroup_hierarchy=0'] }))
   })

@@ -1,11 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Pod } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { expectAddedProcessesIn } from '../support/vm/divided-cgroup.ts'
-import { bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   beforeAll(async () => {
     ;({ guest, pod } = await bootPod({ append: ['agent.runtime=crun'] }))
   })

@@ -8,10 +8,12 @@ import { ensureImage, type GuestImage } from '../../src/image/ensure-image.ts'
 import { ensureKernel } from '../../src/image/kernel.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { openLink } from '../../src/microvm/vsock/open-link.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import type { Pod } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuestOptions } from '../support/vm/boot-guest.ts'
 import { ensureDebianRoot, FOREIGN_ROOT } from '../support/vm/debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from '../support/vm/foreign-image.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 /** The root's /sbin/init is vminit. Nobody logs in: six prompts would only take time. */
 const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target']
@@ -91,7 +93,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
       const waiting = init.wait()
       // A hook runs outside the container, where PID 1 is the guest's.
       const hook = { Path: '/usr/bin/systemctl', Args: ['systemctl', '--no-block', 'poweroff'] }
-      await pod.create('caller', ['true'], { hooks: { CreateRuntime: [hook] } }).catch(() => {})
+      await pod.create('caller', ['true'], { spec: { Hooks: { CreateRuntime: [hook] } } }).catch(() => {})
       expect(await waiting).toBe(137)
       guest.guest.connection.close()
       expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
@@ -103,7 +105,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
 })
 
 /** Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and answers its console. */
-async function inGuest(options: TestGuestOptions, use: (pod: GuestPod) => Promise<void>): Promise<string> {
+async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<void>): Promise<string> {
   const { guest, pod } = await bootPod(options)
   try {
     await use(pod)
@@ -119,7 +121,7 @@ async function inGuest(options: TestGuestOptions, use: (pod: GuestPod) => Promis
 }
 
 /** What a container sees of the guest: the name of its PID 1, and its Debian release. */
-async function whatRuns(pod: GuestPod): Promise<{ readonly init: string; readonly release: string }> {
+async function whatRuns(pod: Pod): Promise<{ readonly init: string; readonly release: string }> {
   const look = (id: string, file: string) =>
     pod.output(id, `cat /guest/${file}`, { mounts: [GUEST_PROC, GUEST_ETC] })
   return {
@@ -128,7 +130,7 @@ async function whatRuns(pod: GuestPod): Promise<{ readonly init: string; readonl
   }
 }
 
-async function livesItsLife(pod: GuestPod): Promise<void> {
+async function livesItsLife(pod: Pod): Promise<void> {
   const init = await pod.run('life', ['sh', '-c', 'read line; echo out $line; echo err >&2; exit 7'])
   const added = await pod.add('life', 'e', ['sh', '-c', 'ulimit -Hn; cat /proc/self/oom_score_adj; hostname'])
   expect((await added.readAll()).toString()).toBe('524288\n0\nvm-pod\n')

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { printed, writeCase } from '../foreign/case.ts'
 import { type ForeignClients, foreignClients, reflectedBy } from '../foreign/clients.ts'
 import type { Forward } from '../support/rpc/forward.ts'
+import { forwardToGuest } from '../support/rpc/forward.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { forwardTo } from '../support/vm/forward.ts'
 
 const ID = 'foreign-1'
 
@@ -22,7 +22,7 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
   /** Each takes the sandbox down at its end, which powers the guest off: one guest for each. */
   async function inGuest(use: (guest: TestGuest, forward: Forward) => Promise<void>): Promise<void> {
     const guest = await bootTestGuest()
-    const forward = await forwardTo(guest)
+    const forward = await forwardToGuest(guest)
     try {
       await use(guest, forward)
     } finally {

@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { qemuId, type SpecKey, specKey } from '../../src/microvm/spec.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import type { Pod } from '../support/containers/pod.ts'
 import { storageOf } from '../support/handlers/storage-builder.ts'
-import { container } from '../support/host/container-requests.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bind, bootPod, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { bootPod } from '../support/vm/guest-pod.ts'
 import { hotDisk } from '../support/vm/hot-disk.ts'
 
 const STORAGE = '/run/kata-containers/sandbox/storage'
@@ -21,7 +22,7 @@ const CROWD = Array.from({ length: 32 }, (_, number) => {
 
 describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buses', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
 
   beforeAll(async () => {
     const ports = CROWD.map(({ port, slot, func }) => [port, { kind: 'root-port', slot, func } as const])
@@ -75,7 +76,7 @@ describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buse
 
   async function createContainer(id: string, source: string): Promise<void> {
     const storage = storageOf({ driver: 'blk', source, fstype: 'ext4', mountPoint: `${STORAGE}/${id}` })
-    await pod.agent.createContainer({ ...container(id, ROOT, ['sleep', '1000']), storages: [storage] })
+    await pod.create(id, ['sleep', '1000'], { storages: [storage] })
   }
 
   async function plug(

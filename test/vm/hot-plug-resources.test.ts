@@ -5,10 +5,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
 import { growDisk, type HotDisk, plugCpu, plugDisk, plugMemory } from '../../src/microvm/qmp/hot-plug.ts'
 import { type SpecKey, specKey } from '../../src/microvm/spec.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import type { Pod, RemoteProcess } from '../support/containers/pod.ts'
 import { storageOf } from '../support/handlers/storage-builder.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20
@@ -19,7 +20,7 @@ const PORTS = { swap: 9, blank: 10, ext4: 11, xfs: 12, memory: 13 } as const
 
 describe.skipIf(skipped)('what is plugged into a running guest', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   let blocks: ReturnType<typeof blocksOnline>
 
   beforeAll(async () => {
@@ -38,10 +39,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
   })
 
   it('a CPU comes online, and is let into a container and the cgroups above it', async () => {
-    const { OCI, ...request } = container('narrow', ROOT, ['sleep', '1000'])
-    const Linux = { ...OCI?.Linux, CgroupsPath: '/pod/narrow' }
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Linux } })
-    await pod.agent.startContainer({ containerId: 'narrow' })
+    await pod.run('narrow', ['sleep', '1000'], { linux: { CgroupsPath: '/pod/narrow' } })
     const cgroups = bind('/sys/fs/cgroup', '/guest/cgroup')
     await pod.output('limiter', 'echo 0 > /guest/cgroup/pod/cpuset.cpus', { mounts: [cgroups] })
 
@@ -68,8 +66,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     await pod.agent.onlineCPUMem({ nbCpus: 0 })
 
     const shm = (options: string[]) => storageOf({ source: 'shm', mountPoint: SHM, options })
-    const { OCI, ...request } = container('shm', ROOT, ['true'])
-    await pod.agent.createContainer({ ...request, OCI, storages: [shm(['size=64m'])] })
+    await pod.create('shm', ['true'], { storages: [shm(['size=64m'])] })
     await pod.agent.updateEphemeralMounts({ storages: [shm(['remount', 'size=300m'])] })
     expect(await bytesOf(SHM)).toBe(BigInt(300 * MIB))
     const written = pod.output(
@@ -151,11 +148,10 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
   async function writerOn(storage: ReturnType<typeof storageOf>): Promise<RemoteProcess> {
     const id = `writer-${storage.fstype}`
     const script = 'n=0; while :; do n=$((n+1)); echo $n >> /vol/file || exit 1; sync; echo $n; done'
-    const { OCI, ...request } = container(id, ROOT, ['sh', '-c', script])
-    const Mounts = [...(OCI?.Mounts ?? []), bind(storage.mountPoint, '/vol')]
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Mounts }, storages: [storage] })
-    await pod.agent.startContainer({ containerId: id })
-    return new RemoteProcess(pod.agent, id)
+    return pod.run(id, ['sh', '-c', script], {
+      mounts: [bind(storage.mountPoint, '/vol')],
+      storages: [storage],
+    })
   }
 
   async function plug(

@@ -8,10 +8,11 @@ import type { Storage } from '../../src/gen/agent.ts'
 import type { DeepPartial } from '../../src/gen/oci.ts'
 import type { VmSpec } from '../../src/microvm/spec.ts'
 import { specKey } from '../../src/microvm/spec.ts'
-import { busyboxRoot } from '../support/host/busybox-root.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
+import { busyboxRoot } from '../support/containers/busybox-root.ts'
+import { bind, createContainerRequest } from '../support/containers/container-requests.ts'
+import { type Pod, RemoteProcess } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod } from '../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 /** PCI slots of the test's disks. */
 const SLOTS = { base: 9, top: 10, upper: 11, table: 12 } as const
@@ -21,7 +22,7 @@ const MIB = 1024 * 1024
 describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest', () => {
   let folder: string
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   let verity: { readonly rootHash: string; readonly hashOffset: number }
 
   beforeAll(async () => {
@@ -107,7 +108,9 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
   ): Promise<string> {
     const mountPoint = `/run/kata-containers/${id}/rootfs`
     const storages = layers.map((each) => ({ ...each, mountPoint }))
-    await pod.agent.createContainer({ ...container(id, mountPoint, ['sh', '-c', script]), storages })
+    await pod.agent.createContainer(
+      createContainerRequest(id, mountPoint, ['sh', '-c', script], { storages }),
+    )
     await meanwhile()
     await pod.agent.startContainer({ containerId: id })
     const init = new RemoteProcess(pod.agent, id)

@@ -5,8 +5,9 @@ import { IPFamily } from '../../src/gen/types.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import { plugNic } from '../../src/microvm/qmp/hot-plug.ts'
 import { specKey } from '../../src/microvm/spec.ts'
+import type { Pod } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bootPod, consoleLine, type GuestPod } from '../support/vm/guest-pod.ts'
+import { bootPod, consoleLine } from '../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../support/vm/host-network.ts'
 import { metadataItem } from '../support/vm/metadata-item.ts'
 
@@ -28,7 +29,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
   const folder = makeTemporaryFolder(tmpdir())
   let host: HostNetwork
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
 
   beforeAll(async () => {
     host = await makeHostNetwork(TAPS)

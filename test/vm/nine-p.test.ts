@@ -4,9 +4,10 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { withTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { specKey } from '../../src/microvm/spec.ts'
+import { bind } from '../support/containers/container-requests.ts'
 import { storageOf } from '../support/handlers/storage-builder.ts'
 import { cannotBoot } from '../support/vm/boot-guest.ts'
-import { bind, bootPod, ROOT } from '../support/vm/guest-pod.ts'
+import { bootPod, ROOT } from '../support/vm/guest-pod.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 const BACKEND = specKey('folder')

@@ -16,11 +16,11 @@ import { SHARED_FOLDER } from '../sequences/sandbox-steps.ts'
 import type { Ending } from '../sequences/sequence.ts'
 import { say } from '../sequences/summary.ts'
 import { dialWire } from '../sequences/wires.ts'
-import { busyboxRoot } from '../support/host/busybox-root.ts'
-import { container } from '../support/host/container-requests.ts'
+import { busyboxRoot } from '../support/containers/busybox-root.ts'
+import { createContainerRequest } from '../support/containers/container-requests.ts'
 import type { Forward } from '../support/rpc/forward.ts'
+import { forwardToGuest } from '../support/rpc/forward.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { forwardTo } from '../support/vm/forward.ts'
 import { consoleLine, GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 /** A guest and how to get at its agent, which may have been started again some times. */
@@ -58,7 +58,7 @@ describe.skipIf(cannotBoot() !== undefined).each([
       const share = await shareFolder(sharedFolder, join(folder, 'share.sock'))
       try {
         const guest = await bootTestGuest({ append, extra: await devices(share) })
-        return { guest, way: await forwardTo(guest), share, restarts: 0 }
+        return { guest, way: await forwardToGuest(guest), share, restarts: 0 }
       } catch (error) {
         await share.close()
         throw error
@@ -148,8 +148,8 @@ async function killAgent(machine: Machine, root: string): Promise<void> {
   const { guest, vm } = { guest: machine.guest, vm: machine.guest.guest.vm }
   const own = await connectAgent(guest.guest.link, vm.gone)
   const agent = agentOf(own)
-  const { OCI, ...request } = container('killer', root, ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger'])
-  await agent.createContainer({ ...request, OCI: { ...OCI, Mounts: [...(OCI?.Mounts ?? []), GUEST_PROC] } })
+  const kill = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
+  await agent.createContainer(createContainerRequest('killer', root, kill, { mounts: [GUEST_PROC] }))
   // It may die before it has answered.
   await agent.startContainer({ containerId: 'killer' }).catch(() => {})
   machine.restarts += 1

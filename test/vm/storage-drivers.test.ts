@@ -4,22 +4,19 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
-import type { Device, Storage } from '../../src/gen/agent.ts'
-import type { DeepPartial, Mount, Spec } from '../../src/gen/oci.ts'
+import type { Storage } from '../../src/gen/agent.ts'
+import type { DeepPartial } from '../../src/gen/oci.ts'
 import { plugDisk, plugMemory, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { qemuId, specKey } from '../../src/microvm/spec.ts'
 import { type SharedFolder, shareFolder } from '../../src/microvm/virtiofsd.ts'
-import { busyboxRoot } from '../support/host/busybox-root.ts'
-import { container, RemoteProcess } from '../support/host/container-requests.ts'
-import { realOs } from '../support/host/real-os.ts'
+import { busyboxRoot } from '../support/containers/busybox-root.ts'
+import { bind, type ContainerOptions } from '../support/containers/container-requests.ts'
+import { type Pod, podOf, type RemoteProcess } from '../support/containers/pod.ts'
+import { realOs } from '../support/os/real-os.ts'
+import { guestProgram } from '../support/programs/guest-program.ts'
+import { expectWholeVersions, publishFirst, READ_VERSIONS } from '../support/programs/volume-reader.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bind, GUEST_PROC } from '../support/vm/guest-pod.ts'
-import { guestProgram } from '../support/vm/guest-program/compile.ts'
-import {
-  expectWholeVersions,
-  publishFirst,
-  READ_VERSIONS,
-} from '../support/vm/guest-program/volume-reader.ts'
+import { GUEST_PROC } from '../support/vm/guest-pod.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 const SHARE = specKey('share')
@@ -30,6 +27,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
   let folder: string
   let share: SharedFolder
   let guest: TestGuest
+  let pod: Pod
 
   beforeAll(async () => {
     folder = makeTemporaryFolder(tmpdir())
@@ -69,6 +67,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
         },
       ],
     })
+    pod = podOf(guest.agent, `${SHARED}/web/root`)
   })
 
   afterAll(async () => {
@@ -141,12 +140,12 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     const device = { type: 'blk', id: '08/00', vmPath: '/dev/vdx', containerPath: '/dev/data' }
     // As on a host where the disk is 8:0.
     const numbers = { Type: 'b', Major: 8n, Minor: 0n }
-    const Linux = {
+    const linux = {
       Devices: [{ Path: '/dev/data', ...numbers, FileMode: 0o660 }],
       Resources: { Devices: [{ Allow: false, Type: 'a', Access: 'rwm' }] },
     }
     const script = 'head -n 1 /dev/data; echo from the guest > /dev/data; sync'
-    const reading = output('device', script, [], { devices: [device], Linux })
+    const reading = output('device', script, [], { devices: [device], linux })
     const { qmp, gone } = guest.guest.vm
     const disk = {
       key: specKey('disk'),
@@ -195,7 +194,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     id: string,
     script: string,
     storages: DeepPartial<Storage>[] = [],
-    more: ContainerExtras = {},
+    more: ContainerOptions = {},
   ): Promise<string> {
     const init = await start(id, script, storages, more)
     const read = await init.readAll()
@@ -208,24 +207,12 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     id: string,
     script: string,
     storages: DeepPartial<Storage>[],
-    { devices = [], mounts = [], Linux = {} }: ContainerExtras,
+    { mounts = [], ...more }: ContainerOptions,
   ): Promise<RemoteProcess> {
-    const { agent } = guest
-    const request = container(id, `${SHARED}/web/root`, ['sh', '-c', script])
-    const all = [...(request.OCI?.Mounts ?? []), GUEST_PROC, bind('/run/kata-containers', '/kata'), ...mounts]
-    const spec = { ...request.OCI, Mounts: all, Linux: { ...request.OCI?.Linux, ...Linux } }
-    await agent.createContainer({ ...request, OCI: spec, storages, devices })
-    await agent.startContainer({ containerId: id })
-    return new RemoteProcess(agent, id)
+    const everywhere = [GUEST_PROC, bind('/run/kata-containers', '/kata')]
+    return pod.run(id, ['sh', '-c', script], { ...more, storages, mounts: [...everywhere, ...mounts] })
   }
 })
-
-/** What a container has besides the root of all. */
-interface ContainerExtras {
-  readonly devices?: DeepPartial<Device>[]
-  readonly mounts?: readonly Mount[]
-  readonly Linux?: DeepPartial<Spec>['Linux']
-}
 
 async function plugScsiDisk({ guest: { vm } }: TestGuest, image: string): Promise<void> {
   const { qmp, gone } = vm

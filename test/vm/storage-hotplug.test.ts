@@ -2,10 +2,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../src/gen/agent.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../src/microvm/qmp/hot-plug.ts'
 import { qemuId, specKey } from '../../src/microvm/spec.ts'
+import { bind } from '../support/containers/container-requests.ts'
+import type { Pod } from '../support/containers/pod.ts'
 import { storageOf } from '../support/handlers/storage-builder.ts'
-import { container } from '../support/host/container-requests.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
-import { bind, bootPod, GUEST_PROC, type GuestPod, ROOT } from '../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../support/vm/guest-pod.ts'
 import { hotDisk } from '../support/vm/hot-disk.ts'
 
 const DISK_PORT = specKey('disk-port')
@@ -14,7 +15,7 @@ const MOUNT_POINT = '/run/kata-containers/sandbox/storage/hot'
 
 describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', () => {
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
 
   beforeAll(async () => {
     const devices = {
@@ -89,10 +90,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
       ...{ driver: 'blk', source: '09/00', fstype: 'ext4', mountPoint: MOUNT_POINT },
       ...changes,
     })
-    const { OCI, ...request } = container(id, ROOT, ['sleep', '1000'])
-    const Mounts = [...(OCI?.Mounts ?? []), bind(storage.mountPoint, '/vol')]
-    await pod.agent.createContainer({ ...request, OCI: { ...OCI, Mounts }, storages: [storage] })
-    await pod.agent.startContainer({ containerId: id })
+    await pod.run(id, ['sleep', '1000'], { mounts: [bind(storage.mountPoint, '/vol')], storages: [storage] })
   }
 
   /** The name of the disk, read from the disk itself. */

@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest'
-import { container } from '../support/host/container-requests.ts'
 import { cannotBoot } from '../support/vm/boot-guest.ts'
 import { bootPod, ROOT } from '../support/vm/guest-pod.ts'
 
@@ -11,7 +10,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage on a machine without PCI', 
     try {
       await expect(pod.output('mmio', 'echo -n ok')).resolves.toBe('ok')
       const storages = [{ ...disk, source: '/dev/vdc', mountPoint: `${ROOT}-late` }]
-      const creating = pod.agent.createContainer({ ...container('late', ROOT, ['true']), storages })
+      const creating = pod.create('late', ['true'], { storages })
       await expect(creating).rejects.toThrow('block device vdc: no /sys/class/block/vdc')
     } finally {
       await guest.stop()

@@ -11,10 +11,10 @@ import { openRoot, packRoot } from '../../src/microvm/run/container-root.ts'
 import { containerSpec } from '../../src/microvm/run/container-spec.ts'
 import { type WhatToRun, whatToRun } from '../../src/microvm/run/what-to-run.ts'
 import { specKey } from '../../src/microvm/spec.ts'
-import { RemoteProcess } from '../support/host/container-requests.ts'
+import { type Pod, RemoteProcess } from '../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { ensureDebianRoot, NGINX_ROOT } from '../support/vm/debian-root.ts'
-import { bootPod, type GuestPod } from '../support/vm/guest-pod.ts'
+import { bootPod } from '../support/vm/guest-pod.ts'
 import { writeOciLayout } from '../support/vm/oci-image.ts'
 
 const SIGQUIT = 3
@@ -31,7 +31,7 @@ const DISKS = { debian: 6, image: 7 } as const
 describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () => {
   let folder: string
   let guest: TestGuest
-  let pod: GuestPod
+  let pod: Pod
   /** What the OCI image says of how it is run. */
   let image: WhatToRun
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { boot } from '../../../src/agent/boot/boot.ts'
-import { bareGuest } from '../../support/agent/boot/guest.ts'
+import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 const MOUNTED_BY_BOOT = ['/dev/shm', '/dev/pts', '/run', '/tmp', '/sys/fs/cgroup']
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { enabledV1Controllers, setUpCgroups } from '../../../src/agent/boot/cgroups.ts'
-import { bareGuest } from '../../support/agent/boot/guest.ts'
+import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 const PROC_CGROUPS = `#subsys_name\thierarchy\tnum_cgroups\tenabled
 cpuset\t0\t1\t1

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { mountGuestFileSystems } from '../../../src/agent/boot/mounts.ts'
-import { bareGuest } from '../../support/agent/boot/guest.ts'
+import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 describe('mountGuestFileSystems', () => {
   it('mounts the file systems that vminit does not mount', async () => {

@@ -4,7 +4,7 @@ import { setHostname } from '../../../src/agent/boot/identity.ts'
 import { loadDeviceDrivers } from '../../../src/agent/boot/modules.ts'
 import { linkDevices } from '../../../src/agent/boot/mounts.ts'
 import { prepareOwnProcess } from '../../../src/agent/boot/own-process.ts'
-import { bareGuest } from '../../support/agent/boot/guest.ts'
+import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 describe('prepareOwnProcess', () => {
   it.each(['SIGINT', 'SIGQUIT', 'SIGHUP'] as const)(

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
-import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/running-transport.ts'
 import { echo, tableOf, turns } from '../../support/rpc/fake-methods.ts'
 import type { GrpcClient } from '../../support/rpc/grpc-client.ts'
 
@@ -83,7 +83,7 @@ describe('hostile bytes leave other clients unharmed', () => {
     await expectOthersServed()
     await turns()
     expect(running.accepted.filter((socket) => !socket.destroyed)).toHaveLength(2)
-    expect(running.timer.running).toBe(0)
+    expect(running.clock.sleeping).toBe(0)
   }
 
   it('random bytes', async () => {
@@ -209,8 +209,8 @@ describe('hostile bytes leave other clients unharmed', () => {
       sendOneByte(index % 2 === 0 ? PREFACE : GO_REQUEST),
     )
     await expectOthersServed()
-    while (running.timer.running < 50) await turns(1)
-    running.timer.advance(10_000)
+    while (running.clock.sleeping < 50) await turns(1)
+    running.clock.advance(10_000)
     await Promise.all(stuck)
     await expectNothingLeft()
   })

@@ -5,7 +5,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { GuestDetailsResponse } from '../../../src/gen/agent.ts'
 import type { Method } from '../../../src/rpc/method.ts'
 import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
-import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/running-transport.ts'
 import { aborted, echo, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
@@ -86,7 +86,7 @@ describe('startTransport', () => {
     running = await runTransport(methods)
     const calls = await callers()
     for (const call of calls) await call('Echo', Buffer.alloc(0))
-    running.timer.advance(30 * DAY_MS)
+    running.clock.advance(30 * DAY_MS)
     for (const call of calls) await call('Echo', Buffer.alloc(0))
     expect(running.accepted.every((socket) => !socket.destroyed)).toBe(true)
     expect(running.accepted).toHaveLength(2)
@@ -96,8 +96,8 @@ describe('startTransport', () => {
     running = await runTransport(methods)
     const socket = await running.dial()
     await turns()
-    expect(running.timer.running).toBe(0)
-    running.timer.advance(DAY_MS)
+    expect(running.clock.sleeping).toBe(0)
+    running.clock.advance(DAY_MS)
     socket.write(GO_REQUEST)
     expect((await once(socket, 'data'))[0].subarray(4, 10).toString('hex')).toBe('000000010200')
   })
@@ -133,13 +133,13 @@ describe('startTransport', () => {
       for (const byte of bytes.subarray(0, 8)) {
         socket.write(Uint8Array.of(byte))
         await once(server, 'data')
-        running.timer.advance(1_000)
+        running.clock.advance(1_000)
       }
-      running.timer.advance(1_999)
+      running.clock.advance(1_999)
       expect(server.destroyed).toBe(false)
-      running.timer.advance(1)
+      running.clock.advance(1)
       await over
-      expect(running.timer.running).toBe(0)
+      expect(running.clock.sleeping).toBe(0)
     },
   )
 
@@ -149,10 +149,10 @@ describe('startTransport', () => {
     const server = latest()
     socket.write(GO_REQUEST.subarray(0, 4))
     await once(server, 'data')
-    expect(running.timer.running).toBe(1)
+    expect(running.clock.sleeping).toBe(1)
     socket.write(GO_REQUEST.subarray(4))
     await once(socket, 'data')
-    expect(running.timer.running).toBe(0)
+    expect(running.clock.sleeping).toBe(0)
   })
 
   it.each([
@@ -210,7 +210,7 @@ describe('startTransport', () => {
       for (const each of got) each.answer({ ok: true, payload: Buffer.from('done') })
       for (const response of await Promise.all(calls)) expect(Buffer.from(response).toString()).toBe('done')
       await stopped
-      expect(running.timer.running).toBe(0)
+      expect(running.clock.sleeping).toBe(0)
       expect(running.logged).toEqual([])
       const [error] = await once(connect(running.path), 'error')
       expect(error).toMatchObject({ code: 'ENOENT' })
@@ -227,10 +227,10 @@ describe('startTransport', () => {
       const got = [await held.next(), await held.next()]
       const stopped = running.transport.stop()
       await turns()
-      running.timer.advance(4_999)
+      running.clock.advance(4_999)
       await turns()
       expect(got.some(({ call }) => call.hangup.aborted)).toBe(false)
-      running.timer.advance(1)
+      running.clock.advance(1)
       await stopped
       for (const { call } of got) await aborted(call.hangup)
       const reasons = (await outcomes).map((outcome) => outcome.status === 'rejected' && outcome.reason.code)

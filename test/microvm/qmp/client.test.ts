@@ -11,7 +11,7 @@ import {
   unplugDisk,
 } from '../../../src/microvm/qmp/hot-plug.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
-import { duplexPair } from '../../support/microvm/duplex-pair.ts'
+import { duplexPair } from '../../support/rpc/duplex-pair.ts'
 
 /** As QEMU 7.2 wrote them. */
 const GREETING =

@@ -1,13 +1,13 @@
 import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { describe, expect, it } from 'vitest'
+import { processState } from '../../support/processes.ts'
 
-const IN_OWN_SESSION = join(import.meta.dirname, '../../support/microvm/setup/in-own-session.mjs')
+const IN_OWN_SESSION = join(import.meta.dirname, '../../support/programs/in-own-session.mjs')
 
 /** Prints its pid, then each signal it gets, until its stdin ends. */
 const LISTENER = `
@@ -38,11 +38,6 @@ function pidOf({ outer }: Listening): number {
   return outer.pid
 }
 
-/** The letter that /proc has for a process's state. */
-function stateOf(pid: number): string | undefined {
-  return /\) (\w)/.exec(readFileSync(`/proc/${pid}/stat`, 'latin1'))?.[1]
-}
-
 describe('runInOwnSession', () => {
   it.each([
     ['exit 7', 7],
@@ -71,7 +66,7 @@ describe('runInOwnSession', () => {
     const listening = await listen()
     const pids = [pidOf(listening), listening.innerPid]
     listening.outer.kill('SIGTSTP')
-    await expect.poll(() => pids.map(stateOf)).toEqual(['T', 'T'])
+    await expect.poll(() => pids.map((pid) => processState(pid)?.state)).toEqual(['T', 'T'])
     listening.outer.kill('SIGCONT')
     expect(await listening.line()).toContain('SIGCONT')
     listening.outer.stdin.end()

@@ -10,6 +10,7 @@ import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import type { Tools } from '../../../src/os/process/tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { processState } from '../../support/processes.ts'
 
 let native: Native
 let tools: Tools
@@ -170,10 +171,7 @@ async function startedBy(prefix: string, script: string): Promise<string> {
 
 /** Whether the process of a file's pid lives; a zombie does not. */
 function isAlive(pidFile: string): boolean {
-  try {
-    const stat = readFileSync(`/proc/${readFileSync(pidFile, 'utf8').trim()}/stat`, 'utf8')
-    return !/\) [ZX] /.test(stat)
-  } catch {
-    return false
-  }
+  if (!existsSync(pidFile)) return false
+  const state = processState(Number(readFileSync(pidFile, 'utf8')))?.state ?? 'X'
+  return !['Z', 'X'].includes(state)
 }

@@ -9,8 +9,8 @@ import type { Consoles } from '../../../src/os/streams/consoles.ts'
 import { linuxConsoles } from '../../../src/os/streams/consoles.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { Fd, Streams } from '../../../src/os/streams/streams.ts'
-import { startRuntimeWithPty } from '../../support/os/python-pty.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { startRuntimeWithPty } from '../../support/programs/python-pty.ts'
 
 let streams: Streams
 let consoles: Consoles

@@ -6,7 +6,7 @@ import {
   HealthCheckResponse,
   HealthListResponse,
 } from '../../../src/gen/grpc/health/v1/health.ts'
-import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/running-transport.ts'
 import { echo, tableOf } from '../../support/rpc/fake-methods.ts'
 import type { GrpcClient } from '../../support/rpc/grpc-client.ts'
 

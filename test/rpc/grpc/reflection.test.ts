@@ -6,7 +6,7 @@ import {
   ServerReflectionRequest,
   ServerReflectionResponse,
 } from '../../../src/gen/grpc/reflection/v1/reflection.ts'
-import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/running-transport.ts'
 import { echo, tableOf } from '../../support/rpc/fake-methods.ts'
 import type { GrpcClient } from '../../support/rpc/grpc-client.ts'
 

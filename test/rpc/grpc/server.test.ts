@@ -2,7 +2,7 @@ import { connect } from 'node:http2'
 import { Metadata, status } from '@grpc/grpc-js'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Method } from '../../../src/rpc/method.ts'
-import { type RunningTransport, runTransport } from '../../support/agent/transport/running-transport.ts'
+import { type RunningTransport, runTransport } from '../../support/agent/running-transport.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../../support/rpc/fake-methods.ts'
 import type { GrpcClient } from '../../support/rpc/grpc-client.ts'
 

@@ -9,10 +9,10 @@ import {
   GO_REQUEST_TO_UNKNOWN_SERVICE,
   GO_REQUEST_WITHOUT_PAYLOAD,
 } from '../../fixtures/ttrpc-frames.ts'
+import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
-import { type FakeTimer, fakeTimer } from '../../support/rpc/fake-timer.ts'
+import { type RawPeer, rawPeer } from '../../support/rpc/raw-peer.ts'
 import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
-import { type RawPeer, rawPeer } from '../../support/rpc/ttrpc/raw-peer.ts'
 
 const MIB = 1024 * 1024
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString()
@@ -21,14 +21,14 @@ describe('TtrpcServerConnection', () => {
   let sockets: SocketPair
   let peer: RawPeer
   let held: HeldMethod
-  let timer: FakeTimer
+  let clock: FakeClock
   let answer: Method
   let connection: TtrpcServerConnection
 
   beforeEach(async () => {
     sockets = await socketPair()
     held = heldMethod()
-    timer = fakeTimer()
+    clock = new FakeClock()
     answer = echo
     connection = new TtrpcServerConnection(sockets.server, {
       methods: tableOf({
@@ -37,7 +37,7 @@ describe('TtrpcServerConnection', () => {
         'test.Echo/Answer': (payload, call) => answer(payload, call),
       }),
       peer: 'vsock 2:77',
-      startTimer: timer.start,
+      startTimer: (ms, expired) => clock.startTimer(ms, expired),
       limits: { ...DEFAULT_LIMITS, openCalls: 3, openRequestBytes: 6 * MIB, unreadBytes: 6 * MIB },
     })
     connection.start(Buffer.alloc(0))
@@ -305,22 +305,22 @@ describe('TtrpcServerConnection', () => {
     it('waits 10 s for the rest, even if it comes byte by byte', async () => {
       peer.send(GO_REQUEST.subarray(0, 3))
       await once(sockets.server, 'data')
-      timer.advance(9_999)
+      clock.advance(9_999)
       peer.send(GO_REQUEST.subarray(3, 6))
       await once(sockets.server, 'data')
       expect(sockets.server.destroyed).toBe(false)
-      timer.advance(1)
+      clock.advance(1)
       await peer.closed
     })
 
     it('has no time limit for the body after a complete header', async () => {
       peer.send(GO_REQUEST.subarray(0, 5))
       await once(sockets.server, 'data')
-      expect(timer.running).toBe(1)
+      expect(clock.sleeping).toBe(1)
       peer.send(GO_REQUEST.subarray(5, 20))
       await once(sockets.server, 'data')
-      expect(timer.running).toBe(0)
-      timer.advance(3_600_000)
+      expect(clock.sleeping).toBe(0)
+      clock.advance(3_600_000)
       peer.send(GO_REQUEST.subarray(20))
       expect(await peer.response()).toMatchObject({ streamId: 1, code: 0 })
     })

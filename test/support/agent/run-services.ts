@@ -3,8 +3,8 @@ import { silentLogger } from '../../../src/base/log.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
+import { runTransport } from './running-transport.ts'
 import { serviceDependencies } from './service-dependencies.ts'
-import { runTransport } from './transport/running-transport.ts'
 
 /** All services of an agent that has booted, on a unix socket and a machine in memory. */
 export interface RunningServices {

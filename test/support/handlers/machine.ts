@@ -1,6 +1,7 @@
 import { neverAborted } from '../../../src/base/abort.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
+import type { DeepPartial, Process } from '../../../src/gen/oci.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { createSandboxContext, type SandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
@@ -8,6 +9,7 @@ import type { HostConnectionsConfig } from '../../../src/handlers/stdio/host-con
 import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
+import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { boundCalls, type SandboxCalls } from './bound-calls.ts'
 import { FakeRuntime } from './fake-runtime.ts'
@@ -96,7 +98,7 @@ export async function machineWithSandbox(options: Parameters<typeof machine>[0] 
 }
 
 /** A machine with container `c1`, started. */
-export async function machineWithContainer(process: PartialProcess = {}): Promise<Machine> {
+export async function machineWithContainer(process: DeepPartial<Process> = {}): Promise<Machine> {
   const made = await machineWithSandbox()
   await made.handlers.createContainer(containerRequest('c1', process), neverAborted)
   await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
@@ -141,39 +143,37 @@ function fakeStorage(attached: string[]): StorageHandlers {
   }
 }
 
-type PartialContainer = Parameters<typeof CreateContainerRequest.fromPartial>[0]
-type PartialProcess = NonNullable<NonNullable<PartialContainer['OCI']>['Process']>
-
-const CAPABILITIES = { Bounding: ['CAP_KILL'], Effective: [], Inheritable: [], Permitted: [], Ambient: [] }
+type PartialContainer = Omit<DeepPartial<CreateContainerRequest>, 'containerId'>
 
 export function sandboxRequest(request: Parameters<typeof CreateSandboxRequest.fromPartial>[0] = {}) {
   return CreateSandboxRequest.fromPartial({ sandboxId: 'pod', hostname: 'pod', ...request })
 }
 
+/** A container on the fake machine, without a pid namespace of its own. */
 export function containerRequest(
   containerId: string,
-  process: PartialProcess = {},
+  process: DeepPartial<Process> = {},
   request: PartialContainer = {},
-) {
-  return CreateContainerRequest.fromPartial({
-    containerId,
-    OCI: {
-      Root: { Path: '/images/root' },
-      Process: { Args: ['sh'], Capabilities: CAPABILITIES, ...process },
-      Linux: { Namespaces: [{ Type: 'mount' }, { Type: 'ipc' }, { Type: 'uts' }] },
-    },
-    ...request,
+): CreateContainerRequest {
+  const whole = createContainerRequest(containerId, '/images/root', ['sh'], {
+    capabilities: ['CAP_KILL'],
+    process: { Env: [], ...process },
+    linux: { Namespaces: ['mount', 'ipc', 'uts'].map((Type) => ({ Type })) },
   })
+  return CreateContainerRequest.fromPartial({ ...whole, ...request })
 }
 
+/** Another process for a container on the fake machine, with the capabilities of the container's first. */
 export function execRequest(
   containerId: string,
   execId: string,
-  process: PartialProcess = {},
-  request: Parameters<typeof ExecProcessRequest.fromPartial>[0] = {},
-) {
-  const complete = { Args: ['ls'], ...process }
-  return ExecProcessRequest.fromPartial({ containerId, execId, process: complete, ...request })
+  process: DeepPartial<Process> = {},
+  request: DeepPartial<ExecProcessRequest> = {},
+): ExecProcessRequest {
+  const whole = execProcessRequest(containerId, execId, ['ls'], {
+    process: { Env: [], Capabilities: undefined, ...process },
+  })
+  return ExecProcessRequest.fromPartial({ ...whole, ...request })
 }
 
 /** Everything that a failed call may leave behind. */

@@ -4,25 +4,14 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { CreateSandboxRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
-import { procStatFields } from '../../../src/os/process/proc-stat.ts'
+import { busyboxRoot } from '../containers/busybox-root.ts'
+import { type Pod, podOf } from '../containers/pod.ts'
+import { processes } from '../processes.ts'
 import { type AgentProcess, startAgent } from './agent-process.ts'
-import { busyboxRoot } from './busybox-root.ts'
-import { container, exec, RemoteProcess } from './container-requests.ts'
 
-type Options = Parameters<typeof container>[3]
-
-/** An agent with a sandbox, and a root file system for its containers. */
-export interface Pod {
+/** An agent as a process of this machine with a sandbox, and a root file system for its containers. */
+export interface AgentPod extends Pod {
   readonly started: AgentProcess
-  readonly agent: AgentProcess['agent']
-  readonly root: string
-  /** Creates a container whose process waits to be started. */
-  create(id: string, args: readonly string[], options?: Options): Promise<RemoteProcess>
-  /** Creates and starts a container. */
-  run(id: string, args: readonly string[], options?: Options): Promise<RemoteProcess>
-  /** Adds a process to a container. */
-  add(id: string, execId: string, args: readonly string[], options?: Options): Promise<RemoteProcess>
-  remove(id: string): Promise<void>
   stop(): Promise<void>
 }
 
@@ -30,33 +19,13 @@ export interface Pod {
 export async function startPod(
   options: Parameters<typeof startAgent>[0] = {},
   sandbox: DeepPartial<CreateSandboxRequest> = {},
-): Promise<Pod> {
+): Promise<AgentPod> {
   const folder = mkdtempSync(join(tmpdir(), 'pod-'))
-  const root = busyboxRoot(folder)
   const started = await startAgent(options)
-  const { agent } = started
-  await agent.createSandbox({ sandboxId: 'pod', hostname: 'podname', ...sandbox })
-  const create: Pod['create'] = async (id, args, options) => {
-    await agent.createContainer(container(id, root, args, options))
-    return new RemoteProcess(agent, id)
-  }
+  await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'podname', ...sandbox })
   return {
+    ...podOf(started.agent, busyboxRoot(folder)),
     started,
-    agent,
-    root,
-    create,
-    run: async (id, args, options) => {
-      const init = await create(id, args, options)
-      await agent.startContainer({ containerId: id })
-      return init
-    },
-    add: async (id, execId, args, options) => {
-      await agent.execProcess(exec(id, execId, args, options))
-      return new RemoteProcess(agent, id, execId)
-    },
-    remove: async (id) => {
-      await agent.removeContainer({ containerId: id })
-    },
     stop: async () => {
       await started.stop()
       rmSync(folder, { recursive: true, force: true })
@@ -136,27 +105,12 @@ export function initPidOf(started: AgentProcess, id: string): number {
 }
 
 function childrenOf(vminit: number, agent: number): string[] {
-  return listOf('/proc')
-    .filter((name) => /^\d+$/.test(name) && Number(name) !== agent)
-    .flatMap((name) => {
-      const stat = statOf(name)
-      if (stat === undefined) return []
-      const [state = '', parent = ''] = procStatFields(stat)
-      // Whether one that lives sleeps at this moment is not to be compared.
-      const life = state === 'Z' ? 'dead' : 'alive'
-      return [vminit, agent].includes(Number(parent))
-        ? [`${stat.slice(0, stat.lastIndexOf(')') + 1)} ${life}`]
-        : []
-    })
-}
-
-function statOf(pid: string): string | undefined {
-  try {
-    return readFileSync(`/proc/${pid}/stat`, 'utf8')
-  } catch {
-    // It ended meanwhile.
-    return undefined
-  }
+  return (
+    processes()
+      .filter(({ pid, parent }) => pid !== agent && [vminit, agent].includes(parent))
+      // Whether a living one sleeps at this moment may differ from one look to the next.
+      .map(({ pid, name, state }) => `${pid} (${name}) ${state === 'Z' ? 'dead' : 'alive'}`)
+  )
 }
 
 function listOf(folder: string): string[] {

@@ -10,6 +10,7 @@ import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { processes } from '../processes.ts'
 import type { NetworkNamespace } from './network-namespace.ts'
 
 /** One ttRPC connection to an agent. */
@@ -149,10 +150,9 @@ function readLog(child: ChildProcess) {
 
 /** The only direct child of vminit that is not an orphan: it was its first. */
 function childOf(pid: number): number {
-  const children = readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .filter((name) => parentOf(Number(name)) === pid)
-    .map(Number)
+  const children = processes()
+    .filter(({ parent }) => parent === pid)
+    .map((child) => child.pid)
     .filter((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('agent.cjs'))
   const [child] = children
   if (child === undefined) throw new Error(`vminit ${pid} has no agent`)
@@ -165,18 +165,6 @@ function openFilesOf(pid: number): string[] {
   return readdirSync(folder)
     .map((fd) => readlinkSync(join(folder, fd)).replace(/\[\d+\]$/, ''))
     .sort()
-}
-
-function parentOf(pid: number): number | undefined {
-  try {
-    return Number(
-      readFileSync(`/proc/${pid}/stat`, 'utf8')
-        .replace(/^.*\) \S /s, '')
-        .split(' ')[0],
-    )
-  } catch {
-    return undefined
-  }
 }
 
 async function end(child: ChildProcess): Promise<void> {

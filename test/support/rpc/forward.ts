@@ -1,7 +1,9 @@
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import type { TestGuest } from '../vm/boot-guest.ts'
 
 /** A unix socket whose connections are forwarded. */
 export interface Forward {
@@ -38,6 +40,11 @@ export async function forward(path: string, connect: () => Promise<Duplex>): Pro
       drop()
     },
   }
+}
+
+/** Lets programs that know unix sockets alone reach a guest's agent. The socket is in the guest's private folder. */
+export function forwardToGuest({ guest, folder }: TestGuest): Promise<Forward> {
+  return forward(join(folder, 'forward.sock'), () => guest.link.connect(guest.vm.gone))
 }
 
 async function bridge(socket: Socket, connect: () => Promise<Duplex>): Promise<void> {

@@ -1,5 +1,6 @@
 import { expect } from 'vitest'
-import { bind, type GuestPod } from './guest-pod.ts'
+import { bind } from '../containers/container-requests.ts'
+import type { Pod } from '../containers/pod.ts'
 
 /** A container's own cgroup, which it may divide. */
 const OWN_CGROUP = { source: 'cgroup', destination: '/sys/fs/cgroup', type: 'cgroup', options: ['rw'] }
@@ -11,7 +12,7 @@ const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
  * and then enables controllers, for which nobody may be left above. Expects processes that are added to go where it
  * is, before that and after, and the whole to be removed.
  */
-export async function expectAddedProcessesIn(inner: string, pod: GuestPod): Promise<void> {
+export async function expectAddedProcessesIn(inner: string, pod: Pod): Promise<void> {
   const id = `divided-${inner}`
   const move = `cd /sys/fs/cgroup; mkdir ${inner}; echo $$ > ${inner}/cgroup.procs; echo moved; read line`
   const enable = 'echo "+memory +pids" > cgroup.subtree_control; cat cgroup.subtree_control; read line'

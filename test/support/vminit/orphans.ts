@@ -1,6 +1,7 @@
 import { closeSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { processState, untilProcesses } from './processes.ts'
+import { expect } from 'vitest'
+import { processState } from '../processes.ts'
 import { run, type Supervised } from './supervised.ts'
 
 /** Many orphans that wait to be released, all at once. */
@@ -23,9 +24,10 @@ export async function makeOrphans(supervised: Supervised, folder: string, count:
   const statuses = new Map(readFileSync(list, 'utf8').trimEnd().split('\n').map(pidAndStatus))
   return {
     statuses,
-    releaseAndAwaitReaping: () => {
+    releaseAndAwaitReaping: async () => {
       closeSync(writer)
-      return untilProcesses(() => [...statuses.keys()].every((pid) => processState(pid) === undefined))
+      const left = () => [...statuses.keys()].filter((pid) => processState(pid) !== undefined)
+      await expect.poll(left).toEqual([])
     },
   }
 }

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { CgroupStats } from '../../../../src/gen/agent.ts'
 import { cgroupFiles } from '../../../../src/handlers/cgroup/stats/cgroup-files.ts'
 import { statsV1 } from '../../../../src/handlers/cgroup/stats/stats-v1.ts'
-import { recordedCgroup } from '../../../fixtures/cgroup-stats.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { recordedCgroup } from '../../../support/handlers/recorded-cgroup.ts'
 
 const THROTTLED_IO = `7:0 Read 4096
 7:0 Write 8192

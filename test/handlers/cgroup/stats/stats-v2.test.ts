@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { CgroupStats } from '../../../../src/gen/agent.ts'
 import { statsV2 } from '../../../../src/handlers/cgroup/stats/stats-v2.ts'
-import { recordedCgroup } from '../../../fixtures/cgroup-stats.ts'
+import { recordedCgroup } from '../../../support/handlers/recorded-cgroup.ts'
 
 const UNLIMITED = 18_446_744_073_709_551_615n
 

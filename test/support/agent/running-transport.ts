@@ -3,20 +3,20 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { startTransport, type Transport } from '../../../../src/agent/transport/transport.ts'
-import type { ListenAddress, VsockAddress } from '../../../../src/os/sockets/sockets.ts'
-import type { MethodTable } from '../../../../src/rpc/method.ts'
-import { type TtrpcClient, ttrpcClient } from '../../../../src/rpc/ttrpc/client.ts'
-import { type LoggedLine, recordingLog } from '../../fakes/recording-log.ts'
-import { type FakeTimer, fakeTimer } from '../../rpc/fake-timer.ts'
-import { type GrpcClient, grpcClient } from '../../rpc/grpc-client.ts'
+import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
+import type { ListenAddress, VsockAddress } from '../../../src/os/sockets/sockets.ts'
+import type { MethodTable } from '../../../src/rpc/method.ts'
+import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { FakeClock } from '../fakes/fake-clock.ts'
+import { type LoggedLine, recordingLog } from '../fakes/recording-log.ts'
+import { type GrpcClient, grpcClient } from '../rpc/grpc-client.ts'
 import { nodeSockets } from './node-sockets.ts'
 
 /** A transport on its own unix socket, with a fake clock. */
 export interface RunningTransport {
   readonly path: string
   readonly transport: Transport
-  readonly timer: FakeTimer
+  readonly clock: FakeClock
   /** The transport's log. */
   readonly logged: readonly LoggedLine[]
   /** The server's end of every connection accepted so far. */
@@ -40,7 +40,7 @@ export async function runTransport(
 ): Promise<RunningTransport> {
   const folder = await mkdtemp(join(tmpdir(), 'transport-'))
   const path = join(folder, 'socket')
-  const timer = fakeTimer()
+  const clock = new FakeClock()
   const { log, lines } = recordingLog()
   const sockets = nodeSockets({ ...options, vsockPath: path })
   const vsock: ListenAddress = { kind: 'vsock', cid: 0xffffffff, port: 1024 }
@@ -48,10 +48,10 @@ export async function runTransport(
     sockets,
     address: options.address ?? (options.peer === undefined ? { kind: 'unix', path } : vsock),
     methods,
-    readDescriptors: () => readFile(new URL('../../../../src/gen/descriptors.binpb', import.meta.url)),
+    readDescriptors: () => readFile(new URL('../../../src/gen/descriptors.binpb', import.meta.url)),
     log,
     allowLoopback: options.allowLoopback ?? false,
-    startTimer: timer.start,
+    startTimer: (ms, expired) => clock.startTimer(ms, expired),
   })
   const dialled: { destroy(): void }[] = []
   const dial = async () => {
@@ -65,7 +65,7 @@ export async function runTransport(
   return {
     path,
     transport,
-    timer,
+    clock,
     logged: lines,
     accepted: sockets.accepted,
     dial,

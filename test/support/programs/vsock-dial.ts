@@ -1,14 +1,13 @@
-import { HealthDefinition } from '../../../../src/gen/health.ts'
-import { encodeRequestFrame } from '../../../../src/rpc/ttrpc/messages.ts'
-import type { RemoteProcess } from '../../host/container-requests.ts'
-import type { GuestPod } from '../guest-pod.ts'
-import { guestProgram } from './compile.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
+import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
+import type { Pod, RemoteProcess } from '../containers/pod.ts'
+import { guestProgram } from './guest-program.ts'
 
 /**
  * Runs vsock-pipe in a container `dial`: it connects to the agent through the guest's own loopback (CID 1) and sends
  * Health.Check in ttRPC. Its stdout is what the agent answers.
  */
-export async function dialFromContainer(pod: GuestPod): Promise<RemoteProcess> {
+export async function dialFromContainer(pod: Pod): Promise<RemoteProcess> {
   const install = 'cat > /tmp/dial; chmod +x /tmp/dial; echo there; sleep 1000'
   const init = await pod.run('dial', ['sh', '-c', install])
   await init.write(await guestProgram('vsock-pipe'))

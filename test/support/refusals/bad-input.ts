@@ -1,8 +1,8 @@
 import type { StatusCodeName } from '../../../src/base/errors.ts'
 import type { CreateContainerRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial, Linux, Process, Spec } from '../../../src/gen/oci.ts'
-import type { AgentConnection } from './agent-process.ts'
-import { container, exec } from './container-requests.ts'
+import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
+import type { AgentConnection } from '../host/agent-process.ts'
 
 type Agent = AgentConnection['agent']
 
@@ -28,7 +28,7 @@ const creation = (
 ): BadInput => ({
   rpc: 'CreateContainer',
   what,
-  call: (agent, root) => agent.createContainer(change(container(UNMADE, root, ['true']))),
+  call: (agent, root) => agent.createContainer(change(createContainerRequest(UNMADE, root, ['true']))),
   code,
   names,
 })
@@ -150,7 +150,7 @@ const specs: readonly BadInput[] = [
 const addition = (what: string, change: DeepPartial<Process>, names: string): BadInput => ({
   rpc: 'ExecProcess',
   what,
-  call: (agent) => agent.execProcess(exec('living', UNMADE, ['true'], { process: change })),
+  call: (agent) => agent.execProcess(execProcessRequest('living', UNMADE, ['true'], { process: change })),
   code: 'INVALID_ARGUMENT',
   names,
 })

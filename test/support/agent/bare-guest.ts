@@ -1,8 +1,8 @@
-import { defaultConfig } from '../../../../src/agent/config/load-config.ts'
-import type { AgentConfig } from '../../../../src/agent/config/settings.ts'
-import { NetworkRecord } from '../../../../src/handlers/network/network-record.ts'
-import { FakeOs } from '../../fakes/fake-os.ts'
-import { recordingLog } from '../../fakes/recording-log.ts'
+import { defaultConfig } from '../../../src/agent/config/load-config.ts'
+import type { AgentConfig } from '../../../src/agent/config/settings.ts'
+import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import { FakeOs } from '../fakes/fake-os.ts'
+import { recordingLog } from '../fakes/recording-log.ts'
 
 /** A guest as vminit leaves it, and the context of a boot step in it. */
 export async function bareGuest(config: Partial<AgentConfig> = {}) {

@@ -1,8 +1,8 @@
 import type { StatusCodeName } from '../../../src/base/errors.ts'
 import type { CreateContainerRequest, Device, Storage } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
+import { createContainerRequest } from '../containers/container-requests.ts'
 import { type BadInput, UNMADE } from './bad-input.ts'
-import { container } from './container-requests.ts'
 
 const BELOW = '/run/kata-containers'
 
@@ -23,7 +23,7 @@ const creation = (
 ): BadInput => ({
   ...{ rpc: 'CreateContainer', what, code, names },
   call: (agent, root) => {
-    const { OCI, ...whole } = container(UNMADE, root, ['true'])
+    const { OCI, ...whole } = createContainerRequest(UNMADE, root, ['true'])
     const Linux = { ...OCI?.Linux, Devices: [{ Path: '/dev/x', Type: 'b', Major: 8n, Minor: 0n }] }
     return agent.createContainer({ ...whole, OCI: { ...OCI, Linux }, ...request })
   },

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
-import { FrameReader } from '../../../../src/rpc/ttrpc/frame.ts'
-import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../../../src/rpc/ttrpc/messages.ts'
+import { FrameReader } from '../../../src/rpc/ttrpc/frame.ts'
+import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../../src/rpc/ttrpc/messages.ts'
 
 /** A response with the stream it came on. */
 export interface RawResponse extends TtrpcResponse {

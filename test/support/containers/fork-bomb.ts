@@ -1,5 +1,5 @@
 import type { DeepPartial, Linux } from '../../../src/gen/oci.ts'
-import type { AgentConnection } from './agent-process.ts'
+import type { AgentConnection } from '../host/agent-process.ts'
 
 /** The limit of processes below which it has to stay, as part of a container. */
 export function bombLinux(limit: bigint): DeepPartial<Linux> {

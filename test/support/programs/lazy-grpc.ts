@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { startTransport } from '../../../../src/agent/transport/transport.ts'
-import { silentLogger } from '../../../../src/base/log.ts'
-import { GO_REQUEST } from '../../../fixtures/ttrpc-frames.ts'
-import { nodeSockets } from './node-sockets.ts'
+import { startTransport } from '../../../src/agent/transport/transport.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
+import { nodeSockets } from '../agent/node-sockets.ts'
 
 // Prints whether Node's HTTP/2 has been loaded: idle, after a ttRPC call, after an HTTP/2 preface.
 

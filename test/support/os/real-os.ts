@@ -7,7 +7,7 @@ import { linuxMounts } from '../../../src/os/files/linux-mounts.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
-import { realNative } from '../os/real-native.ts'
+import { realNative } from './real-native.ts'
 
 /** The parts of this machine's kernel that storage and hot-plug need. */
 export async function realOs(): Promise<

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
-import type { Sockets, VsockAddress } from '../../../../src/os/sockets/sockets.ts'
+import type { Sockets, VsockAddress } from '../../../src/os/sockets/sockets.ts'
 
 /** Real unix and TCP sockets without the addon; vsock is a unix socket whose connections all come from one peer. */
 export function nodeSockets(

@@ -1,7 +1,7 @@
 import type { StatusCodeName } from '../../../src/base/errors.ts'
 import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
-import type { AgentConnection } from './agent-process.ts'
-import { container, exec } from './container-requests.ts'
+import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
+import type { AgentConnection } from '../host/agent-process.ts'
 
 type Agent = AgentConnection['agent']
 type Answer = Pick<StatusCase, 'code' | 'text'>
@@ -55,12 +55,12 @@ const write = (containerId: string, execId = ''): Call => [
 
 const add = (containerId: string, args: readonly string[] = ['true']): Call => [
   'ExecProcess',
-  (agent) => agent.execProcess(exec(containerId, 'new', args)),
+  (agent) => agent.execProcess(execProcessRequest(containerId, 'new', args)),
 ]
 
 const create = (id: string, args: readonly string[] = ['true']): Call => [
   'CreateContainer',
-  (agent, root) => agent.createContainer(container(id, root, args)),
+  (agent, root) => agent.createContainer(createContainerRequest(id, root, args)),
 ]
 
 const start = (containerId: string): Call => [
@@ -158,7 +158,7 @@ export const STATUS_TABLE: readonly StatusCase[] = [
   ...[FIXTURES.sleeping, running, ''].flatMap((execId) =>
     cases('the exec id is in use', internal(`exec_id '${execId}' already exists`), [
       'ExecProcess',
-      (agent) => agent.execProcess(exec(running, execId, ['true'])),
+      (agent) => agent.execProcess(execProcessRequest(running, execId, ['true'])),
     ]),
   ),
   ...cases(
