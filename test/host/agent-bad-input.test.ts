@@ -17,7 +17,7 @@ import { rawPeer } from '../support/rpc/raw-peer.ts'
 const SERVICE = 'grpc.AgentService'
 const MIB = 1024 * 1024
 
-describe('a request that cannot be right', () => {
+describe('an invalid request', () => {
   let pod: AgentPod
   let connections: Record<Framing, Pick<TtrpcClient, 'call' | 'close'>>
   let terminal: RemoteProcess
@@ -62,7 +62,7 @@ describe('a request that cannot be right', () => {
       },
     )
 
-    it('left the ids free, the others undisturbed, and the connection of use', async () => {
+    it('leaves the ids free, other containers untouched, and the connection usable', async () => {
       const agent = clientFor(AgentServiceDefinition, connections[framing])
       await terminal.write(`${framing}\n`)
       expect(await terminal.readUntil(`${framing}\r\n${framing}\r\n`)).toContain(framing)

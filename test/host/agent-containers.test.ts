@@ -23,7 +23,7 @@ describe('containers', () => {
   })
   afterAll(() => pod.stop())
 
-  it('go through their life twenty at a time, and leave nothing behind', async () => {
+  it('live and are removed twenty at a time, and leave nothing behind', async () => {
     const ids = Array.from({ length: 20 }, (_, number) => `many-${number}`)
     const before = pod.started.openFiles()
     const statuses = ids.map(async (id, number) => {
@@ -39,7 +39,7 @@ describe('containers', () => {
     expect(pod.started.openFiles()).toEqual(before)
   })
 
-  it('of one id are created once, however many ask at the same moment', async () => {
+  it('of one id are created once, however many calls ask at the same moment', async () => {
     const asked = await Promise.allSettled(Array.from({ length: 10 }, () => pod.create('one', ['true'])))
     expect(asked.filter(({ status }) => status === 'fulfilled')).toHaveLength(1)
     const refusals = asked.flatMap((result) => (result.status === 'rejected' ? [result.reason.message] : []))
@@ -49,7 +49,7 @@ describe('containers', () => {
     await pod.remove('one')
   })
 
-  it('are waited for by calls that come while they are created', async () => {
+  it('make calls wait that come while they are created', async () => {
     const creating = pod.create('awaited', ['sh', '-c', 'echo started; read line; exit 8'])
     const init = new RemoteProcess(pod.agent, 'awaited')
     const [output, status] = [init.readUntil('started'), init.wait()]
@@ -72,7 +72,7 @@ describe('containers', () => {
     expect(leftoversOf(pod.started, 'twice')).toEqual(NOTHING_LEFT)
   })
 
-  it('are removed with all they run, and with the calls that wait for them', async () => {
+  it('are removed with all their processes, which ends the calls that wait for them', async () => {
     const init = await pod.run('heavy', ['sh', '-c', '(sleep 1000 &); sleep 1000'])
     const added = await pod.add('heavy', 'e', ['sh', '-c', 'sleep 1000 & sleep 1000'])
     const terminal = await pod.add('heavy', 't', ['sleep', '1000'], { terminal: true })
@@ -101,7 +101,7 @@ describe('containers', () => {
     expect(leftoversOf(pod.started, 'parked', 'garbage')).toEqual(NOTHING_LEFT)
   })
 
-  it('may be of a root that was mounted for them, and give it back', async () => {
+  it('may have a local storage, which is removed with them', async () => {
     const script = 'echo here > /tmp/stored; cat /tmp/stored'
     const mountPoint = '/run/kata-containers/stored/local'
     const storages = [
@@ -115,7 +115,7 @@ describe('containers', () => {
     expect(leftoversOf(pod.started, 'stored')).toEqual(NOTHING_LEFT)
   })
 
-  it('leave the agent free: it answers while a hundred reads are pending', async () => {
+  it('do not occupy the agent: it answers while a hundred reads are pending', async () => {
     await pod.run('readers', ['sleep', '1000'])
     const added = Array.from({ length: 50 }, (_, number) =>
       pod.add('readers', `r${number}`, ['sleep', '1000']),
@@ -213,7 +213,7 @@ describe('a caller that hangs up', () => {
 })
 
 describe('DestroySandbox', () => {
-  it('takes running containers away, answers, and ends the agent', async () => {
+  it('removes running containers, answers, and ends the agent', async () => {
     const pod = await startPod()
     try {
       const ids = ['first', 'second', 'parked']

@@ -28,7 +28,7 @@ describe('fifty containers at once', () => {
     await pod.stop()
   })
 
-  it('live, get processes, and are removed while one cannot be created, and leave nothing', async () => {
+  it('run, get processes and are removed while one creation hangs, and leave nothing', async () => {
     const filesBefore = pod.started.openFiles()
     const held = hold(pod)
     const starving = starve(pod)

@@ -8,7 +8,7 @@ import { connectionsOf, FRAMINGS, type Framing } from '../sequences/wires.ts'
 import { type AgentPod, leftoversOf, mountPointsOf, startPod } from '../support/host/agent-pod.ts'
 import { FIXTURES, STATUS_TABLE } from '../support/refusals/status-table.ts'
 
-describe('what a call answers that cannot be done', () => {
+describe('the status of a call that cannot be done', () => {
   let pod: AgentPod
   let connections: Record<Framing, Pick<TtrpcClient, 'call' | 'close'>>
   beforeAll(async () => {
@@ -29,7 +29,7 @@ describe('what a call answers that cannot be done', () => {
       await expect(call(agent, pod.root)).rejects.toMatchObject({ code, message })
     })
 
-    it('has changed nothing by all that', async () => {
+    it('leaves everything unchanged', async () => {
       const { mounts, cgroups, bundles, runtimeState } = leftoversOf(pod.started, 'unmade', 'new')
       expect([mounts, cgroups, bundles, runtimeState]).toEqual([[], [], [], []])
       const execId = `after-${framing}`
@@ -39,7 +39,7 @@ describe('what a call answers that cannot be done', () => {
     })
   })
 
-  it('keeps an exec id for as long as its status was not collected, and not longer', async () => {
+  it('keeps an exec id until its status is collected', async () => {
     const added = await pod.add(FIXTURES.running, 'brief', ['sleep', '1000'])
     await added.signal(SIGKILL)
     expect(await added.wait()).toBe(128 + SIGKILL)
@@ -55,13 +55,13 @@ describe('what a call answers that cannot be done', () => {
     expect(mountPointsOf(pod.started)).toEqual(before)
   })
 
-  it('takes the end of input as often as it is told', async () => {
+  it('accepts CloseStdin any number of times', async () => {
     const { running: containerId, ended: execId } = FIXTURES
     await pod.agent.closeStdin({ containerId, execId })
     await pod.agent.writeStdin({ containerId, execId, data: Buffer.alloc(0) })
   })
 
-  it('says UNIMPLEMENTED for each RPC that it does not serve yet', async () => {
+  it('answers UNIMPLEMENTED to each RPC that it does not serve', async () => {
     const served = [
       ...['CreateSandbox', 'DestroySandbox', 'CreateContainer', 'StartContainer', 'RemoveContainer'],
       ...['ExecProcess', 'SignalProcess', 'WaitProcess', 'WriteStdin', 'ReadStdout', 'ReadStderr'],

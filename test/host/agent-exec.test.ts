@@ -45,7 +45,7 @@ describe.each([
     return pod.add('c1', `e${++count}`, args, options).catch((error: unknown) => error)
   }
 
-  it('is of the user and the groups that it names, with the home that the container’s passwd says', async () => {
+  it('runs as the user and the groups that it names, with the home from the container’s passwd', async () => {
     const look = 'id -u; id -g; id -G; echo $HOME'
     expect(await outputOf(look)).toBe('0\n0\n0\n/root\n')
     const User = { UID: 1000, GID: 1000, AdditionalGids: [2000, 3000] }
@@ -56,7 +56,7 @@ describe.each([
     expect(await outputOf('echo $HOME', { User, Env: ['PATH=/bin', 'HOME=/mine'] })).toBe('/mine\n')
   })
 
-  it('has the capabilities that it names, and the container’s when it names none', async () => {
+  it('has the capabilities that it names, or else the container’s', async () => {
     const look = "sed -n 's/^Cap\\(Prm\\|Eff\\|Bnd\\):\\t//p' /proc/self/status"
     const all = (value: string) => `${value}\n`.repeat(3)
     expect(await outputOf(look, { Capabilities: undefined })).toBe(all(CONTAINER_CAPABILITIES))
@@ -87,7 +87,7 @@ describe.each([
     )
   })
 
-  it('begins in its folder, and is refused in one that is not there', async () => {
+  it('starts in its working directory, and is refused when there is none', async () => {
     expect(await outputOf('pwd', { Cwd: '/home/ann' })).toBe('/home/ann\n')
     expect(await outputOf('pwd', { Cwd: '' })).toBe('/\n')
     // Beneath the container's root, wherever that leads.
@@ -106,13 +106,13 @@ describe.each([
     expect(shown).toBe('two words:1\n2\nEMPTY=\n')
   })
 
-  it('gains no privileges when it says so, and has an ordinary umask', async () => {
+  it('gains no privileges with NoNewPrivileges, and has an ordinary umask', async () => {
     const look = "umask; sed -n 's/^NoNewPrivs:\\t//p' /proc/self/status"
     expect(await outputOf(look)).toBe('0022\n0\n')
     expect(await outputOf(look, { NoNewPrivileges: true })).toBe('0022\n1\n')
   })
 
-  it('has a terminal of the size that it names, which is its own', async () => {
+  it('has a terminal of its own, of the size that it names', async () => {
     const process = { Terminal: true, ConsoleSize: { Height: 11, Width: 22 } }
     // crun sets the size while the process starts already, which may be quicker.
     const sized = runtime === 'crun' ? 'until stty size 2> /dev/null; do :; done' : 'stty size'
@@ -167,7 +167,7 @@ describe.each([
     await pod.remove('over')
   })
 
-  it('that nobody waits for holds no container up: it is removed without force', async () => {
+  it('whose exit is not collected does not delay the removal of its container', async () => {
     await pod.run('held', ['sleep', '1000'])
     for (const id of ['a', 'b', 'c']) await (await pod.add('held', id, ['true'])).readAll()
     await pod.remove('held')

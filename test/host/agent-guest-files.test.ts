@@ -7,7 +7,7 @@ import { type AgentPod, inNamespaceOf, startPod } from '../support/host/agent-po
 const SHARED = '/run/kata-containers/shared/containers'
 const VOLUME = '/run/kata-containers/sandbox/ephemeral/volume'
 
-describe('what an agent does with files of the guest', () => {
+describe('calls about files of the guest', () => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
@@ -20,7 +20,7 @@ describe('what an agent does with files of the guest', () => {
     const told = async (containerId = 'talker') =>
       (await pod.agent.getDiagnosticData({ containerId, logType: 'termination_log' })).data
 
-    it('tells what a container wrote to its termination log, also after its end', async () => {
+    it('returns what a container wrote to its termination log, also after its end', async () => {
       writeFileSync(pod.started.inside(source), '')
       const script = 'echo "no disk left" > /dev/termination-log; exit 7'
       const Annotations = { 'io.kubernetes.container.terminationMessagePath': '/dev/termination-log' }

@@ -19,7 +19,7 @@ describe.each([
     await namespace.close()
   })
 
-  it('give back what was set, and set what they gave', async () => {
+  it('return the rules that were set, and accept what they returned', async () => {
     const saved = await get()
     expect(rulesOf(saved)).toEqual(rulesOf(SAMPLE_RULES))
     await set(saved)

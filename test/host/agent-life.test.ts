@@ -57,7 +57,7 @@ describe('an agent that was not started by vminit', () => {
     await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })
   })
 
-  it.each(CONTAINER_CALLS)('answers %s with the one sentence that says what to do', async (_name, call) => {
+  it.each(CONTAINER_CALLS)('refuses %s with one sentence that says what to do', async (_name, call) => {
     await expect(call(started.agent)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: 'the agent was not started by vminit, which containers need: start it as `vminit -- agent …`',
@@ -87,7 +87,7 @@ describe('an agent that is killed', () => {
     await pod.stop()
   })
 
-  it('is replaced by one that takes away what it left', () => {
+  it('is replaced by one that removes what it left', () => {
     expect(pids.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([])
     expect(['c1', 'terminal', 'parked'].flatMap(cgroupsOf)).toEqual([])
     const mounts = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
@@ -99,21 +99,21 @@ describe('an agent that is killed', () => {
     )
   })
 
-  it('is missed in the log by one line', () => {
+  it('is reported in one log line', () => {
     const critical = pod.started.log.filter(({ level }) => level === 'CRIT')
     expect(critical).toEqual([
       expect.objectContaining({ msg: 'the agent was restarted: its sandbox is lost', containers: '3' }),
     ])
   })
 
-  it.each(CONTAINER_CALLS)('is missed by %s until there is a sandbox again', async (_name, call) => {
+  it.each(CONTAINER_CALLS)('makes %s fail until there is a sandbox again', async (_name, call) => {
     await expect(call(after.agent)).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'Dead agent: restarted',
     })
   })
 
-  it('is not missed by Check and GetGuestDetails', async () => {
+  it('does not affect Check and GetGuestDetails', async () => {
     expect((await after.health.check({})).status).toBe(1)
     expect((await after.agent.getGuestDetails({})).agentDetails).toBeDefined()
   })
@@ -130,7 +130,7 @@ describe('an agent that is killed', () => {
     await after.agent.removeContainer({ containerId: 'c1' })
   })
 
-  it('may die again, also without a sandbox', async () => {
+  it('may be killed again, also without a sandbox', async () => {
     const restarted = () => pod.started.log.filter(({ level }) => level === 'CRIT').length
     const before = restarted()
     process.kill(pod.started.agentPid(), 'SIGKILL')

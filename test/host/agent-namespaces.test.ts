@@ -43,7 +43,7 @@ describe('the namespaces of a sandbox', () => {
     await pod.remove('second')
   })
 
-  it('let containers share System V shared memory, and nobody else', async () => {
+  it('share System V shared memory among the containers only', async () => {
     const inside = ['-t', String(initPidOf(pod.started, 'first')), '--ipc']
     const made = execFileSync('nsenter', [...inside, 'ipcmk', '--shmem', '4096'], { encoding: 'utf8' })
     const [, id] = /id: (\d+)/.exec(made) ?? []
@@ -86,7 +86,7 @@ describe('the namespaces of a sandbox', () => {
     },
   )
 
-  it('are given back one by one: no mount of the pid namespace outlives the container that made it', async () => {
+  it('are unmounted one by one: no mount of the pid namespace outlives the container that made it', async () => {
     expect(mountPointsOf(pod.started)).toContain('/run/sandbox-ns/pid')
     await pod.remove('first')
     expect(mountPointsOf(pod.started)).not.toContain('/run/sandbox-ns/pid')
@@ -118,7 +118,7 @@ describe('the pid namespace of a sandbox', () => {
     expect((await processesSeenBy('third')).match(/sleep 1001/g)).toHaveLength(2)
   })
 
-  it('ends with its first process: all in it are killed, and nobody else can join', async () => {
+  it('ends with its first process: all processes in it are killed, and no container can join', async () => {
     const third = new RemoteProcess(pod.agent, 'third').wait()
     await pod.agent.signalProcess({ containerId: 'first', signal: SIGKILL })
     expect(await third).toBe(128 + SIGKILL)
@@ -131,7 +131,7 @@ describe('the pid namespace of a sandbox', () => {
     expect(await processesSeenBy('apart')).toContain('sleep 1000')
   })
 
-  it('is made anew by the next that asks, once the container it belonged to was removed', async () => {
+  it('is made anew by the next container that asks, once its owner is removed', async () => {
     await pod.remove('first')
     await pod.run('again', ['sleep', '1002'], sharing)
     await pod.run('beside', ['sleep', '1002'], sharing)

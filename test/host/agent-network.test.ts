@@ -48,7 +48,7 @@ describe('the calls about the network', () => {
   })
 
   describe('UpdateInterface', () => {
-    it('makes a link what it says, and answers the request', async () => {
+    it('configures a link as requested, and returns the request', async () => {
       const wanted = {
         ...{ device: 'tap0', name: 'net0', hwAddr: ETH0, mtu: 1400n, rawFlags: 0x80, type: 'veth' },
         IPAddresses: [ip('10.0.0.2', 24), ip('fd00::2', 64)],
@@ -63,7 +63,7 @@ describe('the calls about the network', () => {
       })
     })
 
-    it('changes nothing the second time, not even for a moment', async () => {
+    it('changes nothing, not even for a moment, when it is repeated', async () => {
       const request = {
         interface: {
           name: 'eth0',
@@ -108,7 +108,7 @@ describe('the calls about the network', () => {
       )
     })
 
-    it('leaves all as it was when the kernel refuses a part', async () => {
+    it('restores the former state when the kernel refuses a part', async () => {
       await agent.updateInterface({ interface: { name: 'eth1', hwAddr: ETH1 } })
       await agent.updateInterface({
         interface: { name: 'eth0', hwAddr: ETH0, IPAddresses: [ip('10.0.0.2', 24), ip('fd00::2', 64)] },
@@ -198,7 +198,7 @@ describe('the calls about the network', () => {
       expect(everything()).toEqual(before)
     })
 
-    it('keeps what the kernel has made, and what others have added', async () => {
+    it('keeps the routes of the kernel and of others', async () => {
       namespace.ip('route add 10.99.0.0/16 via 10.0.0.77')
       const before = routes()
       await agent.updateRoutes({ routes: { Routes: [{ device: 'eth0', dest: '10.0.0.0/24', scope: 253 }] } })
@@ -216,7 +216,7 @@ describe('the calls about the network', () => {
       ])
     })
 
-    it('takes back what it has added when the kernel refuses one', async () => {
+    it('removes what it has added when the kernel refuses one', async () => {
       await agent.updateRoutes({
         routes: { Routes: [{ device: 'eth0', dest: '10.7.0.0/16', gateway: '10.0.0.1' }] },
       })
@@ -236,7 +236,7 @@ describe('the calls about the network', () => {
       expect(everything()).toEqual(before)
     })
 
-    it('adds 500 routes, and finds every one of them the second time', async () => {
+    it('adds 500 routes, and recognises each of them the second time', async () => {
       const Routes = Array.from({ length: 500 }, (_, number) => ({
         ...{ device: 'eth0', gateway: '10.0.0.1' },
         dest: `10.${100 + (number >> 8)}.${number & 255}.0/24`,
@@ -282,7 +282,7 @@ describe('the calls about the network', () => {
     })
   })
 
-  it('ListInterfaces tells what `ip` tells', async () => {
+  it('ListInterfaces returns what `ip` shows', async () => {
     await agent.updateInterface({
       interface: { name: 'eth0', hwAddr: ETH0, IPAddresses: [ip('10.0.0.2', 24), ip('fd00::2', 64)] },
     })
@@ -329,7 +329,7 @@ describe('the calls about the network', () => {
       )
     })
 
-    it('adds 10,000 entries, and takes all back when one cannot be added', async () => {
+    it('adds 10,000 entries, and removes all of them when one cannot be added', async () => {
       const ARPNeighbors = Array.from({ length: 10_000 }, (_, number) => ({
         ...{ device: 'eth0', lladdr: '02:00:00:00:00:aa' },
         toIPAddress: ip(`10.0.${1 + (number >> 8)}.${number & 255}`, 32),

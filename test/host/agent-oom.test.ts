@@ -20,7 +20,7 @@ describe('a container that runs out of memory', () => {
     return pod.run(id, ['sh', '-c', script], { linux })
   }
 
-  it('is told by GetOOMEvent, and its exit by WaitProcess', async () => {
+  it('is reported by GetOOMEvent, and its exit by WaitProcess', async () => {
     const polling = pod.agent.getOOMEvent({})
     await run('bystander', 'read line')
     const init = await run('hungry', `exec ${HOG}`)
@@ -29,7 +29,7 @@ describe('a container that runs out of memory', () => {
     for (const id of ['hungry', 'bystander']) await pod.remove(id)
   })
 
-  it('is told as often as it happens', async () => {
+  it('is reported each time', async () => {
     const init = await run('again', `while read line; do ${HOG} 2>/dev/null; echo "status $?"; done`)
     for (let round = 0; round < 3; round++) {
       const polling = pod.agent.getOOMEvent({})
@@ -40,7 +40,7 @@ describe('a container that runs out of memory', () => {
     await pod.remove('again')
   })
 
-  it('is told to the next caller when the one who waited has hung up', async () => {
+  it('is reported to the next caller when the one that waited has hung up', async () => {
     const other = await pod.started.connect()
     const lost = other.agent.getOOMEvent({}).catch((error: unknown) => error)
     await other.health.check({})
@@ -62,7 +62,7 @@ describe('a container that runs out of memory', () => {
     await pod.remove('kept')
   })
 
-  it('holds nothing that others need while somebody polls', async () => {
+  it('blocks no other call while GetOOMEvent waits', async () => {
     const polls = Array.from({ length: 20 }, () => pod.agent.getOOMEvent({}).catch((error: unknown) => error))
     const init = await pod.run('other', ['sh', '-c', 'exit 3'])
     expect(await init.wait()).toBe(3)

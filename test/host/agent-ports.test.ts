@@ -24,7 +24,7 @@ describe('standard streams over ports of the host', () => {
     host?.remove()
   })
 
-  it('of a container are exact, and end with it', async () => {
+  it('of a container carry exactly its output, and end with it', async () => {
     const [stdout, stderr] = [await host.listen(2), await host.listen(3)]
     const init = await pod.run('exact', ['sh', '-c', 'printf out; printf error >&2; exit 5'], {
       ports: { stdoutPort: 2, stderrPort: 3 },
@@ -76,7 +76,7 @@ describe('standard streams over ports of the host', () => {
     expect(await added.wait()).toBe(128 + SIGPIPE)
   })
 
-  it('of a reader who does not read yet hold up nobody else, and lose nothing', async () => {
+  it('with a slow reader block no other stream, and lose nothing', async () => {
     const stdout = await host.listen(2)
     const added = await pod.add('host', 'slow', ['head', '-c', '40000', '/dev/zero'], {
       ports: { stdoutPort: 2 },
@@ -98,7 +98,7 @@ describe('standard streams over ports of the host', () => {
     expect(await stdout.all()).toHaveLength(40_000)
   })
 
-  it('end although a process that outlives its own holds them', async () => {
+  it('end with their process although one that outlives it holds them open', async () => {
     const stdout = await host.listen(2)
     const added = await pod.add('host', 'holder', ['sh', '-c', 'echo all; sleep 1000 &'], {
       ports: { stdoutPort: 2 },
@@ -136,7 +136,7 @@ describe('standard streams over ports of the host', () => {
     expect(await added.wait()).toBe(128 + 1)
   })
 
-  it('where nobody listens are an error at once that names the port, and leave nothing', async () => {
+  it('where no process listens fail at once with the port’s number, and leave nothing', async () => {
     const before = pod.started.openFiles()
     const stdout = await host.listen(2)
     const ports = { stdoutPort: 2, stderrPort: 3 }
@@ -201,7 +201,7 @@ describe('an agent that the host connects to for its streams', () => {
     await pod.remove('claimed')
   })
 
-  it('refuses a port that nobody has connected from', async () => {
+  it('refuses a port without a connection from it', async () => {
     await expect(pod.create('unclaimed', ['true'], { ports: { stdinPort: 78 } })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'stdin: the host has made no connection from its port 78',

@@ -17,7 +17,7 @@ import { startAgent } from '../support/host/agent-process.ts'
 /** What the agent says when connections have not ended by themselves in the time that a stop gives them. */
 const CONNECTIONS_CUT = 'connections cut at the stop'
 
-describe('calls that cross each other', () => {
+describe('concurrent calls', () => {
   let folder: string
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), 'races-'))
@@ -41,7 +41,7 @@ describe('calls that cross each other', () => {
     }
   })
 
-  it('SIGTERM during creations and additions: the same', async () => {
+  it('SIGTERM during creations and additions: nothing is left, the agent ends', async () => {
     const pod = await startPod()
     try {
       await pod.run('standing', ['sleep', '1000'])
@@ -82,7 +82,7 @@ describe('calls that cross each other', () => {
     }
   })
 
-  it('StartContainer, RemoveContainer and a kill at once: one of the orders that there are', async () => {
+  it('StartContainer, RemoveContainer and a kill at once: the container is removed in any order', async () => {
     const pod = await startPod()
     try {
       for (let round = 0; round < 10; round++) {
@@ -134,7 +134,7 @@ describe('calls that cross each other', () => {
     }
   })
 
-  it('a stop while callers wait and read: they are told, and no connection has to be cut', async () => {
+  it('a stop while callers wait and read: each gets its answer, and no connection is cut', async () => {
     const pod = await startPod()
     try {
       const init = await pod.run('waited', ['sleep', '1000'])
@@ -157,7 +157,7 @@ describe('calls that cross each other', () => {
     }
   })
 
-  it('many creations that fail beside many that do not', async () => {
+  it('many creations that fail beside many that succeed: neither affects the other', async () => {
     const pod = await startPod()
     try {
       const good = Array.from({ length: 8 }, (_, number) => `good-${number}`)
@@ -177,7 +177,7 @@ describe('calls that cross each other', () => {
     }
   })
 
-  it('a caller’s deadline on a start: it is told, and the start goes on', async () => {
+  it('a deadline that passes during a start: the caller gets its error, and the start goes on', async () => {
     const pod = await startPod()
     try {
       await pod.create('slow', ['sh', '-c', 'echo went on; sleep 1000'])

@@ -38,7 +38,7 @@ describe('a fork bomb below a limit of processes', () => {
     return init
   }
 
-  it('is stopped: a kill of the whole container reaches all, those forked meanwhile too', async () => {
+  it('is stopped by a kill of the whole container, which reaches processes forked meanwhile', async () => {
     const init = await explode('bomb')
     await init.signal(SIGTERM)
     await pod.agent.signalProcess({ containerId: 'bomb', signal: SIGKILL })
@@ -49,7 +49,7 @@ describe('a fork bomb below a limit of processes', () => {
     expect(left()).toEqual(before)
   })
 
-  it('is removed as it is', async () => {
+  it('is removed while it runs', async () => {
     const init = await explode('bomb')
     const status = init.wait()
     await pod.remove('bomb')

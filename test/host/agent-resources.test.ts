@@ -19,7 +19,7 @@ const MIB = 2 ** 20
 const CGROUPS = '/sys/fs/cgroup'
 const isV1 = existsSync(`${CGROUPS}/cpuset`)
 
-describe('what an agent tells and changes of the machine it runs on', () => {
+describe('calls about the guest', () => {
   let pod: AgentPod
   let folder: string
   const cleanUps: (() => void)[] = []
@@ -58,7 +58,7 @@ describe('what an agent tells and changes of the machine it runs on', () => {
     await expect(shrinking).rejects.toMatchObject({ code: 'OUT_OF_RANGE' })
   })
 
-  it('OnlineCPUMem lets containers and the cgroups above them have the CPUs that are online', async () => {
+  it('OnlineCPUMem gives the online CPUs to containers and to the cgroups above them', async () => {
     cleanUps.push(removePodCgroups)
     await pod.create('narrow', ['sleep', '1000'], { linux: { CgroupsPath: '/resources-pod/narrow' } })
     if (isV1) writeFileSync(cpuset('narrow/cpuset.cpus'), '0')
@@ -71,7 +71,7 @@ describe('what an agent tells and changes of the machine it runs on', () => {
     await pod.remove('narrow')
   })
 
-  it('AddSwapPath passes on what the kernel says of what can be no swap', async () => {
+  it('AddSwapPath reports the kernel’s error for a file that is no swap space', async () => {
     await expect(pod.agent.addSwapPath({ path: '/run/volume/file' })).rejects.toMatchObject({
       code: 'INTERNAL',
       message:
@@ -83,7 +83,7 @@ describe('what an agent tells and changes of the machine it runs on', () => {
     })
   })
 
-  it('GetMetrics tells of the agent and of the machine, every line as Prometheus reads it', async () => {
+  it('GetMetrics reports figures of the agent and of the machine in Prometheus’ format', async () => {
     const { metrics } = await pod.agent.getMetrics({})
     const lines = metrics.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
     const form = /^[a-z_]+(\{([a-z]+="[^"]*",?)+\})? -?[0-9.]+$/

@@ -6,7 +6,7 @@ import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/h
 
 const TMPFS = { type: 'tmpfs', source: 'tmpfs', options: ['mode=755'] }
 
-describe('the mounts of one container in another', () => {
+describe('shared mounts of one container in another', () => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
@@ -28,7 +28,7 @@ describe('the mounts of one container in another', () => {
     return pod.run(name, ['sh', '-c', script], options)
   }
 
-  it('are there when its program begins, and stay when the one is gone', async () => {
+  it('exist when its program begins, and stay when their owner is removed', async () => {
     const sidecar = await runNamed('sidecar', '/shared', 'echo shared > /shared/file; echo ready; sleep 1000')
     await sidecar.readUntil('ready\n')
     const shared = { name: 'm', srcCtr: 'sidecar', srcPath: '/shared', dstCtr: 'app', dstPath: '/data' }

@@ -84,7 +84,7 @@ describe('StatsContainer', () => {
     }
   }
 
-  it('tells what the files of the cgroup tell, field by field', async () => {
+  it('reports each field as the files of the cgroup have it', async () => {
     const init = await runLimited('counted')
     await pod.agent.pauseContainer({ containerId: 'counted' })
     const { told, files } = await still('counted')
@@ -99,7 +99,7 @@ describe('StatsContainer', () => {
     await pod.remove('counted')
   })
 
-  it('tells what a stopped container has used, until it is removed', async () => {
+  it('reports the usage of a stopped container until it is removed', async () => {
     const init = await runLimited('stopped')
     await pod.agent.signalProcess({ containerId: 'stopped', signal: SIGKILL })
     await init.wait()

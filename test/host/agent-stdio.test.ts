@@ -7,7 +7,7 @@ import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/h
 const MIB = 1024 * 1024
 const END_OF_TRANSMISSION = '\x04'
 
-describe('standard streams over the wire', () => {
+describe('standard streams over RPCs', () => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
@@ -15,7 +15,7 @@ describe('standard streams over the wire', () => {
   })
   afterAll(() => pod.stop())
 
-  it('of a container give exactly what was written, then their end, again and again', async () => {
+  it('of a container return exactly what was written, then the end, as often as they are read', async () => {
     const init = await pod.run('exact', ['sh', '-c', 'printf out; printf error >&2'])
     expect((await init.readAll('stdout')).toString()).toBe('out')
     expect((await init.readAll('stderr')).toString()).toBe('error')
@@ -37,7 +37,7 @@ describe('standard streams over the wire', () => {
     expect(await added.wait()).toBe(0)
   })
 
-  it('take a write of nothing for the end of input', async () => {
+  it('take an empty write as the end of input', async () => {
     const added = await pod.add('host', 'empty-write', ['cat'])
     await added.write('text')
     await added.write('')
@@ -45,7 +45,7 @@ describe('standard streams over the wire', () => {
     expect(await added.wait()).toBe(0)
   })
 
-  it('keep writes whole and in their order, however many are under way', async () => {
+  it('keep concurrent writes whole and in order', async () => {
     const added = await pod.add('host', 'order', ['cat'])
     const pieces = Array.from({ length: 40 }, (_, number) => Buffer.alloc(20_000, number))
     const writing = Promise.all([...pieces.map((piece) => added.write(piece)), added.closeStdin()])
@@ -54,7 +54,7 @@ describe('standard streams over the wire', () => {
     await added.wait()
   })
 
-  it('are read in the pieces that were asked for', async () => {
+  it('return pieces of the requested length', async () => {
     const added = await pod.add('host', 'pieces', ['printf', 'abcdefgh'])
     const key = { containerId: 'host', execId: 'pieces' }
     const { data: three } = await pod.agent.readStdout({ ...key, len: 3 })
@@ -66,7 +66,7 @@ describe('standard streams over the wire', () => {
     await added.wait()
   })
 
-  it('are read by the mebibyte by who asks for that', async () => {
+  it('return pieces of a mebibyte on request', async () => {
     const bytes = randomBytes(3 * MIB)
     const added = await pod.add('host', 'large', ['cat'])
     const writing = added.write(bytes).then(() => added.closeStdin())
@@ -79,7 +79,7 @@ describe('standard streams over the wire', () => {
     await added.wait()
   })
 
-  it('lose nothing to a reader that ran out of time or hung up', async () => {
+  it('lose nothing when a reader times out or hangs up', async () => {
     const added = await pod.add('host', 'late', ['sh', '-c', 'read line; echo "$line"'])
     const key = { containerId: 'host', execId: 'late', len: 100 }
     const late = { code: 'DEADLINE_EXCEEDED' }
@@ -99,7 +99,7 @@ describe('standard streams over the wire', () => {
     await added.wait()
   })
 
-  it('keep for the next reader what they answered to one that was gone', async () => {
+  it('keep for the next reader what was sent to a reader that had hung up', async () => {
     const script = 'until [ -e /tmp/go ]; do sleep 0.01; done; echo kept; : >/tmp/said; read line'
     const added = await pod.add('host', 'unlucky', ['sh', '-c', script])
     const other = await pod.started.connect()
@@ -122,7 +122,7 @@ describe('standard streams over the wire', () => {
     await added.wait()
   })
 
-  it('of one process that nobody reads or feeds hold up no other', async () => {
+  it('of one process without a reader or writer block no other process', async () => {
     const full = await pod.add('host', 'full', ['sh', '-c', 'yes & sleep 1000'])
     const stuck = full.write(Buffer.alloc(200_000)).catch((error: unknown) => error)
     const other = await pod.add('host', 'beside', ['cat'])
@@ -161,7 +161,7 @@ describe('standard streams over the wire', () => {
     await pod.remove('tty-killed')
   })
 
-  it('end although a process that outlives its own holds them', async () => {
+  it('end with their process although one that outlives it holds them open', async () => {
     const added = await pod.add('host', 'holder', ['sh', '-c', 'echo both; echo both >&2; sleep 1000 &'])
     const both = await Promise.all([added.readAll('stdout'), added.readAll('stderr')])
     expect(both.map(String)).toEqual(['both\n', 'both\n'])

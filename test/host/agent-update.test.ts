@@ -55,7 +55,7 @@ describe('UpdateContainer', () => {
     await pod.agent.resumeContainer({ containerId: 'c1' })
   })
 
-  it('answers INTERNAL with the runtime’s words for limits that cannot be', async () => {
+  it('answers INTERNAL with the runtime’s error for impossible limits', async () => {
     await expect(update({ CPU: { Cpus: '4096' } })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringMatching(/^runc update: .*cpuset/),

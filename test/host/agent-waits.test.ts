@@ -12,7 +12,7 @@ describe('the exit of a process', () => {
   })
   afterAll(() => pod.stop())
 
-  it('is told to who waited before the start', async () => {
+  it('is returned to a caller that waited before the start', async () => {
     const init = await pod.create('early', ['sh', '-c', 'exit 3'])
     const status = init.wait()
     await pod.agent.startContainer({ containerId: 'early' })
@@ -20,7 +20,7 @@ describe('the exit of a process', () => {
     await pod.remove('early')
   })
 
-  it('is told to all who wait, on whatever connection', async () => {
+  it('is returned to all callers that wait, on any connection', async () => {
     const init = await pod.run('popular', ['sh', '-c', 'read line; exit 4'])
     const other = await pod.started.connect()
     const elsewhere = new RemoteProcess(other.agent, 'popular')
@@ -33,7 +33,7 @@ describe('the exit of a process', () => {
     await pod.remove('popular')
   })
 
-  it('is kept when its waiter hung up before the answer, and told to the next one', async () => {
+  it('is kept when its waiter hung up before the answer, and returned to the next one', async () => {
     for (let round = 0; round < 5; round++) {
       const init = await pod.run('kept', ['sleep', '1000'])
       const pid = initPidOf(pod.started, 'kept')
@@ -56,7 +56,7 @@ describe('the exit of a process', () => {
     }
   })
 
-  it('is kept when its waiter ran out of time', async () => {
+  it('is kept when the deadline of its waiter passes', async () => {
     const init = await pod.run('patient', ['sh', '-c', 'read line; exit 6'])
     const short = pod.agent.waitProcess({ containerId: 'patient' }, { timeoutMs: 50 })
     await expect(short).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
@@ -67,7 +67,7 @@ describe('the exit of a process', () => {
     await pod.remove('patient')
   })
 
-  it('leaves its output to be read until it was waited for', async () => {
+  it('leaves its output readable until it is collected', async () => {
     const init = await pod.run('words', ['echo', 'last words'])
     // Output of a process that has ended is there for good: only Wait takes it away.
     expect((await init.readUntil('last words')).trim()).toBe('last words')
@@ -86,7 +86,7 @@ describe('a signal', () => {
   })
   afterAll(() => pod.stop())
 
-  it('9 without exec id kills all processes of a container, those it forked away too', async () => {
+  it('9 without exec id kills all processes of a container, orphans too', async () => {
     // The pipe ends for its reader when the forked one, which writes to it, is dead.
     const watcher = await pod.add('owner', 'watch', [
       'sh',
@@ -103,7 +103,7 @@ describe('a signal', () => {
     await pod.remove('all')
   })
 
-  it('9 with the container’s id kills its first process alone', async () => {
+  it('9 with the container’s id kills its first process only', async () => {
     const init = await pod.run('first', ['sleep', '1000'], { sandboxPidns: true })
     const added = await pod.add('first', 'e', ['sh', '-c', 'read line; echo "$line"'])
     await pod.agent.signalProcess({ containerId: 'first', execId: 'first', signal: SIGKILL })
@@ -113,7 +113,7 @@ describe('a signal', () => {
     await pod.remove('first')
   })
 
-  it('other than 9 reaches the first process alone', async () => {
+  it('other than 9 reaches the first process only', async () => {
     const script = 'trap "echo got it; exit 5" USR1; echo ready; while :; do sleep 0.1; done'
     const init = await pod.run('other', ['sh', '-c', script])
     const added = await pod.add('other', 'e', ['sh', '-c', script])
@@ -134,7 +134,7 @@ describe('a signal', () => {
     expect(await added.wait()).toBe(128 + SIGTERM)
   })
 
-  it('to a process that has ended is a success, until its status was collected', async () => {
+  it('to a process that has ended succeeds until its status is collected', async () => {
     const added = await pod.add('owner', 'over', ['true'])
     await added.readAll()
     await added.signal(SIGTERM)

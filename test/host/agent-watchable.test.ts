@@ -37,7 +37,7 @@ describe('a watched folder of the host', () => {
     rmSync(folder, { recursive: true })
   })
 
-  it('is seen by a container in whole versions, each of which inotify tells of', async () => {
+  it('shows a container whole versions only, and each with an inotify event', async () => {
     const source = join(folder, 'config')
     await publishFirst(files, source)
     await expectWholeVersions(await run('reader', source, READ_VERSIONS), files, source)
@@ -45,7 +45,7 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('reader')
   })
 
-  it('is copied as it is, but for what is no file, folder or link', async () => {
+  it('is copied with its files, folders and links, and nothing else', async () => {
     const source = join(folder, 'odd')
     mkdirSync(join(source, 'folder'), { recursive: true })
     writeFileSync(join(source, 'folder/script'), 'echo run')
@@ -60,7 +60,7 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('lister')
   })
 
-  it('is written past no link that a container has put in the way', async () => {
+  it('is not written through a link that a container has made', async () => {
     const source = join(folder, 'trap')
     mkdirSync(join(source, 'folder'), { recursive: true })
     const victim = '/run/kata-containers/victim'
@@ -75,7 +75,7 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('trap')
   })
 
-  it('may be a single file, which a container sees change', async () => {
+  it('may be a single file, whose changes a container sees', async () => {
     const source = join(folder, 'file')
     writeFileSync(source, 'the old content')
     const script = 'cat /file; until grep -q new /file; do usleep 100000; done; cat /file'
@@ -87,7 +87,7 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('single')
   })
 
-  it('is mounted itself when it is large, and again after it has become so', async () => {
+  it('is mounted instead of copied when it is large', async () => {
     const source = join(folder, 'large')
     mkdirSync(source)
     for (let each = 0; each < 17; each += 1) writeFileSync(join(source, `file-${each}`), 'x')
@@ -100,7 +100,7 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('counter')
   })
 
-  it('gives way to a mount of itself when it grows', async () => {
+  it('is mounted over its copy when it has grown large', async () => {
     const source = join(folder, 'growing')
     mkdirSync(source)
     writeFileSync(join(source, 'small'), 'x')

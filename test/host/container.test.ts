@@ -40,7 +40,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
   })
   afterAll(() => started.stop())
 
-  it('keep output and errors apart and give their status', async () => {
+  it('keep stdout and stderr apart and return their exit status', async () => {
     const init = await pod.run('streams', ['sh', '-c', 'hostname; echo err >&2; exit 7'])
     expect((await init.readAll('stdout')).toString()).toBe('podname\n')
     expect((await init.readAll('stderr')).toString()).toBe('err\n')
@@ -182,7 +182,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
 })
 
 describe('a sandbox on a real kernel', () => {
-  it('shares the pid namespace of its first container, and is taken away whole', async () => {
+  it('shares the pid namespace of its first container, and is removed without a trace', async () => {
     const started = await startAgent()
     try {
       const { agent } = started
@@ -224,7 +224,7 @@ describe('a sandbox on a real kernel', () => {
     }
   })
 
-  it('is lost with its agent: the next one clears it away and says so until CreateSandbox', async () => {
+  it('is lost with its agent: the next agent removes it and answers so until CreateSandbox', async () => {
     const started = await startAgent()
     try {
       await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })

@@ -32,14 +32,14 @@ describe('linuxFiles.isBlockNodeOf', () => {
     return path
   }
 
-  it('tells the node of a device from that of another one, and from what is no block device', async () => {
+  it('tells the node of a device from that of another device, and from other files', async () => {
     expect(await files.isBlockNodeOf(node('same', S_IFBLK, 1_048_575), device)).toBe(true)
     expect(await files.isBlockNodeOf(node('other', S_IFBLK, 104_857), device)).toBe(false)
     expect(await files.isBlockNodeOf(node('characters', S_IFCHR, 1_048_575), device)).toBe(false)
     expect(await files.isBlockNodeOf(join(folder, 'none'), device)).toBe(false)
   })
 
-  it('is false for a device that is gone, or that says anything else', async () => {
+  it('is false for a device that is gone, or whose number differs', async () => {
     const there = node('there', S_IFBLK, 1_048_575)
     for (const said of ['', '259:1048575', '259:10485755\n', `259:1048575\n${'x'.repeat(99)}`]) {
       await files.write(join(device, 'dev'), said)
@@ -49,7 +49,7 @@ describe('linuxFiles.isBlockNodeOf', () => {
     expect(await files.isBlockNodeOf(there, device)).toBe(false)
   })
 
-  it('throws what else the kernel says', async () => {
+  it('throws the kernel’s other errors', async () => {
     const there = node('there', S_IFBLK, 1)
     await expect(files.isBlockNodeOf(`${there}/x`, device)).rejects.toThrow(`stat ${there}/x: ENOTDIR`)
     await files.removeFile(join(device, 'dev'))

@@ -20,7 +20,7 @@ describe('linuxCgroupEvents', () => {
 
   describe.skipIf(V2_ROOT === undefined)('on v2', () => {
     const folder = `${V2_ROOT}/cgroup-events-test`
-    it('tells when the kernel changes a file', async () => {
+    it('reports that the kernel changes a file', async () => {
       mkdirSync(folder)
       const file = `${folder}/cgroup.events`
       const populated = Promise.withResolvers<void>()
@@ -39,7 +39,7 @@ describe('linuxCgroupEvents', () => {
       rmdirSync(folder)
     })
 
-    it('names the file that it cannot listen to', () => {
+    it('names the file that cannot be watched', () => {
       expect(() => events.onModified(`${folder}/nothing`, () => {})).toThrow(
         `watch ${folder}/nothing: ENOENT`,
       )
@@ -47,7 +47,7 @@ describe('linuxCgroupEvents', () => {
   })
 
   describe.skipIf(!existsSync('/sys/fs/cgroup/memory/cgroup.event_control'))('on v1', () => {
-    it('tells of a process killed for want of memory, and of the removal', async () => {
+    it('reports an out-of-memory kill, and the removal of the cgroup', async () => {
       mkdirSync(V1)
       let happened = Promise.withResolvers<void>()
       try {
@@ -67,7 +67,7 @@ describe('linuxCgroupEvents', () => {
       }
     })
 
-    it('names what it cannot listen to', async () => {
+    it('names the cgroup that cannot be watched', async () => {
       const listening = events.onNotified('/sys/fs/cgroup/memory', 'memory.nothing', () => {})
       await expect(listening).rejects.toMatchObject({
         message: 'open /sys/fs/cgroup/memory/memory.nothing: ENOENT',

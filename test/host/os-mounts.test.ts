@@ -100,7 +100,7 @@ describe('linuxMounts', () => {
     expect(readdirSync('/proc/self/fd')).toHaveLength(open)
   })
 
-  it('detaches what is busy', async () => {
+  it('detaches a busy mount', async () => {
     const target = join(folder, 'busy')
     mkdirSync(target)
     await mounts.mount({ source: 'tmpfs', target, type: 'tmpfs', flags: [], data: '' })
@@ -111,7 +111,7 @@ describe('linuxMounts', () => {
     native.close(held)
   })
 
-  it('does not follow a link to what it unmounts', async () => {
+  it('does not unmount through a link', async () => {
     const link = join(folder, 'link')
     execFileSync('ln', ['-s', folder, link])
     await expect(mounts.unmount(link)).rejects.toMatchObject({ errno: 'EINVAL' })

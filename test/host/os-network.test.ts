@@ -161,7 +161,7 @@ describe('linuxNetwork', () => {
     expect(namespace.show('neigh show nud permanent')).toEqual([])
   })
 
-  it('says what failed, on what, and what the kernel says about it', async () => {
+  it('names the operation, its object and the kernel’s error', async () => {
     const linkIndex = await connected()
     const route = { linkIndex, scope: 0, protocol: 3, flags: 0, family: 'ipv4' }
     const destination = { address: '10.7.0.0', prefixLength: 16 }

@@ -43,7 +43,7 @@ describe('linuxFiles', () => {
 })
 
 describe('linuxUevents', () => {
-  it('hands over what the kernel sends to each listener, until it is closed', async () => {
+  it('delivers each uevent to each listener until it is closed', async () => {
     const uevents = await realUevents()
     const [first, second] = [received(uevents), received(uevents)]
     change()
@@ -58,7 +58,7 @@ describe('linuxUevents', () => {
     third.close()
   })
 
-  it('says when events were lost, and goes on', async () => {
+  it('reports that events were lost, and continues', async () => {
     const uevents = await realUevents(4096)
     const lost = Promise.withResolvers<string | undefined>()
     const listening = uevents.listen({ event: () => {}, error: ({ errno }) => lost.resolve(errno) })

@@ -41,7 +41,7 @@ describe('linuxVolumes', () => {
     rmSync(folder, { recursive: true })
   })
 
-  it.each(TYPES)('knows how much of its disk %s covers (%j)', async (type, [make, ...options], mib) => {
+  it.each(TYPES)('reports how much of its disk %s covers (%j)', async (type, [make, ...options], mib) => {
     const volume = mountLoop(make, options, mib)
     const { blockBytes, blocks } = await growthOf(type).size(volume)
     expect(blocks * blockBytes).toBe(BigInt(mib * MIB))
@@ -67,7 +67,7 @@ describe('linuxVolumes', () => {
     expect(readFileSync(join(volume.mountPoint, 'kept'), 'utf8')).toBe('kept')
   })
 
-  it('says what the kernel says on a mount that is read-only', async () => {
+  it('reports the kernel’s error for a read-only mount', async () => {
     const volume = mountLoop('mkfs.xfs', ['-q'], 300)
     growDisk(volume.device, 600)
     execFileSync('mount', ['-o', 'remount,ro', volume.mountPoint])
@@ -77,14 +77,14 @@ describe('linuxVolumes', () => {
     })
   })
 
-  it('does not take for ext4 what is none', async () => {
+  it('refuses a file system that is not ext4', async () => {
     writeFileSync(join(folder, 'zeros'), Buffer.alloc(4096))
     const volume = { mountPoint: folder, device: join(folder, 'zeros') }
     await expect(growthOf('ext4').size(volume)).rejects.toThrow('no ext4 superblock')
     await expect(growthOf('xfs').size(volume)).rejects.toMatchObject({ errno: 'ENOTTY' })
   })
 
-  it('tells how much there is, and how much is free', async () => {
+  it('reports the total and the free space', async () => {
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,nr_inodes=100', 'tmpfs', folder])
     cleanUps.push(() => execFileSync('umount', [folder]))
     writeFileSync(join(folder, 'file'), Buffer.alloc(8192))
@@ -95,7 +95,7 @@ describe('linuxVolumes', () => {
     await expect(volumes.usage(join(folder, 'none'))).rejects.toMatchObject({ errno: 'ENOENT' })
   })
 
-  it('swaps on nothing that is not prepared for it', async () => {
+  it('refuses to swap on a file without a swap signature', async () => {
     writeFileSync(join(folder, 'file'), Buffer.alloc(65_536))
     await expect(volumes.addSwap(join(folder, 'file'))).rejects.toMatchObject({
       message: `swapon ${folder}/file: EINVAL`,
@@ -139,7 +139,7 @@ function mayUseResources(): boolean {
 }
 
 describe('parseSwaps', () => {
-  it('reads the paths, those with spaces too', () => {
+  it('reads the paths, also with spaces', () => {
     const text =
       'Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n' +
       '/dev/vdb                                partition\t65532\t\t0\t\t-2\n' +
@@ -147,7 +147,7 @@ describe('parseSwaps', () => {
     expect(parseSwaps(text)).toEqual(['/dev/vdb', '/run/a file'])
   })
 
-  it('reads none', () => {
+  it('reads an empty list', () => {
     expect(parseSwaps('Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n')).toEqual([])
   })
 })

@@ -25,7 +25,7 @@ beforeAll(async () => {
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 describe('ensureImage', () => {
-  it('finds what it built before, without a word', async () => {
+  it('reuses what it built before, and prints nothing', async () => {
     const lines: string[] = []
     const again = await ensureImage({ progress: (line) => lines.push(line) })
     expect({ again, lines }).toEqual({ again: image, lines: [] })

@@ -15,7 +15,7 @@ import { type AgentProcess, startAgent } from '../support/host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../support/host/network-namespace.ts'
 import { type Forward, forward } from '../support/rpc/forward.ts'
 
-describe('the order in which callers call, replayed on an agent that is a process', () => {
+describe('the calls of known callers, replayed on an agent that is a process', () => {
   let folder: string
   let root: string
   let started: AgentProcess

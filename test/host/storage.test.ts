@@ -113,7 +113,7 @@ describe('storages on a real kernel', () => {
     expect(mountsBelow(root)).toEqual([join(source, 'sub'), join(source, 'sub/deep')])
   })
 
-  it('takes everything back when a later storage fails', async () => {
+  it('undoes everything when a later storage fails', async () => {
     const attaching = handlers.attach(
       [storageOf({ mountPoint: join(root, 'shm') }), diskStorage(join(root, 'empty-disk'))],
       'c1',
@@ -125,7 +125,7 @@ describe('storages on a real kernel', () => {
     expect(() => lstatSync(join(root, 'empty-disk'))).toThrow('ENOENT')
   })
 
-  it('lays a new layer over two of erofs, keeps what is written on its disk, and takes all away', async () => {
+  it('lays a new layer over two of erofs, keeps what is written on its disk, and removes all of it', async () => {
     const mountPoint = join(root, 'image')
     const mark = (kind: string) => ['X-kata.multi-layer=true', `X-kata.overlay-${kind}`]
     const lower = (files: Readonly<Record<string, string>>) => {
@@ -159,7 +159,7 @@ describe('storages on a real kernel', () => {
     expect(readFileSync(join(mountPoint, 'both'), 'utf8')).toBe('written')
   })
 
-  it('says what it waited for when a disk does not come', async () => {
+  it('names the disk that did not appear', async () => {
     const attaching = attach({ ...diskStorage(join(root, 'disk')), source: '1f.7' })
     await expect(attaching).rejects.toThrow(
       /^Timeout after 0.1s waiting for uevent of a block device at PCI path 1f.7/,

@@ -86,14 +86,14 @@ describe('the built agent', () => {
     expect(existsSync(path)).toBe(false)
   })
 
-  it('takes the place of a socket that nobody listens on', async () => {
+  it('replaces a socket without a listener', async () => {
     await end((await start()).agent, 'SIGKILL')
     expect(existsSync(path)).toBe(true)
     await start()
     expect(await check({ path })).toBe(1)
   })
 
-  it('leaves a socket alone that somebody listens on', async () => {
+  it('leaves a socket with a listener alone', async () => {
     await start()
     const second = spawnAgent(`unix://${path}`)
     let stderr = ''
@@ -123,7 +123,7 @@ describe('the built agent', () => {
     expect(stderr).toContain('server address "http://localhost": unknown form, want vsock://')
   })
 
-  it('tells its versions in both framings', async () => {
+  it('returns its versions in both framings', async () => {
     await start()
     for (const connection of [ttrpcClient(connect({ path })), grpcConnection(path)]) {
       expect(await clientFor(IntrospectionDefinition, connection).getVersion({})).toEqual({
@@ -135,7 +135,7 @@ describe('the built agent', () => {
     }
   })
 
-  it('tells a gRPC client that knows nothing of it what it serves', async () => {
+  it('lists its services to a gRPC client by reflection', async () => {
     await start()
     const client = new Client(`unix:${path}`, credentials.createInsecure())
     const call = client.makeBidiStreamRequest(

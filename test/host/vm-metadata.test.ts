@@ -16,7 +16,7 @@ describe('configureNetwork on a real link', () => {
   })
   afterEach(() => namespace.close())
 
-  it('gives it what `ip` then shows', async () => {
+  it('configures it as `ip` then shows', async () => {
     expect(await apply({ v4: V4, v6: V6 })).toEqual([true])
     expect(addresses()).toEqual(['10.0.0.2 peer 10.0.0.1/32', 'fd00::2 peer fd00::1/128 nodad'])
     expect(defaults()).toEqual(['10.0.0.1 dev eth0 77 onlink', 'fd00::1 dev eth0 77 onlink'])
@@ -31,14 +31,14 @@ describe('configureNetwork on a real link', () => {
     expect([...addresses(), ...defaults()]).toEqual(before)
   })
 
-  it('brings its routes back after the link was down', async () => {
+  it('restores its routes after the link was down', async () => {
     await apply({ v4: V4, v6: V6 })
     namespace.ip('link set eth0 down')
     expect(await apply({ v4: V4, v6: V6 })).toEqual([true])
     expect(defaults()).toEqual(['10.0.0.1 dev eth0 77 onlink', 'fd00::1 dev eth0 77 onlink'])
   })
 
-  it('takes back what it gave, and nothing that others made', async () => {
+  it('removes what it configured, and nothing that others did', async () => {
     await apply({ v4: V4, v6: V6 })
     namespace.ip('address add 192.168.7.2/24 dev eth0')
     namespace.ip('-6 route replace default via fd00::1 dev eth0 metric 512')

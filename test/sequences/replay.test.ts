@@ -79,7 +79,7 @@ describe('replay', () => {
     ])
   })
 
-  it('fails at an answer that is not the recorded one, and names the step', async () => {
+  it('fails at an answer that differs from the recorded one, and names the step', async () => {
     const { place, asked } = placeWith({ Check: async () => ({ status: 2 }) })
     const steps: Step[] = [{ from, call: health('check', {}), answers: { status: 1 } }]
     await expect(replay(sequenceOf(...steps), place)).rejects.toThrow(/^a caller, step 1, Check \(X.1\): /)
@@ -97,7 +97,7 @@ describe('replay', () => {
     await expect(replay(sequenceOf(step), place)).rejects.toThrow(/instead of/)
   })
 
-  it('takes an answer or a failure where either is right', async () => {
+  it('accepts an answer or a failure where either is right', async () => {
     const step: Step = {
       from,
       call: agent('signalProcess', {}),
@@ -112,7 +112,7 @@ describe('replay', () => {
   describe('of a pending call', () => {
     const step: Step = { from, call: agent('updateRoutes', {}), pending: 'network' }
 
-    it('wants UNIMPLEMENTED and says whose it is', async () => {
+    it('expects UNIMPLEMENTED and names its area', async () => {
       const reports = await replay(sequenceOf(step), placeWith({}).place)
       expect(reports[0]?.outcome).toBe('pending: network')
     })
@@ -149,7 +149,7 @@ describe('replay', () => {
       await expect(replay(sequenceOf(reading, step), place)).rejects.toThrow(/a caller, step 2, /)
     })
 
-    it('fails when nobody has looked at its end', async () => {
+    it('fails when no step has checked its end', async () => {
       const { place } = placeWith({ ReadStdout: texts() })
       await expect(replay(sequenceOf(reading), place)).rejects.toThrow('without the end of output')
     })

@@ -35,7 +35,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
     pod = await createPod(agentOf(connection), guest.rootSource)
   }
 
-  it('gets its agent back, which clears up, says so, and serves a new sandbox', async () => {
+  it('restarts its agent, which removes what was left, logs it, and serves a new sandbox', async () => {
     await pod.run('before', ['sleep', '1000'])
     await killAll()
     await reconnect(1)
@@ -58,7 +58,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
     expect(points.filter((path) => path.includes('/before'))).toEqual([])
   })
 
-  it('powers itself off when that happens too often, and says why', async () => {
+  it('powers itself off with a reason when that happens too often', async () => {
     for (let number = 2; number <= 5; number++) {
       await killAll()
       await reconnect(number)

@@ -27,7 +27,7 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
   const listen = (port: number): Promise<OneConnection> =>
     listenForOne(`${guestSocketIn(guest.folder)}_${port}`)
 
-  it('of a container are exact, and end with it', async () => {
+  it('of a container carry exactly its output, and end with it', async () => {
     const [stdout, stderr] = [await listen(5002), await listen(5003)]
     const init = await pod.run('exact', ['sh', '-c', 'printf out; printf error >&2; exit 5'], {
       ports: { stdoutPort: 5002, stderrPort: 5003 },
@@ -72,7 +72,7 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
     expect(await added.wait()).toBe(128 + 1)
   })
 
-  it('where nobody listens are an error that names the port, after which all is as before', async () => {
+  it('where no process listens fail with the port’s number, and the id is free again', async () => {
     await expect(pod.create('refused', ['true'], { ports: { stdoutPort: 5999 } })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringMatching(

@@ -31,7 +31,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     return pod.output(`look-${id}`, `cat ${paths}`, { mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')] })
   }
 
-  it('is what StatsContainer tells, paused and resumed', async () => {
+  it('is what StatsContainer reports, paused and resumed', async () => {
     const init = await run('counted', 'i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; echo done; read line')
     await init.readUntil('done')
     await pod.agent.pauseContainer({ containerId: 'counted' })
@@ -80,7 +80,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     await pod.remove('killed')
   })
 
-  it('is the first process’s to divide: added processes go where that one has moved', async () => {
+  it('may be divided by the first process: added processes go where that one has moved', async () => {
     await expectAddedProcessesIn('init', pod)
   })
 
@@ -95,7 +95,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     expect(await pod.output('zombies', zombies, { mounts: [GUEST_PROC] })).toBe('')
   })
 
-  it('tells GetOOMEvent when it runs out of memory, as often as that happens', async () => {
+  it('makes GetOOMEvent answer each time that it runs out of memory', async () => {
     const init = await run('hungry', `while read line; do ${HOG} 2>/dev/null; echo "status $?"; done`)
     for (let round = 0; round < 2; round++) {
       const polling = pod.agent.getOOMEvent({})

@@ -26,7 +26,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect(places).toEqual(places.toSorted((one, other) => one - other))
   })
 
-  it('answers Check and Version and is in charge of the guest', async () => {
+  it('answers Check and Version and manages the guest', async () => {
     expect((await guest.health.check({})).status).toBe(1)
     expect((await guest.health.version({})).grpcVersion).toBe('0.0.1')
     const details = await guest.agent.getGuestDetails({ memBlockSize: true })
@@ -34,7 +34,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect(details.memBlockSizeBytes).toBeGreaterThan(0n)
   })
 
-  it('keeps its limits to itself: container, added process, helper program', async () => {
+  it('passes its limits on to no container, added process or helper program', async () => {
     const look = 'ulimit -Hn; cat /proc/self/oom_score_adj'
     const agentLimits = await pod.output(
       'agent-limits',
@@ -60,7 +60,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     await pod.remove('limits')
   })
 
-  it('adds processes as what they say they are', async () => {
+  it('adds processes with the user, groups and limits that they name', async () => {
     await pod.run('kin', ['sleep', '1000'])
     const process = {
       User: { UID: 1000, GID: 1000, AdditionalGids: [2000] },

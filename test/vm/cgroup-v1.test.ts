@@ -32,7 +32,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgrou
     expect(ofType('cgroup2')).toEqual([])
   })
 
-  it('puts a container into each hierarchy, and takes its cgroups away with it', async () => {
+  it('puts a container into each hierarchy, and removes its cgroups with it', async () => {
     const paths = await pod.output('inside', 'grep -E ":(memory|pids|devices|freezer):" /proc/self/cgroup')
     expect(
       paths
@@ -46,7 +46,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgrou
     expect(left).toBe('')
   })
 
-  it('kills all of a container, what it forked away too', async () => {
+  it('kills all processes of a container, orphans too', async () => {
     const init = await pod.run('killed', ['sh', '-c', '(sleep 1000 &); echo ready; sleep 1000'])
     await init.readUntil('ready')
     const added = await pod.add('killed', 'e', ['sleep', '1000'])

@@ -12,7 +12,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
   })
   afterAll(() => guest?.stop())
 
-  it('has its containers made by crun', async () => {
+  it('creates containers with crun', async () => {
     // The program that parks a container until it is started is the runtime's own.
     const request = { containerId: 'parked' }
     const look = await pod.run('look', ['sh', '-c', 'read line; cat /guest/proc/[0-9]*/comm'], {
@@ -27,7 +27,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     for (const id of ['look', 'parked']) await pod.remove(id)
   })
 
-  it('keeps streams apart, gives the status, and adds processes', async () => {
+  it('keeps stdout and stderr apart, returns the status, and adds processes', async () => {
     const init = await pod.run('life', ['sh', '-c', 'read line; echo out $line; echo err >&2; exit 7'])
     const added = await pod.add('life', 'e', [
       'sh',
@@ -58,7 +58,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     await expectAddedProcessesIn('init.scope', pod)
   })
 
-  it('says which program was not found', async () => {
+  it('names the program that was not found', async () => {
     await expect(pod.create('missing', ['nosuch'])).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),

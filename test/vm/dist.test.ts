@@ -84,7 +84,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     expect(console).toContain('boot left to the system that started the agent')
   })
 
-  it('takes its containers away when systemd powers the guest off', async (context) => {
+  it('removes its containers when systemd powers the guest off', async (context) => {
     context.skip(!hasVsock, 'there is no vsock here')
     const { guest, pod } = await bootPod({ boot: mountedByKernel(), append: SYSTEMD })
     try {

@@ -50,7 +50,7 @@ describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buse
     expect(await names()).toEqual(['far'])
   })
 
-  it('another one there is found without an event, for the kernel hears nothing of this kind of bridge', async () => {
+  it('another one there is found without an event, which this kind of bridge does not send', async () => {
     const creating = createContainer('silent', '06/00/04')
     await plug('silent', { bus: BRIDGE, slot: 4 })
     await creating

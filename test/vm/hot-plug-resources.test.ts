@@ -38,7 +38,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     await guest?.stop()
   })
 
-  it('a CPU comes online, and is let into a container and the cgroups above it', async () => {
+  it('a CPU comes online, and is added to a container and to the cgroups above it', async () => {
     await pod.run('narrow', ['sleep', '1000'], { linux: { CgroupsPath: '/pod/narrow' } })
     const cgroups = bind('/sys/fs/cgroup', '/guest/cgroup')
     await pod.output('limiter', 'echo 0 > /guest/cgroup/pod/cpuset.cpus', { mounts: [cgroups] })
@@ -79,7 +79,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     expect(await written).toBe(`${80 * MIB}\n`)
   })
 
-  it('is told in which blocks memory comes, and that this kernel finds it by itself', async () => {
+  it('GetGuestDetails returns the size of memory blocks, and that the kernel needs no probing', async () => {
     const details = await pod.agent.getGuestDetails({ memBlockSize: true, memHotplugProbe: true })
     expect(details).toMatchObject({ memBlockSizeBytes: BigInt(128 * MIB), supportMemHotplugProbe: false })
     await expect(pod.agent.memHotplugByProbe({ memHotplugProbeAddr: [0n] })).rejects.toMatchObject({
@@ -87,7 +87,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     })
   })
 
-  it('a disk becomes swap, found by its PCI path, unless it is not prepared for that', async () => {
+  it('a disk becomes swap by its PCI path, and is refused without a swap signature', async () => {
     const adding = pod.agent.addSwap({ PCIPath: [PORTS.swap, 0] })
     const prepare = (path: string) => execFileSync('/sbin/mkswap', [path], { stdio: 'ignore' })
     await plug('swap', { mib: 16, prepare })

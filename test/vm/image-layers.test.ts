@@ -49,7 +49,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     removeTemporaryFolder(folder)
   })
 
-  it('lays a new layer over two, and takes all away with the container', async () => {
+  it('lays a new layer over two, and removes all of it with the container', async () => {
     const storages = [
       upper({ driverOptions: ['create_filesystem'], options: ['X-kata.mkdir.path={{ mount 0 }}/kept:0700'] }),
       lower({ source: '0a' }),
@@ -66,7 +66,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     await expect(output('second', 'cat /etc/new /from', storages)).resolves.toBe('writtenover')
   })
 
-  it('reads layers from partitions, one of them checked by dm-verity, and lets nobody write', async () => {
+  it('reads layers from partitions, one of them checked by dm-verity, and keeps them read-only', async () => {
     const storages = [partition(1), partition(2, verityOptions(verity.rootHash))]
     const meanwhile = async () =>
       expect(await leftInGuest()).toMatch(/layers-\w+\/1\n[\s\S]*dm-0\n\.layers-\w+\n$/)
@@ -75,7 +75,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     await expect(leftInGuest()).resolves.toBe('')
   })
 
-  it('refuses a layer whose root hash is another one, and leaves nothing', async () => {
+  it('refuses a layer with another root hash, and leaves nothing', async () => {
     const other = `${verity.rootHash.startsWith('0') ? '1' : '0'}${verity.rootHash.slice(1)}`
     const creating = output('fourth', 'true', [partition(1), partition(2, verityOptions(other))])
     await expect(creating).rejects.toThrow(
@@ -84,7 +84,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     await expect(leftInGuest()).resolves.toBe('')
   })
 
-  it('says which partitions there are when the one asked for is not', async () => {
+  it('lists the partitions when the requested one does not exist', async () => {
     await expect(output('fifth', 'true', [partition(7)])).rejects.toThrow(
       /waiting for uevent of partition 7 of \/dev\/vd.*sysfs shows vd.1, vd.2/,
     )

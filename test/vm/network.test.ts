@@ -62,7 +62,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     }
   }
 
-  it('is there when the boot gate opens, as the metadata says', async () => {
+  it('is configured as the metadata says when the boot gate opens', async () => {
     await consoleLine(guest, /"msg":"network set".*"source":"metadata".*fd00::2\/128: eth0 peer fd00::1/)
     // A container's network is the guest's, so its server is reached at every address of the guest.
     const server = await pod.run('server', [

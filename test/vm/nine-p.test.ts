@@ -23,7 +23,7 @@ const STORAGES = [
 ]
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose kernel has 9p', () => {
-  it('shares a folder with the host by it, both writing to it', async () => {
+  it('shares a folder over 9p that the host and the guest write to', async () => {
     await withTemporaryFolder(tmpdir(), async (folder) => {
       writeFileSync(join(folder, 'from-host'), 'host')
       const extra = {

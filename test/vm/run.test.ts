@@ -78,7 +78,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
   })
 
-  it('takes QEMU along when it is killed, and the next run removes its files', async () => {
+  it('ends QEMU when it is killed, and the next run removes its files', async () => {
     const running = startMicrovm(['sh', '-c', `echo up; ${loop}`])
     await appears(running, 'up')
     const tool = running.toolPid()

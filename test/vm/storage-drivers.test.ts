@@ -82,7 +82,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     expect(readFileSync(join(folder, 'shared/web/root/from-guest'), 'utf8')).toBe('guest')
   })
 
-  it('lays a layer of its own over the folder, which goes with the container', async () => {
+  it('lays an overlay over the folder, which is removed with the container', async () => {
     const storage = {
       driver: 'overlayfs',
       source: 'overlay',
@@ -126,7 +126,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(output('nvdimm', script, [storage])).resolves.toBe('kept1\n')
   })
 
-  it('says which SCSI disks there are when the one that is asked for does not come', async () => {
+  it('lists the SCSI disks when the requested one does not appear', async () => {
     const mountPoint = '/run/kata-containers/sandbox/storage/none'
     const storage = { driver: 'scsi', source: '1:4', fstype: 'ext4', options: [], mountPoint }
     await expect(output('none', 'true', [storage])).rejects.toThrow(
@@ -159,7 +159,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     expect(readFileSync(path, 'utf8').split('\n')[0]).toBe('from the guest')
   })
 
-  it("lets a container see whole versions of the host's folder, and inotify tell of each", async () => {
+  it("shows a container whole versions only of the host's folder, and each with an inotify event", async () => {
     const { files } = await realOs()
     const [volume, program] = [
       join(folder, 'shared/config'),
@@ -183,7 +183,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(output('after', 'grep -c watchable /guest/proc/1/mounts')).resolves.toBe('0\n')
   })
 
-  it('says that the kernel has no 9p', async () => {
+  it('answers UNIMPLEMENTED for 9p, which the kernel lacks', async () => {
     const mountPoint = '/run/kata-containers/sandbox/nine'
     const storage = { driver: '9p', source: 'x', fstype: '9p', options: ['trans=virtio'], mountPoint }
     await expect(output('nine', 'true', [storage])).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })

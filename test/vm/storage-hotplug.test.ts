@@ -32,7 +32,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
     await guest?.stop()
   })
 
-  it('and that never comes is an error which says what was waited for, and what there was instead', async () => {
+  it('that never appears is an error that names it and lists the disks that there are', async () => {
     const creating = createContainer('none', { source: '1e' })
     await expect(creating).rejects.toThrow(
       new RegExp(
@@ -44,7 +44,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
     )
   })
 
-  it('and whose driver does not load is an error with the words of modprobe', async () => {
+  it('whose driver does not load is an error with the output of modprobe', async () => {
     const creating = createContainer('driverless', { driver: 'scsi', source: '1:3' })
     const controller = { driver: 'virtio-scsi-pci', id: 'scsi', bus: qemuId(SCSI_PORT), addr: '0x0' }
     await guest.guest.vm.qmp.execute('device_add', controller, guest.guest.vm.gone)
@@ -63,7 +63,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
     await unplug(disk)
   })
 
-  it('can be pulled out while it is mounted: the container goes on without it, and another disk takes its place', async () => {
+  it('may be unplugged while it is mounted: the container runs on, and another disk can take its place', async () => {
     const [pulled, next] = [diskWith('pulled'), diskWith('next')]
     await plug(pulled)
     await createContainer('robbed')
