@@ -286,22 +286,30 @@ describe('the calls about the network', () => {
     await agent.updateInterface({
       interface: { name: 'eth0', hwAddr: ETH0, IPAddresses: [ip('10.0.0.2', 24), ip('fd00::2', 64)] },
     })
-    const { Interfaces } = await agent.listInterfaces({})
-    const told = Interfaces.map(({ name, hwAddr, mtu, IPAddresses }) => ({
-      name,
-      hwAddr: hwAddr.toLowerCase(),
-      mtu: Number(mtu),
-      addresses: IPAddresses.map(({ address, mask, family }) => `${family} ${address}/${mask}`).toSorted(),
-    }))
-    const shown = namespace.show<readonly ShownLink[]>('address').map((each) => ({
-      name: each.ifname,
-      hwAddr: each.address,
-      mtu: each.mtu,
-      addresses: each.addr_info
-        .map(({ local, prefixlen }) => `${local.includes(':') ? 1 : 0} ${local}/${prefixlen}`)
-        .toSorted(),
-    }))
-    expect(told).toEqual(shown)
+    const returned = async () =>
+      (await agent.listInterfaces({})).Interfaces.map(({ name, hwAddr, mtu, IPAddresses }) => ({
+        name,
+        hwAddr: hwAddr.toLowerCase(),
+        mtu: Number(mtu),
+        addresses: IPAddresses.map(({ address, mask, family }) => `${family} ${address}/${mask}`).toSorted(),
+      }))
+    const shown = () =>
+      namespace.show<readonly ShownLink[]>('address').map((each) => ({
+        name: each.ifname,
+        hwAddr: each.address,
+        mtu: each.mtu,
+        addresses: each.addr_info
+          .map(({ local, prefixlen }) => `${local.includes(':') ? 1 : 0} ${local}/${prefixlen}`)
+          .toSorted(),
+      }))
+    // The kernel adds a link-local address to either end by itself, some time after both are up.
+    const withLinkLocal = () =>
+      shown()
+        .filter(({ addresses }) => addresses.some((address) => address.includes('fe80:')))
+        .map(({ name }) => name)
+        .toSorted()
+    await expect.poll(withLinkLocal).toEqual(['eth0', 'far0'])
+    expect(await returned()).toEqual(shown())
   })
 
   describe('AddARPNeighbors', () => {

@@ -91,7 +91,9 @@ describe('RemoveContainer of a container that does not end', () => {
       })
       // Others are served meanwhile.
       await pod.started.health.check({})
-      await expect(pod.create('lasting', ['true'])).rejects.toThrow('in use by a container that is removing')
+      await expect(pod.create('lasting', ['true'])).rejects.toThrow(
+        "container id 'lasting': already exists (removing)",
+      )
       expect(isOver).toBe(false)
     } finally {
       process.kill(pod.started.vminitPid, 'SIGCONT')

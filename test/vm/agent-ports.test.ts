@@ -7,9 +7,9 @@ import { hybridHandshake } from '../../src/microvm/vsock/hybrid.ts'
 import { guestSocketIn } from '../../src/microvm/vsock/vhost-user-link.ts'
 import type { Pod } from '../support/containers/pod.ts'
 import { listenForOne, type OneConnection } from '../support/host/host-ports.ts'
+import { dialFromContainer } from '../support/programs/vsock-dial.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../support/vm/guest-pod.ts'
-import { dialFromContainer } from '../support/programs/vsock-dial.ts'
 
 const SIGPIPE = 13
 const LISTENER = 1027

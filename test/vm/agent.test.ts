@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { rulesOf, SAMPLE_RULES } from '../support/host/iptables-rules.ts'
 import { bind } from '../support/containers/container-requests.ts'
 import type { Pod } from '../support/containers/pod.ts'
+import { rulesOf, SAMPLE_RULES } from '../support/host/iptables-rules.ts'
 import { dialFromContainer } from '../support/programs/vsock-dial.ts'
 import { cannotBoot, type TestGuest } from '../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, GUEST_PROC, ROOT } from '../support/vm/guest-pod.ts'
