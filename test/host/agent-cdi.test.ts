@@ -105,9 +105,9 @@ describe('CDI devices on a real kernel', () => {
       'INTERNAL',
       'CDI device example.org/fuse=9 does not exist: example.org/fuse has 0, first-loop, absent',
     ],
-    ['example.org/fuse=absent', 'INTERNAL', '/dev/no-such-node is nothing in the guest'],
+    ['example.org/fuse=absent', 'INTERNAL', '/dev/no-such-node: no such node in the guest'],
     ['example.org/other=0', 'INTERNAL', 'Timeout after 1s waiting for CDI device example.org/other=0'],
-    ['fuse', 'INVALID_ARGUMENT', "Annotations['cdi.k8s.io/plugin']: 'fuse' is not vendor/class=name"],
+    ['fuse', 'INVALID_ARGUMENT', `Annotations['cdi.k8s.io/plugin']: "fuse", want vendor/class=name`],
   ])('refuses %j, and leaves nothing', async (device, code, message) => {
     const spec = { Annotations: { 'cdi.k8s.io/plugin': device } }
     const refused = expect(pod.create('asking', ['sh', '-c', SCRIPT], { spec })).rejects

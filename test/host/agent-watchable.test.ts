@@ -106,7 +106,10 @@ describe('a watched folder of the host', () => {
     writeFileSync(join(source, 'small'), 'x')
     await run('waiter', source, 'sleep 1000')
     writeFileSync(join(source, 'big'), Buffer.alloc(1024 * 1024))
-    await pod.started.logged({ msg: 'watched storage is mounted itself', mountPoint: `${WATCHED}/waiter` })
+    await pod.started.logged({
+      msg: 'watched storage mounted instead of copied',
+      mountPoint: `${WATCHED}/waiter`,
+    })
     const next = await run('next', source, 'ls /volume', { mountPoint: `${WATCHED}/waiter` })
     expect((await next.readAll()).toString()).toBe('big\nsmall\n')
     await pod.remove('waiter')

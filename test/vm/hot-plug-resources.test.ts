@@ -50,7 +50,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     expect((await counting.readAll()).toString()).toBe('2\n')
     await expect(pod.agent.onlineCPUMem({ nbCpus: 3 })).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
-      message: 'nb_cpus is 3, but this guest can have 2 CPUs at most',
+      message: 'nb_cpus: 3, want at most 2 (the possible CPUs of this guest)',
     })
   })
 

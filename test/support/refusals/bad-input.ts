@@ -59,7 +59,7 @@ const processes: readonly (readonly [what: string, change: DeepPartial<Process>,
   ['a program without a name', { Args: [''] }, 'Process.Args'],
   ['a NUL character in an argument', { Args: ['echo', 'a\0b'] }, 'Process.Args'],
   ['a variable without a name', { Env: ['=x'] }, 'Malformed OCI env entry'],
-  ['a relative folder', { Cwd: 'tmp' }, "Process.Cwd: 'tmp'"],
+  ['a relative folder', { Cwd: 'tmp' }, 'Process.Cwd: "tmp"'],
   ['an unknown capability', { Capabilities: { Bounding: ['CAP_FLY'] } }, 'Bounding: unknown value "CAP_FLY"'],
   ['an unknown limit', { Rlimits: [{ Type: 'RLIMIT_X' }] }, 'Process.Rlimits: unknown value "RLIMIT_X"'],
   ['a terminal without end', { Terminal: true, ConsoleSize: { Height: 70_000 } }, 'Process.ConsoleSize'],
@@ -74,21 +74,21 @@ const specs: readonly BadInput[] = [
   creation('no process', withSpec({ Process: undefined }), 'EINVAL', 'INTERNAL'),
   creation('no root', withSpec({ Root: undefined }), 'EINVAL', 'INTERNAL'),
   creation('no linux part', withSpec({ Linux: undefined }), 'Spec does not contain linux field', 'INTERNAL'),
-  creation('a root that leads elsewhere', withSpec({ Root: { Path: '/a/../b' } }), "Root.Path: '/a/../b'"),
-  creation('a relative root', withSpec({ Root: { Path: 'root' } }), "Root.Path: 'root'"),
+  creation('a root that leads elsewhere', withSpec({ Root: { Path: '/a/../b' } }), 'Root.Path: "/a/../b"'),
+  creation('a relative root', withSpec({ Root: { Path: 'root' } }), 'Root.Path: "root"'),
   creation('a root that is not there', withSpec({ Root: { Path: '/no/such' } }), '/no/such', 'INTERNAL'),
-  creation('a mount that leads out', withSpec(mount('/../../x')), "Mounts.destination: '/../../x'"),
+  creation('a mount that leads out', withSpec(mount('/../../x')), 'Mounts.destination: "/../../x"'),
   creation('a mount on nothing', withSpec(mount('')), 'Mounts.destination'),
-  creation('a mount from elsewhere', withSpec(mount('/x', '/a/../etc')), "Mounts.source: '/a/../etc'"),
+  creation('a mount from elsewhere', withSpec(mount('/x', '/a/../etc')), 'Mounts.source: "/a/../etc"'),
   creation(
     'a termination log that leads out',
     withSpec({
       ...mount('/tmp/../../log', '/etc/hostname'),
       Annotations: { 'io.kubernetes.container.terminationMessagePath': '/tmp/../../log' },
     }),
-    "Mounts.destination: '/tmp/../../log'",
+    'Mounts.destination: "/tmp/../../log"',
   ),
-  creation('a cgroup that leads up', withLinux({ CgroupsPath: '/../x' }), "Linux.CgroupsPath: '/../x'"),
+  creation('a cgroup that leads up', withLinux({ CgroupsPath: '/../x' }), 'Linux.CgroupsPath: "/../x"'),
   creation('a cgroup that leads up in parts', withLinux({ CgroupsPath: 'a:..:b' }), 'Linux.CgroupsPath'),
   creation('the cgroup of another', withLinux({ CgroupsPath: '/living' }), "of container 'living'"),
   creation(
@@ -99,7 +99,7 @@ const specs: readonly BadInput[] = [
   creation(
     'a hook that is named by no path',
     withSpec({ Hooks: { Poststart: [{ Path: 'hook' }] } }),
-    "Hooks.Poststart.Path: 'hook'",
+    'Hooks.Poststart.Path: "hook"',
   ),
   creation(
     'a hook without time',
@@ -115,7 +115,7 @@ const specs: readonly BadInput[] = [
   creation(
     'a device that leads out',
     withLinux({ Devices: [{ Path: '/dev/../../x', Type: 'c', Major: 1n, Minor: 3n }] }),
-    "Linux.Devices.Path: '/dev/../../x'",
+    'Linux.Devices.Path: "/dev/../../x"',
   ),
   creation(
     'a device of no kind',
@@ -125,7 +125,7 @@ const specs: readonly BadInput[] = [
   creation(
     'a sysctl that leads out',
     withLinux({ Sysctl: { 'net/../kernel/core_pattern': 'x' } }),
-    "'net/../kernel/core_pattern'",
+    '"net/../kernel/core_pattern"',
   ),
   creation(
     'a storage that leads out',
@@ -138,7 +138,7 @@ const specs: readonly BadInput[] = [
   creation(
     'a CDI device of another form',
     withSpec({ Annotations: { 'cdi.k8s.io/plugin': 'gpu0' } }),
-    "Annotations['cdi.k8s.io/plugin']: 'gpu0' is not vendor/class=name",
+    `Annotations['cdi.k8s.io/plugin']: "gpu0", want vendor/class=name`,
   ),
   creation(
     'one port for two streams',
