@@ -47,6 +47,17 @@ describe('the calls about the network', () => {
     await namespace.close()
   })
 
+  /** Waits for the link-local addresses, with their routes, that the kernel gives by itself to both ends of eth0. */
+  async function linkLocalAddresses(): Promise<void> {
+    const routed = () =>
+      namespace
+        .show<readonly ShownRoute[]>('-6 route')
+        .filter(({ dst }) => dst === 'fe80::/64')
+        .map(({ dev }) => dev)
+        .toSorted()
+    await expect.poll(routed).toEqual(['eth0', 'far0'])
+  }
+
   describe('UpdateInterface', () => {
     it('configures a link as requested, and returns the request', async () => {
       const wanted = {
@@ -156,6 +167,7 @@ describe('the calls about the network', () => {
       await agent.updateInterface({
         interface: { name: 'eth0', hwAddr: ETH0, IPAddresses: [ip('10.0.0.2', 24), ip('fd00::2', 64)] },
       })
+      await linkLocalAddresses()
     })
 
     it('adds routes of both families in the order that they need', async () => {
@@ -302,13 +314,7 @@ describe('the calls about the network', () => {
           .map(({ local, prefixlen }) => `${local.includes(':') ? 1 : 0} ${local}/${prefixlen}`)
           .toSorted(),
       }))
-    // The kernel adds a link-local address to either end by itself, some time after both are up.
-    const withLinkLocal = () =>
-      shown()
-        .filter(({ addresses }) => addresses.some((address) => address.includes('fe80:')))
-        .map(({ name }) => name)
-        .toSorted()
-    await expect.poll(withLinkLocal).toEqual(['eth0', 'far0'])
+    await linkLocalAddresses()
     expect(await returned()).toEqual(shown())
   })
 
