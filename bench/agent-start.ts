@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildAgent } from '../src/build/agent.ts'
-import { benchEnvironment, median, report } from './figure.ts'
+import { benchEnvironment, median, report } from './support/figure.ts'
 
 /** Time from the agent's start until it listens, and its idle memory, against the same Node binary without a program. */
 const ROUNDS = 15

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
-import { benchEnvironment } from './figure.ts'
+import { benchEnvironment } from './support/figure.ts'
 
 /** `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. */
 const NAMES = [

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { type AgentPod, leftoversOf } from '../test/support/host/agent-pod.ts'
-import { benchPod } from './bench-pod.ts'
-import { type Figure, report } from './figure.ts'
-import { execTrue } from './runtime-pair.ts'
+import { benchPod } from './support/bench-pod.ts'
+import { type Figure, report } from './support/figure.ts'
+import { execTrue } from './support/runtime-pair.ts'
 
 /**
  * The agent's memory, descriptors and children after 10,000 executions of `true`, against those after 500. Takes minutes;

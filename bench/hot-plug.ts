@@ -8,8 +8,8 @@ import { storageOf } from '../test/support/handlers/storage-builder.ts'
 import type { TestGuest } from '../test/support/vm/boot-guest.ts'
 import { bootPod, ROOT } from '../test/support/vm/guest-pod.ts'
 import { hotDisk } from '../test/support/vm/hot-disk.ts'
-import { median, report } from './figure.ts'
-import { startMountProber } from './mount-prober.ts'
+import { median, report } from './support/figure.ts'
+import { startMountProber } from './support/mount-prober.ts'
 
 /**
  * In a microVM: the time from the kernel's uevent of a disk until the storage that waits for it is mounted, against a loop

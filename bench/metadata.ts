@@ -11,7 +11,7 @@ import { NetworkRecord } from '../src/handlers/network/network-record.ts'
 import { configureNetwork } from '../src/handlers/network/vm-metadata/configure-network.ts'
 import { METADATA_ITEM, readVmMetadata } from '../src/handlers/network/vm-metadata/read-vm-metadata.ts'
 import { type LinuxOs, linuxOs } from '../src/os/linux-os.ts'
-import { benchEnvironment, median, report } from './figure.ts'
+import { benchEnvironment, median, report } from './support/figure.ts'
 
 /**
  * The time from VM metadata in the firmware to addresses and default routes of both families, with a tree of files in place

@@ -94,8 +94,8 @@ describe('the table', () => {
     ['src/debian/apt.ts', '../image/tree.ts'],
     ['src/image/kernel.ts', '../microvm/vm.ts'],
     ['src/microvm/vm.ts', '../../scripts/build.ts'],
-    ['src/build/agent.ts', '../../test/support/vm/boot-guest.ts'],
-    ['bench/exec.ts', '../test/vm/agent.test.ts'],
+    ['src/build/agent.ts', '../support/vm/boot-guest.ts'],
+    ['bench/exec.ts', '../test/vm/agent/agent.test.ts'],
   ])('refuses that %s imports %s', (path, target) => {
     expect(forbiddenImportsOf(path, `import '${target}'\n`)).toHaveLength(1)
   })

@@ -19,7 +19,7 @@ export interface StatusCase {
   readonly text: string | RegExp
 }
 
-/** What the cases ask about: `test/host/agent-errors.test.ts` makes each as its name says. */
+/** What the cases ask about: `test/host/api/agent-errors.test.ts` makes each as its name says. */
 export const FIXTURES = {
   running: 'running',
   parked: 'parked',

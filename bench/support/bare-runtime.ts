@@ -1,0 +1,80 @@
+import { spawn } from 'node:child_process'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { benchEnvironment } from './figure.ts'
+
+/** An OCI runtime that the agent supports. */
+export type RuntimeKind = 'runc' | 'crun'
+
+const PROGRAMS = {
+  runc: ['/usr/sbin/runc'],
+  // As the agent runs it.
+  crun: ['/usr/bin/crun', '--cgroup-manager', 'cgroupfs'],
+} as const
+
+/** A folder in the agent's mount namespace, which has its own tmpfs at /run. */
+const FOLDER = '/run/bare-runtime'
+
+/** The OCI runtime without the agent. Each call returns how many milliseconds it took. */
+export interface BareRuntime {
+  /** Creates and starts a container. */
+  start(id: string, args: readonly string[]): Promise<number>
+  /** Kills a container, waits for its end and deletes it. */
+  remove(id: string): Promise<number>
+  /** Runs `true` in a container and waits for its end. */
+  execTrue(id: string): Promise<number>
+  /** Creates and starts a container, waits for its end and deletes it. */
+  life(id: string, args: readonly string[]): Promise<number>
+  stop(): void
+}
+
+/**
+ * Runs the runtime where the agent runs it (mounts, cgroups, file system for state), with the specification that the agent
+ * made for the container `model`, changed only in paths and arguments.
+ */
+export function startBareRuntime(pod: AgentPod, kind: RuntimeKind, model: string): BareRuntime {
+  const program = join(import.meta.dirname, 'bare-runtime.py')
+  const runner = spawn('nsenter', ['-t', String(pod.started.vminitPid), '-m', 'python3', program], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+    env: benchEnvironment(),
+  })
+  const answers = createInterface(runner.stdout)[Symbol.asyncIterator]()
+  const steps = async (...list: readonly (string | readonly string[])[]) => {
+    runner.stdin.write(`${JSON.stringify(list)}\n`)
+    const { value, done } = await answers.next()
+    if (done) throw new Error(`the bare runtime failed: ${JSON.stringify(list)}`)
+    return Number(value)
+  }
+  const runtime = (...args: readonly string[]) => [...PROGRAMS[kind], '--root', `${FOLDER}/state`, ...args]
+  const create = (id: string, args: readonly string[]) => {
+    const bundle = writeBundle(pod, { id, args, model })
+    return runtime('create', '--bundle', bundle, '--pid-file', `${bundle}/pid`, id)
+  }
+  return {
+    start: (id, args) => steps(create(id, args), runtime('start', id)),
+    remove: (id) => steps(runtime('kill', id, 'KILL'), `${FOLDER}/${id}/pid`, runtime('delete', id)),
+    execTrue: (id) => steps(runtime('exec', id, '/bin/true')),
+    life: (id, args) =>
+      steps(create(id, args), runtime('start', id), `${FOLDER}/${id}/pid`, runtime('delete', id)),
+    stop: () => runner.stdin.end(),
+  }
+}
+
+function writeBundle(
+  pod: AgentPod,
+  container: { readonly id: string; readonly args: readonly string[]; readonly model: string },
+): string {
+  const { id, args, model } = container
+  const config = JSON.parse(
+    readFileSync(pod.started.inside(`/run/kata-containers/${model}/config.json`), 'utf8'),
+  )
+  config.root.path = pod.root
+  config.process.args = args
+  config.linux.cgroupsPath = `/${id}`
+  const bundle = `${FOLDER}/${id}`
+  mkdirSync(pod.started.inside(bundle), { recursive: true })
+  writeFileSync(join(pod.started.inside(bundle), 'config.json'), JSON.stringify(config))
+  return bundle
+}

@@ -1,0 +1,52 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { execProcessRequest } from '../../test/support/containers/container-requests.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
+import { benchPod } from './bench-pod.ts'
+
+/** An agent that uses a runtime, and the same runtime without an agent. */
+export interface RuntimePair {
+  /** The agent; it has one idle container, `model`. */
+  readonly pod: AgentPod
+  readonly bare: BareRuntime
+}
+
+/** Calls `work` with a pair, then removes everything. */
+export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair) => Promise<T>): Promise<T> {
+  const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+  const config = join(folder, 'agent.toml')
+  writeFileSync(config, `runtime = "${kind}"\n`)
+  try {
+    const pod = await benchPod({ args: ['--config', config], withoutHybridCgroups: kind === 'crun' })
+    try {
+      await pod.run('model', ['/bin/sleep', '1000000'])
+      const bare = startBareRuntime(pod, kind, 'model')
+      try {
+        return await work({ pod, bare })
+      } finally {
+        bare.stop()
+      }
+    } finally {
+      await pod.stop()
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** ExecProcess `true` → WaitProcess. */
+export async function execTrue(agent: AgentPod['agent'], containerId: string, execId: string): Promise<void> {
+  const process = { Capabilities: undefined }
+  await agent.execProcess(execProcessRequest(containerId, execId, ['/bin/true'], { process }))
+  const { status } = await agent.waitProcess({ containerId, execId })
+  if (status !== 0) throw new Error(`true ended with ${status}`)
+}
+
+/** The milliseconds that an action took. */
+export async function elapsedMs(action: () => Promise<unknown>): Promise<number> {
+  const begin = performance.now()
+  await action()
+  return performance.now() - begin
+}

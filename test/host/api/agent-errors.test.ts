@@ -1,0 +1,100 @@
+import { connect } from 'node:net'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
+import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { connectionsOf, FRAMINGS, type Framing } from '../../sequences/wires.ts'
+import { type AgentPod, leftoversOf, mountPointsOf, startPod } from '../../support/host/agent-pod.ts'
+import { FIXTURES, STATUS_TABLE } from '../../support/refusals/status-table.ts'
+
+describe('the status of a call that cannot be done', () => {
+  let pod: AgentPod
+  let connections: Record<Framing, Pick<TtrpcClient, 'call' | 'close'>>
+  beforeAll(async () => {
+    pod = await startPod()
+    const { path } = pod.started
+    connections = { ttrpc: await connectionsOf.ttrpc(path), grpc: await connectionsOf.grpc(path) }
+    await furnish(pod)
+  })
+  afterAll(async () => {
+    for (const framing of FRAMINGS) connections[framing].close()
+    await pod.stop()
+  })
+
+  describe.each(FRAMINGS)('over %s', (framing) => {
+    it.each(STATUS_TABLE)('$rpc when $when: $code', async ({ call, code, text }) => {
+      const agent = clientFor(AgentServiceDefinition, connections[framing])
+      const message = typeof text === 'string' ? text : expect.stringMatching(text)
+      await expect(call(agent, pod.root)).rejects.toMatchObject({ code, message })
+    })
+
+    it('leaves everything unchanged', async () => {
+      const { mounts, cgroups, bundles, runtimeState } = leftoversOf(pod.started, 'unmade', 'new')
+      expect([mounts, cgroups, bundles, runtimeState]).toEqual([[], [], [], []])
+      const execId = `after-${framing}`
+      const added = await pod.add(FIXTURES.running, execId, ['hostname'])
+      expect((await added.readAll()).toString()).toBe('podname\n')
+      await added.wait()
+    })
+  })
+
+  it('keeps an exec id until its status is collected', async () => {
+    const added = await pod.add(FIXTURES.running, 'brief', ['sleep', '1000'])
+    await added.signal(SIGKILL)
+    expect(await added.wait()).toBe(128 + SIGKILL)
+    await expect(added.wait()).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    const again = await pod.add(FIXTURES.running, 'brief', ['true'])
+    expect(await again.wait()).toBe(0)
+  })
+
+  it('CreateSandbox refuses a second sandbox and touches nothing', async () => {
+    const before = mountPointsOf(pod.started)
+    const creating = pod.agent.createSandbox({ sandboxId: 'second', hostname: 'other' })
+    await expect(creating).rejects.toMatchObject({ code: 'INTERNAL' })
+    expect(mountPointsOf(pod.started)).toEqual(before)
+  })
+
+  it('accepts CloseStdin any number of times', async () => {
+    const { running: containerId, ended: execId } = FIXTURES
+    await pod.agent.closeStdin({ containerId, execId })
+    await pod.agent.writeStdin({ containerId, execId, data: Buffer.alloc(0) })
+  })
+
+  it('answers UNIMPLEMENTED to each RPC that it does not serve', async () => {
+    const served = [
+      ...['CreateSandbox', 'DestroySandbox', 'CreateContainer', 'StartContainer', 'RemoveContainer'],
+      ...['ExecProcess', 'SignalProcess', 'WaitProcess', 'WriteStdin', 'ReadStdout', 'ReadStderr'],
+      ...['CloseStdin', 'TtyWinResize', 'PauseContainer', 'ResumeContainer', 'UpdateContainer'],
+      ...['StatsContainer', 'GetOOMEvent', 'GetDiagnosticData', 'GetGuestDetails'],
+      ...['UpdateEphemeralMounts', 'RemoveStaleVirtiofsShareMounts'],
+      ...['GetMetrics', 'ReseedRandomDev', 'SetGuestDateTime'],
+      ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
+      ...['GetIPTables', 'SetIPTables'],
+      ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
+    ]
+    const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)
+    const client = ttrpcClient(connect(pod.started.path))
+    for (const name of names.filter((method) => !served.includes(method))) {
+      await expect(client.call('grpc.AgentService', name, new Uint8Array()), name).rejects.toMatchObject({
+        code: 'UNIMPLEMENTED',
+        message: expect.stringContaining(name),
+      })
+    }
+    client.close()
+  })
+})
+
+/** Makes what the table asks about. */
+async function furnish(pod: AgentPod): Promise<void> {
+  const { running, parked, paused, collected, sleeping, ended, deaf } = FIXTURES
+  await pod.run(running, ['sleep', '1000'])
+  await pod.create(parked, ['true'])
+  await pod.run(paused, ['sleep', '1000'])
+  await pod.agent.pauseContainer({ containerId: paused })
+  await (await pod.run(collected, ['true'])).wait()
+  await pod.add(running, sleeping, ['sleep', '1000'])
+  await (await pod.add(running, ended, ['sleep', '1000'])).closeStdin()
+  const closing = await pod.add(running, deaf, ['sh', '-c', 'exec <&-; echo closed; sleep 1000'])
+  await closing.readUntil('closed')
+}

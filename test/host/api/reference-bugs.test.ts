@@ -1,0 +1,64 @@
+import { readFileSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { DeepPartial, Linux } from '../../../src/gen/oci.ts'
+import type { RemoteProcess } from '../../support/containers/pod.ts'
+import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+
+const MIB = 1n << 20n
+
+/** One file of a container's cgroup. */
+const setting = (controller: string, id: string, name: string) =>
+  readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8').trim()
+
+// What the agent that the shims were written for gets wrong and only a real runtime can show (docs/compatibility.md).
+describe('a container with what another agent gets wrong', () => {
+  let pod: AgentPod
+  beforeAll(async () => {
+    pod = await startPod()
+  })
+  afterAll(() => pod.stop())
+
+  async function run(id: string, script: string, linux: DeepPartial<Linux>): Promise<RemoteProcess> {
+    return pod.run(id, ['sh', '-c', script], { linux })
+  }
+
+  it('lifts a memory limit by -1', async () => {
+    const Memory = { Limit: 64n * MIB, Swap: 64n * MIB }
+    await run('lifted', 'sleep 1000', { Resources: { Memory } })
+    expect(setting('memory', 'lifted', 'limit_in_bytes')).toBe(String(64n * MIB))
+    await pod.agent.updateContainer({
+      containerId: 'lifted',
+      resources: { Memory: { Limit: -1n, Swap: -1n } },
+    })
+    // Page counters end below 2^63.
+    expect(BigInt(setting('memory', 'lifted', 'limit_in_bytes'))).toBeGreaterThan(1n << 62n)
+    await pod.remove('lifted')
+  })
+
+  it.each([
+    [9n, '9'],
+    [0n, 'max'],
+  ])('limits processes: %d means %s', async (Limit, max) => {
+    await run('counted', 'sleep 1000', { Resources: { Pids: { Limit } } })
+    expect(setting('pids', 'counted', 'max')).toBe(max)
+    await pod.remove('counted')
+  })
+
+  it('refuses a system call with EPERM when no other number is asked for', async () => {
+    const refuse = (errnoret: object) => ({
+      Seccomp: {
+        DefaultAction: 'SCMP_ACT_ALLOW',
+        Syscalls: [{ Names: ['mkdir', 'mkdirat'], Action: 'SCMP_ACT_ERRNO', ...errnoret }],
+      },
+    })
+    const script = 'mkdir /tmp/refused; echo $?; ls -d /tmp/refused'
+    const denied = await run('denied', script, refuse({}))
+    expect((await denied.readAll('stderr')).toString()).toContain('Operation not permitted')
+    expect((await denied.readAll()).toString()).toBe('1\n')
+    await pod.remove('denied')
+    // 0 is a number as well: the call seems to succeed.
+    const pretended = await run('pretended', script, refuse({ errnoret: 0 }))
+    expect((await pretended.readAll()).toString()).toBe('0\n')
+    await pod.remove('pretended')
+  })
+})

@@ -1,0 +1,169 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs'
+import { connect, type NetConnectOpts } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fromBinary } from '@bufbuild/protobuf'
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
+import { Client, credentials } from '@grpc/grpc-js'
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import packageJson from '../../../package.json' with { type: 'json' }
+import { buildAgent } from '../../../src/build/agent.ts'
+import {
+  ServerReflectionRequest,
+  ServerReflectionResponse,
+} from '../../../src/gen/grpc/reflection/v1/reflection.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
+import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { grpcConnection } from '../../support/rpc/grpc-client.ts'
+
+describe('the built agent', () => {
+  let built: string
+  let folder: string
+  let path: string
+  const started: ChildProcess[] = []
+
+  beforeAll(async () => {
+    built = await buildAgent()
+  })
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'transport-'))
+    path = join(folder, 'agent.sock')
+  })
+
+  afterEach(async () => {
+    for (const agent of started.splice(0)) await end(agent, 'SIGKILL')
+    rmSync(folder, { recursive: true })
+  })
+
+  function spawnAgent(address: string): ChildProcess {
+    const agent = spawn(join(built, 'node'), [join(built, 'agent.cjs'), '--server-addr', address], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+    })
+    started.push(agent)
+    return agent
+  }
+
+  /** Resolves with the log line `listening`. */
+  async function start(address = `unix://${path}`): Promise<{ agent: ChildProcess; port: number }> {
+    const agent = spawnAgent(address)
+    if (agent.stdout === null) throw new Error('the agent has no stdout')
+    for await (const line of createInterface(agent.stdout)) {
+      const { msg, port } = JSON.parse(line)
+      // Reading on keeps its pipe from filling up.
+      agent.stdout.resume()
+      if (msg === 'listening') return { agent, port: Number(port) }
+    }
+    throw new Error('the agent has ended')
+  }
+
+  async function end(agent: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+    if (agent.exitCode !== null || agent.signalCode !== null) return
+    agent.kill(signal)
+    await once(agent, 'exit')
+  }
+
+  async function check(address: NetConnectOpts): Promise<number> {
+    const client = ttrpcClient(connect(address))
+    try {
+      return (await clientFor(HealthDefinition, client).check({})).status
+    } finally {
+      client.close()
+    }
+  }
+
+  it('listens on a unix socket that only its owner may use, and removes it when it stops', async () => {
+    const { agent } = await start()
+    expect(await check({ path })).toBe(1)
+    expect(statSync(path).mode & 0o777).toBe(0o600)
+    await end(agent, 'SIGTERM')
+    expect(existsSync(path)).toBe(false)
+  })
+
+  it('replaces a socket without a listener', async () => {
+    await end((await start()).agent, 'SIGKILL')
+    expect(existsSync(path)).toBe(true)
+    await start()
+    expect(await check({ path })).toBe(1)
+  })
+
+  it('leaves a socket with a listener alone', async () => {
+    await start()
+    const second = spawnAgent(`unix://${path}`)
+    let stderr = ''
+    second.stderr?.on('data', (chunk) => {
+      stderr += chunk
+    })
+    expect(await once(second, 'close')).toEqual([1, null])
+    expect(stderr).toContain(`listen ${path}: EADDRINUSE`)
+    expect(await check({ path })).toBe(1)
+  })
+
+  it('listens on an abstract socket and on TCP', async () => {
+    const name = `agent-test-${process.pid}`
+    await start(`unix://@${name}`)
+    expect(await check({ path: `\0${name}` })).toBe(1)
+    const { port } = await start('tcp://127.0.0.1:0')
+    expect(await check({ port, host: '127.0.0.1' })).toBe(1)
+  })
+
+  it('refuses an address that it does not understand', async () => {
+    const agent = spawnAgent('http://localhost')
+    let stderr = ''
+    agent.stderr?.on('data', (chunk) => {
+      stderr += chunk
+    })
+    expect(await once(agent, 'close')).toEqual([2, null])
+    expect(stderr).toContain('server address "http://localhost": unknown form, want vsock://')
+  })
+
+  it('returns its versions in both framings', async () => {
+    await start()
+    for (const connection of [ttrpcClient(connect({ path })), grpcConnection(path)]) {
+      expect(await clientFor(IntrospectionDefinition, connection).getVersion({})).toEqual({
+        agentVersion: packageJson.version,
+        apiVersion: '0.0.1',
+        nodeVersion: process.version,
+      })
+      connection.close()
+    }
+  })
+
+  it('lists its services to a gRPC client by reflection', async () => {
+    await start()
+    const client = new Client(`unix:${path}`, credentials.createInsecure())
+    const call = client.makeBidiStreamRequest(
+      '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
+      (request: ServerReflectionRequest) => Buffer.from(ServerReflectionRequest.encode(request).finish()),
+      (bytes) => ServerReflectionResponse.decode(bytes),
+    )
+    const ask = async (question: Partial<ServerReflectionRequest>): Promise<ServerReflectionResponse> => {
+      call.write(ServerReflectionRequest.fromPartial(question))
+      return (await once(call, 'data'))[0]
+    }
+    const list = await ask({ listServices: '*' })
+    const names = list.listServicesResponse?.service.map(({ name }) => name)
+    expect(names).toEqual(
+      expect.arrayContaining([
+        'grpc.AgentService',
+        'grpc.Health',
+        'grpc.health.v1.Health',
+        'microvm.agent.v1.Introspection',
+      ]),
+    )
+    const described = await ask({ fileContainingSymbol: 'grpc.AgentService' })
+    const [file = new Uint8Array(0)] = described.fileDescriptorResponse?.fileDescriptorProto ?? []
+    const services = fromBinary(FileDescriptorProtoSchema, file).service
+    expect(services.map(({ name, method }) => [name, method.length])).toEqual([['AgentService', 42]])
+    const ended = once(call.resume(), 'end')
+    call.end()
+    await ended
+    client.close()
+  })
+})

@@ -1,0 +1,196 @@
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { ProcessOptions } from '../../support/containers/container-requests.ts'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+
+/** CAP_KILL and CAP_SYS_CHROOT, which the tests' containers have. */
+const CONTAINER_CAPABILITIES = '0000000000040020'
+const NO_CAPABILITIES = '0000000000000000'
+
+describe.each([
+  ['runc', '/usr/sbin/runc'],
+  ['crun', '/usr/bin/crun'],
+])('a process added by %s', (runtime, binary) => {
+  let folder: string
+  let pod: AgentPod
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'exec-'))
+    const config = join(folder, 'agent.toml')
+    // The runtime itself, behind a script that notes what it is called with.
+    const noting = `#!/bin/sh\necho "$@" >> ${folder}/calls\nexec ${binary} "$@"\n`
+    writeFileSync(join(folder, runtime), noting, { mode: 0o755 })
+    writeFileSync(config, `runtime = "${folder}/${runtime}"\n`)
+    pod = await startPod({ args: ['--config', config], withoutHybridCgroups: runtime === 'crun' })
+    furnish(pod.root)
+    await pod.run('c1', ['sleep', '1000'])
+  })
+  afterAll(async () => {
+    await pod.stop()
+    rmSync(folder, { recursive: true, force: true })
+  })
+
+  let count = 0
+  /** Adds a process, and answers what it wrote once it has ended with 0. */
+  async function outputOf(script: string, process: ProcessOptions['process'] = {}): Promise<string> {
+    const added = await pod.add('c1', `e${++count}`, ['sh', '-c', script], { process })
+    const [output, errors] = [await added.readAll('stdout'), await added.readAll('stderr')]
+    expect(await added.wait(), errors.toString()).toBe(0)
+    return output.toString()
+  }
+
+  /** What the failure to add a process is answered with. */
+  function refusal(args: readonly string[], options: ProcessOptions = {}): Promise<unknown> {
+    return pod.add('c1', `e${++count}`, args, options).catch((error: unknown) => error)
+  }
+
+  it('runs as the user and the groups that it names, with the home from the container’s passwd', async () => {
+    const look = 'id -u; id -g; id -G; echo $HOME'
+    expect(await outputOf(look)).toBe('0\n0\n0\n/root\n')
+    const User = { UID: 1000, GID: 1000, AdditionalGids: [2000, 3000] }
+    expect(await outputOf(look, { User })).toBe('1000\n1000\n1000 2000 3000\n/home/ann\n')
+    // crun gives nobody's home to a user whom passwd does not name.
+    const home = runtime === 'runc' ? '/' : ''
+    expect(await outputOf('echo $HOME', { User: { UID: 4321, GID: 4321 } })).toBe(`${home}\n`)
+    expect(await outputOf('echo $HOME', { User, Env: ['PATH=/bin', 'HOME=/mine'] })).toBe('/mine\n')
+  })
+
+  it('has the capabilities that it names, or else the container’s', async () => {
+    const look = "sed -n 's/^Cap\\(Prm\\|Eff\\|Bnd\\):\\t//p' /proc/self/status"
+    const all = (value: string) => `${value}\n`.repeat(3)
+    expect(await outputOf(look, { Capabilities: undefined })).toBe(all(CONTAINER_CAPABILITIES))
+    const kill = ['CAP_KILL']
+    const Capabilities = { Bounding: kill, Effective: kill, Permitted: kill }
+    expect(await outputOf(look, { Capabilities })).toBe(all('0000000000000020'))
+    expect(await outputOf(look, { Capabilities: {} })).toBe(all(NO_CAPABILITIES))
+  })
+
+  it('is refused without capabilities in a container that has none to inherit', async () => {
+    const process = { Capabilities: undefined }
+    await pod.run('bare', ['sleep', '1000'], { process })
+    await expect(pod.add('bare', 'e', ['true'], { process })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'the process names no capabilities and the container has none to inherit',
+    })
+    await pod.remove('bare')
+  })
+
+  it('has the limits that it names', async () => {
+    const Rlimits = [
+      { Type: 'RLIMIT_CORE', Soft: 7n, Hard: 9n },
+      { Type: 'RLIMIT_STACK', Soft: 2n ** 20n, Hard: 2n ** 21n },
+      { Type: 'RLIMIT_NOFILE', Soft: 77n, Hard: 99n },
+    ]
+    const look = "grep -E 'core|stack|open' /proc/self/limits | tr -s ' '"
+    // runc 1.1, built with Go 1.19, may raise the soft limit of open files of an added process to its hard one.
+    expect(await outputOf(look, { Rlimits })).toMatch(
+      /^Max stack size 1048576 2097152 bytes \nMax core file size 7 9 bytes \nMax open files (77|99) 99 files \n$/,
+    )
+  })
+
+  it('starts in its working directory, and is refused when there is none', async () => {
+    expect(await outputOf('pwd', { Cwd: '/home/ann' })).toBe('/home/ann\n')
+    expect(await outputOf('pwd', { Cwd: '' })).toBe('/\n')
+    // Beneath the container's root, wherever that leads.
+    expect(await outputOf('pwd', { Cwd: '/home/../../../home/ann' })).toBe('/home/ann\n')
+    for (const Cwd of ['/no/such', '/bin/busybox']) {
+      expect(await refusal(['true'], { process: { Cwd } })).toMatchObject({
+        code: 'INTERNAL',
+        message: expect.stringMatching(new RegExp(`^${runtime} exec: .*chdir.*${Cwd}`)),
+      })
+    }
+  })
+
+  it('has the environment that it names, the last of two values', async () => {
+    const Env = ['PATH=/bin', 'A=1', 'A=two words', 'EMPTY=', 'HOME=/', 'LINES=1\n2']
+    const shown = await outputOf('echo "$A:$LINES"; env | grep EMPTY', { Env })
+    expect(shown).toBe('two words:1\n2\nEMPTY=\n')
+  })
+
+  it('gains no privileges with NoNewPrivileges, and has an ordinary umask', async () => {
+    const look = "umask; sed -n 's/^NoNewPrivs:\\t//p' /proc/self/status"
+    expect(await outputOf(look)).toBe('0022\n0\n')
+    expect(await outputOf(look, { NoNewPrivileges: true })).toBe('0022\n1\n')
+  })
+
+  it('has a terminal of its own, of the size that it names', async () => {
+    const process = { Terminal: true, ConsoleSize: { Height: 11, Width: 22 } }
+    // crun sets the size while the process starts already, which may be quicker.
+    const sized = runtime === 'crun' ? 'until stty size 2> /dev/null; do :; done' : 'stty size'
+    const script = `${sized}; tty; (: > /dev/tty) && echo controlling; test -t 0 && test -t 2 && echo all`
+    const added = await pod.add('c1', 'terminal', ['sh', '-c', script], { process })
+    const [size, tty, ...rest] = (await added.readAll()).toString().split('\r\n')
+    expect(size).toBe('11 22')
+    expect(tty).toMatch(/^\/dev\/(pts\/\d+|console)$/)
+    expect(rest).toEqual(['controlling', 'all', ''])
+    expect(await added.wait()).toBe(0)
+  })
+
+  it.each([
+    ['a name', 'nosuch', 'the file nosuch was not found'],
+    ['a path', '/bin/nosuch', 'the file /bin/nosuch was not found'],
+    ['a name with quotes', `no 'such" \``, `the file no 'such" \` was not found`],
+    ['a file that may not be executed', '/bin/plain', 'the file /bin/plain cannot be executed'],
+    ['a folder', '/bin', 'the file /bin cannot be executed'],
+  ])('is refused at once when its program is not there: %s', async (_what, program, text) => {
+    for (const terminal of [false, true]) {
+      expect(await refusal([program], { terminal })).toMatchObject({
+        code: 'INTERNAL',
+        message: expect.stringContaining(text),
+      })
+    }
+    const creating = pod.create('unmade', [program]).catch((error: unknown) => error)
+    expect(await creating).toMatchObject({ code: 'INTERNAL', message: expect.stringContaining(text) })
+    expect(leftoversOf(pod.started, 'unmade')).toMatchObject({ mounts: [], cgroups: [], bundles: [] })
+  })
+
+  it.each([
+    ['garbage', 'exec format error'],
+    ['script', 'no such file or directory'],
+    ['dynamic', 'no such file or directory'],
+  ])('ends at once, saying why, when the kernel refuses its program: %s', async (program, text) => {
+    // Found by nobody before the kernel is asked, when the runtime has told that the process runs.
+    const added = await pod.add('c1', program, [`/bin/${program}`])
+    expect((await added.readAll('stderr')).toString().toLowerCase()).toContain(text)
+    expect(await added.wait()).not.toBe(0)
+  })
+
+  it('is refused at once in a container that has ended', async () => {
+    const init = await pod.run('over', ['true'])
+    await init.readAll()
+    const answer = { code: 'NOT_FOUND', message: 'Process not found: init process missing' }
+    // Whether its end is known already or not.
+    await expect(pod.add('over', 'e', ['true'])).rejects.toMatchObject({
+      code: expect.stringMatching(/NOT_FOUND|INTERNAL/),
+    })
+    await init.wait()
+    await expect(pod.add('over', 'e', ['true'])).rejects.toMatchObject(answer)
+    await pod.remove('over')
+  })
+
+  it('whose exit is not collected does not delay the removal of its container', async () => {
+    await pod.run('held', ['sleep', '1000'])
+    for (const id of ['a', 'b', 'c']) await (await pod.add('held', id, ['true'])).readAll()
+    await pod.remove('held')
+    // None of them is a zombie, and the runtime had nothing left to kill or wait for.
+    expect(leftoversOf(pod.started, 'held')).toMatchObject({
+      ...NOTHING_LEFT,
+      processes: [expect.anything()],
+    })
+    const deletion = readFileSync(join(folder, 'calls'), 'utf8').trim().split('\n').at(-1)
+    expect(deletion).toMatch(/ delete held$/)
+  })
+})
+
+/** Puts users, and programs that cannot be run, into a container's root. */
+function furnish(root: string): void {
+  mkdirSync(join(root, 'home/ann'), { recursive: true })
+  const passwd = 'root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n'
+  writeFileSync(join(root, 'etc/passwd'), passwd)
+  writeFileSync(join(root, 'bin/plain'), '#!/bin/sh\n', { mode: 0o644 })
+  writeFileSync(join(root, 'bin/garbage'), 'no program', { mode: 0o755 })
+  writeFileSync(join(root, 'bin/script'), '#!/bin/no-such-shell\n', { mode: 0o755 })
+  // Debian's own, whose interpreter, the dynamic loader, is not in the container.
+  copyFileSync('/bin/cat', join(root, 'bin/dynamic'))
+}

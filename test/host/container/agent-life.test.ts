@@ -1,0 +1,240 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createContainerRequest, execProcessRequest } from '../../support/containers/container-requests.ts'
+import { RemoteProcess } from '../../support/containers/pod.ts'
+import {
+  type AgentPod,
+  cgroupsOf,
+  initPidOf,
+  inNamespaceOf,
+  leftoversOf,
+  mountPointsOf,
+  NOTHING_LEFT,
+  startPod,
+} from '../../support/host/agent-pod.ts'
+import { type AgentConnection, type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+
+type Call = readonly [name: string, call: (agent: AgentConnection['agent']) => Promise<unknown>]
+
+/** One of each call about a container. */
+const CONTAINER_CALLS: readonly Call[] = [
+  ['CreateContainer', (agent) => agent.createContainer(createContainerRequest('c1', '/', ['true']))],
+  ['StartContainer', (agent) => agent.startContainer({ containerId: 'c1' })],
+  ['RemoveContainer', (agent) => agent.removeContainer({ containerId: 'c1' })],
+  ['UpdateContainer', (agent) => agent.updateContainer({ containerId: 'c1' })],
+  ['GetOOMEvent', (agent) => agent.getOOMEvent({})],
+  [
+    'GetDiagnosticData',
+    (agent) => agent.getDiagnosticData({ containerId: 'c1', logType: 'termination_log' }),
+  ],
+  ['StatsContainer', (agent) => agent.statsContainer({ containerId: 'c1' })],
+  ['PauseContainer', (agent) => agent.pauseContainer({ containerId: 'c1' })],
+  ['ResumeContainer', (agent) => agent.resumeContainer({ containerId: 'c1' })],
+  ['ExecProcess', (agent) => agent.execProcess(execProcessRequest('c1', 'e', ['true']))],
+  ['SignalProcess', (agent) => agent.signalProcess({ containerId: 'c1', signal: 9 })],
+  ['WaitProcess', (agent) => agent.waitProcess({ containerId: 'c1' })],
+  ['WriteStdin', (agent) => agent.writeStdin({ containerId: 'c1', data: Buffer.from('x') })],
+  ['ReadStdout', (agent) => agent.readStdout({ containerId: 'c1', len: 1 })],
+  ['ReadStderr', (agent) => agent.readStderr({ containerId: 'c1', len: 1 })],
+  ['CloseStdin', (agent) => agent.closeStdin({ containerId: 'c1' })],
+  ['TtyWinResize', (agent) => agent.ttyWinResize({ containerId: 'c1', row: 1, column: 1 })],
+]
+
+describe('an agent that was not started by vminit', () => {
+  let started: AgentProcess
+  beforeAll(async () => {
+    started = await startAgent({ withoutVminit: true })
+  })
+  afterAll(() => started.stop())
+
+  it('serves everything that needs no exits', async () => {
+    expect((await started.health.check({})).status).toBe(1)
+    expect((await started.health.version({})).grpcVersion).toBe('0.0.1')
+    const { agentDetails } = await started.agent.getGuestDetails({})
+    expect(agentDetails).toMatchObject({ initDaemon: false })
+    await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })
+  })
+
+  it.each(CONTAINER_CALLS)('refuses %s with one sentence that says what to do', async (_name, call) => {
+    await expect(call(started.agent)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'the agent was not started by vminit, which containers need: start it as `vminit -- agent …`',
+    })
+  })
+})
+
+describe('an agent that is killed', () => {
+  let pod: AgentPod
+  let after: AgentConnection
+  const pids: number[] = []
+  beforeAll(async () => {
+    pod = await startPod({}, { dns: ['nameserver 192.0.2.1'] })
+    expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe('nameserver 192.0.2.1')
+    const resting = ['sh', '-c', '(trap "" TERM; sleep 1000 &); sleep 1000']
+    await pod.run('c1', resting)
+    await pod.add('c1', 'e', ['sleep', '1000'])
+    await pod.run('terminal', resting, { terminal: true })
+    await pod.create('parked', ['true'])
+    pids.push(...['c1', 'terminal', 'parked'].map((id) => initPidOf(pod.started, id)))
+    process.kill(pod.started.agentPid(), 'SIGKILL')
+    await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
+    after = await pod.started.connect()
+  })
+  afterAll(async () => {
+    after.close()
+    await pod.stop()
+  })
+
+  it('is replaced by one that removes what it left', () => {
+    expect(pids.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([])
+    expect(['c1', 'terminal', 'parked'].flatMap(cgroupsOf)).toEqual([])
+    const mounts = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
+    expect(mounts).toEqual([])
+    for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
+      expect(inNamespaceOf(pod.started, 'ls', folder), folder).toBe('')
+    expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe(
+      readFileSync('/etc/resolv.conf', 'utf8'),
+    )
+  })
+
+  it('is reported in one log line', () => {
+    const critical = pod.started.log.filter(({ level }) => level === 'CRIT')
+    expect(critical).toEqual([
+      expect.objectContaining({ msg: 'the agent was restarted: its sandbox is lost', containers: '3' }),
+    ])
+  })
+
+  it.each(CONTAINER_CALLS)('makes %s fail until there is a sandbox again', async (_name, call) => {
+    await expect(call(after.agent)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'Dead agent: restarted',
+    })
+  })
+
+  it('does not affect Check and GetGuestDetails', async () => {
+    expect((await after.health.check({})).status).toBe(1)
+    expect((await after.agent.getGuestDetails({})).agentDetails).toBeDefined()
+  })
+
+  it('is forgotten after CreateSandbox: the same containers run again', async () => {
+    await after.agent.createSandbox({ sandboxId: 'pod', hostname: 'again' })
+    await after.agent.createContainer(
+      createContainerRequest('c1', pod.root, ['sh', '-c', 'hostname; exit 5']),
+    )
+    await after.agent.startContainer({ containerId: 'c1' })
+    const init = new RemoteProcess(after.agent, 'c1')
+    expect((await init.readAll()).toString()).toBe('again\n')
+    expect(await init.wait()).toBe(5)
+    await after.agent.removeContainer({ containerId: 'c1' })
+  })
+
+  it('may be killed again, also without a sandbox', async () => {
+    const restarted = () => pod.started.log.filter(({ level }) => level === 'CRIT').length
+    const before = restarted()
+    process.kill(pod.started.agentPid(), 'SIGKILL')
+    await after.closed
+    await pod.started.logged({ msg: 'listening' }, 3)
+    const again = await pod.started.connect()
+    await expect(again.agent.waitProcess({ containerId: 'c1' })).rejects.toMatchObject({
+      message: 'Dead agent: restarted',
+    })
+    await again.agent.createSandbox({ sandboxId: 'pod', hostname: 'again' })
+    expect(restarted()).toBe(before + 1)
+    again.close()
+  })
+})
+
+describe('an agent that is killed in the middle of a creation', () => {
+  it('is replaced by one that also ends the runtime, which would go on with it', async () => {
+    const pod = await startPod()
+    try {
+      const script = `echo > ${pod.root}/tmp/began; exec sleep 1000`
+      const hook = { Path: `${pod.root}/bin/busybox`, Args: ['sh', '-c', script] }
+      const began = appearance(join(pod.root, 'tmp'))
+      const creating = pod.create('half', ['sleep', '1000'], { spec: { Hooks: { CreateRuntime: [hook] } } })
+      const lost = creating.catch((error: unknown) => error)
+      await began
+      expect(leftoversOf(pod.started, 'half').processes).not.toEqual([])
+      process.kill(pod.started.agentPid(), 'SIGKILL')
+      await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
+      expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
+      expect(leftoversOf(pod.started, 'half')).toEqual(NOTHING_LEFT)
+    } finally {
+      await pod.stop()
+    }
+  })
+})
+
+describe('an agent that is asked to stop', () => {
+  it.each(['SIGTERM', 'SIGINT'] as const)(
+    'by %s takes its containers away and ends with status 0',
+    async (signal) => {
+      const pod = await startPod()
+      try {
+        const init = await pod.run('stopped', ['sh', '-c', 'trap "" TERM; (sleep 1000 &); sleep 1000'])
+        const pid = initPidOf(pod.started, 'stopped')
+        const waiting = init.wait()
+        await pod.started.health.check({})
+        process.kill(pod.started.vminitPid, signal)
+        expect(await waiting).toBe(137)
+        expect(await pod.started.exited).toBe(0)
+        expect(existsSync(`/proc/${pid}`)).toBe(false)
+        expect(cgroupsOf('stopped')).toEqual([])
+        expect(existsSync(pod.started.path)).toBe(false)
+        expect(pod.started.log.at(-1)).toMatchObject({ msg: 'stopped' })
+      } finally {
+        await pod.stop()
+      }
+    },
+  )
+})
+
+describe('the limits of the agent', () => {
+  it('do not leak into a container, an added process, or a helper program', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'limits-'))
+    const pod = await startPod()
+    const started = await startAgent()
+    try {
+      const limits = [pod.started, started].map(({ agentPid }) => setApart(agentPid()))
+      const hard = Math.min(524_288, ...limits)
+      const look = 'ulimit -Sn; ulimit -Hn; cat /proc/self/oom_score_adj'
+      const init = await pod.run('limits', ['sh', '-c', `${look}; read line`])
+      expect((await init.readUntil('\n0\n')).toString()).toBe(`1024\n${hard}\n0\n`)
+      const added = await pod.add('limits', 'e', ['sh', '-c', look])
+      const [, ...others] = (await added.readAll()).toString().split('\n')
+      // Not the soft limit: runc 1.1, built with Go 1.19, raises that of an added process to its hard one.
+      expect(others).toEqual([String(hard), '0', ''])
+      // A helper program that is not the runtime: modprobe, replaced in the agent's mount namespace.
+      const modprobe = join(folder, 'modprobe')
+      writeFileSync(modprobe, `#!/bin/sh\n{ ${look}; } > ${folder}/seen\n`, { mode: 0o755 })
+      inNamespaceOf(started, 'mount', '--bind', modprobe, '/sbin/modprobe')
+      await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h', kernelModules: [{ name: 'any' }] })
+      expect(readFileSync(join(folder, 'seen'), 'utf8')).toBe(`1024\n${hard}\n0\n`)
+    } finally {
+      await started.stop()
+      await pod.stop()
+      rmSync(folder, { recursive: true, force: true })
+    }
+  })
+})
+
+/**
+ * Makes an agent differ from an ordinary process, as one that boots a guest does, within what may be done here: its
+ * own raised limit of open files is left to it. Returns its hard limit of open files.
+ */
+function setApart(pid: number): number {
+  writeFileSync(`/proc/${pid}/oom_score_adj`, '500')
+  const [, soft, hard] =
+    /^Max open files\s+(\d+)\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/limits`, 'utf8')) ?? []
+  expect(Number(soft)).toBeGreaterThan(1024)
+  return Number(hard)
+}
+
+/** Resolves as soon as something new appears in a folder. */
+function appearance(folder: string): Promise<void> {
+  const seen = Promise.withResolvers<void>()
+  const watcher = watch(folder, () => seen.resolve())
+  return seen.promise.finally(() => watcher.close())
+}

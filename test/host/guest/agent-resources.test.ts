@@ -1,0 +1,135 @@
+import { execFileSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type AgentPod, inNamespaceOf, startPod } from '../../support/host/agent-pod.ts'
+
+const MIB = 2 ** 20
+const CGROUPS = '/sys/fs/cgroup'
+const isV1 = existsSync(`${CGROUPS}/cpuset`)
+
+describe('calls about the guest', () => {
+  let pod: AgentPod
+  let folder: string
+  const cleanUps: (() => void)[] = []
+
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'resources-'))
+    pod = await startPod()
+  })
+  afterAll(async () => {
+    await pod.stop()
+    for (const cleanUp of cleanUps.reverse()) cleanUp()
+    rmSync(folder, { recursive: true })
+  })
+
+  it('GetVolumeStats counts what is on a volume of the agent’s mount namespace', async () => {
+    mkdirSync(pod.started.inside('/run/volume'))
+    inNamespaceOf(pod.started, 'mount', '-t', 'tmpfs', '-o', 'size=1m,nr_inodes=64', 'tmpfs', '/run/volume')
+    writeFileSync(pod.started.inside('/run/volume/file'), Buffer.alloc(8192))
+    await expect(pod.agent.getVolumeStats({ volumeGuestPath: '/run/volume' })).resolves.toEqual({
+      usage: [
+        { unit: 1, total: BigInt(MIB), used: 8192n, available: BigInt(MIB) - 8192n },
+        { unit: 2, total: 64n, used: 2n, available: 62n },
+      ],
+      volumeCondition: { abnormal: false, message: 'OK' },
+    })
+  })
+
+  it('ResizeVolume grows a volume while it is mounted, and shrinks none', async () => {
+    const device = mountXfs('/run/xfs')
+    truncateSync(join(folder, 'disk.img'), 600 * MIB)
+    execFileSync('losetup', ['--set-capacity', device])
+    await pod.agent.resizeVolume({ volumeGuestPath: '/run/xfs', size: BigInt(600 * MIB) })
+    const { usage } = await pod.agent.getVolumeStats({ volumeGuestPath: '/run/xfs' })
+    expect(usage[0]?.total).toBeGreaterThan(500n * BigInt(MIB))
+    const shrinking = pod.agent.resizeVolume({ volumeGuestPath: '/run/xfs', size: BigInt(300 * MIB) })
+    await expect(shrinking).rejects.toMatchObject({ code: 'OUT_OF_RANGE' })
+  })
+
+  it('OnlineCPUMem gives the online CPUs to containers and to the cgroups above them', async () => {
+    cleanUps.push(removePodCgroups)
+    await pod.create('narrow', ['sleep', '1000'], { linux: { CgroupsPath: '/resources-pod/narrow' } })
+    if (isV1) writeFileSync(cpuset('narrow/cpuset.cpus'), '0')
+    writeFileSync(cpuset('cpuset.cpus'), '0')
+    expect(effectiveCpus()).toBe('0')
+
+    const online = readFileSync('/sys/devices/system/cpu/online', 'utf8').trim()
+    await pod.agent.onlineCPUMem({ nbCpus: 1, cpuOnly: true })
+    expect(effectiveCpus()).toBe(online)
+    await pod.remove('narrow')
+  })
+
+  it('AddSwapPath reports the kernel’s error for a file that is no swap space', async () => {
+    await expect(pod.agent.addSwapPath({ path: '/run/volume/file' })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message:
+        'swap /run/volume/file: no swap signature, want one made by mkswap: swapon /run/volume/file: EINVAL',
+    })
+    await expect(pod.agent.addSwapPath({ path: '/run/none' })).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'swapon /run/none: ENOENT',
+    })
+  })
+
+  it('GetMetrics reports figures of the agent and of the machine in Prometheus’ format', async () => {
+    const { metrics } = await pod.agent.getMetrics({})
+    const lines = metrics.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+    const form = /^[a-z_]+(\{([a-z]+="[^"]*",?)+\})? -?[0-9.]+$/
+    expect(lines.filter((line) => !form.test(line))).toEqual([])
+    const names = new Set(lines.map((line) => line.replace(/[ {].*/, '')))
+    expect([...names].sort()).toEqual([
+      ...['kata_agent_io_stat', 'kata_agent_proc_stat', 'kata_agent_proc_status', 'kata_agent_scrape_count'],
+      ...['kata_agent_threads', 'kata_agent_total_rss', 'kata_agent_total_time', 'kata_agent_total_vm'],
+      ...['kata_guest_cpu_time', 'kata_guest_diskstat', 'kata_guest_filesystem_bytes'],
+      ...['kata_guest_filesystem_inodes', 'kata_guest_load', 'kata_guest_meminfo', 'kata_guest_netdev_stat'],
+      ...['kata_guest_tasks', 'kata_guest_vm_stat'],
+    ])
+    const resident = readFileSync(`/proc/${pod.started.agentPid()}/status`, 'utf8')
+    const rssKib = Number(/^VmRSS:\s+(\d+) kB$/m.exec(resident)?.[1])
+    const told = Number(/^kata_agent_total_rss (\d+)$/m.exec(metrics)?.[1])
+    expect(Math.abs(told / 1024 / rssKib - 1)).toBeLessThan(0.2)
+  })
+
+  /** A disk of 300 MiB with XFS, mounted in the agent's mount namespace. Answers its node. */
+  function mountXfs(mountPoint: string): string {
+    const file = join(folder, 'disk.img')
+    writeFileSync(file, '')
+    truncateSync(file, 300 * MIB)
+    execFileSync('/sbin/mkfs.xfs', ['-q', file])
+    const device = execFileSync('losetup', ['--find', '--show', file], { encoding: 'utf8' }).trim()
+    cleanUps.push(() => execFileSync('losetup', ['--detach', device]))
+    mkdirSync(pod.started.inside(mountPoint))
+    inNamespaceOf(pod.started, 'mount', device, mountPoint)
+    return device
+  }
+})
+
+/** A file of the pod's cpuset cgroup. */
+function cpuset(path: string): string {
+  return join(CGROUPS, isV1 ? 'cpuset' : '', 'resources-pod', path)
+}
+
+function effectiveCpus(): string {
+  const file = isV1 ? 'cpuset.effective_cpus' : 'cpuset.cpus.effective'
+  return readFileSync(cpuset(`narrow/${file}`), 'utf8').trim()
+}
+
+/** The runtime makes the cgroups above a container's, and leaves them. */
+function removePodCgroups(): void {
+  for (const hierarchy of ['', ...readdirSync(CGROUPS)]) {
+    const path = join(CGROUPS, hierarchy, 'resources-pod')
+    if (existsSync(path)) rmdirSync(path)
+  }
+}

@@ -1,0 +1,76 @@
+import { spawnSync } from 'node:child_process'
+import { createHash, randomBytes } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { projectRoot } from '../../../src/build/project.ts'
+import { busyboxRoot } from '../../support/containers/busybox-root.ts'
+import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+import { startMicrovm } from '../../support/vm/microvm-process.ts'
+
+const PROGRAM = join(projectRoot, 'test/support/programs/run-on-agent.ts')
+
+/** What does not depend on there being a microVM; test/vm/microvm/run.test.ts has the rest. */
+describe('./microvm run, on an agent of this machine', () => {
+  let folder: string
+  let agent: AgentProcess
+  /** Stands in for ./microvm. */
+  let tool: string
+  beforeEach(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'run-test-'))
+    agent = await startAgent()
+    tool = join(folder, 'microvm')
+    const words = [process.execPath, PROGRAM, agent.path, busyboxRoot(folder)]
+    writeFileSync(tool, `#!/bin/sh\nexec ${words.join(' ')} "$@"\n`, { mode: 0o755 })
+  })
+  afterEach(async () => {
+    await agent?.stop()
+    rmSync(folder, { recursive: true })
+  })
+
+  it('passes 200 MB unchanged', async () => {
+    const block = randomBytes(1 << 20)
+    const hash = createHash('sha256')
+    const blocks = function* () {
+      for (let count = 0; count < 200; count++) {
+        hash.update(block)
+        yield block
+      }
+    }
+    const running = startMicrovm(['sha256sum'], {}, tool)
+    await pipeline(Readable.from(blocks()), running.stdin)
+    expect((await running.result).stdout).toBe(`${hash.digest('hex')}  -\n`)
+  })
+
+  it('ends with the status of a broken pipe when nobody reads its output', () => {
+    const pipeline = '{ "$0" run yes; echo $? >&2; } | head -n 1'
+    const { stdout, stderr } = spawnSync('sh', ['-c', pipeline, tool], { encoding: 'utf8' })
+    expect({ stdout, stderr }).toEqual({ stdout: 'y\n', stderr: '141\n' })
+  })
+
+  it('says in one line that its output cannot be written', () => {
+    const { status, stderr } = spawnSync('sh', ['-c', '"$0" run echo out >/dev/full', tool], {
+      encoding: 'utf8',
+    })
+    expect(status).toBe(125)
+    expect(stderr).toMatch(/^microvm: cannot write the output: .*ENOSPC.*\n$/)
+  })
+
+  it('is a terminal that resizes and lives through Ctrl-C', () => {
+    const driver = join(projectRoot, 'test/support/programs/drive-terminal.py')
+    const { status, stderr } = spawnSync('/usr/bin/python3', [driver, tool], { encoding: 'utf8' })
+    expect(stderr).toBe('')
+    expect(status).toBe(0)
+  })
+
+  it('says what cannot be started', async () => {
+    const running = startMicrovm(['/no/such/program'], {}, tool)
+    running.stdin.end()
+    const { status, stderr } = await running.result
+    expect(status).toBe(125)
+    expect(stderr).toMatch(/^microvm: .*\/no\/such\/program.*\n$/)
+  })
+})

@@ -1,0 +1,98 @@
+import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ensureContainerRoot } from '../../../src/image/container-root.ts'
+import { writeCpio } from '../../../src/image/cpio.ts'
+import { ensureImage, type GuestImage } from '../../../src/image/ensure-image.ts'
+import { writeErofs, writeExt4 } from '../../../src/image/file-systems.ts'
+import { currentFileList, fileList, guestTree } from '../../../src/image/guest-tree.ts'
+import { stageOneTree } from '../../../src/image/initrd.ts'
+import { ensureKernel } from '../../../src/image/kernel.ts'
+import { directory, fileOf, link, type TreeEntry } from '../../../src/image/tree.ts'
+
+const silent = () => {}
+let folder: string
+let image: GuestImage
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'rootfs-test-'))
+  image = await ensureImage({ progress: silent })
+}, 600_000)
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+describe('ensureImage', () => {
+  it('reuses what it built before, and prints nothing', async () => {
+    const lines: string[] = []
+    const again = await ensureImage({ progress: (line) => lines.push(line) })
+    expect({ again, lines }).toEqual({ again: image, lines: [] })
+  })
+
+  it('makes a first stage of at most 3 MB', () => {
+    expect(statSync(image.initrd).size).toBeLessThanOrEqual(3_000_000)
+  })
+
+  it('holds what is recorded in rootfs/files.txt (record it anew with: node scripts/record-files.ts)', async () => {
+    expect(await currentFileList(silent)).toBe(readFileSync(fileList, 'utf8'))
+  })
+
+  it('gives the same bytes for the same inputs', async () => {
+    const kernel = await ensureKernel('bookworm', silent)
+    const { base, agent, vminit } = await guestTree(kernel, silent)
+    const root = join(folder, 'root.erofs')
+    await writeErofs(root, [...base, ...agent])
+    const initrd = join(folder, 'initrd')
+    writeCpio(initrd, stageOneTree(kernel, vminit))
+    expect([sha256(root), sha256(initrd)]).toEqual([sha256(image.root?.path ?? ''), sha256(image.initrd)])
+  })
+
+  it('has every library that a program of the image needs', async () => {
+    const kernel = await ensureKernel('bookworm', silent)
+    const { base, agent } = await guestTree(kernel, silent)
+    const names = new Set([...base, ...agent].map((entry) => entry.path.split('/').at(-1)))
+    expect(neededLibraries([...base, ...agent]).filter((soname) => !names.has(soname))).toEqual([])
+  })
+})
+
+describe('ensureContainerRoot', () => {
+  it('is a clean ext4 image with busybox behind every applet', async () => {
+    const path = await ensureContainerRoot(silent)
+    execFileSync('/usr/sbin/e2fsck', ['-fn', path], { stdio: 'pipe' })
+    expect(debugfs(path, 'stat /bin/sh')).toContain('Fast link dest: "busybox"')
+    expect(debugfs(path, 'stat /bin/busybox')).toMatch(/Mode: {2}0755/)
+    expect(debugfs(path, 'stat /tmp')).toMatch(/Mode: {2}01777/)
+    expect(debugfs(path, 'cat /etc/passwd')).toContain('root:x:0:0')
+  })
+})
+
+describe('writeExt4', () => {
+  it('gives the same bytes for the same tree at another time', async () => {
+    const tree = [directory('tmp', 0o1777), fileOf('etc/hostname', 'x\n'), link('etc/h', 'hostname')]
+    const options = { freeBytes: 2 ** 20, label: 'test' }
+    await writeExt4(join(folder, 'one'), tree, options)
+    // The file system counts in seconds: the second image is made in a later one.
+    const secondsNow = () => Math.floor(Date.now() / 1000)
+    await expect.poll(secondsNow).toBeGreaterThan(secondsNow())
+    await writeExt4(join(folder, 'two'), tree, options)
+    expect(sha256(join(folder, 'two'))).toBe(sha256(join(folder, 'one')))
+  })
+})
+
+function sha256(path: string): string {
+  return createHash('sha256').update(readFileSync(path)).digest('hex')
+}
+
+function debugfs(image: string, command: string): string {
+  return execFileSync('/usr/sbin/debugfs', ['-R', command, image], { encoding: 'utf8', stdio: 'pipe' })
+}
+
+function neededLibraries(tree: readonly TreeEntry[]): readonly string[] {
+  const programs = tree.flatMap((entry) =>
+    entry.kind === 'file' && entry.mode === 0o755 && 'source' in entry.content ? [entry.content.source] : [],
+  )
+  const dynamic = execFileSync('readelf', ['--dynamic', '--wide', ...programs], { encoding: 'utf8' })
+  return Array.from(dynamic.matchAll(/\(NEEDED\).*\[(.+)\]/g), (match) => match[1] ?? '')
+}

@@ -1,0 +1,216 @@
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { buildParts } from '../../support/vminit/compiled.ts'
+import { commandRecord, Kind } from '../../support/vminit/record.ts'
+import { run } from '../../support/vminit/supervised.ts'
+
+let parts: string
+
+beforeAll(async () => {
+  parts = await buildParts()
+})
+
+/** Numbers from 0 to `limit` - 1, the same ones for the same seed. */
+function randomNumbers(seed: number): (limit: number) => number {
+  let state = seed
+  return (limit) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
+    return Math.floor((state / 2 ** 32) * limit)
+  }
+}
+
+describe('the build of these tests', () => {
+  it('reports a write behind the end of allocated memory', async () => {
+    const { status, stderr } = await run([parts, 'overrun'])
+    expect(status).not.toBe(0)
+    expect(stderr).toMatch(/runtime error|AddressSanitizer/)
+  })
+})
+
+describe('the kernel command line', () => {
+  it.each([
+    ['', '|||ro'],
+    ['quiet root=/dev/vda rootfstype=erofs ro', '/dev/vda|erofs||ro'],
+    ['root=/dev/vda rw rootflags=noload,data=journal\n', '/dev/vda||noload,data=journal|rw'],
+    ['root=/dev/vda rw root=/dev/vdb ro', '/dev/vdb|||ro'],
+    ['agent.log="a root=/dev/vdz b" rootflags="a b" "root=/dev/vda"', '/dev/vda||a b|ro'],
+    ['noroot=/dev/vda rows xroot=1', '|||ro'],
+  ])('%j has the root options %j', async (line, options) => {
+    expect((await run([parts, 'root-options', line])).stdout).toBe(`${options}\n`)
+  })
+
+  it('logs a value that is too long', async () => {
+    const { stderr } = await run([parts, 'root-options', `root=/dev/${'x'.repeat(300)}`])
+    expect(stderr).toMatch(/^vminit: kernel command line: root=\/dev\/x+… is longer than 255 bytes\n$/)
+  })
+})
+
+describe('a hostile kernel command line', () => {
+  /** Runs the parser on each line; a report of a sanitizer would be on stderr, and the status not 0. */
+  async function parse(lines: readonly string[]): Promise<readonly string[]> {
+    const outcome = await run([parts, 'root-options', ...lines])
+    expect(outcome).toMatchObject({ status: 0 })
+    expect(outcome.stderr).not.toMatch(/runtime error|Sanitizer/)
+    return outcome.stdout.split('\n').slice(0, -1)
+  }
+
+  it.each([
+    ['root', 255],
+    ['rootfstype', 127],
+    ['rootflags', 511],
+  ])('fills the room for %s= and no more', async (key, room) => {
+    const lengths = [room - 1, room, room + 1, 100_000]
+    const results = await parse(lengths.map((length) => `${key}=${'x'.repeat(length)}`))
+    expect(results.map((line) => line.replace(/[^x]/g, '').length)).toEqual([room - 1, room, room, room])
+  })
+
+  it.each([
+    ['"', '|||ro'],
+    ['root="', '|||ro'],
+    ['root="/dev/vda rw', '/dev/vda rw|||ro'],
+    [`${'"'.repeat(99_999)} rw`, '|||ro'],
+    [`${'"'.repeat(100_000)} rw`, '|||rw'],
+    [' '.repeat(100_000), '|||ro'],
+    ['root= rootfstype= rootflags=', '|||ro'],
+    ['r o rootr rw" "', '|||ro'],
+    ['root=\u{10ffff}é', '\u{10ffff}é|||ro'],
+  ])('%.20j has the root options %j', async (line, options) => {
+    expect(await parse([line])).toEqual([options])
+  })
+
+  it('is parsed whatever it contains', async () => {
+    const pieces = [
+      'root=',
+      'rootfstype=',
+      'rootflags=',
+      'rw',
+      'ro',
+      '"',
+      ' ',
+      '\t',
+      '=',
+      ',',
+      'é',
+      'x'.repeat(200),
+    ]
+    const random = randomNumbers(1)
+    const lines = Array.from({ length: 2000 }, () =>
+      Array.from({ length: random(40) }, () => pieces[random(pieces.length)]).join(''),
+    )
+    expect(await parse(lines)).toHaveLength(lines.length)
+  })
+})
+
+describe('the delay before a restart', () => {
+  it.each([
+    [
+      [0, 1000, 2000, 3000, 4000, 5000],
+      [0, 100, 200, 400, 800, -1],
+    ],
+    [
+      [0, 30_000, 60_000, 90_001, 120_002, 150_003],
+      [0, 100, 200, 100, 100, 100],
+    ],
+    [
+      [0, 0, 0, 0, 0, 60_001],
+      [0, 100, 200, 400, 800, 0],
+    ],
+  ])('after deaths at %j ms is %j ms', async (times, delays) => {
+    const { stdout } = await run([parts, 'restart-delays', ...times.map(String)])
+    expect(stdout.trim().split(' ').map(Number)).toEqual(delays)
+  })
+})
+
+describe('the delay before each of many restarts', () => {
+  const WINDOW_MS = 60_000
+  const LIMIT = 5
+
+  it('depends on the restarts of the last minute alone', async () => {
+    const random = randomNumbers(2)
+    const times: number[] = []
+    for (let now = 0; times.length < 5000; now += random(4) === 0 ? random(100_000) : random(5000))
+      times.push(now)
+    let restarts: readonly number[] = []
+    const expected = times.map((now) => {
+      restarts = restarts.filter((time) => now - time <= WINDOW_MS)
+      if (restarts.length === LIMIT) return -1
+      restarts = [...restarts, now]
+      return restarts.length === 1 ? 0 : 100 * 2 ** (restarts.length - 2)
+    })
+    const { status, stdout } = await run([parts, 'restart-delays', ...times.map(String)])
+    expect(status).toBe(0)
+    expect(stdout.trim().split(' ').map(Number)).toEqual(expected)
+  })
+})
+
+describe('the channel to the agent', () => {
+  it.each([1, 2, 3, 4])('loses no exit and repeats none, whatever agents do (seed %i)', async (seed) => {
+    // The program checks each record. Its output says that exits were read, that the ring overflowed and that agents died.
+    const outcome = await run([parts, 'channel', String(seed), '3000'])
+    expect(outcome).toEqual({ status: 0, stdout: '1 exits, 1 lost, 1 deaths\n', stderr: '' })
+  })
+
+  it.each([1, 7, 63, 64, 65, 128, 255])('receives records in pieces of %i bytes', async (size) => {
+    const records = [1, 2, 3].map((status) => commandRecord(Kind.EXIT_WITH, status))
+    const rest = Buffer.alloc(63)
+    const { status, stdout } = await run([parts, 'receive', String(size)], Buffer.concat([...records, rest]))
+    expect(status).toBe(0)
+    expect(stdout).toBe('1 17 1\n1 17 2\n1 17 3\n')
+  })
+
+  it('receives records of any content', async () => {
+    const random = randomNumbers(3)
+    const bytes = Buffer.from(Array.from({ length: 64 * 500 }, () => random(256)))
+    const expected = Array.from({ length: 500 }, (_, index) =>
+      [
+        bytes.readUInt32LE(index * 64),
+        bytes.readUInt32LE(index * 64 + 4),
+        bytes.readInt32LE(index * 64 + 12),
+      ].join(' '),
+    )
+    const { status, stdout } = await run([parts, 'receive', '200'], bytes)
+    expect(status).toBe(0)
+    expect(stdout.trimEnd().split('\n')).toEqual(expected)
+  })
+})
+
+describe('a line of the log', () => {
+  it('is truncated to 1022 bytes', async () => {
+    const lengths = [0, 1, 1013, 1014, 1015, 1016, 50_000]
+    const { status, stderr } = await run([parts, 'log', ...lengths.map((length) => 'x'.repeat(length))])
+    expect(status).toBe(0)
+    expect(stderr).toMatch(/^(vminit: x*\n){7}$/)
+    const lines = stderr.trimEnd().split('\n')
+    expect(lines.map((line) => line.length)).toEqual([8, 9, 1021, 1022, 1022, 1022, 1022])
+  })
+})
+
+describe('deleting the initramfs', () => {
+  let folder: string
+
+  beforeEach(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'vminit-'))
+    mkdirSync(join(folder, 'initramfs/mounted'), { recursive: true })
+    mkdirSync(join(folder, 'outside'))
+    await run(['mount', '-t', 'tmpfs', 'tmpfs', join(folder, 'initramfs/mounted')])
+  })
+  afterEach(async () => {
+    await run(['umount', join(folder, 'initramfs/mounted')])
+    rmSync(folder, { recursive: true })
+  })
+
+  it('neither enters another file system nor follows a link', async () => {
+    const initramfs = join(folder, 'initramfs')
+    mkdirSync(join(initramfs, 'modules/deep'), { recursive: true })
+    writeFileSync(join(initramfs, 'modules/deep/one.ko'), '')
+    writeFileSync(join(initramfs, 'mounted/kept'), '')
+    writeFileSync(join(folder, 'outside/kept'), '')
+    symlinkSync(join(folder, 'outside'), join(initramfs, 'link'))
+    expect(await run([parts, 'delete-initramfs', initramfs])).toMatchObject({ status: 0 })
+    expect(readdirSync(initramfs)).toEqual(['mounted'])
+    expect(existsSync(join(initramfs, 'mounted/kept'))).toBe(true)
+    expect(existsSync(join(folder, 'outside/kept'))).toBe(true)
+  })
+})

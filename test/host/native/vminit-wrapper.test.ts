@@ -1,0 +1,143 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { buildVminit } from '../../../src/build/native.ts'
+import { projectRoot } from '../../../src/build/project.ts'
+import { buildDescriptorPasser, buildSanitizedVminit } from '../../support/vminit/compiled.ts'
+import { commandRecord, Kind } from '../../support/vminit/record.ts'
+import { run, supervise } from '../../support/vminit/supervised.ts'
+
+describe.each([
+  { name: 'vminit', build: buildVminit },
+  { name: 'vminit under ASan and UBSan', build: buildSanitizedVminit },
+])('$name', ({ build }) => {
+  let vminit: string
+  beforeAll(async () => {
+    vminit = await build()
+  })
+
+  describe('around an agent', () => {
+    it.each([0, 2])('ends with status %i when the agent does', async (status) => {
+      expect(await run([vminit, '--', 'sh', '-c', `exit ${status}`])).toMatchObject({ status, stderr: '' })
+    })
+
+    it('restarts an agent that fails, tells it how often, and gives up after five times', async () => {
+      const { status, stdout, stderr } = await run([vminit, '--', 'sh', '-c', 'echo $0 $1 $2 $3; exit 9'])
+      expect(status).toBe(9)
+      expect(stdout.trimEnd().split('\n')).toEqual(
+        [0, 1, 2, 3, 4, 5].map((n) => `--channel 3 --restarts ${n}`),
+      )
+      expect(stderr).toContain('vminit: the agent exited with status 9: restart 5 in 800 ms')
+      expect(stderr).toContain(
+        'vminit: the agent exited with status 9, after 5 restarts within 60 s: giving up',
+      )
+    })
+
+    it('ends with 128 + signal when the last of those deaths was by signal', async () => {
+      expect(await run([vminit, '--', 'sh', '-c', 'kill -KILL $$'])).toMatchObject({ status: 137 })
+    })
+
+    it('ends at once, with a reason, when there is no such program', async () => {
+      const outcome = await run([vminit, '--', '/no/such/agent'])
+      expect(outcome).toEqual({
+        status: 127,
+        stdout: '',
+        stderr: 'vminit: cannot run /no/such/agent: No such file or directory\n',
+      })
+    })
+
+    it('ends with the status that the agent commands, however the agent itself ends', async () => {
+      const supervised = await supervise(vminit)
+      supervised.tell({ order: 'send', hex: commandRecord(Kind.EXIT_WITH, 7).toString('hex') })
+      await supervised.until(({ events }) => events.some(({ event }) => event === 'sent'))
+      process.kill(supervised.agentPid, 'SIGKILL')
+      expect(await supervised.ended).toBe(7)
+    })
+
+    it('ignores commands it does not know, and a power-off', async () => {
+      const unknown = [commandRecord(99), commandRecord(Kind.EXIT_WITH, 5, 2), commandRecord(Kind.POWER_OFF)]
+      const script = `printf '${Buffer.concat(unknown).toString('hex').replaceAll(/../g, octal)}' >&3`
+      const { status, stderr } = await run([vminit, '--', 'sh', '-c', script])
+      expect(status).toBe(0)
+      expect(stderr.trimEnd().split('\n')).toEqual([
+        'vminit: ignored a command of unknown kind 99',
+        'vminit: ignored a command of version 2: only version 1 is known',
+        'vminit: ignored a power-off: this vminit is not the init of a guest',
+      ])
+    })
+
+    it('does not block when no program reads its log', async () => {
+      // stderr is a fifo that only vminit itself could read; 2,000 messages are more than it holds.
+      const stderr = 'd=$(mktemp -d); mkfifo $d/fifo; exec 9<>$d/fifo; rm -r $d'
+      const agent = 'i=0; while [ $i -lt 2000 ]; do printf %064d 0 >&3; i=$((i+1)); done'
+      const { status } = await run(['bash', '-c', `${stderr}; exec ${vminit} -- sh -c '${agent}' 2>&9`])
+      expect(status).toBe(0)
+    })
+
+    it('closes descriptors that are passed to it', async () => {
+      expect(await run([vminit, '--', await buildDescriptorPasser()])).toMatchObject({ status: 0 })
+    })
+
+    it('gives the agent default signals and no descriptor but the channel', async () => {
+      // SIGCHLD and SIGTERM ignored, and descriptors 7 and 8 open, where vminit is started.
+      const agent = 'grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd'
+      const start = `trap "" CHLD TERM; exec 7</dev/null 8</dev/null; exec ${vminit} -- sh -c '${agent}'`
+      const { stdout } = await run(['bash', '-c', start])
+      expect(stdout.split(/\s+/).filter((word) => word !== '')).toEqual([
+        'SigBlk:',
+        '0000000000000000',
+        'SigIgn:',
+        '0000000000000000',
+        ...['0', '1', '2', '3'],
+      ])
+    })
+  })
+
+  describe('and signals', () => {
+    it('passes signals on to the agent and ends when the agent does', async () => {
+      const supervised = await supervise(vminit)
+      for (const name of ['SIGUSR1', 'SIGUSR2', 'SIGHUP', 'SIGTERM'] as const) {
+        process.kill(supervised.vminitPid, name)
+        await supervised.until(({ events }) =>
+          events.some((each) => each.event === 'signal' && each.name === name),
+        )
+      }
+      expect(supervised.events.filter(({ event }) => event === 'signal')).toHaveLength(4)
+      supervised.tell({ order: 'exit', status: 0 })
+      expect(await supervised.ended).toBe(0)
+    })
+
+    it('does not restart an agent that SIGTERM has ended', async () => {
+      const script = 'echo run $3; kill -TERM $PPID; exec sleep 60'
+      expect(await run([vminit, '--', 'sh', '-c', script])).toEqual({
+        status: 143,
+        stdout: 'run 0\n',
+        stderr: '',
+      })
+    })
+  })
+
+  describe('and its command line', () => {
+    it.each([[[]], [['--']], [['tool', '--']], [['run', 'agent']]])('refuses %j', async (words) => {
+      const { status, stdout, stderr } = await run([vminit, ...words])
+      expect(status).toBe(2)
+      expect(stdout).toBe('')
+      expect(stderr).toMatch(/^usage: vminit -- AGENT/)
+    })
+
+    it('prints the version of the project', async () => {
+      const { version }: { version: string } = JSON.parse(
+        readFileSync(join(projectRoot, 'package.json'), 'utf8'),
+      )
+      expect(await run([vminit, '--version'])).toEqual({
+        status: 0,
+        stdout: `vminit ${version}\n`,
+        stderr: '',
+      })
+    })
+  })
+})
+
+function octal(byte: string): string {
+  return `\\${Number.parseInt(byte, 16).toString(8).padStart(3, '0')}`
+}

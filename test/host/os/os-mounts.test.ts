@@ -1,0 +1,184 @@
+import { execFileSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { Files } from '../../../src/os/files/files.ts'
+import { linuxFiles } from '../../../src/os/files/linux-files.ts'
+import { linuxMounts } from '../../../src/os/files/linux-mounts.ts'
+import type { MountFlag, Mounts } from '../../../src/os/files/mounts.ts'
+import type { Native } from '../../../src/os/native.ts'
+import { realNative } from '../../support/os/real-native.ts'
+
+let native: Native
+let mounts: Mounts
+let files: Files
+let folder: string
+
+beforeEach(async () => {
+  native = await realNative()
+  mounts = linuxMounts(native)
+  files = linuxFiles(native)
+  folder = mkdtempSync(join(tmpdir(), 'mounts-'))
+  await mounts.mount({
+    source: 'tmpfs',
+    target: folder,
+    type: 'tmpfs',
+    flags: ['nosuid', 'nodev'],
+    data: 'size=1m',
+  })
+})
+afterEach(async () => {
+  for (const mountPoint of (await mountPointsBelow()).reverse()) await mounts.unmount(mountPoint)
+  rmdirSync(folder)
+})
+
+async function mountPointsBelow(): Promise<string[]> {
+  const entries = await mounts.list()
+  return entries.map(({ mountPoint }) => mountPoint).filter((path) => path.startsWith(folder))
+}
+
+function bind(source: string, target: string): Promise<void> {
+  return mounts.mount({ source, target, type: '', flags: ['bind'], data: '' })
+}
+
+describe('linuxMounts', () => {
+  it('mounts with flags and data, lists, remounts and unmounts', async () => {
+    const target = join(folder, 'a place with spaces')
+    mkdirSync(target)
+    await mounts.mount({
+      source: 'a source',
+      target,
+      type: 'tmpfs',
+      flags: ['noexec'],
+      data: 'size=8k,mode=700',
+    })
+    const entry = (await mounts.list()).find(({ mountPoint }) => mountPoint === target)
+    expect(entry).toMatchObject({ type: 'tmpfs', source: 'a source', options: 'rw,noexec,relatime' })
+    expect((await files.stat(target))?.mode).toBe(0o700)
+
+    await mounts.mount({ source: '', target, type: '', flags: ['remount', 'bind', 'ro'], data: '' })
+    await expect(files.write(join(target, 'file'), '')).rejects.toMatchObject({ errno: 'EROFS' })
+    await mounts.unmount(target)
+    expect(await mountPointsBelow()).toEqual([folder])
+  })
+
+  it('names target and errno of what fails', async () => {
+    await expect(mounts.unmount('/nowhere')).rejects.toThrow('unmount /nowhere: ENOENT')
+    await expect(bind('/nowhere', folder)).rejects.toMatchObject({ code: 'INTERNAL', errno: 'ENOENT' })
+    await expect(mounts.unmount(join(folder, 'no\0thing'))).rejects.toThrow('without a NUL')
+  })
+
+  it('mounts, remounts and changes where no link leads to, when links are refused', async () => {
+    const target = join(folder, 'real', 'target')
+    mkdirSync(target, { recursive: true })
+    symlinkSync('real', join(folder, 'link'))
+    symlinkSync('target', join(folder, 'real', 'last'))
+    const mount = (path: string, flags: readonly MountFlag[] = []) =>
+      mounts.mount({ source: 'tmpfs', target: path, type: 'tmpfs', flags, data: '', refuseLinks: true })
+    for (const path of ['link/target', 'real/last']) {
+      await expect(mount(join(folder, path))).rejects.toThrow(`mount ${join(folder, path)}: ELOOP`)
+    }
+    await expect(mount(join(folder, 'none'))).rejects.toMatchObject({ errno: 'ENOENT' })
+    expect(await mountPointsBelow()).toEqual([folder])
+    const open = readdirSync('/proc/self/fd').length
+
+    await mount(target)
+    await mount(target, ['remount', 'ro'])
+    await mount(target, ['private'])
+    const entries = (await mounts.list()).filter(({ mountPoint }) => mountPoint === target)
+    expect(entries).toMatchObject([{ type: 'tmpfs', options: 'ro,relatime' }])
+    expect(readdirSync('/proc/self/fd')).toHaveLength(open)
+  })
+
+  it('detaches a busy mount', async () => {
+    const target = join(folder, 'busy')
+    mkdirSync(target)
+    await mounts.mount({ source: 'tmpfs', target, type: 'tmpfs', flags: [], data: '' })
+    const held = native.openAt2(-100, target, { flags: 0o200000, mode: 0, resolve: 0 })
+    await expect(mounts.unmount(target)).rejects.toThrow(`unmount ${target}: EBUSY`)
+    await mounts.unmount(target, { detach: true })
+    expect(await mountPointsBelow()).toEqual([folder])
+    native.close(held)
+  })
+
+  it('does not unmount through a link', async () => {
+    const link = join(folder, 'link')
+    execFileSync('ln', ['-s', folder, link])
+    await expect(mounts.unmount(link)).rejects.toMatchObject({ errno: 'EINVAL' })
+  })
+})
+
+describe('removeTree', () => {
+  it('does not remove what is mounted below: a tmpfs with a file that is bound onto another', async () => {
+    const tree = join(folder, 'tree')
+    const mounted = join(tree, 'deep', 'tmpfs')
+    mkdirSync(mounted, { recursive: true })
+    await mounts.mount({ source: 'tmpfs', target: mounted, type: 'tmpfs', flags: [], data: '' })
+    writeFileSync(join(mounted, 'kept'), 'kept')
+    writeFileSync(join(mounted, 'onto'), '')
+    await bind(join(mounted, 'kept'), join(mounted, 'onto'))
+
+    await expect(files.removeTree(tree)).rejects.toThrow(`remove ${mounted}: EXDEV`)
+    expect(readFileSync(join(mounted, 'onto'), 'utf8')).toBe('kept')
+  })
+
+  it('does not remove through a bind mount of the same file system', async () => {
+    mkdirSync(join(folder, 'precious'))
+    writeFileSync(join(folder, 'precious', 'file'), 'precious')
+    mkdirSync(join(folder, 'tree', 'bound'), { recursive: true })
+    await bind(join(folder, 'precious'), join(folder, 'tree', 'bound'))
+    await expect(files.removeTree(join(folder, 'tree'))).rejects.toMatchObject({ errno: 'EXDEV' })
+    expect(readFileSync(join(folder, 'precious', 'file'), 'utf8')).toBe('precious')
+  })
+
+  it('does not remove a file that is mounted over', async () => {
+    mkdirSync(join(folder, 'tree'))
+    const [source, target] = [join(folder, 'source'), join(folder, 'tree', 'target')]
+    writeFileSync(source, 'source')
+    writeFileSync(target, 'target')
+    await bind(source, target)
+    await expect(files.removeTree(join(folder, 'tree'))).rejects.toThrow(`remove ${target}: EBUSY`)
+    await mounts.unmount(target)
+    await files.removeTree(join(folder, 'tree'))
+    expect(existsSync(join(folder, 'tree'))).toBe(false)
+    expect(readFileSync(source, 'utf8')).toBe('source')
+  })
+
+  it('does not empty a directory that is a mount itself', async () => {
+    writeFileSync(join(folder, 'file'), '')
+    await expect(files.removeTree(folder)).rejects.toThrow(`remove ${folder}: EXDEV`)
+    expect(existsSync(join(folder, 'file'))).toBe(true)
+  })
+})
+
+describe('makeNode', () => {
+  it('makes device nodes', async () => {
+    const path = join(folder, 'null')
+    expect(native.makeNode(path, 0o020_600, 1, 3)).toBe(0)
+    expect(await files.stat(path)).toMatchObject({ kind: 'character', mode: 0o600, major: 1, minor: 3 })
+    expect(native.makeNode(path, 0o020_600, 1, 3)).toBe(-17)
+  })
+})
+
+describe('openAt2', () => {
+  it('resolves beneath a directory only', async () => {
+    execFileSync('ln', ['-s', '/etc', join(folder, 'link')])
+    const RESOLVE_BENEATH = 8
+    const directory = native.openAt2(-100, folder, { flags: 0o200000, mode: 0, resolve: 0 })
+    const open = (path: string) =>
+      native.openAt2(directory, path, { flags: 0, mode: 0, resolve: RESOLVE_BENEATH })
+    expect(open('../../..')).toBe(-18)
+    expect(open('link/passwd')).toBe(-18)
+    native.close(directory)
+  })
+})

@@ -1,0 +1,75 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { connectAgent } from '../../../src/microvm/connect-agent.ts'
+import { agentOf } from '../../../src/microvm/run/container-session.ts'
+import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import type { Pod } from '../../support/containers/pod.ts'
+import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { consoleLine, createPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+
+describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all killed but the first', () => {
+  let guest: TestGuest
+  let connection: TtrpcClient
+  let pod: Pod
+  beforeAll(async () => {
+    // The quicker runtime: vminit gives up after five restarts only when they fit into a minute, also on a busy machine.
+    guest = await bootTestGuest({ append: ['agent.runtime=crun'] })
+    connection = guest.guest.connection
+    pod = await createPod(guest.agent, guest.rootSource)
+  })
+  afterAll(() => guest?.stop())
+
+  /** Has a container kill every process but PID 1; the agent may die before it has answered the start. */
+  async function killAll(): Promise<void> {
+    const killer = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
+    await pod.create('killer', killer, { mounts: [GUEST_PROC] })
+    await pod.agent.startContainer({ containerId: 'killer' }).catch(() => {})
+  }
+
+  async function reconnect(number: number): Promise<void> {
+    await consoleLine(guest, new RegExp(`vminit: the agent was killed by signal 9: restart ${number} in`))
+    await connection.closed
+    connection = await connectAgent(guest.guest.link, guest.guest.vm.gone)
+  }
+
+  async function createSandboxAgain(): Promise<void> {
+    pod = await createPod(agentOf(connection), guest.rootSource)
+  }
+
+  it('restarts its agent, which removes what was left, logs it, and serves a new sandbox', async () => {
+    await pod.run('before', ['sleep', '1000'])
+    await killAll()
+    await reconnect(1)
+    const agent = agentOf(connection)
+    const lost = { code: 'INTERNAL', message: 'Dead agent: restarted' }
+    await expect(agent.waitProcess({ containerId: 'before' })).rejects.toMatchObject(lost)
+    await expect(agent.startContainer({ containerId: 'before' })).rejects.toMatchObject(lost)
+    const line = await consoleLine(guest, /the agent was restarted: its sandbox is lost/)
+    expect(JSON.parse(line)).toMatchObject({ level: 'CRIT', containers: '2' })
+    // The boot was checked, not redone: nothing was mounted a second time.
+    expect(
+      guest.guest.vm.console.lines.filter((text) => /"step":"mounts".*"already"/.test(text)),
+    ).toHaveLength(1)
+    await createSandboxAgain()
+    expect(await pod.output('before', 'echo again')).toBe('again\n')
+    const looks = { mounts: [GUEST_PROC] }
+    const mounts = await pod.output('look', 'cut -d " " -f 5 /guest/proc/1/mountinfo | sort', looks)
+    const points = mounts.trim().split('\n')
+    expect(points).toEqual([...new Set(points)])
+    expect(points.filter((path) => path.includes('/before'))).toEqual([])
+  })
+
+  it('powers itself off with a reason when that happens too often', async () => {
+    for (let number = 2; number <= 5; number++) {
+      await killAll()
+      await reconnect(number)
+      await createSandboxAgain()
+    }
+    await killAll()
+    expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+    const text = guest.consoleText()
+    expect(text).toContain(
+      'vminit: the agent was killed by signal 9, after 5 restarts within 60 s: giving up',
+    )
+    expect(text).toContain('vminit: powering off')
+  })
+})

@@ -1,0 +1,108 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import { bind } from '../../support/containers/container-requests.ts'
+import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../../support/containers/fork-bomb.ts'
+import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
+import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
+import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+
+const LIMIT = 32n << 20n
+const BOMB_LIMIT = 40n
+/** Needs more than the limit. */
+const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
+
+describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', () => {
+  let guest: TestGuest
+  let pod: Pod
+  beforeAll(async () => {
+    ;({ guest, pod } = await bootPod())
+  })
+  afterAll(() => guest?.stop())
+
+  async function run(id: string, script: string): Promise<RemoteProcess> {
+    const linux = { Resources: { Memory: { Limit: LIMIT, Swap: LIMIT }, Pids: { Limit: 50n } } }
+    return pod.run(id, ['sh', '-c', script], { linux })
+  }
+
+  /** Reads files of the guest's cgroups, from a container of its own. */
+  function filesOf(id: string, ...names: readonly string[]): Promise<string> {
+    const paths = names.map((name) => `/guest/cgroup/${id}/${name}`).join(' ')
+    return pod.output(`look-${id}`, `cat ${paths}`, { mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')] })
+  }
+
+  it('is what StatsContainer reports, paused and resumed', async () => {
+    const init = await run('counted', 'i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; echo done; read line')
+    await init.readUntil('done')
+    await pod.agent.pauseContainer({ containerId: 'counted' })
+    const { cgroupStats } = await pod.agent.statsContainer({ containerId: 'counted' })
+    const text = await filesOf(
+      'counted',
+      'cgroup.freeze',
+      'memory.max',
+      'pids.current',
+      'pids.max',
+      'cpu.stat',
+    )
+    const [freeze, max, current, limit, ...cpu] = text.trim().split('\n')
+    expect([freeze, max, current, limit]).toEqual(['1', String(LIMIT), '1', '50'])
+    expect(cgroupStats?.memoryStats?.usage?.limit).toBe(LIMIT)
+    expect(cgroupStats?.memoryStats?.usage?.usage).toBeGreaterThan(0n)
+    expect(cgroupStats?.memoryStats?.stats).toHaveProperty('inactive_file')
+    expect(cgroupStats?.pidsStats).toEqual({ current: 1n, limit: 50n })
+    const used = cpu.find((line) => line.startsWith('usage_usec '))?.split(' ')[1] ?? ''
+    expect(cgroupStats?.cpuStats?.cpuUsage?.totalUsage).toBe(BigInt(used) * 1000n)
+    await pod.agent.updateContainer({ containerId: 'counted', resources: { Pids: { Limit: 60n } } })
+    expect(await filesOf('counted', 'cgroup.freeze', 'pids.max')).toBe('1\n60\n')
+    await pod.agent.resumeContainer({ containerId: 'counted' })
+    await init.write('end\n')
+    expect(await init.wait()).toBe(0)
+    const after = await pod.agent.statsContainer({ containerId: 'counted' })
+    expect(after.cgroupStats?.pidsStats).toEqual({ current: 0n, limit: 60n })
+    await pod.remove('counted')
+  })
+
+  it('can be removed while it is frozen', async () => {
+    await run('frozen', 'sleep 1000')
+    await pod.agent.pauseContainer({ containerId: 'frozen' })
+    await pod.remove('frozen')
+    const left = await pod.output('left', 'ls -d /guest/cgroup/frozen || true', {
+      mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')],
+    })
+    expect(left).toBe('')
+  })
+
+  it('can be killed while it is frozen', async () => {
+    const init = await run('killed', 'sleep 1000')
+    await pod.agent.pauseContainer({ containerId: 'killed' })
+    await pod.agent.signalProcess({ containerId: 'killed', signal: SIGKILL })
+    expect(await init.wait()).toBe(128 + SIGKILL)
+    await pod.remove('killed')
+  })
+
+  it('may be divided by the first process: added processes go where that one has moved', async () => {
+    await expectAddedProcessesIn('init', pod)
+  })
+
+  it('is emptied of a fork bomb by one kill', async () => {
+    await pod.run('owner', BOMB_OWNER, { sandboxPidns: true })
+    const bomb = await pod.run('bomb', FORK_BOMB, { sandboxPidns: true, linux: bombLinux(BOMB_LIMIT) })
+    await explosion(pod.agent, 'bomb', BOMB_LIMIT)
+    await pod.agent.signalProcess({ containerId: 'bomb', signal: SIGKILL })
+    expect(await bomb.wait()).toBe(128 + SIGKILL)
+    for (const id of ['bomb', 'owner']) await pod.remove(id)
+    const zombies = 'grep -l "^State:.Z" /guest/proc/[0-9]*/status 2>/dev/null || true'
+    expect(await pod.output('zombies', zombies, { mounts: [GUEST_PROC] })).toBe('')
+  })
+
+  it('makes GetOOMEvent answer each time that it runs out of memory', async () => {
+    const init = await run('hungry', `while read line; do ${HOG} 2>/dev/null; echo "status $?"; done`)
+    for (let round = 0; round < 2; round++) {
+      const polling = pod.agent.getOOMEvent({})
+      await init.write('go\n')
+      expect((await polling).containerId).toBe('hungry')
+      expect(await init.readUntil('\n')).toBe(`status ${128 + SIGKILL}\n`)
+    }
+    await pod.remove('hungry')
+  })
+})

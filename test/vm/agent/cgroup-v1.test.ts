@@ -1,0 +1,57 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { bind } from '../../support/containers/container-requests.ts'
+import type { Pod } from '../../support/containers/pod.ts'
+import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+
+const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
+
+describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgroup_hierarchy=0', () => {
+  let guest: TestGuest
+  let pod: Pod
+  beforeAll(async () => {
+    ;({ guest, pod } = await bootPod({ append: ['systemd.unified_cgroup_hierarchy=0'] }))
+  })
+  afterAll(() => guest?.stop())
+
+  it('mounts one hierarchy for each controller, on a root that cannot be written', async () => {
+    const text = await pod.output('look', 'grep /sys/fs/cgroup /guest/proc/1/mounts', {
+      mounts: [GUEST_PROC],
+    })
+    const mounts = text
+      .trim()
+      .split('\n')
+      .map((line) => line.split(' '))
+    const ofType = (wanted: string) => mounts.filter(([, , type]) => type === wanted)
+    expect(ofType('tmpfs')).toEqual([
+      expect.arrayContaining(['/sys/fs/cgroup', expect.stringMatching(/^ro,/)]),
+    ])
+    const controllers = ofType('cgroup').map(([, path = '']) => path.slice('/sys/fs/cgroup/'.length))
+    const needed = ['cpu', 'cpuacct', 'cpuset', 'devices', 'freezer', 'memory', 'pids']
+    expect(controllers).toEqual(expect.arrayContaining(needed))
+    expect(ofType('cgroup2')).toEqual([])
+  })
+
+  it('puts a container into each hierarchy, and removes its cgroups with it', async () => {
+    const paths = await pod.output('inside', 'grep -E ":(memory|pids|devices|freezer):" /proc/self/cgroup')
+    expect(
+      paths
+        .trim()
+        .split('\n')
+        .map((line) => line.split(':')[2]),
+    ).toEqual(Array(4).fill('/inside'))
+    const left = await pod.output('left', 'find /guest/cgroup -type d -name inside', {
+      mounts: [GUEST_CGROUPS],
+    })
+    expect(left).toBe('')
+  })
+
+  it('kills all processes of a container, orphans too', async () => {
+    const init = await pod.run('killed', ['sh', '-c', '(sleep 1000 &); echo ready; sleep 1000'])
+    await init.readUntil('ready')
+    const added = await pod.add('killed', 'e', ['sleep', '1000'])
+    await guest.agent.signalProcess({ containerId: 'killed', signal: 9 })
+    expect(await Promise.all([init.wait(), added.wait()])).toEqual([137, 137])
+    await pod.remove('killed')
+  })
+})

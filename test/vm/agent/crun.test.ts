@@ -1,0 +1,67 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Pod } from '../../support/containers/pod.ts'
+import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
+import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+
+describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', () => {
+  let guest: TestGuest
+  let pod: Pod
+  beforeAll(async () => {
+    ;({ guest, pod } = await bootPod({ append: ['agent.runtime=crun'] }))
+  })
+  afterAll(() => guest?.stop())
+
+  it('creates containers with crun', async () => {
+    // The program that parks a container until it is started is the runtime's own.
+    const request = { containerId: 'parked' }
+    const look = await pod.run('look', ['sh', '-c', 'read line; cat /guest/proc/[0-9]*/comm'], {
+      mounts: [GUEST_PROC],
+    })
+    await pod.create('parked', ['sleep', '1000'])
+    await look.write('\n')
+    const programs = (await look.readAll()).toString().split('\n')
+    expect(programs.some((name) => name.startsWith('crun'))).toBe(true)
+    expect(programs.some((name) => name.startsWith('runc'))).toBe(false)
+    await guest.agent.startContainer(request)
+    for (const id of ['look', 'parked']) await pod.remove(id)
+  })
+
+  it('keeps stdout and stderr apart, returns the status, and adds processes', async () => {
+    const init = await pod.run('life', ['sh', '-c', 'read line; echo out $line; echo err >&2; exit 7'])
+    const added = await pod.add('life', 'e', [
+      'sh',
+      '-c',
+      'ulimit -n; cat /proc/self/oom_score_adj; hostname',
+    ])
+    expect((await added.readAll()).toString()).toBe('1024\n0\nvm-pod\n')
+    expect(await added.wait()).toBe(0)
+    await init.write('heard\n')
+    expect((await init.readAll('stdout')).toString()).toBe('out heard\n')
+    expect((await init.readAll('stderr')).toString()).toBe('err\n')
+    expect(await init.wait()).toBe(7)
+    await pod.remove('life')
+  })
+
+  it('serves a terminal', async () => {
+    const init = await pod.run('terminal', ['sh', '-c', 'stty size; read line; stty size'], {
+      terminal: true,
+    })
+    expect(await init.readUntil('\r\n')).toBe('33 77\r\n')
+    await init.resize(40, 100)
+    await init.write('\n')
+    expect((await init.readAll()).toString()).toContain('40 100\r\n')
+    await pod.remove('terminal')
+  })
+
+  it('adds processes where a first process has moved that divides its cgroup', async () => {
+    await expectAddedProcessesIn('init.scope', pod)
+  })
+
+  it('names the program that was not found', async () => {
+    await expect(pod.create('missing', ['nosuch'])).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringContaining('the file nosuch was not found'),
+    })
+  })
+})

@@ -1,0 +1,62 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { printed, writeCase } from '../../foreign/case.ts'
+import { type ForeignClients, foreignClients, reflectedBy } from '../../foreign/clients.ts'
+import type { Forward } from '../../support/rpc/forward.ts'
+import { forwardToGuest } from '../../support/rpc/forward.ts'
+import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+
+const ID = 'foreign-1'
+
+describe.skipIf(cannotBoot() !== undefined)('clients on other people’s libraries drive a guest', () => {
+  let clients: ForeignClients
+  let folder: string
+  beforeAll(async () => {
+    clients = await foreignClients()
+    folder = mkdtempSync(join(tmpdir(), 'foreign-'))
+  })
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+  /** Each takes the sandbox down at its end, which powers the guest off: one guest for each. */
+  async function inGuest(use: (guest: TestGuest, forward: Forward) => Promise<void>): Promise<void> {
+    const guest = await bootTestGuest()
+    const forward = await forwardToGuest(guest)
+    try {
+      await use(guest, forward)
+    } finally {
+      forward.close()
+      await guest.stop()
+    }
+  }
+
+  /** A container on the guest's busybox disk. */
+  function caseFor(guest: TestGuest): string {
+    const path = join(folder, 'case.json')
+    const rootPath = `/run/kata-containers/${ID}/rootfs`
+    const disk = { driver: 'blk', source: guest.rootSource, fstype: 'ext4', mount_point: rootPath }
+    writeCase(path, { container: ID, output: 'from a guest\n', status: 9, rootPath, storages: [disk] })
+    return path
+  }
+
+  it('go, on containerd’s ttRPC', async () => {
+    await inGuest(async (guest, { path }) => {
+      expect(await clients.go(path, caseFor(guest))).toBe(printed('from a guest\n'))
+      expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+    })
+  })
+
+  it('python, on grpcio, after one that found out by itself what is served', async () => {
+    await inGuest(async (guest, { path }) => {
+      const reflected = await reflectedBy(path, 'grpc.AgentService', 'GetGuestDetails')
+      expect(reflected.services).toEqual(
+        expect.arrayContaining(['grpc.AgentService', 'grpc.Health', 'grpc.health.v1.Health']),
+      )
+      expect(reflected.methods).toHaveLength(42)
+      expect(reflected.answer).toMatchObject({ agentDetails: { initDaemon: true } })
+      expect(await clients.python(path, caseFor(guest))).toBe(printed('from a guest\n'))
+      expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+    })
+  })
+})

@@ -1,0 +1,143 @@
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import { tool } from '../../../src/build/tool.ts'
+import { makeArchive } from '../../../src/image/agent-archive.ts'
+import { ensureImage, type GuestImage } from '../../../src/image/ensure-image.ts'
+import { ensureKernel } from '../../../src/image/kernel.ts'
+import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
+import { openLink } from '../../../src/microvm/vsock/open-link.ts'
+import { bind } from '../../support/containers/container-requests.ts'
+import type { Pod } from '../../support/containers/pod.ts'
+import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
+import { ensureDebianRoot, FOREIGN_ROOT } from '../../support/vm/debian-root.ts'
+import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
+import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+
+/** The root's /sbin/init is vminit. Nobody logs in: six prompts would only take time. */
+const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target']
+
+const GUEST_ETC = bind('/etc', '/guest/etc')
+
+const progress = (line: string) => void process.stderr.write(`${line}\n`)
+
+describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a plain Debian root', () => {
+  let folder: string
+  let root: string
+  let disk: string
+  let image: GuestImage
+  /** Under systemd the agent leaves the network alone, which it would need where there is no vsock. */
+  let hasVsock: boolean
+
+  beforeAll(async () => {
+    folder = makeTemporaryFolder(tmpdir())
+    root = join(folder, 'root')
+    disk = join(folder, 'root.ext4')
+    const link = await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })
+    hasVsock = link.backend.kind !== 'user-network'
+    await link.close()
+    image = await ensureImage({ progress })
+    const kernel = await ensureKernel('bookworm', progress)
+    const archive = await makeArchive(folder, progress)
+    await makeForeignRoot(root, { base: await ensureDebianRoot(FOREIGN_ROOT, progress), archive, kernel })
+    await writeForeignImage(disk, root)
+  })
+  afterAll(() => removeTemporaryFolder(folder))
+
+  /** Without an initrd: the kernel has the driver of this disk built in. */
+  const mountedByKernel = (): GuestParts['boot'] => ({
+    kernel: image.kernel,
+    initrd: undefined,
+    root: { path: disk, type: 'ext4', interface: 'nvme' },
+  })
+
+  const behindStageOne = (): GuestParts['boot'] => ({
+    kernel: image.kernel,
+    initrd: image.initrd,
+    root: { path: disk, type: 'ext4' },
+  })
+
+  it('holds the files it lists', async () => {
+    const list = 'usr/share/doc/microvm-agent/files.sha256'
+    const checked = await tool('sha256sum', ['--check', list], { cwd: root, debianPackage: 'coreutils' })
+    expect(checked).toContain('usr/lib/microvm-agent/vminit: OK\n')
+    expect(checked).toContain('usr/lib/systemd/system/microvm-agent.service: OK\n')
+  })
+
+  it.each([
+    ['on a kernel that mounts the root by itself', mountedByKernel],
+    ['behind the stage-one initrd', behindStageOne],
+  ])('runs a container as /sbin/init %s', async (_name, boot) => {
+    const console = await inGuest({ boot: boot() }, async (pod) => {
+      expect(await whatRuns(pod)).toEqual({ init: 'init', release: expect.stringMatching(/^12\./) })
+    })
+    expect(console).toContain('"step":"mounts"')
+  })
+
+  it('runs a container as a service of systemd', async (context) => {
+    context.skip(!hasVsock, 'there is no vsock here')
+    const console = await inGuest({ boot: mountedByKernel(), append: SYSTEMD }, async (pod) => {
+      expect(await whatRuns(pod)).toEqual({ init: 'systemd', release: expect.stringMatching(/^12\./) })
+      await livesItsLife(pod)
+    })
+    expect(console).toContain('boot left to the system that started the agent')
+  })
+
+  it('removes its containers when systemd powers the guest off', async (context) => {
+    context.skip(!hasVsock, 'there is no vsock here')
+    const { guest, pod } = await bootPod({ boot: mountedByKernel(), append: SYSTEMD })
+    try {
+      const init = await pod.run('running', ['sh', '-c', 'trap "" TERM; echo ready; sleep 1000'])
+      await init.readUntil('ready')
+      const waiting = init.wait()
+      // A hook runs outside the container, where PID 1 is the guest's.
+      const hook = { Path: '/usr/bin/systemctl', Args: ['systemctl', '--no-block', 'poweroff'] }
+      await pod.create('caller', ['true'], { spec: { Hooks: { CreateRuntime: [hook] } } }).catch(() => {})
+      expect(await waiting).toBe(137)
+      guest.guest.connection.close()
+      expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+      expect(guest.consoleText()).toMatch(/"stopping".*"reason":"signal"/)
+    } finally {
+      await guest.stop()
+    }
+  })
+})
+
+/** Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and answers its console. */
+async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<void>): Promise<string> {
+  const { guest, pod } = await bootPod(options)
+  try {
+    await use(pod)
+    await pod.agent.destroySandbox({})
+    // The agent would give it some seconds for calls in progress.
+    guest.guest.connection.close()
+    expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+    expect(guest.consoleText()).toContain('reboot: Power down')
+    return guest.consoleText()
+  } finally {
+    await guest.stop()
+  }
+}
+
+/** What a container sees of the guest: the name of its PID 1, and its Debian release. */
+async function whatRuns(pod: Pod): Promise<{ readonly init: string; readonly release: string }> {
+  const look = (id: string, file: string) =>
+    pod.output(id, `cat /guest/${file}`, { mounts: [GUEST_PROC, GUEST_ETC] })
+  return {
+    init: (await look('init', 'proc/1/comm')).trim(),
+    release: (await look('release', 'etc/debian_version')).trim(),
+  }
+}
+
+async function livesItsLife(pod: Pod): Promise<void> {
+  const init = await pod.run('life', ['sh', '-c', 'read line; echo out $line; echo err >&2; exit 7'])
+  const added = await pod.add('life', 'e', ['sh', '-c', 'ulimit -Hn; cat /proc/self/oom_score_adj; hostname'])
+  expect((await added.readAll()).toString()).toBe('524288\n0\nvm-pod\n')
+  expect(await added.wait()).toBe(0)
+  await init.write('heard\n')
+  expect((await init.readAll('stdout')).toString()).toBe('out heard\n')
+  expect((await init.readAll('stderr')).toString()).toBe('err\n')
+  expect(await init.wait()).toBe(7)
+  await pod.remove('life')
+}

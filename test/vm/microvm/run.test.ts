@@ -1,0 +1,140 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+import { createHash, randomBytes } from 'node:crypto'
+import { on } from 'node:events'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ensureContainerRoot } from '../../../src/image/container-root.ts'
+import { ensureImage } from '../../../src/image/ensure-image.ts'
+import { openLink } from '../../../src/microvm/vsock/open-link.ts'
+import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import {
+  foldersOf,
+  type MicrovmProcess,
+  programsOf,
+  runMicrovm,
+  startMicrovm,
+} from '../../support/vm/microvm-process.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'run-test-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+/** Everything is built and fetched before, so that no test finds its progress on stderr. */
+beforeAll(async () => {
+  if (cannotBoot() !== undefined) return
+  const progress = (line: string) => void process.stderr.write(`${line}\n`)
+  await ensureImage({ progress })
+  await ensureContainerRoot(progress)
+  await (await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })).close()
+})
+
+/** Reads stdout until `word` appears, and answers what came. */
+async function appears(running: MicrovmProcess, word: string): Promise<string> {
+  let seen = ''
+  for await (const [chunk] of on(running.stdout, 'data', { close: ['end'] })) {
+    seen += String(chunk)
+    if (seen.includes(word)) return seen
+  }
+  throw new Error(`stdout ended before ${word}: ${(await running.result).stderr}`)
+}
+
+/** Waits for the end of processes that are not ours. */
+function awaitEnd(pids: readonly number[]): void {
+  for (const pid of pids) spawnSync('tail', [`--pid=${pid}`, '-f', '/dev/null'], { timeout: 10_000 })
+}
+
+const loop = 'while :; do sleep 0.1; done'
+
+/** Besides these: test/host/microvm/microvm-run.test.ts, where no microVM is needed. */
+describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
+  it('passes on 20 MB of stdin with its end, both outputs, the first signal and the status, and leaves nothing behind', async () => {
+    const input = randomBytes(20 << 20)
+    const running = startMicrovm([
+      'sh',
+      '-c',
+      `trap 'exit 9' TERM; sha256sum; echo err >&2; echo up; ${loop}`,
+    ])
+    await pipeline(Readable.from([input]), running.stdin)
+    const hash = createHash('sha256').update(input).digest('hex')
+    expect(await appears(running, 'up')).toBe(`${hash}  -\nup\n`)
+    const tool = running.toolPid()
+    running.kill('SIGTERM')
+    expect(await running.result).toMatchObject({ status: 9, stderr: 'err\n' })
+    expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
+  })
+
+  it('ends the microVM at the second signal, and leaves nothing behind', async () => {
+    const running = startMicrovm(['sh', '-c', `trap 'echo ignored' INT; echo up; ${loop}`])
+    await appears(running, 'up')
+    const tool = running.toolPid()
+    expect(programsOf(tool).length).toBeGreaterThan(0)
+    running.kill('SIGINT')
+    await appears(running, 'ignored')
+    running.kill('SIGINT')
+    expect(await running.result).toMatchObject({ status: 130 })
+    expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
+  })
+
+  it('ends QEMU when it is killed, and the next run removes its files', async () => {
+    const running = startMicrovm(['sh', '-c', `echo up; ${loop}`])
+    await appears(running, 'up')
+    const tool = running.toolPid()
+    const programs = programsOf(tool)
+    running.kill('SIGKILL')
+    await running.result
+    awaitEnd(programs)
+    expect(programsOf(tool)).toEqual([])
+    const malformed = join(folder, 'malformed.yaml')
+    writeFileSync(malformed, '[')
+    // A run that ends before it boots anything.
+    expect(await runMicrovm(['--metadata', malformed])).toMatchObject({ status: 2 })
+    expect(foldersOf(tool)).toEqual([])
+  })
+
+  it('shows the last lines of the console when the guest crashes', async () => {
+    const { status, stderr, stdout } = await runMicrovm([
+      '--append',
+      'rdinit=/nothing root=/dev/none',
+      'true',
+    ])
+    expect({ status, stdout }).toEqual({ status: 125, stdout: '' })
+    expect(stderr).toMatch(/^console: .*Kernel panic/m)
+    expect(stderr).toMatch(/^microvm: .*QEMU exited/m)
+  })
+
+  it('runs the command of an OCI image as its user in its environment, on machine pc', async () => {
+    const layout = join(folder, 'layout')
+    const image = `${layout}:latest`
+    const umoci = (...args: string[]) => execFileSync('umoci', args, { stdio: 'pipe' })
+    umoci('init', '--layout', layout)
+    umoci('new', '--image', image)
+    const files = join(folder, 'files')
+    mkdirSync(files)
+    execFileSync('cp', ['/bin/busybox', join(files, 'sh')])
+    writeFileSync(join(files, 'passwd'), 'app:x:1234:1234::/:/sh\n')
+    umoci('insert', '--image', image, files, '/bin')
+    const config = [
+      '--config.entrypoint=/bin/sh',
+      '--config.cmd=-c',
+      '--config.cmd=echo $GREETING; pwd; id -u',
+    ]
+    umoci('config', '--image', image, ...config, '--config.env=GREETING=hello', '--config.user=1234')
+    umoci('config', '--image', image, '--config.workingdir=/bin')
+    const { status, stdout, stderr } = await runMicrovm(['--machine', 'pc', '--rootfs', layout])
+    expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: 'hello\n/bin\n1234\n', stderr: '' })
+  })
+})
+
+describe.skipIf(cannotBoot() !== undefined)('./microvm run on other machines', () => {
+  it.each([
+    ['microvm', {}],
+    ['q35', { MICROVM_VSOCK: 'tcp' }],
+  ])('runs a container on %s with %j', async (machine, env) => {
+    const running = startMicrovm(['--machine', machine, 'echo', 'there'], env)
+    running.stdin.end()
+    expect(await running.result).toMatchObject({ status: 0, stdout: 'there\n' })
+  })
+})
