@@ -119,7 +119,8 @@ export class RuntimeRuns {
       return outcome
     } finally {
       if (outcome?.kind !== 'started') await this.#discard(master, unwanted)
-      await socket.close()
+      // The run has had its effect: a socket that cannot be removed must not make it look failed.
+      await socket.close().catch(() => {})
     }
   }
 

@@ -74,8 +74,9 @@ export function prepareLaunch(
   if (piped !== undefined) onFailure.add('stdio', () => closeStdio(piped))
 
   const followExit = (pid: number) => {
+    // Asked first: the promise of an exit that was reported already resolves after an undo in this tick.
+    let hasEnded = watch.hasEnded(pid)
     const exit = watch.exitOf(pid)
-    let hasEnded = false
     const ended = () => {
       hasEnded = true
     }

@@ -58,6 +58,7 @@ export class ExitChannel implements Exits, Supervisor {
         if (this.#overflowAtNs >= beganNs) this.#answerLost()
         return exit
       },
+      hasEnded: (pid) => watch.hasEnded(pid),
       close: () => watch.close(),
     }
   }

@@ -35,6 +35,7 @@ export class ExitLedger {
         if (!this.#watches.has(watch)) throw new AgentError('INTERNAL', `exit watch for pid ${pid}: closed`)
         return await this.#claim(pid, watch.sinceNs)
       },
+      hasEnded: (pid) => this.#recordSince(pid, watch.sinceNs) !== undefined,
       close: () => {
         this.#watches.delete(watch)
         this.#forgetUnclaimable()
@@ -73,14 +74,19 @@ export class ExitLedger {
   }
 
   #claim(pid: number, sinceNs: bigint): Promise<ExitRecord> {
-    const known = this.#unclaimed.get(pid)
-    if (known !== undefined && sinceNs <= known.reapedAtNs) {
+    const known = this.#recordSince(pid, sinceNs)
+    if (known !== undefined) {
       this.#unclaimed.delete(pid)
       return Promise.resolve(known)
     }
     const waiter = { pid, sinceNs, askedAtNs: this.#now(), answer: Promise.withResolvers<ExitRecord>() }
     this.#waiters.add(waiter)
     return waiter.answer.promise
+  }
+
+  #recordSince(pid: number, sinceNs: bigint): ExitRecord | undefined {
+    const known = this.#unclaimed.get(pid)
+    return known !== undefined && sinceNs <= known.reapedAtNs ? known : undefined
   }
 
   #settle(waiter: Waiter, exit: ExitRecord): void {

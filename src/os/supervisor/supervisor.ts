@@ -26,6 +26,11 @@ export interface ExitWatch {
    * vminit lost the record. Rejects when the watch is closed or vminit is gone.
    */
   exitOf(pid: number): Promise<ExitRecord>
+  /**
+   * Whether the exit of `pid` has been reported since this watch began. To be asked before `exitOf`, whose promise tells
+   * only in a later microtask.
+   */
+  hasEnded(pid: number): boolean
   /** Ends the watch; a pending `exitOf` stays valid. Call it after `exitOf`, or when no pid will come. */
   close(): void
 }

@@ -47,6 +47,33 @@ describe('launching a process', () => {
     expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001])
   })
 
+  it('sends no signal to a process that was reaped before the launch failed', async () => {
+    const made = await machineWithContainer()
+    const call = new AbortController()
+    made.runtime.refuse = async () => {
+      made.os.exits.exit(1002, { code: 0 })
+      call.abort(cancelled())
+      return undefined
+    }
+    await expect(made.handlers.execProcess(execRequest('c1', 'e1'), call.signal)).rejects.toMatchObject({
+      code: 'CANCELLED',
+    })
+    expect(made.os.system.signals).toEqual([])
+  })
+
+  it('succeeds though the console socket cannot be removed', async () => {
+    const made = await machineWithContainer()
+    const listen = made.os.consoles.listen.bind(made.os.consoles)
+    made.os.consoles.listen = (path) => ({
+      ...listen(path),
+      close: async () => {
+        throw kernelError('unlink', path, 'EROFS')
+      },
+    })
+    await made.handlers.execProcess(onTerminal, neverAborted)
+    expect(made.runtime.processes.map(({ pid }) => pid)).toEqual([1001, 1002])
+  })
+
   it('waits at most 10 s for the end of a killed process', async () => {
     const { lines, log } = recordingLog()
     const made = await machineWithSandbox({ log })

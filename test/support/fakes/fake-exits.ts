@@ -21,6 +21,7 @@ export class FakeExits implements Exits {
     this.openWatches += 1
     return {
       exitOf: (pid) => watch.exitOf(pid),
+      hasEnded: (pid) => watch.hasEnded(pid),
       close: () => {
         if (open) this.openWatches -= 1
         open = false
