@@ -11,7 +11,8 @@ export class SerialQueue {
   run<T>(task: () => Promise<T>, signal: AbortSignal): Promise<T> {
     const before = this.#last
     const result = abortable(before, signal).then(task)
-    this.#last = Promise.allSettled([before, result])
+    // Without their values: each would hold the one before it for ever.
+    this.#last = Promise.allSettled([before, result]).then(() => {})
     return result
   }
 }
