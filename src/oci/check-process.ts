@@ -52,44 +52,44 @@ const MAX_OOM_SCORE_ADJ = 1000n
  * depend on the container, such as a missing program, are left to the runtime.
  */
 export function checkProcess(process: Process): void {
-  if ((process.Args[0] ?? '') === '') throw invalidField('Process.Args', 'no program')
-  for (const arg of process.Args) checkText('Process.Args', arg)
+  if ((process.Args[0] ?? '') === '') throw invalidField('process.args', 'no program')
+  for (const arg of process.Args) checkText('process.args', arg)
   checkEnvironment(process.Env)
   if (!/^($|\/)/.test(process.Cwd)) {
-    throw invalidField('Process.Cwd', `"${process.Cwd}", want an absolute path`)
+    throw invalidField('process.cwd', `"${process.Cwd}", want an absolute path`)
   }
-  checkText('Process.Cwd', process.Cwd)
+  checkText('process.cwd', process.Cwd)
   if (process.Capabilities !== undefined) checkCapabilities(process.Capabilities)
   checkRlimits(process.Rlimits)
   const { Height: height = 0, Width: width = 0 } = process.ConsoleSize ?? {}
   if (Math.max(height, width) > MAX_TERMINAL_SIZE) {
-    throw invalidField('Process.ConsoleSize', `${height} x ${width}, want at most ${MAX_TERMINAL_SIZE} each`)
+    throw invalidField('process.consoleSize', `${height} x ${width}, want at most ${MAX_TERMINAL_SIZE} each`)
   }
   if (process.OOMScoreAdj < -MAX_OOM_SCORE_ADJ || process.OOMScoreAdj > MAX_OOM_SCORE_ADJ) {
-    throw invalidField('Process.OOMScoreAdj', `${process.OOMScoreAdj}, want -1000 to 1000`)
+    throw invalidField('process.oomScoreAdj', `${process.OOMScoreAdj}, want -1000 to 1000`)
   }
 }
 
 /** Checks the environment. Errors name an entry by its index, because its content may be secret (behaviour spec, section D.4). */
 function checkEnvironment(entries: readonly string[]): void {
   entries.forEach((entry, index) => {
-    checkText('Process.Env', entry)
-    if (entry.indexOf('=') < 1) throw invalidField('Process.Env', `Malformed OCI env entry, number ${index}`)
+    checkText('process.env', entry)
+    if (entry.indexOf('=') < 1) throw invalidField('process.env', `Malformed OCI env entry, number ${index}`)
   })
 }
 
 function checkCapabilities(capabilities: LinuxCapabilities): void {
   for (const [set, names] of Object.entries(capabilities)) {
-    for (const name of names) checkOneOf(`Process.Capabilities.${set}`, CAPABILITIES, name)
+    for (const name of names) checkOneOf(`process.capabilities.${set}`, CAPABILITIES, name)
   }
 }
 
 function checkRlimits(rlimits: readonly POSIXRlimit[]): void {
   const seen = new Set<string>()
   for (const { Type: type, Soft: soft, Hard: hard } of rlimits) {
-    checkOneOf('Process.Rlimits', RLIMITS, type)
-    if (seen.has(type)) throw invalidField('Process.Rlimits', `${type} given twice`)
+    checkOneOf('process.rlimits', RLIMITS, type)
+    if (seen.has(type)) throw invalidField('process.rlimits', `${type} given twice`)
     seen.add(type)
-    if (soft > hard) throw invalidField('Process.Rlimits', `${type}: the soft limit is above the hard one`)
+    if (soft > hard) throw invalidField('process.rlimits', `${type}: the soft limit is above the hard one`)
   }
 }

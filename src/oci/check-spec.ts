@@ -23,16 +23,16 @@ interface CompleteSpec {
 export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
   checkProcess(process)
   // An empty path means the rootfs that a storage has mounted.
-  if (root.Path !== '') checkAbsolutePath('Root.Path', root.Path)
+  if (root.Path !== '') checkAbsolutePath('root.path', root.Path)
   for (const mount of spec.Mounts) checkMount(mount)
-  for (const { Type: type, Path: path } of linux.Namespaces) {
-    checkOneOf('Linux.Namespaces', NAMESPACES, type)
-    if (path !== '') checkAbsolutePath('Linux.Namespaces.Path', path)
+  for (const [index, { Type: type, Path: path }] of linux.Namespaces.entries()) {
+    checkOneOf(`linux.namespaces[${index}].type`, NAMESPACES, type)
+    if (path !== '') checkAbsolutePath(`linux.namespaces[${index}].path`, path)
   }
-  checkNoParentPath('Linux.CgroupsPath', linux.CgroupsPath.replaceAll(':', '/'))
-  for (const { Path: path, Type: type } of linux.Devices) {
-    checkAbsolutePath('Linux.Devices.Path', path)
-    checkOneOf('Linux.Devices.Type', DEVICES, type)
+  checkNoParentPath('linux.cgroupsPath', linux.CgroupsPath.replaceAll(':', '/'))
+  for (const [index, { Path: path, Type: type }] of linux.Devices.entries()) {
+    checkAbsolutePath(`linux.devices[${index}].path`, path)
+    checkOneOf(`linux.devices[${index}].type`, DEVICES, type)
   }
   if (linux.Resources !== undefined) checkResources(linux.Resources)
   if (linux.Seccomp !== undefined) checkSeccomp(linux.Seccomp)
@@ -41,8 +41,8 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
 
 /** Throws INVALID_ARGUMENT for invalid limits. */
 export function checkResources(resources: LinuxResources): void {
-  for (const { Type: type } of resources.Devices) {
-    checkOneOf('Linux.Resources.Devices.Type', DEVICE_RULES, type)
+  for (const [index, { Type: type }] of resources.Devices.entries()) {
+    checkOneOf(`linux.resources.devices[${index}].type`, DEVICE_RULES, type)
   }
 }
 
@@ -91,13 +91,14 @@ const FLAGS = ['TSYNC', 'LOG', 'SPEC_ALLOW', 'WAIT_KILLABLE_RECV'].map(
 
 /** Throws INVALID_ARGUMENT for an unknown word in a seccomp profile, because a typo must not weaken the profile. */
 function checkSeccomp(seccomp: LinuxSeccomp): void {
-  checkOneOf('Linux.Seccomp.DefaultAction', ACTIONS, seccomp.DefaultAction)
+  checkOneOf('linux.seccomp.defaultAction', ACTIONS, seccomp.DefaultAction)
   for (const architecture of seccomp.Architectures) {
-    checkOneOf('Linux.Seccomp.Architectures', ARCHITECTURES, architecture)
+    checkOneOf('linux.seccomp.architectures', ARCHITECTURES, architecture)
   }
-  for (const flag of seccomp.Flags) checkOneOf('Linux.Seccomp.Flags', FLAGS, flag)
-  for (const { Action: action, Args: args } of seccomp.Syscalls) {
-    checkOneOf('Linux.Seccomp.Syscalls.Action', ACTIONS, action)
-    for (const { Op: operator } of args) checkOneOf('Linux.Seccomp.Syscalls.Args.Op', OPERATORS, operator)
+  for (const flag of seccomp.Flags) checkOneOf('linux.seccomp.flags', FLAGS, flag)
+  for (const [index, { Action: action, Args: args }] of seccomp.Syscalls.entries()) {
+    const field = `linux.seccomp.syscalls[${index}]`
+    checkOneOf(`${field}.action`, ACTIONS, action)
+    for (const { Op: operator } of args) checkOneOf(`${field}.args.op`, OPERATORS, operator)
   }
 }

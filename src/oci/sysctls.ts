@@ -29,7 +29,7 @@ function procPath(key: string): string {
     ? key.split('/')
     : key.split('.').map((name) => name.replaceAll('/', '.'))
   if (names.some((name) => name === '' || name === '.' || name === '..')) {
-    throw new AgentError('INVALID_ARGUMENT', `Linux.Sysctl: invalid name "${key}"`)
+    throw new AgentError('INVALID_ARGUMENT', `linux.sysctl: invalid name "${key}"`)
   }
   return `/proc/sys/${names.join('/')}`
 }

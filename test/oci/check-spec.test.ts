@@ -55,9 +55,9 @@ describe('checkSpec', () => {
 
   const allow = { DefaultAction: 'SCMP_ACT_ALLOW' }
   it.each<[PartialSpec, string]>([
-    [{ Root: { Path: 'images/x' } }, 'Root.Path: "images/x", want an absolute path'],
-    [{ Root: { Path: '/a/../b' } }, 'Root.Path: "/a/../b", want no ".."'],
-    [{ Root: { Path: '/a\0b' } }, 'Root.Path: contains a NUL byte'],
+    [{ Root: { Path: 'images/x' } }, 'root.path: "images/x", want an absolute path'],
+    [{ Root: { Path: '/a/../b' } }, 'root.path: "/a/../b", want no ".."'],
+    [{ Root: { Path: '/a\0b' } }, 'root.path: contains a NUL byte'],
     [{ Mounts: [{ destination: '' }] }, 'Mounts.destination: empty'],
     [{ Mounts: [{ destination: '/../x' }] }, 'Mounts.destination: "/../x", want no ".."'],
     [{ Mounts: [{ destination: '/x', source: '/a/..' }] }, 'Mounts.source: "/a/..", want no ".."'],
@@ -72,37 +72,37 @@ describe('checkSpec', () => {
       { Hooks: { CreateContainer: [{ Path: '/x', Env: ['A=\0'] }] } },
       'Hooks.CreateContainer.Env: contains a NUL byte',
     ],
-    [{ Linux: { Namespaces: [{ Type: 'planet' }] } }, 'Linux.Namespaces: unknown value "planet"'],
+    [{ Linux: { Namespaces: [{ Type: 'planet' }] } }, 'linux.namespaces[0].type: unknown value "planet"'],
     [
       { Linux: { Namespaces: [{ Type: 'network', Path: 'proc/1/ns/net' }] } },
-      'Linux.Namespaces.Path: "proc/1/ns/net", want an absolute path',
+      'linux.namespaces[0].path: "proc/1/ns/net", want an absolute path',
     ],
-    [{ Linux: { CgroupsPath: '/a/../..' } }, 'Linux.CgroupsPath: "/a/../..", want no ".."'],
-    [{ Linux: { CgroupsPath: 'a:..:b' } }, 'Linux.CgroupsPath: "a/../b", want no ".."'],
+    [{ Linux: { CgroupsPath: '/a/../..' } }, 'linux.cgroupsPath: "/a/../..", want no ".."'],
+    [{ Linux: { CgroupsPath: 'a:..:b' } }, 'linux.cgroupsPath: "a/../b", want no ".."'],
     [
       { Linux: { Devices: [{ Path: '/dev/../x', Type: 'c' }] } },
-      'Linux.Devices.Path: "/dev/../x", want no ".."',
+      'linux.devices[0].path: "/dev/../x", want no ".."',
     ],
-    [{ Linux: { Devices: [{ Path: '/dev/x', Type: 'z' }] } }, 'Linux.Devices.Type: unknown value "z"'],
+    [{ Linux: { Devices: [{ Path: '/dev/x', Type: 'z' }] } }, 'linux.devices[0].type: unknown value "z"'],
     [
       { Linux: { Resources: { Devices: [{ Type: 'z' }] } } },
-      'Linux.Resources.Devices.Type: unknown value "z"',
+      'linux.resources.devices[0].type: unknown value "z"',
     ],
-    [{ Linux: { Seccomp: { DefaultAction: 'NO' } } }, 'Linux.Seccomp.DefaultAction: unknown value "NO"'],
+    [{ Linux: { Seccomp: { DefaultAction: 'NO' } } }, 'linux.seccomp.defaultAction: unknown value "NO"'],
     [
       { Linux: { Seccomp: { ...allow, Architectures: ['VAX'] } } },
-      'Linux.Seccomp.Architectures: unknown value "VAX"',
+      'linux.seccomp.architectures: unknown value "VAX"',
     ],
-    [{ Linux: { Seccomp: { ...allow, Flags: ['?'] } } }, 'Linux.Seccomp.Flags: unknown value "?"'],
+    [{ Linux: { Seccomp: { ...allow, Flags: ['?'] } } }, 'linux.seccomp.flags: unknown value "?"'],
     [
       { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: '' }] } } },
-      'Linux.Seccomp.Syscalls.Action: unknown value ""',
+      'linux.seccomp.syscalls[0].action: unknown value ""',
     ],
     [
       { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: 'SCMP_ACT_LOG', Args: [{ Op: '?' }] }] } } },
-      'Linux.Seccomp.Syscalls.Args.Op: unknown value "?"',
+      'linux.seccomp.syscalls[0].args.op: unknown value "?"',
     ],
-    [{ Process: { Args: [] } }, 'Process.Args: no program'],
+    [{ Process: { Args: [] } }, 'process.args: no program'],
   ])('refuses, naming the field: %j', (spec, message) => {
     expect(() => check(spec)).toThrow(refusal(message))
   })
@@ -111,30 +111,30 @@ describe('checkSpec', () => {
 describe('checkProcess', () => {
   const core = { Type: 'RLIMIT_CORE', Soft: 1n, Hard: 1n }
   it.each<[string, PartialProcess, string]>([
-    ['no program', { Args: [''] }, 'Process.Args: no program'],
-    ['an argument that ends early', { Args: ['sh', 'a\0b'] }, 'Process.Args: contains a NUL byte'],
-    ['a value without a name', { Env: ['A=b', '=x'] }, 'Process.Env: Malformed OCI env entry, number 1'],
-    ['a secret without a name', { Env: ['secret'] }, 'Process.Env: Malformed OCI env entry, number 0'],
-    ['an empty variable', { Env: [''] }, 'Process.Env: Malformed OCI env entry, number 0'],
-    ['a relative folder', { Cwd: 'tmp' }, 'Process.Cwd: "tmp", want an absolute path'],
+    ['no program', { Args: [''] }, 'process.args: no program'],
+    ['an argument that ends early', { Args: ['sh', 'a\0b'] }, 'process.args: contains a NUL byte'],
+    ['a value without a name', { Env: ['A=b', '=x'] }, 'process.env: Malformed OCI env entry, number 1'],
+    ['a secret without a name', { Env: ['secret'] }, 'process.env: Malformed OCI env entry, number 0'],
+    ['an empty variable', { Env: [''] }, 'process.env: Malformed OCI env entry, number 0'],
+    ['a relative folder', { Cwd: 'tmp' }, 'process.cwd: "tmp", want an absolute path'],
     [
       'a capability that does not exist',
       { Capabilities: { Ambient: ['CAP_KILL', 'CAP_FLY'] } },
-      'Process.Capabilities.Ambient: unknown value "CAP_FLY"',
+      'process.capabilities.Ambient: unknown value "CAP_FLY"',
     ],
-    ['a limit of nothing', { Rlimits: [{ Type: 'RLIMIT_X' }] }, 'Process.Rlimits: unknown value "RLIMIT_X"'],
-    ['two limits of one kind', { Rlimits: [core, core] }, 'Process.Rlimits: RLIMIT_CORE given twice'],
+    ['a limit of nothing', { Rlimits: [{ Type: 'RLIMIT_X' }] }, 'process.rlimits: unknown value "RLIMIT_X"'],
+    ['two limits of one kind', { Rlimits: [core, core] }, 'process.rlimits: RLIMIT_CORE given twice'],
     [
       'a soft limit above the hard one',
       { Rlimits: [{ ...core, Soft: 2n }] },
-      'Process.Rlimits: RLIMIT_CORE: the soft limit is above the hard one',
+      'process.rlimits: RLIMIT_CORE: the soft limit is above the hard one',
     ],
     [
       'a terminal that is too large',
       { ConsoleSize: { Height: 1, Width: 0x10000 } },
-      'Process.ConsoleSize: 1 x 65536, want at most 65535 each',
+      'process.consoleSize: 1 x 65536, want at most 65535 each',
     ],
-    ['a score out of range', { OOMScoreAdj: 1001n }, 'Process.OOMScoreAdj: 1001, want -1000 to 1000'],
+    ['a score out of range', { OOMScoreAdj: 1001n }, 'process.oomScoreAdj: 1001, want -1000 to 1000'],
   ])('refuses %s', (_what, process, message) => {
     const complete = Process.fromPartial({ Args: ['sh'], ...process })
     expect(() => checkProcess(complete)).toThrow(refusal(message))
@@ -145,7 +145,7 @@ describe('checkResources', () => {
   it('refuses a rule for a kind of device that does not exist', () => {
     const resources = LinuxResources.fromPartial({ Devices: [{ Type: 'z' }] })
     expect(() => checkResources(resources)).toThrow(
-      refusal('Linux.Resources.Devices.Type: unknown value "z"'),
+      refusal('linux.resources.devices[0].type: unknown value "z"'),
     )
   })
 })

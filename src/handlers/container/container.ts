@@ -1,27 +1,14 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Hook } from '../../gen/oci.ts'
-import type { PciAddresses } from '../../oci/pci-environment.ts'
-import type { Cgroup } from '../cgroup/cgroup.ts'
-import type { ContainerProcess } from '../process/process.ts'
-import type { ProcessTable } from '../process/process-table.ts'
+import type { ProcessOwner } from '../process/owner.ts'
 import type { StoredSpec } from './stored-spec.ts'
 
 /** The parts of a created container. */
-export interface ContainerParts {
-  readonly init: ContainerProcess
+export interface ContainerParts extends ProcessOwner {
   /** The description of the container. Processes that are added later inherit from its first one. */
   readonly spec: StoredSpec
   /** Hooks to run after the start. */
   readonly poststart: readonly Hook[]
-  readonly processes: ProcessTable
-  readonly cgroup: Cgroup
-  /**
-   * The executable of the first process while it awaits its start: that of the OCI runtime. undefined when it could not be
-   * read.
-   */
-  readonly programBeforeStart: string | undefined
-  /** Guest addresses of the container's PCI devices. */
-  readonly pciAddresses: PciAddresses
   /** Undoes what creating it made besides the runtime's state: mounts, bundle, storages. May be called again. */
   readonly release: () => Promise<void>
 }

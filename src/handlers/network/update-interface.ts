@@ -19,7 +19,7 @@ export async function updateInterface(
 ): Promise<Interface> {
   const { os, log, record } = dependencies
   const wanted = checkInterface(request)
-  const pluggedName = await isPluggedIn(dependencies, wanted, signal)
+  const pluggedName = await waitForPluggedLink(dependencies, wanted, signal)
   // Nothing is awaited from here on, so no other call sees a half-configured link.
   const { network } = os
   const links = network.links()
@@ -52,7 +52,7 @@ export async function updateInterface(
 }
 
 /** Waits for the link at the request's device path, and returns its name; undefined without a device path. */
-async function isPluggedIn(
+async function waitForPluggedLink(
   { hotplug }: NetworkDependencies,
   { devicePath }: InterfaceRequest,
   signal: AbortSignal,

@@ -56,10 +56,10 @@ function visibleIn(environment: readonly string[]): readonly RequestedDevice[] {
     const [kind = '', list = ''] = part.split('=', 2)
     const names = list.split(',')
     if (part !== `${kind}=${list}` || !isKind(kind) || !names.every(isDeviceName)) {
-      throw invalid(`Process.Env: ${VARIABLE}: "${part}", want vendor/class=name,name`)
+      throw invalid(`process.env: ${VARIABLE}: "${part}", want vendor/class=name,name`)
     }
     if (!names.includes('all')) return names.map((name) => ({ kind, name }))
-    if (names.length > 1) throw invalid(`Process.Env: ${VARIABLE}: "${part}" has both all and names`)
+    if (names.length > 1) throw invalid(`process.env: ${VARIABLE}: "${part}" has both all and names`)
     return [{ kind, name: undefined }]
   })
 }

@@ -62,7 +62,7 @@ describe('askedCdiDevices', () => {
   it.each(['gpu', 'nvidia.com/gpu', 'nvidia.com/gpu=', 'nvidia.com/gpu=0,', 'n/g=0:', 'n/g=0;1'])(
     'refuses the value %j of the variable and names it',
     (value) => {
-      expect(() => asked({}, [`VISIBLE_CDI_DEVICES=${value}`])).toThrow('Process.Env: VISIBLE_CDI_DEVICES: ')
+      expect(() => asked({}, [`VISIBLE_CDI_DEVICES=${value}`])).toThrow('process.env: VISIBLE_CDI_DEVICES: ')
     },
   )
 

@@ -55,14 +55,14 @@ const ids = ['', 'x', '-x', '.x', 'a/b', '..', '../x', 'a b', 'a\nb', 'a\0b', 'Ã
 
 /** A process that neither a container can begin with nor one can be added. */
 const processes: readonly (readonly [what: string, change: DeepPartial<Process>, names: string])[] = [
-  ['no program', { Args: [] }, 'Process.Args'],
-  ['a program without a name', { Args: [''] }, 'Process.Args'],
-  ['a NUL character in an argument', { Args: ['echo', 'a\0b'] }, 'Process.Args'],
+  ['no program', { Args: [] }, 'process.args'],
+  ['a program without a name', { Args: [''] }, 'process.args'],
+  ['a NUL character in an argument', { Args: ['echo', 'a\0b'] }, 'process.args'],
   ['a variable without a name', { Env: ['=x'] }, 'Malformed OCI env entry'],
-  ['a relative folder', { Cwd: 'tmp' }, 'Process.Cwd: "tmp"'],
+  ['a relative folder', { Cwd: 'tmp' }, 'process.cwd: "tmp"'],
   ['an unknown capability', { Capabilities: { Bounding: ['CAP_FLY'] } }, 'Bounding: unknown value "CAP_FLY"'],
-  ['an unknown limit', { Rlimits: [{ Type: 'RLIMIT_X' }] }, 'Process.Rlimits: unknown value "RLIMIT_X"'],
-  ['a terminal without end', { Terminal: true, ConsoleSize: { Height: 70_000 } }, 'Process.ConsoleSize'],
+  ['an unknown limit', { Rlimits: [{ Type: 'RLIMIT_X' }] }, 'process.rlimits: unknown value "RLIMIT_X"'],
+  ['a terminal without end', { Terminal: true, ConsoleSize: { Height: 70_000 } }, 'process.consoleSize'],
 ]
 
 const mount = (destination: string, source = 'tmpfs') => ({
@@ -74,8 +74,8 @@ const specs: readonly BadInput[] = [
   creation('no process', withSpec({ Process: undefined }), 'EINVAL', 'INTERNAL'),
   creation('no root', withSpec({ Root: undefined }), 'EINVAL', 'INTERNAL'),
   creation('no linux part', withSpec({ Linux: undefined }), 'Spec does not contain linux field', 'INTERNAL'),
-  creation('a root that leads elsewhere', withSpec({ Root: { Path: '/a/../b' } }), 'Root.Path: "/a/../b"'),
-  creation('a relative root', withSpec({ Root: { Path: 'root' } }), 'Root.Path: "root"'),
+  creation('a root that leads elsewhere', withSpec({ Root: { Path: '/a/../b' } }), 'root.path: "/a/../b"'),
+  creation('a relative root', withSpec({ Root: { Path: 'root' } }), 'root.path: "root"'),
   creation('a root that is not there', withSpec({ Root: { Path: '/no/such' } }), '/no/such', 'INTERNAL'),
   creation('a mount that leads out', withSpec(mount('/../../x')), 'Mounts.destination: "/../../x"'),
   creation('a mount on nothing', withSpec(mount('')), 'Mounts.destination'),
@@ -88,8 +88,8 @@ const specs: readonly BadInput[] = [
     }),
     'Mounts.destination: "/tmp/../../log"',
   ),
-  creation('a cgroup that leads up', withLinux({ CgroupsPath: '/../x' }), 'Linux.CgroupsPath: "/../x"'),
-  creation('a cgroup that leads up in parts', withLinux({ CgroupsPath: 'a:..:b' }), 'Linux.CgroupsPath'),
+  creation('a cgroup that leads up', withLinux({ CgroupsPath: '/../x' }), 'linux.cgroupsPath: "/../x"'),
+  creation('a cgroup that leads up in parts', withLinux({ CgroupsPath: 'a:..:b' }), 'linux.cgroupsPath'),
   creation('the cgroup of another', withLinux({ CgroupsPath: '/living' }), "of container 'living'"),
   creation(
     'a cgroup within that of another',
@@ -110,17 +110,17 @@ const specs: readonly BadInput[] = [
   creation(
     'an unknown seccomp action',
     withLinux({ Seccomp: { DefaultAction: 'SCMP_ACT_SMILE' } }),
-    'Linux.Seccomp.DefaultAction: unknown value "SCMP_ACT_SMILE"',
+    'linux.seccomp.defaultAction: unknown value "SCMP_ACT_SMILE"',
   ),
   creation(
     'a device that leads out',
     withLinux({ Devices: [{ Path: '/dev/../../x', Type: 'c', Major: 1n, Minor: 3n }] }),
-    'Linux.Devices.Path: "/dev/../../x"',
+    'linux.devices[0].path: "/dev/../../x"',
   ),
   creation(
     'a device of no kind',
     withLinux({ Devices: [{ Path: '/dev/x', Type: 'z', Major: 1n, Minor: 3n }] }),
-    'Linux.Devices.Type: unknown value "z"',
+    'linux.devices[0].type: unknown value "z"',
   ),
   creation(
     'a sysctl that leads out',
@@ -180,7 +180,7 @@ const others: readonly BadInput[] = [
     call: (agent) =>
       agent.updateContainer({ containerId: 'living', resources: { Devices: [{ Type: 'z', Access: 'r' }] } }),
     code: 'INVALID_ARGUMENT',
-    names: 'Linux.Resources.Devices.Type: unknown value "z"',
+    names: 'linux.resources.devices[0].type: unknown value "z"',
   },
   {
     rpc: 'UpdateContainer',

@@ -6,12 +6,13 @@ import type {
   MemoryStats,
   PidsStats,
 } from '../../../gen/agent.ts'
+import { TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
 import { blkioStatsV1 } from './blkio-v1.ts'
 import type { CgroupFiles } from './cgroup-files.ts'
 import { counter, limit, namedCounters } from './counters.ts'
 
-/** Nanoseconds of a tick: USER_HZ is 100 on x86-64 and arm64 (time(7)). */
-const TICK_NS = 10_000_000n
+/** Nanoseconds of a tick. */
+const TICK_NS = 1_000_000_000n / BigInt(TICKS_PER_SECOND)
 
 /** The statistics of cgroup v1 (behaviour spec, sections H.1 to H.3). A missing file counts as zeros. */
 export async function statsV1(files: CgroupFiles): Promise<CgroupStats> {

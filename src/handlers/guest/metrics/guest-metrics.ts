@@ -1,8 +1,9 @@
 import type { Files } from '../../../os/files/files.ts'
+import { TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
 import { itemGauge, type Metric, type Sample } from './exposition.ts'
 
-/** Milliseconds of one tick of /proc/stat (USER_HZ is 100). */
-const MS_PER_TICK = 10n
+/** Milliseconds of one tick of /proc/stat. */
+const MS_PER_TICK = 1000n / BigInt(TICKS_PER_SECOND)
 
 const CPU_ITEMS = [
   ...['user', 'nice', 'system', 'idle', 'iowait', 'irq', 'softirq', 'steal', 'guest', 'guest_nice'],

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Process } from '../../src/gen/oci.ts'
-import { inheritProcess } from '../../src/oci/exec-process.ts'
+import { inheritProcess } from '../../src/oci/inherit-process.ts'
 
 const SETS = { Bounding: ['CAP_KILL'], Effective: [], Inheritable: [], Permitted: [], Ambient: [] }
 const first = Process.fromPartial({
