@@ -4,7 +4,7 @@ import { projectRoot } from '../src/build/project.ts'
 import { type Import, importsOf } from './layers/imports.ts'
 import { LAYERS, LAZY_FOLDER, LAZY_FOR, type Layer, PURE_NODE_MODULES } from './layers/table.ts'
 
-/** Where code is kept that nobody wrote here. */
+/** Folders of code that is not the project's own. */
 const SKIPPED_FOLDERS = ['node_modules', 'build', 'dist']
 
 /** Everything wrong with the layers of the project at `root`, one sentence each. */

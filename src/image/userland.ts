@@ -70,16 +70,16 @@ export async function userlandTree(progress: (line: string) => void): Promise<re
 
 /** The entries for the image from the packages unpacked at `root`. */
 async function selectFiles(root: string): Promise<readonly TreeEntry[]> {
-  const ours = PROGRAMS.map((path) => [path, locate(root, path)] as const)
+  const programs = PROGRAMS.map((path) => [path, locate(root, path)] as const)
   const extensions = filesOf(root, FILTER_EXTENSIONS)
-  const loaded = [...ours, ...extensions].map(([, file]) => file)
+  const loaded = [...programs, ...extensions].map(([, file]) => file)
   const libraries = await libraryClosure(root, [pinnedNode(), ...loaded])
   return [
     ...FOLDERS,
     ...LINKS,
     ...treeOfFolder(skeleton, ''),
     fileFrom('etc/mke2fs.conf', locate(root, 'etc/mke2fs.conf')),
-    ...ours.map(([path, file]) => fileFrom(path, file, 0o755)),
+    ...programs.map(([path, file]) => fileFrom(path, file, 0o755)),
     ...extensions.map(([path, file]) => fileFrom(path, file, 0o644)),
     ...[...libraries].map(([soname, file]) => fileFrom(`usr/lib/x86_64-linux-gnu/${soname}`, file, 0o755)),
   ]

@@ -9,7 +9,7 @@ export const POD_HOSTNAME = 'shim-pod'
 /** A process that does nothing, and has no handler for SIGTERM. */
 export const RESTING = ['/bin/sleep', '1000000']
 
-/** Says who and where it is, gives back its input, and then lives on, whatever SIGTERM it gets. */
+/** Says who and where it is, echoes its input, and then lives on, whatever SIGTERM it gets. */
 export const TALKING = [
   '/bin/sh',
   '-c',
@@ -22,7 +22,7 @@ export const TALKING = [
 /** On a terminal: tells the size of it before and after a line of input. */
 export const INTERACTIVE = ['/bin/sh', '-c', 'stty size; read line; stty size; echo "typed $line"; exit 7']
 
-/** A probe: gives back its input, then the kilobytes of /dev/shm and the first process of its pid namespace. */
+/** A probe: echoes its input, then the kilobytes of /dev/shm and the first process of its pid namespace. */
 export const PROBE = [
   '/bin/sh',
   '-c',

@@ -17,7 +17,7 @@ export interface Call {
 }
 
 /**
- * What a successor does with a call that its predecessor died in before the answer was written:
+ * What a restarted agent does with a call that the agent before it died in, if the answer was not written yet:
  *
  * - `read`: runs it again. It changes nothing, and its answer takes nothing away.
  * - `idempotent`: runs it again. The second run finds done what the first did, and gives the same answer.

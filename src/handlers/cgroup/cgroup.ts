@@ -36,7 +36,7 @@ export interface Cgroup {
   members(): Promise<readonly number[]>
   /** Sends SIGKILL to every process in it. A failure is logged; a missing cgroup counts as empty. */
   killAll(): Promise<void>
-  /** Thaws its processes, whoever froze them. Does nothing when it does not exist. */
+  /** Thaws its processes, also those that the runtime froze. Does nothing when it does not exist. */
   thaw(): Promise<void>
   /** Its statistics; zeros for what it does not count, or when it does not exist. Never throws. */
   stats(): Promise<CgroupStats>

@@ -26,7 +26,7 @@ export interface DeviceHandlers {
   /** The devices that a spec requests by their CDI names. Throws INVALID_ARGUMENT for a malformed name. */
   requestedCdiDevices(spec: Spec): readonly RequestedDevice[]
   /** The edits of the spec for these devices, in order; {@link waitForCdiEdits} lists its errors. */
-  waitForCdiEdits(asked: readonly RequestedDevice[], signal: AbortSignal): Promise<readonly ResolvedEdits[]>
+  waitForCdiEdits(devices: readonly RequestedDevice[], signal: AbortSignal): Promise<readonly ResolvedEdits[]>
 }
 
 /** The devices of one request, as the guest has them. */
@@ -44,7 +44,8 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
   return {
     requestedCdiDevices: (spec) => requestedCdiDevices(spec, cdi.readsVariable),
 
-    waitForCdiEdits: (asked, signal) => waitForCdiEdits(asked, { files, clock, log, settings: cdi }, signal),
+    waitForCdiEdits: (devices, signal) =>
+      waitForCdiEdits(devices, { files, clock, log, settings: cdi }, signal),
 
     updatedPaths: (devices) =>
       devices

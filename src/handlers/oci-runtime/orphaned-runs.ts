@@ -3,8 +3,8 @@ import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { parentPid } from '../../os/process/proc-stat.ts'
 
 /**
- * Kills the runs of the OCI runtime that an agent which died has left under way: they would go on while a successor
- * cleans up. `root` is the folder of the runtime's state. Resolves when they are reaped.
+ * Kills the runs of the OCI runtime that an agent which died has left under way: they would go on while the restarted
+ * agent cleans up. `root` is the folder of the runtime's state. Resolves when they are reaped.
  */
 export async function killOrphanedRuns(os: Os, root: string): Promise<void> {
   // Before the search: exits of what it finds are not reported yet.

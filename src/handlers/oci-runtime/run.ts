@@ -43,7 +43,7 @@ export type ProcessStreams = { readonly pipes: readonly [Fd, Fd, Fd] } | 'termin
 export type LaunchOutcome =
   /** The process was made. `master` is its pty's master, which the caller closes; undefined without a terminal. */
   | { readonly kind: 'started'; readonly pid: number; readonly master: Fd | undefined }
-  /** The run failed after the process was made, or may have been: `pid` is undefined when nothing tells its number. */
+  /** The run failed after the process was made, or may have been: `pid` is undefined when it cannot be known. */
   | { readonly kind: 'half-started'; readonly pid: number | undefined; readonly error: unknown }
 
 /** How long a run may take that no caller ends: it may wait for a cgroup whose processes cannot be frozen. */

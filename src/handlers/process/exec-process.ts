@@ -44,7 +44,7 @@ export async function execProcess(
     signal.throwIfAborted()
     const hasTerminal = process.Terminal
     const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, signal)
-    // The first process may have moved: one that divides its cgroup leaves nobody in the upper one (cgroup v2).
+    // The first process may have moved: on cgroup v2 a cgroup that is divided may hold no process itself.
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const launch = prepareLaunch(dependencies, { hasTerminal, connections, onFailure })
     try {

@@ -33,7 +33,7 @@ export async function cleanUpAfterCrash(options: {
   const ids: string[] = []
   await attempt('containers', async () => void ids.push(...(await runtime.list())))
   for (const id of ids) await clearContainer(options, id, attempt)
-  // Before the file is removed that the mount is recognised by.
+  // Before the file is removed that identifies the mount.
   await attempt('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))
   await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))

@@ -30,7 +30,7 @@ export class SandboxState implements SandboxLookup {
   active(): Sandbox {
     if (this.#state.name === 'active') return this.#state.sandbox
     this.refuseLost()
-    throw new AgentError('INTERNAL', 'there is no sandbox: CreateSandbox comes first')
+    throw new AgentError('INTERNAL', 'sandbox: does not exist, want CreateSandbox first')
   }
 
   /** Throws INTERNAL `Dead agent: restarted` when a sandbox was lost and none was created since. */
@@ -51,7 +51,7 @@ export class SandboxState implements SandboxLookup {
     const before = this.#state
     if (before.name === 'creating' || before.name === 'active' || before.name === 'destroying') {
       const id = before.name === 'active' ? ` '${before.sandbox.id}'` : ''
-      throw new AgentError('INTERNAL', `a sandbox${id} already exists (${before.name})`)
+      throw new AgentError('INTERNAL', `sandbox${id}: already exists (${before.name})`)
     }
     const end = this.#begin('creating')
     return { created: (sandbox) => end({ name: 'active', sandbox }), failed: () => end(before) }
@@ -66,7 +66,7 @@ export class SandboxState implements SandboxLookup {
     if (before.name === 'destroyed') {
       throw new AgentError('INTERNAL', 'failed to get sandbox sender channel')
     }
-    if ('settled' in before) throw new AgentError('INTERNAL', `the sandbox is in transition (${before.name})`)
+    if ('settled' in before) throw new AgentError('INTERNAL', `sandbox: in transition (${before.name})`)
     const end = this.#begin('destroying')
     return {
       sandbox: before.name === 'active' ? before.sandbox : undefined,

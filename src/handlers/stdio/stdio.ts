@@ -14,8 +14,9 @@ export interface Stdio {
   /** The same stream as stdout on a terminal. */
   readonly stderr: ProcessOutput
   /**
-   * Resolves when no connection is in use any more: all that the process wrote was delivered, or nobody takes it.
-   * Streams that go through calls do not count.
+   * Resolves when no connection is in use any more: all that the process wrote was delivered, or
+   * the reader is gone.
+   * Streams that are read by calls do not count.
    */
   readonly delivered: Promise<void>
   /** Sets the terminal's size. Throws UNAVAILABLE `no tty` without one. */

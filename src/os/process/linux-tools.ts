@@ -20,7 +20,7 @@ export function linuxTools(native: Native, streams: Streams): Tools {
       try {
         const env = { PATH: DEFAULT_PATH, ...options.env }
         const { name, cwd = '/' } = options
-        const start = { argv, name, env, cwd, stdio: stdio.childEnd }
+        const start = { argv, name, env, cwd, stdio: stdio.childEnds }
         const child = await startChild(native, streams, start)
         const exchanged = stdio.exchange()
         const exitCode = await finished(child, argv[0], options)

@@ -9,7 +9,7 @@ const READ_BYTES = 64 * 1024
 /** The standard streams of a helper program: those of its options, and pipes to the agent for the others. */
 export interface ToolStdio {
   /** The program's ends; undefined is /dev/null. */
-  readonly childEnd: readonly (Fd | undefined)[]
+  readonly childEnds: readonly (Fd | undefined)[]
   /** Writes the input and collects the outputs; call it once the program runs. Resolves when both outputs have ended. */
   exchange(): Promise<void>
   /** The collected outputs. */
@@ -26,13 +26,13 @@ export function openToolStdio(streams: Streams, options: Options): ToolStdio {
   const [stdin, stdout, stderr] = options.stdio ?? []
   try {
     const input = options.stdin
-    const childEnd = [
+    const childEnds = [
       stdin ?? (input === undefined ? undefined : pipes.feeding(Buffer.from(input))),
       stdout ?? pipes.collecting(texts.stdout),
       stderr ?? pipes.collecting(texts.stderr),
     ]
     return {
-      childEnd,
+      childEnds,
       exchange: () => pipes.exchange(),
       text: () => ({
         stdout: texts.stdout.text(options.encoding),
@@ -50,7 +50,7 @@ export function openToolStdio(streams: Streams, options: Options): ToolStdio {
 class ToolPipes {
   readonly #streams: Streams
   readonly #open = new Set<Fd>()
-  readonly #childEnd: Fd[] = []
+  readonly #childEnds: Fd[] = []
   readonly #feeds: (() => Promise<void>)[] = []
   readonly #collections: (() => Promise<void>)[] = []
 
@@ -71,7 +71,7 @@ class ToolPipes {
   }
 
   async exchange(): Promise<void> {
-    for (const fd of this.#childEnd) this.#close(fd)
+    for (const fd of this.#childEnds) this.#close(fd)
     for (const feed of this.#feeds) void feed()
     await Promise.all(this.#collections.map((collect) => collect()))
   }
@@ -83,7 +83,7 @@ class ToolPipes {
   #pipe(direction: 'child-reads' | 'child-writes') {
     const pipe = this.#streams.pipe(direction)
     this.#open.add(pipe.parentEnd).add(pipe.childEnd)
-    this.#childEnd.push(pipe.childEnd)
+    this.#childEnds.push(pipe.childEnd)
     return pipe
   }
 

@@ -18,7 +18,7 @@ export class ExitLedger {
   readonly #now: () => bigint
   readonly #watches = new Set<{ readonly sinceNs: bigint }>()
   readonly #waiters = new Set<Waiter>()
-  readonly #unclaimed = new Map<number, ExitRecord>()
+  readonly #unmatched = new Map<number, ExitRecord>()
   #failure: AgentError | undefined
 
   /** `now` is CLOCK_BOOTTIME, the clock of the records. */
@@ -33,12 +33,12 @@ export class ExitLedger {
       exitOf: async (pid) => {
         if (this.#failure !== undefined) throw this.#failure
         if (!this.#watches.has(watch)) throw new AgentError('INTERNAL', `exit watch for pid ${pid}: closed`)
-        return await this.#claim(pid, watch.sinceNs)
+        return await this.#take(pid, watch.sinceNs)
       },
       hasEnded: (pid) => this.#recordSince(pid, watch.sinceNs) !== undefined,
       close: () => {
         this.#watches.delete(watch)
-        this.#forgetUnclaimable()
+        this.#forgetUnneeded()
       },
     }
   }
@@ -49,7 +49,7 @@ export class ExitLedger {
       ({ pid, sinceNs }) => pid === exit.pid && sinceNs <= exit.reapedAtNs,
     )
     for (const waiter of matching) this.#settle(waiter, exit)
-    if (matching.length === 0 && this.#isClaimable(exit)) this.#unclaimed.set(exit.pid, exit)
+    if (matching.length === 0 && this.#isNeeded(exit)) this.#unmatched.set(exit.pid, exit)
   }
 
   /** The pids that are waited for, each with the time of the request. */
@@ -70,13 +70,13 @@ export class ExitLedger {
     this.#failure = error
     for (const waiter of this.#waiters) waiter.answer.reject(error)
     this.#waiters.clear()
-    this.#unclaimed.clear()
+    this.#unmatched.clear()
   }
 
-  #claim(pid: number, sinceNs: bigint): Promise<ExitRecord> {
+  #take(pid: number, sinceNs: bigint): Promise<ExitRecord> {
     const known = this.#recordSince(pid, sinceNs)
     if (known !== undefined) {
-      this.#unclaimed.delete(pid)
+      this.#unmatched.delete(pid)
       return Promise.resolve(known)
     }
     const waiter = { pid, sinceNs, askedAtNs: this.#now(), answer: Promise.withResolvers<ExitRecord>() }
@@ -85,7 +85,7 @@ export class ExitLedger {
   }
 
   #recordSince(pid: number, sinceNs: bigint): ExitRecord | undefined {
-    const known = this.#unclaimed.get(pid)
+    const known = this.#unmatched.get(pid)
     return known !== undefined && sinceNs <= known.reapedAtNs ? known : undefined
   }
 
@@ -94,13 +94,13 @@ export class ExitLedger {
     waiter.answer.resolve(exit)
   }
 
-  #forgetUnclaimable(): void {
-    for (const exit of this.#unclaimed.values()) {
-      if (!this.#isClaimable(exit)) this.#unclaimed.delete(exit.pid)
+  #forgetUnneeded(): void {
+    for (const exit of this.#unmatched.values()) {
+      if (!this.#isNeeded(exit)) this.#unmatched.delete(exit.pid)
     }
   }
 
-  #isClaimable(exit: ExitRecord): boolean {
+  #isNeeded(exit: ExitRecord): boolean {
     return [...this.#watches].some(({ sinceNs }) => sinceNs <= exit.reapedAtNs)
   }
 }

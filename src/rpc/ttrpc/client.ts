@@ -92,8 +92,8 @@ class ClientConnection implements TtrpcClient {
     if (frameBytes > MAX_FRAME_PAYLOAD_BYTES) throw tooLarge('request', frameBytes)
     const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()
     this.#pending.set(streamId, { resolve, reject })
-    const giveUp = (reason: unknown) => this.#settle(streamId)?.reject(reason)
-    const stopWatching = watch(options, giveUp)
+    const abandon = (reason: unknown) => this.#settle(streamId)?.reject(reason)
+    const stopWatching = watch(options, abandon)
     this.#socket.write(frame)
     try {
       return await promise
@@ -146,15 +146,15 @@ class ClientConnection implements TtrpcClient {
   }
 }
 
-/** Calls `giveUp` when the time is over or the signal fires. The function returned stops that. */
-function watch(options: CallOptions, giveUp: (reason: unknown) => void): () => void {
+/** Calls `abandon` when the time is over or the signal fires. The function returned stops that. */
+function watch(options: CallOptions, abandon: (reason: unknown) => void): () => void {
   const { signal, timeoutMs } = options
-  const onAbort = () => giveUp(signal?.reason)
+  const onAbort = () => abandon(signal?.reason)
   signal?.addEventListener('abort', onAbort, { once: true })
   const stopTimer =
     timeoutMs === undefined || timeoutMs > LONGEST_TIMER_MS
       ? undefined
-      : startTimer(Math.max(timeoutMs, 0), () => giveUp(deadlineExceeded()))
+      : startTimer(Math.max(timeoutMs, 0), () => abandon(deadlineExceeded()))
   return () => {
     signal?.removeEventListener('abort', onAbort)
     stopTimer?.()

@@ -39,7 +39,7 @@ describe('addNeighbors', () => {
     expect(guest.state()).toEqual(before)
   })
 
-  it('takes back a batch whose answers the kernel lost', async () => {
+  it('undoes a batch whose answers the kernel lost', async () => {
     await guest.handlers.addNeighbors([aNeighbor('10.0.0.9')])
     const before = guest.state()
     const { network } = guest.os

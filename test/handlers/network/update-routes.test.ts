@@ -157,7 +157,7 @@ describe('updateRoutes', () => {
     await expect(update(aRoute({ dest: '10.7.0.0/16' }))).resolves.toBeDefined()
   })
 
-  it('takes back what it has added and replaced when the kernel refuses one', async () => {
+  it('undoes what it has added and replaced when the kernel refuses one', async () => {
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }))
     const before = guest.state()
     const noted = guest.record.settings()
@@ -179,7 +179,7 @@ describe('updateRoutes', () => {
     expect(guest.record.settings()).toEqual(noted)
   })
 
-  it('takes back a batch whose answers the kernel lost', async () => {
+  it('undoes a batch whose answers the kernel lost', async () => {
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }))
     const before = guest.state()
     const { network } = guest.os

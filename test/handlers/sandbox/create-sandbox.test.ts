@@ -95,7 +95,7 @@ describe('CreateSandbox', () => {
     const before = await remains(made)
     await expect(made.handlers.createSandbox(sandboxRequest(), neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
-      message: "a sandbox 'pod' already exists (active)",
+      message: "sandbox 'pod': already exists (active)",
     })
     expect(await remains(made)).toEqual(before)
   })

@@ -87,9 +87,9 @@ describe('the status of a call that cannot be done', () => {
 
 /** Makes what the table asks about. */
 async function furnish(pod: AgentPod): Promise<void> {
-  const { running, parked, paused, collected, sleeping, ended, deaf } = FIXTURES
+  const { running, unstarted, paused, collected, sleeping, ended, deaf } = FIXTURES
   await pod.run(running, ['sleep', '1000'])
-  await pod.create(parked, ['true'])
+  await pod.create(unstarted, ['true'])
   await pod.run(paused, ['sleep', '1000'])
   await pod.agent.pauseContainer({ containerId: paused })
   await (await pod.run(collected, ['true'])).wait()

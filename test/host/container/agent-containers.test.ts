@@ -93,8 +93,8 @@ describe('containers', () => {
   })
 
   it('that were not started, or whose program cannot be executed, are removed like others', async () => {
-    await pod.create('parked', ['true'])
-    await pod.remove('parked')
+    await pod.create('unstarted', ['true'])
+    await pod.remove('unstarted')
     writeFileSync(join(pod.root, 'bin/garbage'), 'no program', { mode: 0o755 })
     const init = await pod.create('garbage', ['garbage'])
     // runc calls such a start a success, and has the container end at once.
@@ -102,7 +102,7 @@ describe('containers', () => {
     expect((await init.readAll('stderr')).toString()).toContain('exec format error')
     expect(await init.wait()).not.toBe(0)
     await pod.remove('garbage')
-    expect(leftoversOf(pod.started, 'parked', 'garbage')).toEqual(NOTHING_LEFT)
+    expect(leftoversOf(pod.started, 'unstarted', 'garbage')).toEqual(NOTHING_LEFT)
   })
 
   it('may have a local storage, which is removed with them', async () => {
@@ -186,7 +186,7 @@ describe('a caller that hangs up', () => {
     await moment
     other.close()
     expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
-    // The id is free again once the process was taken back.
+    // The id is free again once the failed exec is undone.
     const again = await pod.agent
       .waitProcess({ containerId: 'standing', execId: 'e' })
       .catch((error) => error)
@@ -220,11 +220,11 @@ describe('DestroySandbox', () => {
   it('removes running containers, answers, and ends the agent', async () => {
     const pod = await startPod()
     try {
-      const ids = ['first', 'second', 'parked']
+      const ids = ['first', 'second', 'unstarted']
       const first = await pod.run('first', ['sleep', '1000'])
       await pod.add('first', 'e', ['sleep', '1000'])
       await pod.run('second', ['sh', '-c', 'trap "" TERM; (sleep 1000 &); sleep 1000'])
-      await pod.create('parked', ['true'])
+      await pod.create('unstarted', ['true'])
       const [reading, waiting] = [first.read(), first.wait()]
       await pod.started.health.check({})
       const [done, late] = await Promise.allSettled([

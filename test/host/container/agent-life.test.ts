@@ -76,8 +76,8 @@ describe('an agent that is killed', () => {
     await pod.run('c1', resting)
     await pod.add('c1', 'e', ['sleep', '1000'])
     await pod.run('terminal', resting, { terminal: true })
-    await pod.create('parked', ['true'])
-    pids.push(...['c1', 'terminal', 'parked'].map((id) => initPidOf(pod.started, id)))
+    await pod.create('unstarted', ['true'])
+    pids.push(...['c1', 'terminal', 'unstarted'].map((id) => initPidOf(pod.started, id)))
     process.kill(pod.started.agentPid(), 'SIGKILL')
     await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
     after = await pod.started.connect()
@@ -89,7 +89,7 @@ describe('an agent that is killed', () => {
 
   it('is replaced by one that removes what it left', () => {
     expect(pids.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([])
-    expect(['c1', 'terminal', 'parked'].flatMap(cgroupsOf)).toEqual([])
+    expect(['c1', 'terminal', 'unstarted'].flatMap(cgroupsOf)).toEqual([])
     const mounts = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
     expect(mounts).toEqual([])
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])

@@ -119,7 +119,7 @@ describe('concurrent calls', () => {
       watcher.close()
       await expect(started.agent.createSandbox({ sandboxId: 'second' })).rejects.toMatchObject({
         code: 'INTERNAL',
-        message: 'a sandbox already exists (creating)',
+        message: 'sandbox: already exists (creating)',
       })
       other.close()
       expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })

@@ -144,9 +144,9 @@ describe('a signal', () => {
   })
 
   it('9 to all ends a container that was not started', async () => {
-    const init = await pod.create('parked', ['true'])
-    await pod.agent.signalProcess({ containerId: 'parked', execId: '', signal: SIGKILL })
+    const init = await pod.create('unstarted', ['true'])
+    await pod.agent.signalProcess({ containerId: 'unstarted', execId: '', signal: SIGKILL })
     expect(await init.wait()).toBe(128 + SIGKILL)
-    await pod.remove('parked')
+    await pod.remove('unstarted')
   })
 })

@@ -123,11 +123,11 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
   })
 
   it('can be killed before they are started', async () => {
-    const init = await pod.create('parked', ['true'])
+    const init = await pod.create('unstarted', ['true'])
     const status = init.wait()
     await init.signal(SIGTERM)
     expect(await status).toBe(128 + SIGKILL)
-    await pod.remove('parked')
+    await pod.remove('unstarted')
   })
 
   it('are removed while calls are pending and daemons run', async () => {

@@ -22,7 +22,7 @@ export interface StatusCase {
 /** What the cases ask about: `test/host/api/agent-errors.test.ts` makes each as its name says. */
 export const FIXTURES = {
   running: 'running',
-  parked: 'parked',
+  unstarted: 'unstarted',
   paused: 'paused',
   /** Ended, and its status was collected. */
   collected: 'collected',
@@ -86,7 +86,7 @@ const internal = (text: StatusCase['text']): Answer => ({ code: 'INTERNAL', text
 const invalid = (text: StatusCase['text']): Answer => ({ code: 'INVALID_ARGUMENT', text })
 const notFound = (text: string): Answer => ({ code: 'NOT_FOUND', text })
 
-const { running, parked, paused, collected } = FIXTURES
+const { running, unstarted, paused, collected } = FIXTURES
 
 /** Every status and text that a caller may rely on. None of the calls changes anything. */
 export const STATUS_TABLE: readonly StatusCase[] = [
@@ -142,16 +142,16 @@ export const STATUS_TABLE: readonly StatusCase[] = [
     'PauseContainer',
     (agent) => agent.pauseContainer({ containerId: paused }),
   ]),
-  ...cases('the container is not paused', internal(`container ${parked} is created, not paused`), [
+  ...cases('the container is not paused', internal(`container ${unstarted} is created, not paused`), [
     'ResumeContainer',
-    (agent) => agent.resumeContainer({ containerId: parked }),
+    (agent) => agent.resumeContainer({ containerId: unstarted }),
   ]),
   ...cases(
     'the id is in use',
     internal(`container id '${running}': already exists (running)`),
     create(running),
   ),
-  ...cases('there is a sandbox', internal("a sandbox 'pod' already exists (active)"), [
+  ...cases('there is a sandbox', internal("sandbox 'pod': already exists (active)"), [
     'CreateSandbox',
     (agent) => agent.createSandbox({ sandboxId: 'second', hostname: 'other' }),
   ]),

@@ -14,17 +14,17 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
 
   it('creates containers with crun', async () => {
     // The program that parks a container until it is started is the runtime's own.
-    const request = { containerId: 'parked' }
+    const request = { containerId: 'unstarted' }
     const look = await pod.run('look', ['sh', '-c', 'read line; cat /guest/proc/[0-9]*/comm'], {
       mounts: [GUEST_PROC],
     })
-    await pod.create('parked', ['sleep', '1000'])
+    await pod.create('unstarted', ['sleep', '1000'])
     await look.write('\n')
     const programs = (await look.readAll()).toString().split('\n')
     expect(programs.some((name) => name.startsWith('crun'))).toBe(true)
     expect(programs.some((name) => name.startsWith('runc'))).toBe(false)
     await guest.agent.startContainer(request)
-    for (const id of ['look', 'parked']) await pod.remove(id)
+    for (const id of ['look', 'unstarted']) await pod.remove(id)
   })
 
   it('keeps stdout and stderr apart, returns the status, and adds processes', async () => {

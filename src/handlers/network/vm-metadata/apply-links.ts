@@ -87,20 +87,20 @@ function routeByPeer({ network, log, routes }: Update, link: PlacedLink): boolea
 
 /** Removes settings of earlier metadata: its routes, and the addresses whose peers they led to. */
 function removeStale(update: Update, wanted: readonly PlacedLink[], refused: ReadonlySet<IpFamily>): boolean {
-  const ours = update.routes.filter(
+  const earlier = update.routes.filter(
     ({ protocol, family }) => protocol === METADATA_PROTOCOL && !refused.has(family),
   )
   const wantedRoutes = wanted.map(routeOf)
   const wantedAddresses = wanted.map(addressOf)
   const replaced = update.network.routes()
-  const routes = ours
+  const routes = earlier
     .filter((route) => !wantedRoutes.some((other) => isSameGateway(other, route)))
     .filter((route) =>
       replaced.some((other) => other.protocol === METADATA_PROTOCOL && isSameGateway(other, route)),
     )
   const addresses = update.addresses
     .filter(({ linkIndex, peer }) =>
-      ours.some((route) => route.linkIndex === linkIndex && route.gateway === peer),
+      earlier.some((route) => route.linkIndex === linkIndex && route.gateway === peer),
     )
     .filter((address) => !wantedAddresses.some((other) => isSameAddress(other, address)))
   for (const route of routes) update.network.removeRoute(route)

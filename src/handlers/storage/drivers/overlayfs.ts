@@ -42,7 +42,7 @@ export const overlayfs: StorageDriver = {
 async function createFolders(
   { driverOptions }: Storage,
   { os: { files }, allowedRoots }: StorageRequest,
-  undo: UndoList,
+  onFailure: UndoList,
 ): Promise<void> {
   for (const option of driverOptions) {
     if (!option.startsWith(CREATE)) continue
@@ -50,7 +50,7 @@ async function createFolders(
     await checkMountPoint(files, folder, allowedRoots)
     if ((await files.lstat(folder)) !== undefined) continue
     await files.makeDirectories(folder, 0o755)
-    undo.add('remove layer', () => files.removeTree(folder))
+    onFailure.add('remove layer', () => files.removeTree(folder))
     await checkMountPoint(files, folder, allowedRoots)
   }
 }
@@ -58,7 +58,7 @@ async function createFolders(
 async function createUpper(
   files: Files,
   { owner, bundlesRoot, allowedRoots }: StorageRequest,
-  undo: UndoList,
+  onFailure: UndoList,
 ): Promise<readonly string[]> {
   if (owner === undefined) {
     throw new AgentError(
@@ -74,7 +74,7 @@ async function createUpper(
     const path = `${folder}/${name}${suffix}`
     await checkMountPoint(files, path, allowedRoots)
     await files.makeDirectory(path, 0o755)
-    undo.add(`remove ${name} folder`, () => files.removeTree(path))
+    onFailure.add(`remove ${name} folder`, () => files.removeTree(path))
     options.push(`${name}dir=${path}`)
   }
   return options

@@ -100,7 +100,7 @@ describe('configureNetwork', () => {
     expect(network.changes).toHaveLength(length)
   })
 
-  it('takes back what it gave and no longer does', async () => {
+  it('removes settings that the metadata no longer has', async () => {
     const { apply, addresses, defaults } = guest()
     await apply({ v4: V4, v6: V6 })
     expect(await apply({ v4: { ip: '10.0.0.9', peerIp: '10.0.0.8' } })).toBe(true)
