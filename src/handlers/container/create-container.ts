@@ -34,6 +34,7 @@ import { StoredSpec } from './stored-spec.ts'
 
 /** What CreateContainer needs. */
 export interface CreateDependencies extends LaunchDependencies {
+  readonly os: Os
   readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
   readonly sandboxState: SandboxLookup
   readonly containers: ContainerRegistry

@@ -6,6 +6,7 @@ import { checkProcess } from '../../oci/check-process.ts'
 import { inheritProcess } from '../../oci/inherit-process.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/clock.ts'
+import type { Os } from '../../os/os.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
@@ -13,6 +14,7 @@ import { killUntrackedProcesses } from './untracked-processes.ts'
 
 /** What ExecProcess needs. */
 export interface ExecDependencies extends LaunchDependencies {
+  readonly os: LaunchDependencies['os'] & Pick<Os, 'files'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
   readonly runtime: Pick<OciRuntime, 'exec'>
 }

@@ -15,7 +15,7 @@ import { ContainerProcess } from './process.ts'
 
 /** What making a process needs besides the runtime. */
 export interface LaunchDependencies {
-  readonly os: Os
+  readonly os: Pick<Os, 'clock' | 'exits' | 'streams' | 'system'>
   readonly log: Logger
   readonly config: { readonly containerPipeSizeBytes: number }
   readonly hostConnections: HostConnections

@@ -5,12 +5,15 @@ import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 
+/** What signalling needs of the kernel. */
+type SignalOs = Pick<Os, 'files' | 'system'>
+
 /**
  * SignalProcess (behaviour spec, section C.5). It never waits for a transition of the container, so that a start which
  * hangs can be ended.
  */
 export async function signalProcess(
-  { os, containers }: { readonly os: Os; readonly containers: Pick<ProcessOwners, 'get'> },
+  { os, containers }: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
   { containerId, execId, signal }: SignalProcessRequest,
 ): Promise<void> {
   if (signal > LAST_SIGNAL) {
@@ -38,7 +41,7 @@ export async function programOf({ files }: Pick<Os, 'files'>, pid: number): Prom
  * its start, or was just told to start, still is the runtime's own program, whose handlers do not count.
  */
 async function signalForInit(
-  os: Os,
+  os: SignalOs,
   { init, programBeforeStart }: ProcessOwner,
   awaitsStart: boolean,
   signal: number,

@@ -6,12 +6,15 @@ import { END_MS, notEnded } from './launch.ts'
 import type { ProcessOwner } from './owner.ts'
 import type { Reservation } from './process-table.ts'
 
+/** What the search for untracked processes needs of the kernel. */
+type SearchOs = Pick<Os, 'exits' | 'files' | 'system'>
+
 /**
  * Kills the processes that the runtime has added to a container without telling their pids: the undo of an exec whose
  * `reservation` is taken. Throws INTERNAL when they do not end in time.
  */
 export async function killUntrackedProcesses(
-  os: Os,
+  os: SearchOs & Pick<Os, 'clock'>,
   { init, processes, cgroup }: Pick<ProcessOwner, 'init' | 'processes' | 'cgroup'>,
   reservation: Pick<Reservation, 'searchUntracked'>,
 ): Promise<void> {
@@ -32,7 +35,7 @@ export async function killUntrackedProcesses(
  * are not `tracked`. Resolves when they are reaped.
  */
 export async function killUntracked(
-  os: Os,
+  os: SearchOs,
   members: readonly number[],
   tracked: ReadonlySet<number>,
 ): Promise<void> {

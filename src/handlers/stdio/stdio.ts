@@ -7,6 +7,9 @@ import type { PortConnections } from './port-connections.ts'
 import { PortInput, PortOutput } from './port-streams.ts'
 import type { ProcessInput, ProcessOutput } from './process-streams.ts'
 
+/** What the streams of a process need of the kernel. */
+export type StreamOs = Pick<Os, 'clock' | 'streams'>
+
 /** The agent's side of a process's standard streams. */
 export interface Stdio {
   readonly stdin: ProcessInput
@@ -43,7 +46,7 @@ export interface Pipes {
 }
 
 /** Opens three pipes, relayed where a stream has a connection. When one fails, none stays open. */
-export function openPipes(os: Os, sizeBytes: number, connections: PortConnections): Pipes {
+export function openPipes(os: StreamOs, sizeBytes: number, connections: PortConnections): Pipes {
   const pipes: { stream: { close(): void }; childEnd: Fd }[] = []
   const open = <S extends { close(): void }>(
     { parentEnd, childEnd }: { readonly parentEnd: Fd; readonly childEnd: Fd },
@@ -84,7 +87,7 @@ export function openPipes(os: Os, sizeBytes: number, connections: PortConnection
   }
 }
 
-function outputPipe(os: Os, sizeBytes: number, isRelayed: boolean): ReturnType<Os['streams']['pipe']> {
+function outputPipe(os: StreamOs, sizeBytes: number, isRelayed: boolean): ReturnType<Os['streams']['pipe']> {
   if (sizeBytes > 0 || !isRelayed) return os.streams.pipe('child-writes', sizeBytes)
   try {
     return os.streams.pipe('child-writes', RELAYED_OUTPUT_BYTES)
@@ -95,7 +98,7 @@ function outputPipe(os: Os, sizeBytes: number, isRelayed: boolean): ReturnType<O
 }
 
 /** The input stream over `fd`, which it owns unless this throws. */
-export function inputOf(os: Os, fd: Fd, connections: PortConnections): ProcessInput {
+export function inputOf(os: StreamOs, fd: Fd, connections: PortConnections): ProcessInput {
   return (
     connections.take('stdin', (connection) => new PortInput(os.streams, connection, fd)) ??
     new InputStream(os.streams, fd)

@@ -1,11 +1,10 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Os } from '../../os/os.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'
 import { PortOutput } from './port-streams.ts'
 import type { ProcessInput } from './process-streams.ts'
-import { inputOf, type Stdio, stdioOf } from './stdio.ts'
+import { inputOf, type Stdio, type StreamOs, stdioOf } from './stdio.ts'
 
 /** The kernel stores a terminal's size in 16-bit numbers. */
 const MAX_SIZE = 0xffff
@@ -15,7 +14,7 @@ const MAX_SIZE = 0xffff
  * own, so that the end of input does not hang up the terminal. A terminal has no stderr: a connection for it is closed at
  * once.
  */
-export function terminalStdio(os: Os, master: Fd, connections: PortConnections): Stdio {
+export function terminalStdio(os: StreamOs, master: Fd, connections: PortConnections): Stdio {
   let stdin: ProcessInput | undefined
   try {
     stdin = onDuplicate(os, master, (fd) => inputOf(os, fd, connections))
@@ -31,14 +30,14 @@ export function terminalStdio(os: Os, master: Fd, connections: PortConnections):
   }
 }
 
-function readByCalls(os: Os, master: Fd, stdin: ProcessInput): Stdio {
+function readByCalls(os: StreamOs, master: Fd, stdin: ProcessInput): Stdio {
   const output = new OutputStream(os, master, 0)
   const resize = resizer(os, master, () => !output.isClosed)
   return stdioOf({ stdin, stdout: output, stderr: output, resize })
 }
 
 /** The master itself is kept for the terminal's size. The end of the output is the end of the terminal. */
-function relayed(os: Os, master: Fd, connections: PortConnections, stdin: ProcessInput): Stdio {
+function relayed(os: StreamOs, master: Fd, connections: PortConnections, stdin: ProcessInput): Stdio {
   const output = onDuplicate(os, master, (fd) =>
     connections.take('stdout', (connection) => new PortOutput(os, fd, connection)),
   )
@@ -53,7 +52,7 @@ function relayed(os: Os, master: Fd, connections: PortConnections, stdin: Proces
 }
 
 /** Sets the size only while the master is open: once it is closed, its number may be another file's. */
-function resizer(os: Os, master: Fd, isOpen: () => boolean): Stdio['resize'] {
+function resizer(os: StreamOs, master: Fd, isOpen: () => boolean): Stdio['resize'] {
   return (rows, columns) => {
     if (rows > MAX_SIZE || columns > MAX_SIZE) {
       throw new AgentError(
@@ -66,7 +65,7 @@ function resizer(os: Os, master: Fd, isOpen: () => boolean): Stdio['resize'] {
 }
 
 /** Passes `use` a duplicate, which it owns unless it throws. */
-function onDuplicate<T>(os: Os, fd: Fd, use: (duplicate: Fd) => T): T {
+function onDuplicate<T>(os: StreamOs, fd: Fd, use: (duplicate: Fd) => T): T {
   const duplicate = os.streams.duplicate(fd)
   try {
     return use(duplicate)
