@@ -4,16 +4,16 @@ import { projectRoot } from '../src/build/project.ts'
 import { SKIPPED } from './check-c-format.ts'
 import { type Counts, NOTHING, oneEntry } from './test/counts.ts'
 
-/** The end of one check. */
+/** The result of one check. */
 export interface CheckResult {
   readonly name: string
   readonly ok: boolean
-  /** What the tool printed. */
+  /** The output of the tool. */
   readonly output: string
   readonly seconds: number
 }
 
-/** Every check and the program that does it, as arguments of Node. */
+/** Every check, and the program that runs it as arguments of Node. */
 export const CHECKS = {
   types: ['node_modules/typescript/bin/tsc'],
   lint: ['node_modules/@biomejs/biome/bin/biome', 'check', '--error-on-warnings'],
@@ -23,7 +23,7 @@ export const CHECKS = {
   commits: ['scripts/check-commits.ts'],
 } as const satisfies Record<string, readonly string[]>
 
-/** Runs all checks at the same time; `report` gets each result as it comes. */
+/** Runs all checks at the same time, and calls `report` with each result when it is ready. */
 export function runChecks(report: (result: CheckResult) => void): Promise<readonly CheckResult[]> {
   const checks = Object.entries(CHECKS)
   return Promise.all(
@@ -35,7 +35,7 @@ export function runChecks(report: (result: CheckResult) => void): Promise<readon
   )
 }
 
-/** The line about a check, and below it what a failed one printed. */
+/** The line about a check, followed by the output of the tool when the check failed. */
 export function checkText(result: CheckResult): string {
   const { name, ok, output, seconds } = result
   const reason = skipReason(result)
@@ -65,7 +65,7 @@ function runCheck(name: string, args: readonly string[]): Promise<CheckResult> {
       { cwd: projectRoot, maxBuffer: 64 * 1024 * 1024 },
       (error, stdout, stderr) => {
         const seconds = (performance.now() - start) / 1000
-        // A program that did not even start has printed nothing.
+        // A program that failed to start has no output.
         const output = `${stdout}${stderr}` || (error?.message ?? '')
         resolve({ name, ok: error === null, output, seconds })
       },

@@ -12,19 +12,19 @@ import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
 import { testFiles } from './test/test-files.ts'
 
-/** These run the built agent. */
+/** The groups that run the built agent. */
 const AGENT_GROUPS: readonly Group[] = ['host', 'vm']
 
 const SLOWEST_FILES = 10
 
-/** The end of one group. */
+/** The result of one group. */
 interface GroupResult {
   readonly counts: Counts
   readonly minutes: number
 }
 
 /**
- * `npm test [-- [--group check|unit|host|vm]… [PATTERN]…]`: everything, or what is asked for. The last line is
+ * `npm test [-- [--group check|unit|host|vm]… [PATTERN]…]`: runs all tests, or those requested. The last line is
  * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
  */
 async function main(): Promise<number> {
@@ -94,14 +94,14 @@ async function runGroup(group: Group, { patterns }: Selection, { write }: Output
   return sum([counts, oneEntry(false)])
 }
 
-/** Compares what a run of all unit tests has covered with the floors, as one entry. */
+/** Compares the coverage of a run of all unit tests with the floors, as one entry. */
 function coverageCounts(reports: string, write: (text: string) => void): Counts {
   const { ok, lines } = judgeCoverage(readCoverage(projectRoot, reports), COVERAGE_FLOORS)
   write(`${lines.join('\n')}\n`)
   return oneEntry(ok)
 }
 
-/** Builds the agent that the tests run, once for all of them. Returns what is wrong when that fails. */
+/** Builds the agent once for all tests. Returns the error text when the build fails. */
 async function build(): Promise<string | undefined> {
   try {
     await buildAgent()
@@ -111,14 +111,14 @@ async function build(): Promise<string | undefined> {
   }
 }
 
-/** Builds the guest image before the test files, which run at the same time, would each build it. */
+/** Builds the guest image once, because concurrent test files would otherwise each build it. */
 async function prepareImage(write: (text: string) => void): Promise<void> {
   const progress = (line: string) => write(`${line}\n`)
   try {
     await ensureImage({ progress })
     await ensureContainerRoot(progress)
   } catch (error) {
-    // Whether that is a failure is for the tests to say: a machine that boots no microVM skips them.
+    // The tests decide whether this is a failure: on a machine that cannot boot a microVM they are skipped.
     progress(`no guest image: ${messageOf(error)}`)
   }
 }

@@ -1,4 +1,4 @@
-/** A test that did not run, and why. */
+/** A test that did not run, and the reason. */
 export interface SkippedTest {
   readonly name: string
   readonly reason: string
@@ -10,7 +10,7 @@ export interface FileTime {
   readonly seconds: number
 }
 
-/** What a part of a test run came to. */
+/** The counts of one part of a test run. */
 export interface Counts {
   readonly passed: number
   readonly failed: number
@@ -25,7 +25,7 @@ export function oneEntry(ok: boolean): Counts {
   return { ...NOTHING, passed: ok ? 1 : 0, failed: ok ? 0 : 1 }
 }
 
-/** All of them together. */
+/** The sum of several counts. */
 export function sum(parts: readonly Counts[]): Counts {
   return parts.reduce(
     (total, part) => ({
@@ -44,7 +44,7 @@ export function summaryLine(counts: Counts): string {
   return `${counts.passed} passed, ${counts.failed} failed${skipped}`
 }
 
-/** The lines that name the files which took longest, the slowest first; none when no file ran. */
+/** The lines about the slowest test files, the slowest first; empty when no file ran. */
 export function slowestLines(files: readonly FileTime[], count: number): readonly string[] {
   if (files.length === 0) return []
   const slowest = files.toSorted((a, b) => b.seconds - a.seconds).slice(0, count)

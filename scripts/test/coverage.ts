@@ -2,14 +2,14 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 
 /**
- * The least share of a folder's lines, in percent, that the unit tests must run; a little below what they did when it
- * was set. Much of the folders with low floors runs only in programs that the host and VM tests start, which are not
+ * The minimum percentage of a folder's lines that the unit tests must run; a little below the value measured when it
+ * was set. Folders with low floors mostly run in programs that the host and VM tests start, which are not
  * counted here.
  */
 export const COVERAGE_FLOORS: Readonly<Record<string, number>> = {
   'src/agent': 79,
   'src/base': 96,
-  // What is built already is not built again, so this depends on the cache.
+  // Parts in the cache are not built again, so the coverage depends on the cache.
   'src/build': 50,
   'src/debian': 18,
   'src/handlers/cgroup': 96,
@@ -30,19 +30,19 @@ export const COVERAGE_FLOORS: Readonly<Record<string, number>> = {
   'src/rpc': 96,
 }
 
-/** How much of a folder's code the tests ran. */
+/** The coverage of a folder's code by the tests. */
 export interface FolderCoverage {
   readonly folder: string
   readonly lines: number
   readonly covered: number
 }
 
-/** Line counts by absolute path, besides others: coverage-summary.json, the istanbul reporter `json-summary`. */
+/** The line counts by absolute path in coverage-summary.json, written by the istanbul reporter `json-summary`. */
 type Summary = Readonly<
   Record<string, { readonly lines: { readonly total: number; readonly covered: number } }>
 >
 
-/** The coverage of each folder, from the file that a run left in `reports`; none when it left none. */
+/** The coverage of each folder, from the file that a run wrote to `reports`; empty without such a file. */
 export function readCoverage(root: string, reports: string): readonly FolderCoverage[] {
   const file = join(reports, 'coverage-summary.json')
   if (!existsSync(file)) return []
@@ -58,7 +58,7 @@ export function readCoverage(root: string, reports: string): readonly FolderCove
     .toSorted((a, b) => (a.folder < b.folder ? -1 : 1))
 }
 
-/** One line for each folder, and whether none is below its floor. A folder without a floor and a floor without its folder are wrong. */
+/** One line for each folder, and whether all reach their floors. A folder without a floor, or the reverse, fails. */
 export function judgeCoverage(
   folders: readonly FolderCoverage[],
   floors: Readonly<Record<string, number>>,
@@ -80,7 +80,7 @@ export function judgeCoverage(
   }
 }
 
-/** `src/NAME`, and below src/handlers one folder further. */
+/** `src/NAME`, or `src/handlers/NAME` below src/handlers. */
 function folderOf(path: string): string {
   const parts = path.split('/')
   return parts.slice(0, parts[1] === 'handlers' ? 3 : 2).join('/')

@@ -1,21 +1,21 @@
-/** The parts of a test run, in their order. All but `check` are projects of vitest. */
+/** The groups of a test run, in order. All except `check` are vitest projects. */
 export const GROUPS = ['check', 'unit', 'host', 'vm'] as const
 
 export type Group = (typeof GROUPS)[number]
 
-/** Groups that run at the same time as those of the other lanes, in their order. */
+/** The groups of a lane run in order, at the same time as the other lanes. */
 export const LANES: readonly (readonly Group[])[] = [['check', 'unit', 'host'], ['vm']]
 
-/** What a run is asked to do. */
+/** The groups and files that a run is limited to. */
 export interface Selection {
   readonly groups: readonly Group[]
-  /** Parts of test files' paths; none means all files. */
+  /** Parts of the paths of test files; empty for all files. */
   readonly patterns: readonly string[]
 }
 
 /**
- * Reads `[--group NAME]… [PATTERN]…`. A pattern without a group leaves the checks out: they know no files. Throws a
- * sentence that names the wrong word.
+ * Reads `[--group NAME]… [PATTERN]…`. A pattern without a group leaves out the checks, which have no files. Throws an
+ * error that names the wrong word.
  */
 export function readSelection(args: readonly string[]): Selection {
   const named: Group[] = []

@@ -1,13 +1,13 @@
 /** One part of an output. */
 export interface OutputPart {
   write(text: string): void
-  /** Nothing more follows in this part. */
+  /** Ends this part; no further writes may follow. */
   end(): void
 }
 
 /**
- * Makes `count` parts of one output that are written to at the same time and appear one after the other: the first
- * part that has not ended is written through, what the parts behind it write is held back until their turn.
+ * Creates `count` parts of one output that are written at the same time and appear one after the other: the first
+ * part that has not ended is passed through, and the later parts are buffered until the parts before them end.
  */
 export function orderedOutput(count: number, write: (text: string) => void): readonly OutputPart[] {
   const states = Array.from({ length: count }, () => ({ held: '', ended: false }))

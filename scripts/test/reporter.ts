@@ -1,13 +1,13 @@
 import type { Reporter, SerializedError, TestCase, TestModule, TestSuite } from 'vitest/node'
 import { type Counts, NOTHING, type SkippedTest, sum } from './counts.ts'
 
-/** A reporter of vitest and what it has counted so far. */
+/** A vitest reporter, and its counts so far. */
 export interface CountingReporter {
   readonly reporter: Reporter
   counts(): Counts
 }
 
-/** Writes one line per test file and every failure in full, and counts what really ran. */
+/** Writes one line for each test file and every failure in full, and counts the tests that ran. */
 export function countingReporter(write: (line: string) => void): CountingReporter {
   let total = NOTHING
   const add = (counts: Counts) => {
@@ -32,14 +32,14 @@ export function countingReporter(write: (line: string) => void): CountingReporte
   return { reporter, counts: () => total }
 }
 
-/** Tests, and besides them each file or suite that failed by itself, such as in a hook. */
+/** Counts the tests, and each file or suite that failed outside a test, such as in a hook. */
 function countModule(module: TestModule): Counts {
   const tests = [...module.children.allTests()]
   const ended = (state: string) => tests.filter((test) => test.result().state === state)
   return {
     passed: ended('passed').length,
     failed: ended('failed').length + brokenContainers(module).length,
-    // A test that is still pending now was kept from running by a failed hook.
+    // A test that is still pending did not run, because a hook failed.
     skipped: [...ended('skipped'), ...ended('pending')].map(skippedTest),
     files: [{ path: module.relativeModuleId, seconds: module.diagnostic().duration / 1000 }],
   }
@@ -76,7 +76,7 @@ function describeFailure(name: string, errors: readonly SerializedError[]): stri
   return [`--- ${name}`, ...errors.map(describeError), '---'].join('\n')
 }
 
-/** The message, the difference between expected and found, and the frames that are not the test runner's. */
+/** The message, the difference between expected and actual values, and the stack frames outside the test runner. */
 function describeError(error: SerializedError): string {
   const frames = (error.stack ?? '')
     .split('\n')

@@ -4,8 +4,8 @@ import { countingReporter } from './reporter.ts'
 
 /**
  * `run-group.ts [--coverage FOLDER] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its `Counts` to the
- * parent process. A process of its own, so that tests which crash it or leave something running cannot take the
- * whole run with them.
+ * parent process. It runs in a process of its own, so that tests that crash it or leave work running do not end the
+ * whole run.
  */
 const { positionals, values } = parseArgs({
   allowPositionals: true,

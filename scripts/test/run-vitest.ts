@@ -3,19 +3,19 @@ import { join } from 'node:path'
 import { type Counts, oneEntry } from './counts.ts'
 
 /**
- * Runs one project of vitest in a process of its own. A process that ends without having sent its counts is one failure.
+ * Runs one vitest project in a process of its own. A process that ends before it sends its counts is one failure.
  */
 export function runVitest(run: {
   /** The folder with the configuration of vitest. */
   readonly root: string
   readonly project: string
-  /** Parts of test files' paths; none means all files. */
+  /** Parts of the paths of test files; empty for all files. */
   readonly patterns: readonly string[]
-  /** A folder to be filled with a summary of which lines of `src` the tests ran; only when all of them pass. */
+  /** The folder for the summary of the lines of `src` that the tests ran; written only when all tests pass. */
   readonly coverage?: string
-  /** Gets the output, in pieces of any size. */
+  /** Receives the output, in pieces of any size. */
   readonly write: (text: string) => void
-  /** The environment; this process's own unless given. */
+  /** The environment; by default that of this process. */
   readonly env?: NodeJS.ProcessEnv
 }): Promise<Counts> {
   const program = join(import.meta.dirname, 'run-group.ts')
@@ -27,7 +27,7 @@ export function runVitest(run: {
   })
   for (const stream of [child.stdout, child.stderr]) stream?.setEncoding('utf8').on('data', run.write)
   let counts: Counts | undefined
-  // The one sender is run-group.ts, and Counts is all it sends.
+  // Only run-group.ts sends messages, and it sends only Counts.
   child.on('message', (message) => {
     counts = message as Counts
   })

@@ -2,14 +2,14 @@ import { globSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Group } from './groups.ts'
 
-/** The test files of a group whose path contains one of the patterns, as vitest will choose them. */
+/** The test files of a group whose paths contain one of the patterns, as vitest selects them. */
 export function testFiles(root: string, group: Group, patterns: readonly string[]): readonly string[] {
   return globSync('test/**/*.test.ts', { cwd: root }).filter(
     (path) => groupOf(path) === group && patterns.some((pattern) => join(root, path).includes(pattern)),
   )
 }
 
-/** As vitest.config.ts divides them. */
+/** The group of a test file, as in vitest.config.ts. */
 function groupOf(path: string): Group {
   if (path.startsWith('test/host/')) return 'host'
   return path.startsWith('test/vm/') ? 'vm' : 'unit'

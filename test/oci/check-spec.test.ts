@@ -15,7 +15,7 @@ function check(spec: PartialSpec): void {
 const refusal = (message: string) => expect.objectContaining({ code: 'INVALID_ARGUMENT', message })
 
 describe('checkSpec', () => {
-  it('takes what hosts send', () => {
+  it('accepts the specs that hosts send', () => {
     const kill = ['CAP_KILL']
     check({
       Process: {
@@ -48,7 +48,7 @@ describe('checkSpec', () => {
     check({ Root: { Path: '' } })
   })
 
-  it('refuses a hook with less than no time', () => {
+  it('refuses a hook with a negative timeout', () => {
     const Hooks = { CreateRuntime: [{ Path: '/x', Timeout: -1n }] }
     expect(() => check({ Hooks })).toThrow(refusal('Hooks.CreateRuntime.Timeout: -1 s, want at least 0'))
   })

@@ -25,7 +25,7 @@ describe('containerSpec', () => {
     expect(converted({}).spec.Root).toEqual({ Path: '/bundle/rootfs', Readonly: true })
   })
 
-  it("has the guest's devices, and their addresses in the environment", () => {
+  it("contains the guest's devices, and their addresses in the environment", () => {
     const { spec } = containerSpec(
       Spec.fromPartial({
         Process: { Env: ['PCIDEVICE_X=0000:1a:02.3'] },
@@ -45,7 +45,7 @@ describe('containerSpec', () => {
     expect(spec.Process.Env).toEqual(['PCIDEVICE_X=0000:01:00.0'])
   })
 
-  it('applies the edits of CDI devices after the host’s numbers were translated', () => {
+  it('applies the edits of CDI devices after translating the host’s numbers', () => {
     const host = { Path: '/dev/data', Type: 'b', Major: 8n, Minor: 0n }
     const rule = { Allow: true, Type: 'b', Major: 8n, Minor: 0n, Access: 'r' }
     const node = { path: '/dev/gpu', type: 'b', major: 8, minor: 0, fileMode: 0o660 }
@@ -81,7 +81,7 @@ describe('containerSpec', () => {
     expect(poststart).toMatchObject([{ Path: '/hook', Timeout: 10n }])
   })
 
-  it('takes no address that a CDI device names for one of the host', () => {
+  it('does not translate an address that a CDI device sets', () => {
     const devices = { ...GUEST.devices, pciAddresses: new Map([['0000:01:00.0', '0000:02:00.0']]) }
     const edits = { deviceNodes: [], mounts: [], hooks: [], additionalGids: [] }
     const { spec } = containerSpec(
@@ -95,13 +95,13 @@ describe('containerSpec', () => {
     expect(spec.Process.Env).toEqual(['PCIDEVICE_HOST=0000:02:00.0', 'PCIDEVICE_GUEST=0000:01:00.0'])
   })
 
-  it('drops the host name where the uts namespace is joined', () => {
+  it('drops the host name when the container joins a uts namespace', () => {
     const Namespaces = [{ Type: 'uts', Path: '' }]
     expect(converted({ Hostname: 'h', Linux: { Namespaces } }).spec.Hostname).toBe('')
     expect(converted({ Hostname: 'h' }).spec.Hostname).toBe('h')
   })
 
-  it('takes net sysctls out for the guest, unless the network is the container’s own', () => {
+  it('removes net sysctls for the guest, unless the container has its own network', () => {
     const Sysctl = { 'net.core.somaxconn': '9', 'kernel.shmmax': '1' }
     const shared = converted({ Linux: { Sysctl } })
     expect(shared.spec.Linux.Sysctl).toEqual({ 'kernel.shmmax': '1' })
@@ -124,19 +124,19 @@ describe('containerSpec', () => {
     )
   })
 
-  it('gives a bind mount its option', () => {
+  it('adds the missing option of a bind mount', () => {
     const mount = (options: string[]) => ({ destination: '/d', source: '/s', type: 'bind', options })
     const { Mounts } = converted({ Mounts: [mount(['ro']), mount(['bind']), mount(['rbind', 'ro'])] }).spec
     expect(Mounts.map(({ options }) => options)).toEqual([['ro', 'rbind'], ['bind'], ['rbind', 'ro']])
   })
 
-  it('names RLIMIT_NOFILE unless the host did', () => {
+  it('sets RLIMIT_NOFILE unless the host sets it', () => {
     const given = { Type: 'RLIMIT_NOFILE', Hard: 7n, Soft: 7n }
     expect(converted({}).spec.Process.Rlimits).toEqual([GUEST.nofile])
     expect(converted({ Process: { Rlimits: [given] } }).spec.Process.Rlimits).toEqual([given])
   })
 
-  it('takes the mode of a device from the guest when the host sent none', () => {
+  it('uses the guest’s device mode when the host sent none', () => {
     const device = (Path: string, FileMode: number) => ({ Path, FileMode, Type: 'c' })
     const Devices = [device('/dev/known', 0), device('/dev/known', 0o600), device('/dev/other', 0)]
     const modes = converted({ Linux: { Devices } }).spec.Linux.Devices.map(({ FileMode }) => FileMode)

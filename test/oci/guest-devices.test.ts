@@ -29,7 +29,7 @@ const update = (containerPath: string, minor: number, changes: Partial<DeviceUpd
 })
 
 describe('withGuestDevices', () => {
-  it("puts the guest's numbers in and leaves the rest of the device", () => {
+  it("replaces a device's numbers by those of the guest and keeps the rest", () => {
     const { Devices } = apply([update('/dev/a', 32)])
     expect(Devices[0]).toMatchObject({
       Path: '/dev/a',
@@ -42,19 +42,19 @@ describe('withGuestDevices', () => {
     expect(Devices.slice(1)).toEqual(linux.Devices.slice(1))
   })
 
-  it('moves a device to the path that tells its group', () => {
+  it('moves a device to the path of its group', () => {
     const { Devices } = apply([update('/dev/a', 5, { type: 'c', major: 240, newPath: '/dev/vfio/5' })])
     expect(Devices[0]).toMatchObject({ Path: '/dev/vfio/5', Type: 'c', Major: 240n, Minor: 5n })
   })
 
-  it("matches rules by the host's numbers only, when the guest's are another device's there", () => {
+  it("matches rules by the host's numbers, even when another device has the guest's numbers", () => {
     const { Resources } = apply([update('/dev/a', 16), update('/dev/b', 32)])
     expect(
       Resources?.Devices.map(({ Type, Major, Minor, Access }) => `${Type} ${Major}:${Minor} ${Access}`),
     ).toEqual(['a -1:-1 rwm', 'b 8:16 r', 'b 8:32 rw', 'c 8:-1 m', 'b 8:16 rwm', 'b 8:32 rwm'])
   })
 
-  it('allows the devices also where the spec has no resources', () => {
+  it('allows the devices even when the spec has no resources', () => {
     const { Resources } = withGuestDevices(
       { ...linux, Resources: undefined },
       { updates: [update('/dev/a', 32)], added: [] },
@@ -74,7 +74,7 @@ describe('withGuestDevices', () => {
     expect(Resources?.Devices.at(-1)).toMatchObject({ Allow: true, Major: 231n, Minor: 192n })
   })
 
-  it('changes nothing without devices, but says any by -1 in the rules', () => {
+  it('changes nothing without devices, except that the rules express a wildcard as -1', () => {
     const bare = { ...linux, Resources: undefined }
     expect(withGuestDevices(bare, { updates: [], added: [] })).toBe(bare)
     const { Devices, Resources } = apply([])
@@ -87,11 +87,11 @@ describe('withGuestDevices', () => {
     ])
   })
 
-  it('allows a device with the number 0 alone', () => {
+  it('matches a device number of 0 exactly', () => {
     const { Resources } = apply([update('/dev/b', 0, { major: 259 })])
     const { devices } = JSON.parse(printJson(resourcesConfig(Resources ?? LinuxResources.create())))
     expect(devices.slice(1)).toEqual([
-      // Of the host, where 0 may mean that nothing was said.
+      // This rule is the host's, in which 0 may stand for an absent number.
       { allow: true, type: 'b', major: 8, access: 'r' },
       { allow: true, type: 'b', major: 259, minor: 0, access: 'rw' },
       { allow: true, type: 'c', major: 8, access: 'm' },
@@ -106,7 +106,7 @@ describe('withGuestDevices', () => {
     expect(() => apply(updates)).toThrow(message)
   })
 
-  it('refuses one device of the host under two paths', () => {
+  it('refuses the same host device at two paths', () => {
     const twice = { ...linux, Devices: [...linux.Devices, { ...linux.Devices[0], Path: '/dev/c' }] }
     const updates = [update('/dev/a', 1), update('/dev/c', 2)]
     expect(() => withGuestDevices(Linux.fromPartial(twice), { updates, added: [] })).toThrow(
@@ -114,7 +114,7 @@ describe('withGuestDevices', () => {
     )
   })
 
-  it('looks at each of very many devices but a few times', () => {
+  it('reads each of very many devices only a few times', () => {
     const count = 1000
     let looks = 0
     const Devices = Array.from({ length: count }, (_, index) => ({

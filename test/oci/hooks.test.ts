@@ -9,7 +9,7 @@ const NONE = { prestart: [], poststart: [], poststop: [] }
 const pathsOf = (hooks: readonly { Path: string }[]) => hooks.map(({ Path }) => Path)
 
 describe('splitHooks', () => {
-  it('puts the guest’s hooks behind the container’s own', () => {
+  it('puts the guest’s hooks after the container’s own', () => {
     const own = Hooks.fromPartial({ Prestart: [hook('/a')], Poststart: [hook('/b')], Poststop: [hook('/c')] })
     const guest = { prestart: [hook('/ga')], poststart: [hook('/gb')], poststop: [hook('/gc')] }
     const { runtime, poststart } = splitHooks(own, guest)
@@ -19,7 +19,7 @@ describe('splitHooks', () => {
     expect(pathsOf(splitHooks(undefined, guest).runtime.Prestart)).toEqual(['/ga'])
   })
 
-  it('leaves the runtime all but poststart', () => {
+  it('leaves all hooks except poststart to the runtime', () => {
     const own = Hooks.fromPartial({
       CreateRuntime: [hook('/r')],
       CreateContainer: [hook('/c')],
@@ -35,7 +35,7 @@ describe('splitHooks', () => {
     expect(runtime.Poststart).toEqual([])
   })
 
-  it('gives 10 s to a hook without a time-out of its own', () => {
+  it('sets a timeout of 10 s for a hook without one', () => {
     const own = Hooks.fromPartial({ Prestart: [hook('/a'), hook('/b', 3n)], Poststart: [hook('/c')] })
     const { runtime, poststart } = splitHooks(own, NONE)
     expect([...runtime.Prestart, ...poststart].map(({ Timeout }) => Timeout)).toEqual([10n, 3n, 10n])

@@ -15,7 +15,7 @@ describe('execProcess', () => {
     expect(process.Rlimits).toEqual(first.Rlimits)
   })
 
-  it('keeps its own', () => {
+  it('keeps the capabilities and limits of the process itself', () => {
     const own = Process.fromPartial({
       Capabilities: { Bounding: [] },
       Rlimits: [{ Type: 'RLIMIT_NOFILE', Hard: 1n, Soft: 1n }],

@@ -15,7 +15,7 @@ describe('printJson', () => {
 })
 
 describe('omitEmpty', () => {
-  it('drops what proto3 cannot tell from absent', () => {
+  it('drops the values that proto3 cannot distinguish from absent ones', () => {
     expect(omitEmpty({ a: 0, b: 0n, c: '', d: false, e: [], f: {}, g: undefined })).toEqual({})
   })
 

@@ -15,11 +15,11 @@ describe('withGuestPciAddresses', () => {
     ['PCIDEVICE_X=', 'PCIDEVICE_X='],
     ['MY_PCIDEVICE_X=0000:1a:02.3', 'MY_PCIDEVICE_X=0000:1a:02.3'],
     ['PATH=/bin', 'PATH=/bin'],
-  ])('makes %s to %s', (entry, expected) => {
+  ])('translates %s to %s', (entry, expected) => {
     expect(translate(entry)).toEqual([expected])
   })
 
-  it('translates the keys of the JSON that tells more, and nothing else in it', () => {
+  it('translates only the keys of the JSON in the info variable', () => {
     const info = '{ "0000:1a:02.3": {"generic": {"deviceID": "0000:1a:02.3"}}, "0000:ff:00.0":{} }'
     expect(translate(`PCIDEVICE_X_INFO=${info}`)).toEqual([
       'PCIDEVICE_X_INFO={ "0000:01:00.0": {"generic": {"deviceID": "0000:1a:02.3"}}, "0000:ff:00.0":{} }',

@@ -27,7 +27,7 @@ describe('mergeResources', () => {
     expect(mergeResources(resources(pages(1n)), resources({}))).toEqual(resources(pages(1n)))
   })
 
-  it('takes the update where nothing was stored', () => {
+  it('uses the update when nothing was stored', () => {
     const update = resources({ Pids: { Limit: 7n } })
     expect(mergeResources(undefined, update)).toEqual(update)
   })

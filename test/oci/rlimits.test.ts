@@ -13,7 +13,7 @@ describe('defaultNofile', () => {
     ['below', line('4096', '4096'), 1024n, 4096n],
     ['below the soft default', line('512', '512'), 512n, 512n],
     ['unknown', '', 1024n, 524288n],
-  ])('is capped by our own limit: %s', (_what, limits, Soft, Hard) => {
+  ])('is capped by the limit of the agent: %s', (_what, limits, Soft, Hard) => {
     expect(defaultNofile(limits)).toEqual({ Type: 'RLIMIT_NOFILE', Soft, Hard })
   })
 })

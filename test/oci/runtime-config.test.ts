@@ -63,7 +63,7 @@ describe('runtimeConfig', () => {
     expect(printJson(runtimeConfig(spec))).toContain('"hard":18446744073709551615,"soft":9007199254740993')
   })
 
-  it('tells empty capability sets from none', () => {
+  it('distinguishes empty capability sets from absent ones', () => {
     expect(read({ Process: { Capabilities: {} } }).process.capabilities).toEqual({
       bounding: [],
       effective: [],
@@ -80,7 +80,7 @@ describe('runtimeConfig', () => {
     expect(hooks).toEqual({ poststart: [{ path: '/a', timeout: 5 }], poststop: [{ path: '/b' }] })
   })
 
-  it('tells an errno of 0 from none', () => {
+  it('distinguishes an errno of 0 from an absent one', () => {
     const rule = { Names: ['mount'], Action: 'SCMP_ACT_ERRNO' }
     const { seccomp } = read({
       Linux: { Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Syscalls: [{ ...rule, errnoret: 0 }, rule] } },

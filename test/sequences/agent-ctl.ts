@@ -12,12 +12,12 @@ const INIT: ShimProcess = {
   key: { containerId: '2f'.repeat(32), execId: '2f'.repeat(32) },
 }
 const ADDED: ShimProcess = { name: 'exec', key: { containerId: INIT.key.containerId, execId: 'exec-1' } }
-/** Where it unpacks images, on the machine it runs on: that of the agent. */
+/** The folder into which agent-ctl unpacks images. It runs on the same machine as the agent. */
 const ROOT_PATH = `/run/kata-containers/testing/${INIT.key.containerId}/rootfs`
 
 /**
- * The reference's agent-ctl with each of its commands once, with the values that it makes up itself (J.3). No call has a
- * limit of time, and health has a connection of its own (J.1).
+ * The calls of the reference's agent-ctl: each of its commands once, with the values that the tool generates (J.3). No
+ * call has a time limit, and `grpc.Health` has a connection of its own (J.1).
  */
 export function agentCtl(surroundings: Surroundings, ending: Ending): Sequence {
   return {
@@ -59,7 +59,7 @@ function guest({ isGuest }: Surroundings): readonly Step[] {
   const from = 'J.3'
   const pending = 'guest services'
   const now = BigInt(Math.floor(Date.now() / 1000))
-  // On a machine that others use nobody sets the clock, or says how random something is.
+  // These calls change the clock and the random pool, so they are made only in a guest.
   const ofGuest: readonly Step[] = [
     { from, call: agent('setGuestDateTime', { Sec: now, Usec: 0n }) },
     { from, call: agent('reseedRandomDev', { data: randomBytes(64) }) },
@@ -81,7 +81,7 @@ function guest({ isGuest }: Surroundings): readonly Step[] {
   ]
 }
 
-/** Three of these it sends empty. */
+/** The network commands; agent-ctl sends three of them with empty requests. */
 function network(): readonly Step[] {
   const empty = { from: 'B.5', fails: { codes: ['INVALID_ARGUMENT'] } } as const
   const from = 'J.3'
@@ -99,7 +99,7 @@ function network(): readonly Step[] {
   ]
 }
 
-/** A file in two chunks, an empty one, a directory and a link, with Go's own bits in the directories' mode. */
+/** A file in two chunks, an empty file, a directory and a link; the modes of directories contain Go's own bits. */
 function files(): readonly Step[] {
   const folder = '/run/kata-containers/shared/containers/agent-ctl'
   const owned = { dirMode: 0o2_0000_000_750, uid: 0, gid: 0 }
@@ -124,7 +124,7 @@ function files(): readonly Step[] {
   ]
 }
 
-/** Its specification has a pid and a network namespace of the container's own, and no path for its cgroup. */
+/** The container has its own pid and network namespaces, and no cgroup path. */
 function container(): readonly Step[] {
   const { containerId, execId } = INIT.key
   const from = 'J.3'
@@ -156,7 +156,7 @@ function container(): readonly Step[] {
   ]
 }
 
-/** Its exec id is the container's own unless one is given. */
+/** The exec id is the container's id unless another is given. */
 function processes(): readonly Step[] {
   const from = 'J.3'
   const process = execProcess(['/bin/sh', '-c', 'cat; exit 9'])

@@ -4,14 +4,14 @@ import { runtimeRs } from './runtime-rs.ts'
 import type { Ending, Sequence, Surroundings } from './sequence.ts'
 import type { Framing } from './wires.ts'
 
-/** A sequence over one framing. */
+/** A sequence, and the framing that it uses. */
 export interface Replay {
   readonly caller: string
   readonly framing: Framing
   readonly sequenceIn: (surroundings: Surroundings, ending: Ending) => Sequence
 }
 
-/** The shims' sequences over either framing, agent-ctl's over its own. */
+/** The sequences of the shims over both framings, and that of agent-ctl over its own framing. */
 export const REPLAYS: readonly Replay[] = [
   { caller: 'the Go runtime', framing: 'ttrpc', sequenceIn: goRuntime },
   { caller: 'the Go runtime', framing: 'grpc', sequenceIn: goRuntime },

@@ -3,13 +3,13 @@ export type Outcome =
   | { readonly name: 'answered'; readonly answer: unknown }
   | { readonly name: 'failed'; readonly error: unknown }
 
-/** What goes on beside the steps of a sequence. */
+/** A call or a loop that runs in the background of a sequence. */
 export interface Background {
   /** Resolves with the end of its last call. */
   readonly ended: Promise<Outcome>
-  /** All that it has brought so far, as text. */
+  /** All data received so far, as text. */
   brought(): string
-  /** Resolves when it has brought `text`; rejects when it ends without. */
+  /** Resolves when the data contains `text`; rejects when the loop ends before that. */
   shown(text: string): Promise<void>
 }
 
@@ -20,7 +20,7 @@ export function single(call: () => Promise<unknown>): Background {
   return { ended, brought: () => '', shown: none }
 }
 
-/** Makes a call again and again, each as soon as the one before was answered, until one fails or brings no data. */
+/** Repeats a call after each response, until one fails or returns no data. */
 export function loop(call: () => Promise<unknown>): Background {
   const chunks: Buffer[] = []
   const waiters = new Set<() => void>()
@@ -48,7 +48,7 @@ export function loop(call: () => Promise<unknown>): Background {
   return { ended, brought, shown }
 }
 
-/** The end of a call, whichever. */
+/** How a call ended: its response or its error. */
 export async function outcomeOf(call: Promise<unknown>): Promise<Outcome> {
   try {
     return { name: 'answered', answer: await call }
@@ -59,7 +59,7 @@ export async function outcomeOf(call: Promise<unknown>): Promise<Outcome> {
 
 const NO_DATA = Buffer.alloc(0)
 
-/** The bytes of a read; of an out-of-memory event a line with its container. */
+/** The bytes of a read response; for an out-of-memory event, a line with the container's id. */
 function dataOf(answer: unknown): Buffer {
   if (typeof answer !== 'object' || answer === null) return NO_DATA
   if ('data' in answer && answer.data instanceof Uint8Array) return Buffer.from(answer.data)

@@ -6,10 +6,10 @@ import { SHM_FOLDER } from './sandbox-steps.ts'
 /** The host name that the sandbox gives to all its containers. */
 export const POD_HOSTNAME = 'shim-pod'
 
-/** A process that does nothing, and has no handler for SIGTERM. */
+/** A process that only sleeps, and has no handler for SIGTERM. */
 export const RESTING = ['/bin/sleep', '1000000']
 
-/** Says who and where it is, echoes its input, and then lives on, whatever SIGTERM it gets. */
+/** Prints its pid and host name, echoes its input, and then keeps running; it handles SIGTERM without exiting. */
 export const TALKING = [
   '/bin/sh',
   '-c',
@@ -19,20 +19,20 @@ export const TALKING = [
    sleep 1000000 & while true; do wait $!; done`,
 ]
 
-/** On a terminal: tells the size of it before and after a line of input. */
+/** Prints the size of its terminal before and after a line of input. */
 export const INTERACTIVE = ['/bin/sh', '-c', 'stty size; read line; stty size; echo "typed $line"; exit 7']
 
-/** A probe: echoes its input, then the kilobytes of /dev/shm and the first process of its pid namespace. */
+/** A probe: echoes its input, then prints the size of /dev/shm in KiB and the first process of its pid namespace. */
 export const PROBE = [
   '/bin/sh',
   '-c',
   `cat; df -k /dev/shm | tail -n 1 | awk '{ print $2 }'; tr '\\0' ' ' < /proc/1/cmdline; exit 3`,
 ]
 
-/** Needs more memory than any container here may have. */
+/** Allocates more memory than the limit of any container here. */
 export const HUNGRY = ['/bin/dd', 'if=/dev/zero', 'of=/dev/null', 'bs=256M', 'count=1']
 
-/** What a shim makes of a container's specification. */
+/** The parts of a container's specification that differ between containers. */
 interface ShimContainer {
   readonly id: string
   readonly type: 'pod_sandbox' | 'pod_container'
@@ -48,8 +48,8 @@ const LIMITS = {
 }
 
 /**
- * The specification as it arrives (D.1): no network, cgroup or pid namespace, no hooks, no limits of devices, pids and
- * block I/O, and sources of mounts that are paths of the guest.
+ * The specification as the agent receives it (D.1): without network, cgroup and pid namespaces, hooks, and limits of
+ * devices, pids and block I/O. The sources of mounts are paths in the guest.
  */
 export function shimSpec({ id, type, args, rootPath, cgroupsPath }: ShimContainer): DeepPartial<Spec> {
   const user = { uid: 0, gid: 0, additionalGids: [0, 10] }
@@ -58,7 +58,7 @@ export function shimSpec({ id, type, args, rootPath, cgroupsPath }: ShimContaine
   const shared = { destination: '/dev/shm', type: 'bind', source: SHM_FOLDER, options: ['rbind'] }
   return {
     ...spec,
-    // The usual limit of open files is more than a developer's machine may allow.
+    // The usual limit of open files may exceed that of a developer's machine.
     Process: { ...spec.Process, Rlimits: [{ Type: 'RLIMIT_NOFILE', Soft: 1024n, Hard: 1024n }] },
     Annotations: {
       'io.katacontainers.pkg.oci.container_type': type,
@@ -74,7 +74,7 @@ export function shimSpec({ id, type, args, rootPath, cgroupsPath }: ShimContaine
   }
 }
 
-/** A process that is added to a container with no other rights than those it has. */
+/** An exec process with the same rights as the container. */
 export function execProcess(args: readonly string[], terminal = false): DeepPartial<Process> {
   return processRequest(args, {
     terminal,

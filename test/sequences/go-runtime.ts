@@ -34,12 +34,12 @@ const TERMINAL = added('terminal', APP, '0b6c1f0e-6a7c-4d53-9d9e-3f6f5e0c7a11')
 const READINESS = added('probe', APP, '7d1e64c2-2f0b-4a5b-8c8e-51c5a3f0d922')
 const HOG = added('hog', APP, 'c3d8a7b4-90f1-4b7e-a1f3-2e6d0f9b8c33')
 
-/** The folder of cgroups that the containers share; their paths have the form meant for systemd (D.6). */
+/** The parent cgroup of all containers; their cgroup paths have the form for systemd (D.6). */
 const POD_SLICE = 'kubepods-besteffort-pod51c0ffee.slice'
 
 /**
- * The Go runtime with a pod of a pause container and two more, which share its pid namespace (M.1). Init has the
- * container's id as exec id; a long-lived connection that broke once is dialled anew.
+ * The calls of the Go runtime for a pod of a pause container and two others in its pid namespace (M.1). Init has the
+ * container's id as its exec id. The long-lived connection breaks once and is dialled again.
  */
 export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence {
   return {
@@ -102,7 +102,7 @@ function pause(): readonly Step[] {
   ]
 }
 
-/** What was polled for fails, and is asked for again. */
+/** The pending calls fail with the connection, and the shim makes them again. */
 function brokenConnection(): readonly Step[] {
   const lost = { from: 'B.6', fails: { codes: ['UNAVAILABLE'] } } as const
   return [
@@ -115,7 +115,7 @@ function brokenConnection(): readonly Step[] {
   ]
 }
 
-/** What is plugged in for a container before it is created. */
+/** Hot-plugs swap, CPUs and memory for a container before it is created. */
 function resources({ swapDisk }: Surroundings): readonly Step[] {
   const from = 'M.1, 8'
   return [
@@ -124,7 +124,7 @@ function resources({ swapDisk }: Surroundings): readonly Step[] {
     {
       from: 'C.30',
       call: agent('memHotplugByProbe', { memHotplugProbeAddr: [0x1_0000_0000n] }),
-      // Sent where GetGuestDetails told of a probe file, which few kernels have.
+      // The shim sends it only if GetGuestDetails reports a probe file; few kernels have one.
       answers: {},
       fails: { codes: ['FAILED_PRECONDITION'], text: /probe/ },
     },
@@ -154,7 +154,7 @@ function app(): readonly Step[] {
   ]
 }
 
-/** Somebody at a terminal. */
+/** An interactive process with a terminal. */
 function terminal(): readonly Step[] {
   const from = 'M.1, exec'
   const size = { row: 40, column: 120 }
@@ -169,7 +169,7 @@ function terminal(): readonly Step[] {
   ]
 }
 
-/** A probe, which sees the shared memory that was mounted anew, and the pause container as the pod's first process. */
+/** A probe; it sees the remounted shared memory, and the pause container as the first process of the pod. */
 function readiness(): readonly Step[] {
   const from = 'M.1, exec'
   const seen = `32768\n${RESTING.join(' ')} `
@@ -180,7 +180,7 @@ function readiness(): readonly Step[] {
     { from, call: agent('closeStdin', READINESS.key), timeoutMs: 'none' },
     { from: 'C.8, D.3', ended: 'stdout of probe', brought: `ready?\n${seen}` },
     { from, ended: 'stderr of probe', brought: '' },
-    // It has exited, but nobody has waited for it yet.
+    // It has exited, but no call has waited for it yet.
     signalled('C.5', READINESS, SIGTERM),
     exited(from, READINESS, 3),
   ]
@@ -198,7 +198,7 @@ function outOfMemory(): readonly Step[] {
   ]
 }
 
-/** SIGTERM, which it handles; then SIGKILL for all of it; then one more, which comes too late. */
+/** Sends SIGTERM, which the app handles, then SIGKILL to all its processes, then a signal after its end. */
 function endOfApp(): readonly Step[] {
   return [
     signalled('C.5', APP, SIGTERM),
@@ -222,7 +222,7 @@ function endOfApp(): readonly Step[] {
   ]
 }
 
-/** Has no handler for SIGTERM, and is killed by it. */
+/** A container without a handler for SIGTERM, which therefore ends it. */
 function sidecar(): readonly Step[] {
   return [
     ...created('M.1, 8', SIDECAR, RESTING),
@@ -236,7 +236,7 @@ function sidecar(): readonly Step[] {
   ]
 }
 
-/** The watcher of out-of-memory events polls again after any error, until it is that of a closed connection. */
+/** The watcher of out-of-memory events polls again after every error except that of a closed connection. */
 function destroyed(): readonly Step[] {
   return [
     allKilled(PAUSE),
@@ -249,7 +249,7 @@ function destroyed(): readonly Step[] {
   ]
 }
 
-/** Of which the watcher of out-of-memory events hears by `Dead agent`, and stops. */
+/** The agent restarts. The watcher of out-of-memory events stops at the error `Dead agent`. */
 function deadAgent(): readonly Step[] {
   const lost = { from: 'B.6', fails: { codes: ['UNAVAILABLE'] } } as const
   return [

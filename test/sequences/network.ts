@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import { agent, type Step } from './sequence.ts'
 
-/** The interface that the network calls are about: it has this hardware address, and gets this name. */
+/** The interface that the network calls configure: it has this hardware address, and gets this name. */
 export const NIC = { name: 'eth1', mac: '52:54:00:5E:00:01' } as const
 
 const ADDRESS = '10.88.0.5'

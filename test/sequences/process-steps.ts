@@ -1,31 +1,31 @@
 import { agent, type Step } from './sequence.ts'
 
-/** A process of a container, and what its steps call it. */
+/** A process of a container, and its name in the steps. */
 export interface ShimProcess {
   readonly name: string
   readonly key: { readonly containerId: string; readonly execId: string }
 }
 
-/** A process beside the first of a container. */
+/** An exec process in the container of the given process. */
 export function added(name: string, { key }: ShimProcess, execId: string): ShimProcess {
   return { name, key: { containerId: key.containerId, execId } }
 }
 
 const READ_BYTES = 32 * 1024
 
-/** Reads both streams to their ends, beside all that follows: `stdout of NAME` and `stderr of NAME` (C.14). */
+/** Reads both streams to their ends in the background, as `stdout of NAME` and `stderr of NAME` (C.14). */
 export function outputs(from: string, process: ShimProcess): readonly Step[] {
   return [output(from, process, 'stdout'), output(from, process, 'stderr')]
 }
 
-/** Reads one stream to its end; on a terminal there is no other. */
+/** Reads one stream to its end in the background; a terminal has only one. */
 export function output(from: string, { name, key }: ShimProcess, stream: 'stdout' | 'stderr'): Step {
   const read = stream === 'stdout' ? 'readStdout' : 'readStderr'
   const call = agent(read, { ...key, len: READ_BYTES })
   return { from, loop: `${stream} of ${name}`, call, timeoutMs: 'none' }
 }
 
-/** Writes to its stdin; no text at all is the end of input (C.13). */
+/** Writes to the stdin of a process; an empty text closes stdin (C.13). */
 export function written(from: string, { key }: ShimProcess, text: string): Step {
   const data = Buffer.from(text)
   return {
@@ -36,27 +36,27 @@ export function written(from: string, { key }: ShimProcess, text: string): Step 
   }
 }
 
-/** Waits for its end beside all that follows: `exit of NAME` (C.6). */
+/** Waits for the exit of a process in the background, as `exit of NAME` (C.6). */
 export function exitAwaited(from: string, { name, key }: ShimProcess): Step {
   return { from, begin: `exit of ${name}`, call: agent('waitProcess', key), timeoutMs: 'none' }
 }
 
-/** Waits for its end, once both its outputs have ended (C.6). */
+/** Waits for the exit of a process after both its output streams have ended (C.6). */
 export function exited(from: string, { key }: ShimProcess, status: number): Step {
   return { from, call: agent('waitProcess', key), timeoutMs: 'none', answers: { status } }
 }
 
-/** Sends it a signal (C.5). */
+/** Sends a signal to a process (C.5). */
 export function signalled(from: string, { key }: ShimProcess, signal: number): Step {
   return { from, call: agent('signalProcess', { ...key, signal }) }
 }
 
-/** Starts the container of an init (C.2). */
+/** Starts the container of an init process (C.2). */
 export function started(from: string, { key: { containerId } }: ShimProcess): Step {
   return { from, call: agent('startContainer', { containerId }) }
 }
 
-/** Removes the container of an init (C.3). */
+/** Removes the container of an init process (C.3). */
 export function removed(from: string, { key: { containerId } }: ShimProcess): Step {
   return { from, call: agent('removeContainer', { containerId, timeout: 0 }) }
 }

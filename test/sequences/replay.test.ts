@@ -14,7 +14,7 @@ const UNIMPLEMENTED: Answer = async () => {
 }
 const EMPTY: Answer = async () => ({})
 
-/** An agent that answers as told, and UNIMPLEMENTED otherwise, and what it was asked. */
+/** A fake agent with the given answers, else UNIMPLEMENTED, and the calls that it received. */
 function placeWith(answers: Readonly<Record<string, Answer>>) {
   const asked: string[] = []
   const call = async (_service: string, method: string, payload: Uint8Array) => {
@@ -37,7 +37,7 @@ function placeWith(answers: Readonly<Record<string, Answer>>) {
   return { place, asked }
 }
 
-/** The union of all message types cannot say that each encodes its own answers. */
+/** The union of all message types does not express that each type encodes its own responses. */
 function encoderOf(method: string): { encode(message: object): { finish(): Uint8Array } } {
   const methods = [AgentServiceDefinition, HealthDefinition].flatMap(({ methods }) => Object.values(methods))
   const found = methods.find(({ name }) => name === method)

@@ -13,30 +13,30 @@ export interface Wire {
   close(): void
 }
 
-/** Where a sequence is played. */
+/** The agent and the machine that a sequence is played on. */
 export interface Place {
   dial(): Promise<Wire>
-  /** Makes a root file system appear at the guest's path, as the host's shared folder would show it. */
+  /** Makes a root file system appear at a path of the guest, as in the host's shared folder. */
   share(path: string): Promise<void>
-  /** Kills the agent. Resolves when it has been started again and listens. */
+  /** Kills the agent. Resolves when it has restarted and listens. */
   killAgent(): Promise<void>
 }
 
-/** What became of one step. */
+/** The outcome of one step. */
 export interface StepReport {
-  /** From 1. */
+  /** The number of the step, from 1. */
   readonly number: number
   /** The step in words, such as `CreateSandbox (M.1, 4)`. */
   readonly what: string
   readonly outcome: 'as recorded' | `pending: ${PendingArea}`
 }
 
-/** Longer than any step takes under emulation; it only ends a hung replay, and says where it hung. */
+/** Longer than any step takes under emulation. The limit only ends a replay that hangs, and names the step. */
 const STEP_LIMIT_MS = 120_000
 
 /**
- * Plays a sequence and reports each step. Throws at the first that does not go as recorded, and at the first pending
- * call that is answered with anything but UNIMPLEMENTED: somebody serves it, and has to take the mark away.
+ * Plays a sequence and reports each step. Throws at the first step that does not end as recorded, and at the first
+ * pending call that does not fail with UNIMPLEMENTED: it is implemented now, so its mark must be removed.
  */
 export async function replay(sequence: Sequence, place: Place): Promise<readonly StepReport[]> {
   const wire = await place.dial()
@@ -66,7 +66,7 @@ class Player {
   readonly #place: Place
   #wire: Wire
   readonly #background = new Map<string, Background>()
-  /** The calls of timers that run. */
+  /** The calls of the running timers. */
   readonly #timers = new Map<string, () => Promise<void>>()
 
   constructor(sequence: Sequence, place: Place, wire: Wire) {
@@ -84,7 +84,7 @@ class Player {
     ended: () => this.#wire.ended(),
   }
 
-  /** Plays one step, with a call of every timer beside it. */
+  /** Plays one step, and makes one call of every timer at the same time. */
   async play(step: Step): Promise<StepReport['outcome']> {
     const [outcome] = await Promise.all([
       this.#playAlone(step),
@@ -93,7 +93,7 @@ class Player {
     return outcome
   }
 
-  /** Throws when something goes on whose end nobody has looked at. */
+  /** Throws when a background call or a timer is left whose end no step has checked. */
   finish(): void {
     const left = [...this.#background.keys(), ...this.#timers.keys()]
     if (left.length > 0)
@@ -170,7 +170,7 @@ class Player {
   }
 }
 
-/** Throws when a call has not ended as it should have. */
+/** Throws when a call did not end as expected. */
 function check({ answers, fails }: Expected, outcome: Outcome): void {
   if (outcome.name === 'answered' && (answers !== undefined || fails === undefined)) {
     expect(outcome.answer).toMatchObject(answers ?? {})

@@ -25,8 +25,8 @@ const TERMINAL = added('terminal', APP, 'e1a2b3c4-5d6e-4f70-8192-a3b4c5d6e7f8')
 const READINESS = added('probe', APP, 'f9e8d7c6-b5a4-4938-a716-051423324150')
 
 /**
- * runtime-rs with a pod of a pause container and two more, created at the same time, each with a pid namespace of its own
- * (M.2). Init has no exec id, the end of input is a write of nothing, and the sandbox's health is asked for all along.
+ * The calls of runtime-rs for a pod of a pause container and two others, created concurrently, each with its own pid
+ * namespace (M.2). Init has no exec id, an empty write closes stdin, and a timer checks the health of the sandbox.
  */
 export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence {
   return {
@@ -90,7 +90,7 @@ function pause(): readonly Step[] {
   ]
 }
 
-/** Created at the same time as its sidecar, and read from before it is started (M.3). */
+/** The app is created at the same time as its sidecar, and its output is read before it is started (M.3). */
 function app(): readonly Step[] {
   return [
     { from: 'E.5', shares: rootPathOf(APP) },
@@ -140,7 +140,7 @@ function probe(): readonly Step[] {
   ]
 }
 
-/** SIGTERM reaches init alone, which handles it; SIGKILL ends all; what comes then finds nothing. */
+/** SIGTERM goes only to init, which handles it; SIGKILL ends all processes; later signals find none. */
 function endOfApp(): readonly Step[] {
   return [
     signalled('C.5', APP, SIGTERM),
@@ -172,7 +172,7 @@ function endOfSidecar(): readonly Step[] {
 function destroyed(): readonly Step[] {
   return [
     { from: 'M.3', call: agent('destroySandbox', {}) },
-    // A wait that fails is an exit code of 255 for this shim.
+    // This shim reports a failed wait as exit code 255.
     {
       from: 'M.2',
       ended: 'exit of pause',
@@ -184,7 +184,7 @@ function destroyed(): readonly Step[] {
   ]
 }
 
-/** After which everything but the health checks fails. */
+/** The agent restarts. Every later call except the health checks fails. */
 function deadAgent(): readonly Step[] {
   const lost = { from: 'M.2', fails: { codes: ['UNAVAILABLE'] } } as const
   const dead = { from: 'B.6', fails: { codes: ['INTERNAL'], text: /^Dead agent/ } } as const
@@ -219,7 +219,7 @@ function statistics({ key: { containerId } }: ShimProcess): Step {
   return { from: 'H', call: agent('statsContainer', { containerId }), answers }
 }
 
-/** A signal to what is gone: by code or by text it has to be known as such (B.6). */
+/** A signal to a process that has ended; the error must identify this by its code or text (B.6). */
 function tolerated(process: ShimProcess): Step {
   return { ...signalled('B.6', process, SIGTERM), answers: {}, fails: { codes: ['NOT_FOUND'] } }
 }

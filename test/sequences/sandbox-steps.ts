@@ -1,17 +1,17 @@
 import type { CreateSandboxRequest } from '../../src/gen/agent.ts'
 import { agent, type Step, type Surroundings } from './sequence.ts'
 
-/** Where all shims share the root file systems (E.5). */
+/** The folder in which all shims share the root file systems (E.5). */
 export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
 
-/** Where the sandbox's shared memory is mounted (E.5). */
+/** The mount point of the sandbox's shared memory (E.5). */
 export const SHM_FOLDER = '/run/kata-containers/sandbox/shm'
 
 const SHM = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint: SHM_FOLDER }
 
 /**
- * CreateSandbox with the shared folder of root file systems and with shared memory (C.25). Where there is no shared folder
- * that is refused, and called again with what stands in for it.
+ * CreateSandbox with the shared folder of root file systems and with shared memory (C.25). On a machine without a
+ * shared folder this call must fail, and is repeated with other storages in its place.
  */
 export function sandboxCreated(
   from: string,
@@ -30,7 +30,7 @@ export function sandboxCreated(
   ]
 }
 
-/** Shared memory with another size, after memory was plugged in (C.8). */
+/** Changes the size of the shared memory, after memory was hot-plugged (C.8). */
 export function shmResized(from: string, size: string): Step {
   const options = ['remount', `size=${size}`]
   return { from, call: agent('updateEphemeralMounts', { storages: [{ ...SHM, options }] }) }

@@ -5,43 +5,43 @@ import { HealthDefinition } from '../../src/gen/health.ts'
 import type { ServiceClient } from '../../src/rpc/client.ts'
 import type { CallOptions } from '../../src/rpc/ttrpc/client.ts'
 
-/** The calls a caller makes in its life with one sandbox, in their order, from its dial to the connection's end. */
+/** The calls that a caller makes for one sandbox, in order, from the first connection to its end. */
 export interface Sequence {
-  /** Who makes them. */
+  /** The name of the caller. */
   readonly caller: string
   /** Sent with every call. */
   readonly metadata: Readonly<Record<string, string>>
-  /** The limit of a call that names none, in milliseconds. */
+  /** The time limit in milliseconds of a call without one of its own. */
   readonly timeoutMs: number | 'none'
-  /** `grpc.Health` is called on another connection than `grpc.AgentService`. */
+  /** Whether `grpc.Health` is called on a connection of its own, separate from `grpc.AgentService`. */
   readonly hasHealthConnection: boolean
-  /** All containers' ids. */
+  /** The ids of all containers. */
   readonly containers: readonly string[]
-  /** Folders of cgroups that containers are put into together, and that outlive them. */
+  /** Parent cgroups that several containers share, and that remain after the containers are removed. */
   readonly sharedCgroups: readonly string[]
   readonly steps: readonly Step[]
 }
 
-/** What of a sequence depends on where it is played. */
+/** The properties of the machine that a sequence depends on. */
 export interface Surroundings {
   /**
-   * `shared folder`: there is a virtio-fs device with the tag kataShared, and all root file systems are in it. Else
-   * storages that bring a root file system at each of the paths.
+   * `shared folder`: a virtio-fs device with the tag kataShared contains all root file systems. Otherwise, a function
+   * that returns storages with a root file system for each of the paths.
    */
   readonly roots: 'shared folder' | ((paths: readonly string[]) => readonly Storage[])
-  /** False for a machine that others use as well. */
+  /** False for a machine that is also used for other purposes. */
   readonly isGuest: boolean
-  /** PCI path of a disk to swap on, if there is one. */
+  /** The PCI path of a disk for swap; undefined without such a disk. */
   readonly swapDisk: readonly number[] | undefined
 }
 
-/** How a sequence ends: the caller takes the sandbox down, or the agent dies in the middle of it and comes back. */
+/** How a sequence ends: the caller destroys the sandbox, or the agent is killed and restarts. */
 export type Ending = 'DestroySandbox' | 'dead agent'
 
-/** Parts of the API that are not served yet, by the name of their area. */
+/** The areas of the API that may not be implemented yet. */
 export type PendingArea = 'storage and devices' | 'network' | 'guest services'
 
-/** One thing that a caller, or the host besides it, does. */
+/** One action of the caller or of the host. */
 export type Step =
   | CallStep
   | BeginStep
@@ -54,74 +54,74 @@ export type Step =
   | ConnectionStep
 
 interface AnyStep {
-  /** The section of the behaviour spec that says so. */
+  /** The section of the behaviour spec that describes the step. */
   readonly from: string
 }
 
 interface Calling extends AnyStep {
-  /** Milliseconds, where it is not the sequence's own limit. */
+  /** The time limit in milliseconds, if it differs from that of the sequence. */
   readonly timeoutMs?: number | 'none'
 }
 
-/** How a call ends; where an answer and a failure are named, either is right. */
+/** How a call ends; when both an answer and a failure are given, either is accepted. */
 export interface Expected {
-  /** Fields of the answer, as `toMatchObject` takes them. */
+  /** Fields of the response, compared with `toMatchObject`. */
   readonly answers?: object
   readonly fails?: { readonly codes: readonly StatusCodeName[]; readonly text?: RegExp }
 }
 
-/** A call whose answer is awaited; one that names no end succeeds. */
+/** A call whose end is awaited; without an expected end it must succeed. */
 export interface CallStep extends Calling, Expected {
   readonly call: RecordedCall
-  /** It must answer UNIMPLEMENTED until its area takes the mark away. */
+  /** The call must fail with UNIMPLEMENTED. Remove this mark when its area is implemented. */
   readonly pending?: PendingArea
 }
 
-/** A call that goes on beside the steps that follow. */
+/** A call that runs in the background of the following steps. */
 interface BeginStep extends Calling {
   readonly begin: string
   readonly call: RecordedCall
 }
 
-/** A call made again and again, each as soon as the one before was answered, until it fails or answers no data. */
+/** A call that is repeated in the background after each response, until it fails or returns no data. */
 interface LoopStep extends Calling {
   readonly loop: string
   readonly call: RecordedCall
 }
 
-/** A call made every so often; here once beside each of the steps that follow, for a replay takes no time. */
+/** A periodic call. A replay makes it once with each following step, because it does not wait for the period. */
 interface TimerStep extends Calling, Expected {
   readonly timer: string
   readonly everyMs: number
   readonly call: RecordedCall
 }
 
-/** The timer makes no more calls. */
+/** Stops a timer. */
 interface StopStep extends AnyStep {
   readonly stop: string
 }
 
-/** Waits until the loop has brought the text. */
+/** Waits until the loop has received the text. */
 interface ShownStep extends AnyStep {
   readonly shown: string
   readonly by: string
 }
 
-/** Waits for the end of what was begun, or of a loop, whose last call it describes. */
+/** Waits for the end of a background call, or of a loop, whose last call must end as expected. */
 interface EndStep extends AnyStep, Expected {
   readonly ended: string
-  /** All that the loop has brought. */
+  /** All data that the loop has received. */
   readonly brought?: string | RegExp
 }
 
-/** The host makes a root file system appear at the guest's path, as a shared folder would show it. */
+/** The host makes a root file system appear at a path of the guest, as in a shared folder. */
 interface SharesStep extends AnyStep {
   readonly shares: string
 }
 
 /**
- * What becomes of the connection. `breaks`: it is lost, with all that goes on beside, and dialled anew. `agent dies`: it
- * is lost in that way; the step ends when another agent listens. `ended`: the agent closes it.
+ * The fate of the connection. `breaks`: it is lost with all background calls and dialled again. `agent dies`: the same,
+ * and the step ends when a new agent listens. `ended`: the agent closes the connection.
  */
 interface ConnectionStep extends AnyStep {
   readonly connection: 'breaks' | 'agent dies' | 'ended'
@@ -135,7 +135,7 @@ export interface Clients {
 
 /** One request of a sequence. */
 export interface RecordedCall {
-  /** As in the proto, such as `CreateSandbox`. */
+  /** The method's name in the proto, such as `CreateSandbox`. */
   readonly method: string
   readonly request: object
   readonly make: (clients: Clients, options: CallOptions) => Promise<unknown>
@@ -156,7 +156,7 @@ export function agent<Key extends keyof Clients['agent']>(
   return {
     method: AgentServiceDefinition.methods[key].name,
     request,
-    // The request is the one of this very method, which the compiler cannot follow through a union of them all.
+    // The request belongs to this method, but the compiler loses that in the union of all methods.
     make: ({ agent: client }, options) => (client[key] as AnyMethod)(request, options),
   }
 }

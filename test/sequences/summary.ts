@@ -1,6 +1,6 @@
 import type { StepReport } from './replay.ts'
 
-/** Prints how many steps were played, and which of them are still pending: that is never silent. */
+/** Prints the number of played steps, and always lists the pending ones. */
 export function say(what: string, reports: readonly StepReport[]): void {
   const pending = reports.filter(({ outcome }) => outcome !== 'as recorded')
   const lines = pending.map(({ number, what: step, outcome }) => `  step ${number}, ${step}: ${outcome}\n`)

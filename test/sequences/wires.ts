@@ -13,7 +13,7 @@ import type { Sequence } from './sequence.ts'
 export const FRAMINGS = ['ttrpc', 'grpc'] as const
 export type Framing = (typeof FRAMINGS)[number]
 
-/** Dials the agent behind a forward. A forward can break a connection of either framing, and tell its end. */
+/** Dials the agent through a forward, which can break a connection of either framing and report its end. */
 export async function dialWire(
   forward: Forward,
   framing: Framing,
@@ -36,7 +36,7 @@ export async function dialWire(
   }
 }
 
-/** Dials an agent, or a forward, on a unix socket. Whoever dialled closes the connection. */
+/** Dials an agent, or a forward, on a unix socket. The caller must close the connection. */
 export const connectionsOf: Record<Framing, (path: string) => Promise<Pick<TtrpcClient, 'call' | 'close'>>> =
   {
     ttrpc: async (path) => {

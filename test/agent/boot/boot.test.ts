@@ -69,7 +69,7 @@ describe('boot', () => {
     expect(os.system.hostname).toBeUndefined()
   })
 
-  it('leaves a system with an init of its own alone', async () => {
+  it('changes nothing on a system with an init of its own', async () => {
     const { os, context } = await bareGuest()
     await boot(context, false)
     expect(os.mounts.requests).toEqual([])

@@ -53,7 +53,7 @@ describe('setUpCgroups', () => {
     ])
   })
 
-  it('turns on hierarchical memory accounting of v1 where the kernel has the switch', async () => {
+  it('enables hierarchical memory accounting of v1 when the kernel has the setting', async () => {
     const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false })
     await os.files.put('/proc/cgroups', PROC_CGROUPS.replace('memory\t0\t1\t0', 'memory\t0\t1\t1'))
     await os.files.put('/sys/fs/cgroup/memory/memory.use_hierarchy', '0')
@@ -89,7 +89,7 @@ describe('enabledV1Controllers', () => {
 
 type Files = Awaited<ReturnType<typeof bareGuest>>['os']['files']
 
-/** What is written to `path`; a write that contains the word `refused` fails. */
+/** The texts written to `path`; a write that contains the word `refused` fails. */
 function recordWrites(files: Files, path: string, refused?: string): string[] {
   const written: string[] = []
   const write = files.write.bind(files)

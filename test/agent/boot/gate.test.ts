@@ -3,20 +3,20 @@ import { BootGate } from '../../../src/agent/boot/gate.ts'
 import { deadlineExceeded, neverAborted } from '../../../src/base/abort.ts'
 
 describe('BootGate', () => {
-  it('lets calls that wait go ahead when it opens', async () => {
+  it('lets waiting calls continue when it opens', async () => {
     const gate = new BootGate()
     const passed = gate.wait(neverAborted)
     gate.open()
     await expect(passed).resolves.toBeUndefined()
   })
 
-  it('lets calls that come later pass at once', async () => {
+  it('lets later calls pass at once', async () => {
     const gate = new BootGate()
     gate.open()
     await expect(gate.wait(neverAborted)).resolves.toBeUndefined()
   })
 
-  it('gives up waiting at the deadline of the call', async () => {
+  it('stops waiting at the deadline of the call', async () => {
     const call = new AbortController()
     const passed = new BootGate().wait(call.signal)
     call.abort(deadlineExceeded())

@@ -66,7 +66,7 @@ describe('takeIdentity', () => {
     },
   )
 
-  it('changes nothing the second time', async () => {
+  it('changes nothing when the same metadata is applied again', async () => {
     const { os, context } = await guestWith({ name: 'vm1', networkConfig: { v4: V4 } })
     await takeIdentity(context)
     await os.files.write('/proc/sys/kernel/hostname', 'vm1\n')

@@ -20,7 +20,7 @@ describe('mountGuestFileSystems', () => {
     ])
   })
 
-  it('leaves existing mounts alone', async () => {
+  it('keeps existing mounts', async () => {
     const { os, context } = await bareGuest()
     await os.mounts.mount({ source: 'run', target: '/run', type: 'tmpfs', flags: [], data: '' })
     await mountGuestFileSystems(context)

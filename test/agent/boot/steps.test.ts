@@ -98,7 +98,7 @@ describe('loadDeviceDrivers', () => {
     expect(os.tools.calls[0]?.argv).not.toContain('qemu_fw_cfg')
   })
 
-  it('loads the driver of virtio-mmio where the machine has such devices', async () => {
+  it('loads the driver of virtio-mmio when the machine has such devices', async () => {
     const { os, context } = await bareGuest()
     await os.files.removeTree('/sys/bus/pci')
     await os.files.makeDirectories('/sys/bus/platform/devices/LNRO0005:00')
@@ -151,7 +151,7 @@ describe('prepareTransport', () => {
     expect(os.network.link('eth0').up).toBe(true)
   })
 
-  it('leaves the network alone without ip=', async () => {
+  it('does not change the network without ip=', async () => {
     const { os, context } = await bareGuest({ serverAddress: 'tcp://0.0.0.0:1024' })
     await prepareTransport(context, true)
     expect(os.network.changes).toEqual([])

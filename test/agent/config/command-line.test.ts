@@ -65,7 +65,7 @@ describe('commandLineSettings', () => {
     ['systemd.unified_cgroup_hierarchy=false', false],
     ['systemd.unified_cgroup_hierarchy=1', true],
     ['systemd.unified_cgroup_hierarchy=yes', true],
-  ])('selects cgroup v1 only by false or 0: %s', (token, unified) => {
+  ])('selects cgroup v1 only for false or 0: %s', (token, unified) => {
     expect(commandLineSettings(token).unifiedCgroupHierarchy).toBe(unified)
   })
 
@@ -85,11 +85,11 @@ describe('commandLineSettings', () => {
   it.each([
     ['vsock', { kind: 'vsock' }],
     ['unix:/run/ports', { kind: 'unix', folder: '/run/ports' }],
-  ])('reads the place of ports for streams: %s', (word, dial) => {
+  ])('reads where the ports for streams are: %s', (word, dial) => {
     expect(commandLineSettings(`agent.stdio_dial=${word}`)).toEqual({ stdioDial: dial })
   })
 
-  it.each(['unix:ports', 'unix:', 'tcp:1'])('refuses %s as the place of ports for streams', (word) => {
+  it.each(['unix:ports', 'unix:', 'tcp:1'])('refuses %s as the location of ports for streams', (word) => {
     expect(() => commandLineSettings(`agent.stdio_dial=${word}`)).toThrow(
       `agent.stdio_dial=${word}: invalid value, want vsock or unix: and an absolute path`,
     )
@@ -141,7 +141,7 @@ describe('configFileOf', () => {
     expect(configFileOf('agent.config_file=/etc/a.toml agent.config_file=/etc/b.toml')).toBe('/etc/a.toml')
   })
 
-  it('is undefined when none is', () => {
+  it('is undefined when no file is named', () => {
     expect(configFileOf('agent.config_file agent.config_files=/x')).toBeUndefined()
   })
 })

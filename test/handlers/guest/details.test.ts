@@ -46,11 +46,11 @@ describe('GetGuestDetails', () => {
     await expect(details(ASK_NOTHING)).resolves.toMatchObject({ memBlockSizeBytes: 0n })
   })
 
-  it('gives the size 0 where memory has no blocks', async () => {
+  it('reports the block size 0 when memory has no blocks', async () => {
     await expect(details(ASK_ALL)).resolves.toMatchObject({ memBlockSizeBytes: 0n })
   })
 
-  it('says whether memory can be probed, when asked', async () => {
+  it('reports on request whether memory can be probed', async () => {
     await os.files.put('/sys/devices/system/memory/probe', '')
     await expect(details(ASK_ALL)).resolves.toMatchObject({ supportMemHotplugProbe: true })
     await expect(details(ASK_NOTHING)).resolves.toMatchObject({ supportMemHotplugProbe: false })
@@ -63,7 +63,7 @@ describe('GetGuestDetails', () => {
       expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/usr/sbin/runc', 'features']])
     })
 
-    it('is false when the runtime was built without', async () => {
+    it('is false when the runtime was built without seccomp', async () => {
       os.tools.script(() => features(false))
       await expect(seccomp()).resolves.toBe(false)
     })
@@ -72,7 +72,7 @@ describe('GetGuestDetails', () => {
       ['runc version 1.0.0\nlibseccomp: 2.5.4\n', true],
       ['crun version 1.8.1\n+SYSTEMD +SECCOMP +EBPF +YAJL\n', true],
       ['crun version 1.8.1\n+SYSTEMD +EBPF +YAJL\n', false],
-    ])('is read from the version where there are no features: %j', async (stdout, supported) => {
+    ])('is read from the version when the runtime has no features command: %j', async (stdout, supported) => {
       os.tools.script(([, command]) =>
         command === 'features' ? { exitCode: 1, stderr: 'unknown command features' } : { stdout },
       )
@@ -83,7 +83,7 @@ describe('GetGuestDetails', () => {
       ['cannot be run', () => Promise.reject(new Error('ENOENT'))],
       ['answers nonsense', () => ({ stdout: '{"linux":' })],
       ['does not even tell its version', () => ({ exitCode: 1 })],
-    ])('is false when the runtime %s, and asked for again', async (_, answer) => {
+    ])('is false when the runtime %s, and the next call asks again', async (_, answer) => {
       os.tools.script(answer)
       const ask = guest()
       await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(false))
@@ -93,7 +93,7 @@ describe('GetGuestDetails', () => {
       await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(true))
     })
 
-    it('is waited for no longer than the caller waits', async () => {
+    it('is no longer waited for when the call is cancelled', async () => {
       os.tools.script(() => new Promise(() => {}))
       const call = new AbortController()
       const asked = guest()(ASK_NOTHING, call.signal)

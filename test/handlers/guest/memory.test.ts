@@ -18,18 +18,18 @@ beforeEach(async () => {
 })
 
 describe('onlineMemory', () => {
-  it('brings every block online that is off, and touches no other', async () => {
+  it('brings every offline block online, and writes to no other', async () => {
     await os.files.put(`${MEMORY}/memory0/online`, '1\n')
     for (const block of [32, 33]) await sysfs.plugMemory(block)
     await onlineMemory(os.files)
     expect(sysfs.written).toEqual([`${MEMORY}/memory32/online`, `${MEMORY}/memory33/online`])
   })
 
-  it('does nothing where memory has no blocks', async () => {
+  it('does nothing when memory has no blocks', async () => {
     await onlineMemory(os.files)
   })
 
-  it('tries all, then names those that stay off', async () => {
+  it('tries every block, then names those that stay offline', async () => {
     for (const block of [32, 33, 34]) await sysfs.plugMemory(block)
     sysfs.refusals.set(`${MEMORY}/memory32/online`, 'EINVAL')
     await expect(onlineMemory(os.files)).rejects.toMatchObject({
@@ -41,7 +41,7 @@ describe('onlineMemory', () => {
 })
 
 describe('watchMemory', () => {
-  it('brings online what is there when it begins, and each block that is announced', async () => {
+  it('brings online the blocks present at its start, and each block that the kernel announces', async () => {
     await sysfs.plugMemory(1)
     watchMemory(os, silentLogger())
     await turn()
@@ -55,7 +55,7 @@ describe('watchMemory', () => {
   it.each([
     ['a block that changes', 'change', 'memory'],
     ['something else that is added', 'add', 'block'],
-  ])('leaves %s alone', async (_what, action, subsystem) => {
+  ])('ignores %s', async (_what, action, subsystem) => {
     watchMemory(os, silentLogger())
     await turn()
     await sysfs.plugMemory(2)
@@ -64,7 +64,7 @@ describe('watchMemory', () => {
     expect(await sysfs.memoryOnline(2)).toBe('0')
   })
 
-  it('goes on after a block that stays off or was taken out again', async () => {
+  it('continues after a block that stays offline or was removed', async () => {
     for (const block of [1, 2]) await sysfs.plugMemory(block)
     sysfs.refusals.set(`${MEMORY}/memory1/online`, 'EINVAL')
     watchMemory(os, silentLogger())
@@ -74,7 +74,7 @@ describe('watchMemory', () => {
     expect(await sysfs.memoryOnline(2)).toBe('1')
   })
 
-  it.each(['ENOBUFS', 'EIO'])('looks at all blocks again when events were lost by %s', async (errno) => {
+  it.each(['ENOBUFS', 'EIO'])('checks all blocks again when events are lost (%s)', async (errno) => {
     watchMemory(os, silentLogger())
     await turn()
     await sysfs.plugMemory(7)
@@ -98,12 +98,12 @@ describe('probeMemory', () => {
     }
   })
 
-  it('tells the kernel each address, in upper-case hexadecimal', async () => {
+  it('writes each address to the kernel, in upper-case hexadecimal', async () => {
     await probeMemory(os.files, [0x1_f800_0000n, 0xffff_ffff_f800_0000n])
     expect(told).toEqual(['0x1F8000000', '0xFFFFFFFFF8000000'])
   })
 
-  it('refuses an address where no block begins, before the kernel was told any', async () => {
+  it('refuses an address that is not the start of a block, before it writes any', async () => {
     await expect(probeMemory(os.files, [0x1_f800_0000n, 0x1_f800_1000n])).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'memHotplugProbeAddr 0x1F8001000: not a multiple of the block size 0x8000000',
@@ -119,7 +119,7 @@ describe('probeMemory', () => {
     })
   })
 
-  it('says when the kernel cannot be told, and asks nothing of it for no address', async () => {
+  it('fails without the probe interface, and does not need it for an empty list', async () => {
     await os.files.removeFile(`${MEMORY}/probe`)
     await expect(probeMemory(os.files, [0n])).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',

@@ -17,14 +17,14 @@ describe('onlineCpus', () => {
     sysfs = await FakeSysfs.of(os, 16)
   })
 
-  it('does nothing when there are enough: the number is that of all, the boot CPU included', async () => {
+  it('does nothing when enough CPUs are online, including the boot CPU', async () => {
     await sysfs.plugCpu(1)
     await online(1)
     expect(sysfs.written).toEqual([])
     await nothingLeft()
   })
 
-  it('turns on as many as are missing, by their numbers', async () => {
+  it('brings the missing number of CPUs online, the lowest first', async () => {
     for (const cpu of [10, 2, 1]) await sysfs.plugCpu(cpu)
     await online(3)
     expect(sysfs.written).toEqual([`${CPUS}/cpu1/online`, `${CPUS}/cpu2/online`])
@@ -39,7 +39,7 @@ describe('onlineCpus', () => {
     await nothingLeft()
   })
 
-  it('tries again soon when the kernel refuses for the moment, for no event tells when it would not', async () => {
+  it('tries again soon when the kernel refuses a CPU, because no event reports a later success', async () => {
     await sysfs.plugCpu(1)
     sysfs.refusals.set(`${CPUS}/cpu1/online`, 'EBUSY')
     const done = online(2)
@@ -49,14 +49,14 @@ describe('onlineCpus', () => {
     await done
   })
 
-  it('takes another CPU when one stays off', async () => {
+  it('brings another CPU online when one stays offline', async () => {
     for (const cpu of [1, 2]) await sysfs.plugCpu(cpu)
     sysfs.refusals.set(`${CPUS}/cpu1/online`, 'EIO')
     await online(2)
     expect(await os.files.readText(`${CPUS}/online`)).toBe('0,2\n')
   })
 
-  it('says after its time how many are missing, and why', async () => {
+  it('reports after its time limit how many CPUs are missing, and why', async () => {
     for (const cpu of [1, 2]) await sysfs.plugCpu(cpu)
     sysfs.refusals.set(`${CPUS}/cpu1/online`, 'EIO')
     const failure = online(4).catch(statusOf)
@@ -71,7 +71,7 @@ describe('onlineCpus', () => {
     await nothingLeft()
   })
 
-  it('refuses at once what the guest can never have', async () => {
+  it('refuses at once more CPUs than the guest can ever have', async () => {
     await expect(online(17)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'nb_cpus: 17, want at most 16 (the possible CPUs of this guest)',
@@ -96,7 +96,7 @@ describe('onlineCpus', () => {
     expect([os.uevents.listeners.size, os.clock.sleeping]).toEqual([0, 0])
   }
 
-  /** The first look is over: there is the limit to the wait, and the pause until the next look. */
+  /** Runs the first check. Two timers then remain: the time limit, and the pause before the next check. */
   async function waiting() {
     await turn()
     expect(os.clock.sleeping).toBe(2)

@@ -22,14 +22,14 @@ describe('resizeVolume', () => {
     os.volumes.blocks.set('/vol', (8n * MIB) / 4096n)
   })
 
-  it('grows to whole blocks of the size that was asked for, on a disk that is larger already', async () => {
+  it('grows to the requested size in whole blocks when the disk is already larger', async () => {
     await setDisk(64n * MIB)
     await resize(16n * MIB + 4095n)
     expect(size()).toBe(16n * MIB)
     expect(os.uevents.listeners.size).toBe(0)
   })
 
-  it('waits until the kernel knows how large the disk is now', async () => {
+  it('waits until the kernel reports the new size of the disk', async () => {
     const growing = resize(16n * MIB)
     await turn()
     expect(size()).toBe(8n * MIB)
@@ -39,7 +39,7 @@ describe('resizeVolume', () => {
     expect(size()).toBe(16n * MIB)
   })
 
-  it('tells a SCSI disk to look at its size', async () => {
+  it('makes a SCSI disk read its size again', async () => {
     await os.files.put(`${disk}/device/rescan`, '')
     os.files.onWrite = async (path) => {
       if (path.endsWith('/rescan')) await setDisk(16n * MIB)
@@ -48,13 +48,13 @@ describe('resizeVolume', () => {
     expect(size()).toBe(16n * MIB)
   })
 
-  it('leaves a volume alone that has the size, rounded or not', async () => {
+  it('does not change a volume that already has the size, rounded or not', async () => {
     await resize(8n * MIB)
     await resize(8n * MIB + 1n)
     expect(size()).toBe(8n * MIB)
   })
 
-  it('gives up after its time on a disk that is too small, and names both sizes', async () => {
+  it('fails after its time limit when the disk is too small, and names both sizes', async () => {
     const growing = expect(resize(16n * MIB)).rejects
     await turn()
     os.clock.advance(3000)
@@ -101,7 +101,7 @@ describe('resizeVolume', () => {
     await expect(resize(16n * MIB, { path })).rejects.toMatchObject({ code, message })
   })
 
-  it('finds what is mounted there last, by a path that is not written the shortest way', async () => {
+  it('finds the last mount at a path that is not normalized', async () => {
     await setDisk(16n * MIB)
     await resize(16n * MIB, { path: '/x/..//vol/' })
     expect(size()).toBe(16n * MIB)
@@ -118,7 +118,7 @@ describe('resizeVolume', () => {
     await os.files.put(`${disk}/size`, `${bytes / 512n}\n`)
   }
 
-  /** Answers the disk's folder. */
+  /** Returns the disk's folder. */
   async function mount(type: string): Promise<string> {
     await os.mounts.mount({ source: '/dev/root', target: '/vol', type, flags: [], data: '' })
     const { major, minor } = os.mounts.entries.at(-1) ?? { major: 0, minor: 0 }

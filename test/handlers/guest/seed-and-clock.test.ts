@@ -26,13 +26,13 @@ describe('setGuestDateTime', () => {
 })
 
 describe('reseedRandom', () => {
-  it('hands the bytes on', async () => {
+  it('passes the bytes to the kernel', async () => {
     const system = new FakeSystem()
     await reseedRandom(system, Buffer.from('noise'))
     expect(system.entropy).toEqual(['noise'])
   })
 
-  it('refuses no bytes', async () => {
+  it('refuses an empty request', async () => {
     await expect(reseedRandom(new FakeSystem(), new Uint8Array())).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'data: missing entropy data',

@@ -21,7 +21,7 @@ beforeEach(async () => {
 describe('addSwap', () => {
   const add = (slots: readonly number[]) => addSwap({ ...os, ...hotplugOf(os) }, slots, neverAborted)
 
-  it('swaps on the disk at a PCI path, whose slots are plain numbers', async () => {
+  it('enables swap on the disk at a PCI path, given as slot numbers', async () => {
     await add([31, 3])
     expect(os.volumes.swapped).toEqual(['/dev/vdb'])
   })
@@ -39,7 +39,7 @@ describe('addSwap', () => {
 describe('addSwapPath', () => {
   const add = (path: string) => addSwapPath({ ...os, ...hotplugOf(os) }, path)
 
-  it('swaps on a device, and lets it be when it is swapped on already, under whatever name', async () => {
+  it('enables swap on a device, and accepts one that is already enabled, under any name', async () => {
     await add('/dev/vdb')
     await add('/dev/vdb')
     await os.files.makeSpecial('/dev/other-name', { kind: 'block', major: 254, minor: 16 })
@@ -50,7 +50,7 @@ describe('addSwapPath', () => {
     expect(os.volumes.swapped).toEqual(['/dev/other-name'])
   })
 
-  it('refuses a path that the kernel would cut short', async () => {
+  it('refuses a path that the kernel would truncate', async () => {
     await expect(add('/dev/vdb\0x')).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'path "/dev/vdb\\u0000x": contains a NUL byte',
@@ -58,7 +58,7 @@ describe('addSwapPath', () => {
     expect(os.volumes.swapped).toEqual([])
   })
 
-  it('lets a file be that is swapped on already', async () => {
+  it('accepts a file that is already enabled', async () => {
     await os.files.put('/run/swap', '')
     os.volumes.swappable.add('/run/swap')
     await add('/run/swap')
@@ -66,7 +66,7 @@ describe('addSwapPath', () => {
     expect(os.volumes.swapped).toEqual(['/run/swap'])
   })
 
-  it('passes on that a device is in use for something else', async () => {
+  it('passes on the error of a device that is in use for another purpose', async () => {
     os.volumes.addSwap = (path) => Promise.reject(kernelError('swapon', path, 'EBUSY'))
     os.volumes.swapped.push('/dev/vdz')
     await expect(add('/dev/vdb')).rejects.toMatchObject({
@@ -75,7 +75,7 @@ describe('addSwapPath', () => {
     })
   })
 
-  it('passes on any other refusal, of what is swapped on too', async () => {
+  it('passes on any other error, even when swap is already enabled', async () => {
     await add('/dev/vdb')
     os.volumes.addSwap = (path) => Promise.reject(kernelError('swapon', path, 'EPERM'))
     await expect(add('/dev/vdb')).rejects.toThrow('swapon /dev/vdb: EPERM')

@@ -14,7 +14,7 @@ describe('volumeStats', () => {
     volumes.usages.set('/vol', { ...usage, inodes: 1000n, freeInodes: 900n })
   })
 
-  it('counts bytes and inodes, exactly', async () => {
+  it('reports the exact numbers of bytes and inodes', async () => {
     await expect(volumeStats(volumes, '/vol', neverAborted)).resolves.toEqual({
       usage: [
         { unit: VolumeUsage_Unit.BYTES, total: 2n ** 63n, available: 2n ** 62n, used: 2n ** 62n },
@@ -28,7 +28,7 @@ describe('volumeStats', () => {
     await expect(volumeStats(volumes, path, neverAborted)).resolves.toBeDefined()
   })
 
-  it('refuses a path that the kernel would cut short', async () => {
+  it('refuses a path that the kernel would truncate', async () => {
     await expect(volumeStats(volumes, '/vol\0x', neverAborted)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'volume_guest_path "/vol\\u0000x": contains a NUL byte',
@@ -42,20 +42,20 @@ describe('volumeStats', () => {
     })
   })
 
-  it('says that a path does not exist', async () => {
+  it('fails when the path does not exist', async () => {
     await expect(volumeStats(volumes, '/gone', neverAborted)).rejects.toMatchObject({
       code: 'NOT_FOUND',
       message: 'volume_guest_path /gone: does not exist',
     })
   })
 
-  it('passes on what else the kernel says', async () => {
+  it('passes on other errors of the kernel', async () => {
     volumes.usage = (path) => Promise.reject(kernelError('statfs', path, 'EIO'))
     const asked = volumeStats(volumes, '/vol', neverAborted)
     await expect(asked).rejects.toMatchObject({ code: 'INTERNAL', message: 'statfs /vol: EIO' })
   })
 
-  it('waits for a hanging file system no longer than its caller', async () => {
+  it('stops waiting for a hung file system when the call is cancelled', async () => {
     volumes.usage = () => new Promise(() => {})
     const call = new AbortController()
     const asked = volumeStats(volumes, '/vol', call.signal)

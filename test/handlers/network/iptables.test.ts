@@ -15,13 +15,13 @@ describe('getIptables', () => {
   it.each([
     [false, '/usr/sbin/iptables-save'],
     [true, '/sbin/ip6tables-save'],
-  ])('answers what the tool prints (IPv6 %s), from wherever it is', async (isIpv6, path) => {
+  ])('returns the output of the tool (IPv6 %s), whatever folder the tool is in', async (isIpv6, path) => {
     guest.os.tools.script((argv) => (argv.join(' ') === path ? { stdout: OLD } : undefined))
     expect(Buffer.from(await guest.handlers.getIptables(isIpv6, neverAborted)).toString()).toBe(OLD)
     expect(guest.os.tools.calls[0]?.options.timeoutMs).toBe(5000)
   })
 
-  it('answers the bytes of comments that are no UTF-8', async () => {
+  it('keeps the bytes of comments that are not valid UTF-8', async () => {
     guest.os.tools.script((_argv, { encoding }) =>
       encoding === 'latin1' ? { stdout: '# \xfc\n' } : undefined,
     )
@@ -30,7 +30,7 @@ describe('getIptables', () => {
     )
   })
 
-  it('hands on what the tool says when it fails', async () => {
+  it('passes on the tool’s error output', async () => {
     guest.os.tools.script(() => ({
       exitCode: 3,
       stderr: 'iptables-save: Could not fetch rule set generation id\n',
@@ -41,7 +41,7 @@ describe('getIptables', () => {
     })
   })
 
-  it('answers no rules that are cut off', async () => {
+  it('fails instead of returning truncated rules', async () => {
     guest.os.tools.script((_argv, { maxOutputBytes = 0 }) => ({ stdout: 'x'.repeat(maxOutputBytes + 1) }))
     await expect(guest.handlers.getIptables(false, neverAborted)).rejects.toMatchObject({ code: 'INTERNAL' })
   })
@@ -60,7 +60,7 @@ describe('setIptables', () => {
     })
   })
 
-  it('reads the rules through, then puts them in force, and answers what the tool prints', async () => {
+  it('tests the rules, then applies them, and returns the output of the tool', async () => {
     const answer = await guest.handlers.setIptables(false, NEW, neverAborted)
     expect(Buffer.from(answer).toString()).toBe('done\n')
     expect(restores).toEqual([
@@ -72,7 +72,7 @@ describe('setIptables', () => {
     ])
   })
 
-  it('changes nothing for rules that cannot be read', async () => {
+  it('changes nothing when the rules are invalid', async () => {
     guest.os.tools.script((argv) =>
       argv.includes('--test') ? { exitCode: 2, stderr: "Can't initialize: line 2 failed\n" } : undefined,
     )
@@ -84,7 +84,7 @@ describe('setIptables', () => {
     expect(guest.record.settings()).toEqual([])
   })
 
-  it('puts the old rules back, counters included, and empties new tables, when the kernel refuses some', async () => {
+  it('restores old rules with counters, and empties new tables, when the kernel refuses a rule', async () => {
     guest.os.tools.script((argv) =>
       argv.slice(1).join(' ') === '--wait 5'
         ? { exitCode: 4, stderr: 'line 5: RULE_APPEND failed\n' }
@@ -95,7 +95,7 @@ describe('setIptables', () => {
     expect(guest.record.settings()).toEqual([])
   })
 
-  it('puts nothing back that another call has put in force', async () => {
+  it('does not overwrite the rules of another call when it restores its own', async () => {
     const refused = Promise.withResolvers<void>()
     const runs: string[] = []
     guest.os.tools.script(([program = '', ...words], { stdin = '' }) => {

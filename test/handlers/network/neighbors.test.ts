@@ -16,7 +16,7 @@ describe('addNeighbors', () => {
     ])
   })
 
-  it('takes state and flags as they are given, and an entry without a hardware address', async () => {
+  it('keeps state and flags of the request, and accepts an entry without a hardware address', async () => {
     const NTF_PROXY = 8
     await guest.handlers.addNeighbors([aNeighbor('10.0.0.9', { state: 0x40, flags: NTF_PROXY, lladdr: '' })])
     expect(guest.os.network.neighbors()).toMatchObject([{ state: 0x40, flags: 8, hardwareAddress: '' }])
@@ -28,7 +28,7 @@ describe('addNeighbors', () => {
     expect(guest.os.network.neighbors()).toMatchObject([{ hardwareAddress: '02:00:00:00:00:bb' }])
   })
 
-  it('takes all back when the kernel refuses one of hundreds', async () => {
+  it('undoes all entries when the kernel refuses one of hundreds', async () => {
     await guest.handlers.addNeighbors([aNeighbor('10.0.0.9')])
     const before = guest.state()
     const many = Array.from({ length: 300 }, (_, number) => aNeighbor(`10.0.${number >> 8}.${number & 255}`))
@@ -39,7 +39,7 @@ describe('addNeighbors', () => {
     expect(guest.state()).toEqual(before)
   })
 
-  it('undoes a batch whose answers the kernel lost', async () => {
+  it('undoes a batch when the kernel’s answers are lost', async () => {
     await guest.handlers.addNeighbors([aNeighbor('10.0.0.9')])
     const before = guest.state()
     const { network } = guest.os
@@ -59,7 +59,7 @@ describe('addNeighbors', () => {
     ['neighbors[1].toIPAddress ', aNeighbor('')],
     ['neighbors[1].toIPAddress.address ', aNeighbor('ten')],
     ['neighbors[1].lladdr ', aNeighbor('10.0.0.8', { lladdr: '02-00' })],
-    // The kernel would take the first six bytes.
+    // The kernel would use only the first six bytes.
     ['neighbors[1].lladdr ', aNeighbor('10.0.0.8', { lladdr: '02:00:00:00:00:aa:bb' })],
     ['neighbors[1].state ', aNeighbor('10.0.0.8', { state: -1 })],
     ['neighbors[1].flags ', aNeighbor('10.0.0.8', { flags: 256 })],
@@ -71,7 +71,7 @@ describe('addNeighbors', () => {
     expect(guest.os.network.neighbors()).toEqual([])
   })
 
-  it('says which link is not there', async () => {
+  it('names a missing link', async () => {
     const unknown = aNeighbor('10.0.0.8', { device: 'eth9' })
     await expect(guest.handlers.addNeighbors([unknown])).rejects.toMatchObject({
       code: 'INTERNAL',
@@ -79,7 +79,7 @@ describe('addNeighbors', () => {
     })
   })
 
-  it('notes how many were added to which link', async () => {
+  it('records how many entries were added to each link', async () => {
     await guest.handlers.addNeighbors([aNeighbor('10.0.0.9'), aNeighbor('10.0.0.8')])
     expect(guest.record.settings()).toEqual([
       { kind: 'neighbors', subject: 'eth0', value: '2 added', source: 'rpc' },

@@ -4,7 +4,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 
 describe('NetworkRecord', () => {
-  it('keeps who has set something last, in the order of the settings', () => {
+  it('keeps the last source of each setting, in the order of the changes', () => {
     const record = new NetworkRecord(silentLogger())
     record.note('metadata', [
       { kind: 'route', subject: '0.0.0.0/0', value: 'via 10.0.0.1 dev eth0' },
@@ -17,7 +17,7 @@ describe('NetworkRecord', () => {
     ])
   })
 
-  it('logs one bounded line for each operation, and none for nothing', () => {
+  it('logs one line of limited length for each operation, and none for an empty one', () => {
     const lines: LogFields[] = []
     const record = new NetworkRecord({
       ...silentLogger(),

@@ -18,7 +18,7 @@ describe('updateInterface', () => {
     guest = await guestNetwork('eth0', 'eth1')
   })
 
-  it('finds a link by its hardware address in either case, and makes it what was asked for', async () => {
+  it('finds a link by its hardware address in either letter case, and configures it', async () => {
     const request = anInterface({
       name: 'net0',
       hwAddr: ETH0.toUpperCase(),
@@ -37,23 +37,23 @@ describe('updateInterface', () => {
           broadcast: '10.0.0.255',
         },
       ],
-      // IFA_F_NODAD: of use at once, also as the source of a route.
+      // IFA_F_NODAD: the address can be used at once, even as the source of a route.
       [2, { family: 'ipv6', address: 'fd00::2', prefixLength: 64, scope: 0, flags: 0x82 }],
       [2, { family: 'ipv4', address: '10.9.0.1', prefixLength: 32, scope: 0, flags: 0x80 }],
     ])
   })
 
-  it('gives the link with the name the hardware address that no link has', async () => {
+  it('sets the hardware address of the link with the name when no link has that address', async () => {
     await update(anInterface({ name: 'eth1', hwAddr: '02:00:00:00:00:77' }))
     expect(guest.os.network.link('eth1')).toMatchObject({ hardwareAddress: '02:00:00:00:00:77', up: true })
   })
 
-  it('goes by the name alone when there is no hardware address', async () => {
+  it('finds the link by its name alone when the request has no hardware address', async () => {
     await update(anInterface({ name: 'eth1', mtu: 1300n }))
     expect(guest.os.network.link('eth1')).toMatchObject({ hardwareAddress: ETH1, mtu: 1300 })
   })
 
-  it('says `Link not found` with the address when there is no such link', async () => {
+  it('fails with `Link not found` and the address when the link does not exist', async () => {
     await expect(update(anInterface({ name: 'eth7', hwAddr: '02:00:00:00:00:77' }))).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'Link not found (Address: 02:00:00:00:00:77)',
@@ -61,7 +61,7 @@ describe('updateInterface', () => {
     await expect(update(anInterface({ name: 'eth7' }))).rejects.toThrow('Link not found (Name: eth7)')
   })
 
-  it('never takes the loopback for a link without hardware address', async () => {
+  it('never chooses the loopback link for a request without a hardware address', async () => {
     await expect(update(anInterface({ name: 'eth7', hwAddr: '00:00:00:00:00:00' }))).rejects.toThrow(
       'Link not found',
     )
@@ -70,7 +70,7 @@ describe('updateInterface', () => {
     )
   })
 
-  it('changes nothing the second time', async () => {
+  it('changes nothing when called again with the same request', async () => {
     const request = anInterface({
       hwAddr: ETH0,
       IPAddresses: [address('10.0.0.2/24'), address('fd00::2/64')],
@@ -81,20 +81,20 @@ describe('updateInterface', () => {
     expect(guest.os.network.changes.slice(before)).toEqual([])
   })
 
-  it('leaves the MTU alone when none is given, and addresses that are not named', async () => {
+  it('keeps the MTU when the request has none, and addresses that the request does not name', async () => {
     await update(anInterface({ hwAddr: ETH0, mtu: 1400n, IPAddresses: [address('10.0.0.2/24')] }))
     await update(anInterface({ hwAddr: ETH0, mtu: 0n, IPAddresses: [address('10.0.1.2/24')] }))
     expect(guest.os.network.link('eth0').mtu).toBe(1400)
     expect(guest.os.network.addresses().map(({ address: text }) => text)).toEqual(['10.0.0.2', '10.0.1.2'])
   })
 
-  it('gives an IPv6 address another prefix', async () => {
+  it('changes the prefix of an IPv6 address', async () => {
     await update(anInterface({ hwAddr: ETH0, IPAddresses: [address('fd00::2/64')] }))
     await update(anInterface({ hwAddr: ETH0, IPAddresses: [address('fd00::2/48')] }))
     expect(guest.os.network.addresses()).toMatchObject([{ address: 'fd00::2', prefixLength: 48 }])
   })
 
-  it('leaves IPv6 addresses out where IPv6 is disabled', async () => {
+  it('skips IPv6 addresses when IPv6 is disabled', async () => {
     guest.os.network.addLink({ name: 'eth2', ipv6: false })
     const IPAddresses = [address('10.0.0.2/24'), address('fd00::2/64')]
     await update(anInterface({ name: 'eth2', IPAddresses }))
@@ -134,7 +134,7 @@ describe('updateInterface', () => {
       ])
     })
 
-    it('serves two calls at once that want each other’s names', async () => {
+    it('handles two concurrent calls that request each other’s names', async () => {
       await Promise.all([
         update(anInterface({ name: 'eth1', hwAddr: ETH0 })),
         update(anInterface({ name: 'eth0', hwAddr: ETH1 })),
@@ -143,7 +143,7 @@ describe('updateInterface', () => {
       expect(guest.os.network.link('eth0')).toMatchObject({ hardwareAddress: ETH1, up: true })
     })
 
-    it('leaves everything as it was, whichever of its changes fails', async () => {
+    it('restores everything when any one of its changes fails', async () => {
       const before = guest.state()
       const request = anInterface({
         ...{ name: 'eth1', hwAddr: ETH0, mtu: 1400n },
@@ -184,7 +184,7 @@ describe('updateInterface', () => {
     expect(linkNames()).toEqual(['lo', other, one])
   })
 
-  it('gives a link that keeps its name its MTU and ARP back when an address fails', async () => {
+  it('restores MTU and ARP of a link that keeps its name when an address fails', async () => {
     await update(anInterface({ hwAddr: ETH0 }))
     const before = guest.state()
     guest.os.network.failWith = (call) => (call === 'replaceAddress' ? 'EPERM' : undefined)
@@ -194,7 +194,7 @@ describe('updateInterface', () => {
     expect(guest.lines.map(({ message }) => message)).not.toContain('link not restored')
   })
 
-  it('says what went wrong also when the kernel then lists nothing any more', async () => {
+  it('reports the error even when the kernel then lists no links', async () => {
     const unlisted = () => {
       throw new Error('list links: ENOBUFS')
     }
@@ -211,11 +211,11 @@ describe('updateInterface', () => {
     })
   })
 
-  describe('of a card that is plugged in', () => {
+  describe('of a hot-plugged card', () => {
     const DEVICE = '/sys/devices/pci0000:00/0000:00:05.0'
     beforeEach(() => guest.os.files.makeDirectories('/sys/devices/pci0000:00'))
 
-    it('waits for it, and gives it its hardware address and name', async () => {
+    it('waits for the card, and sets its hardware address and name', async () => {
       const updating = update(anInterface({ name: 'data0', hwAddr: '02:00:00:00:00:99', devicePath: '05' }))
       await turn()
       guest.os.network.addLink({ name: 'eth2' })
@@ -235,7 +235,7 @@ describe('updateInterface', () => {
       expect(guest.lines.map(({ message }) => message)).toContain('hardware address not set')
     })
 
-    it('says after its time what it waited for', async () => {
+    it('names the missing device when the time is up', async () => {
       const updating = update(anInterface({ name: 'data0', devicePath: '05' }))
       await turn()
       guest.os.clock.advance(3000)
@@ -249,10 +249,10 @@ describe('updateInterface', () => {
     ['interface.name', { name: 'a-name-too-long0' }],
     ['interface.name', { name: 'a/b' }],
     ['interface.name', { name: 'ääääääää' }],
-    // The kernel takes it for a pattern, and finds a number itself.
+    // The kernel reads it as a pattern, and fills in a number itself.
     ['interface.name', { name: 'eth%d' }],
     ['interface.hwAddr', { hwAddr: '02:00' + ':zz' }],
-    // The kernel would take the first six bytes.
+    // The kernel would use only the first six bytes.
     ['interface.hwAddr', { hwAddr: `${ETH0}:77` }],
     ['interface.mtu', { mtu: 2n ** 40n }],
     ['PCI path', { devicePath: 'zz' }],
@@ -269,14 +269,14 @@ describe('updateInterface', () => {
     expect(guest.os.network.changes).toEqual([])
   })
 
-  it('hands on what the kernel says about an MTU', async () => {
+  it('passes on the kernel’s error about an MTU', async () => {
     await expect(update(anInterface({ hwAddr: ETH0, mtu: 7n }))).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringContaining('mtu=7 up=true: EINVAL'),
     })
   })
 
-  it('notes what it has set and who asked for it', async () => {
+  it('records what it set and the source of the change', async () => {
     await update(anInterface({ hwAddr: ETH0, IPAddresses: [address('10.0.0.2/24')] }))
     expect(guest.record.settings()).toEqual([
       { kind: 'interface', subject: 'eth0', value: `${ETH0} mtu 1500`, source: 'rpc' },

@@ -49,7 +49,7 @@ describe('updateRoutes', () => {
     ])
   })
 
-  it('answers what ListRoutes answers', async () => {
+  it('returns the same response as ListRoutes', async () => {
     const answer = await update(
       aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }),
       aRoute({ dest: '10.8.0.0/16', scope: 253 }),
@@ -68,7 +68,7 @@ describe('updateRoutes', () => {
     ['0.0.0.0', 'ipv4', '0.0.0.0/0'],
     ['fd00:1:2:3::9/48', 'ipv6', 'fd00:1:2::/48'],
     ['::', 'ipv6', '::/0'],
-  ])('takes %s for the %s destination %s', async (dest, family, destination) => {
+  ])('reads %s as the %s destination %s', async (dest, family, destination) => {
     const gateway = family === 'ipv4' ? '10.0.0.1' : 'fd00::1'
     await update(aRoute({ dest, gateway, family: family === 'ipv4' ? 0 : 1 }))
     expect(own().map((route) => `${route.destination.address}/${route.destination.prefixLength}`)).toEqual([
@@ -76,7 +76,7 @@ describe('updateRoutes', () => {
     ])
   })
 
-  it('prefers an address as the source, and restricts to a network', async () => {
+  it('takes a full address as the preferred source, and a network as a limit on the source', async () => {
     await update(
       aRoute({ dest: '10.7.0.0/16', source: '10.0.0.2' }),
       aRoute({ dest: '10.8.0.0/16', source: '10.0.0.2/32' }),
@@ -89,14 +89,14 @@ describe('updateRoutes', () => {
     ])
   })
 
-  it('passes an on-link gateway on, and not what the host’s kernel reports on its own', async () => {
+  it('sets the on-link flag, but not the flags that the kernel only reports', async () => {
     const ONLINK = 4
     const LINKDOWN = 16
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '192.168.1.1', flags: ONLINK | LINKDOWN }))
     expect(own()).toMatchObject([{ gateway: '192.168.1.1', flags: ONLINK }])
   })
 
-  it('changes nothing the second time', async () => {
+  it('changes nothing when called again with the same routes', async () => {
     const routes = [
       aRoute({ dest: '10.0.0.0/24', source: '10.0.0.2', scope: 253 }),
       aRoute({ dest: '', gateway: '10.0.0.1', source: '10.0.0.2', mtu: 1400 }),
@@ -108,13 +108,13 @@ describe('updateRoutes', () => {
     expect(guest.os.network.changes.slice(before)).toEqual([])
   })
 
-  it('is content with a route that the kernel has made', async () => {
+  it('keeps a matching route of the kernel instead of adding another', async () => {
     const before = guest.state()
     await update(aRoute({ dest: '10.0.0.0/24', scope: 253 }))
     expect(guest.state()).toEqual(before)
   })
 
-  it('puts its route before one that the kernel has made for another link, and keeps both', async () => {
+  it('adds its route before one that the kernel made for another link, and keeps both', async () => {
     await update(aRoute({ dest: '10.1.0.0/24', scope: 253 }))
     const same = guest.os.network.routes().filter(({ destination }) => destination.address === '10.1.0.0')
     expect(same.map(({ protocol, linkIndex }) => [protocol, linkIndex])).toEqual([
@@ -123,7 +123,7 @@ describe('updateRoutes', () => {
     ])
   })
 
-  it('replaces what it has put before one of the kernel, so that these do not pile up', async () => {
+  it('replaces the route that it added before one of the kernel, so that only one remains', async () => {
     await update(aRoute({ dest: '10.1.0.0/24', gateway: '10.0.0.1' }))
     await update(aRoute({ dest: '10.1.0.0/24', gateway: '10.0.0.3' }))
     await update(aRoute({ dest: '10.1.0.0/24', gateway: '10.0.0.9' }))
@@ -146,18 +146,18 @@ describe('updateRoutes', () => {
     expect(own()).toHaveLength(2)
   })
 
-  it('takes one route that comes twice as one, and the last of two rivals', async () => {
+  it('adds a repeated route once, and the last of two routes with the same destination', async () => {
     const route = aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' })
     await update(route, route, aRoute({ ...route, gateway: '10.0.0.3' }))
     expect(own()).toMatchObject([{ gateway: '10.0.0.3' }])
   })
 
-  it('counts a route that is there by now as added', async () => {
+  it('counts a route that already exists as added', async () => {
     guest.os.network.failWith = (call) => (call === 'replaceRoute' ? 'EEXIST' : undefined)
     await expect(update(aRoute({ dest: '10.7.0.0/16' }))).resolves.toBeDefined()
   })
 
-  it('undoes what it has added and replaced when the kernel refuses one', async () => {
+  it('restores the routes when the kernel refuses one of them', async () => {
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }))
     const before = guest.state()
     const noted = guest.record.settings()
@@ -179,12 +179,12 @@ describe('updateRoutes', () => {
     expect(guest.record.settings()).toEqual(noted)
   })
 
-  it('undoes a batch whose answers the kernel lost', async () => {
+  it('undoes a batch when the kernel’s answers are lost', async () => {
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }))
     const before = guest.state()
     const { network } = guest.os
     const put = network.putRoutes.bind(network)
-    // Some were put, some were not: nobody knows.
+    // The agent cannot see which routes were added before the answers were lost.
     network.putRoutes = (wanted) => {
       put(wanted.slice(0, 2))
       throw kernelError('add', 'by netlink', 'ENOBUFS')
@@ -218,7 +218,7 @@ describe('updateRoutes', () => {
     ['source', { dest: '10.0.0.0/8', source: '10.0.0.0/40' }],
     ['scope', { dest: '10.0.0.0/8', scope: 256 }],
     ['family', { dest: '10.0.0.0/8', family: 7 as 0 }],
-  ])('refuses a wrong %s by its name: %j', async (field, fields) => {
+  ])('refuses a wrong %s and names the field: %j', async (field, fields) => {
     await expect(update(aRoute({ dest: '10.7.0.0/16' }), aRoute(fields))).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: expect.stringContaining(`routes[1].${field} `),
@@ -226,7 +226,7 @@ describe('updateRoutes', () => {
     expect(own()).toEqual([])
   })
 
-  it('notes what it has set', async () => {
+  it('records the routes that it set', async () => {
     await update(aRoute({ dest: '10.7.0.0/16', gateway: '10.0.0.1' }), aRoute({ dest: '10.8.0.0/16' }))
     expect(guest.record.settings().filter(({ kind }) => kind === 'route')).toEqual([
       { kind: 'route', subject: '10.7.0.0/16', value: 'via 10.0.0.1 dev eth0', source: 'rpc' },
@@ -238,14 +238,14 @@ describe('updateRoutes', () => {
     return guest.handlers.updateRoutes(routes)
   }
 
-  /** The routes that the kernel has not made itself. */
+  /** The routes that the kernel did not add itself. */
   function own() {
     return guest.os.network.routes().filter(({ protocol }) => protocol !== 2)
   }
 })
 
 describe('listRoutes', () => {
-  it('leaves default routes without a gateway out', async () => {
+  it('leaves out default routes without a gateway', async () => {
     const guest = await guestNetwork('eth0')
     await guest.handlers.updateInterface(anInterface({}), neverAborted)
     await guest.handlers.updateRoutes([aRoute({ dest: '' }), aRoute({ ...V6, dest: '' })])

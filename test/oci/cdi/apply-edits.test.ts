@@ -12,7 +12,7 @@ describe('withContainerEdits', () => {
     expect(withContainerEdits(spec, [editsOf({})])).toEqual(spec)
   })
 
-  it('sets variables, of which the last one counts', () => {
+  it('sets variables, and uses the last of equal names', () => {
     const spec = specOf({ Process: { Env: ['PATH=/bin', 'A=0', 'AB=0'] } })
     const { Process } = withContainerEdits(spec, [
       editsOf({ env: ['A=1', 'B=1'] }),
@@ -21,26 +21,26 @@ describe('withContainerEdits', () => {
     expect(Process.Env).toEqual(['PATH=/bin', 'AB=0', 'A=1', 'B=2'])
   })
 
-  it('adds a node, and a rule that allows what the node is for', () => {
+  it('adds a node, and a rule that allows the permissions of the node', () => {
     const { Linux } = apply({}, { deviceNodes: [node({ permissions: 'rw', minor: 7 })] })
     const numbers = { Type: 'c', Major: 195n, Minor: 7n }
     expect(Linux.Devices).toEqual([{ Path: '/dev/gpu', ...numbers, FileMode: 0o660, UID: 0, GID: 0 }])
     expect(Linux.Resources?.Devices).toEqual([{ Allow: true, ...numbers, Access: 'rw' }])
   })
 
-  it('allows everything with a node that names no permissions, and has no rule for a fifo', () => {
+  it('allows all access to a node without permissions, and adds no rule for a fifo', () => {
     const { Linux } = apply({}, { deviceNodes: [node({ type: 'u' }), node({ path: '/dev/f', type: 'p' })] })
     expect(Linux.Resources?.Devices).toMatchObject([{ Type: 'c', Access: 'rwm' }])
     expect(Linux.Devices).toHaveLength(2)
   })
 
-  it('has no rule for a node that nobody is to open', () => {
+  it('adds no rule for a node with the permissions none', () => {
     const { Linux } = apply({}, { deviceNodes: [node({ permissions: 'none' })] })
     expect(Linux.Devices).toHaveLength(1)
     expect(Linux.Resources?.Devices).toEqual([])
   })
 
-  it('puts a node in the place of another one', () => {
+  it('replaces a node at the same path', () => {
     const own = { Path: '/dev/gpu', Type: 'c', Major: 1n, Minor: 3n }
     const { Linux } = apply({ Linux: { Devices: [own] } }, { deviceNodes: [node({}), node({ minor: 9 })] })
     expect(Linux.Devices.map(({ Minor }) => Minor)).toEqual([9n])
@@ -55,7 +55,7 @@ describe('withContainerEdits', () => {
     ])
   })
 
-  it('puts a mount in the place of another, and before what it would hide', () => {
+  it('replaces a mount at the same path, and puts it before the mounts that it would hide', () => {
     const mounts = ['/proc', '/data', '/lib/x', '/lib/y'].map((destination) => ({
       destination,
       type: 'tmpfs',

@@ -3,11 +3,11 @@ import { Spec } from '../../../src/gen/oci.ts'
 import { requestedCdiDevices, textOf } from '../../../src/oci/cdi/asked-for.ts'
 
 describe('askedCdiDevices', () => {
-  it('finds nothing in a spec that asks for nothing', () => {
+  it('finds no devices in a spec that requests none', () => {
     expect(asked({ 'io.kubernetes.cri.container-name': 'web' }, ['PATH=/bin'])).toEqual([])
   })
 
-  it('reads annotations by the order of their names, each device once', () => {
+  it('reads annotations in the order of their names, and each device once', () => {
     const annotations = {
       'cdi.k8s.io/vfio17': 'nvidia.com/gpu=1',
       'cdi.k8s.io/a_plugin': 'nvidia.com/gpu=0,example.org/net=eth0:1',
@@ -16,12 +16,12 @@ describe('askedCdiDevices', () => {
     expect(asked(annotations)).toEqual(['nvidia.com/gpu=0', 'example.org/net=eth0:1', 'nvidia.com/gpu=1'])
   })
 
-  it('reads the variable, of which the last one counts', () => {
+  it('reads the variable, and uses the last one', () => {
     const env = ['VISIBLE_CDI_DEVICES=x.y/z=9', 'VISIBLE_CDI_DEVICES=nvidia.com/gpu=0,2:example.org/net=eth0']
     expect(asked({}, env)).toEqual(['nvidia.com/gpu=0', 'nvidia.com/gpu=2', 'example.org/net=eth0'])
   })
 
-  it('takes all in the variable for every device, and in an annotation for a name', () => {
+  it('reads all as every device in the variable, and as a name in an annotation', () => {
     const spec = specOf({ 'cdi.k8s.io/x': 'a.b/c=all' }, ['VISIBLE_CDI_DEVICES=d.e/f=all'])
     expect(requestedCdiDevices(spec, true)).toEqual([
       { kind: 'a.b/c', name: 'all' },
@@ -29,15 +29,15 @@ describe('askedCdiDevices', () => {
     ])
   })
 
-  it.each(['', 'none', 'void'])('takes the value %j of the variable for nothing', (value) => {
+  it.each(['', 'none', 'void'])('reads the value %j of the variable as no devices', (value) => {
     expect(asked({}, [`VISIBLE_CDI_DEVICES=${value}`])).toEqual([])
   })
 
-  it('leaves the variable alone unless it is to be read', () => {
+  it('ignores the variable unless the caller requests it', () => {
     expect(requestedCdiDevices(specOf({}, ['VISIBLE_CDI_DEVICES=nonsense']), false)).toEqual([])
   })
 
-  it('gives nothing to the container of the sandbox itself', () => {
+  it('finds no devices for the container of the sandbox itself', () => {
     const annotations = {
       'cdi.k8s.io/x': 'nvidia.com/gpu=0',
       'io.katacontainers.pkg.oci.container_type': 'pod_sandbox',
@@ -66,7 +66,7 @@ describe('askedCdiDevices', () => {
     },
   )
 
-  it('refuses all among names', () => {
+  it('refuses the name all together with other names', () => {
     expect(() => asked({}, ['VISIBLE_CDI_DEVICES=n/g=all,0'])).toThrow('"n/g=all,0" has both all and names')
   })
 

@@ -6,7 +6,7 @@ const LEAST = { cdiVersion: '0.6.0', kind: 'nvidia.com/gpu', devices: [{ name: '
 const NOTHING = { env: [], deviceNodes: [], mounts: [], hooks: [], additionalGids: [] }
 
 describe('parseCdiSpec', () => {
-  it('reads a specification of the least', () => {
+  it('reads a minimal specification', () => {
     expect(parseCdiSpec(LEAST)).toEqual({
       kind: 'nvidia.com/gpu',
       edits: NOTHING,
@@ -62,24 +62,24 @@ describe('parseCdiSpec', () => {
     })
   })
 
-  it('takes a mount of another type than a bind mount, whose source is no path', () => {
+  it('accepts a mount that is not a bind mount, whose source need not be a path', () => {
     const mount = { hostPath: 'tmpfs', containerPath: '/scratch', type: 'tmpfs', options: ['size=1m'] }
     expect(withEdits({ mounts: [mount] }).edits.mounts).toEqual([
       { source: 'tmpfs', destination: '/scratch', type: 'tmpfs', options: ['size=1m'] },
     ])
   })
 
-  it('takes an argument of a hook that is empty', () => {
+  it('accepts an empty argument of a hook', () => {
     const hook = { hookName: 'prestart', path: '/bin/hook', args: ['hook', ''] }
     expect(withEdits({ hooks: [hook] }).edits.hooks).toMatchObject([{ hook: { Args: ['hook', ''] } }])
   })
 
-  it('takes permissions that are none', () => {
+  it('accepts the permissions none', () => {
     const [node] = withEdits({ deviceNodes: [{ path: '/a', permissions: 'none' }] }).edits.deviceNodes
     expect(node?.permissions).toBe('none')
   })
 
-  it('takes a number for the name that it is', () => {
+  it('reads a number as a name', () => {
     const { devices } = parseCdiSpec({ ...LEAST, devices: [{ name: 0, containerEdits: {} }] })
     expect([...devices.keys()]).toEqual(['0'])
   })

@@ -4,7 +4,7 @@ import type { ToolResult, Tools } from '../../../src/os/process/tools.ts'
 type Options = NonNullable<Parameters<Tools['run']>[1]>
 type Answer = Partial<ToolResult> | Promise<Partial<ToolResult>>
 
-/** Programs whose results come from the test's scripts. A script answers a call, or leaves it to the next by undefined. */
+/** Programs whose results come from the test's scripts. A script answers a call, or returns undefined to pass it on. */
 export class FakeTools implements Tools {
   readonly calls: { readonly argv: readonly string[]; readonly options: Options }[] = []
   readonly #scripts: ((argv: readonly string[], options: Options) => Answer | undefined)[] = []

@@ -16,7 +16,7 @@ export interface FakeProcess {
   readonly stderr: Fd
 }
 
-/** An OCI runtime program on a fake machine with cgroup v1. The test sees the processes that it makes, and acts for them. */
+/** An OCI runtime program on a fake machine with cgroup v1. The test controls the processes that it starts. */
 export class FakeRuntime {
   readonly #os: FakeOs
   /** The living processes, in the order of their start. */

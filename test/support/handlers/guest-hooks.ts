@@ -9,7 +9,7 @@ export const HOOKS_FOLDER = '/usr/share/hooks'
 
 type Answer = Partial<ToolResult>
 
-/** A sandbox with the hooks of a folder. `answer` is what a hook returns when it runs; `lines` are the log's lines about hooks. */
+/** A sandbox with a folder of hooks. `answer` returns the result of a hook; `lines` are the log lines about hooks. */
 export async function sandboxWithHooks(
   options: { readonly os?: FakeOs; readonly path?: string; readonly answer?: (path: string) => Answer } = {},
 ) {

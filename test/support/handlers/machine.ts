@@ -163,7 +163,7 @@ export function containerRequest(
   return CreateContainerRequest.fromPartial({ ...whole, ...request })
 }
 
-/** Another process for a container on the fake machine, with the capabilities of the container's first. */
+/** An exec process for a container on the fake machine, with the capabilities of the container's init. */
 export function execRequest(
   containerId: string,
   execId: string,

@@ -30,7 +30,7 @@ export function keys(count: number, content: string): Record<string, string> {
   return Object.fromEntries(Array.from({ length: count }, (_, index) => [`key-${index}`, content]))
 }
 
-/** Resolves when everything that waits for no event has run. */
+/** Resolves when all work that does not wait for an event is done. */
 export function turn(): Promise<void> {
   return new Promise((resolve) => void setImmediate(resolve))
 }

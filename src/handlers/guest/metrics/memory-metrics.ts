@@ -1,7 +1,7 @@
 import type { Files } from '../../../os/files/files.ts'
 import { itemGauge, type Metric, namedNumbers } from './exposition.ts'
 
-/** Items by the names that /proc/meminfo has for them, in its order. */
+/** The metric items by their names in /proc/meminfo, in its order. */
 const MEMORY_ITEMS = {
   ...{ MemTotal: 'mem_total', MemFree: 'mem_free', MemAvailable: 'mem_available', Buffers: 'buffers' },
   ...{ Cached: 'cached', SwapCached: 'swap_cached', Active: 'active', Inactive: 'inactive' },
@@ -23,7 +23,7 @@ const MEMORY_ITEMS = {
   ...{ DirectMap2M: 'direct_map_2M', DirectMap1G: 'direct_map_1G' },
 }
 
-/** /proc/meminfo, in bytes; the huge pages are counted. */
+/** /proc/meminfo in bytes; the HugePages_ lines are counts. */
 export async function memoryMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/meminfo'))
   const items = Object.entries(MEMORY_ITEMS).map(([name, item]) => {

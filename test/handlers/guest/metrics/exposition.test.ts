@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { itemGauge, printMetrics } from '../../../../src/handlers/guest/metrics/exposition.ts'
 
 describe('printMetrics', () => {
-  it('prints what Prometheus reads', () => {
+  it('prints the text format of Prometheus', () => {
     const labels = { disk: 'a"b\\c\nd', item: 'reads' }
     const text = printMetrics([
       { name: 'scrapes', help: 'Calls.', type: 'counter', samples: [{ value: 3 }] },
@@ -19,7 +19,7 @@ describe('printMetrics', () => {
     ])
   })
 
-  it('leaves out what has no value', () => {
+  it('leaves out metrics without a value', () => {
     const items = [
       ['a', undefined],
       ['b', 1.5],

@@ -4,7 +4,7 @@ import { silentLogger } from '../../../../src/base/log.ts'
 import { createMetrics } from '../../../../src/handlers/guest/metrics/metrics.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 
-/** What a guest's kernel said (6.1), shortened. */
+/** Files of a guest's kernel (6.1), shortened. */
 const RECORDED = {
   '/proc/self/stat':
     '77 (node) (x) S 1 77 77 0 -1 4194560 9000 0 12 0 250 50 7 3 20 0 11 0 100 1048576000 2500 18446744073709551615',
@@ -33,7 +33,7 @@ describe('GetMetrics', () => {
     for (const [path, text] of Object.entries(RECORDED)) await os.files.put(path, text)
   })
 
-  it('tells of the agent and of the guest', async () => {
+  it('reports metrics of the agent and of the guest', async () => {
     const lines = await values()
     expect(lines).toEqual([
       'kata_agent_scrape_count 1',
@@ -63,7 +63,7 @@ describe('GetMetrics', () => {
     ])
   })
 
-  it('counts its calls, and leaves out what cannot be read', async () => {
+  it('counts its calls, and leaves out sources that cannot be read', async () => {
     for (const path of Object.keys(RECORDED)) await os.files.removeFile(path)
     await os.files.put('/proc/stat', 'nonsense')
     const metrics = createMetrics({ os, log: silentLogger() })
@@ -73,7 +73,7 @@ describe('GetMetrics', () => {
     )
   })
 
-  it('tells of each file system that can be written to, once', async () => {
+  it('reports each writable file system once', async () => {
     const usage = { blockBytes: 4096n, blocks: 10n, freeBlocks: 4n, inodes: 7n, freeInodes: 5n }
     await mount('/dev/vdb', '/vol', 'ext4', 'rw,relatime')
     const [first] = os.mounts.entries
@@ -94,7 +94,7 @@ describe('GetMetrics', () => {
     ])
   })
 
-  it('waits for a hanging file system no longer than its caller', async () => {
+  it('stops waiting for a hung file system when the call is cancelled', async () => {
     await mount('/dev/vdb', '/vol', 'ext4', 'rw')
     os.volumes.usage = () => new Promise(() => {})
     const call = new AbortController()

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { chooseLink } from '../../../../src/handlers/network/vm-metadata/configure-network.ts'
 import { FakeNetwork } from '../../../support/fakes/fake-network.ts'
 
-/** What is chosen among links of these names, and which others could have been meant. */
+/** The link chosen among links with these names, and the other candidates. */
 function choose(network: FakeNetwork, wanted = '') {
   const chosen = chooseLink(network.links(), wanted)
   return chosen && [chosen.link.name, ...chosen.others.map(({ name }) => name)]
@@ -15,27 +15,27 @@ function networkOf(...links: Parameters<FakeNetwork['addLink']>[0][]): FakeNetwo
 }
 
 describe('chooseLink', () => {
-  it('is the only Ethernet', () => {
+  it('chooses the only Ethernet link', () => {
     expect(choose(networkOf({ name: 'tun0', type: 65534 }, { name: 'eth0' }))).toEqual(['eth0'])
   })
 
-  it('is the first of several, and tells the others', () => {
+  it('chooses the first of several, and returns the others', () => {
     expect(choose(networkOf({ name: 'eth1' }, { name: 'eth0' }))).toEqual(['eth1', 'eth0'])
   })
 
-  it('is a card rather than a link without a device', () => {
+  it('prefers a card to a link without a device', () => {
     expect(choose(networkOf({ name: 'br0', parentDevice: '' }, { name: 'eth0' }))).toEqual(['eth0'])
     expect(choose(networkOf({ name: 'dummy0', parentDevice: '' }))).toEqual(['dummy0'])
   })
 
-  it('is what the configuration names, by name or by MAC address', () => {
+  it('chooses the link that the configuration names, by name or by MAC address', () => {
     const network = networkOf({ name: 'eth0' }, { name: 'eth1', hardwareAddress: '52:54:00:00:00:0a' })
     expect(choose(network, 'eth1')).toEqual(['eth1'])
     expect(choose(network, '52:54:00:00:00:0A')).toEqual(['eth1'])
     expect(choose(network, 'eth2')).toBeUndefined()
   })
 
-  it('is nothing but Ethernet where nothing is named', () => {
+  it('chooses only Ethernet links when the configuration names none', () => {
     expect(choose(networkOf())).toBeUndefined()
     expect(choose(networkOf(), 'lo')).toEqual(['lo'])
   })

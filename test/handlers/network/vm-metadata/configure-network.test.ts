@@ -13,7 +13,7 @@ const ACCEPT_RA = '/proc/sys/net/ipv6/conf/eth0/accept_ra'
 const ADD_ETH0 =
   'add@/devices/virtio0/net/eth0\0ACTION=add\0DEVPATH=/devices/virtio0/net/eth0\0SUBSYSTEM=net\0INTERFACE=eth0'
 
-/** A guest with the card eth0, or without any. */
+/** A guest with the network card eth0, or without a card. */
 function guest({ card = true, wanted = '' } = {}) {
   const os = new FakeOs()
   const { lines, log } = recordingLog()
@@ -44,7 +44,7 @@ function defaultRoute(changes: Partial<Route>): Route {
 }
 
 describe('configureNetwork', () => {
-  it('gives the link both addresses with their peers, and default routes by these', async () => {
+  it('sets both addresses with their peers, and default routes through the peers', async () => {
     const { apply, addresses, defaults, lines, network, settings } = guest()
     expect(await apply({ v4: V4, v6: V6 })).toBe(true)
     expect(network.link('eth0').up).toBe(true)
@@ -69,7 +69,7 @@ describe('configureNetwork', () => {
   it.each([
     ['IPv4', { v4: V4 }],
     ['IPv6', { v6: V6 }],
-  ])('has its %s route before the kernel has made one to the peer', async (_, config) => {
+  ])('adds the default route (%s) before the kernel has added the route to the peer', async (_, config) => {
     const { apply, defaults, network } = guest()
     const routes = network.routes.bind(network)
     network.addAddress = (address) => {
@@ -80,7 +80,7 @@ describe('configureNetwork', () => {
     expect(defaults()).toHaveLength(1)
   })
 
-  it('keeps routers from adding to it, before the link is up', async () => {
+  it('disables router advertisements before the link is up', async () => {
     const { apply, files, network } = guest()
     await files.put(ACCEPT_RA, '1\n')
     const write = files.write.bind(files)
@@ -92,7 +92,7 @@ describe('configureNetwork', () => {
     expect(await files.readText(ACCEPT_RA)).toBe('0')
   })
 
-  it('changes nothing the second time', async () => {
+  it('changes nothing when the same metadata is applied again', async () => {
     const { apply, network } = guest()
     await apply({ v4: V4, v6: V6 })
     const { length } = network.changes
@@ -110,7 +110,7 @@ describe('configureNetwork', () => {
     expect([...addresses(), ...defaults()]).toEqual([])
   })
 
-  it('gives another address at the same peer in place of the first', async () => {
+  it('replaces the address when the peer stays the same', async () => {
     const { apply, addresses, defaults } = guest()
     await apply({ v4: V4 })
     await apply({ v4: { ...V4, ip: '10.0.0.9' } })
@@ -118,7 +118,7 @@ describe('configureNetwork', () => {
     expect(defaults()).toEqual(['10.0.0.1 on 2'])
   })
 
-  it('leaves what others made, when metadata changes and when it is applied again', async () => {
+  it('keeps settings from other sources when metadata changes and when it is applied again', async () => {
     const { apply, addresses, defaults, lines, network, settings } = guest()
     await apply({ v4: V4 })
     network.addAddress({
@@ -145,7 +145,7 @@ describe('configureNetwork', () => {
     expect(defaults()).toEqual(['192.168.0.1 on 2'])
   })
 
-  it('replaces the route that a router offered', async () => {
+  it('replaces the route from a router advertisement', async () => {
     const { apply, defaults, network } = guest()
     network.setLink(2, { up: true })
     network.addAddress({
@@ -164,7 +164,7 @@ describe('configureNetwork', () => {
     expect(defaults()).toEqual(['fd00::1 on 2'])
   })
 
-  it('lets the other family have its address when one is wrong', async () => {
+  it('applies one family when the address of the other is wrong', async () => {
     const { apply, addresses, lines } = guest()
     await apply({ v4: { ...V4, ip: '10.0.0.2/24' }, v6: V6 })
     expect(addresses()).toEqual(['fd00::2 peer fd00::1/128'])
@@ -173,7 +173,7 @@ describe('configureNetwork', () => {
   })
 
   it.each(['replaceAddress', 'addRoute'])(
-    'leaves nothing of a family that the kernel refuses (%s), and applies the other',
+    'undoes a family that the kernel refuses (%s), and applies the other',
     async (call) => {
       const { apply, addresses, defaults, lines, network } = guest()
       network.failWith = (made, about) =>
@@ -198,7 +198,7 @@ describe('configureNetwork', () => {
     expect(defaults()).toEqual(['10.0.0.1 on 2'])
   })
 
-  it('warns when several links could have been meant', async () => {
+  it('warns when several links are candidates', async () => {
     const { apply, lines, network } = guest()
     network.addLink({ name: 'eth1' })
     await apply({ v4: V4 })
@@ -209,7 +209,7 @@ describe('configureNetwork', () => {
     })
   })
 
-  it('waits for a card that its driver has not found yet', async () => {
+  it('waits for a card that the driver has not found yet', async () => {
     const { apply, addresses, clock, network, uevents } = guest({ card: false })
     const applying = apply({ v4: V4 })
     await expect.poll(() => uevents.listeners.size).toBe(1)
@@ -220,7 +220,7 @@ describe('configureNetwork', () => {
     expect([uevents.listeners.size, clock.sleeping]).toEqual([0, 0])
   })
 
-  it('does not wait for a card where no address asks for one', async () => {
+  it('does not wait for a card when the metadata has no address', async () => {
     expect(await guest({ card: false }).apply({})).toBe(false)
   })
 })

@@ -9,7 +9,7 @@ import { firmwareTree, OPT_ITEM, ROOT } from '../../../support/handlers/firmware
 const bytes = Uint8Array.of(1, 2, 3)
 
 describe('firmwareState', () => {
-  it('tells a kernel without the driver from a machine without the device', async () => {
+  it('distinguishes a kernel without the driver from a machine without the device', async () => {
     expect(await firmwareState({ files: new FakeOs().files, root: ROOT })).toBe('no driver')
     expect(await firmwareState(await firmwareTree(undefined))).toBe('no device')
     expect(await firmwareState(await firmwareTree([]))).toBe('ready')
@@ -36,7 +36,7 @@ describe('readFirmwareItem', () => {
     expect(await readFirmwareItem(tree, OPT_ITEM)).toEqual(Buffer.from(bytes))
   })
 
-  it('does not look through all items when by_name shows that it is none of them', async () => {
+  it('does not search all items when by_name rules the item out', async () => {
     const tree = await firmwareTree([
       { name: 'etc/e820', bytes: other },
       { name: 'opt/com.example/other', bytes: other },
@@ -47,7 +47,7 @@ describe('readFirmwareItem', () => {
     ).toBeUndefined()
   })
 
-  it('does not take an item whose name only begins alike', async () => {
+  it('ignores an item whose name only starts with the wanted name', async () => {
     const tree = await firmwareTree([{ name: `${OPT_ITEM}2`, bytes, byKeyOnly: true }])
     expect(await readFirmwareItem(tree, OPT_ITEM)).toBeUndefined()
   })

@@ -5,7 +5,7 @@ const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }
 
 describe('checkLinks', () => {
-  it('takes both families, without the full prefix length', () => {
+  it('accepts both families, and drops the full prefix length', () => {
     const v4 = { ip: '10.0.0.2/32', peerIp: '10.0.0.1' }
     const v6 = { ip: 'fd00::2/128', peerIp: 'fe80::1/128' }
     expect(checkLinks({ v4, v6 })).toEqual({
@@ -17,12 +17,12 @@ describe('checkLinks', () => {
     })
   })
 
-  it('has nothing to say where there is no configuration', () => {
+  it('returns no links and no problems without a configuration', () => {
     expect(checkLinks(undefined)).toEqual({ links: [], problems: [] })
     expect(checkLinks({ v4: undefined, v6: undefined })).toEqual({ links: [], problems: [] })
   })
 
-  it('keeps the family that is right when the other is not', () => {
+  it('keeps the valid family when the other is invalid', () => {
     expect(checkLinks({ v4: { ...V4, ip: 'nonsense' }, v6: V6 })).toEqual({
       links: [{ family: 'ipv6', ...V6 }],
       problems: ['network_config.v4.ip nonsense is not an IPv4 address'],

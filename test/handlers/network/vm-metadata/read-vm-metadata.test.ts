@@ -11,7 +11,7 @@ import {
   ROOT,
 } from '../../../support/handlers/firmware-tree.ts'
 
-/** Written by hand after the protocol, not by our encoder. */
+/** Written by hand from the protocol, so that the agent's own encoder is not involved. */
 const ONE_FAMILY = Buffer.from('0a03766d3112160a140a0831302e302e302e32120831302e302e302e31', 'hex')
 const BOTH_FAMILIES = Buffer.from(
   '0a03766d31122a0a140a0831302e302e302e32120831302e302e302e3112120a07666430303a3a321207666430303a3a31',
@@ -35,7 +35,7 @@ describe('readVmMetadata', () => {
     expect(lines).toEqual([])
   })
 
-  it('passes over fields that a newer host knows', async () => {
+  it('ignores unknown fields of a newer host', async () => {
     const newer = Buffer.concat([
       Buffer.from('fa0103616263', 'hex'),
       ONE_FAMILY,
@@ -65,7 +65,7 @@ describe('readVmMetadata', () => {
     ])
   })
 
-  it('says nothing about two that are the same', async () => {
+  it('logs no warning when the two are the same', async () => {
     const { lines } = await read(
       { name: BARE_ITEM, bytes: ONE_FAMILY },
       { name: OPT_ITEM, bytes: ONE_FAMILY },
@@ -77,7 +77,7 @@ describe('readVmMetadata', () => {
     ['cut off', ONE_FAMILY.subarray(0, 20), undefined, 'premature EOF'],
     ['shorter than its size', ONE_FAMILY, 30, 'read 29 bytes, want 30'],
     ['too large', ONE_FAMILY, 1_000_000, '1000000 bytes, want at most 65536'],
-  ])('takes one that is %s for absent, with a warning', async (_, bytes, size, error) => {
+  ])('treats metadata that is %s as absent, with a warning', async (_, bytes, size, error) => {
     const item = { name: OPT_ITEM, bytes, ...(size === undefined ? {} : { size }) }
     const { found, lines } = await read(item, { name: BARE_ITEM, bytes: BOTH_FAMILIES })
     expect(found?.item).toBe(BARE_ITEM)
@@ -90,7 +90,7 @@ describe('readVmMetadata', () => {
     ])
   })
 
-  it('tells a missing driver, a missing device and missing metadata apart', async () => {
+  it('distinguishes a missing driver, a missing device and missing metadata', async () => {
     const reasonOf = async (tree: Parameters<typeof readVmMetadata>[0]) => {
       const { lines, log } = recordingLog()
       expect(await readVmMetadata(tree, log)).toBeUndefined()
