@@ -31,7 +31,7 @@ describe('an invalid request', () => {
     pod = await startPod()
     const { path } = pod.started
     connections = { ttrpc: await connectionsOf.ttrpc(path), grpc: await connectionsOf.grpc(path) }
-    // Also so that each has its socket from now on.
+    // The first call also makes each client open its socket, so that the tests open no further ones.
     for (const framing of FRAMINGS) await connections[framing].call('grpc.Health', 'Check', new Uint8Array())
     await pod.run('living', ['sleep', '1000'])
     symlinkSync('/etc', pod.started.inside(LINK))
@@ -42,7 +42,7 @@ describe('an invalid request', () => {
     await pod.stop()
   })
 
-  /** Everything that a request could leave behind. */
+  /** Everything that a refused request could leave behind. */
   function machine() {
     const { runtimeState, processes } = leftoversOf(pod.started, UNMADE)
     return {
@@ -80,7 +80,7 @@ describe('an invalid request', () => {
     it.each(Object.values(AgentServiceDefinition.methods).map(({ name }) => name))(
       '%s with bytes that are no message: UNKNOWN',
       async (name) => {
-        // Field 1 with a length that is not there.
+        // Field 1 announces 127 bytes, and only one follows.
         const refused = await connections[framing]
           .call(SERVICE, name, Buffer.from([0x0a, 0x7f, 0x01]))
           .catch((error: unknown) => error)
@@ -130,7 +130,7 @@ describe('an invalid request', () => {
   })
 })
 
-/** A container whose spec has so many bytes more than others. */
+/** A request whose spec is larger than the others by this number of bytes. */
 function large(root: string, bytes: number) {
   const spec = { Annotations: { large: 'x'.repeat(bytes) } }
   return createContainerRequest(UNMADE, root, ['true'], { spec })

@@ -85,7 +85,7 @@ describe('the status of a call that cannot be done', () => {
   })
 })
 
-/** Makes what the table asks about. */
+/** Creates the containers and processes that the cases of the table refer to. */
 async function furnish(pod: AgentPod): Promise<void> {
   const { running, unstarted, paused, collected, sleeping, ended, deaf } = FIXTURES
   await pod.run(running, ['sleep', '1000'])

@@ -10,7 +10,7 @@ const MIB = 1n << 20n
 const setting = (controller: string, id: string, name: string) =>
   readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8').trim()
 
-// What the agent that the shims were written for gets wrong and only a real runtime can show (docs/compatibility.md).
+// Bugs of the reference agent that only a real runtime can show (docs/compatibility.md).
 describe('a container with what another agent gets wrong', () => {
   let pod: AgentPod
   beforeAll(async () => {
@@ -30,7 +30,7 @@ describe('a container with what another agent gets wrong', () => {
       containerId: 'lifted',
       resources: { Memory: { Limit: -1n, Swap: -1n } },
     })
-    // Page counters end below 2^63.
+    // The kernel's page counters have a maximum below 2^63.
     expect(BigInt(setting('memory', 'lifted', 'limit_in_bytes'))).toBeGreaterThan(1n << 62n)
     await pod.remove('lifted')
   })
@@ -56,7 +56,7 @@ describe('a container with what another agent gets wrong', () => {
     expect((await denied.readAll('stderr')).toString()).toContain('Operation not permitted')
     expect((await denied.readAll()).toString()).toBe('1\n')
     await pod.remove('denied')
-    // 0 is a number as well: the call seems to succeed.
+    // With errno 0 the call appears to succeed.
     const pretended = await run('pretended', script, refuse({ errnoret: 0 }))
     expect((await pretended.readAll()).toString()).toBe('0\n')
     await pod.remove('pretended')

@@ -28,10 +28,10 @@ describe('the calls of known callers, replayed on an agent that is a process', (
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   beforeEach(async () => {
-    // A network of its own: the calls name interfaces, and must not find those of the machine.
+    // The calls name interfaces. In a separate network namespace they cannot find those of the machine.
     network = await makeNetworkNamespace(`nic0 address ${NIC.mac} type veth peer name nic1`)
     started = await startAgent({ network })
-    // Nor is it to bring memory of the machine online.
+    // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
     way = await forward(join(folder, 'agent.sock'), async () => connect(started.path))
   })
@@ -47,7 +47,7 @@ describe('the calls of known callers, replayed on an agent that is a process', (
     inNamespaceOf(started, 'mount', '--bind', root, path)
   }
 
-  /** What is the same whichever way it ends. */
+  /** The part of a replay that is the same for every ending. */
   async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
     const sequence = sequenceIn({ roots: () => [], isGuest: false, swapDisk: undefined }, ending)
     const killAgent = async () => {

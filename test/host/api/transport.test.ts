@@ -56,7 +56,7 @@ describe('the built agent', () => {
     if (agent.stdout === null) throw new Error('the agent has no stdout')
     for await (const line of createInterface(agent.stdout)) {
       const { msg, port } = JSON.parse(line)
-      // Reading on keeps its pipe from filling up.
+      // The rest is read too, so that the pipe does not fill up.
       agent.stdout.resume()
       if (msg === 'listening') return { agent, port: Number(port) }
     }

@@ -97,7 +97,7 @@ describe('containers', () => {
     await pod.remove('unstarted')
     writeFileSync(join(pod.root, 'bin/garbage'), 'no program', { mode: 0o755 })
     const init = await pod.create('garbage', ['garbage'])
-    // runc calls such a start a success, and has the container end at once.
+    // runc reports that such a start succeeded, and the container ends at once.
     await pod.agent.startContainer({ containerId: 'garbage' })
     expect((await init.readAll('stderr')).toString()).toContain('exec format error')
     expect(await init.wait()).not.toBe(0)
@@ -129,7 +129,7 @@ describe('containers', () => {
     let settled = 0
     for (const read of reads) void read.then(() => settled++)
     expect((await pod.started.health.check({})).status).toBe(1)
-    // Node's file work is free as well: a creation does much of it.
+    // Node's thread pool is free as well: creating a container uses it for much file work.
     const beside = await pod.run('beside-readers', ['echo', 'free'])
     expect((await beside.readAll()).toString()).toBe('free\n')
     expect(settled).toBe(0)
@@ -143,7 +143,7 @@ describe('a caller that hangs up', () => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
-    // Makes the runtime's folder, so that it can be watched.
+    // Makes the runtime's folder exist, so that it can be watched.
     await pod.run('standing', ['sleep', '1000'])
   })
   afterAll(() => pod.stop())
@@ -168,7 +168,7 @@ describe('a caller that hangs up', () => {
     await moment
     other.close()
     expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
-    // Answered when the creation is undone.
+    // The removal is answered after the creation was undone.
     await expect(pod.remove('unwanted')).rejects.toMatchObject({ message: 'Invalid container id' })
     const [standing] = leftoversOf(pod.started).processes
     expect(leftoversOf(pod.started, 'unwanted')).toEqual({ ...NOTHING_LEFT, processes: [standing] })
@@ -210,7 +210,7 @@ describe('a caller that hangs up', () => {
     await remover.health.check({})
     remover.close()
     await removing
-    // Waits for the removal under way.
+    // This call waits for the removal that is already under way.
     await expect(pod.remove('left')).rejects.toMatchObject({ message: 'Invalid container id' })
     expect(cgroupsOf('left')).toEqual([])
   })
@@ -253,7 +253,7 @@ describe('DestroySandbox', () => {
       expect(before.sort()).toEqual(['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'])
       await pod.run('mounted', ['sleep', '1000'])
       const watched = pod.started.logged({ msg: 'stopping' })
-      // Its mounts are looked at before the answer lets it end.
+      // The agent exits only after it has answered, so the test checks the mounts before that.
       const destroying = pod.agent.destroySandbox({})
       await watched
       expect(mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))).toEqual([])

@@ -8,7 +8,7 @@ import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../suppor
 import type { AgentConnection } from '../../support/host/agent-process.ts'
 
 const LIMIT = 8n << 20n
-/** Needs more than the limit. */
+/** A program that needs more memory than the limit. */
 const HOG = ['dd', 'if=/dev/zero', 'of=/dev/null', 'bs=64M', 'count=1']
 
 const ORDINARY = Array.from({ length: 48 }, (_, number) => `crowd-${number}`)
@@ -40,7 +40,7 @@ describe('fifty containers at once', () => {
     expect(await Promise.all(lives)).toEqual(ORDINARY.map((id, number) => lifeOf(id, number)))
     expect(await starving).toBe(128 + SIGKILL)
     expect((await oom).containerId).toBe(HUNGRY)
-    // All others have come to their end: none has waited for this one.
+    // All other containers have ended, so none of them waited for this one.
     expect(held.isCreated()).toBe(false)
     isOver = true
     for (const answered of await Promise.all(polls)) expect(answered).toBeGreaterThan(0)
@@ -61,7 +61,7 @@ interface Life {
   readonly addedStatus: number
 }
 
-/** What the whole life of a container has to show. */
+/** The results expected from the whole life of a container. */
 function lifeOf(id: string, number: number): Life {
   return { output: `${id} hears\n`, status: number, added: `added to ${id}\n`, addedStatus: 100 + number }
 }
@@ -78,7 +78,7 @@ async function live(pod: AgentPod, id: string, number: number): Promise<Life> {
   return { output, status, added: addedOutput, addedStatus }
 }
 
-/** A container that runs out of memory: its status. */
+/** Runs a container that exceeds its memory limit and returns its exit status. */
 async function starve(pod: AgentPod): Promise<number> {
   const linux = { Resources: { Memory: { Limit: LIMIT, Swap: LIMIT } } }
   const status = await (await pod.run(HUNGRY, HOG, { linux })).wait()
@@ -86,7 +86,7 @@ async function starve(pod: AgentPod): Promise<number> {
   return status
 }
 
-/** Begins a creation that goes on for as long as one of its hooks, which ends when it is released. */
+/** Begins a creation that lasts until its hook is released. */
 function hold(pod: AgentPod): { isCreated(): boolean; release(): Promise<void> } {
   const gate = join(pod.root, 'tmp/gate')
   execFileSync('mkfifo', [gate])
@@ -106,7 +106,7 @@ function hold(pod: AgentPod): { isCreated(): boolean; release(): Promise<void> }
   }
 }
 
-/** Asks for one container's statistics after the other's until it is told to stop: how often there were any. */
+/** Polls the statistics of one container after the other until `isOver`. Returns the number of successful answers. */
 async function pollStats(
   agent: AgentConnection['agent'],
   first: number,
@@ -117,7 +117,7 @@ async function pollStats(
     const containerId = ALL[turn % ALL.length] ?? ''
     const answer = await agent.statsContainer({ containerId }).catch((error: unknown) => error)
     if (!(answer instanceof Error)) answered++
-    // It is not yet, or no more.
+    // The container does not exist yet, or does not exist any more.
     else expect(answer).toMatchObject({ code: 'INVALID_ARGUMENT', message: 'invalid container id' })
   }
   return answered

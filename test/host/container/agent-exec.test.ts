@@ -18,7 +18,7 @@ describe.each([
   beforeAll(async () => {
     folder = mkdtempSync(join(tmpdir(), 'exec-'))
     const config = join(folder, 'agent.toml')
-    // The runtime itself, behind a script that notes what it is called with.
+    // A script that records its arguments and then runs the real runtime.
     const noting = `#!/bin/sh\necho "$@" >> ${folder}/calls\nexec ${binary} "$@"\n`
     writeFileSync(join(folder, runtime), noting, { mode: 0o755 })
     writeFileSync(config, `runtime = "${folder}/${runtime}"\n`)
@@ -32,7 +32,7 @@ describe.each([
   })
 
   let count = 0
-  /** Adds a process, and answers what it wrote once it has ended with 0. */
+  /** Adds a process and returns its output; the process must exit with 0. */
   async function outputOf(script: string, process: ProcessOptions['process'] = {}): Promise<string> {
     const added = await pod.add('c1', `e${++count}`, ['sh', '-c', script], { process })
     const [output, errors] = [await added.readAll('stdout'), await added.readAll('stderr')]
@@ -40,7 +40,7 @@ describe.each([
     return output.toString()
   }
 
-  /** What the failure to add a process is answered with. */
+  /** Returns the error with which adding a process fails. */
   function refusal(args: readonly string[], options: ProcessOptions = {}): Promise<unknown> {
     return pod.add('c1', `e${++count}`, args, options).catch((error: unknown) => error)
   }
@@ -50,7 +50,7 @@ describe.each([
     expect(await outputOf(look)).toBe('0\n0\n0\n/root\n')
     const User = { UID: 1000, GID: 1000, AdditionalGids: [2000, 3000] }
     expect(await outputOf(look, { User })).toBe('1000\n1000\n1000 2000 3000\n/home/ann\n')
-    // crun gives nobody's home to a user whom passwd does not name.
+    // For a user that is not in passwd, runc sets HOME to / and crun leaves it empty.
     const home = runtime === 'runc' ? '/' : ''
     expect(await outputOf('echo $HOME', { User: { UID: 4321, GID: 4321 } })).toBe(`${home}\n`)
     expect(await outputOf('echo $HOME', { User, Env: ['PATH=/bin', 'HOME=/mine'] })).toBe('/mine\n')
@@ -92,7 +92,7 @@ describe.each([
   it('starts in its working directory, and is refused when there is none', async () => {
     expect(await outputOf('pwd', { Cwd: '/home/ann' })).toBe('/home/ann\n')
     expect(await outputOf('pwd', { Cwd: '' })).toBe('/\n')
-    // Beneath the container's root, wherever that leads.
+    // The path is resolved below the container's root and cannot leave it.
     expect(await outputOf('pwd', { Cwd: '/home/../../../home/ann' })).toBe('/home/ann\n')
     for (const Cwd of ['/no/such', '/bin/busybox']) {
       expect(await refusal(['true'], { process: { Cwd } })).toMatchObject({
@@ -116,7 +116,7 @@ describe.each([
 
   it('has a terminal of its own, of the size that it names', async () => {
     const process = { Terminal: true, ConsoleSize: { Height: 11, Width: 22 } }
-    // crun sets the size while the process starts already, which may be quicker.
+    // crun sets the size after the process has started, so the process may read the old size first.
     const sized = runtime === 'crun' ? 'until stty size 2> /dev/null; do :; done' : 'stty size'
     const script = `${sized}; tty; (: > /dev/tty) && echo controlling; test -t 0 && test -t 2 && echo all`
     const added = await pod.add('c1', 'terminal', ['sh', '-c', script], { process })
@@ -150,7 +150,7 @@ describe.each([
     ['script', 'no such file or directory'],
     ['dynamic', 'no such file or directory'],
   ])('ends at once, saying why, when the kernel refuses its program: %s', async (program, text) => {
-    // Found by nobody before the kernel is asked, when the runtime has told that the process runs.
+    // Only execve detects the failure, after the runtime has reported that the process runs.
     const added = await pod.add('c1', program, [`/bin/${program}`])
     expect((await added.readAll('stderr')).toString().toLowerCase()).toContain(text)
     expect(await added.wait()).not.toBe(0)
@@ -160,7 +160,7 @@ describe.each([
     const init = await pod.run('over', ['true'])
     await init.readAll()
     const answer = { code: 'NOT_FOUND', message: 'Process not found: init process missing' }
-    // Whether its end is known already or not.
+    // The agent may or may not have recorded the exit yet.
     await expect(pod.add('over', 'e', ['true'])).rejects.toMatchObject({
       code: expect.stringMatching(/NOT_FOUND|INTERNAL/),
     })
@@ -173,7 +173,7 @@ describe.each([
     await pod.run('held', ['sleep', '1000'])
     for (const id of ['a', 'b', 'c']) await (await pod.add('held', id, ['true'])).readAll()
     await pod.remove('held')
-    // None of them is a zombie, and the runtime had nothing left to kill or wait for.
+    // None of them is a zombie, and the runtime had no process left to kill or to wait for.
     expect(leftoversOf(pod.started, 'held')).toMatchObject({
       ...NOTHING_LEFT,
       processes: [expect.anything()],
@@ -183,7 +183,7 @@ describe.each([
   })
 })
 
-/** Puts users, and programs that cannot be run, into a container's root. */
+/** Puts users, and programs that cannot be executed, into a container's root. */
 function furnish(root: string): void {
   mkdirSync(join(root, 'home/ann'), { recursive: true })
   const passwd = 'root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n'
@@ -191,6 +191,6 @@ function furnish(root: string): void {
   writeFileSync(join(root, 'bin/plain'), '#!/bin/sh\n', { mode: 0o644 })
   writeFileSync(join(root, 'bin/garbage'), 'no program', { mode: 0o755 })
   writeFileSync(join(root, 'bin/script'), '#!/bin/no-such-shell\n', { mode: 0o755 })
-  // Debian's own, whose interpreter, the dynamic loader, is not in the container.
+  // Debian's own program. Its interpreter, the dynamic loader, is missing in the container.
   copyFileSync('/bin/cat', join(root, 'bin/dynamic'))
 }

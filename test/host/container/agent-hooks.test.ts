@@ -17,7 +17,7 @@ const KINDS = [
 ] as const
 type Kind = (typeof KINDS)[number]
 
-/** Notes in one line which hook it is, its arguments and the state it was given; then fails if it is the one to. */
+/** Writes one line with the hook's kind, its arguments and the state from stdin; then fails if FAILING is its kind. */
 const SCRIPT = `#!/bin/sh
 echo "$HOOK $* $(cat)" >> $NOTES
 [ "$HOOK" != "$FAILING" ]
@@ -48,7 +48,7 @@ describe('hooks', () => {
     rmSync(folder, { recursive: true, force: true })
   })
 
-  /** A hook of the guest; one whose container's id begins with `guest-fails` fails. */
+  /** A guest hook; it fails for a container whose id begins with `guest-fails`. */
   function guestHook(kind: string): void {
     const script = `#!/bin/sh
 state=$(cat)
@@ -60,7 +60,7 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     chmodSync(join(guestHooks, kind, 'noter'), 0o755)
   }
 
-  /** A container of a hook of each kind, one of which may fail. */
+  /** A container with one hook of each kind, one of which may fail. */
   function request(id: string, options: { readonly failing?: Kind; readonly hook?: DeepPartial<Hook> } = {}) {
     const { failing = '', hook = {} } = options
     const hooks = KINDS.map((kind) => {
@@ -80,7 +80,7 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     })
   }
 
-  /** What ran, in its order. */
+  /** The hooks that ran, in order. */
   function noted(): Note[] {
     const lines = readFileSync(notes, 'utf8').trim().split('\n')
     return lines.map((line) => {

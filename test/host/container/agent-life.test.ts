@@ -206,7 +206,7 @@ describe('the limits of the agent', () => {
       const [, ...others] = (await added.readAll()).toString().split('\n')
       // Not the soft limit: runc 1.1, built with Go 1.19, raises that of an added process to its hard one.
       expect(others).toEqual([String(hard), '0', ''])
-      // A helper program that is not the runtime: modprobe, replaced in the agent's mount namespace.
+      // modprobe is a helper program besides the runtime; it is replaced in the agent's mount namespace.
       const modprobe = join(folder, 'modprobe')
       writeFileSync(modprobe, `#!/bin/sh\n{ ${look}; } > ${folder}/seen\n`, { mode: 0o755 })
       inNamespaceOf(started, 'mount', '--bind', modprobe, '/sbin/modprobe')
@@ -221,8 +221,8 @@ describe('the limits of the agent', () => {
 })
 
 /**
- * Makes an agent differ from an ordinary process, as one that boots a guest does, within what may be done here: its
- * own raised limit of open files is left to it. Returns its hard limit of open files.
+ * Gives the agent attributes that the agent of a guest has and an ordinary process lacks, as far as this machine
+ * permits. The agent raises its limit of open files itself. Returns its hard limit of open files.
  */
 function setApart(pid: number): number {
   writeFileSync(`/proc/${pid}/oom_score_adj`, '500')

@@ -14,7 +14,7 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 
-/** Where the host has a sandbox's shared memory mounted (behaviour spec, section E.5). */
+/** The host's path of a sandbox's shared memory (behaviour spec, section E.5). */
 const SHM = '/run/kata-containers/sandbox/shm'
 const RESTING = ['sleep', '1000']
 

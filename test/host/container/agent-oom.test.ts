@@ -5,7 +5,7 @@ import type { RemoteProcess } from '../../support/containers/pod.ts'
 import { type AgentPod, initPidOf, startPod } from '../../support/host/agent-pod.ts'
 
 const LIMIT = 8n << 20n
-/** Needs more than the limit. */
+/** A program that needs more memory than the limit. */
 const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
 
 describe('a container that runs out of memory', () => {
@@ -46,7 +46,7 @@ describe('a container that runs out of memory', () => {
     await other.health.check({})
     const init = await run('kept', `until [ -e /tmp/go ]; do sleep 0.01; done; exec ${HOG}`)
     const pid = initPidOf(pod.started, 'kept')
-    // The event and the hang-up reach the agent at once.
+    // While the agent is stopped, the event and the hang-up both become pending, so it sees them at the same time.
     const agentPid = pod.started.agentPid()
     process.kill(agentPid, 'SIGSTOP')
     try {

@@ -14,7 +14,7 @@ import {
 } from '../../support/host/agent-pod.ts'
 import { startAgent } from '../../support/host/agent-process.ts'
 
-/** What the agent says when connections have not ended by themselves in the time that a stop gives them. */
+/** The log message for connections that are still open when the time limit of a stop has passed. */
 const CONNECTIONS_CUT = 'connections cut at the stop'
 
 describe('concurrent calls', () => {
@@ -139,7 +139,7 @@ describe('concurrent calls', () => {
     try {
       const init = await pod.run('waited', ['sleep', '1000'])
       const other = await pod.started.connect()
-      // Of a connection that never says anything, too.
+      // The stop must also close a connection that never sends anything.
       const silent = await pod.started.connect()
       const pending = Promise.allSettled([
         init.wait(),
@@ -181,10 +181,10 @@ describe('concurrent calls', () => {
     const pod = await startPod()
     try {
       await pod.create('slow', ['sh', '-c', 'echo went on; sleep 1000'])
-      // To run the runtime takes several milliseconds.
+      // Running the runtime takes several milliseconds, so the deadline passes first.
       const start = pod.agent.startContainer({ containerId: 'slow' }, { timeoutMs: 1 })
       await expect(start).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
-      // Waits for the start under way.
+      // This call waits for the start that is under way.
       await pod.add('slow', 'e', ['true'])
       expect(await new RemoteProcess(pod.agent, 'slow').readUntil('\n')).toBe('went on\n')
       await pod.remove('slow')

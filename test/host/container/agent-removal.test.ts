@@ -13,7 +13,7 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 
-/** So many that a kill of those that are listed takes longer than a fork. */
+/** So many processes that killing every listed one takes longer than a fork. */
 const LIMIT = 100n
 
 describe('a fork bomb below a limit of processes', () => {
@@ -26,7 +26,10 @@ describe('a fork bomb below a limit of processes', () => {
   })
   afterAll(() => pod.stop())
 
-  /** What is there of the bomb, and the owner, whatever it is doing and called just now. A zombie is told apart. */
+  /**
+   * Leftovers of the bomb and its owner. Process lines are reduced to the pid, because name and state vary; zombies
+   * keep both.
+   */
   function left(): Leftovers {
     const all = leftoversOf(pod.started, 'bomb')
     return { ...all, processes: all.processes.map((line) => line.replace(/ .* [^Z]$/s, '')) }
@@ -70,7 +73,7 @@ describe('RemoveContainer of a container that does not end', () => {
     const waits = Array.from({ length: 10 }, () => init.wait())
     const before = leftoversOf(pod.started, 'lasting')
     const pid = initPidOf(pod.started, 'lasting')
-    // Nobody reaps, so no exit is known.
+    // A stopped vminit reaps no process, so the agent receives no exit.
     process.kill(pod.started.vminitPid, 'SIGSTOP')
     let removal: Promise<void> | undefined
     try {
@@ -89,7 +92,7 @@ describe('RemoveContainer of a container that does not end', () => {
       void removal.then(() => {
         isOver = true
       })
-      // Others are served meanwhile.
+      // The agent answers other calls meanwhile.
       await pod.started.health.check({})
       await expect(pod.create('lasting', ['true'])).rejects.toThrow(
         "container id 'lasting': already exists (removing)",

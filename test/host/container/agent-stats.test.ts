@@ -18,7 +18,7 @@ const pairsOf = (text: string) =>
       .map(([name, value]) => [name ?? '', BigInt(value ?? 0)]),
   )
 
-/** What the files of a container's cgroup say, field by field. */
+/** The values in the files of a container's cgroup, field by field. */
 function filesOf(id: string) {
   const memory = (prefix: string) => ({
     usage: numberOf('memory', id, `${prefix}usage_in_bytes`),
@@ -62,7 +62,7 @@ describe('StatsContainer', () => {
   })
   afterAll(() => pod.stop())
 
-  /** Runs a container with limits, whose work has given every counter something to count. */
+  /** Runs a container with limits; its work makes every counter greater than 0. */
   async function runLimited(id: string): Promise<RemoteProcess> {
     const work = 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read line'
     const Resources = {
@@ -75,7 +75,9 @@ describe('StatsContainer', () => {
     return init
   }
 
-  /** The stats and the files of a frozen container, read when nothing changed: the kernel gathers some counters late. */
+  /**
+   * The stats and the files of a frozen container, read while no value changes: the kernel updates some counters late.
+   */
   async function still(id: string) {
     for (;;) {
       const files = filesOf(id)

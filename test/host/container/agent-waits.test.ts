@@ -25,7 +25,7 @@ describe('the exit of a process', () => {
     const other = await pod.started.connect()
     const elsewhere = new RemoteProcess(other.agent, 'popular')
     const waits = Array.from({ length: 60 }, (_, number) => (number % 2 === 0 ? init : elsewhere).wait())
-    // Calls of one connection are begun in their order: once this is answered, all waits before it wait.
+    // The calls of one connection begin in order: once this one is answered, all earlier waits are waiting.
     await Promise.all([pod.started.health.check({}), other.health.check({})])
     await init.write('end\n')
     expect(new Set(await Promise.all(waits))).toEqual(new Set([4]))
@@ -40,7 +40,7 @@ describe('the exit of a process', () => {
       const other = await pod.started.connect()
       const lost = new RemoteProcess(other.agent, 'kept').wait().catch((error: unknown) => error)
       await other.health.check({})
-      // The exit and the hang-up reach the agent at once.
+      // While the agent is stopped, the exit and the hang-up both become pending, so it sees them at the same time.
       const agentPid = pod.started.agentPid()
       process.kill(agentPid, 'SIGSTOP')
       try {
@@ -60,7 +60,8 @@ describe('the exit of a process', () => {
     const init = await pod.run('patient', ['sh', '-c', 'read line; exit 6'])
     const short = pod.agent.waitProcess({ containerId: 'patient' }, { timeoutMs: 50 })
     await expect(short).rejects.toMatchObject({ code: 'DEADLINE_EXCEEDED' })
-    // The client knows it by its own clock; until the agent does, too, it would still answer that call.
+    // The client's own clock ended the call. Until the agent's deadline has passed too, it would still answer that
+    // call.
     await pod.started.logged({ rpc: 'grpc.AgentService/WaitProcess', code: 'DEADLINE_EXCEEDED' })
     await init.write('end\n')
     expect(await init.wait()).toBe(6)
@@ -69,7 +70,7 @@ describe('the exit of a process', () => {
 
   it('leaves its output readable until it is collected', async () => {
     const init = await pod.run('words', ['echo', 'last words'])
-    // Output of a process that has ended is there for good: only Wait takes it away.
+    // The output of an ended process stays readable until Wait collects the process.
     expect((await init.readUntil('last words')).trim()).toBe('last words')
     const added = await pod.run('kin', ['sh', '-c', 'echo unread; exit 2'])
     expect(await added.wait()).toBe(2)
@@ -87,7 +88,7 @@ describe('a signal', () => {
   afterAll(() => pod.stop())
 
   it('9 without exec id kills all processes of a container, orphans too', async () => {
-    // The pipe ends for its reader when the forked one, which writes to it, is dead.
+    // The reader sees the end of the pipe when the forked process, which writes to it, is dead.
     const watcher = await pod.add('owner', 'watch', [
       'sh',
       '-c',
@@ -122,7 +123,7 @@ describe('a signal', () => {
     await init.signal(SIGUSR1)
     expect(await init.readUntil('got it')).toContain('got it')
     expect(await init.wait()).toBe(5)
-    // The namespace died with its first process: not by the signal that only that one got.
+    // The added process died with its pid namespace, not by the signal, which only the first process received.
     expect(await added.wait()).toBe(128 + SIGKILL)
     expect((await added.readAll().catch(() => Buffer.alloc(0))).toString()).not.toContain('got it')
     await pod.remove('other')

@@ -18,7 +18,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-/** Cgroups of a container that exist on this machine. */
+/** The container's cgroups that exist on this machine. */
 function cgroupsOf(id: string): string[] {
   return readdirSync('/sys/fs/cgroup').filter((name) => existsSync(`/sys/fs/cgroup/${name}/${id}`))
 }
@@ -82,7 +82,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
 
   it('serve terminals: size, resize, Ctrl-C', async () => {
     await pod.run('terminal', ['sleep', '1000'])
-    // crun sets the size while the process starts already: until then stty fails.
+    // crun sets the size after the process has started; until then stty fails.
     const script = 'until stty size 2>/dev/null; do :; done; trap "stty size; exit 4" INT; cat'
     const shell = await pod.add('terminal', 'sh', ['sh', '-c', script], { terminal: true })
     expect(await shell.readUntil('\n')).toBe('33 77\r\n')
@@ -156,7 +156,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
     for (const timeoutMs of [1, 3, 6, 9, 12, 15, 20]) {
       const request = createContainerRequest('hasty', root, ['sleep', '1000'])
       await pod.agent.createContainer(request, { timeoutMs }).catch(() => {})
-      // Waits until the creation is undone, or removes what was made in time.
+      // The removal waits until the creation is undone, or removes a container that was created within the deadline.
       await pod.remove('hasty').catch(() => {})
       expect(existsSync(started.inside('/run/kata-containers/hasty'))).toBe(false)
       expect(cgroupsOf('hasty')).toEqual([])

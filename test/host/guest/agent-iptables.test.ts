@@ -64,7 +64,7 @@ describe.each([
     const before = rulesOf(await get())
     const raw = '*raw\n-A PREROUTING -j RETURN\nCOMMIT\n'
     const nat = '*nat\n-A PREROUTING -p udp -j RETURN\nCOMMIT\n'
-    // Redirection of a destination is for the nat table alone.
+    // DNAT is valid only in the nat table.
     const filter = `*filter\n-A INPUT -j DNAT --to-destination ${address}\nCOMMIT\n`
     await expect(set(raw + nat + filter)).rejects.toMatchObject({
       code: 'INTERNAL',

@@ -47,7 +47,7 @@ describe('the calls about the network', () => {
     await namespace.close()
   })
 
-  /** Waits for the link-local addresses, with their routes, that the kernel gives by itself to both ends of eth0. */
+  /** Waits for the link-local addresses and their routes, which the kernel adds by itself to both ends of eth0. */
   async function linkLocalAddresses(): Promise<void> {
     const routed = () =>
       namespace
@@ -389,7 +389,7 @@ describe('the calls about the network', () => {
     return namespace.show<readonly ShownLink[]>(`address show ${name}`)[0]
   }
 
-  /** How often a link was set up or down. */
+  /** The number of times that a link's carrier changed. */
   function carrierChanges(name: string): unknown {
     interface Counted {
       readonly stats64: { readonly tx: { readonly carrier_changes: number } }
@@ -415,7 +415,7 @@ describe('the calls about the network', () => {
     return namespace.show<readonly unknown[]>('neigh show nud permanent').length
   }
 
-  /** Links, addresses and routes as `ip` shows them, without what follows the carrier by itself a moment later. */
+  /** Links, addresses and routes as `ip` shows them, without the values that change by themselves after the carrier. */
   function everything() {
     const lines = (words: string) => namespace.ip(words).split('\n').toSorted()
     return {

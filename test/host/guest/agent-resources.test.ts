@@ -102,7 +102,7 @@ describe('calls about the guest', () => {
     expect(Math.abs(told / 1024 / rssKib - 1)).toBeLessThan(0.2)
   })
 
-  /** A disk of 300 MiB with XFS, mounted in the agent's mount namespace. Answers its node. */
+  /** Mounts a disk of 300 MiB with XFS in the agent's mount namespace. Returns its device node. */
   function mountXfs(mountPoint: string): string {
     const file = join(folder, 'disk.img')
     writeFileSync(file, '')
@@ -126,7 +126,7 @@ function effectiveCpus(): string {
   return readFileSync(cpuset(`narrow/${file}`), 'utf8').trim()
 }
 
-/** The runtime makes the cgroups above a container's, and leaves them. */
+/** Removes the cgroups above a container's, which the runtime creates and does not remove. */
 function removePodCgroups(): void {
   for (const hierarchy of ['', ...readdirSync(CGROUPS)]) {
     const path = join(CGROUPS, hierarchy, 'resources-pod')

@@ -13,11 +13,11 @@ import { startMicrovm } from '../../support/vm/microvm-process.ts'
 
 const PROGRAM = join(projectRoot, 'test/support/programs/run-on-agent.ts')
 
-/** What does not depend on there being a microVM; test/vm/microvm/run.test.ts has the rest. */
+/** The behaviour that does not need a microVM; test/vm/microvm/run.test.ts tests the rest. */
 describe('./microvm run, on an agent of this machine', () => {
   let folder: string
   let agent: AgentProcess
-  /** Stands in for ./microvm. */
+  /** A script that is run in place of ./microvm. */
   let tool: string
   beforeEach(async () => {
     folder = mkdtempSync(join(tmpdir(), 'run-test-'))

@@ -73,7 +73,7 @@ describe('writeExt4', () => {
     const tree = [directory('tmp', 0o1777), fileOf('etc/hostname', 'x\n'), link('etc/h', 'hostname')]
     const options = { freeBytes: 2 ** 20, label: 'test' }
     await writeExt4(join(folder, 'one'), tree, options)
-    // The file system counts in seconds: the second image is made in a later one.
+    // The file system stores times in seconds: the second image is made in a later second.
     const secondsNow = () => Math.floor(Date.now() / 1000)
     await expect.poll(secondsNow).toBeGreaterThan(secondsNow())
     await writeExt4(join(folder, 'two'), tree, options)

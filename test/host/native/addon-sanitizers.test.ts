@@ -14,7 +14,7 @@ function testsOfTheAddon(): readonly string[] {
     .sort()
 }
 
-/** Without the variables of vitest, which this test runs in. */
+/** The environment without the variables of vitest, which runs this test. */
 async function sanitizerEnvironment(): Promise<NodeJS.ProcessEnv> {
   const { stdout } = await run(['cc', '-print-file-name=libasan.so'])
   return {

@@ -98,7 +98,7 @@ describe('vminit reaping', () => {
   })
 
   it('sends a record again that a dead agent had read in part', async () => {
-    // 100 bytes are the first record and a piece of the second; three orphans exit.
+    // 100 bytes are the first record and a part of the second; three orphans exit.
     const first =
       '(sh -c "exit 1" & sh -c "exit 2" & sh -c "exit 3" &); head -c 100 <&3 >/dev/null; kill -9 $$'
     const second = 'head -c 128 <&3 | od -An -v -tx1 -w128'

@@ -48,7 +48,7 @@ describe('the kernel command line', () => {
 })
 
 describe('a hostile kernel command line', () => {
-  /** Runs the parser on each line; a report of a sanitizer would be on stderr, and the status not 0. */
+  /** Runs the parser on each line. A sanitizer would report on stderr and make the exit status nonzero. */
   async function parse(lines: readonly string[]): Promise<readonly string[]> {
     const outcome = await run([parts, 'root-options', ...lines])
     expect(outcome).toMatchObject({ status: 0 })

@@ -67,7 +67,7 @@ describe.each([
     })
 
     it('does not block when no program reads its log', async () => {
-      // stderr is a fifo that only vminit itself could read; 2,000 messages are more than it holds.
+      // stderr is a fifo whose only possible reader is vminit; 2,000 messages are more than it holds.
       const stderr = 'd=$(mktemp -d); mkfifo $d/fifo; exec 9<>$d/fifo; rm -r $d'
       const agent = 'i=0; while [ $i -lt 2000 ]; do printf %064d 0 >&3; i=$((i+1)); done'
       const { status } = await run(['bash', '-c', `${stderr}; exec ${vminit} -- sh -c '${agent}' 2>&9`])
@@ -79,7 +79,7 @@ describe.each([
     })
 
     it('gives the agent default signals and no descriptor but the channel', async () => {
-      // SIGCHLD and SIGTERM ignored, and descriptors 7 and 8 open, where vminit is started.
+      // vminit starts with SIGCHLD and SIGTERM ignored and with descriptors 7 and 8 open.
       const agent = 'grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd'
       const start = `trap "" CHLD TERM; exec 7</dev/null 8</dev/null; exec ${vminit} -- sh -c '${agent}'`
       const { stdout } = await run(['bash', '-c', start])

@@ -227,7 +227,7 @@ describe('linuxNetwork', () => {
     return found
   }
 
-  /** `eth0` is up with 10.0.0.2/24 and fd00::2/64; its index. */
+  /** Sets `eth0` up with 10.0.0.2/24 and fd00::2/64 and returns its index. */
   async function connected(): Promise<number> {
     namespace.ip('link set eth0 up')
     namespace.ip('address add 10.0.0.2/24 dev eth0')

@@ -13,7 +13,7 @@ import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { makeNetworkNamespace } from '../../support/host/network-namespace.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
-// What changes the machine is done in a way that leaves it as it was.
+// Tests that change the machine restore its previous state.
 describe('linuxSystem', () => {
   it('sets the name of the machine', async () => {
     const system = linuxSystem(await realNative())
@@ -83,12 +83,12 @@ async function realUevents(receiveBufferBytes?: number): Promise<Uevents> {
   })
 }
 
-/** An event about the loopback interface, which changes nothing. */
+/** Sends an event about the loopback interface without changing anything. */
 function change(): void {
   writeFileSync('/sys/devices/virtual/net/lo/uevent', 'change')
 }
 
-/** The first event from now. */
+/** Resolves with the first event from now on. */
 function received(uevents: Uevents): { readonly event: Promise<Uevent>; close(): void } {
   const { promise, resolve, reject } = Promise.withResolvers<Uevent>()
   const { close } = uevents.listen({ event: resolve, error: reject })

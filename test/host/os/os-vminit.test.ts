@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { buildNative } from '../../../src/build/native.ts'
 
-/** Runs a program as vminit's agent: its exit status, and the lines it wrote. */
+/** Runs a program as vminit's agent and returns its exit status and the lines that it wrote. */
 async function runBelowVminit(
   program: string,
   ...args: string[]

@@ -18,7 +18,7 @@ import { realNative } from '../../support/os/real-native.ts'
 
 const MIB = 2 ** 20
 
-/** How each type is made, and a size it can begin with. */
+/** Each type with the command that creates it and an initial size in MiB. */
 const TYPES = [
   ['ext4', ['mkfs.ext4', '-q'], 16],
   ['ext4', ['mkfs.ext4', '-q', '-O', '^has_journal', '-b', '1024'], 16],
@@ -56,7 +56,7 @@ describe('linuxVolumes', () => {
     growDisk(volume.device, 2 * mib)
     const growing = growth.grow(volume, blocks * 2n)
     if (type === 'ext4' && !mayUseResources()) {
-      // The kernel lets nobody grow ext4 without CAP_SYS_RESOURCE; test/vm/devices/hot-plug-resources.test.ts does it.
+      // The kernel refuses to grow ext4 without CAP_SYS_RESOURCE; test/vm/devices/hot-plug-resources.test.ts tests it.
       await expect(growing).rejects.toThrow(`grow ext4 at ${volume.mountPoint}: EPERM`)
       return
     }
@@ -111,7 +111,7 @@ describe('linuxVolumes', () => {
     return growth
   }
 
-  /** A new disk of so many MiB with a file system, mounted. */
+  /** Mounts a new disk of this many MiB with a file system. */
   function mountLoop(make: string, options: readonly string[], mib: number) {
     const file = join(folder, 'disk.img')
     writeFileSync(file, '')

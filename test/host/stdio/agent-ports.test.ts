@@ -117,7 +117,7 @@ describe('standard streams over ports of the host', () => {
     const output = both.all()
     await pod.agent.startContainer({ containerId: 'tty' })
     await init.resize(50, 132)
-    // Half-closing is not needed, and does no harm.
+    // Half-closing is not necessary, and is harmless.
     connection.end('typed\r\x04')
     const text = (await output).toString()
     expect(text).toContain('typed\r\n')
@@ -210,7 +210,7 @@ describe('an agent that the host connects to for its streams', () => {
   })
 })
 
-/** A program that connects to the agent from port `port`, says so, and prints all it is sent. */
+/** A program that connects to the agent from port `port`, reports that, and prints all data that it receives. */
 function connectFrom(folder: string, port: number) {
   const program = `
 import socket, sys

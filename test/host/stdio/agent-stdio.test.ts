@@ -26,7 +26,7 @@ describe('standard streams over RPCs', () => {
     expect(leftoversOf(pod.started, 'exact').bundles).toEqual([])
   })
 
-  // The end of input after nothing, after one byte, around the 65,536 bytes that a pipe holds, and after many of these.
+  // The end of input after 0 bytes, after 1, around the 65,536 bytes that a pipe holds, and after many times that.
   it.each([0, 1, 65_535, 65_536, 65_537, 64 * MIB])('pass %i bytes and the end of input', async (count) => {
     const bytes = randomBytes(count)
     const added = await pod.add('host', `in-${count}`, ['cat'])
@@ -84,7 +84,7 @@ describe('standard streams over RPCs', () => {
     const key = { containerId: 'host', execId: 'late', len: 100 }
     const late = { code: 'DEADLINE_EXCEEDED' }
     await expect(pod.agent.readStdout(key, { timeoutMs: 20 })).rejects.toMatchObject(late)
-    // The client knows it by its own clock. When the agent has given up a later call, it has given up this one too.
+    // The client's own clock ended the call. Once the agent has ended a later call, it has ended this one too.
     await expect(pod.agent.waitProcess(key, { timeoutMs: 20 })).rejects.toMatchObject(late)
     await pod.started.logged({ rpc: 'grpc.AgentService/WaitProcess', ...late })
     const other = await pod.started.connect()
@@ -92,7 +92,7 @@ describe('standard streams over RPCs', () => {
     await other.health.check({})
     other.close()
     expect(await lost).toMatchObject({ code: 'UNAVAILABLE' })
-    // Until the agent has seen the hang-up a reply may still go to that connection.
+    // Until the agent has seen the hang-up, it may still send a reply on that connection.
     await hungUp(pod)
     await added.write('kept\n')
     expect((await added.readAll()).toString()).toBe('kept\n')
@@ -106,7 +106,7 @@ describe('standard streams over RPCs', () => {
     const key = { containerId: 'host', execId: 'unlucky', len: 100 }
     const lost = other.agent.readStdout(key).catch((error: unknown) => error)
     await other.health.check({})
-    // The output and the hang-up reach the agent at once.
+    // While the agent is stopped, the output and the hang-up both become pending, so it sees them at the same time.
     const agentPid = pod.started.agentPid()
     process.kill(agentPid, 'SIGSTOP')
     try {
@@ -184,7 +184,7 @@ describe('standard streams over RPCs', () => {
   })
 })
 
-/** Resolves when the agent has noticed a connection that was just closed: a new one is accepted after that. */
+/** Resolves when the agent has noticed a connection that was just closed: it accepts a new one only after that. */
 async function hungUp(pod: AgentPod): Promise<void> {
   const probe = await pod.started.connect()
   await probe.health.check({})

@@ -13,7 +13,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
 
-/** A device that is /dev/fuse under another name, which no runtime gives by itself. */
+/** A device that is /dev/fuse under another name, which no runtime adds by default. */
 const SPEC = `
 cdiVersion: "0.6.0"
 kind: example.org/fuse
@@ -65,7 +65,7 @@ describe('CDI devices on a real kernel', () => {
     mkdirSync(`${folder}/driver`, { recursive: true })
     writeFileSync(`${folder}/driver/version`, '1.2.3\n')
     writeFileSync(`${folder}/fuse.yaml`, SPEC)
-    // What somebody put there to make a reader wait, or fill its memory.
+    // Files that would make a reader block or fill its memory.
     execFileSync('mkfifo', [`${folder}/fifo.json`])
     symlinkSync('/dev/zero', `${folder}/endless.json`)
     writeFileSync(`${folder}/huge.json`, '')

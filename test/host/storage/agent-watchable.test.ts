@@ -117,7 +117,7 @@ describe('a watched folder of the host', () => {
     expectNothingLeft('waiter', 'next')
   })
 
-  /** Runs a script in a container that has a copy of a folder, at /volume mostly. */
+  /** Runs a script in a container that has a copy of a folder, by default at /volume. */
   async function run(
     id: string,
     source: string,

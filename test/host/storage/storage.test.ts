@@ -30,7 +30,7 @@ describe('storages on a real kernel', () => {
     root = mkdtempSync(join(tmpdir(), 'storage-'))
     cleanUps = []
     const os = await realOs()
-    // Too short for a rescan of this machine's buses.
+    // The timeout is too short for a rescan of this machine's buses.
     const hotplug = { ...hotplugOf(os), timeoutMs: 100 }
     const roots = { allowedRoots: [root], bundlesRoot: root }
     handlers = createStorageHandlers({ os, log: silentLogger(), ...roots, hotplug })

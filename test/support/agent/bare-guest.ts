@@ -4,7 +4,7 @@ import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { recordingLog } from '../fakes/recording-log.ts'
 
-/** A guest as vminit leaves it, and the context of a boot step in it. */
+/** A guest in the state in which vminit starts the agent, and the context of a boot step in it. */
 export async function bareGuest(config: Partial<AgentConfig> = {}) {
   const os = new FakeOs()
   const { lines, log } = recordingLog()

@@ -6,10 +6,10 @@ import { grpcConnection } from '../rpc/grpc-client.ts'
 import { runTransport } from './running-transport.ts'
 import { serviceDependencies } from './service-dependencies.ts'
 
-/** All services of an agent that has booted, on a unix socket and a machine in memory. */
+/** All services of a booted agent, on a unix socket and an in-memory machine. */
 export interface RunningServices {
   readonly os: FakeOs
-  /** A connection in each framing. */
+  /** A connection for each framing. */
   readonly connections: {
     readonly ttrpc: Pick<TtrpcClient, 'call'>
     readonly grpc: Pick<TtrpcClient, 'call'>

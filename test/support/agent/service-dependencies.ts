@@ -5,7 +5,7 @@ import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { type Machine, machine } from '../handlers/machine.ts'
 import { hotplugOf, ROOT } from '../handlers/storage-builder.ts'
 
-/** What the RPCs of an agent work with, on a machine in memory. */
+/** The dependencies of an agent's RPCs, on an in-memory machine. */
 export async function serviceDependencies(): Promise<ServiceDependencies & Pick<Machine, 'os'>> {
   const { os, context } = await machine()
   const log = silentLogger()

@@ -1,17 +1,17 @@
 import type { CreateContainerRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial, Linux, Mount, Process, Spec } from '../../../src/gen/oci.ts'
 
-/** What a process is like besides what it runs. */
+/** Options of a process besides its command. */
 export interface ProcessOptions {
-  /** On a terminal of 33 rows and 77 columns. */
+  /** Gives the process a terminal of 33 rows and 77 columns. */
   readonly terminal?: boolean
-  /** Ports of the host for its streams. */
+  /** The host's ports for its streams. */
   readonly ports?: Partial<Pick<ExecProcessRequest, 'stdinPort' | 'stdoutPort' | 'stderrPort'>>
-  /** NAME=value entries after PATH. */
+  /** NAME=value entries that follow PATH. */
   readonly env?: readonly string[]
-  /** In place of CAP_KILL and CAP_SYS_CHROOT; those of the three sets that root needs. */
+  /** Replaces CAP_KILL and CAP_SYS_CHROOT in the three capability sets that root needs. */
   readonly capabilities?: readonly string[]
-  /** Other fields, in place of the ones that a process is given. */
+  /** Other fields; they override the defaults of a process. */
   readonly process?: DeepPartial<Process>
 }
 
@@ -21,19 +21,19 @@ type Rest = Pick<
   'storages' | 'devices' | 'sharedMounts' | 'sandboxPidns'
 >
 
-/** What a container is like besides its root and what it runs. */
+/** Options of a container besides its root and its command. */
 export interface ContainerOptions extends ProcessOptions, Rest {
-  /** Mounts after those of every container. */
+  /** Mounts that follow those of every container. */
   readonly mounts?: readonly DeepPartial<Mount>[]
-  /** Fields of `Linux`, in place of the ones that a container is given: namespaces, resources, cgroup path … */
+  /** Fields of `Linux` that override the defaults of a container: namespaces, resources, cgroup path … */
   readonly linux?: DeepPartial<Linux>
   /** Other fields of the specification: hooks, annotations … */
   readonly spec?: DeepPartial<Omit<Spec, 'Root' | 'Process' | 'Mounts' | 'Linux'>>
 }
 
 /**
- * A container of few needs: /proc, a tmpfs with terminals as /dev, and mount, IPC, UTS and pid namespaces. Its programs
- * are found in /bin of `root`, as in a busybox root.
+ * A minimal container: /proc, a tmpfs with terminals as /dev, and mount, IPC, UTS and pid namespaces. Its programs are
+ * in /bin of `root`, as in a busybox root.
  */
 export function createContainerRequest(
   containerId: string,
@@ -56,7 +56,7 @@ export function createContainerRequest(
   }
 }
 
-/** Another process for a container. */
+/** A request that adds a process to a container. */
 export function execProcessRequest(
   containerId: string,
   execId: string,
@@ -66,7 +66,7 @@ export function execProcessRequest(
   return { containerId, execId, ...ports, process: processRequest(args, options) }
 }
 
-/** A folder or file of the agent's side for a container, writable. */
+/** A writable bind mount of a folder or file on the agent's side. */
 export function bind(source: string, destination: string): Mount {
   return { source, destination, type: 'bind', options: ['rbind', 'rw'] }
 }
@@ -79,7 +79,7 @@ const MOUNTS: readonly DeepPartial<Mount>[] = [
 
 type Undefinable<Options> = { readonly [Key in keyof Options]?: Options[Key] | undefined }
 
-/** The process of either request. */
+/** The process for both kinds of request. */
 export function processRequest(
   args: readonly string[],
   {

@@ -1,15 +1,15 @@
 import type { DeepPartial, Linux } from '../../../src/gen/oci.ts'
 import type { AgentConnection } from '../host/agent-process.ts'
 
-/** The limit of processes below which it has to stay, as part of a container. */
+/** The pids limit that contains the bomb, as part of a container. */
 export function bombLinux(limit: bigint): DeepPartial<Linux> {
   return { Resources: { Pids: { Limit: limit } } }
 }
 
-/** Starts itself for ever: awk goes on when a fork fails, so each process that is killed makes room for one more. */
+/** Starts itself forever: awk continues when a fork fails, so each killed process makes room for another one. */
 const BOMB = 'BEGIN { for (;;) system("awk -f /tmp/bomb 2>/dev/null &") }'
 
-/** What a container with the limit runs. Its first process takes no notice of SIGTERM, and is no part of it. */
+/** The command of a container with the limit. Its first process ignores SIGTERM and is not part of the bomb. */
 export const FORK_BOMB = [
   'sh',
   '-c',
@@ -17,12 +17,13 @@ export const FORK_BOMB = [
 ]
 
 /**
- * What the container runs in whose pid namespace the bomb is: its own would take everybody with its first process. A
- * shell that reaps all the time: only what was reaped makes room for more.
+ * The command of the container whose pid namespace the bomb runs in; in the bomb's own pid namespace the end of the
+ * first process would kill all others. It is a shell that reaps all the time, because only a reaped process makes room
+ * for another one.
  */
 export const BOMB_OWNER = ['sh', '-c', 'while :; do usleep 1000; done']
 
-/** Resolves when the container has as many processes as it may. */
+/** Resolves when the container has as many processes as its limit allows. */
 export async function explosion(
   agent: AgentConnection['agent'],
   containerId: string,

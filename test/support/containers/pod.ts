@@ -12,7 +12,7 @@ type Agent = ServiceClient<typeof AgentServiceDefinition>
 /** The containers of an agent's sandbox, all on one root file system. */
 export interface Pod {
   readonly agent: Agent
-  /** The root, as a path of the agent. */
+  /** The root, as a path on the agent's side. */
   readonly root: string
   /** Creates a container whose process waits to be started. */
   create(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
@@ -20,7 +20,7 @@ export interface Pod {
   run(id: string, args: readonly string[], options?: ContainerOptions): Promise<RemoteProcess>
   /** Adds a process to a container. */
   add(id: string, execId: string, args: readonly string[], options?: ProcessOptions): Promise<RemoteProcess>
-  /** Runs a shell script in a container of its own to its end and returns its output; it must exit with 0. */
+  /** Runs a shell script in a separate container to its end and returns its output; it must exit with 0. */
   output(id: string, script: string, options?: ContainerOptions): Promise<string>
   remove(id: string): Promise<void>
 }
@@ -86,7 +86,7 @@ export class RemoteProcess {
     return Buffer.concat(chunks)
   }
 
-  /** Reads until `text` has come, and answers everything read. */
+  /** Reads until `text` has arrived, and returns everything read. */
   async readUntil(text: string): Promise<string> {
     let read = ''
     while (!read.includes(text)) {

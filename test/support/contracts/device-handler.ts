@@ -7,17 +7,17 @@ import { deviceHandler } from '../../../src/handlers/device/handler-table.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
 import { deviceDependenciesOf } from '../handlers/storage-builder.ts'
 
-/** What the contract needs to know of a type of device. */
+/** The parameters of the contract for one type of device. */
 export interface DeviceHandlerCase {
-  /** A device that is there once `plug` was called. */
+  /** A device that is present after `plug` was called. */
   readonly device: Partial<Device> & { readonly type: string }
-  /** Makes the device appear, and sends the event that the kernel sends with it. */
+  /** Makes the device appear and sends the kernel's event for it. */
   readonly plug: (os: FakeOs) => Promise<void>
-  /** What is there before: buses, controllers. */
+  /** Adds what exists before the device: buses, controllers. */
   readonly prepare?: (os: FakeOs) => Promise<void>
 }
 
-/** What every handler of devices promises (`DeviceHandler`). */
+/** The behaviour that every `DeviceHandler` must have. */
 export function deviceHandlerContract(name: string, given: DeviceHandlerCase): void {
   const device = Device.fromPartial({ containerPath: '/dev/in-container', ...given.device })
 

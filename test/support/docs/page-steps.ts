@@ -1,13 +1,13 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
-/** What a page tells its reader to do: change a file, or run commands. */
+/** A step that a page asks its reader to take: change a file, or run commands. */
 export type Step =
   | { readonly do: 'write' | 'append'; readonly path: string; readonly text: string }
   | { readonly do: 'insert' | 'replace'; readonly path: string; readonly line: string; readonly text: string }
   | { readonly do: 'run'; readonly commands: readonly string[] }
 
-/** Blocks that only show something. */
+/** Languages of blocks that are only shown. */
 const SHOWN = ['mermaid', 'text']
 
 /**
@@ -19,7 +19,7 @@ const SHOWN = ['mermaid', 'text']
  * - In `FILE`, in place of the line `LINE`, write:
  * - Run:
  *
- * Throws for a block with any other instruction; blocks of the languages `mermaid` and `text` are no steps.
+ * Throws for a block with any other instruction. Blocks of the languages `mermaid` and `text` are not steps.
  */
 export function stepsOf(markdown: string): readonly Step[] {
   const blocks = markdown.matchAll(/^```(\w*)\n(.*?)^```$/gms)
@@ -34,12 +34,12 @@ export function stepsOf(markdown: string): readonly Step[] {
   return steps
 }
 
-/** Does a step that changes a file, below `root`. Throws when the page and the file do not fit. */
+/** Performs a step that changes a file below `root`. Throws when the file does not match the page. */
 export function applyStep(root: string, step: Exclude<Step, { readonly do: 'run' }>): void {
   const file = join(root, step.path)
   if (step.do === 'write') {
     mkdirSync(dirname(file), { recursive: true })
-    // A file that is there already would not be the page's to write.
+    // The step creates the file, so an existing file is an error.
     writeFileSync(file, step.text, { flag: 'wx' })
     return
   }
@@ -60,7 +60,7 @@ function changeLine(before: string, step: Extract<Step, { readonly line: string 
     .join('\n')
 }
 
-/** Code in one or two backticks: two where it contains one itself. */
+/** Code in one or two backticks: two where the code itself contains one. */
 const CODE = '(?:`` ?(.+?) ?``|`([^`]+)`)'
 
 const INSTRUCTIONS = {

@@ -15,7 +15,7 @@ export interface AgentPod extends Pod {
   stop(): Promise<void>
 }
 
-/** Starts an agent and creates its sandbox `pod`, with more if need be. Whoever called stops it. */
+/** Starts an agent and creates its sandbox `pod`; `sandbox` adds fields to the request. The caller stops it. */
 export async function startPod(
   options: Parameters<typeof startAgent>[0] = {},
   sandbox: DeepPartial<CreateSandboxRequest> = {},
@@ -33,14 +33,14 @@ export async function startPod(
   }
 }
 
-/** What is left on the machine of containers, by kind; all lists are empty when they were taken away whole. */
+/** What containers left on the machine, by kind; all lists are empty when the removal was complete. */
 export interface Leftovers {
   readonly mounts: readonly string[]
   readonly cgroups: readonly string[]
   readonly bundles: readonly string[]
-  /** What the runtime keeps about them, and scratch folders of single runs. */
+  /** The runtime's state of them, and scratch folders of single runs. */
   readonly runtimeState: readonly string[]
-  /** Children of vminit and of the agent, dead ones not yet reaped included; not the agent itself. */
+  /** Children of vminit and of the agent, including zombies; without the agent itself. */
   readonly processes: readonly string[]
 }
 
@@ -52,7 +52,7 @@ export const NOTHING_LEFT: Leftovers = {
   processes: [],
 }
 
-/** Looks for what the containers with these ids have left behind. The agent must be running. */
+/** Finds what the containers with these ids have left behind. The agent must be running. */
 export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): Leftovers {
   const within = (path: string) =>
     listOf(started.inside(path))
@@ -70,14 +70,14 @@ export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): L
   }
 }
 
-/** Cgroups of a container that exist on this machine. */
+/** The container's cgroups that exist on this machine. */
 export function cgroupsOf(id: string): string[] {
   return ['', ...listOf('/sys/fs/cgroup')]
     .map((hierarchy) => join('/sys/fs/cgroup', hierarchy, id))
     .filter((path) => existsSync(path))
 }
 
-/** Removes folders of cgroups on this machine, and those above them. Throws when one is not empty. */
+/** Removes cgroup folders on this machine and the folders above them. Throws when one is not empty. */
 export function removeEmptyCgroups(paths: readonly string[]): void {
   for (const path of paths) {
     const parents = path.split('/').map((_, index, names) => names.slice(0, names.length - index).join('/'))
@@ -85,7 +85,7 @@ export function removeEmptyCgroups(paths: readonly string[]): void {
   }
 }
 
-/** Where something is mounted in the agent's mount namespace. */
+/** The mount points in the agent's mount namespace. */
 export function mountPointsOf(started: AgentProcess): string[] {
   const lines = readFileSync(`/proc/${started.vminitPid}/mountinfo`, 'utf8').trim().split('\n')
   return lines.map((line) => line.split(' ')[4] ?? '')
@@ -96,7 +96,7 @@ export function inNamespaceOf(started: AgentProcess, ...argv: readonly string[])
   return execFileSync('nsenter', ['-t', String(started.vminitPid), '-m', ...argv], { encoding: 'utf8' })
 }
 
-/** The first process of a container, as the runtime noted it. */
+/** The first process of a container, as the runtime recorded it. */
 export function initPidOf(started: AgentProcess, id: string): number {
   const state: { init_process_pid: number } = JSON.parse(
     readFileSync(started.inside(`/run/microvm-agent/state/${id}/state.json`), 'utf8'),
@@ -108,7 +108,7 @@ function childrenOf(vminit: number, agent: number): string[] {
   return (
     processes()
       .filter(({ pid, parent }) => pid !== agent && [vminit, agent].includes(parent))
-      // Whether a living one sleeps at this moment may differ from one look to the next.
+      // A live process may sleep at one check and run at the next, so the state is reduced to dead or alive.
       .map(({ pid, name, state }) => `${pid} (${name}) ${state === 'Z' ? 'dead' : 'alive'}`)
   )
 }

@@ -19,35 +19,35 @@ export interface AgentConnection {
   readonly health: ServiceClient<typeof HealthDefinition>
   readonly socket: Socket
   close(): void
-  /** Resolves when the connection has ended, from whichever side. */
+  /** Resolves when either side has ended the connection. */
   readonly closed: Promise<void>
 }
 
 /** Fields of a log line; `msg` is its message. */
 export type LogLine = Readonly<Record<string, string>>
 
-/** The real agent below the real vminit, as a process of this machine with a /run of its own. */
+/** The real agent below the real vminit, as a process of this machine with a separate /run. */
 export interface AgentProcess extends AgentConnection {
-  /** The unix socket it listens on. */
+  /** The unix socket on which it listens. */
   readonly path: string
   readonly vminitPid: number
   /** The log lines so far. */
   readonly log: readonly LogLine[]
   agentPid(): number
-  /** What the agent's open descriptors are, sorted. */
+  /** The kinds of the agent's open descriptors, sorted. */
   openFiles(): readonly string[]
-  /** A path of the agent's mount namespace, as seen from here. */
+  /** The path on this side of a path in the agent's mount namespace. */
   inside(path: string): string
   connect(): Promise<AgentConnection>
-  /** Resolves with the log line, past or coming, that has all these fields: the first, or the `nth`. */
+  /** Resolves with the first (or `nth`) log line, past or future, that has all these fields. */
   logged(fields: LogLine, nth?: number): Promise<LogLine>
-  /** Resolves when it has ended: with its status, or the name of the signal that killed it. */
+  /** Resolves when it has ended, with its status or the name of the signal that killed it. */
   readonly exited: Promise<number | string>
-  /** Ends everything it started. */
+  /** Stops the agent and everything that it started. */
   stop(): Promise<void>
 }
 
-/** Of Node, as in a guest (native/init/main.c). */
+/** Node's flags, the same as in a guest (native/init/main.c). */
 const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=96', '--disable-sigusr1']
 
 const HIDE_HYBRID =
@@ -55,14 +55,15 @@ const HIDE_HYBRID =
 
 /**
  * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
- * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy beside those of v1, which crun does not work with.
+ * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy next to those of v1, because crun does not work
+ * with it.
  */
 export async function startAgent(
   options: {
     readonly args?: readonly string[]
     readonly withoutVminit?: boolean
     readonly withoutHybridCgroups?: boolean
-    /** Instead of the machine's own network. */
+    /** The network namespace to use in place of the machine's. */
     readonly network?: NetworkNamespace
   } = {},
 ): Promise<AgentProcess> {
@@ -148,7 +149,7 @@ function readLog(child: ChildProcess) {
   return { lines, logged }
 }
 
-/** The only direct child of vminit that is not an orphan: it was its first. */
+/** The agent, found by its command line; the other direct children of vminit are adopted orphans. */
 function childOf(pid: number): number {
   const children = processes()
     .filter(({ parent }) => parent === pid)
@@ -159,7 +160,7 @@ function childOf(pid: number): number {
   return child
 }
 
-/** Kinds of files, without the numbers that change. */
+/** The kind of a file, without the numbers that vary. */
 function openFilesOf(pid: number): string[] {
   const folder = `/proc/${pid}/fd`
   return readdirSync(folder)

@@ -5,24 +5,24 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
-/** A folder whose sockets stand for the host's ports. */
+/** A folder whose sockets stand in for the host's ports. */
 export interface HostPorts {
   readonly folder: string
-  /** Arguments for an agent that shall find its host here. */
+  /** Arguments that make an agent find its host here. */
   readonly agentArguments: readonly string[]
-  /** The host listens at `port` for one connection, the next. */
+  /** Makes the host listen at `port` for the next connection only. */
   listen(port: number): Promise<OneConnection>
   remove(): void
 }
 
-/** A connection to come. */
+/** A connection that the host waits for. */
 export interface OneConnection {
   readonly connection: Promise<Socket>
-  /** All that comes on it until its end. */
+  /** All data that arrives on it until its end. */
   all(): Promise<Buffer>
 }
 
-/** `settings` are more lines of the agent's TOML file. */
+/** `settings` are additional lines of the agent's TOML file. */
 export function makeHostPorts(...settings: readonly string[]): HostPorts {
   const folder = mkdtempSync(join(tmpdir(), 'ports-'))
   const config = join(folder, 'agent.toml')
@@ -35,13 +35,13 @@ export function makeHostPorts(...settings: readonly string[]): HostPorts {
   }
 }
 
-/** Listens at a path until somebody has connected. Resolves when it listens. */
+/** Listens at a path until a client has connected. Resolves when it listens. */
 export async function listenForOne(path: string): Promise<OneConnection> {
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true })
   const { promise, resolve } = Promise.withResolvers<Socket>()
   server.once('connection', (socket) => {
     server.close()
-    // Writing to what the other side has closed fails; tests look at what they read.
+    // Writing to a connection that the other side has closed fails; tests check only what they read.
     socket.on('error', () => {})
     resolve(socket)
   })

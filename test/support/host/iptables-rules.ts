@@ -1,4 +1,4 @@
-/** Rules of two tables, with a chain of their own, a policy, a comment, and matches and targets that are extensions. */
+/** Rules of two tables with a custom chain, a policy, a comment, and matches and targets that are extensions. */
 export const SAMPLE_RULES = `*filter
 :INPUT ACCEPT [0:0]
 :FORWARD DROP [0:0]
@@ -19,7 +19,7 @@ COMMIT
 COMMIT
 `
 
-/** Rules as the tools print them, in an order of their own, without times and counters. */
+/** Rules as the tools print them, sorted, without times and counters. */
 export function rulesOf(text: string): readonly string[] {
   return text
     .split('\n')

@@ -1,22 +1,22 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 
-/** A network namespace of its own, which lasts until it is closed; the machine's own network is never touched. */
+/** A new network namespace, which lasts until it is closed; the machine's own network is never changed. */
 export interface NetworkNamespace {
-  /** Of the file that stands for it, for setns(2). */
+  /** The path of the file that refers to the namespace, for setns(2). */
   readonly path: string
-  /** Words to put before a program's argv to run it in there. */
+  /** Words to put before a program's argv to run it in the namespace. */
   readonly enter: readonly string[]
-  /** Runs a program in there, and gives what it prints. */
+  /** Runs a program in the namespace and returns its output. */
   run(program: string, ...args: readonly string[]): string
-  /** Runs `ip` in there with these words, and gives what it prints. */
+  /** Runs `ip` in the namespace with these words and returns its output. */
   ip(words: string): string
-  /** What `ip -json -details` prints. */
+  /** Returns the output of `ip -json -details`. */
   show<T>(words: string): T
   close(): Promise<void>
 }
 
-/** Makes one with these links, as the words behind `ip link add`. */
+/** Creates a namespace with these links, each given as the arguments of `ip link add`. */
 export async function makeNetworkNamespace(...links: readonly string[]): Promise<NetworkNamespace> {
   const holder = spawn('unshare', ['--net', 'sh', '-c', 'echo ready; exec cat'], {
     stdio: ['pipe', 'pipe', 'inherit'],

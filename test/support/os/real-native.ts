@@ -4,15 +4,15 @@ import { promisify } from 'node:util'
 import { buildAddon } from '../../../src/build/native.ts'
 import { loadNative, type Native } from '../../../src/os/native.ts'
 
-/** The environment variable that names the folder of another build of the addon. */
+/** The environment variable with the folder of another build of the addon. */
 export const ADDON_FOLDER = 'TEST_ADDON_FOLDER'
 
-/** The folder of the addon, built when needed. */
+/** The folder of the addon, which is built when needed. */
 export async function addonFolder(): Promise<string> {
   return process.env[ADDON_FOLDER] ?? dirname(await buildAddon())
 }
 
-/** The addon, built when needed. */
+/** The addon, which is built when needed. */
 export async function realNative(): Promise<Native> {
   return loadNative(await addonFolder())
 }

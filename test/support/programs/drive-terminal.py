@@ -45,7 +45,7 @@ def main():
     signal.alarm(TIMEOUT_SECONDS)
     terminal = Terminal([sys.argv[1], "run", "-it", "sh"], 33, 77)
     globals()["terminal"] = terminal
-    # Quotes split the words that are waited for, so that what was typed is not mistaken for an answer.
+    # Quotes split the words that the test waits for, so that the echo of the input is not mistaken for an answer.
     terminal.type('echo "size" "$(stty size)"\n')
     terminal.expect("size 33 77")
     set_size(terminal.master, 40, 100)

@@ -26,7 +26,7 @@ await transport.stop()
 process.stdout.write(JSON.stringify(loaded))
 
 function isHttp2Loaded(): boolean {
-  // `moduleLoadList` names every built-in module loaded so far; the types do not know it.
+  // `moduleLoadList` names every built-in module loaded so far; the type definitions lack it.
   const { moduleLoadList } = process as unknown as { readonly moduleLoadList: readonly string[] }
   return moduleLoadList.includes('NativeModule internal/http2/core')
 }

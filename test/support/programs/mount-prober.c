@@ -1,13 +1,16 @@
 /*
- * Tells how long after the kernel's uevent of a new disk that disk is mounted. Reads commands from stdin, one a line:
+ * Measures the time from the kernel's uevent of a new disk until that disk is mounted. Reads commands from stdin, one a
+ * line:
  *
- *   watch COUNT PREFIX   somebody else mounts, in the mount namespace of the guest's process 1: the disks appear at PREFIX0,
- *                        PREFIX1, …; its table tells that something was mounted, and is not read, for that would hold mounts up
- *   mount COUNT FOLDER   a bare loop mounts each disk below FOLDER as soon as its event comes, and unmounts all at the end; the
- *                        nodes of the guest are in /guest/dev
+ *   watch COUNT PREFIX   another process mounts the disks at PREFIX0, PREFIX1, … in the mount namespace of the guest's
+ *                        process 1; polling its mount table shows that something was mounted, but the table is not
+ *                        read, because reading delays mounts
+ *   mount COUNT FOLDER   a bare loop mounts each disk below FOLDER as soon as its event arrives, and unmounts all at
+ *                        the end; the nodes of the guest are in /guest/dev
  *
- * Each command says "ready" when it listens, then "NAME MICROSECONDS" for each of COUNT disks. Who takes the times comes before
- * all others on the CPUs, or on a busy machine it would see events late and take long waits for short; the bare loop does not.
+ * Each command prints "ready" when it listens, then "NAME MICROSECONDS" for each of COUNT disks. The process that
+ * measures has priority over all others on the CPUs; otherwise it would see events late on a busy machine and report
+ * long waits as short. The bare loop has normal priority.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -70,7 +73,7 @@ static int listen_for_events(void) {
   return events;
 }
 
-/* Reads one event. Answers whether it is of a new disk, which it tells. */
+/* Reads one event into `disk`. Returns whether it announces a new disk. */
 static int next_disk(int events, struct disk *disk) {
   char text[8192];
   ssize_t length = recv(events, text, sizeof text - 1, 0);
@@ -95,7 +98,7 @@ static void note_added(struct round *round, int events) {
   if (next_disk(events, &disk) && round->added < round->wanted) round->disks[round->added++] = disk;
 }
 
-/* Answers whether it is one of the disks. */
+/* Returns whether the mounted device is one of the disks. */
 static int note_mounted(struct round *round, dev_t device, long long at) {
   for (int index = 0; index < round->added; index++) {
     struct disk *disk = &round->disks[index];
@@ -107,13 +110,13 @@ static int note_mounted(struct round *round, dev_t device, long long at) {
   return 0;
 }
 
-/* Looks at the mount points where no disk has been seen yet. */
+/* Checks the mount points where no disk has been seen yet. */
 static void look(struct round *round, const char *prefix, char *seen) {
   for (int index = 0; index < round->wanted; index++) {
     char path[2 * PATH_BYTES];
     struct stat status;
     snprintf(path, sizeof path, "%s%d", prefix, index);
-    /* As long as nothing is mounted there it is a folder of a file system without a disk. */
+    /* While nothing is mounted there, it is a folder of a file system that has no disk. */
     if (seen[index] || stat(path, &status) != 0 || major(status.st_dev) == 0) continue;
     seen[index] = note_mounted(round, status.st_dev, now_us());
   }
@@ -126,7 +129,7 @@ static void watch(struct round *round, int events, const char *prefix) {
   struct pollfd polled[] = {{.fd = events, .events = POLLIN}, {.fd = table, .events = POLLPRI}};
   while (round->mounted < round->wanted) {
     if (poll(polled, 2, -1) < 0) fail("poll");
-    /* Whatever is mounted had its event before. */
+    /* The event of a disk always precedes its mount, so events are read first. */
     if (polled[0].revents != 0)
       note_added(round, events);
     else if (polled[1].revents != 0)
@@ -135,7 +138,7 @@ static void watch(struct round *round, int events, const char *prefix) {
   close(table);
 }
 
-/* The bare loop: what it mounts has its place in the round by its event. */
+/* The bare loop: mounts each disk when its event arrives, so that its disks are in the order of the events. */
 static void mount_each(struct round *round, int events, const char *folder) {
   char paths[MOST_DISKS][2 * PATH_BYTES], node[2 * NAME_BYTES];
   while (round->mounted < round->wanted) {
@@ -152,7 +155,7 @@ static void mount_each(struct round *round, int events, const char *folder) {
     if (umount(paths[index]) != 0) fail(paths[index]);
 }
 
-/* Takes the times of the events, while a process of its own mounts. */
+/* Measures the times of the events while a separate process mounts. */
 static void race(struct round *round, int events, const char *folder) {
   int of_loop = listen_for_events();
   pid_t loop = fork();
@@ -163,7 +166,7 @@ static void race(struct round *round, int events, const char *folder) {
   }
   close(of_loop);
   printf("ready\n");
-  /* The loop writes mounted_us alone, and at the end it has its own times. */
+  /* The loop writes only mounted_us; this process writes the other fields. */
   struct disk *disks = round->disks;
   while (round->added < round->wanted) {
     struct disk disk;

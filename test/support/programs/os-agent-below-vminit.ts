@@ -1,4 +1,4 @@
-// What an agent does with vminit: it starts programs whose processes outlive them, and waits for those.
+// Uses vminit as an agent does: starts programs whose processes outlive them, and waits for those processes.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -20,8 +20,8 @@ const tools = linuxTools(native, streams)
 const folder = mkdtempSync(join(tmpdir(), 'below-vminit-'))
 
 /**
- * Starts an orphan that exits with `code` when it is released. Not before: a shell may reap a child that ends while the
- * shell lives, and then vminit never sees it.
+ * Starts an orphan that exits with `code` when it is released. It must not exit earlier: a shell may reap a child that
+ * ends while the shell lives, and then vminit never sees the exit.
  */
 async function startOrphan(code: number): Promise<{ pid: number; release(): Promise<unknown> }> {
   const fifo = join(folder, `release-${code}`)
@@ -44,7 +44,7 @@ const quick = await startOrphan(3)
 const last = await startOrphan(4)
 await quick.release()
 await last.release()
-// The quick one's exit was reported before it is asked for, most likely.
+// The exit of `quick` was most likely reported before this call asks for it.
 await watch.exitOf(last.pid)
 console.log(`asked for late: ${(await watch.exitOf(quick.pid)).exitCode}`)
 watch.close()

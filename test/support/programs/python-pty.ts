@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 
 /**
- * Plays an OCI runtime at a console socket: makes a pty and sends its master with a name. Then it reads commands from the
- * pty: `size` prints the window's rows and columns, `end` ends the program, anything else is echoed.
+ * Acts as an OCI runtime at a console socket: makes a pty and sends its master with a name. Then it reads commands from
+ * the pty: `size` prints the window's rows and columns, `end` ends the program, anything else is echoed.
  */
 const RUNTIME = `
 import array, os, pty, socket, sys, tty

@@ -10,8 +10,8 @@ import { runTool } from '../../../src/microvm/run-tool.ts'
 import { connectSocket } from '../../../src/microvm/vsock/guest-link.ts'
 
 /**
- * `run-on-agent.ts SOCKET ROOT WORD…`: `./microvm WORD…`, but the container runs on the folder ROOT in a sandbox of the
- * agent that listens on SOCKET, and no microVM is booted.
+ * `run-on-agent.ts SOCKET ROOT WORD…` does what `./microvm WORD…` does, but boots no microVM: the container runs on the
+ * folder ROOT in a sandbox of the agent that listens on SOCKET.
  */
 const [socket = '', rootPath = '', ...argv] = process.argv.slice(2)
 
@@ -23,10 +23,10 @@ const runOnAgent: typeof runCommand = async (options, { interruptions, stdio }) 
   const names = { id, hostname: 'microvm' }
   const terminal = options.tty ? terminalSize(stdio) : undefined
   const spec = containerSpec({ ...whatToRun(options, undefined), ...names, rootPath, terminal })
-  // A machine that is a container itself may not raise its own limits as a guest can.
+  // If the machine is itself a container, a process may not raise its limits as it can in a guest.
   if (spec.Process !== undefined) spec.Process.Rlimits = []
   return await runContainer({
-    // The root is there already: there is no disk to mount.
+    // The root exists already, so no disk has to be mounted.
     agent: {
       ...agent,
       createContainer: (request, how) => agent.createContainer({ ...request, storages: [] }, how),

@@ -1,7 +1,7 @@
 /*
- * Reads the files a and b of a volume of Kubernetes at argv[1] over and over, as its users do, until both hold argv[2]
- * and inotify has told that ..data was replaced. Writes "version X" for each content it finds, "event" for each
- * replacement, and "broken: …" for whatever a reader should never see.
+ * Reads the files a and b of a Kubernetes volume at argv[1] repeatedly, as its users do, until both contain argv[2] and
+ * inotify has reported that ..data was replaced. Writes "version X" for each content it finds, "event" for each
+ * replacement, and "broken: …" for any state that a reader should never see.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static struct text read_file(int folder, const char *name) {
   return text;
 }
 
-/* One version, for the folder stays the same one whatever becomes of the link. */
+/* Reads one version: the open folder stays the same when the link is replaced. */
 static struct text read_version(int volume) {
   struct text none = {""};
   int version = openat(volume, "..data", O_RDONLY | O_DIRECTORY);

@@ -6,14 +6,14 @@ import { publish } from '../handlers/kubernetes-volume.ts'
 /** The command of a container that reads the volume at /volume until its third version. The program is volume-reader.c. */
 export const READ_VERSIONS = 'exec volume-reader /volume three'
 
-/** Publishes the version that a reader finds first. */
+/** Publishes the first version, which a reader finds when it starts. */
 export function publishFirst(files: Files, volume: string): Promise<void> {
   return publish(files, volume, '..v1', { a: 'one', b: 'one' })
 }
 
 /**
- * Publishes two more versions, each once the reader has seen the one before, and reads the output of READ_VERSIONS to
- * its end: inotify must tell of each version, and none may ever be seen in parts.
+ * Publishes two more versions, each after the reader has seen the previous one, and reads the output of READ_VERSIONS
+ * to its end: inotify must report each version, and the reader must never see a partial one.
  */
 export async function expectWholeVersions(
   reader: RemoteProcess,

@@ -5,7 +5,7 @@ import { guestProgram } from './guest-program.ts'
 
 /**
  * Runs vsock-pipe in a container `dial`: it connects to the agent through the guest's own loopback (CID 1) and sends
- * Health.Check in ttRPC. Its stdout is what the agent answers.
+ * Health.Check in ttRPC. Its stdout is the agent's answer.
  */
 export async function dialFromContainer(pod: Pod): Promise<RemoteProcess> {
   const install = 'cat > /tmp/dial; chmod +x /tmp/dial; echo there; sleep 1000'
@@ -14,7 +14,7 @@ export async function dialFromContainer(pod: Pod): Promise<RemoteProcess> {
   await init.closeStdin()
   await init.readUntil('there')
   const dialling = await pod.add('dial', 'e', ['/tmp/dial', '1', '1024'])
-  // Refused at once, it may be gone before it has read this.
+  // If the agent refuses the connection at once, the process may end before it has read its input.
   await dialling.write(checkFrame()).catch(() => {})
   await dialling.closeStdin()
   return dialling

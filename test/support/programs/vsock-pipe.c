@@ -1,6 +1,6 @@
 /*
- * Connects to vsock CID argv[1], port argv[2], sends what it reads from stdin up to its end, and writes what comes
- * back to stdout until the other side closes. Says on stderr what became of the connection; exits 1 if there was none.
+ * Connects to vsock CID argv[1], port argv[2], sends its stdin up to the end, and writes what it receives to stdout
+ * until the other side closes. Reports the state of the connection on stderr; exits with 1 if it cannot connect.
  */
 #include <linux/vm_sockets.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static int fail(const char *what) {
   return 1;
 }
 
-/* Returns false when `to` takes no more. */
+/* Returns false when `to` accepts no more bytes. */
 static int copy(int from, int to) {
   char buffer[4096];
   ssize_t count;
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
   if (connection < 0) return fail("socket");
   if (connect(connection, (struct sockaddr *)&peer, sizeof peer) != 0) return fail("connect");
   fprintf(stderr, "connected\n");
-  /* A peer that has closed already takes nothing: what it answered, if anything, is read all the same. */
+  /* If the peer has closed already, writing fails; its answer, if any, is read nevertheless. */
   copy(STDIN_FILENO, connection);
   copy(connection, STDOUT_FILENO);
   fprintf(stderr, "closed\n");

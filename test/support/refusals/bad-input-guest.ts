@@ -29,7 +29,7 @@ const time = (what: string, Sec: bigint, Usec: bigint, names: string): BadInput 
   call: (agent) => agent.setGuestDateTime({ Sec, Usec }),
 })
 
-/** Requests about the guest itself that must do nothing but be refused. */
+/** Requests about the guest itself that the agent must refuse without any other effect. */
 export const GUEST_INPUT: readonly BadInput[] = [
   {
     ...{ rpc: 'OnlineCPUMem', what: 'more CPUs than there can be', code: 'INVALID_ARGUMENT' },

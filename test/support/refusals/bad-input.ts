@@ -6,18 +6,18 @@ import type { AgentConnection } from '../host/agent-process.ts'
 
 type Agent = AgentConnection['agent']
 
-/** A request that cannot be right, whoever it is about. */
+/** A request that is invalid regardless of the container that it names. */
 export interface BadInput {
   readonly rpc: string
   readonly what: string
   /** `root` is a root for containers; the container `living` runs, with a process `terminal`. */
   readonly call: (agent: Agent, root: string) => Promise<unknown>
   readonly code: StatusCodeName
-  /** Part of the text: it names what is wrong. */
+  /** A part of the error text that names what is wrong. */
   readonly names: string
 }
 
-/** What a container made by a bad request would be called. */
+/** The id of the container that a bad request would create. */
 export const UNMADE = 'unmade'
 
 const creation = (
@@ -53,7 +53,7 @@ const withProcess =
 
 const ids = ['', 'x', '-x', '.x', 'a/b', '..', '../x', 'a b', 'a\nb', 'a\0b', 'ä1', 'shared', 'x'.repeat(256)]
 
-/** A process that neither a container can begin with nor one can be added. */
+/** An invalid process, both as the first of a container and as an added one. */
 const processes: readonly (readonly [what: string, change: DeepPartial<Process>, names: string])[] = [
   ['no program', { Args: [] }, 'process.args'],
   ['a program without a name', { Args: [''] }, 'process.args'],
@@ -200,7 +200,7 @@ const others: readonly BadInput[] = [
   ),
 ]
 
-/** Requests that must do nothing but be refused. */
+/** Requests that the agent must refuse without any other effect. */
 export const BAD_INPUT: readonly BadInput[] = [
   ...ids.map((id) =>
     creation(

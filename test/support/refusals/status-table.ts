@@ -7,26 +7,28 @@ type Agent = AgentConnection['agent']
 type Answer = Pick<StatusCase, 'code' | 'text'>
 type Call = readonly [rpc: string, call: StatusCase['call']]
 
-/** One way in which a call can fail, and what a caller may rely on then (behaviour spec, sections B.3, B.5 and B.6). */
+/**
+ * One way in which a call can fail, and the answer that a caller may rely on (behaviour spec, sections B.3, B.5, B.6).
+ */
 export interface StatusCase {
   readonly rpc: string
-  /** When it fails so. */
+  /** The condition for this failure. */
   readonly when: string
   /** `root` is a root for containers. */
   readonly call: (agent: Agent, root: string) => Promise<unknown>
   readonly code: StatusCodeName
-  /** The whole text, or what it looks like where a runtime's words follow. */
+  /** The whole text, or a pattern where a runtime's message follows. */
   readonly text: string | RegExp
 }
 
-/** What the cases ask about: `test/host/api/agent-errors.test.ts` makes each as its name says. */
+/** The containers and processes of the cases: `test/host/api/agent-errors.test.ts` creates each as its name says. */
 export const FIXTURES = {
   running: 'running',
   unstarted: 'unstarted',
   paused: 'paused',
-  /** Ended, and its status was collected. */
+  /** A container that has ended and whose status was collected. */
   collected: 'collected',
-  /** Processes of the running one: one that sleeps, one whose stdin was closed, one that has closed its own. */
+  /** Processes of the running container: one sleeps, the stdin of one was closed, one has closed its own stdin. */
   sleeping: 'sleeping',
   ended: 'ended',
   deaf: 'deaf',
@@ -35,7 +37,7 @@ export const FIXTURES = {
 const NOBODY = 'nobody'
 const DATA = Buffer.from('x')
 
-/** The calls about one process, but WriteStdin, all of whose failures are INTERNAL. */
+/** The calls about one process, except WriteStdin, whose failures are all INTERNAL. */
 function processCalls(containerId: string, execId: string): readonly Call[] {
   const key = { containerId, execId }
   return [
@@ -68,7 +70,7 @@ const start = (containerId: string): Call => [
   (agent) => agent.startContainer({ containerId }),
 ]
 
-/** The calls about a container as a whole whose text is in lower case. */
+/** The calls about a whole container whose error text is in lower case. */
 function wholeCalls(containerId: string): readonly Call[] {
   return [
     ['UpdateContainer', (agent) => agent.updateContainer({ containerId })],

@@ -1,6 +1,6 @@
 import { Duplex } from 'node:stream'
 
-/** Two ends of one connection in memory: what is written to one is read from the other, ends included. */
+/** Two ends of one connection in memory: each end reads what is written to the other, and its end of stream. */
 export function duplexPair(): readonly [Duplex, Duplex] {
   const make = (other: () => Duplex): Duplex =>
     new Duplex({

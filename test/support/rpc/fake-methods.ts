@@ -35,14 +35,14 @@ export function heldMethod(): HeldMethod {
   }
 }
 
-/** Answers with its request. */
+/** Answers each call with its request. */
 export const echo: Method = async (payload) => ({ ok: true, payload })
 
 export function tableOf(methods: Readonly<Record<string, Method>>): MethodTable {
   return new Map(Object.entries(methods))
 }
 
-/** Resolves when the signal is aborted, with its reason. */
+/** Resolves with the reason of the signal when it is aborted. */
 export function aborted(signal: AbortSignal): Promise<unknown> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve(signal.reason)
@@ -50,7 +50,7 @@ export function aborted(signal: AbortSignal): Promise<unknown> {
   })
 }
 
-/** Waits until everything that is already in the event loop has arrived. */
+/** Waits until everything that is already queued in the event loop has arrived. */
 export async function turns(count = 5): Promise<void> {
   for (let turn = 0; turn < count; turn += 1) await setImmediate()
 }

@@ -15,13 +15,13 @@ export interface Forward {
   close(): void
 }
 
-/** Listens at `path` and forwards each connection to a new one of `connect`. */
+/** Listens at `path` and forwards each connection to a new connection from `connect`. */
 export async function forward(path: string, connect: () => Promise<Duplex>): Promise<Forward> {
   const open = new Set<Socket>()
   const server = createServer((socket) => {
     open.add(socket)
     socket.once('close', () => open.delete(socket))
-    // Both sides are closed after any end, which is all that the tests need.
+    // When either side ends, both are closed; the tests need no more than that.
     void bridge(socket, connect).catch(() => socket.destroy())
   })
   server.listen(path)
@@ -42,7 +42,7 @@ export async function forward(path: string, connect: () => Promise<Duplex>): Pro
   }
 }
 
-/** Lets programs that know unix sockets alone reach a guest's agent. The socket is in the guest's private folder. */
+/** Lets programs that support only unix sockets reach a guest's agent. The socket is in the guest's private folder. */
 export function forwardToGuest({ guest, folder }: TestGuest): Promise<Forward> {
   return forward(join(folder, 'forward.sock'), () => guest.link.connect(guest.vm.gone))
 }

@@ -41,7 +41,7 @@ export function grpcClient(path: string): GrpcClient {
   }
 }
 
-/** gRPC below the project's typed clients: statuses become `AgentError`s, as on ttRPC. */
+/** A gRPC connection for the project's typed clients: statuses become `AgentError`s, as on ttRPC. */
 export function grpcConnection(path: string): Pick<TtrpcClient, 'call' | 'close'> {
   const grpc = grpcClient(path)
   return {

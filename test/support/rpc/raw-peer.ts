@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 import { FrameReader } from '../../../src/rpc/ttrpc/frame.ts'
 import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../../src/rpc/ttrpc/messages.ts'
 
-/** A response with the stream it came on. */
+/** A response and the stream on which it arrived. */
 export interface RawResponse extends TtrpcResponse {
   readonly streamId: number
 }

@@ -13,36 +13,36 @@ import type { Vm } from '../../../src/microvm/vm.ts'
 import type { VsockKind } from '../../../src/microvm/vsock/open-link.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 
-/** A booted guest with typed clients. Whoever booted it calls `stop`. */
+/** A booted guest with typed clients. The caller that booted it calls `stop`. */
 export interface TestGuest {
   readonly guest: Guest
   readonly agent: Agent
   readonly health: ServiceClient<typeof HealthDefinition>
-  /** `Storage.source` of the busybox disk the guest has. */
+  /** `Storage.source` of the guest's busybox disk. */
   readonly rootSource: string
   /** The run's private folder, for images and sockets of the test. */
   readonly folder: string
-  /** The console's last lines, to be shown with a failure. */
+  /** The console's last lines, for failure messages. */
   consoleText(): string
   stop(): Promise<void>
 }
 
-/** What differs from the guest that `./microvm run` boots. */
+/** Options that differ from the guest that `./microvm run` boots. */
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
   readonly kernel?: KernelName
   readonly form?: ImageForm
-  /** The way to reach the guest, when it must be this one. */
+  /** The transport that must be used to reach the guest. */
   readonly vsock?: VsockKind
-  /** Boots this instead of the built image. */
+  /** The image to boot in place of the built one. */
   readonly boot?: GuestParts['boot']
 }
 
-/** Under emulation a guest needs some seconds; ten times that is stuck. */
+/** Under emulation a guest needs some seconds to boot; after ten times that it is stuck. */
 const BOOT_TIMEOUT_MS = 120_000
 
 /**
- * Why microVMs cannot be booted here, or undefined. It is printed, so that skipped tests are never silent:
- * `describe.skipIf(cannotBoot() !== undefined)`.
+ * The reason why microVMs cannot be booted here, or undefined. The reason is printed, so that skipped tests are always
+ * visible: `describe.skipIf(cannotBoot() !== undefined)`.
  */
 export function cannotBoot(): string | undefined {
   const reason = reasonNotToBoot()
@@ -51,8 +51,8 @@ export function cannotBoot(): string | undefined {
 }
 
 /**
- * Boots a guest and waits until its agent answers; once more when the first one does not come up, for a guest may lock
- * up under emulation (docs/testing.md). Each failure shows the console.
+ * Boots a guest and waits until its agent answers. Tries once more when the first guest does not answer, because a
+ * guest may lock up under emulation (docs/testing.md). Each failure shows the console.
  */
 export async function bootTestGuest(options: TestGuestOptions = {}): Promise<TestGuest> {
   try {

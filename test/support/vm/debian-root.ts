@@ -6,13 +6,13 @@ import { debianArchive } from '../../../src/debian/apt.ts'
 
 const SUITE = 'bookworm'
 
-/** A Debian root: its name in build/cache, and what it has besides the smallest one. */
+/** A Debian root: its name in build/cache, and its packages besides those of the smallest one. */
 export interface DebianRoot {
   readonly name: string
   readonly packages: readonly string[]
 }
 
-/** What docs/boot.md asks of a root, and an init of its own. There is no udev: the smaller root promises less. */
+/** The packages that docs/boot.md requires of a root, and an init. udev is left out, because it is not required. */
 export const FOREIGN_ROOT: DebianRoot = {
   name: 'debian-root',
   packages: ['systemd-sysv', 'kmod', 'libstdc++6', 'runc'],
@@ -23,7 +23,7 @@ export const NGINX_ROOT: DebianRoot = { name: 'debian-nginx', packages: ['nginx'
 
 const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
-/** The folder of a plain Debian root, made once by debootstrap. It is not to be changed: copy it. */
+/** The folder of a plain Debian root, which debootstrap makes once. Callers must not change it: they copy it. */
 export async function ensureDebianRoot(
   { name, packages }: DebianRoot,
   progress: (line: string) => void,
@@ -36,10 +36,10 @@ export async function ensureDebianRoot(
   return join(folder, 'root')
 }
 
-/** No service is started meanwhile: debootstrap has a start-stop-daemon that does nothing in its place. */
+/** Installs the packages without starting services: debootstrap replaces start-stop-daemon by one that does nothing. */
 async function bootstrap(root: string, packages: readonly string[]): Promise<void> {
   const what = ['--variant=minbase', `--keyring=${KEYRING}`, `--include=${packages.join(',')}`]
-  // What debootstrap mounts goes with its mount namespace, however it ends.
+  // The mounts of debootstrap disappear with its mount namespace, however it ends.
   await tool('unshare', ['--mount', 'debootstrap', ...what, SUITE, root, await debianArchive()], {
     debianPackage: 'debootstrap',
   })

@@ -3,20 +3,20 @@ import { join } from 'node:path'
 import { tool } from '../../../src/build/tool.ts'
 import type { Kernel } from '../../../src/image/kernel.ts'
 
-/** The archive's content and what the guest writes fit in; the image is sparse. */
+/** The size of the image: large enough for the archive's content and the guest's writes; the file is sparse. */
 const IMAGE_BYTES = 1024 * 2 ** 20
 
-/** What somebody else's image is put together from. */
+/** The inputs from which a foreign image is made. */
 export interface ForeignImageParts {
   /** The folder of the root to copy. */
   readonly base: string
-  /** What `npm run dist` made. */
+  /** The output of `npm run dist`. */
   readonly archive: string
-  /** Its modules are copied too. */
+  /** The kernel, whose modules are copied too. */
   readonly kernel: Kernel
 }
 
-/** Copies the base to the new folder `root` and does to it what docs/boot.md says, for vminit as init and for systemd. */
+/** Copies the base to the new folder `root` and prepares it as docs/boot.md describes, for vminit and for systemd. */
 export async function makeForeignRoot(root: string, parts: ForeignImageParts): Promise<void> {
   const { base, archive, kernel } = parts
   await tool('cp', ['--archive', base, root], { debianPackage: 'coreutils' })
@@ -28,7 +28,7 @@ export async function makeForeignRoot(root: string, parts: ForeignImageParts): P
   const dropIns = join(root, 'etc/systemd/system/microvm-agent.service.d')
   mkdirSync(dropIns)
   writeFileSync(join(dropIns, 'power-off.conf'), '[Unit]\nSuccessAction=poweroff\n')
-  // systemd is then started by its own name: init=/lib/systemd/systemd.
+  // systemd is then started by its own path: init=/lib/systemd/systemd.
   const init = join(root, 'usr/sbin/init')
   rmSync(init)
   symlinkSync('../lib/microvm-agent/vminit', init)

@@ -5,10 +5,10 @@ import { bind } from '../containers/container-requests.ts'
 import { type Pod, podOf } from '../containers/pod.ts'
 import { bootTestGuest, type TestGuest, type TestGuestOptions } from './boot-guest.ts'
 
-/** Where the busybox disk is mounted in the guest. */
+/** The mount point of the busybox disk in the guest. */
 export const ROOT = '/run/kata-containers/sandbox/busybox'
 
-/** The guest's own /proc, for a container that looks at the guest or does it harm. */
+/** Mounts the guest's own /proc, for a container that inspects the guest or damages it. */
 export const GUEST_PROC = bind('/proc', '/guest/proc')
 
 /** Boots a guest and creates a sandbox in it. */
@@ -26,7 +26,7 @@ export async function bootPod(
   }
 }
 
-/** Creates the sandbox with the busybox disk mounted for all its containers. */
+/** Creates the sandbox and mounts the busybox disk for all its containers. */
 export async function createPod(
   agent: Agent,
   rootSource: string,
@@ -37,7 +37,7 @@ export async function createPod(
   return podOf(agent, ROOT)
 }
 
-/** Resolves with the first console line that matches, past or coming. Rejects when the guest is gone without it. */
+/** Resolves with the first console line that matches, past or future. Rejects when the guest ends without one. */
 export async function consoleLine({ guest: { vm } }: TestGuest, wanted: RegExp): Promise<string> {
   const past = vm.console.lines.find((line) => wanted.test(line))
   if (past !== undefined) return past

@@ -5,7 +5,7 @@ import { makeNetworkNamespace, type NetworkNamespace } from '../host/network-nam
 
 const run = promisify(execFile)
 
-/** Answers every HTTP request, of either family, with its second argument. */
+/** Answers every HTTP request over IPv4 or IPv6 with its second argument. */
 const SERVER = `
   const { createServer } = require('node:http')
   createServer((_, answer) => answer.end(process.argv[2])).listen(Number(process.argv[1]), '::', () => console.log('ready'))
@@ -14,16 +14,16 @@ const SERVER = `
 /** The host's side of a guest's network: a namespace with tap interfaces and programs that use them. */
 export interface HostNetwork {
   readonly namespace: NetworkNamespace
-  /** Serves this text on a port of both families, until the network is closed. */
+  /** Serves this text on a port over IPv4 and IPv6 until the network is closed. */
   serve(port: number, text: string): Promise<void>
-  /** What an HTTP server answers. */
+  /** Returns the answer of an HTTP server. */
   get(url: string): Promise<string>
-  /** Rejects unless one echo request is answered. */
+  /** Sends one echo request; rejects when it is not answered. */
   ping(address: string): Promise<void>
   close(): Promise<void>
 }
 
-/** Makes tap interfaces, each with what follows its name as words behind `ip address add`; all are up. */
+/** Makes tap interfaces and sets them up. Each name maps to addresses as `ip address add` takes them. */
 export async function makeHostNetwork(
   taps: Readonly<Record<string, readonly string[]>>,
 ): Promise<HostNetwork> {
@@ -36,7 +36,7 @@ export async function makeHostNetwork(
   namespace.ip('link set lo up')
   for (const [tap, addresses] of Object.entries(taps)) {
     namespace.ip(`tuntap add dev ${tap} mode tap`)
-    // Up first: the kernel makes the route to an IPv6 peer when the address comes, and not when the link does.
+    // The link is set up first: the kernel adds the route to an IPv6 peer only when the address is added.
     namespace.ip(`link set ${tap} up`)
     for (const address of addresses) namespace.ip(`address add ${address} dev ${tap}`)
   }
@@ -52,7 +52,7 @@ export async function makeHostNetwork(
       })
       await once(server.stdout, 'data')
     },
-    // Without -T, at which the static wget crashes.
+    // The option -T is not used, because the static wget crashes with it.
     get: (url) => inside('busybox', 'wget', '-q', '-O', '-', url),
     ping: async (address) => {
       await inside('busybox', 'ping', '-c', '1', '-W', '20', address)

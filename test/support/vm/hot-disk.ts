@@ -6,7 +6,7 @@ import { specKey } from '../../../src/microvm/spec.ts'
 
 const SIZE_BYTES = 4 * 2 ** 20
 
-/** A disk to plug in: an ext4 whose file `name` holds its name. Its image is in `folder`. */
+/** A disk to hot-plug: an ext4 with a file `name` that contains the disk's name. Its image is in `folder`. */
 export function hotDisk(
   folder: string,
   name: string,

@@ -11,7 +11,7 @@ const METADATA = VMMetadata.create({
   networkConfig: { v4: { ip: '10.0.0.2', peerIp: '10.0.0.1' }, v6: { ip: 'fd00::2', peerIp: 'fd00::1' } },
 })
 
-/** The part of a machine that tells it {@link METADATA}; the encoded message is put into `folder`. */
+/** The machine option that passes {@link METADATA} to the guest; the encoded message is written to `folder`. */
 export function metadataItem(folder: string): Omit<VmSpec, 'board'> {
   const path = join(folder, 'metadata.pb')
   writeFileSync(path, VMMetadata.encode(METADATA).finish())

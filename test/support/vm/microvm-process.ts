@@ -12,12 +12,12 @@ const MICROVM = join(projectRoot, 'microvm')
 /** A `./microvm run` in progress. */
 export interface MicrovmProcess {
   readonly pid: number
-  /** The process below it that is the tool on the pinned Node; ask once the container writes something. */
+  /** The process below it that runs the tool on the pinned Node; valid once the container writes output. */
   toolPid(): number
   readonly stdin: Writable
   readonly stdout: Readable
   kill(signal: NodeJS.Signals): void
-  /** Resolves at its end; 128 + N when signal N ended it. `stdout` is what nobody else has read. */
+  /** Resolves at its end; the status is 128 + N when signal N ended it. `stdout` is the output not yet read. */
   readonly result: Promise<RunResult>
 }
 
@@ -28,7 +28,7 @@ export interface RunResult {
   readonly stderr: string
 }
 
-/** Starts `./microvm run`, or another tool in its place, with these words; `env` is added to the environment. */
+/** Starts `./microvm run`, or another tool in its place, with these arguments; `env` is added to the environment. */
 export function startMicrovm(
   words: readonly string[],
   env: NodeJS.ProcessEnv = {},
@@ -55,12 +55,12 @@ export async function runMicrovm(words: readonly string[], input = ''): Promise<
   return await running.result
 }
 
-/** Names of what the tool with this pid has left in the folder for temporary files. */
+/** Names of the files that the tool with this pid left in the folder for temporary files. */
 export function foldersOf(pid: number): readonly string[] {
   return readdirSync(tmpdir()).filter((name) => name.startsWith(`microvm-${pid}-`))
 }
 
-/** Pids of the programs that the tool with this pid started: the paths in their arguments name it. */
+/** Pids of the programs that the tool with this pid started, found by the pid in the paths of their arguments. */
 export function programsOf(pid: number): readonly number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -78,7 +78,7 @@ function argumentsOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'latin1')
   } catch {
-    // It ended meanwhile.
+    // The process ended meanwhile.
     return ''
   }
 }

@@ -11,7 +11,7 @@ const vminitSources = nativeSources('init').map((name) => join(projectRoot, name
 /** The capacity of the smallest ring that vminit can be built with. */
 export const SMALL_RING = 1024
 
-/** vminit is static, the sanitizers are not: the builds for tests are dynamic. */
+/** vminit is static, but the sanitizers are not: the builds for tests are dynamic. */
 const SANITIZED_VMINIT = [...SANITIZER_FLAGS, `-DRING_CAPACITY=${SMALL_RING}`]
 
 /** vminit under ASan and UBSan, with a ring that a test can overflow. */

@@ -1,4 +1,4 @@
-/** What the test agent reports, one JSON line each. */
+/** The events that the test agent reports, one JSON line each. */
 export type AgentEvent =
   | { readonly event: 'started'; readonly pid: number; readonly arguments: readonly string[] }
   | { readonly event: 'record'; readonly hex: string }
@@ -6,9 +6,9 @@ export type AgentEvent =
   | { readonly event: 'shell-ended'; readonly pid: number; readonly status: number | null }
   | { readonly event: 'sent' }
 
-/** What the test agent can be told to do, one JSON line each. */
+/** The orders that the test agent accepts, one JSON line each. */
 export type AgentOrder =
-  /** Run a shell script as a child; what it leaves behind becomes orphans. */
+  /** Run a shell script as a child; processes that it leaves behind become orphans. */
   | { readonly order: 'shell'; readonly script: string }
   /** Write these bytes to the channel. */
   | { readonly order: 'send'; readonly hex: string }

@@ -4,7 +4,7 @@ import { expect } from 'vitest'
 import { processState } from '../processes.ts'
 import { run, type Supervised } from './supervised.ts'
 
-/** Many orphans that wait to be released, all at once. */
+/** A group of orphans that wait until all of them are released at once. */
 export interface Orphans {
   /** The exit status of each, by pid. */
   readonly statuses: ReadonlyMap<number, number>

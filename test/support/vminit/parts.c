@@ -12,7 +12,7 @@
 #include "log.h"
 #include "supervision/restart-policy.h"
 
-/* parts root-options LINE…: one line of output for each. Each line has memory of its own, whose ends ASan guards. */
+/* parts root-options LINE…: one line of output for each. Each LINE is in separate memory, whose bounds ASan checks. */
 static int print_root_options(char *lines[]) {
   for (; *lines != NULL; lines++) {
     char *line = strdup(*lines);
@@ -47,7 +47,7 @@ static int log_texts(char *texts[]) {
 
 static struct channel channel;
 
-/* parts receive BYTES: sends stdin to vminit in pieces of so many bytes and prints the records that it receives */
+/* parts receive BYTES: sends stdin to vminit in pieces of this size and prints the records that it receives */
 static int print_received(size_t piece_bytes) {
   char piece[256];
   size_t length;
@@ -61,7 +61,7 @@ static int print_received(size_t piece_bytes) {
   return channel_receive(&channel, &record) || channel_events(&channel) != 0;
 }
 
-/* A generator of the same numbers for the same seed (xorshift64). */
+/* A generator that returns the same numbers for the same seed (xorshift64). */
 static uint64_t random_state;
 static uint64_t random_below(uint64_t limit) {
   random_state ^= random_state << 13;
@@ -70,7 +70,7 @@ static uint64_t random_below(uint64_t limit) {
   return random_state % limit;
 }
 
-/* An agent that reads pieces of any size, and what all agents together have read. */
+/* An agent that reads pieces of any size, and the total that all agents have read. */
 static struct {
   struct record record;
   size_t length; /* of the record that is read in part */
@@ -137,14 +137,14 @@ static void send_garbage(void) {
   while (channel_receive(&channel, &record)) continue;
 }
 
-/* What one agent has read only in part, the next one reads from the start. */
+/* A record that one agent has read only in part is read from its start by the next agent. */
 static void replace_agent(void) {
   channel_close(&channel);
   if (!channel_open(&channel)) fail("the channel cannot be opened");
   reader.length = 0;
 }
 
-/* parts channel SEED STEPS: random exits, reads, commands and deaths of the agent, and what came of them */
+/* parts channel SEED STEPS: random exits, reads, commands and deaths of the agent, and their results */
 static int exercise_channel(uint64_t seed, uint64_t steps) {
   random_state = seed * 0x9e3779b97f4a7c15 + 1;
   channel_prepare(&channel);

@@ -1,4 +1,4 @@
-/* An agent that passes the writing end of a pipe to vminit and exits with 0 once nobody holds that end any more. */
+/* An agent that passes the write end of a pipe to vminit and exits with 0 once no process holds that end any more. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <string.h>

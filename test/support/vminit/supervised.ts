@@ -9,7 +9,7 @@ import { type ChannelRecord, parseRecord } from './record.ts'
 /** The command line of the agent that takes orders from the test. */
 const testAgent: readonly string[] = [process.execPath, join(import.meta.dirname, 'test-agent.ts')]
 
-/** How a program ended, in the words of a shell, and what it printed. */
+/** How a program ended, as a shell reports it, and its output. */
 export interface Outcome {
   /** 128 + signal when a signal ended it. */
   readonly status: number | string
@@ -113,9 +113,9 @@ export class Supervised {
     await this.until(() => this.#count('shell-ended') > before)
   }
 
-  /** Ends `vminit` and the agent, whatever they are doing. */
+  /** Kills `vminit` and the agent in any state. */
   async kill(): Promise<void> {
-    // vminit first, or it would start another agent.
+    // vminit is killed first; otherwise it would start another agent.
     this.#vminit.kill('SIGKILL')
     await this.ended
     if (this.#agentPid !== 0) killIfThere(this.#agentPid)
@@ -139,6 +139,6 @@ function killIfThere(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // It ended with vminit, or before it.
+    // The agent ended with vminit, or before it.
   }
 }

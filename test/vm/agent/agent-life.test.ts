@@ -11,14 +11,15 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
   let connection: TtrpcClient
   let pod: Pod
   beforeAll(async () => {
-    // The quicker runtime: vminit gives up after five restarts only when they fit into a minute, also on a busy machine.
+    // crun, the faster runtime: vminit gives up after five restarts only if they happen within a minute, also on a busy
+    // machine.
     guest = await bootTestGuest({ append: ['agent.runtime=crun'] })
     connection = guest.guest.connection
     pod = await createPod(guest.agent, guest.rootSource)
   })
   afterAll(() => guest?.stop())
 
-  /** Has a container kill every process but PID 1; the agent may die before it has answered the start. */
+  /** Lets a container kill every process but PID 1; the agent may die before it has answered the start. */
   async function killAll(): Promise<void> {
     const killer = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
     await pod.create('killer', killer, { mounts: [GUEST_PROC] })
@@ -45,7 +46,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
     await expect(agent.startContainer({ containerId: 'before' })).rejects.toMatchObject(lost)
     const line = await consoleLine(guest, /the agent was restarted: its sandbox is lost/)
     expect(JSON.parse(line)).toMatchObject({ level: 'CRIT', containers: '2' })
-    // The boot was checked, not redone: nothing was mounted a second time.
+    // The second boot found everything in place and mounted nothing again.
     expect(
       guest.guest.vm.console.lines.filter((text) => /"step":"mounts".*"already"/.test(text)),
     ).toHaveLength(1)

@@ -23,7 +23,7 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
   })
   afterAll(() => guest?.stop())
 
-  /** The host listens for one connection of the guest. */
+  /** Makes the host listen for one connection from the guest. */
   const listen = (port: number): Promise<OneConnection> =>
     listenForOne(`${guestSocketIn(guest.folder)}_${port}`)
 
@@ -114,7 +114,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_
   })
 })
 
-/** A connection of the host to the guest's listener, and the port it comes from, which only the guest is told. */
+/** Connects from the host to the guest's listener. Returns the socket and its port, which only the guest sees. */
 async function connectToListener(guest: TestGuest): Promise<{ socket: Socket; port: number }> {
   const signal = AbortSignal.timeout(10_000)
   const socket = await connectSocket({ path: guestSocketIn(guest.folder) }, signal)

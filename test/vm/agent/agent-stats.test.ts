@@ -9,7 +9,7 @@ import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 const LIMIT = 32n << 20n
 const BOMB_LIMIT = 40n
-/** Needs more than the limit. */
+/** A program that needs more memory than the limit. */
 const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
 
 describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', () => {
@@ -25,7 +25,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     return pod.run(id, ['sh', '-c', script], { linux })
   }
 
-  /** Reads files of the guest's cgroups, from a container of its own. */
+  /** Reads files of the guest's cgroups in a separate container. */
   function filesOf(id: string, ...names: readonly string[]): Promise<string> {
     const paths = names.map((name) => `/guest/cgroup/${id}/${name}`).join(' ')
     return pod.output(`look-${id}`, `cat ${paths}`, { mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')] })

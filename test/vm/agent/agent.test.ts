@@ -11,7 +11,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
   let pod: Pod
   beforeAll(async () => {
     const append = ['agent.log=debug']
-    // The loopback is there, so that only the agent itself can refuse who comes through it.
+    // The loopback module is loaded, so that only the agent itself can refuse a connection through it.
     const kernelModules = [{ name: 'vsock_loopback' }]
     ;({ guest, pod } = await bootPod({ append }, { kernelModules }))
   })

@@ -13,7 +13,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
   afterAll(() => guest?.stop())
 
   it('creates containers with crun', async () => {
-    // The program that parks a container until it is started is the runtime's own.
+    // The program that waits in a created container until `start` belongs to the runtime and shows which runtime it is.
     const request = { containerId: 'unstarted' }
     const look = await pod.run('look', ['sh', '-c', 'read line; cat /guest/proc/[0-9]*/comm'], {
       mounts: [GUEST_PROC],

@@ -19,7 +19,7 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
   })
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-  /** Each takes the sandbox down at its end, which powers the guest off: one guest for each. */
+  /** Boots a separate guest for each test: each destroys the sandbox at its end, which powers the guest off. */
   async function inGuest(use: (guest: TestGuest, forward: Forward) => Promise<void>): Promise<void> {
     const guest = await bootTestGuest()
     const forward = await forwardToGuest(guest)
@@ -31,7 +31,7 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
     }
   }
 
-  /** A container on the guest's busybox disk. */
+  /** Creates a container on the guest's busybox disk. */
   function caseFor(guest: TestGuest): string {
     const path = join(folder, 'case.json')
     const rootPath = `/run/kata-containers/${ID}/rootfs`

@@ -23,7 +23,7 @@ import { forwardToGuest } from '../../support/rpc/forward.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** A guest and how to get at its agent, which may have been started again some times. */
+/** A guest and the connection to its agent, which may have been restarted several times. */
 interface Machine {
   readonly guest: TestGuest
   readonly way: Forward
@@ -31,21 +31,21 @@ interface Machine {
   restarts: number
 }
 
-/** The first that are free. */
+/** The first free slots. */
 const SLOTS = { swap: 6, nic: 7, share: 8 } as const
 
 const folder = makeTemporaryFolder(tmpdir())
 afterAll(() => removeTemporaryFolder(folder))
-/** What a shim shares with its guest: a folder for each container, with its root. */
+/** The folder that a shim shares with its guest: it has a folder for each container, with its root. */
 const sharedFolder = join(folder, 'shared')
 
-/** DestroySandbox powers a guest off, so only the last of a guest's replays ends in it. */
+/** DestroySandbox powers a guest off, so only the last replay in a guest ends with it. */
 const endingOf = (one: Replay, all: readonly Replay[]): Ending =>
   one === all.at(-1) ? 'DestroySandbox' : 'dead agent'
 
 describe.skipIf(cannotBoot() !== undefined).each([
   { cgroups: 'v2', append: [], replays: REPLAYS },
-  // The other way around, so that another sequence comes last.
+  // The order is reversed, so that another sequence is the last one.
   { cgroups: 'v1', append: ['systemd.unified_cgroup_hierarchy=0'], replays: REPLAYS.toReversed() },
 ])(
   'the order in which callers call, replayed in a guest with cgroups $cgroups',
@@ -78,7 +78,7 @@ describe.skipIf(cannotBoot() !== undefined).each([
       const unset = { driverOptions: [], options: [], fsGroup: undefined, shared: false }
       const disks = (paths: readonly string[]) =>
         paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
-      // agent-ctl shares no folder: its bundle is in the guest.
+      // agent-ctl shares no folder: its bundle is inside the guest.
       const roots = caller === 'agent-ctl' ? disks : 'shared folder'
       let root = ''
       const sequence = sequenceIn({ roots, isGuest: true, swapDisk: [SLOTS.swap] }, ending)
@@ -104,7 +104,7 @@ describe.skipIf(cannotBoot() !== undefined).each([
         }
       } catch (error) {
         const text = machine.guest.consoleText()
-        // The next one, or the next try, needs a guest that nothing happened to.
+        // The next replay, or the next try, needs a fresh guest.
         await stop()
         throw new Error(`the console:\n${text}`, { cause: error })
       }
@@ -112,15 +112,15 @@ describe.skipIf(cannotBoot() !== undefined).each([
   },
 )
 
-/** Puts a container's root where the guest sees it at `path`. */
+/** Copies a container's root to the folder that the guest sees at `path`. */
 function shareRoot(path: string): void {
   const target = join(sharedFolder, path.slice(SHARED_FOLDER.length))
-  // The replay before used the same ids.
+  // The previous replay used the same ids.
   rmSync(target, { recursive: true, force: true })
   cpSync(busyboxRoot(makeTemporaryFolder(folder)), target, { recursive: true, verbatimSymlinks: true })
 }
 
-/** What the calls are about: the shared folder, a disk that is prepared for swapping, and a network interface. */
+/** The objects of the calls: the shared folder, a disk that is prepared for swapping, and a network interface. */
 async function devices(share: SharedFolder): Promise<NonNullable<GuestParts['extra']>> {
   const path = join(folder, 'swap')
   writeFileSync(path, '')
@@ -143,14 +143,14 @@ async function devices(share: SharedFolder): Promise<NonNullable<GuestParts['ext
   }
 }
 
-/** Has a container kill every process of the guest but PID 1, and waits for the next agent. */
+/** Lets a container kill every process of the guest but PID 1, and waits for the next agent. */
 async function killAgent(machine: Machine, root: string): Promise<void> {
   const { guest, vm } = { guest: machine.guest, vm: machine.guest.guest.vm }
   const own = await connectAgent(guest.guest.link, vm.gone)
   const agent = agentOf(own)
   const kill = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
   await agent.createContainer(createContainerRequest('killer', root, kill, { mounts: [GUEST_PROC] }))
-  // It may die before it has answered.
+  // The agent may die before it has answered.
   await agent.startContainer({ containerId: 'killer' }).catch(() => {})
   machine.restarts += 1
   await consoleLine(

@@ -21,18 +21,18 @@ const SIGQUIT = 3
 
 const progress = (line: string) => void process.stderr.write(`${line}\n`)
 
-/** Nothing is said besides. */
+/** The root user, and options that override nothing of an image's configuration. */
 const ROOT_USER = { uid: 0, gid: 0, additionalGids: [] }
 const OF_IMAGE = { command: [], rootfs: 'image', env: [], workdir: undefined, user: undefined }
 
-/** The guest's PCI slots of the disks that hold the userlands. */
+/** The guest's PCI slots for the disks that hold the userlands. */
 const DISKS = { debian: 6, image: 7 } as const
 
 describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () => {
   let folder: string
   let guest: TestGuest
   let pod: Pod
-  /** What the OCI image says of how it is run. */
+  /** The values of the OCI image's configuration. */
   let image: WhatToRun
 
   beforeAll(async () => {
@@ -51,7 +51,7 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
     removeTemporaryFolder(folder)
   })
 
-  /** Creates and starts a container whose root is a disk of its own. */
+  /** Creates and starts a container whose root is a separate disk. */
   async function run(id: string, disk: keyof typeof DISKS, what: WhatToRun): Promise<RemoteProcess> {
     const mountPoint = `/run/kata-containers/${id}/rootfs`
     const source = DISKS[disk].toString(16).padStart(2, '0')
@@ -66,7 +66,7 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
 
   const debian = (args: readonly string[]): WhatToRun => ({ args, env: [], cwd: '/', user: ROOT_USER })
 
-  /** nginx as in images of it: in the foreground, its logs linked to the standard streams. */
+  /** Runs nginx as its images do: in the foreground, with its logs linked to the standard streams. */
   const NGINX = debian([
     'sh',
     '-c',
@@ -129,7 +129,7 @@ function collect(process: RemoteProcess, stream: 'stdout' | 'stderr') {
   }
   const whole = read()
   return {
-    /** All of it, once it has ended. */
+    /** Resolves with all of the stream once it has ended. */
     whole,
     until: (words: string) =>
       new Promise<void>((resolve, reject) => {
@@ -200,7 +200,7 @@ function archiveOf(folder: string): Buffer {
 function makeFolder(parent: string, name: string): string {
   const path = join(parent, name)
   mkdirSync(path)
-  // Whatever the umask of the tests: it becomes the root of a file system.
+  // The folder becomes the root of a file system, so its mode must not depend on the umask of the tests.
   chmodSync(path, 0o755)
   return path
 }

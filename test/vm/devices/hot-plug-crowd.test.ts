@@ -12,7 +12,7 @@ const STORAGE = '/run/kata-containers/sandbox/storage'
 const BRIDGE = specKey('bridge')
 const BRIDGE_PORT = specKey('bridge-port')
 const BRIDGE_SLOT = 6
-/** Root ports of the crowd: all functions of four slots. */
+/** One root port for each disk: all functions of four slots. */
 const FIRST_SLOT = 8
 const CROWD = Array.from({ length: 32 }, (_, number) => {
   const [slot, func] = [FIRST_SLOT + (number >> 3), number & 7]
@@ -30,7 +30,7 @@ describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buse
       ...Object.fromEntries(ports),
       [BRIDGE_PORT]: { kind: 'root-port', slot: BRIDGE_SLOT },
     }
-    // Under emulation the crowd takes its time, and less of it with the quicker runtime.
+    // The test is slow under emulation, and less so with crun, the faster runtime.
     const append = ['agent.hotplug_timeout=60', 'agent.runtime=crun']
     const booted = await bootPod({ memoryMib: 1024, extra: { devices, backends: {} }, append })
     guest = booted.guest
@@ -88,7 +88,7 @@ describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buse
     return disk
   }
 
-  /** What the mounted disks are called, read from them; each is mounted where its name says. */
+  /** Returns the names that the mounted disks contain; each disk is mounted at the path that has its name. */
   async function names(): Promise<readonly string[]> {
     const script = `cd /kata/sandbox/storage 2> /dev/null || exit 0
       for each in *; do [ "$(cat $each/name)" = $each ] && echo $each; done | sort -V`

@@ -15,7 +15,7 @@ const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20
 const SHM = '/run/kata-containers/sandbox/shm'
 
-/** Root ports by the name of what goes in, and their slots. */
+/** The slots of the root ports, by the name of the device that is plugged in. */
 const PORTS = { swap: 9, blank: 10, ext4: 11, xfs: 12, memory: 13 } as const
 
 describe.skipIf(skipped)('what is plugged into a running guest', () => {
@@ -137,14 +137,14 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     const elapsed = Number(await clock()) - 2_000_000_000
     expect([elapsed >= 0, elapsed < 600]).toEqual([true, true])
     await pod.agent.reseedRandomDev({ data: Buffer.alloc(512, 7) })
-    // The kernel lets no clock say less than how long it has run.
+    // The kernel refuses a time of day that is smaller than its uptime.
     await expect(pod.agent.setGuestDateTime({ Sec: 0n, Usec: 0n })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: 'set the time to 0 s: EINVAL',
     })
   })
 
-  /** A container that counts to a file of the volume and to its output, as fast as it can be read. */
+  /** Runs a container that counts to a file of the volume and to its output, as fast as the output is read. */
   async function writerOn(storage: ReturnType<typeof storageOf>): Promise<RemoteProcess> {
     const id = `writer-${storage.fstype}`
     const script = 'n=0; while :; do n=$((n+1)); echo $n >> /vol/file || exit 1; sync; echo $n; done'
@@ -187,7 +187,7 @@ function portAt(slot: number): SpecKey {
   return specKey(`port-${slot}`)
 }
 
-/** Counts the blocks of memory that the agent says it brought online. */
+/** Counts the memory blocks that the agent reports as brought online. */
 function blocksOnline({ guest: { vm } }: TestGuest) {
   let count = 0
   let changed = Promise.withResolvers<void>()
@@ -198,7 +198,7 @@ function blocksOnline({ guest: { vm } }: TestGuest) {
     changed = Promise.withResolvers()
   })
   return {
-    /** Resolves when there were so many in all. */
+    /** Resolves when the total has reached this number. */
     async reach(wanted: number): Promise<void> {
       while (count < wanted) await changed.promise
     },

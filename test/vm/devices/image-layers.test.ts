@@ -91,7 +91,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     await expect(leftInGuest()).resolves.toBe('')
   })
 
-  /** What of images is mounted, mapped or lying about in the guest. */
+  /** Mounts, mappings and files of images that exist in the guest. */
   function leftInGuest(): Promise<string> {
     const script =
       'grep -o "layers-[^ ]*" /guest/proc/1/mounts; ls /guest/sys/block | grep dm-; ls -a /kata | grep layers; true'
@@ -99,7 +99,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     return pod.output('looking', script, { mounts })
   }
 
-  /** Runs a script in a container on an image to its end, removes it, and answers its output. */
+  /** Runs a script to its end in a container on an image, removes the container, and returns its output. */
   async function output(
     id: string,
     script: string,
@@ -128,7 +128,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     ]
   }
 
-  /** An erofs image of a tree that `fill` makes in `root` of the folder it gets. */
+  /** Makes an erofs image of a tree that `fill` creates in `root` of the folder it receives. */
   function layer(name: string, fill: (folder: string) => void): string {
     const [tree, image] = [join(folder, name), join(folder, `${name}.erofs`)]
     mkdirSync(tree)
@@ -137,7 +137,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     return image
   }
 
-  /** A disk with a GPT and a partition for each image. */
+  /** Makes a disk with a GPT and a partition for each image. */
   function partitioned(images: readonly string[]): string {
     const disk = join(folder, 'table.img')
     writeFileSync(disk, '')
@@ -177,7 +177,7 @@ function upper({ options = [], ...changes }: DeepPartial<Storage>): DeepPartial<
   }
 }
 
-/** Appends what dm-verity checks an image by, as hosts do. */
+/** Appends the hash tree with which dm-verity checks an image, as hosts do. */
 function withHashTree(image: string) {
   const hashOffset = Math.ceil(statSync(image).size / 4096) * 4096
   truncateSync(image, hashOffset)

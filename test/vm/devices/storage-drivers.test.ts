@@ -35,7 +35,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     share = await shareFolder(join(folder, 'shared'), join(folder, 'share.sock'))
     guest = await bootTestGuest({
       room: { cpus: 0, memoryMib: 64, memorySlots: 1 },
-      // For a busy machine under emulation.
+      // The longer timeout is for a busy machine under emulation.
       append: ['agent.hotplug_timeout=10'],
       extra: {
         devices: {
@@ -46,7 +46,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
         backends: { [specKey('virtiofsd')]: share.backend },
       },
     })
-    // As the Go runtime creates every sandbox.
+    // The Go runtime creates every sandbox in this way.
     await guest.agent.createSandbox({
       sandboxId: 'pod',
       hostname: 'pod',
@@ -138,7 +138,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     const path = join(folder, 'raw.img')
     writeFileSync(path, 'from the host\n'.padEnd(1024 * 1024, '\0'))
     const device = { type: 'blk', id: '08/00', vmPath: '/dev/vdx', containerPath: '/dev/data' }
-    // As on a host where the disk is 8:0.
+    // The numbers are those of a host where the disk is 8:0.
     const numbers = { Type: 'b', Major: 8n, Minor: 0n }
     const linux = {
       Devices: [{ Path: '/dev/data', ...numbers, FileMode: 0o660 }],
@@ -189,7 +189,9 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(output('nine', 'true', [storage])).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
   })
 
-  /** Runs a script in a container on the shared folder's root to its end, removes it, and answers its output. */
+  /**
+   * Runs a script to its end in a container on the shared folder's root, removes the container, and returns its output.
+   */
   async function output(
     id: string,
     script: string,

@@ -22,7 +22,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
       [DISK_PORT]: { kind: 'root-port', slot: 9 },
       [SCSI_PORT]: { kind: 'root-port', slot: 10 },
     } as const
-    // With a parameter that is no number the driver of SCSI controllers does not load.
+    // The driver of SCSI controllers does not load with a parameter that is not a number.
     const append = ['scsi_mod.max_luns=none']
     const booted = await bootPod({ extra: { devices, backends: {} }, append })
     guest = booted.guest
@@ -84,7 +84,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
     await unplug(next)
   })
 
-  /** Creates and starts a container with a storage, the disk in the port unless `changes` say otherwise. */
+  /** Creates and starts a container with a storage, which is the disk in the port unless `changes` override it. */
   async function createContainer(id: string, changes: Partial<Storage> = {}): Promise<void> {
     const storage = storageOf({
       ...{ driver: 'blk', source: '09/00', fstype: 'ext4', mountPoint: MOUNT_POINT },

@@ -15,7 +15,7 @@ import { ensureDebianRoot, FOREIGN_ROOT } from '../../support/vm/debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** The root's /sbin/init is vminit. Nobody logs in: six prompts would only take time. */
+/** The root's /sbin/init is vminit. The tests do not log in, and six login prompts would only take time. */
 const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target']
 
 const GUEST_ETC = bind('/etc', '/guest/etc')
@@ -27,7 +27,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
   let root: string
   let disk: string
   let image: GuestImage
-  /** Under systemd the agent leaves the network alone, which it would need where there is no vsock. */
+  /** Under systemd the agent leaves the network unconfigured, so it is reachable only by vsock. */
   let hasVsock: boolean
 
   beforeAll(async () => {
@@ -104,13 +104,13 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
   })
 })
 
-/** Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and answers its console. */
+/** Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and returns its console. */
 async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<void>): Promise<string> {
   const { guest, pod } = await bootPod(options)
   try {
     await use(pod)
     await pod.agent.destroySandbox({})
-    // The agent would give it some seconds for calls in progress.
+    // With an open connection the agent would wait some seconds for calls in progress.
     guest.guest.connection.close()
     expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
     expect(guest.consoleText()).toContain('reboot: Power down')
@@ -120,7 +120,7 @@ async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<voi
   }
 }
 
-/** What a container sees of the guest: the name of its PID 1, and its Debian release. */
+/** The parts of the guest that a container sees: the name of its PID 1, and its Debian release. */
 async function whatRuns(pod: Pod): Promise<{ readonly init: string; readonly release: string }> {
   const look = (id: string, file: string) =>
     pod.output(id, `cat /guest/${file}`, { mounts: [GUEST_PROC, GUEST_ETC] })

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** Each form of the guest image, on the kernel and with the memory it promises to run with. */
+/** Each form of the guest image, with the kernel and the memory that it must run with. */
 const FORMS: readonly (readonly [string, TestGuestOptions, string, RegExp])[] = [
   ['the disk root in 256 MiB', { memoryMib: 256 }, 'erofs', /^6\.1\./],
   [
@@ -25,7 +25,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
         expect(
           mounts.split('\n').some((line) => line.split(' ').slice(1, 3).join(' ') === `/ ${rootType}`),
         ).toBe(true)
-        // The agent powers the guest off once it has answered.
+        // The agent powers the guest off after it has answered.
         await pod.agent.destroySandbox({})
         await guest.guest.vm.exited
       } finally {

@@ -16,7 +16,7 @@ import {
 const PORT = specKey('port')
 const SLOT = 6
 
-/** The first bus of `q35` takes nothing while the machine runs; that of `pc` has no ports, and does. */
+/** The first bus of `q35` supports no hot-plug, so it needs a root port; that of `pc` has no ports, and supports it. */
 const PLACES: readonly (readonly [string, TestGuestOptions, HotDisk['bus'], number, string])[] = [
   [
     'a root port of q35',

@@ -22,7 +22,7 @@ import {
 const folder = mkdtempSync(join(tmpdir(), 'run-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
-/** Everything is built and fetched before, so that no test finds its progress on stderr. */
+/** Builds and fetches everything first, so that no test finds progress messages on stderr. */
 beforeAll(async () => {
   if (cannotBoot() !== undefined) return
   const progress = (line: string) => void process.stderr.write(`${line}\n`)
@@ -31,7 +31,7 @@ beforeAll(async () => {
   await (await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })).close()
 })
 
-/** Reads stdout until `word` appears, and answers what came. */
+/** Reads stdout until `word` appears, and returns what was read. */
 async function appears(running: MicrovmProcess, word: string): Promise<string> {
   let seen = ''
   for await (const [chunk] of on(running.stdout, 'data', { close: ['end'] })) {
@@ -41,14 +41,14 @@ async function appears(running: MicrovmProcess, word: string): Promise<string> {
   throw new Error(`stdout ended before ${word}: ${(await running.result).stderr}`)
 }
 
-/** Waits for the end of processes that are not ours. */
+/** Waits until processes that are not children of the test have ended. */
 function awaitEnd(pids: readonly number[]): void {
   for (const pid of pids) spawnSync('tail', [`--pid=${pid}`, '-f', '/dev/null'], { timeout: 10_000 })
 }
 
 const loop = 'while :; do sleep 0.1; done'
 
-/** Besides these: test/host/microvm/microvm-run.test.ts, where no microVM is needed. */
+/** Tests that need no microVM are in test/host/microvm/microvm-run.test.ts. */
 describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   it('passes on 20 MB of stdin with its end, both outputs, the first signal and the status, and leaves nothing behind', async () => {
     const input = randomBytes(20 << 20)
@@ -89,7 +89,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect(programsOf(tool)).toEqual([])
     const malformed = join(folder, 'malformed.yaml')
     writeFileSync(malformed, '[')
-    // A run that ends before it boots anything.
+    // This run ends before it boots a guest.
     expect(await runMicrovm(['--metadata', malformed])).toMatchObject({ status: 2 })
     expect(foldersOf(tool)).toEqual([])
   })

@@ -42,7 +42,7 @@ describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
       extra: metadataItem(folder),
     })
     try {
-      // A call that waits for the boot.
+      // This call waits for the end of the boot.
       await guest.agent.createSandbox({ sandboxId: 'pod', hostname: 'vm-pod' })
       const lines = guest.guest.vm.console.lines
       const placeOf = (wanted: RegExp) => lines.findIndex((line) => wanted.test(line))
@@ -50,7 +50,7 @@ describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
       expect(lines[notApplied]).toContain('Timeout after 2s waiting for uevent of an Ethernet interface')
       const booted = placeOf(/"msg":"booted"/)
       expect(booted).toBeGreaterThan(notApplied)
-      // The runner asks every 100 ms from the moment that the agent listens.
+      // The runner checks every 100 ms from the moment that the agent listens.
       const checked = placeOf(/"rpc".*Check.*"OK"/)
       expect(checked).toBeGreaterThan(-1)
       expect(checked).toBeLessThan(booted)

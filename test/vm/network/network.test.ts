@@ -15,14 +15,14 @@ const CARDS = { first: '52:54:00:00:01:01', second: '52:54:00:00:01:02', plugged
 const PORT = specKey('hot-plug-port')
 const PORT_SLOT = 9
 
-/** The host's ends: point to point for the metadata, and plain networks. */
+/** The host's ends: point-to-point for the metadata, and plain networks. */
 const TAPS = {
   tap0: ['10.0.0.1 peer 10.0.0.2', 'fd00::1 peer fd00::2 nodad'],
   tap1: ['192.168.71.1/24', 'fd71::1/64 nodad'],
   tap2: ['192.168.72.1/24', 'fd72::1/64 nodad'],
 }
 
-/** What lies behind the second card, and is reached by routes alone. */
+/** Addresses behind the second card, reachable only by routes. */
 const BEHIND = ['10.71.77.1', 'fd71:77::1']
 
 describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
@@ -45,7 +45,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     removeTemporaryFolder(folder)
   })
 
-  /** Asks the host's server from a container, and a container's server from the host. */
+  /** Sends a request from a container to the host's server, and one from the host to a container's server. */
   async function exchange(
     id: string,
     links: readonly { readonly inGuest: string; readonly onHost: string }[],
@@ -64,7 +64,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
 
   it('is configured as the metadata says when the boot gate opens', async () => {
     await consoleLine(guest, /"msg":"network set".*"source":"metadata".*fd00::2\/128: eth0 peer fd00::1/)
-    // A container's network is the guest's, so its server is reached at every address of the guest.
+    // A container uses the guest's network, so its server is reachable at every address of the guest.
     const server = await pod.run('server', [
       'sh',
       '-c',
