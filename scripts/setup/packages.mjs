@@ -30,7 +30,7 @@ export const TEST_PACKAGES = [
   { name: 'iproute2', why: 'network namespaces of the tests' },
   { name: 'iptables', why: 'packet filters on the host' },
   { name: 'clang-format', why: 'checks the format of the C files' },
-  { name: 'debootstrap', why: "a plain Debian root, as somebody else's image" },
+  { name: 'debootstrap', why: "a plain Debian root, as an image that is not the project's" },
   { name: 'cryptsetup-bin', why: 'makes the hash trees that dm-verity tests check' },
   { name: 'fdisk', why: 'makes the partition tables of storage tests' },
   { name: 'xfsprogs', why: 'makes the file systems that volume tests grow' },

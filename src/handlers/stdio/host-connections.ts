@@ -46,8 +46,8 @@ export function createHostConnections(options: {
   return { connect: dialHost(os, config), listen: async () => {} }
 }
 
-/** Errors of a dial when nobody listens: a host answers a vsock dial with a reset, or not at all. */
-const NOBODY_LISTENS = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
+/** Errors of a dial to a port without a listener: a host answers a vsock dial with a reset, or not at all. */
+const NO_LISTENER = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
 
 /** Makes each connection by dialling the host. */
 function dialHost(
@@ -60,9 +60,9 @@ function dialHost(
     } catch (error) {
       if (signal.aborted) throw error
       const errno = errnoOf(error)
-      const isNobody = errno !== undefined && NOBODY_LISTENS.includes(errno)
-      const what = isNobody ? 'nobody listens on' : 'no connection to'
-      const text = `${stream}: ${what} the host's port ${port}`
+      const hasNoListener = errno !== undefined && NO_LISTENER.includes(errno)
+      const what = hasNoListener ? 'no listener' : 'no connection'
+      const text = `${stream}: port ${port} of the host: ${what}`
       throw new AgentError('INTERNAL', text, { cause: error, ...(errno === undefined ? {} : { errno }) })
     }
   }

@@ -22,7 +22,7 @@ describe('dialling the host', () => {
     await expect(made.handlers.createContainer(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL',
       errno: 'ECONNRESET',
-      message: "stderr: nobody listens on the host's port 9",
+      message: 'stderr: port 9 of the host: no listener',
     })
     made.os.streams.close(await taken)
     expect(await remains(made)).toEqual(before)
@@ -37,7 +37,7 @@ describe('dialling the host', () => {
     const refused = expect(call).rejects.toMatchObject({
       code: 'INTERNAL',
       errno: 'ETIMEDOUT',
-      message: "stdout: nobody listens on the host's port 8",
+      message: 'stdout: port 8 of the host: no listener',
     })
     await settle()
     made.os.clock.advance(1999)

@@ -142,7 +142,7 @@ describe('standard streams over ports of the host', () => {
     const ports = { stdoutPort: 2, stderrPort: 3 }
     const refusal = {
       code: 'INTERNAL',
-      message: expect.stringMatching(/^stderr: nobody listens on the host's port 3: connect .*: ENOENT$/),
+      message: expect.stringMatching(/^stderr: port 3 of the host: no listener: connect .*: ENOENT$/),
     }
     await expect(pod.create('refused', ['true'], { ports })).rejects.toMatchObject(refusal)
     expect(await stdout.all()).toHaveLength(0)

@@ -76,7 +76,7 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
     await expect(pod.create('refused', ['true'], { ports: { stdoutPort: 5999 } })).rejects.toMatchObject({
       code: 'INTERNAL',
       message: expect.stringMatching(
-        /^stdout: nobody listens on the host's port 5999: .*(ECONNRESET|ETIMEDOUT|no answer within 2 s)/,
+        /^stdout: port 5999 of the host: no listener: .*(ECONNRESET|ETIMEDOUT|no answer within 2 s)/,
       ),
     })
     expect(await pod.output('refused', 'echo again')).toBe('again\n')

@@ -9,7 +9,7 @@ export async function controlFileSystem(
   mountPoint: string,
   control: { readonly call: string; readonly request: number; readonly argument: Uint8Array },
 ): Promise<void> {
-  // The open runs on this thread, so it must not block: O_NONBLOCK, because somebody may have bound a fifo there.
+  // The open runs on this thread, so it must not block: O_NONBLOCK, because a fifo may be mounted at the path.
   const flags = constants.O_RDONLY | constants.O_NONBLOCK
   const how = { flags, mode: 0, resolve: RESOLVE_NO_SYMLINKS }
   const folder = checkErrno('open', mountPoint, native.openAt2(AT_FDCWD, mountPoint, how))
