@@ -21,8 +21,11 @@ import type {
 } from '../gen/oci.ts'
 import { type Json, omitEmpty } from './json.ts'
 
-/** The version of the OCI runtime specification for a spec that names none. */
-export const DEFAULT_VERSION = '1.0.2'
+/**
+ * The version of the OCI runtime specification that every `config.json` names, whatever the request says: a request has
+ * no field that is newer, and a runtime refuses versions newer than its own (crun 1.8 refuses 1.2.0).
+ */
+export const OCI_VERSION = '1.0.2'
 
 /**
  * The runtime's `config.json` for a checked spec message (behaviour spec, section D.2): a plain conversion without any
@@ -30,7 +33,7 @@ export const DEFAULT_VERSION = '1.0.2'
  */
 export function runtimeConfig(spec: Spec): Json {
   return {
-    ociVersion: spec.Version === '' ? DEFAULT_VERSION : spec.Version,
+    ociVersion: OCI_VERSION,
     ...omitEmpty({
       process: spec.Process && processConfig(spec.Process),
       root: spec.Root && { path: spec.Root.Path, readonly: spec.Root.Readonly },

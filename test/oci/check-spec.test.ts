@@ -89,10 +89,6 @@ describe('checkSpec', () => {
       'linux.resources.devices[0].type: unknown value "z"',
     ],
     [{ Linux: { Seccomp: { DefaultAction: 'NO' } } }, 'linux.seccomp.defaultAction: unknown value "NO"'],
-    [
-      { Linux: { Seccomp: { ...allow, Architectures: ['VAX'] } } },
-      'linux.seccomp.architectures: unknown value "VAX"',
-    ],
     [{ Linux: { Seccomp: { ...allow, Flags: ['?'] } } }, 'linux.seccomp.flags: unknown value "?"'],
     [
       { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: '' }] } } },

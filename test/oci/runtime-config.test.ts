@@ -11,10 +11,12 @@ function read(spec: PartialSpec) {
 }
 
 describe('runtimeConfig', () => {
-  it('names a version when the spec has none', () => {
-    expect(read({})).toEqual({ ociVersion: '1.0.2' })
-    expect(read({ Version: '1.1.0' })).toEqual({ ociVersion: '1.1.0' })
-  })
+  it.each(['', '1.0.2-dev', '1.1.0-rc.1-test', '1.2.0', 'x'])(
+    'names the version that every runtime knows when the request says "%s"',
+    (Version) => {
+      expect(read({ Version })).toEqual({ ociVersion: '1.0.2' })
+    },
+  )
 
   it('writes process, root, mounts and annotations', () => {
     const config = read({

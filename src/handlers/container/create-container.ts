@@ -12,11 +12,13 @@ import {
   type GuestChoices,
 } from '../../oci/container-spec.ts'
 import { checkDevicePaths } from '../../oci/guest-devices.ts'
+import { normalizeSpec } from '../../oci/normalize-spec.ts'
 import { defaultNofile } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
+import { logIgnored } from '../process/ignored-words.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
 import type { ContainerProcess } from '../process/process.ts'
 import { ProcessTable } from '../process/process-table.ts'
@@ -65,12 +67,16 @@ interface Creation {
  */
 export async function createContainer(
   dependencies: CreateDependencies,
-  request: CreateContainerRequest,
+  requested: CreateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
   const { log, config, containers, devices, sandboxState } = dependencies
-  const id = request.containerId
+  const id = requested.containerId
   checkContainerId(id)
+  const request = {
+    ...requested,
+    OCI: requested.OCI && normalizeSpec(requested.OCI, logIgnored(log, { containerId: id })),
+  }
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
   checkDevicePaths(complete.linux, devices.updatedPaths(request.devices))

@@ -4,7 +4,7 @@ import type { Logger } from '../../base/log.ts'
 import type { StartContainerRequest } from '../../gen/agent.ts'
 import type { Hook } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
-import { DEFAULT_VERSION } from '../../oci/runtime-config.ts'
+import { OCI_VERSION } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
@@ -68,14 +68,13 @@ async function runPoststartHooks(
   skipped: AbortSignal,
 ): Promise<void> {
   const { folder } = bundleOf(dependencies.config.sharedRoot, containerId)
-  const { Version, Annotations } = spec.current
   const state = printJson({
-    ociVersion: Version === '' ? DEFAULT_VERSION : Version,
+    ociVersion: OCI_VERSION,
     id: containerId,
     status: init.status === undefined ? 'running' : 'stopped',
     pid: init.pid,
     bundle: folder,
-    annotations: Annotations,
+    annotations: spec.current.Annotations,
   })
   for (const hook of poststart) {
     if (skipped.aborted) return

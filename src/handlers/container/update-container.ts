@@ -3,6 +3,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { UpdateContainerRequest } from '../../gen/agent.ts'
 import { checkResources } from '../../oci/check-spec.ts'
 import { printJson } from '../../oci/json.ts'
+import { normalizeResources } from '../../oci/normalize-spec.ts'
 import { withExplicitWildcards } from '../../oci/resources.ts'
 import { resourcesConfig } from '../../oci/runtime-config.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
@@ -18,9 +19,11 @@ export async function updateContainer(
     containers,
     runtime,
   }: { readonly containers: ContainerRegistry; readonly runtime: Pick<OciRuntime, 'update'> },
-  { containerId, resources: requested }: UpdateContainerRequest,
+  request: UpdateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
+  const { containerId } = request
+  const requested = request.resources && normalizeResources(request.resources)
   if (requested !== undefined) checkResources(requested)
   const resources = requested && withExplicitWildcards(requested)
   const update = await beginUpdate(containers, containerId, ['created', 'running', 'paused'], signal)

@@ -1,13 +1,16 @@
 import { AgentError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
 import type { Process } from '../../gen/oci.ts'
 import { checkProcess } from '../../oci/check-process.ts'
 import { inheritProcess } from '../../oci/inherit-process.ts'
+import { normalizeProcess } from '../../oci/normalize-spec.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
+import { logIgnored } from './ignored-words.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import { killUntrackedProcesses } from './untracked-processes.ts'
@@ -35,7 +38,7 @@ export async function execProcess(
   signal: AbortSignal,
 ): Promise<void> {
   const { os, log, containers, runtime } = dependencies
-  const requested = checkedProcess(request)
+  const requested = checkedProcess(request, log)
   const container = await containers.waitForLiving(request.containerId, signal)
   const process = processIn(container, requested)
   const reservation = container.processes.reserve(request.execId)
@@ -69,11 +72,13 @@ export async function execProcess(
   }
 }
 
-/** The process of a request. Throws INTERNAL when it is missing or has a field that cannot be right. */
-function checkedProcess({ process }: ExecProcessRequest): Process {
-  if (process === undefined) {
+/** The process of a request. Throws INTERNAL when it is missing, INVALID_ARGUMENT for a field that cannot be right. */
+function checkedProcess(request: ExecProcessRequest, log: Logger): Process {
+  if (request.process === undefined) {
     throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
   }
+  const { containerId, execId } = request
+  const process = normalizeProcess(request.process, logIgnored(log, { containerId, execId }))
   checkProcess(process)
   return process
 }

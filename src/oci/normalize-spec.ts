@@ -1,0 +1,122 @@
+import type {
+  Linux,
+  LinuxCapabilities,
+  LinuxDevice,
+  LinuxDeviceCgroup,
+  LinuxNamespace,
+  LinuxResources,
+  LinuxSeccomp,
+  LinuxSyscall,
+  Process,
+  Spec,
+} from '../gen/oci.ts'
+
+/** Told about each word of a request that is passed over: the field's name, and the word. */
+export type OnIgnored = (field: string, value: string) => void
+
+/**
+ * The request's specification in the words of the OCI runtime specification. Callers build theirs from different
+ * libraries, which name the same things differently (docs/callers-words.md lists each form and who sends it). Comes
+ * before every check; a word that is in no list is left as it is, for the check to refuse.
+ */
+export function normalizeSpec(spec: Spec, onIgnored: OnIgnored): Spec {
+  return {
+    ...spec,
+    Process: spec.Process && normalizeProcess(spec.Process, onIgnored),
+    Linux: spec.Linux && normalizeLinux(spec.Linux, onIgnored),
+  }
+}
+
+/** The same for the process of ExecProcess. */
+export function normalizeProcess(process: Process, onIgnored: OnIgnored): Process {
+  return {
+    ...process,
+    Env: withoutNamelessEntries(process.Env, onIgnored),
+    Capabilities: process.Capabilities && normalizeCapabilities(process.Capabilities),
+  }
+}
+
+/** `=x` names no variable. The values may be secret, so only the index is told. */
+function withoutNamelessEntries(entries: readonly string[], onIgnored: OnIgnored): string[] {
+  return entries.filter((entry, index) => {
+    if (!entry.startsWith('=')) return true
+    onIgnored('process.env', `entry ${index}, which has no name`)
+    return false
+  })
+}
+
+function normalizeCapabilities(sets: LinuxCapabilities): LinuxCapabilities {
+  return {
+    Bounding: sets.Bounding.map(capabilityName),
+    Effective: sets.Effective.map(capabilityName),
+    Inheritable: sets.Inheritable.map(capabilityName),
+    Permitted: sets.Permitted.map(capabilityName),
+    Ambient: sets.Ambient.map(capabilityName),
+  }
+}
+
+/** `CHOWN`, `cap_chown` and `"CAP_CHOWN"` (JSON with its quotes) are `CAP_CHOWN`. */
+function capabilityName(word: string): string {
+  const [, name = ''] = /^"?(?:CAP_)?(\w+)"?$/.exec(word.toUpperCase()) ?? []
+  return name === '' ? word : `CAP_${name}`
+}
+
+function normalizeLinux(linux: Linux, onIgnored: OnIgnored): Linux {
+  return {
+    ...linux,
+    Namespaces: linux.Namespaces.map(normalizeNamespace),
+    Devices: linux.Devices.map(withCharacterType),
+    Resources: linux.Resources && normalizeResources(linux.Resources),
+    Seccomp: linux.Seccomp && normalizeSeccomp(linux.Seccomp, onIgnored),
+  }
+}
+
+/** The kernel's short names of namespaces (`/proc/PID/ns`), by the names of the OCI runtime specification. */
+const SHORT_NAMESPACES: ReadonlyMap<string, string> = new Map([
+  ['mnt', 'mount'],
+  ['net', 'network'],
+])
+
+function normalizeNamespace(namespace: LinuxNamespace): LinuxNamespace {
+  return { ...namespace, Type: SHORT_NAMESPACES.get(namespace.Type) ?? namespace.Type }
+}
+
+/** The same for the limits of UpdateContainer. */
+export function normalizeResources(resources: LinuxResources): LinuxResources {
+  return { ...resources, Devices: resources.Devices.map(withCharacterType) }
+}
+
+/** `u`, an unbuffered character device, is what Linux calls `c` (man 1 mknod). */
+function withCharacterType<Device extends LinuxDevice | LinuxDeviceCgroup>(device: Device): Device {
+  return device.Type === 'u' ? { ...device, Type: 'c' } : device
+}
+
+/**
+ * The architectures that both runtimes know, in the names of libseccomp. `SCMP_ARCH_NATIVE`, which runc does not know,
+ * needs no entry: every filter is for the guest's own architecture too.
+ */
+const SECCOMP_ARCHITECTURES = [
+  ...['X86', 'X86_64', 'X32', 'ARM', 'AARCH64', 'MIPS', 'MIPS64', 'MIPS64N32', 'MIPSEL', 'MIPSEL64'],
+  ...['MIPSEL64N32', 'PPC', 'PPC64', 'PPC64LE', 'S390', 'S390X'],
+].map((name) => `SCMP_ARCH_${name}`)
+
+function normalizeSeccomp(seccomp: LinuxSeccomp, onIgnored: OnIgnored): LinuxSeccomp {
+  return {
+    ...seccomp,
+    // A filter for an architecture of which no program can run here protects nothing.
+    Architectures: seccomp.Architectures.filter((architecture) => {
+      const isKnown = SECCOMP_ARCHITECTURES.includes(architecture)
+      if (!isKnown) onIgnored('linux.seccomp.architectures', architecture)
+      return isKnown
+    }),
+    Syscalls: seccomp.Syscalls.map(normalizeSyscall),
+  }
+}
+
+/**
+ * An errno of 0 is none: callers whose library has no absent one send 0 with every rule, and a refused call must not
+ * seem to succeed.
+ */
+function normalizeSyscall(syscall: LinuxSyscall): LinuxSyscall {
+  return { ...syscall, errnoret: syscall.errnoret === 0 ? undefined : syscall.errnoret }
+}

@@ -1,0 +1,141 @@
+import { describe, expect, it } from 'vitest'
+import { LinuxResources, Process, Spec } from '../../src/gen/oci.ts'
+import { checkSpec } from '../../src/oci/check-spec.ts'
+import { completeSpec } from '../../src/oci/container-spec.ts'
+import { normalizeProcess, normalizeResources, normalizeSpec } from '../../src/oci/normalize-spec.ts'
+
+type PartialSpec = Parameters<typeof Spec.fromPartial>[0]
+type PartialProcess = NonNullable<PartialSpec['Process']>
+
+/** A spec in the words of the OCI specification, checked, and what was ignored. */
+function normalized(given: PartialSpec) {
+  const ignored: string[] = []
+  const complete = { Process: { Args: ['sh'] }, Root: { Path: '/root' }, Linux: {}, ...given }
+  const spec = normalizeSpec(Spec.fromPartial(complete), (field, value) => ignored.push(`${field}: ${value}`))
+  const { linux, process } = completeSpec(spec)
+  return { spec, linux, process, ignored, check: () => checkSpec(completeSpec(spec)) }
+}
+
+// The rows of docs/callers-words.md that change a word, and an unknown word of each class.
+describe('normalizeSpec', () => {
+  it.each([
+    ['mnt', 'mount'],
+    ['net', 'network'],
+    ...['mount', 'network', 'pid', 'ipc', 'uts', 'user', 'cgroup', 'time'].map((word) => [word, word]),
+  ])('takes the namespace %s for %s', (word, expected) => {
+    const { linux, check } = normalized({ Linux: { Namespaces: [{ Type: word, Path: '/ns' }] } })
+    expect(linux.Namespaces).toEqual([{ Type: expected, Path: '/ns' }])
+    check()
+  })
+
+  it.each(['CAP_CHOWN', 'CHOWN', 'chown', 'cap_chown', 'Cap_Chown', '"CHOWN"', '"CAP_CHOWN"', '"chown"'])(
+    'takes the capability %s for CAP_CHOWN in every set',
+    (word) => {
+      const sets = { Bounding: [word], Effective: [word], Inheritable: [word] }
+      const { process, check } = normalized({
+        Process: { Args: ['sh'], Capabilities: { ...sets, Permitted: [word], Ambient: [word] } },
+      })
+      expect(Object.values(process.Capabilities ?? {})).toEqual(new Array(5).fill(['CAP_CHOWN']))
+      check()
+    },
+  )
+
+  it.each([
+    [0, undefined],
+    [undefined, undefined],
+    [38, 38],
+  ])('takes the errno %s of a system call for %s', (errnoret, expected) => {
+    const { linux } = normalized({
+      Linux: { Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Syscalls: [{ errnoret }] } },
+    })
+    expect(linux.Seccomp?.Syscalls.map((syscall) => syscall.errnoret)).toEqual([expected])
+  })
+
+  it('takes an unbuffered character device for a character device, in nodes and rules', () => {
+    const { linux, check } = normalized({
+      Linux: { Devices: [{ Path: '/dev/x', Type: 'u' }], Resources: { Devices: [{ Type: 'u' }] } },
+    })
+    expect(linux).toMatchObject({ Devices: [{ Type: 'c' }], Resources: { Devices: [{ Type: 'c' }] } })
+    check()
+  })
+
+  it('passes over architectures that the runtimes do not know, and tells', () => {
+    const Architectures = ['SCMP_ARCH_X86_64', 'SCMP_ARCH_NATIVE', 'VAX', 'SCMP_ARCH_X32']
+    const { linux, ignored, check } = normalized({
+      Linux: { Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Architectures } },
+    })
+    expect(linux.Seccomp?.Architectures).toEqual(['SCMP_ARCH_X86_64', 'SCMP_ARCH_X32'])
+    expect(ignored).toEqual([
+      'linux.seccomp.architectures: SCMP_ARCH_NATIVE',
+      'linux.seccomp.architectures: VAX',
+    ])
+    check()
+  })
+
+  it('passes over variables without a name, and tells where they were but not their values', () => {
+    const { process, ignored, check } = normalized({
+      Process: { Args: ['sh'], Env: ['A=b', '=secret', 'C==d'] },
+    })
+    expect(process.Env).toEqual(['A=b', 'C==d'])
+    expect(ignored).toEqual(['process.env: entry 1, which has no name'])
+    check()
+  })
+
+  const allow = { DefaultAction: 'SCMP_ACT_ALLOW' }
+  it.each<[string, PartialSpec, string]>([
+    ['namespace', { Linux: { Namespaces: [{ Type: 'MNT' }] } }, 'linux.namespaces[0].type'],
+    ['namespace', { Linux: { Namespaces: [{ Type: 'pid' }, { Type: '' }] } }, 'linux.namespaces[1].type'],
+    ['capability', process({ Capabilities: { Bounding: ['CAP_'] } }), 'process.capabilities.Bounding'],
+    ['capability', process({ Capabilities: { Ambient: ['FLY'] } }), 'process.capabilities.Ambient'],
+    ['capability', process({ Capabilities: { Permitted: [''] } }), 'process.capabilities.Permitted'],
+    ['limit', process({ Rlimits: [{ Type: 'NOFILE' }] }), 'process.rlimits'],
+    ['action', { Linux: { Seccomp: { DefaultAction: 'ALLOW' } } }, 'linux.seccomp.defaultAction'],
+    [
+      'action',
+      { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: 'x' }] } } },
+      'linux.seccomp.syscalls[0].action',
+    ],
+    ['flag', { Linux: { Seccomp: { ...allow, Flags: ['TSYNC'] } } }, 'linux.seccomp.flags'],
+    [
+      'operator',
+      { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: 'SCMP_ACT_LOG', Args: [{ Op: 'EQ' }] }] } } },
+      'linux.seccomp.syscalls[0].args.op',
+    ],
+    ['device', { Linux: { Devices: [{ Path: '/dev/x', Type: 'C' }] } }, 'linux.devices[0].type'],
+    [
+      'device rule',
+      { Linux: { Resources: { Devices: [{ Type: 'p' }] } } },
+      'linux.resources.devices[0].type',
+    ],
+  ])('leaves an unknown %s to the check: %j', (_class, given, field) => {
+    const { ignored, check } = normalized(given)
+    expect(check).toThrow(
+      expect.objectContaining({
+        code: 'INVALID_ARGUMENT',
+        message: expect.stringContaining(`${field}: unknown value "`),
+      }),
+    )
+    expect(ignored).toEqual([])
+  })
+})
+
+function process(change: PartialProcess): PartialSpec {
+  return { Process: { Args: ['sh'], ...change } }
+}
+
+describe('normalizeProcess', () => {
+  it('keeps a process without capabilities without them, to be inherited', () => {
+    const given = Process.fromPartial({ Args: ['sh'] })
+    expect(normalizeProcess(given, () => {})).toEqual(given)
+  })
+})
+
+describe('normalizeResources', () => {
+  it('changes only the words of device rules', () => {
+    const resources = LinuxResources.fromPartial({ Devices: [{ Type: 'u', Major: 1n }], Pids: { Limit: 5n } })
+    expect(normalizeResources(resources)).toEqual({
+      ...resources,
+      Devices: [{ ...resources.Devices[0], Type: 'c' }],
+    })
+  })
+})
