@@ -1,3 +1,4 @@
+import { dirname } from 'node:path/posix'
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
@@ -80,6 +81,7 @@ export async function pinPidNamespace(options: {
   readonly onRemove: UndoList
 }): Promise<void> {
   const { os, target, pid, onRemove } = options
+  await os.files.makeDirectories(dirname(target), 0o755)
   await os.files.write(target, '')
   onRemove.add('pid namespace file', () => os.files.removeFile(target))
   const source = `/proc/${pid}/ns/pid`

@@ -3,8 +3,8 @@ import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
-import type { SandboxDependencies } from './dependencies.ts'
-import { SandboxState } from './sandbox-state.ts'
+import { ownNamespaces, type SandboxDependencies } from './dependencies.ts'
+import { SandboxState, standInSandbox } from './sandbox-state.ts'
 
 /** What the operations on the sandbox, its containers and their processes share. */
 export interface SandboxContext extends SandboxDependencies {
@@ -27,7 +27,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
   return {
     ...dependencies,
     runtime,
-    sandboxState: new SandboxState(config.restarted),
+    sandboxState: new SandboxState(config.restarted, standInSandbox(ownNamespaces(config))),
     containers: new ContainerRegistry(),
     oom: new OomEvents(log),
     sysctls: new GuestSysctls(os.files),

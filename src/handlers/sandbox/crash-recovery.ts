@@ -4,10 +4,10 @@ import { propertyOf } from '../../base/property-of.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import { bundleOf } from '../container/bundle.ts'
-import { emptyFolder } from '../container/empty-folder.ts'
+import { clearFolder, emptyFolder } from '../container/empty-folder.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { unmapStale } from '../storage/drivers/image/verity.ts'
-import type { SandboxConfig } from './dependencies.ts'
+import { ownNamespaces, type SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
 
@@ -37,6 +37,7 @@ export async function cleanUpAfterCrash(options: {
   await attempt('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))
   await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))
+  await attempt(ownNamespaces(config), () => clearFolder(os, ownNamespaces(config)))
   await attempt('mapped layers', () => unmapStale(os))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }

@@ -36,9 +36,13 @@ async function setUp(
   onDestroy: UndoList,
   signal: AbortSignal,
 ): Promise<Sandbox> {
-  const { os, config, storage, log } = context
-  await emptySharedRoot(os, config.sharedRoot)
-  onDestroy.add('shared folder', () => emptySharedRoot(os, config.sharedRoot))
+  const { os, config, containers, storage, log } = context
+  // Containers that came before the sandbox have their bundles and storages there.
+  const emptyUnused = async () => {
+    if (containers.list().length === 0) await emptySharedRoot(os, config.sharedRoot)
+  }
+  await emptyUnused()
+  onDestroy.add('shared folder', emptyUnused)
   onDestroy.add('kept storages', () => storage.clear())
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir

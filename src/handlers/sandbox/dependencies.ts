@@ -32,6 +32,11 @@ export interface SandboxConfig {
   readonly restarted: boolean
 }
 
+/** Where the pid namespace that containers without a sandbox may share is pinned. */
+export function ownNamespaces({ runtimeRoot }: Pick<SandboxConfig, 'runtimeRoot'>): string {
+  return `${runtimeRoot}/namespaces`
+}
+
 /** Which OCI runtime program makes the containers. */
 export interface RuntimeChoice {
   readonly kind: 'runc' | 'crun'

@@ -1,6 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { ActiveSandbox, SandboxLookup } from '../container/active-sandbox.ts'
+import { SharedPidNamespace } from '../container/shared-pid-namespace.ts'
 
 /** What CreateSandbox has set up. */
 export interface Sandbox extends ActiveSandbox {
@@ -17,20 +18,35 @@ type State =
   | { readonly name: 'destroying'; readonly settled: Promise<void> }
   | { readonly name: 'destroyed' }
 
+/**
+ * What containers join when there is no sandbox (behaviour spec, section D.3): nothing, except the pid namespace of the
+ * first of them, which is pinned in `folder`.
+ */
+export function standInSandbox(folder: string): ActiveSandbox {
+  return {
+    id: '',
+    namespaces: { ipc: undefined, uts: undefined },
+    pidNamespace: new SharedPidNamespace(`${folder}/pid`),
+    guestHooks: { prestart: [], poststart: [], poststop: [] },
+  }
+}
+
 /** The state of the one sandbox, with the only ways to change it. */
 export class SandboxState implements SandboxLookup {
   #state: State
+  readonly #standIn: ActiveSandbox
 
-  /** `isLost`: a sandbox existed in an agent that died. */
-  constructor(isLost: boolean) {
+  /** `isLost`: a sandbox existed in an agent that died. `standIn` serves containers that come before CreateSandbox. */
+  constructor(isLost: boolean, standIn: ActiveSandbox) {
     this.#state = { name: isLost ? 'lost' : 'none' }
+    this.#standIn = standIn
   }
 
-  /** The sandbox. Throws INTERNAL when there is none, `Dead agent: restarted` when it was lost. */
-  active(): Sandbox {
+  active(): ActiveSandbox {
     if (this.#state.name === 'active') return this.#state.sandbox
+    if (this.#state.name === 'none') return this.#standIn
     this.refuseLost()
-    throw new AgentError('INTERNAL', 'sandbox: does not exist, want CreateSandbox first')
+    throw new AgentError('INTERNAL', `sandbox: not active (${this.#state.name})`)
   }
 
   /** Throws INTERNAL `Dead agent: restarted` when a sandbox was lost and none was created since. */

@@ -267,11 +267,28 @@ describe('CreateContainer', () => {
     expect((await remains(made)).processes).toBe(0)
   })
 
-  it('fails without a sandbox', async () => {
-    const { handlers } = await machine()
-    await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toThrow(
-      'CreateSandbox',
+  it('makes a container before CreateSandbox, with namespaces of its own', async () => {
+    const made = await machine()
+    const before = await remains(made)
+    await made.handlers.createContainer(containerRequest('c1'), neverAborted)
+    expect((await configOf(made, 'c1')).linux.namespaces).toEqual(
+      ['mount', 'ipc', 'uts', 'pid'].map((type) => ({ type })),
     )
+    await made.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await made.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    expect(await remains(made)).toEqual({
+      ...before,
+      files: expect.arrayContaining(before.files),
+    })
+  })
+
+  it('refuses a container after the sandbox was destroyed', async () => {
+    const { handlers } = await machineWithSandbox()
+    await handlers.destroySandbox({}, neverAborted)
+    await expect(handlers.createContainer(containerRequest('c1'), neverAborted)).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: 'sandbox: not active (destroyed)',
+    })
   })
 
   it('fails with the reason when exits cannot be watched', async () => {

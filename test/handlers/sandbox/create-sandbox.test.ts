@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { machine, machineWithSandbox, remains, sandboxRequest } from '../../support/handlers/machine.ts'
+import {
+  containerRequest,
+  machine,
+  machineWithSandbox,
+  remains,
+  sandboxRequest,
+} from '../../support/handlers/machine.ts'
 
 describe('CreateSandbox', () => {
   it('pins the namespaces with the host name set', async () => {
@@ -15,6 +21,18 @@ describe('CreateSandbox', () => {
     const { os, handlers } = await machine()
     await handlers.createSandbox(sandboxRequest({ hostname: '' }), neverAborted)
     expect(os.tools.calls.at(-1)?.argv.at(-1)).toBe('/bin/hostname')
+  })
+
+  it.each(['succeeds', 'fails'])('leaves containers that came before it whole when it %s', async (how) => {
+    const { os, handlers } = await machine()
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    const kernelModules = how === 'fails' ? [{ name: '' }] : []
+    await handlers.createSandbox(sandboxRequest({ kernelModules }), neverAborted).catch(() => {})
+    expect(await os.files.list('/run/kata-containers/c1')).toEqual(['config.json', 'rootfs'])
+    expect(os.mounts.isMountPoint('/run/kata-containers/c1/rootfs')).toBe(true)
+    await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await handlers.destroySandbox({}, neverAborted)
+    expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
   })
 
   it('loads the kernel modules with their parameters, in order', async () => {

@@ -1,10 +1,12 @@
 import { execFileSync } from 'node:child_process'
-import { readlinkSync } from 'node:fs'
-import { hostname } from 'node:os'
+import { mkdtempSync, readlinkSync, rmSync } from 'node:fs'
+import { hostname, tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
+import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { bind } from '../../support/containers/container-requests.ts'
-import { RemoteProcess } from '../../support/containers/pod.ts'
+import { type Pod, podOf, RemoteProcess } from '../../support/containers/pod.ts'
 import {
   type AgentPod,
   initPidOf,
@@ -13,6 +15,7 @@ import {
   NOTHING_LEFT,
   startPod,
 } from '../../support/host/agent-pod.ts'
+import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 
 /** The host's path of a sandbox's shared memory (behaviour spec, section E.5). */
 const SHM = '/run/kata-containers/sandbox/shm'
@@ -90,6 +93,41 @@ describe('the namespaces of a sandbox', () => {
     expect(mountPointsOf(pod.started)).toContain('/run/sandbox-ns/pid')
     await pod.remove('first')
     expect(mountPointsOf(pod.started)).not.toContain('/run/sandbox-ns/pid')
+  })
+})
+
+describe('containers without a sandbox', () => {
+  let started: AgentProcess
+  let pod: Pod
+  let folder: string
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'bare-'))
+    started = await startAgent()
+    pod = podOf(started.agent, busyboxRoot(folder))
+  })
+  afterAll(async () => {
+    await started.stop()
+    rmSync(folder, { recursive: true, force: true })
+  })
+
+  it('have namespaces of their own, and share a pid namespace where they ask for it', async () => {
+    const namespaces = 'readlink /proc/self/ns/ipc; readlink /proc/self/ns/uts'
+    const own = await pod.output('one', namespaces)
+    for (const kind of ['ipc', 'uts']) {
+      expect(own).not.toContain(readlinkSync(`/proc/${started.agentPid()}/ns/${kind}`))
+    }
+    await pod.run('maker', ['sleep', '1003'], { sandboxPidns: true })
+    expect(await pod.output('joined', 'ps -o args', { sandboxPidns: true })).toContain('sleep 1003')
+  })
+
+  it('stay when a sandbox is created, and are removed with it', async () => {
+    await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'late' })
+    expect(await pod.output('after', 'hostname')).toBe('late\n')
+    const added = await pod.add('maker', 'e1', ['echo', 'alive'])
+    expect((await added.readAll()).toString()).toBe('alive\n')
+    await pod.remove('maker')
+    expect(leftoversOf(started, 'one', 'maker', 'joined', 'after')).toEqual(NOTHING_LEFT)
+    await started.agent.destroySandbox({})
   })
 })
 
