@@ -6,10 +6,14 @@ import { guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
 import { ensureKernel } from './kernel.ts'
 import type { KernelName } from './packages.ts'
+import { ensurePartitionedImage } from './partitioned-image.ts'
 import type { TreeEntry } from './tree.ts'
 
-/** Where a guest's root is: on a read-only disk that a small initrd mounts, or in the initrd itself. */
-export type ImageForm = 'disk' | 'initrd'
+/**
+ * Where a guest's root is: on a read-only disk that a small initrd mounts, in the first partition of such a disk
+ * (src/image/partitioned-image.ts), or in the initrd itself.
+ */
+export type ImageForm = 'disk' | 'partitioned' | 'initrd'
 
 /** The files that a microVM boots from. They are complete and never change. */
 export interface GuestImage {
@@ -18,8 +22,10 @@ export interface GuestImage {
   /** The bzImage. */
   readonly kernel: string
   readonly initrd: string
-  /** The disk to attach as /dev/vda and to name in `root=` and `rootfstype=`; absent in the initrd form. */
-  readonly root: { readonly path: string; readonly type: 'erofs' | 'ext4' } | undefined
+  /** The disk to attach and to name in `root=` and `rootfstype=`; absent in the initrd form. */
+  readonly root:
+    | { readonly path: string; readonly type: 'erofs'; readonly partition: number | undefined }
+    | undefined
 }
 
 type Progress = (line: string) => void
@@ -61,7 +67,10 @@ export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
       stageOneTree(kernel, vminit),
       name === 'bookworm-generic' ? 'generic stage-one initrd' : 'stage-one initrd',
     ),
-    root: { path: root, type: 'erofs' },
+    root:
+      form === 'disk'
+        ? { path: root, type: 'erofs', partition: undefined }
+        : { path: await ensurePartitionedImage(root, progress), type: 'erofs', partition: 1 },
   }
 }
 

@@ -9,7 +9,8 @@ import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
  */
 const EARLY_MODULES = [
   // erofs needs a crc32c when it is loaded, which modules.dep does not list.
-  ...['virtio_pci', 'virtio_mmio', 'virtio_blk', 'crc32c_generic', 'erofs', 'ext4'],
+  ...['virtio_pci', 'virtio_mmio', 'virtio_console', 'virtio_blk', 'nfit', 'virtio_pmem', 'nd_pmem'],
+  ...['crc32c_generic', 'erofs', 'ext4'],
   ...['vmw_vsock_virtio_transport', 'virtio_net', 'qemu_fw_cfg'],
 ]
 

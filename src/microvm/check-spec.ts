@@ -1,12 +1,14 @@
 import { AgentError } from '../base/errors.ts'
-import type { Backend, Device, VmSpec } from './spec.ts'
+import type { Backend, Device, NvdimmDevice, VmSpec } from './spec.ts'
 
 /** The backends that each kind of device accepts. */
 const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonly Backend['kind'][]>> = {
   disk: ['file'],
+  nvdimm: ['file'],
   nic: ['user-network', 'tap'],
   vsock: ['vhost-vsock', 'vhost-user'],
   serial: ['console'],
+  'virtio-console': ['console'],
   'fw-cfg': ['content'],
   share: ['vhost-user', 'folder'],
 }
@@ -29,6 +31,7 @@ export function checkSpec(spec: VmSpec): void {
     if (device.kind === 'disk' && device.interface === 'nvme' && spec.board.machine === 'microvm') {
       refuse(key, 'machine microvm has no PCI, which NVMe disks need')
     }
+    if (device.kind === 'nvdimm') checkNvdimm(key, device, spec)
   }
   for (const key of unused.keys()) refuse(key, 'no device uses this backend')
   const { commandLine, memoryMib, cpus, machine, room } = spec.board
@@ -83,6 +86,19 @@ function checkDevice(key: string, device: Device): void {
     refuse(key, `tag "${device.tag}": invalid, want 1 to 36 letters, digits, _ or -`)
   }
 }
+
+/** The file may be the only copy of an image, and whatever the guest writes to its memory would reach it. */
+function checkNvdimm(key: string, device: NvdimmDevice, spec: VmSpec): void {
+  const backend = spec.backends[device.backend]
+  if (spec.board.machine === 'microvm') refuse(key, 'machine microvm has no persistent memory')
+  if (backend?.kind === 'file' && backend.access !== 'read-only')
+    refuse(key, `backend ${device.backend}: ${backend.access}, want read-only`)
+  if (device.sizeBytes <= 0 || device.sizeBytes % PERSISTENT_MEMORY_UNIT !== 0)
+    refuse(key, `size ${device.sizeBytes}: want a multiple of 2 MiB`)
+}
+
+/** The kernel describes memory in units of this size. */
+const PERSISTENT_MEMORY_UNIT = 2 * 2 ** 20
 
 function refuse(key: string, reason: string): never {
   throw new AgentError('INVALID_ARGUMENT', `VM specification ${key}: ${reason}`)

@@ -19,6 +19,8 @@ export interface GuestParts {
   /** Image of the container's root filesystem. The guest may write to it; its writes are dropped. */
   readonly containerRoot: string | undefined
   readonly link: Pick<GuestLink, 'device' | 'backend' | 'commandLine'>
+  /** Where the guest's console is: `serial` (ttyS0) by default, or `virtio` (hvc0). */
+  readonly console?: 'serial' | 'virtio' | undefined
   /** Words for the end of the kernel command line. */
   readonly append: readonly string[]
   /** Further devices, in PCI slots from 6 on, their backends, and the namespace of their tap interfaces. */
@@ -30,12 +32,19 @@ export interface RootDisk {
   readonly path: string
   /** The file system in it. */
   readonly type: string
+  /** The number of the partition that it is in; undefined when it fills the disk. */
+  readonly partition?: number | undefined
   /** virtio-blk by default. */
-  readonly interface?: 'virtio-blk' | 'nvme'
+  readonly interface?: RootInterface | undefined
+  /** The size of the file, which an NVDIMM needs. */
+  readonly sizeBytes?: number
 }
 
+/** How the guest sees its root disk; `nvdimm` is persistent memory, for images of src/image/partitioned-image.ts. */
+export type RootInterface = 'virtio-blk' | 'nvme' | 'nvdimm'
+
 /** PCI slots on the first bus, the same for every guest. */
-const SLOTS = { root: 3, link: 4, containerRoot: 5 } as const
+const SLOTS = { console: 2, root: 3, link: 4, containerRoot: 5 } as const
 
 const KEYS = {
   console: specKey('console'),
@@ -57,19 +66,13 @@ export function guestSpec(parts: GuestParts): VmSpec {
     devices[key] = device
     backends[backendKey] = backend
   }
-  add(KEYS.console, { kind: 'serial', backend: KEYS.consoleBackend }, KEYS.consoleBackend, {
-    kind: 'console',
-  })
+  const console: Device =
+    parts.console === 'virtio'
+      ? { kind: 'virtio-console', slot: SLOTS.console, backend: KEYS.consoleBackend }
+      : { kind: 'serial', backend: KEYS.consoleBackend }
+  add(KEYS.console, console, KEYS.consoleBackend, { kind: 'console' })
   add(KEYS.link, link.device(SLOTS.link, KEYS.linkBackend), KEYS.linkBackend, link.backend)
-  if (boot.root !== undefined) {
-    const { interface: kind = 'virtio-blk' } = boot.root
-    add(
-      KEYS.root,
-      { kind: 'disk', interface: kind, slot: SLOTS.root, serial: 'root', backend: KEYS.rootBackend },
-      KEYS.rootBackend,
-      { kind: 'file', path: boot.root.path, access: boot.root.type === 'erofs' ? 'read-only' : 'scratch' },
-    )
-  }
+  if (boot.root !== undefined) add(KEYS.root, rootDevice(boot.root), KEYS.rootBackend, rootBackend(boot.root))
   if (containerRoot !== undefined) {
     add(
       KEYS.containerRoot,
@@ -88,6 +91,16 @@ export function guestSpec(parts: GuestParts): VmSpec {
   }
 }
 
+function rootDevice({ interface: kind = 'virtio-blk', sizeBytes = 0 }: RootDisk): Device {
+  const backend = KEYS.rootBackend
+  if (kind === 'nvdimm') return { kind, sizeBytes, backend }
+  return { kind: 'disk', interface: kind, slot: SLOTS.root, serial: 'root', backend }
+}
+
+function rootBackend({ path, type, interface: kind }: RootDisk): Backend {
+  return { kind: 'file', path, access: type === 'erofs' || kind === 'nvdimm' ? 'read-only' : 'scratch' }
+}
+
 /**
  * The source by which the agent finds the container's root disk: its PCI path, or its device name on machine `microvm`,
  * which has no PCI and names this disk last.
@@ -97,17 +110,26 @@ export function containerRootSource(parts: Pick<GuestParts, 'machine' | 'boot'>)
   return parts.boot.root === undefined ? '/dev/vda' : '/dev/vdb'
 }
 
-function commandLine({ boot, link, append, memoryMib }: GuestParts): string {
-  const root =
-    boot.root === undefined ? [] : [`root=${nameOf(boot.root)}`, `rootfstype=${boot.root.type}`, 'ro']
+function commandLine(parts: GuestParts): string {
+  const { boot, link, append, memoryMib } = parts
+  const root = boot.root === undefined ? [] : rootWords(boot.root)
+  const device = parts.console === 'virtio' ? 'hvc0' : 'ttyS0'
   // A panic ends QEMU (-no-reboot) after its text, instead of hanging.
-  const general = ['console=ttyS0', 'quiet', 'panic=-1', keepFree(memoryMib)]
+  const general = [`console=${device}`, 'quiet', 'panic=-1', keepFree(memoryMib)]
   return [...general, ...root, ...link.commandLine, ...append].join(' ')
 }
 
-/** The root disk's device in the guest: always the first of its kind. */
-function nameOf(root: RootDisk): string {
-  return root.interface === 'nvme' ? '/dev/nvme0n1' : '/dev/vda'
+/** The words for a root that is mounted read-only, from persistent memory without a copy in the page cache. */
+function rootWords(root: RootDisk): readonly string[] {
+  const flags = root.interface === 'nvdimm' ? ['rootflags=dax'] : []
+  return [`root=${nameOf(root)}`, `rootfstype=${root.type}`, ...flags, 'ro']
+}
+
+/** The root's device in the guest, always the first of its kind: nvme0n1, nvme0n1p1, vda, vda1, pmem0p1. */
+function nameOf({ interface: kind = 'virtio-blk', partition }: RootDisk): string {
+  const disk = { nvme: '/dev/nvme0n1', nvdimm: '/dev/pmem0', 'virtio-blk': '/dev/vda' }[kind]
+  if (partition === undefined) return disk
+  return `${disk}${/\d$/.test(disk) ? 'p' : ''}${partition}`
 }
 
 /**

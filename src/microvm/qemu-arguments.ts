@@ -9,6 +9,7 @@ import type {
   FileBackend,
   Machine,
   NicDevice,
+  NvdimmDevice,
   RootPortDevice,
   ShareDevice,
   UserSubnet,
@@ -32,19 +33,31 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
   return [
     // Only what is written here: no configuration file, no default devices, no screen, no reboot loop.
     ...['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot'],
-    ...boardArguments(spec.board, host, shared),
+    ...boardArguments(spec.board, host, { shared, nvdimms: nvdimmsOf(spec) }),
     ...['-chardev', `socket,id=qmp,fd=${host.qmpFd}`, '-mon', 'qmp,mode=control'],
     ...Object.entries(spec.devices).flatMap(([key, device]) => deviceArguments(spec, specKey(key), device)),
   ]
 }
 
-function boardArguments(board: Board, host: QemuHost, shared: boolean): readonly string[] {
+/** What the board's arguments depend on besides the board. */
+interface BoardNeeds {
+  /** Whether a vhost-user daemon reads and writes the guest's memory itself. */
+  readonly shared: boolean
+  readonly nvdimms: readonly NvdimmDevice[]
+}
+
+function nvdimmsOf({ devices }: VmSpec): readonly NvdimmDevice[] {
+  return Object.values(devices).flatMap((device) => (device.kind === 'nvdimm' ? [device] : []))
+}
+
+function boardArguments(board: Board, host: QemuHost, needs: BoardNeeds): readonly string[] {
+  const { shared, nvdimms } = needs
   const memory = shared ? ',memory-backend=memory' : ''
+  const nvdimm = board.room === undefined && nvdimms.length === 0 ? '' : ',nvdimm=on'
   return [
-    ...['-machine', `${MACHINES[board.machine]}${memory}${board.room === undefined ? '' : ',nvdimm=on'}`],
+    ...['-machine', `${MACHINES[board.machine]}${memory}${nvdimm}`],
     ...ACCELERATIONS[host.acceleration],
-    ...['-smp', cpuOption(board), '-m', memoryOption(board)],
-    // A vhost-user daemon reads and writes the guest's memory itself.
+    ...['-smp', cpuOption(board), '-m', memoryOption(board, nvdimms)],
     ...(shared ? ['-object', `memory-backend-memfd,id=memory,size=${board.memoryMib}M,share=on`] : []),
     ...['-kernel', board.kernel],
     ...(board.initrd === undefined ? [] : ['-initrd', board.initrd]),
@@ -67,10 +80,16 @@ function cpuOption({ cpus, room }: Board): string {
   return room === undefined ? `${cpus}` : `${cpus},maxcpus=${cpus + room.cpus}`
 }
 
-function memoryOption({ memoryMib, room }: Board): string {
-  if (room === undefined) return `${memoryMib}M`
-  return `${memoryMib}M,slots=${room.memorySlots},maxmem=${memoryMib + room.memoryMib}M`
+/** Each NVDIMM takes a slot, and a place of its size that begins at a multiple of {@link NVDIMM_UNIT_MIB}. */
+function memoryOption({ memoryMib, room }: Board, nvdimms: readonly NvdimmDevice[]): string {
+  if (room === undefined && nvdimms.length === 0) return `${memoryMib}M`
+  const slots = (room?.memorySlots ?? 0) + nvdimms.length
+  const units = nvdimms.map(({ sizeBytes }) => Math.ceil(sizeBytes / (NVDIMM_UNIT_MIB * 2 ** 20)))
+  const persistentMib = units.reduce((sum, count) => sum + count * NVDIMM_UNIT_MIB, 0)
+  return `${memoryMib}M,slots=${slots},maxmem=${memoryMib + (room?.memoryMib ?? 0) + persistentMib}M`
 }
+
+const NVDIMM_UNIT_MIB = 128
 
 const MACHINES: Readonly<Record<Machine, string>> = {
   q35: 'q35,usb=off',
@@ -92,6 +111,8 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
         ...['-drive', driveOption(device.backend, fileBackend(spec, device))],
         ...['-device', `${diskModel(machine, device)},id=${id},${diskProperties(device)}`],
       ]
+    case 'nvdimm':
+      return nvdimmArguments(id, device, fileBackend(spec, device).path)
     case 'nic':
       return [
         ...['-netdev', netdevOption(device, spec.backends[device.backend])],
@@ -105,6 +126,12 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
         ...['-chardev', `stdio,id=${qemuId(device.backend)},signal=off`],
         ...['-serial', `chardev:${qemuId(device.backend)}`],
       ]
+    case 'virtio-console':
+      return [
+        ...['-chardev', `stdio,id=${qemuId(device.backend)},signal=off`],
+        ...['-device', `${virtio(machine, 'virtio-serial', device.slot)},id=${id}`],
+        ...['-device', `virtconsole,bus=${id}.0,chardev=${qemuId(device.backend)}`],
+      ]
     case 'fw-cfg':
       return ['-fw_cfg', `name=${escaped(device.name)},file=${escaped(contentPath(spec, device.backend))}`]
     case 'share':
@@ -114,6 +141,15 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
     default:
       return device satisfies never
   }
+}
+
+/** `unarmed` tells the guest that the memory is read-only. */
+function nvdimmArguments(id: string, device: NvdimmDevice, path: string): readonly string[] {
+  const file = `mem-path=${escaped(path)},size=${device.sizeBytes},share=on,readonly=on`
+  return [
+    ...['-object', `memory-backend-file,id=${qemuId(device.backend)},${file}`],
+    ...['-device', `nvdimm,id=${id},memdev=${qemuId(device.backend)},unarmed=on`],
+  ]
 }
 
 function shareArguments(spec: VmSpec, id: string, device: ShareDevice): readonly string[] {
@@ -221,7 +257,7 @@ function subnetOptions(subnets: readonly UserSubnet[]): string {
   return `,${options.join(',')}`
 }
 
-function fileBackend(spec: VmSpec, device: DiskDevice): FileBackend {
+function fileBackend(spec: VmSpec, device: DiskDevice | NvdimmDevice): FileBackend {
   const backend = spec.backends[device.backend]
   if (backend?.kind === 'file') return backend
   throw new AgentError('INTERNAL', `backend ${device.backend}: not a file, want checkSpec to run first`)

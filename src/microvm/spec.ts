@@ -43,9 +43,11 @@ export interface Room {
 /** A device as the guest sees it. `slot` is its place on the first PCI bus (1–31); machine `microvm` ignores it. */
 export type Device =
   | DiskDevice
+  | NvdimmDevice
   | NicDevice
   | VsockDevice
   | SerialDevice
+  | VirtioConsoleDevice
   | FirmwareDevice
   | RootPortDevice
   | ShareDevice
@@ -61,6 +63,17 @@ export interface DiskDevice {
   readonly slot: number
   /** Up to 20 characters, shown in /sys/block/…/serial. */
   readonly serial: string
+  readonly backend: SpecKey
+}
+
+/**
+ * A file as persistent memory, which the guest can map without a copy: /dev/pmem0, pmem1 … in their order in the spec.
+ * Machine `microvm` has none.
+ */
+export interface NvdimmDevice {
+  readonly kind: 'nvdimm'
+  /** The size of the file. */
+  readonly sizeBytes: number
   readonly backend: SpecKey
 }
 
@@ -84,6 +97,13 @@ export interface VsockDevice {
 /** A 16550 serial port; the first in the spec is ttyS0. */
 export interface SerialDevice {
   readonly kind: 'serial'
+  readonly backend: SpecKey
+}
+
+/** A virtio console: hvc0. */
+export interface VirtioConsoleDevice {
+  readonly kind: 'virtio-console'
+  readonly slot: number
   readonly backend: SpecKey
 }
 
@@ -123,7 +143,7 @@ export type Backend =
   | ContentBackend
   | FolderBackend
 
-/** A raw file or block device below a disk. */
+/** A raw file or block device below a disk or persistent memory. */
 export interface FileBackend {
   readonly kind: 'file'
   readonly path: string
@@ -174,7 +194,7 @@ export interface FolderBackend {
   readonly path: string
 }
 
-/** QEMU's stdout, where the runner collects the output of a serial port. */
+/** QEMU's stdout, where the runner collects the output of a serial port or a virtio console. */
 export interface ConsoleBackend {
   readonly kind: 'console'
 }

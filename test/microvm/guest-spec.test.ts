@@ -49,6 +49,22 @@ describe('guestSpec', () => {
     )
   })
 
+  it.each([
+    ['virtio-blk', '/dev/vda1', ''],
+    ['nvme', '/dev/nvme0n1p1', ''],
+    ['nvdimm', '/dev/pmem0p1', ' rootflags=dax'],
+  ] as const)('names the partition of a root on %s', (kind, name, flags) => {
+    const root = { path: '/r', type: 'erofs', partition: 1, interface: kind, sizeBytes: 4 << 20 } as const
+    const { board } = guestSpec({ ...parts, boot: { ...parts.boot, root } })
+    expect(board.commandLine).toContain(` root=${name} rootfstype=erofs${flags} ro `)
+  })
+
+  it('has its console where it is wanted', () => {
+    const { board, devices } = guestSpec({ ...parts, console: 'virtio' })
+    expect(board.commandLine).toMatch(/^console=hvc0 /)
+    expect(Object.values(devices)).toContainEqual(expect.objectContaining({ kind: 'virtio-console' }))
+  })
+
   it('names no root when the initrd is the root', () => {
     const { board } = guestSpec({ ...parts, boot: { ...parts.boot, root: undefined } })
     expect(board.commandLine).not.toContain('root=')

@@ -76,6 +76,21 @@ describe('qemuArguments', () => {
     ])
   })
 
+  it.each([
+    [{}, 'q35,usb=off,nvdimm=on', '512M,slots=1,maxmem=768M'],
+    [{ room }, 'q35,usb=off,nvdimm=on', '512M,slots=5,maxmem=1792M'],
+  ])('leaves room for persistent memory too: %j', (overrides, machine, memory) => {
+    const nvdimm: Parts = [
+      [
+        'root',
+        { kind: 'nvdimm', sizeBytes: 130 << 20, backend: specKey('root-file') },
+        { kind: 'file', path: '/root.img', access: 'read-only' },
+      ],
+    ]
+    const words = qemuArguments(spec(nvdimm, overrides), { acceleration: 'tcg', qmpFd: 3 })
+    expect(words).toEqual(expect.arrayContaining(['-machine', machine, '-m', memory]))
+  })
+
   it('makes a pc with KVM', () => {
     const vm = spec(twoDisks.slice(0, 1), { machine: 'pc' })
     expect(qemuArguments(vm, { acceleration: 'kvm', qmpFd: 3 })).toEqual([
@@ -172,6 +187,28 @@ describe('qemuArguments', () => {
       { kind: 'serial', backend: key },
       { kind: 'console' },
       ['-chardev', 'stdio,id=name-b,signal=off', '-serial', 'chardev:name-b'],
+    ],
+    [
+      'a virtio console',
+      'console',
+      { kind: 'virtio-console', slot: 2, backend: key },
+      { kind: 'console' },
+      [
+        ...['-chardev', 'stdio,id=name-b,signal=off'],
+        ...['-device', 'virtio-serial-pci,addr=0x2,id=name-console'],
+        ...['-device', 'virtconsole,bus=name-console.0,chardev=name-b'],
+      ],
+    ],
+    [
+      'persistent memory',
+      'root',
+      { kind: 'nvdimm', sizeBytes: 4 << 20, backend: key },
+      { kind: 'file', path: '/a,b', access: 'read-only' },
+      [
+        '-object',
+        'memory-backend-file,id=name-b,mem-path=/a,,b,size=4194304,share=on,readonly=on',
+        ...['-device', 'nvdimm,id=name-root,memdev=name-b,unarmed=on'],
+      ],
     ],
     [
       'a firmware item',
@@ -285,6 +322,21 @@ describe('qemuArguments', () => {
       'room on microvm',
       spec([], { machine: 'microvm', room }),
       'machine microvm has no room for CPUs or memory',
+    ],
+    [
+      'persistent memory on microvm',
+      spec([['d', { kind: 'nvdimm', sizeBytes: 4 << 20, backend: key }, file]], { machine: 'microvm' }),
+      'd: machine microvm has no persistent memory',
+    ],
+    [
+      'persistent memory that the guest may write to',
+      spec([['d', { kind: 'nvdimm', sizeBytes: 4 << 20, backend: key }, { ...file, access: 'scratch' }]]),
+      'd: backend b: scratch, want read-only',
+    ],
+    [
+      'persistent memory of an odd size',
+      spec([['d', { kind: 'nvdimm', sizeBytes: 1 << 20, backend: key }, file]]),
+      'd: size 1048576: want a multiple of 2 MiB',
     ],
     ['a broken command line', spec([], { commandLine: 'a\nb' }), 'kernel command line: has a line break'],
   ])('refuses %s', (_name, vm, sentence) => {

@@ -40,8 +40,13 @@ The microVM:
   --cpus N               virtual CPUs (default 2, at most 64)
   --machine TYPE         q35 (default), pc, or microvm (virtio-mmio, no PCI)
   --kernel SUITE         Debian's kernel of bookworm (6.1, default) or trixie (6.12)
-  --form FORM            the guest's own root: disk (default) or initrd (all of it in memory)
-  --image FILE           the guest's own root from a raw ext4 or erofs image FILE instead (it stays unchanged)
+  --form FORM            the guest's own root: disk (default), partitioned (a disk with a partition table), or
+                         initrd (all of it in memory)
+  --image FILE           the guest's own root from a raw ext4 or erofs image FILE instead, or from the first partition
+                         of FILE (it stays unchanged)
+  --root-device DEVICE   how the guest sees its root: virtio-blk (default: /dev/vda), or nvdimm (/dev/pmem0, read
+                         without a copy; FILE has to be a partitioned image of this project's layout)
+  --console DEVICE       where the guest's console is: serial (default: ttyS0) or virtio (hvc0)
   --metadata FILE        tell the guest its name and addresses (YAML or JSON: name, network_config), and give it a
                          network card on QEMU's user network whose other end is peer_ip
   --append TEXT          add to the kernel command line (repeatable)

@@ -12,7 +12,9 @@ import { MICROVM_HELP, RUN_HELP } from './help.mjs'
  * @property {number | undefined} memoryMib
  * @property {number} cpus
  * @property {'bookworm' | 'trixie'} kernel
- * @property {'disk' | 'initrd'} form
+ * @property {'disk' | 'partitioned' | 'initrd'} form
+ * @property {'virtio-blk' | 'nvdimm'} rootDevice how the guest sees its root
+ * @property {'serial' | 'virtio'} console
  * @property {'q35' | 'pc' | 'microvm'} machine
  * @property {string[]} append words for the kernel command line
  * @property {string[]} env NAME=VALUE entries
@@ -68,6 +70,8 @@ const OPTIONS = /** @type {const} */ ({
   kernel: { type: 'string', default: 'bookworm' },
   form: { type: 'string', default: 'disk' },
   image: { type: 'string' },
+  'root-device': { type: 'string', default: 'virtio-blk' },
+  console: { type: 'string', default: 'serial' },
   metadata: { type: 'string' },
   append: { type: 'string', multiple: true },
   timings: { type: 'boolean', default: false },
@@ -125,6 +129,14 @@ function runOptions(flags) {
   if (values.form === 'initrd' && image !== undefined) {
     throw new UsageError('--image and --form initrd exclude each other: choose one root for the guest')
   }
+  if (values['root-device'] === 'nvdimm' && values.form !== 'partitioned' && image === undefined) {
+    throw new UsageError(
+      '--root-device nvdimm: choose --form partitioned or --image with a partitioned image',
+    )
+  }
+  if (values['root-device'] === 'nvdimm' && values.machine === 'microvm') {
+    throw new UsageError('--root-device nvdimm: machine microvm has no persistent memory, choose q35 or pc')
+  }
   if (append.some((text) => /[\n\0]/.test(text))) {
     throw new UsageError('--append: the kernel command line is one line')
   }
@@ -140,7 +152,9 @@ function runOptions(flags) {
     memoryMib: memory === undefined ? undefined : wholeNumber('--memory', memory, 128, 1 << 20),
     cpus: wholeNumber('--cpus', values.cpus, 1, 64),
     kernel: oneOf('--kernel', values.kernel, ['bookworm', 'trixie']),
-    form: oneOf('--form', values.form, ['disk', 'initrd']),
+    form: oneOf('--form', values.form, ['disk', 'partitioned', 'initrd']),
+    rootDevice: oneOf('--root-device', values['root-device'], ['virtio-blk', 'nvdimm']),
+    console: oneOf('--console', values.console, ['serial', 'virtio']),
     machine: oneOf('--machine', values.machine, ['q35', 'pc', 'microvm']),
     user: user === undefined ? undefined : parseUser(user),
   }

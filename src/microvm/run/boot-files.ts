@@ -1,19 +1,33 @@
-import { open } from 'node:fs/promises'
+import { statSync } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
 import { resolve } from 'node:path'
+import { messageOf } from '../../base/errors.ts'
 import { ensureImage } from '../../image/ensure-image.ts'
+import {
+  hasPartitionTable,
+  type Partition,
+  readPartitionTable,
+  SECTOR_BYTES,
+} from '../../image/partition-table.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/parse.mjs'
-import type { GuestParts } from '../guest-spec.ts'
+import type { GuestParts, RootDisk } from '../guest-spec.ts'
 
 /** Kernel, initrd and root disk for `options`, built when needed; `--image` replaces the root disk. */
 export async function bootFiles(
-  options: Pick<RunOptions, 'form' | 'kernel' | 'image'>,
+  options: Pick<RunOptions, 'form' | 'kernel' | 'image' | 'rootDevice'>,
   progress: (line: string) => void,
 ): Promise<GuestParts['boot']> {
-  const { form, kernel: suite, image } = options
-  const root = image === undefined ? undefined : { path: resolve(image), type: await fileSystemOf(image) }
+  const { form, kernel: suite, image, rootDevice } = options
+  const given = image === undefined ? undefined : await rootDiskOf(resolve(image))
   const { kernel, initrd, root: built } = await ensureImage({ form, kernel: suite, progress })
-  return { kernel, initrd, root: root ?? built }
+  const root = given ?? built
+  if (root === undefined) return { kernel, initrd, root }
+  if (rootDevice === 'nvdimm' && root.partition === undefined)
+    throw new UsageError(
+      `--root-device nvdimm: ${root.path} has no partition table, want a partitioned image`,
+    )
+  return { kernel, initrd, root: { ...root, interface: rootDevice, sizeBytes: statSync(root.path).size } }
 }
 
 /** Magic numbers at their offsets (linux/magic.h): at the start of erofs's superblock, 56 bytes into ext4's. */
@@ -22,18 +36,39 @@ const MAGICS = [
   { type: 'ext4', offset: 1080, bytes: Buffer.from('53ef', 'hex') },
 ] as const
 
-/** The type of the file system in an image. Throws {@link UsageError} when the guest cannot boot from it. */
-export async function fileSystemOf(image: string): Promise<string> {
-  const superblock = Buffer.alloc(2048)
+/**
+ * The root disk in an image: its file system, or that of its first partition. Throws {@link UsageError} when the guest
+ * cannot boot from it.
+ */
+export async function rootDiskOf(image: string): Promise<RootDisk> {
   const file = await open(image)
   try {
-    await file.read(superblock, 0, superblock.length, 0)
+    const whole = await fileSystemAt(file, 0)
+    if (whole !== undefined) return { path: image, type: whole }
+    const { startBytes, number } = await firstPartition(file)
+    const type = await fileSystemAt(file, startBytes)
+    if (type !== undefined) return { path: image, type, partition: number }
+    throw new Error(`partition ${number}: unknown file system, want ext4 or erofs`)
+  } catch (error) {
+    throw new UsageError(`--image ${image}: ${messageOf(error)}`, { cause: error })
   } finally {
     await file.close()
   }
-  const found = MAGICS.find(({ offset, bytes }) =>
-    superblock.subarray(offset, offset + bytes.length).equals(bytes),
-  )
-  if (found !== undefined) return found.type
-  throw new UsageError(`--image ${image}: unknown file system, want ext4 or erofs`)
+}
+
+/** The type of the file system at this offset of the file; undefined when it is unknown. */
+async function fileSystemAt(file: FileHandle, offset: number): Promise<string | undefined> {
+  const start = Buffer.alloc(2048)
+  await file.read(start, 0, start.length, offset)
+  return MAGICS.find(({ offset, bytes }) => start.subarray(offset, offset + bytes.length).equals(bytes))?.type
+}
+
+async function firstPartition(file: FileHandle): Promise<Partition> {
+  const sector = Buffer.alloc(SECTOR_BYTES)
+  const { bytesRead } = await file.read(sector, 0, sector.length, 0)
+  if (!hasPartitionTable(sector)) throw new Error('unknown file system, want ext4 or erofs')
+  const status = await file.stat()
+  // The size of a block device cannot be read this way; the kernel has checked its table.
+  const size = status.isFile() ? status.size : Number.MAX_SAFE_INTEGER
+  return readPartitionTable(sector.subarray(0, bytesRead), size)[0]
 }

@@ -30,7 +30,7 @@ export interface RunHost {
 
 const CONTAINER_ID = 'container'
 const HOSTNAME = 'microvm'
-const DEFAULT_MEMORY_MIB = { disk: 512, initrd: 1024 } as const
+const DEFAULT_MEMORY_MIB = { disk: 512, partitioned: 512, initrd: 1024 } as const
 /** The guest unmounts and stops its container within moments or not at all. */
 const POWER_OFF_GRACE_MS = 10_000
 
@@ -57,10 +57,10 @@ async function prepare(
   const given =
     options.metadata === undefined ? undefined : metadataParts(readMetadata(options.metadata), folder)
   const boot = await bootFiles(options, reporter.progress)
-  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus } = options
+  const { memoryMib = DEFAULT_MEMORY_MIB[options.form], machine, cpus, console } = options
   // The words of the command line come last, so they win.
   const append = [...(given?.append ?? []), ...options.append]
-  const common = { boot, machine, memoryMib, cpus, append, ...(given && { extra: given.extra }) }
+  const common = { boot, machine, memoryMib, cpus, console, append, ...(given && { extra: given.extra }) }
   if (options.rootfs === undefined) {
     const containerRoot = await ensureContainerRoot(reporter.progress)
     return { parts: { ...common, containerRoot }, what: whatToRun(options, undefined) }

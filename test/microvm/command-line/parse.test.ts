@@ -52,6 +52,12 @@ describe('parseCommandLine', () => {
 
   it.each([
     [['fly'], 'unknown command fly'],
+    [['run', '--root-device', 'nvdimm'], '--root-device nvdimm: choose --form partitioned or --image'],
+    [
+      ['run', '--root-device', 'nvdimm', '--form', 'partitioned', '--machine', 'microvm'],
+      '--root-device nvdimm: machine microvm has no persistent memory',
+    ],
+    [['run', '--console', 'vga'], '--console vga: choose one of serial, virtio'],
     [['--fly'], 'unknown option --fly'],
     [['run', '--fly'], 'unknown option --fly'],
     [['run', '-x'], 'unknown option -x'],

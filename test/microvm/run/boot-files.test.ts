@@ -2,8 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
+import { LAYOUT, partitionedImage } from '../../../src/image/partitioned-image.ts'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
-import { fileSystemOf } from '../../../src/microvm/run/boot-files.ts'
+import { rootDiskOf } from '../../../src/microvm/run/boot-files.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'boot-files-test-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -15,13 +16,35 @@ function imageWith(offset: number, hex: string): string {
   return path
 }
 
-describe('fileSystemOf', () => {
+/** A partitioned image whose root begins with these bytes at this offset, cut to `sizeBytes`. */
+function partitionedWith(offset: number, hex: string, sizeBytes?: number): string {
+  const whole = Buffer.alloc(4 << 20)
+  whole.set(partitionedImage(4096).head)
+  whole.write(hex, LAYOUT.root + offset, 'hex')
+  const path = join(mkdtempSync(join(folder, 'image-')), 'image')
+  writeFileSync(path, whole.subarray(0, sizeBytes))
+  return path
+}
+
+describe('rootDiskOf', () => {
   it('detects erofs and ext4 by their magic numbers', async () => {
-    expect(await fileSystemOf(imageWith(1024, 'e2e1f5e0'))).toBe('erofs')
-    expect(await fileSystemOf(imageWith(1080, '53ef'))).toBe('ext4')
+    expect(await rootDiskOf(imageWith(1024, 'e2e1f5e0'))).toMatchObject({ type: 'erofs' })
+    expect(await rootDiskOf(imageWith(1080, '53ef'))).toMatchObject({ type: 'ext4' })
   })
 
-  it('refuses a file system from which the guest cannot boot', async () => {
-    await expect(fileSystemOf(imageWith(0, '7f454c46'))).rejects.toThrow(UsageError)
+  it('detects the file system of the first partition', async () => {
+    const path = partitionedWith(1080, '53ef')
+    expect(await rootDiskOf(path)).toEqual({ path, type: 'ext4', partition: 1 })
+  })
+
+  it.each([
+    ['a program', () => imageWith(0, '7f454c46'), 'unknown file system, want ext4 or erofs'],
+    ['an empty file', () => partitionedWith(0, '', 0), 'unknown file system, want ext4 or erofs'],
+    ['an empty partition', () => partitionedWith(0, ''), 'partition 1: unknown file system'],
+    ['a truncated image', () => partitionedWith(1080, '53ef', 3 << 20), 'partition 1: ends at byte 4194304'],
+  ])('refuses %s', async (_name, image, reason) => {
+    const refused = rootDiskOf(image())
+    await expect(refused).rejects.toThrow(UsageError)
+    await expect(refused).rejects.toThrow(reason)
   })
 })

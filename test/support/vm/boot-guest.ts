@@ -103,7 +103,7 @@ async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'l
   const progress = (line: string) => process.stderr.write(`${line}\n`)
   return {
     machine: 'q35',
-    memoryMib: form === 'disk' ? 512 : 1024,
+    memoryMib: form === 'initrd' ? 1024 : 512,
     cpus: 2,
     append: [],
     ...overrides,
