@@ -183,6 +183,15 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(output('after', 'grep -c watchable /guest/proc/1/mounts')).resolves.toBe('0\n')
   })
 
+  it('gives a container huge pages, asked for in one option as shims do', async () => {
+    const mountPoint = '/run/kata-containers/sandbox/ephemeral/huge'
+    const options = ['pagesize=2097152,size=4194304']
+    const storage = { driver: 'ephemeral', source: 'nodev', fstype: 'hugetlbfs', options, mountPoint }
+    const script = 'fallocate -l 4194304 /huge/a; grep -E "HugePages_(Total|Free)" /guest/proc/meminfo'
+    const counts = await output('huge', script, [storage], { mounts: [bind(mountPoint, '/huge')] })
+    expect(counts).toBe('HugePages_Total:       2\nHugePages_Free:        0\n')
+  })
+
   it('answers UNIMPLEMENTED for 9p, which the kernel lacks', async () => {
     const mountPoint = '/run/kata-containers/sandbox/nine'
     const storage = { driver: '9p', source: 'x', fstype: '9p', options: ['trans=virtio'], mountPoint }

@@ -14,10 +14,13 @@ import { refuseNul } from '../validation.ts'
 export const ephemeral: StorageDriver = {
   async attach(storage, request, signal) {
     const { mountPoint, fstype } = storage
-    const gid = fsGidOf(storage.options)
-    const options = withoutFsGid(storage.options)
+    const hasHugePages = fstype === 'hugetlbfs'
+    // Shims join the options of huge pages by commas. Options of a tmpfs may contain commas (`mpol=bind:0,2`).
+    const given = hasHugePages ? storage.options.flatMap((option) => option.split(',')) : storage.options
+    const gid = fsGidOf(given)
+    const options = withoutFsGid(given)
     const onRemove = new UndoList(request.log)
-    if (fstype === 'hugetlbfs') onRemove.add('release huge pages', await request.hugePages.reserve(options))
+    if (hasHugePages) onRemove.add('release huge pages', await request.hugePages.reserve(options))
     try {
       await mountStorage({ ...storage, options }, request, signal, async () => {
         if (gid !== undefined) await setFolderGroup(request.os.files, mountPoint, gid)

@@ -52,6 +52,20 @@ describe('ephemeral', () => {
       expect(os.mounts.requests[0]).toMatchObject({ type: 'hugetlbfs', data: hugeOptions(8).join(',') })
     })
 
+    it('takes both options from one text joined by a comma, as shims send them', async () => {
+      await os.files.put(HUGE_PAGES, '0\n')
+      const { mountPoint } = await attach({
+        ...{
+          fstype: 'hugetlbfs',
+          source: 'nodev',
+          options: [`${hugeOptions(8).join(',')},fsgid=1000`, 'nodev'],
+        },
+      })
+      expect(await os.files.readText(HUGE_PAGES)).toBe('4')
+      expect(os.mounts.requests[0]).toMatchObject({ data: hugeOptions(8).join(','), flags: ['nodev'] })
+      expect(await os.files.lstat(mountPoint)).toMatchObject({ gid: 1000 })
+    })
+
     it('fails when the kernel has too few, and releases those it reserved', async () => {
       await os.files.put(HUGE_PAGES, '1\n')
       const write = os.files.write.bind(os.files)
@@ -86,6 +100,8 @@ describe('ephemeral', () => {
     it.each([
       [['size=8388608'], 'no pagesize/size options found'],
       [['pagesize=2097152'], 'no pagesize/size options found'],
+      [['pagesize=2097152,fsgid=1000'], 'no pagesize/size options found'],
+      [['pagesize=2097152,size='], 'storage option size=: not a positive number of bytes'],
       [['pagesize=2M', 'size=8388608'], 'storage option pagesize=2M: not a positive number of bytes'],
       [['pagesize=0', 'size=8388608'], 'storage option pagesize=0: not a positive number of bytes'],
       [
