@@ -13,6 +13,7 @@ struct addon_function {
 extern const struct addon_function descriptor_functions[];
 extern const struct addon_function file_functions[];
 extern const struct addon_function mount_functions[];
+extern const struct addon_function namespace_functions[];
 extern const struct addon_function netlink_functions[];
 extern const struct addon_function relay_functions[];
 extern const struct addon_function socket_functions[];

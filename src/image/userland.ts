@@ -11,9 +11,7 @@ import { directory, fileFrom, link, type TreeEntry, treeOfFolder, writeFolder } 
 /** The programs that are copied from the packages; {@link libraryClosure} adds the libraries they need. */
 const PROGRAMS = [
   'usr/bin/crun',
-  'usr/bin/hostname',
   'usr/bin/kmod',
-  'usr/bin/unshare',
   'usr/sbin/mke2fs',
   'usr/sbin/runc',
   'usr/sbin/xtables-nft-multi',

@@ -77,6 +77,11 @@ export interface Native {
   unmount(target: string, flags: number): Promise<number>
   /** open_tree(2) in the mount namespace of one process and move_mount(2) in that of another, on a pool thread. */
   cloneMount(fromPid: number, source: string, toPid: number, target: string): Promise<number>
+  /**
+   * Makes an ipc and a uts namespace (unshare(2), on a thread that ends with the call), sets the host name in it
+   * (sethostname(2); an empty one stays as it is), and mounts each namespace on an existing file.
+   */
+  pinNamespaces(ipc: string, uts: string, hostname: string): Promise<number>
 
   /** swapon(2), on a thread of the pool. */
   swapOn(path: string, flags: number): Promise<number>

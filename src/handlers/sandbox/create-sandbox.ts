@@ -5,7 +5,7 @@ import type { SandboxContext } from './context.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { findGuestHooks } from './guest-hooks.ts'
 import { loadKernelModules } from './kernel-modules.ts'
-import { pinNamespaces } from './namespaces.ts'
+import { checkHostname, pinNamespaces } from './namespaces.ts'
 import { setResolvConf } from './resolv-conf.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
@@ -15,6 +15,7 @@ export async function createSandbox(
   request: CreateSandboxRequest,
   signal: AbortSignal,
 ): Promise<void> {
+  checkHostname(request.hostname)
   const transition = context.sandboxState.beginCreate()
   const onDestroy = new UndoList(context.log)
   try {
@@ -46,7 +47,7 @@ async function setUp(
   onDestroy.add('kept storages', () => storage.clear())
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir
-  const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, onDestroy, signal })
+  const namespaces = await pinNamespaces({ os, folder, hostname: request.hostname, onDestroy })
   const attached = await storage.attach(request.storages, undefined, signal)
   onDestroy.add('storages', () => storage.release(attached))
   const guestHooks = await findGuestHooks(os.files, request.guestHookPath, log)

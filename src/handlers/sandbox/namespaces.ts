@@ -4,6 +4,18 @@ import type { Os } from '../../os/os.ts'
 import { emptyFolder } from '../container/empty-folder.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
+/** The longest host name that Linux holds (man 2 sethostname). */
+const HOSTNAME_BYTES = 64
+
+/** Throws INVALID_ARGUMENT for a host name that the kernel cannot hold. It accepts every byte but NUL. */
+export function checkHostname(hostname: string): void {
+  const bytes = Buffer.byteLength(hostname)
+  if (bytes > HOSTNAME_BYTES) {
+    throw new AgentError('INVALID_ARGUMENT', `hostname: ${bytes} bytes long, want at most ${HOSTNAME_BYTES}`)
+  }
+  if (hostname.includes('\0')) throw new AgentError('INVALID_ARGUMENT', 'hostname: contains a NUL byte')
+}
+
 /**
  * Makes the ipc and uts namespaces that all containers join, and pins them as files in `folder` (behaviour spec, section
  * C.25). The uts namespace gets the host name; an empty one keeps the guest's.
@@ -13,20 +25,14 @@ export async function pinNamespaces(options: {
   readonly folder: string
   readonly hostname: string
   readonly onDestroy: UndoList
-  readonly signal: AbortSignal
 }): Promise<Sandbox['namespaces']> {
-  const { os, folder, hostname, onDestroy, signal } = options
+  const { os, folder, hostname, onDestroy } = options
   await emptyFolder(os, folder)
-  // Before the step itself: a failing unshare may have pinned one of the two.
+  // Before the step itself: when it fails, it may have pinned one of the two.
   onDestroy.add('namespaces', () => emptyFolder(os, folder))
   const pins = { ipc: `${folder}/ipc`, uts: `${folder}/uts` }
   await os.files.write(pins.ipc, '')
   await os.files.write(pins.uts, '')
-  const name = hostname === '' ? [] : ['--', hostname]
-  const result = await os.tools.run(
-    ['/usr/bin/unshare', `--ipc=${pins.ipc}`, `--uts=${pins.uts}`, '/bin/hostname', ...name],
-    { signal },
-  )
-  if (result.exitCode === 0) return pins
-  throw new AgentError('INTERNAL', `namespaces for host name '${hostname}': ${result.stderr.trim()}`)
+  await os.mounts.pinNamespaces({ ...pins, hostname })
+  return pins
 }

@@ -22,6 +22,10 @@ export function linuxMounts(native: Native): Mounts {
       checkErrno('clone', `mount ${from.path} of process ${from.pid} to ${to.path}`, result)
     },
 
+    async pinNamespaces({ ipc, uts, hostname }) {
+      checkErrno('pin namespaces', `${ipc}, ${uts}`, await native.pinNamespaces(ipc, uts, hostname))
+    },
+
     async list(pid) {
       const path = `/proc/${pid ?? 'self'}/mountinfo`
       return parseMountinfo(await readFile(path, 'utf8').catch(failedToRead(path)))

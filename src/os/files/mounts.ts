@@ -27,6 +27,15 @@ export interface Mounts {
   unmount(target: string, options?: { readonly detach?: boolean }): Promise<void>
   /** Mounts a copy of the mount at a path, and of those below it, in another process's namespace. */
   clone(from: MountPlace, to: MountPlace): Promise<void>
+  /**
+   * Makes an ipc and a uts namespace and mounts each on an existing file, which keeps it alive. An empty `hostname`
+   * keeps the name of this process's namespace. After an error, one of the two may be mounted.
+   */
+  pinNamespaces(request: {
+    readonly ipc: string
+    readonly uts: string
+    readonly hostname: string
+  }): Promise<void>
   /** The mount table of a process, by default of this one, in its order. ENOENT when the process is gone. */
   list(pid?: number): Promise<readonly MountEntry[]>
 }

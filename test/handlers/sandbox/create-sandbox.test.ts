@@ -11,16 +11,41 @@ import {
 describe('CreateSandbox', () => {
   it('pins the namespaces with the host name set', async () => {
     const { os } = await machineWithSandbox()
-    const call = os.tools.calls.find(({ argv }) => argv[0] === '/usr/bin/unshare')
-    const pins = ['--ipc=/run/sandbox-ns/ipc', '--uts=/run/sandbox-ns/uts']
-    expect(call?.argv.slice(1)).toEqual([...pins, '/bin/hostname', '--', 'pod'])
-    expect(os.mounts.isMountPoint('/run/sandbox-ns/uts')).toBe(true)
+    expect(os.mounts.hostnames).toEqual(['pod'])
+    const pins = os.mounts.entries.filter(({ type }) => type === 'nsfs')
+    expect(pins.map(({ mountPoint }) => mountPoint)).toEqual(['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'])
   })
 
   it('sets no host name when the request has none', async () => {
     const { os, handlers } = await machine()
     await handlers.createSandbox(sandboxRequest({ hostname: '' }), neverAborted)
-    expect(os.tools.calls.at(-1)?.argv.at(-1)).toBe('/bin/hostname')
+    expect(os.mounts.hostnames).toEqual([''])
+  })
+
+  it('leaves neither namespace when the second cannot be pinned', async () => {
+    const { os, handlers } = await machine()
+    os.mounts.failWith = (_call, target) => (target.endsWith('/uts') ? 'EPERM' : undefined)
+    await expect(handlers.createSandbox(sandboxRequest(), neverAborted)).rejects.toThrow('EPERM')
+    expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
+  })
+
+  it('takes a host name of 64 bytes, of whatever letters', async () => {
+    const { os, handlers } = await machine()
+    const hostname = `-a_b c/${'ü'.repeat(28)}.`
+    await handlers.createSandbox(sandboxRequest({ hostname }), neverAborted)
+    expect(os.mounts.hostnames).toEqual([hostname])
+  })
+
+  it.each([
+    ['x'.repeat(65), 'hostname: 65 bytes long, want at most 64'],
+    ['ü'.repeat(33), 'hostname: 66 bytes long, want at most 64'],
+    ['a\0b', 'hostname: contains a NUL byte'],
+  ])('refuses the host name %j, and changes nothing', async (hostname, message) => {
+    const { os, handlers } = await machine()
+    const creating = handlers.createSandbox(sandboxRequest({ hostname }), neverAborted)
+    await expect(creating).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', message })
+    expect([os.mounts.hostnames, os.tools.calls]).toEqual([[], []])
+    await handlers.createSandbox(sandboxRequest(), neverAborted)
   })
 
   it.each(['succeeds', 'fails'])('leaves containers that came before it whole when it %s', async (how) => {

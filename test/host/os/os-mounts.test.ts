@@ -5,11 +5,12 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   rmdirSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { hostname, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Files } from '../../../src/os/files/files.ts'
@@ -52,6 +53,30 @@ function bind(source: string, target: string): Promise<void> {
 }
 
 describe('linuxMounts', () => {
+  it('pins a new ipc and uts namespace with a host name, and stays in its own', async () => {
+    const before = hostname()
+    const [ipc, uts] = [join(folder, 'ipc'), join(folder, 'uts')]
+    for (const path of [ipc, uts]) writeFileSync(path, '')
+    await mounts.pinNamespaces({ ipc, uts, hostname: '-a_b c' })
+    const inside = ['--ipc=', '--uts='].map((word, index) => word + [ipc, uts][index])
+    const script = 'hostname; readlink /proc/self/ns/ipc /proc/self/ns/uts'
+    const seen = execFileSync('nsenter', [...inside, 'sh', '-c', script], { encoding: 'utf8' })
+    const [name, ...namespaces] = seen.trim().split('\n')
+    expect(name).toBe('-a_b c')
+    for (const kind of ['ipc', 'uts']) expect(namespaces).not.toContain(readlinkSync(`/proc/self/ns/${kind}`))
+    for (const thread of readdirSync('/proc/self/task')) {
+      expect(namespaces).not.toContain(readlinkSync(`/proc/self/task/${thread}/ns/uts`))
+    }
+    expect(hostname()).toBe(before)
+
+    await mounts.unmount(uts)
+    await mounts.pinNamespaces({ ipc, uts, hostname: '' })
+    const unnamed = execFileSync('nsenter', [`--uts=${uts}`, 'hostname'], { encoding: 'utf8' })
+    expect(unnamed.trim()).toBe(before)
+    await expect(mounts.pinNamespaces({ ipc, uts: `${uts}/none`, hostname: '' })).rejects.toThrow('ENOTDIR')
+    await expect(mounts.pinNamespaces({ ipc, uts, hostname: 'x'.repeat(65) })).rejects.toThrow('EINVAL')
+  })
+
   it('mounts with flags and data, lists, remounts and unmounts', async () => {
     const target = join(folder, 'a place with spaces')
     mkdirSync(target)

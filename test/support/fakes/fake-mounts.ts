@@ -3,6 +3,7 @@ import type { MountEntry, MountPlace, Mounts } from '../../../src/os/files/mount
 
 type AnyMountRequest = Parameters<Mounts['mount']>[0]
 type MountRequest = Omit<AnyMountRequest, 'refuseLinks'>
+type FakeCall = 'mount' | 'unmount' | 'clone' | 'pin namespaces'
 
 /** A mount table. Mounts do not hide files of {@link FakeFiles}, except for a file bound over a file. */
 export class FakeMounts implements Mounts {
@@ -13,8 +14,10 @@ export class FakeMounts implements Mounts {
   readonly pathsOf = new Map<number, readonly string[]>()
   /** Every mounted copy. */
   readonly clones: { readonly from: MountPlace; readonly to: MountPlace }[] = []
+  /** The host name of each uts namespace that was made; empty where it kept the machine's. */
+  readonly hostnames: string[] = []
   /** Returns the errno with which calls for a target fail; undefined for success. */
-  failWith: (call: 'mount' | 'unmount' | 'clone', target: string) => string | undefined = () => undefined
+  failWith: (call: FakeCall, target: string) => string | undefined = () => undefined
   /** Whether a path has a symbolic link, according to the files. */
   hasLink: (path: string) => boolean = () => false
   #lastId = 20
@@ -47,6 +50,14 @@ export class FakeMounts implements Mounts {
     this.clones.push({ from, to })
   }
 
+  async pinNamespaces({ ipc, uts, hostname }: Parameters<Mounts['pinNamespaces']>[0]): Promise<void> {
+    this.hostnames.push(hostname)
+    for (const target of [ipc, uts]) {
+      this.#failIfAsked('pin namespaces', target)
+      this.#push({ source: 'nsfs', target, type: 'nsfs', flags: [], data: '' })
+    }
+  }
+
   async list(pid?: number): Promise<readonly MountEntry[]> {
     if (pid === undefined) return [...this.entries]
     const paths = this.pathsOf.get(pid)
@@ -58,7 +69,7 @@ export class FakeMounts implements Mounts {
     return this.entries.some(({ mountPoint }) => mountPoint === path)
   }
 
-  #failIfAsked(call: 'mount' | 'unmount' | 'clone', target: string): void {
+  #failIfAsked(call: FakeCall, target: string): void {
     const errno = this.failWith(call, target)
     if (errno !== undefined) throw kernelError(call, target, errno)
   }

@@ -105,7 +105,7 @@ export async function machineWithContainer(process: DeepPartial<Process> = {}): 
   return made
 }
 
-/** Adds the files of Linux that the handlers read, and the two tools that CreateSandbox runs. */
+/** Adds the files of Linux that the handlers read, and the tool that CreateSandbox runs. */
 async function furnish(os: FakeOs): Promise<void> {
   const limits = 'Max open files            1048576              1048576              files\n'
   await os.files.put('/proc/self/limits', limits)
@@ -114,16 +114,6 @@ async function furnish(os: FakeOs): Promise<void> {
   const folders = ['/sys/fs/cgroup/freezer', '/run/kata-containers', '/run/sandbox-ns', '/run/microvm-agent']
   for (const folder of folders) await os.files.makeDirectories(folder)
   os.tools.script((argv) => (argv[0] === '/sbin/modprobe' ? {} : undefined))
-  os.tools.script((argv) => (argv[0] === '/usr/bin/unshare' ? pinBoth(os, argv) : undefined))
-}
-
-async function pinBoth(os: FakeOs, argv: readonly string[]): Promise<object> {
-  for (const word of argv) {
-    const target = /^--(?:ipc|uts)=(.*)$/.exec(word)?.[1]
-    if (target === undefined) continue
-    await os.mounts.mount({ source: 'nsfs', target, type: 'nsfs', flags: ['bind'], data: '' })
-  }
-  return {}
 }
 
 function fakeStorage(attached: string[]): StorageHandlers {

@@ -29,6 +29,11 @@ const time = (what: string, Sec: bigint, Usec: bigint, names: string): BadInput 
   call: (agent) => agent.setGuestDateTime({ Sec, Usec }),
 })
 
+const hostname = (what: string, name: string, names: string): BadInput => ({
+  ...{ rpc: 'CreateSandbox', what, code: 'INVALID_ARGUMENT', names },
+  call: (agent) => agent.createSandbox({ sandboxId: 'second', hostname: name }),
+})
+
 /** Requests about the guest itself that the agent must refuse without any other effect. */
 export const GUEST_INPUT: readonly BadInput[] = [
   {
@@ -61,6 +66,8 @@ export const GUEST_INPUT: readonly BadInput[] = [
     names: '/run: tmpfs cannot grow while mounted',
     call: (agent) => agent.resizeVolume({ volumeGuestPath: '/run', size: 2n ** 64n - 1n }),
   },
+  hostname('a host name of 65 bytes', 'x'.repeat(65), 'hostname: 65 bytes long, want at most 64'),
+  hostname('a host name with a NUL', 'a\0b', 'hostname: contains a NUL byte'),
   time('a time before 1970', -1n, 0n, 'Sec: -1, want 0 to '),
   time('a time that no number holds', INT64_MAX, 0n, `Sec: ${INT64_MAX}, want 0 to `),
   time('a second and more of microseconds', 1n, 1_000_000n, 'Usec: 1000000, want 0 to '),
