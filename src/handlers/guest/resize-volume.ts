@@ -15,6 +15,9 @@ export interface ResizeDependencies extends HotplugDependencies {
 /** The unit of sizes in /sys/dev/block, whatever the sector size of the device. */
 const SECTOR_BYTES = 512n
 
+/** How long to wait for the disk: callers wait 3 s for the answer, and the last look at the disk may take 0.5 s. */
+const DISK_MS = 2000
+
 /**
  * ResizeVolume (spec C.36, not implemented by the reference): grows the mounted file system at a path to `size` bytes, in
  * whole blocks. Waits for the kernel to notice that the host has enlarged the disk. A file system of this size stays as
@@ -86,7 +89,8 @@ async function waitForBytes(
   const matches = ({ subsystem }: { readonly subsystem: string }) => subsystem === 'block'
   const description = `${node} with ${wantedBytes} bytes`
   await rescan(dependencies, folder)
-  await waitForDevice(dependencies, { description, probe, matches }, signal)
+  const timeoutMs = Math.min(dependencies.timeoutMs, DISK_MS)
+  await waitForDevice({ ...dependencies, timeoutMs }, { description, probe, matches }, signal)
 }
 
 /** Makes a SCSI disk read its size again; other disks have no such file. */

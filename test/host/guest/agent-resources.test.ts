@@ -56,6 +56,14 @@ describe('calls about the guest', () => {
     expect(usage[0]?.total).toBeGreaterThan(500n * BigInt(MIB))
     const shrinking = pod.agent.resizeVolume({ volumeGuestPath: '/run/xfs', size: BigInt(300 * MIB) })
     await expect(shrinking).rejects.toMatchObject({ code: 'OUT_OF_RANGE' })
+    // Callers wait 3 s, as long as the agent waits for other devices.
+    const tooLarge = pod.agent.resizeVolume({ volumeGuestPath: '/run/xfs', size: BigInt(900 * MIB) })
+    await expect(tooLarge).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringMatching(
+        /^Timeout after 2s waiting for uevent of \/dev\/loop.* with 943718400 bytes: no more than 629145600 bytes/,
+      ),
+    })
   })
 
   it('OnlineCPUMem gives the online CPUs to containers and to the cgroups above them', async () => {
