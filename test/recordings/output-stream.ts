@@ -1,0 +1,134 @@
+import { messageOf } from '../../src/base/errors.ts'
+import type { RecordingNotes } from './notes.ts'
+import { bytesOf, type RecordedCall, type Recording } from './recording.ts'
+import type { Answer } from './wire.ts'
+
+/** An output stream of a process, which a shim reads in a loop, and what the recording tells about it. */
+export class OutputStream {
+  readonly firstRead: RecordedCall
+  readonly #reads: readonly RecordedCall[]
+  /** Its whole text, or what the text must look like when it differs from time to time. */
+  readonly #text: Buffer | RegExp
+  readonly #chunks: Buffer[] = []
+  #bytes = 0
+  readonly #waiters = new Set<() => void>()
+  #ended: Promise<void> | undefined
+  #state: 'read' | 'at its end' | Error = 'read'
+
+  private constructor(firstRead: RecordedCall, reads: readonly RecordedCall[], text: Buffer | RegExp) {
+    this.firstRead = firstRead
+    this.#reads = reads
+    this.#text = text
+  }
+
+  /** All streams that the recording reads. Throws when a text is not known and the notes do not describe it. */
+  static allOf(recording: Recording, notes: RecordingNotes): readonly OutputStream[] {
+    const calls = recording.lines.filter((line) => line.kind === 'call')
+    const byStream = Map.groupBy(calls.filter(isRead), keyOf)
+    return [...byStream.values()].flatMap((reads) => {
+      const [first] = reads
+      if (first === undefined) return []
+      const text = notes.texts[first.line] ?? wholeText(recording, reads)
+      if (text === undefined)
+        throw new Error(`${recording.name}, line ${first.line}: the text is not whole, want one in the notes`)
+      return [new OutputStream(first, reads, text)]
+    })
+  }
+
+  isRead(call: RecordedCall): boolean {
+    return this.#reads.includes(call)
+  }
+
+  /** Reads until a read returns nothing or fails. */
+  readToEnd(read: () => Promise<Answer>): void {
+    this.#ended = this.#readAll(read)
+  }
+
+  /** Waits until it has brought all that it had brought at this time of the recording, and checks it at its end. */
+  async catchUp(ms: number): Promise<void> {
+    const answered = this.#reads.filter(({ answer }) => answer !== undefined && answer.atMs <= ms)
+    if (answered.length === 0) return
+    if (answered.some(isEnd)) await this.finish()
+    else if (this.#text instanceof RegExp) await this.#brings(1)
+    else await this.#brings(Buffer.concat(answered.map(dataOf)).length)
+  }
+
+  /** Waits for its end and checks its text. */
+  async finish(): Promise<void> {
+    await this.#ended
+    this.#check()
+  }
+
+  async #readAll(read: () => Promise<Answer>): Promise<void> {
+    try {
+      while (this.#state === 'read') {
+        const { code, message, response } = await read()
+        if (code !== 0) throw new Error(`code ${code}: ${message}`)
+        const data = bytesOf(response?.data) ?? Buffer.alloc(0)
+        this.#chunks.push(data)
+        this.#bytes += data.length
+        if (data.length === 0) this.#state = 'at its end'
+        for (const look of this.#waiters) look()
+      }
+    } catch (error) {
+      this.#state = new Error(`${messageOf(error)}, after ${JSON.stringify(this.#brought())}`)
+    }
+    for (const look of this.#waiters) look()
+  }
+
+  async #brings(bytes: number): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const look = () => {
+      if (this.#bytes >= bytes) resolve()
+      else if (this.#state instanceof Error) reject(this.#state)
+      else if (this.#state === 'at its end')
+        reject(new Error(`ended after ${JSON.stringify(this.#brought())}, want ${this.#wanted()}`))
+    }
+    this.#waiters.add(look)
+    look()
+    await promise.finally(() => this.#waiters.delete(look))
+  }
+
+  #check(): void {
+    if (this.#state instanceof Error) throw this.#state
+    const brought = this.#brought()
+    const matches =
+      this.#text instanceof RegExp ? this.#text.test(brought) : brought === this.#text.toString()
+    if (!matches) throw new Error(`brought ${JSON.stringify(brought)}, want ${this.#wanted()}`)
+  }
+
+  #brought(): string {
+    return Buffer.concat(this.#chunks).toString()
+  }
+
+  #wanted(): string {
+    return this.#text instanceof RegExp ? `${this.#text}` : JSON.stringify(this.#text.toString())
+  }
+}
+
+function isRead({ method }: RecordedCall): boolean {
+  return method === 'ReadStdout' || method === 'ReadStderr'
+}
+
+function keyOf({ method, request: { containerId, execId } }: RecordedCall): string {
+  return `${method} ${containerId} ${execId}`
+}
+
+function dataOf({ answer }: RecordedCall): Buffer {
+  return bytesOf(answer?.response?.data) ?? Buffer.alloc(0)
+}
+
+/** Whether nothing was read, which is the end of a stream; of a large read only the size was recorded. */
+function isEnd({ answer }: RecordedCall): boolean {
+  return bytesOf(answer?.response?.data)?.length === 0
+}
+
+/** Undefined when reads were left out, or the recording ended before the stream did. */
+function wholeText(recording: Recording, reads: readonly RecordedCall[]): Buffer | undefined {
+  const [first, last] = [reads[0], reads.at(-1)]
+  if (first === undefined || last === undefined || !isEnd(last)) return undefined
+  const isCut = recording.lines.some(
+    ({ kind, line }) => kind === 'cut' && line > first.line && line < last.line,
+  )
+  return isCut ? undefined : Buffer.concat(reads.map(dataOf))
+}

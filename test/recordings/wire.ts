@@ -1,0 +1,106 @@
+import type { Duplex } from 'node:stream'
+import { AgentServiceDefinition, WriteStreamRequest } from '../../src/gen/agent.ts'
+import { HealthDefinition } from '../../src/gen/health.ts'
+import { FrameReader } from '../../src/rpc/ttrpc/frame.ts'
+import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../src/rpc/ttrpc/messages.ts'
+import { bytesOf, type JsonObject, numberOf, type RecordedCall, textOf } from './recording.ts'
+
+/** How the agent answered a call, decoded as the answers of a recording are. */
+export interface Answer {
+  readonly code: number
+  readonly message: string
+  readonly response: JsonObject | undefined
+}
+
+/** One ttRPC connection on which recorded calls are sent. */
+export interface RecordedWire {
+  /** Sends the call's own bytes. Rejects when the connection ends before the answer. */
+  send(call: RecordedCall): Promise<Answer>
+  close(): void
+}
+
+/** Sends on a connected socket, which it owns from then on. */
+export function recordedWire(socket: Duplex): RecordedWire {
+  const waiting = new Map<number, PromiseWithResolvers<TtrpcResponse>>()
+  let lastStream = -1
+  const reader = new FrameReader({
+    onFrame: ({ streamId }, payload) => waiting.get(streamId)?.resolve(decodeResponse(payload)),
+    onOversizedFrame: ({ streamId }) =>
+      waiting.get(streamId)?.reject(new Error('the answer is larger than a frame may be')),
+  })
+  socket.on('data', (chunk: Buffer) => reader.push(chunk))
+  socket.on('error', () => {})
+  socket.on('close', () => {
+    for (const { reject } of waiting.values()) reject(new Error('the connection ended before the answer'))
+  })
+  return {
+    async send(call) {
+      // The recorded id, unless the reads before it took more ids than in the recording.
+      const stream = Math.max(call.stream, lastStream + 2)
+      lastStream = stream
+      const answered = Promise.withResolvers<TtrpcResponse>()
+      waiting.set(stream, answered)
+      const { service, method, timeoutNano, metadata } = call
+      socket.write(
+        encodeRequestFrame(stream, { service, method, timeoutNano, payload: payloadOf(call) }, metadata),
+      )
+      const { code, message, payload } = await answered.promise.finally(() => waiting.delete(stream))
+      return {
+        code,
+        message,
+        response: code === 0 ? plain(methodOf(call).responseType.decode(payload)) : undefined,
+      }
+    },
+    close: () => void socket.destroy(),
+  }
+}
+
+/** The recorded bytes. A write to stdin has none, and sometimes only the number of its bytes; it then sends zeros. */
+function payloadOf({ method, request, requestBytes }: RecordedCall): Uint8Array {
+  if (requestBytes !== undefined) return requestBytes
+  if (method !== 'WriteStdin') throw new Error('request_bytes: missing')
+  const containerId = textOf('containerId', request.containerId)
+  const execId = textOf('execId', request.execId)
+  const data = bytesOf(request.data) ?? Buffer.alloc(sizeOf(request))
+  return WriteStreamRequest.encode({ containerId, execId, data }).finish()
+}
+
+function sizeOf({ data }: JsonObject): number {
+  return typeof data === 'object' && data !== null && 'bytes' in data ? numberOf('data.bytes', data.bytes) : 0
+}
+
+const METHODS = [AgentServiceDefinition, HealthDefinition].flatMap(({ fullName, methods }) =>
+  Object.values(methods).map((method) => ({ path: `${fullName}/${method.name}`, method })),
+)
+
+/** The recorded bytes of a request, decoded as the recording's own request is. */
+export function decodedRequest(call: RecordedCall): JsonObject {
+  return plain(methodOf(call).requestType.decode(payloadOf(call)))
+}
+
+function methodOf({ service, method }: RecordedCall) {
+  const found = METHODS.find(({ path }) => path === `${service}/${method}`)
+  if (found === undefined) throw new Error(`${service}/${method}: not a method of the agent`)
+  return found.method
+}
+
+/** A message as the recordings have it: 64-bit numbers are decimal texts, and bytes are base64. */
+function plain(message: object): JsonObject {
+  const text = JSON.stringify(message, (_key, value: unknown) => {
+    if (typeof value === 'bigint') return value.toString()
+    if (value instanceof Uint8Array) return { base64: Buffer.from(value).toString('base64') }
+    return isBufferJson(value) ? { base64: Buffer.from(value.data).toString('base64') } : value
+  })
+  return JSON.parse(text)
+}
+
+/** What JSON.stringify makes of a Buffer before it asks its replacer. */
+function isBufferJson(value: unknown): value is { readonly data: readonly number[] } {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'type' in value &&
+    value.type === 'Buffer' &&
+    'data' in value
+  )
+}
