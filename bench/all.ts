@@ -1,35 +1,24 @@
 import { spawnSync } from 'node:child_process'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { benchEnvironment } from './support/figure.ts'
 
 /** `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. */
-const NAMES = [
-  'agent-start',
-  'rpc',
-  'rpc-under-load',
-  'exec',
-  'exec-crowd',
-  'container-life',
-  'shared-storage',
-  'hot-plug',
-  'idle',
-  'port-stdout',
-  'read-stdout',
-  'exec-leak',
-  'network',
-  'metadata',
-  'vm-boot',
-  'guest-memory',
+const PATHS = [
+  ...['agent/agent-start', 'agent/rpc', 'agent/rpc-under-load', 'agent/network', 'agent/metadata'],
+  ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
+  ...['stdio/port-stdout', 'stdio/read-stdout', 'containers/exec-leak'],
+  ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory'],
 ]
+const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
 
 const wanted = process.argv.slice(2)
-const unknown = wanted.find((name) => !NAMES.includes(name))
+const unknown = wanted.find((name) => !SCRIPTS.has(name))
 if (unknown !== undefined) {
-  process.stderr.write(`bench: there is no ${unknown}; there are ${NAMES.join(', ')}\n`)
+  process.stderr.write(`bench: there is no ${unknown}; there are ${[...SCRIPTS.keys()].join(', ')}\n`)
   process.exit(2)
 }
-for (const name of wanted.length > 0 ? wanted : NAMES) {
-  const script = join(import.meta.dirname, `${name}.ts`)
+for (const [name, script] of SCRIPTS) {
+  if (wanted.length > 0 && !wanted.includes(name)) continue
   const { status } = spawnSync(process.execPath, [script], { stdio: 'inherit', env: benchEnvironment() })
   if (status !== 0) process.exitCode = 1
 }

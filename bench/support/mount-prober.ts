@@ -1,9 +1,9 @@
 import { bind } from '../../test/support/containers/container-requests.ts'
 import type { Pod } from '../../test/support/containers/pod.ts'
-import { guestProgram } from '../../test/support/programs/guest-program.ts'
+import { guestProgram } from '../../test/support/programs/guest/guest-program.ts'
 import { GUEST_PROC } from '../../test/support/vm/guest-pod.ts'
 
-/** The program `mount-prober` in a container of a guest (test/support/programs/mount-prober.c). */
+/** The program `mount-prober` in a container of a guest (test/support/programs/guest/mount-prober.c). */
 export interface MountProber {
   /** Resolves when the program listens for the disks of a command. */
   begin(command: string): Promise<void>

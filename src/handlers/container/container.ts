@@ -1,7 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Hook } from '../../gen/oci.ts'
 import type { ProcessOwner } from '../process/owner.ts'
-import type { StoredSpec } from './stored-spec.ts'
+import type { StoredSpec } from './bundle.ts'
 
 /** The parts of a created container. */
 export interface ContainerParts extends ProcessOwner {

@@ -26,13 +26,12 @@ import { programOf } from '../process/signal-process.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 import type { ActiveSandbox, SandboxLookup } from './active-sandbox.ts'
-import { type Bundle, bundleOf, makeBundle, mountRoot } from './bundle.ts'
+import { type Bundle, bundleOf, makeBundle, mountRoot, StoredSpec } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
 import type { GuestSysctls } from './guest-sysctls.ts'
 import type { ContainerRegistry } from './registry.ts'
 import { checkSharedMounts, cloneSharedMounts } from './shared-mounts.ts'
 import { pinPidNamespace } from './shared-pid-namespace.ts'
-import { StoredSpec } from './stored-spec.ts'
 
 /** What CreateContainer needs. */
 export interface CreateDependencies extends LaunchDependencies {

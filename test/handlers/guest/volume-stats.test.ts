@@ -3,7 +3,7 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { VolumeUsage_Unit } from '../../../src/gen/csi.ts'
 import { volumeStats } from '../../../src/handlers/guest/volume-stats.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import { FakeVolumes } from '../../support/fakes/fake-volumes.ts'
+import { FakeVolumes } from '../../support/fakes/fake-devices.ts'
 
 describe('volumeStats', () => {
   let volumes: FakeVolumes

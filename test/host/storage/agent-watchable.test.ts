@@ -15,8 +15,12 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 import { realOs } from '../../support/os/real-os.ts'
-import { guestProgram } from '../../support/programs/guest-program.ts'
-import { expectWholeVersions, publishFirst, READ_VERSIONS } from '../../support/programs/volume-reader.ts'
+import { guestProgram } from '../../support/programs/guest/guest-program.ts'
+import {
+  expectWholeVersions,
+  publishFirst,
+  READ_VERSIONS,
+} from '../../support/programs/guest/volume-reader.ts'
 
 const WATCHED = '/run/kata-containers/shared/containers/watchable'
 

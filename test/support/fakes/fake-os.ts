@@ -1,8 +1,8 @@
 import type { Os } from '../../../src/os/os.ts'
-import { FakeBlockDevices } from './fake-block-devices.ts'
 import { FakeCgroupEvents } from './fake-cgroup-events.ts'
 import { FakeClock } from './fake-clock.ts'
 import { FakeConsoles } from './fake-consoles.ts'
+import { FakeBlockDevices, FakeVolumes } from './fake-devices.ts'
 import { FakeExits, FakeSupervisor } from './fake-exits.ts'
 import { FakeFiles } from './fake-files.ts'
 import { FakeHostSockets } from './fake-host-sockets.ts'
@@ -11,7 +11,6 @@ import { FakeNetwork } from './fake-network.ts'
 import { FakeStreams } from './fake-streams.ts'
 import { FakeSystem, FakeUevents } from './fake-system.ts'
 import { FakeTools } from './fake-tools.ts'
-import { FakeVolumes } from './fake-volumes.ts'
 
 /** A machine in memory that behaves like the kernel and shows the test its state. */
 export class FakeOs implements Os {

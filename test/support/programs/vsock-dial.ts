@@ -1,7 +1,7 @@
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import type { Pod, RemoteProcess } from '../containers/pod.ts'
-import { guestProgram } from './guest-program.ts'
+import { guestProgram } from './guest/guest-program.ts'
 
 /**
  * Runs vsock-pipe in a container `dial`: it connects to the agent through the guest's own loopback (CID 1) and sends

@@ -13,8 +13,12 @@ import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { bind, type ContainerOptions } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf, type RemoteProcess } from '../../support/containers/pod.ts'
 import { realOs } from '../../support/os/real-os.ts'
-import { guestProgram } from '../../support/programs/guest-program.ts'
-import { expectWholeVersions, publishFirst, READ_VERSIONS } from '../../support/programs/volume-reader.ts'
+import { guestProgram } from '../../support/programs/guest/guest-program.ts'
+import {
+  expectWholeVersions,
+  publishFirst,
+  READ_VERSIONS,
+} from '../../support/programs/guest/volume-reader.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { GUEST_PROC } from '../../support/vm/guest-pod.ts'
 

@@ -1,7 +1,7 @@
-import { createContainerRequest } from '../test/support/containers/container-requests.ts'
-import { benchPod } from './support/bench-pod.ts'
-import { median, report } from './support/figure.ts'
-import { elapsedMs } from './support/runtime-pair.ts'
+import { createContainerRequest } from '../../test/support/containers/container-requests.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { median, report } from '../support/figure.ts'
+import { elapsedMs } from '../support/runtime-pair.ts'
 
 /** CreateContainer with a storage that another container of the sandbox already uses, against one without a storage. */
 const ROUNDS = 80

@@ -1,12 +1,12 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { type AgentPod, leftoversOf } from '../test/support/host/agent-pod.ts'
-import { benchPod } from './support/bench-pod.ts'
-import { type Figure, report } from './support/figure.ts'
-import { execTrue } from './support/runtime-pair.ts'
+import { type AgentPod, leftoversOf } from '../../test/support/host/agent-pod.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { type Figure, report } from '../support/figure.ts'
+import { execTrue } from '../support/runtime-pair.ts'
 
 /**
  * The agent's memory, descriptors and children after 10,000 executions of `true`, against those after 500. Takes minutes;
- * `node bench/exec-leak.ts COUNT` runs another number.
+ * `node bench/containers/exec-leak.ts COUNT` runs another number.
  */
 const BEFORE = 500
 const DEFAULT_COUNT = 10_000

@@ -1,7 +1,7 @@
-import type { AgentPod } from '../test/support/host/agent-pod.ts'
-import { benchPod } from './support/bench-pod.ts'
-import { median, report } from './support/figure.ts'
-import { elapsedMs, execTrue } from './support/runtime-pair.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { median, report } from '../support/figure.ts'
+import { elapsedMs, execTrue } from '../support/runtime-pair.ts'
 
 /** ExecProcess `true` and WaitProcess in one of 100 idle containers, against an agent with one container. */
 const CONTAINERS = 100

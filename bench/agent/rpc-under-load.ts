@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AgentPod } from '../test/support/host/agent-pod.ts'
-import { benchPod } from './support/bench-pod.ts'
-import { benchEnvironment, median, report } from './support/figure.ts'
-import { execTrue } from './support/runtime-pair.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
+import { execTrue } from '../support/runtime-pair.ts'
 
 /**
  * The time of Health.Check while 50 containers at once are created, started, executed in, asked for statistics and removed,
@@ -65,7 +65,7 @@ interface Samples {
 }
 
 async function probeDuring(samples: Samples, work: Promise<unknown>): Promise<void> {
-  const program = join(import.meta.dirname, 'support/prober.ts')
+  const program = join(import.meta.dirname, '../support/prober.ts')
   const prober = spawn(process.execPath, [program, pod.started.path, barePath], {
     stdio: ['pipe', 'pipe', 'inherit'],
     env: benchEnvironment(),

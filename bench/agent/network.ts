@@ -2,10 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { buildAddon } from '../src/build/native.ts'
-import { type AgentProcess, startAgent } from '../test/support/host/agent-process.ts'
-import { makeNetworkNamespace, type NetworkNamespace } from '../test/support/host/network-namespace.ts'
-import { benchEnvironment, median, report } from './support/figure.ts'
+import { buildAddon } from '../../src/build/native.ts'
+import { type AgentProcess, startAgent } from '../../test/support/host/agent-process.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../../test/support/host/network-namespace.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** UpdateInterface, and UpdateRoutes of 500 routes, on ttRPC, against only their netlink messages. */
 const ROUNDS = 31
@@ -75,7 +75,7 @@ function reset(): void {
 async function startBare(
   within: NetworkNamespace,
 ): Promise<{ process: ChildProcess; run(word: string): Promise<number> }> {
-  const script = join(import.meta.dirname, 'support/network-bare.ts')
+  const script = join(import.meta.dirname, '../support/network-bare.ts')
   const described = JSON.stringify({ ...WANTED, mtu: String(WANTED.mtu) })
   const [program = '', ...argv] = [...within.enter, process.execPath, script]
   const child = spawn(program, [...argv, await buildAddon(), described, JSON.stringify(WANTED_ROUTES)], {

@@ -4,11 +4,11 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { RemoteProcess } from '../test/support/containers/pod.ts'
-import type { AgentPod } from '../test/support/host/agent-pod.ts'
-import { bareAnswersMs } from './support/bare-answers.ts'
-import { benchPod } from './support/bench-pod.ts'
-import { benchEnvironment, median, report } from './support/figure.ts'
+import type { RemoteProcess } from '../../test/support/containers/pod.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { bareAnswersMs } from '../support/bare-answers.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** 256 MiB of a process's output by ReadStdout, against a Node program that copies them from a pipe to a unix socket. */
 const ROUNDS = 9

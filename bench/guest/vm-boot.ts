@@ -2,12 +2,12 @@ import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { withTemporaryFolder } from '../src/build/temporary-folder.ts'
-import { ensureImage } from '../src/image/ensure-image.ts'
-import { bootGuest } from '../src/microvm/guest.ts'
-import type { GuestParts } from '../src/microvm/guest-spec.ts'
-import type { Vm } from '../src/microvm/vm.ts'
-import { median, report } from './support/figure.ts'
+import { withTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import { ensureImage } from '../../src/image/ensure-image.ts'
+import { bootGuest } from '../../src/microvm/guest.ts'
+import type { GuestParts } from '../../src/microvm/guest-spec.ts'
+import type { Vm } from '../../src/microvm/vm.ts'
+import { median, report } from '../support/figure.ts'
 
 /** The time from power-on to the first RPC, against the same kernel and vminit with a static busybox as the agent. */
 const ROUNDS = 5

@@ -5,9 +5,9 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Client, credentials } from '@grpc/grpc-js'
-import { buildAgent } from '../src/build/agent.ts'
-import { ttrpcClient } from '../src/rpc/ttrpc/client.ts'
-import { benchEnvironment, median, report } from './support/figure.ts'
+import { buildAgent } from '../../src/build/agent.ts'
+import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** An empty unary call over a unix socket, one at a time, in both framings, against a bare grpc-js server. */
 const WARM_UP_CALLS = 3000
@@ -34,7 +34,7 @@ async function measure(): Promise<void> {
   const agentSocket = join(folder, 'agent.sock')
   const bareSocket = join(folder, 'bare.sock')
   await serve([join(agent, 'agent.cjs'), '--server-addr', `unix://${agentSocket}`], agentSocket)
-  await serve([join(import.meta.dirname, 'support/rpc-bare-server.ts'), bareSocket], bareSocket)
+  await serve([join(import.meta.dirname, '../support/rpc-bare-server.ts'), bareSocket], bareSocket)
   const bare = timedPeer(grpcPeer(bareSocket))
   const grpc = timedPeer(grpcPeer(agentSocket))
   const ttrpc = timedPeer(await ttrpcPeer(agentSocket))

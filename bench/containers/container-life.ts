@@ -1,5 +1,5 @@
-import { median, report } from './support/figure.ts'
-import { elapsedMs, type RuntimePair, withRuntime } from './support/runtime-pair.ts'
+import { median, report } from '../support/figure.ts'
+import { elapsedMs, type RuntimePair, withRuntime } from '../support/runtime-pair.ts'
 
 /** CreateContainer, StartContainer, WaitProcess and RemoveContainer of `true`, against the same with the bare runtime. */
 const ROUNDS = 25

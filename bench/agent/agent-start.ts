@@ -2,8 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { buildAgent } from '../src/build/agent.ts'
-import { benchEnvironment, median, report } from './support/figure.ts'
+import { buildAgent } from '../../src/build/agent.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** Time from the agent's start until it listens, and its idle memory, against the same Node binary without a program. */
 const ROUNDS = 15

@@ -3,9 +3,9 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { type AgentPod, startPod } from '../test/support/host/agent-pod.ts'
-import { type HostPorts, makeHostPorts } from '../test/support/host/host-ports.ts'
-import { benchEnvironment, median, report } from './support/figure.ts'
+import { type AgentPod, startPod } from '../../test/support/host/agent-pod.ts'
+import { type HostPorts, makeHostPorts } from '../../test/support/host/host-ports.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU). */
 const ROUNDS = 7

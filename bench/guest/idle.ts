@@ -1,5 +1,5 @@
-import { bootPod, GUEST_PROC } from '../test/support/vm/guest-pod.ts'
-import { report } from './support/figure.ts'
+import { bootPod, GUEST_PROC } from '../../test/support/vm/guest-pod.ts'
+import { report } from '../support/figure.ts'
 
 /** How often threads of an idle agent wake up in a guest. It has a sandbox and listens to uevents. */
 const SECONDS = 20

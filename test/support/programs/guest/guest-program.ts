@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { cached } from '../../../src/build/cache.ts'
+import { cached } from '../../../../src/build/cache.ts'
 
 /** Compiles NAME.c of this folder into a static program that runs in any container, and returns its bytes. */
 export async function guestProgram(name: string): Promise<Buffer> {

@@ -1,5 +1,5 @@
-import { median, report } from './support/figure.ts'
-import { elapsedMs, execTrue, type RuntimePair, withRuntime } from './support/runtime-pair.ts'
+import { median, report } from '../support/figure.ts'
+import { elapsedMs, execTrue, type RuntimePair, withRuntime } from '../support/runtime-pair.ts'
 
 /** ExecProcess `true` and WaitProcess, against the bare runtime's `exec` of the same. */
 const ROUNDS = 61

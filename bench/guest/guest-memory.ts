@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { projectRoot } from '../src/build/project.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 /** The forms of the guest image, each with the memory of its guest. */
 const GUESTS = [
@@ -12,8 +12,8 @@ const GUESTS = [
 ] as const
 
 /**
- * `node bench/guest-memory.ts`: the guest's used memory (MemTotal - MemAvailable of /proc/meminfo) while the agent serves one
- * container that only reads that file. Prints one JSON line for each form of the image.
+ * `node bench/guest/guest-memory.ts`: the guest's used memory (MemTotal - MemAvailable of /proc/meminfo) while the agent
+ * serves one container that only reads that file. Prints one JSON line for each form of the image.
  */
 async function main(): Promise<void> {
   for (const guest of GUESTS) {
