@@ -112,7 +112,12 @@ export const LAYERS: readonly Layer[] = [
   // The host's side, which no layer of the agent above imports.
   { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['esbuild'] },
   { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
-  { folder: 'src/image', imports: ['package.json', 'src/debian', 'src/build', 'src/base'], node: 'all' },
+  {
+    folder: 'src/image',
+    imports: ['package.json', 'src/debian', 'src/build', 'src/base'],
+    node: 'all',
+    packages: ['@cyclonedx/cyclonedx-library'],
+  },
   {
     // The rules for VM metadata are the guest's own.
     folder: 'src/microvm',
@@ -140,7 +145,7 @@ export const LAYERS: readonly Layer[] = [
     folder: 'test',
     imports: ['package.json', 'scripts', 'src'],
     node: 'all',
-    packages: ['@bufbuild/protobuf', '@grpc/grpc-js', 'smol-toml', 'vitest'],
+    packages: ['@bufbuild/protobuf', '@cyclonedx/cyclonedx-library', '@grpc/grpc-js', 'smol-toml', 'vitest'],
   },
   { folder: 'bench', imports: ['test/support', 'src'], node: 'all', packages: ['@grpc/grpc-js'] },
   { folder: 'vitest.config.ts', imports: [], packages: ['vitest'] },

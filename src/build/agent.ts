@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
-import { build, type Plugin } from 'esbuild'
+import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { cached } from './cache.ts'
 import { buildNative, type NativeParts } from './native.ts'
 import { buildRoot, pinnedNode, projectRoot } from './project.ts'
@@ -79,7 +79,22 @@ function writeCodeCache(target: string): void {
 /** Writes CommonJS bundles: the agent, and apart from it the modules that would more than double the parse time of a start. */
 async function bundleAgent(target: string): Promise<void> {
   if (!existsSync(entryPoint)) throw new Error(`${entryPoint}: not found`)
-  await build({
+  await build(bundleOptions(target))
+}
+
+/** The npm packages of which the bundles hold code, as folders of package-lock.json (`node_modules/yaml`), sorted. */
+export async function bundledPackages(): Promise<readonly string[]> {
+  const options = { ...bundleOptions(buildRoot), write: false, metafile: true } as const
+  const { metafile } = await build(options)
+  const sources = Object.values(metafile.outputs).flatMap(({ inputs }) =>
+    Object.entries(inputs).flatMap(([path, { bytesInOutput }]) => (bytesInOutput > 0 ? [path] : [])),
+  )
+  const folders = sources.flatMap((path) => /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path) ?? [])
+  return [...new Set(folders)].sort()
+}
+
+function bundleOptions(target: string): BuildOptions {
+  return {
     entryPoints: { 'agent-bundle': entryPoint, ...APART },
     outdir: target,
     outExtension: { '.js': '.cjs' },
@@ -96,7 +111,7 @@ async function bundleAgent(target: string): Promise<void> {
     define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
     absWorkingDir: projectRoot,
     logLevel: 'warning',
-  })
+  }
 }
 
 /** Makes `link` a symbolic link to `folder` by one rename, so that it always exists. */

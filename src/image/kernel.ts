@@ -4,7 +4,7 @@ import { cached } from '../build/cache.ts'
 import { projectRoot, temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
 import { tool } from '../build/tool.ts'
-import { extractPackage } from '../debian/packages.ts'
+import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
 import { loadOrder, readModuleIndex } from './module-list.ts'
 import { fetchLocked, KERNELS, type KernelName, packageHashes, parseList } from './packages.ts'
 
@@ -22,10 +22,8 @@ const moduleListFile = join(projectRoot, 'rootfs/modules')
 
 /** Fetches and unpacks a kernel without installing it. */
 export async function ensureKernel(name: KernelName, progress: (line: string) => void): Promise<Kernel> {
-  const { suite, metapackage: wanted, modules } = KERNELS[name]
-  const [metapackage] = await fetchLocked(suite, [wanted], progress)
-  if (metapackage === undefined) throw new Error(`Debian ${suite}: no package ${wanted}`)
-  const packages = await fetchLocked(suite, [await kernelPackageOf(metapackage.path)], progress)
+  const { modules } = KERNELS[name]
+  const packages = await kernelPackages(name, progress)
   const inputs = {
     files: [
       moduleListFile,
@@ -40,6 +38,17 @@ export async function ensureKernel(name: KernelName, progress: (line: string) =>
   const version = readdirSync(join(folder, 'lib/modules'))[0]
   if (version === undefined) throw new Error(`${folder}: no kernel modules, want it removed and built again`)
   return { version, image: join(folder, 'bzImage'), modules: join(folder, 'lib/modules', version) }
+}
+
+/** The Debian package that a kernel and its modules are taken from, fetched. */
+export async function kernelPackages(
+  name: KernelName,
+  progress: (line: string) => void,
+): Promise<readonly FetchedPackage[]> {
+  const { suite, metapackage: wanted } = KERNELS[name]
+  const [metapackage] = await fetchLocked(suite, [wanted], progress)
+  if (metapackage === undefined) throw new Error(`Debian ${suite}: no package ${wanted}`)
+  return await fetchLocked(suite, [await kernelPackageOf(metapackage.path)], progress)
 }
 
 /** The name of the kernel package that the metapackage at `path` depends on. */

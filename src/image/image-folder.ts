@@ -1,0 +1,108 @@
+import { createHash } from 'node:crypto'
+import {
+  constants,
+  copyFileSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { bundledPackages } from '../build/agent.ts'
+import { tool } from '../build/tool.ts'
+import { ensureImage } from './ensure-image.ts'
+import { kataConfiguration } from './kata-configuration.ts'
+import { kernelPackages } from './kernel.ts'
+import { fetchLocked, userlandPackages } from './packages.ts'
+import { type DebianPart, guestSbom } from './sbom.ts'
+
+/** The files of the folder in their order, and what each is. */
+const FILES = {
+  vmlinuz: "Debian's kernel",
+  'initrd.img': 'the whole guest: boots with initrd= alone',
+  'initrd-stage-one.img': "mounts a root disk on Debian's kernel",
+  'root.erofs': 'root disk without partitions',
+  'configuration-microvm-agent-go.toml': "what to change for Kata's Go shim",
+  'configuration-microvm-agent-rs.toml': 'what to change for runtime-rs',
+  'sbom.cdx.json': 'what is inside: CycloneDX 1.6',
+  SHA256SUMS: 'checksums: sha256sum --check SHA256SUMS',
+} as const
+
+type FileName = keyof typeof FILES
+
+/** One file of the folder. */
+export interface WrittenFile {
+  readonly name: string
+  readonly bytes: number
+  /** In hexadecimal. */
+  readonly sha256: string
+  /** What it is, for people. */
+  readonly what: string
+}
+
+/** Where the folder is, and where its files will lie. */
+export interface ImageFolderOptions {
+  readonly folder: string
+  readonly installPath: string
+  readonly progress: (line: string) => void
+}
+
+/**
+ * Writes the guest image for hypervisors and shims into `folder` (docs/kata.md). Each file appears complete, SHA256SUMS
+ * last; other files of the folder stay. The same sources and `installPath` give the same bytes.
+ */
+export async function writeImageFolder(options: ImageFolderOptions): Promise<readonly WrittenFile[]> {
+  const { folder, installPath, progress } = options
+  const { kernel, initrd } = await ensureImage({ form: 'initrd', progress })
+  const disk = await ensureImage({ form: 'disk', progress })
+  if (disk.root === undefined) throw new Error('the disk form has no root disk')
+  const sources: readonly (readonly [FileName, Source])[] = [
+    ['vmlinuz', { path: kernel }],
+    ['initrd.img', { path: initrd }],
+    ['initrd-stage-one.img', { path: disk.initrd }],
+    ['root.erofs', { path: disk.root.path }],
+    ['configuration-microvm-agent-go.toml', { text: kataConfiguration('go', installPath) }],
+    ['configuration-microvm-agent-rs.toml', { text: kataConfiguration('rs', installPath) }],
+    ['sbom.cdx.json', { text: await sbom(progress) }],
+  ]
+  progress(`writing ${folder}`)
+  mkdirSync(folder, { recursive: true })
+  // Checksums of an earlier run would be wrong from the first file on.
+  rmSync(join(folder, 'SHA256SUMS'), { force: true })
+  const files = sources.map(([name, source]) => write(folder, name, source))
+  const sums = files.map(({ sha256, name }) => `${sha256}  ${name}\n`).join('')
+  return [...files, write(folder, 'SHA256SUMS', { text: sums })]
+}
+
+type Source = { readonly path: string } | { readonly text: string }
+
+function write(folder: string, name: FileName, source: Source): WrittenFile {
+  const path = join(folder, name)
+  const fresh = `${path}.tmp`
+  if ('text' in source) writeFileSync(fresh, source.text)
+  else copyFileSync(source.path, fresh, constants.COPYFILE_FICLONE)
+  renameSync(fresh, path)
+  const sha256 = createHash('sha256').update(readFileSync(path)).digest('hex')
+  return { name, bytes: statSync(path).size, sha256, what: FILES[name] }
+}
+
+async function sbom(progress: (line: string) => void): Promise<string> {
+  return guestSbom({
+    debian: [
+      ...(await kernelPackages('bookworm', progress)),
+      ...(await fetchLocked('bookworm', userlandPackages(), progress)),
+      await linkedLibc(),
+    ],
+    npmFolders: await bundledPackages(),
+  })
+}
+
+/** The C library of this machine, which is linked into vminit. */
+async function linkedLibc(): Promise<DebianPart> {
+  // "libc6-dev:amd64", a tab, and the version.
+  const shown = await tool('dpkg-query', ['--show', 'libc6-dev'], { debianPackage: 'libc6-dev' })
+  const [name = '', architecture = '', version = ''] = shown.trim().split(/:(?=.*\t)|\t/)
+  return { name, version, architecture }
+}

@@ -1,0 +1,37 @@
+import { parse } from 'smol-toml'
+import { describe, expect, it } from 'vitest'
+import { kataConfiguration } from '../../src/image/kata-configuration.ts'
+
+describe('a configuration snippet for Kata', () => {
+  it('boots the kernel with the initrd alone: image is emptied, because Kata refuses both', () => {
+    expect(parse(kataConfiguration('go', '/opt/guest'))).toEqual({
+      hypervisor: {
+        qemu: { kernel: '/opt/guest/vmlinuz', initrd: '/opt/guest/initrd.img', image: '' },
+      },
+    })
+  })
+
+  it('leaves runtime-rs room for memory, and time to boot', () => {
+    expect(parse(kataConfiguration('rs', '/opt/guest'))).toEqual({
+      hypervisor: {
+        qemu: {
+          kernel: '/opt/guest/vmlinuz',
+          initrd: '/opt/guest/initrd.img',
+          image: '',
+          memory_slots: 10,
+          default_maxmemory: 0,
+        },
+      },
+      agent: { kata: { reconnect_timeout_ms: 45_000 } },
+    })
+  })
+
+  it.each(['/opt/a "b"', '/opt/back\\slash', '/opt/grüße', '/opt/tab\there'])(
+    'is TOML for any folder: %j',
+    (folder) => {
+      expect(parse(kataConfiguration('go', folder))).toMatchObject({
+        hypervisor: { qemu: { kernel: `${folder}/vmlinuz` } },
+      })
+    },
+  )
+})
