@@ -1,4 +1,4 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
 import { unmountTree } from './mount-storage.ts'
 
@@ -33,8 +33,9 @@ export async function isPresent(os: Kernel, { kind, mountPoint }: Attachment): P
 /**
  * Detaches a storage (spec E.1): stops the driver's background work, unmounts the storage with every mount below it
  * except those for which `isOtherStorage` returns true, removes the mount point, then calls `onRemove`. A mount point
- * that is a directory must be empty; one that is a file stays. Anything that is already gone is skipped. Throws INTERNAL
- * when the storage stays mounted or its directory is not empty.
+ * that is a directory must be empty; one that is a file stays, and so does one in a folder that the guest may not write
+ * to. Anything that is already gone is skipped. Throws INTERNAL when the storage stays mounted or its directory is not
+ * empty.
  */
 export async function detach(
   os: Kernel,
@@ -63,8 +64,15 @@ async function removeMountPoint(os: Kernel, mountPoint: string): Promise<void> {
   if ((await os.files.list(mountPoint)).length > 0) {
     throw new AgentError('INTERNAL', `${mountPoint}: directory is not empty when clean up storage`)
   }
-  await os.files.removeDirectory(mountPoint)
+  try {
+    await os.files.removeDirectory(mountPoint)
+  } catch (error) {
+    // In a folder that the guest may not write to, the host made the mount point and removes it.
+    if (!NOT_WRITABLE.includes(errnoOf(error) ?? '')) throw error
+  }
 }
+
+const NOT_WRITABLE: readonly string[] = ['EROFS', 'EACCES', 'EPERM']
 
 async function isMounted(os: Kernel, path: string): Promise<boolean> {
   return (await os.mounts.list()).some(({ mountPoint }) => mountPoint === path)
