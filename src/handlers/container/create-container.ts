@@ -213,5 +213,9 @@ export function checkContainerId(id: string): void {
     const want = "2 to 255 letters, digits, '.', '-' or '_', a letter or digit first"
     throw new AgentError('INTERNAL', `container id '${id}': invalid, want ${want}`)
   }
-  if (RESERVED_IDS.includes(id)) throw new AgentError('INTERNAL', `container id '${id}': reserved`)
+  if (RESERVED_IDS.includes(id))
+    throw new AgentError(
+      'INTERNAL',
+      `container id '${id}': reserved, want none of ${RESERVED_IDS.join(', ')}`,
+    )
 }

@@ -327,4 +327,11 @@ describe('checkContainerId', () => {
       expect(() => checkContainerId(id)).toThrow(`'${id}'`)
     },
   )
+
+  it.each([
+    ['a', "invalid, want 2 to 255 letters, digits, '.', '-' or '_', a letter or digit first"],
+    ['shared', 'reserved, want none of sandbox, shared'],
+  ])('says by which rule %j is refused', (id, rule) => {
+    expect(() => checkContainerId(id)).toThrow(`container id '${id}': ${rule}`)
+  })
 })
