@@ -37,6 +37,9 @@ const SHARED_ROOT = '/run/kata-containers'
 /** Specifications of the Container Device Interface (spec F.5); /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
 
+/** The name that ps, pgrep and test harnesses see; Node calls its main thread after itself. */
+const OWN_NAME = '/proc/self/comm'
+
 /** How the process was started. */
 export interface AgentStart {
   readonly arguments: readonly string[]
@@ -74,6 +77,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const os = linuxOs({ agentFolder, channel: given.channel?.fd, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
+  await os.files.write(OWN_NAME, config.processName)
   const parts = {
     ...{ given, config, os, log },
     gate: new BootGate(),

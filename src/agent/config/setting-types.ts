@@ -88,6 +88,16 @@ export const runtimeName: SettingType<string> = textual('`runc`, `crun` or a pat
   throw malformed('unknown runtime, want runc, crun or an absolute path')
 })
 
+/** The kernel keeps so many bytes of a name (TASK_COMM_LEN less the final zero). */
+const PROCESS_NAME_BYTES = 15
+
+/** The name of a process as the kernel keeps it. */
+export const processName: SettingType<string> = textual('1 to 15 bytes', (value) => {
+  const printable = /^[^\p{Cc}/]+$/u.test(value)
+  if (printable && Buffer.byteLength(value) <= PROCESS_NAME_BYTES) return value
+  throw malformed(`invalid name, want 1 to ${PROCESS_NAME_BYTES} bytes without / and control characters`)
+})
+
 /** Set only by its bare word; `word=anything` is ignored (spec A.5). */
 export const bareFlag: SettingType<boolean> = {
   name: 'bare word',

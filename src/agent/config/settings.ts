@@ -8,6 +8,7 @@ import {
   oneOf,
   onlyAll,
   port,
+  processName,
   runtimeName,
   type SettingType,
   seconds,
@@ -62,6 +63,13 @@ export const SETTINGS = {
     type: runtimeName,
     default: 'runc',
     doc: 'The OCI runtime that makes containers: one of the two names or the absolute path of a binary.',
+  }),
+  processName: setting({
+    commandLine: 'agent.process_name',
+    toml: 'process_name',
+    type: processName,
+    default: 'kata-agent',
+    doc: 'The name of the agent’s process (`/proc/PID/comm`), by which `pgrep` and test harnesses find it.',
   }),
   logLevel: setting({
     commandLine: 'agent.log',

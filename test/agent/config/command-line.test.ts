@@ -41,6 +41,19 @@ describe('commandLineSettings', () => {
     expect(commandLineSettings(`agent.log=${word}`).logLevel).toBe(level)
   })
 
+  it.each(['kata-agent', 'fifteen-bytes-x', 'ä-agent'])('reads the process name %s', (name) => {
+    expect(commandLineSettings(`agent.process_name=${name}`).processName).toBe(name)
+  })
+
+  it.each(['', 'sixteen-bytes-xx', 'seven-ääää-xx', 'a/b', 'a\u0007b'])(
+    'refuses the process name %j',
+    (name) => {
+      expect(() => commandLineSettings(`agent.process_name=${name}`)).toThrow(
+        'invalid name, want 1 to 15 bytes without / and control characters',
+      )
+    },
+  )
+
   it.each(['agent.debug_console', 'agent.devmode'])('reads %s only as a bare word', (key) => {
     expect(Object.values(commandLineSettings(key))).toEqual([true])
     expect(commandLineSettings(`${key}=1`)).toEqual({})

@@ -42,6 +42,31 @@ const CONTAINER_CALLS: readonly Call[] = [
   ['TtyWinResize', (agent) => agent.ttyWinResize({ containerId: 'c1', row: 1, column: 1 })],
 ]
 
+describe('the process of an agent', () => {
+  const nameOf = (started: AgentProcess) => readFileSync(`/proc/${started.agentPid()}/comm`, 'utf8')
+
+  it('is called kata-agent, as those who look for it expect', async () => {
+    const started = await startAgent()
+    try {
+      expect(nameOf(started)).toBe('kata-agent\n')
+    } finally {
+      await started.stop()
+    }
+  })
+
+  it('has the name that its configuration gives', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'name-'))
+    writeFileSync(join(folder, 'agent.toml'), 'process_name = "my-agent"\n')
+    const started = await startAgent({ args: ['--config', join(folder, 'agent.toml')] })
+    try {
+      expect(nameOf(started)).toBe('my-agent\n')
+    } finally {
+      await started.stop()
+      rmSync(folder, { recursive: true })
+    }
+  })
+})
+
 describe('an agent that was not started by vminit', () => {
   let started: AgentProcess
   beforeAll(async () => {
