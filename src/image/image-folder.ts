@@ -10,9 +10,10 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
+import { errnoOf } from '../base/errors.ts'
 import { bundledPackages } from '../build/agent.ts'
 import { tool } from '../build/tool.ts'
-import { ensureImage } from './ensure-image.ts'
+import { ensureImage, type GuestImage } from './ensure-image.ts'
 import { kataConfiguration } from './kata-configuration.ts'
 import { kernelPackages } from './kernel.ts'
 import { fetchLocked, userlandPackages } from './packages.ts'
@@ -24,6 +25,7 @@ const FILES = {
   'initrd.img': 'the whole guest: boots with initrd= alone',
   'initrd-stage-one.img': "mounts a root disk on Debian's kernel",
   'root.erofs': 'root disk without partitions',
+  'root.img': 'the same root disk in a partition: image= of Kata',
   'configuration-microvm-agent-go.toml': "what to change for Kata's Go shim",
   'configuration-microvm-agent-rs.toml': 'what to change for runtime-rs',
   'sbom.cdx.json': 'what is inside: CycloneDX 1.6',
@@ -57,23 +59,37 @@ export async function writeImageFolder(options: ImageFolderOptions): Promise<rea
   const { folder, installPath, progress } = options
   const { kernel, initrd } = await ensureImage({ form: 'initrd', progress })
   const disk = await ensureImage({ form: 'disk', progress })
-  if (disk.root === undefined) throw new Error('the disk form has no root disk')
+  const partitioned = await ensureImage({ form: 'partitioned', progress })
   const sources: readonly (readonly [FileName, Source])[] = [
     ['vmlinuz', { path: kernel }],
     ['initrd.img', { path: initrd }],
     ['initrd-stage-one.img', { path: disk.initrd }],
-    ['root.erofs', { path: disk.root.path }],
+    ['root.erofs', { path: diskOf(disk) }],
+    ['root.img', { path: diskOf(partitioned) }],
     ['configuration-microvm-agent-go.toml', { text: kataConfiguration('go', installPath) }],
     ['configuration-microvm-agent-rs.toml', { text: kataConfiguration('rs', installPath) }],
     ['sbom.cdx.json', { text: await sbom(progress) }],
   ]
   progress(`writing ${folder}`)
-  mkdirSync(folder, { recursive: true })
+  makeFolder(folder)
   // Checksums of an earlier run would be wrong from the first file on.
   rmSync(join(folder, 'SHA256SUMS'), { force: true })
   const files = sources.map(([name, source]) => write(folder, name, source))
   const sums = files.map(({ sha256, name }) => `${sha256}  ${name}\n`).join('')
   return [...files, write(folder, 'SHA256SUMS', { text: sums })]
+}
+
+function makeFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { recursive: true })
+  } catch (error) {
+    throw new Error(`--out ${folder}: ${errnoOf(error)}, want a folder that can be written`, { cause: error })
+  }
+}
+
+function diskOf({ root }: GuestImage): string {
+  if (root === undefined) throw new Error('guest image: no root disk')
+  return root.path
 }
 
 type Source = { readonly path: string } | { readonly text: string }

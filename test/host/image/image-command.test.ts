@@ -8,6 +8,7 @@ import { parse } from 'smol-toml'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import { LAYOUT } from '../../../src/image/partitioned-image.ts'
 
 /** The first run compresses the all-in-one initrd: a minute, more on a busy machine. */
 const FIRST_RUN_MS = 900_000
@@ -41,12 +42,14 @@ describe('npm run image', () => {
     for (const { name, bytes } of files) expect(statSync(file(name)).size, name).toBe(bytes)
   })
 
-  it('writes a kernel, two initrds and a root disk', () => {
-    // "HdrS" of a bzImage, "070701" of cpio, the magic numbers of zstd and of erofs.
+  it('writes a kernel, two initrds, and the root disk with and without partitions', () => {
+    // "HdrS" of a bzImage, "070701" of cpio, the magic numbers of zstd, erofs and a partition table.
     expect(start('vmlinuz', 0x202, 4)).toBe('48647253')
     expect(start('initrd-stage-one.img', 0, 6)).toBe('303730373031')
     expect(start('initrd.img', 0, 4)).toBe('28b52ffd')
     expect(start('root.erofs', 1024, 4)).toBe('e2e1f5e0')
+    expect(start('root.img', 510, 2)).toBe('55aa')
+    expect(start('root.img', LAYOUT.root + 1024, 4)).toBe('e2e1f5e0')
   })
 
   it('writes checksums of all other files, which sha256sum accepts', () => {
@@ -98,8 +101,9 @@ describe('npm run image', () => {
   })
 
   it('ends with 1 and one sentence when it cannot write', async () => {
-    const { code, stderr } = await command('--out', '/proc/no-folder').catch((error) => error)
+    const below = join(file('vmlinuz'), 'folder')
+    const { code, stderr } = await command('--out', below).catch((error) => error)
     expect(code).toBe(1)
-    expect(stderr).toMatch(/image: .*\/proc\/no-folder.*\n$/)
+    expect(stderr).toContain(`\nimage: --out ${below}: ENOTDIR, want a folder that can be written\n`)
   })
 })
