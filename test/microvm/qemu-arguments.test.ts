@@ -13,9 +13,11 @@ const board: Board = {
 }
 const room = { cpus: 1, memoryMib: 1024, memorySlots: 4 }
 const ALWAYS = ['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot']
-const BOOT = ['-kernel', '/k', '-initrd', '/i', '-append', 'console=ttyS0 root=/dev/vda']
+const EMULATED_LINE = 'mitigations=off rcupdate.rcu_expedited=1 console=ttyS0 root=/dev/vda'
+const bootBy = (line: string) => ['-kernel', '/k', '-initrd', '/i', '-append', line]
+const BOOT = bootBy(EMULATED_LINE)
 const QMP = ['-chardev', 'socket,id=qmp,fd=3', '-mon', 'qmp,mode=control']
-const TCG = ['-accel', 'tcg,thread=multi', '-cpu', 'max']
+const TCG = ['-accel', 'tcg,thread=multi', '-cpu', 'max,erms=off,la57=off']
 const SIZE = ['-smp', '2', '-m', '512M']
 
 type Parts = readonly (readonly [string, Device, (Backend | undefined)?])[]
@@ -95,7 +97,8 @@ describe('qemuArguments', () => {
     const vm = spec(twoDisks.slice(0, 1), { machine: 'pc' })
     expect(qemuArguments(vm, { acceleration: 'kvm', qmpFd: 3 })).toEqual([
       ...ALWAYS,
-      ...['-machine', 'pc,usb=off', '-accel', 'kvm', '-cpu', 'host', ...SIZE, ...BOOT, ...QMP],
+      ...['-machine', 'pc,usb=off', '-accel', 'kvm', '-cpu', 'host', ...SIZE],
+      ...[...bootBy(board.commandLine), ...QMP],
       ...[...ROOT_DRIVE, '-device', 'virtio-blk-pci,addr=0x3,id=name-root,drive=name-root-file,serial=root'],
     ])
   })
@@ -105,24 +108,29 @@ describe('qemuArguments', () => {
     expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 })).toEqual([
       ...ALWAYS,
       ...['-machine', 'microvm,acpi=on,rtc=on,pit=on,pic=on,isa-serial=on', ...TCG, ...SIZE],
-      ...['-kernel', '/k', '-append', 'console=ttyS0 root=/dev/vda', ...QMP],
+      ...['-kernel', '/k', '-append', EMULATED_LINE, ...QMP],
       ...[...ROOT_DRIVE, '-device', 'virtio-blk-device,id=name-root,drive=name-root-file,serial=root'],
       ...[...DATA_DRIVE, '-device', 'virtio-blk-device,id=name-data,drive=name-data-file,serial=data'],
     ])
   })
 
   it.each([
-    ['an emulated microvm', 'microvm', 'tcg', 2_445_432, 'tsc_early_khz=2445432 console=ttyS0 root=/dev/vda'],
-    ['no microvm of a CPU whose rate is not known', 'microvm', 'tcg', undefined, board.commandLine],
-    ['no microvm with KVM, which says it', 'microvm', 'kvm', 2_445_432, board.commandLine],
-    ['no machine with a PIT that the kernel uses', 'q35', 'tcg', 2_445_432, board.commandLine],
-  ] as const)(
-    'tells the rate of the time stamp counter to %s',
-    (_name, machine, acceleration, tscKhz, line) => {
-      const words = qemuArguments(spec([], { machine }), { acceleration, qmpFd: 3, tscKhz })
-      expect(words[words.indexOf('-append') + 1]).toBe(line)
-    },
-  )
+    [
+      'an emulated microvm',
+      'microvm',
+      'tcg',
+      2_445_432,
+      '… tsc_early_khz=2445432 console=ttyS0 root=/dev/vda',
+    ],
+    ['an emulated microvm of an unknown rate', 'microvm', 'tcg', undefined, EMULATED_LINE],
+    ['a microvm with KVM', 'microvm', 'kvm', 2_445_432, board.commandLine],
+    ['an emulated q35', 'q35', 'tcg', 2_445_432, EMULATED_LINE],
+  ] as const)('gives the kernel of %s its parameters', (_name, machine, acceleration, tscKhz, line) => {
+    const words = qemuArguments(spec([], { machine }), { acceleration, qmpFd: 3, tscKhz })
+    expect(words[words.indexOf('-append') + 1]).toBe(
+      line.replace('…', 'mitigations=off rcupdate.rcu_expedited=1'),
+    )
+  })
 
   it('shares the memory with a vhost-user daemon', () => {
     const vsock: Parts = [
