@@ -13,7 +13,7 @@ import { type WhatToRun, whatToRun } from '../../../src/microvm/run/what-to-run.
 import { specKey } from '../../../src/microvm/spec.ts'
 import { type Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { ensureDebianRoot, NGINX_ROOT } from '../../support/vm/debian-root.ts'
+import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 import { writeOciLayout } from '../../support/vm/oci-image.ts'
 
@@ -37,7 +37,7 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
 
   beforeAll(async () => {
     folder = makeTemporaryFolder(tmpdir())
-    const debian = await ensureDebianRoot(NGINX_ROOT, progress)
+    const debian = await ensureDebianRoot(progress)
     const paths = { debian: join(folder, 'debian.ext4'), image: join(folder, 'image.ext4') }
     progress('packing the userlands')
     await packRoot(debian, paths.debian, neverAborted)

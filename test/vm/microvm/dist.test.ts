@@ -11,12 +11,12 @@ import { openLink } from '../../../src/microvm/vsock/open-link.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
-import { ensureDebianRoot, FOREIGN_ROOT } from '../../support/vm/debian-root.ts'
+import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** The root's /sbin/init is vminit. The tests do not log in, and six login prompts would only take time. */
-const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target']
+/** The root's /sbin/init is vminit. Neither six login prompts nor the root's web server is used here. */
+const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target', 'systemd.mask=nginx.service']
 
 const GUEST_ETC = bind('/etc', '/guest/etc')
 
@@ -40,7 +40,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     image = await ensureImage({ progress })
     const kernel = await ensureKernel('bookworm', progress)
     const archive = await makeArchive(folder, progress)
-    await makeForeignRoot(root, { base: await ensureDebianRoot(FOREIGN_ROOT, progress), archive, kernel })
+    await makeForeignRoot(root, { base: await ensureDebianRoot(progress), archive, kernel })
     await writeForeignImage(disk, root)
   })
   afterAll(() => removeTemporaryFolder(folder))
