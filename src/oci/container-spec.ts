@@ -1,6 +1,7 @@
 import { AgentError } from '../base/errors.ts'
 import type { Linux, LinuxDevice, Mount, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
 import { type ResolvedEdits, withContainerEdits } from './cdi/apply-edits.ts'
+import { withDeviceAccess } from './device-access.ts'
 import { type DeviceChoices, withGuestDevices } from './guest-devices.ts'
 import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
 import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
@@ -21,8 +22,8 @@ export interface GuestChoices {
   readonly deviceModes: ReadonlyMap<string, number>
   /** The hooks that are added to the container's own. */
   readonly hooks: GuestHooks
-  /** RLIMIT_NOFILE for a process without one. */
-  readonly nofile: POSIXRlimit
+  /** RLIMIT_NOFILE for a process without one; undefined leaves it to the runtime. */
+  readonly nofile: POSIXRlimit | undefined
 }
 
 /** A spec ready for the runtime. */
@@ -47,7 +48,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
         ...complete.process,
         Env: withGuestPciAddresses(complete.process.Env, guest.devices.pciAddresses),
       },
-      Linux: withGuestDevices(complete.linux, guest.devices),
+      Linux: withDeviceAccess(withGuestDevices(complete.linux, guest.devices), complete.process),
     },
     guest.deviceEdits,
   )

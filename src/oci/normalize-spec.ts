@@ -10,37 +10,35 @@ import type {
   Process,
   Spec,
 } from '../gen/oci.ts'
-
-/** Told about each word of a request that is passed over: the field's name, and the word. */
-export type OnIgnored = (field: string, value: string) => void
+import type { OnDeviation } from './deviation.ts'
 
 /**
  * The request's specification in the words of the OCI runtime specification. Callers build theirs from different
  * libraries, which name the same things differently (docs/callers-words.md lists each form and who sends it). Comes
  * before every check; a word that is in no list is left as it is, for the check to refuse.
  */
-export function normalizeSpec(spec: Spec, onIgnored: OnIgnored): Spec {
+export function normalizeSpec(spec: Spec, onDeviation: OnDeviation): Spec {
   return {
     ...spec,
-    Process: spec.Process && normalizeProcess(spec.Process, onIgnored),
-    Linux: spec.Linux && normalizeLinux(spec.Linux, onIgnored),
+    Process: spec.Process && normalizeProcess(spec.Process, onDeviation),
+    Linux: spec.Linux && normalizeLinux(spec.Linux, onDeviation),
   }
 }
 
 /** The same for the process of ExecProcess. */
-export function normalizeProcess(process: Process, onIgnored: OnIgnored): Process {
+export function normalizeProcess(process: Process, onDeviation: OnDeviation): Process {
   return {
     ...process,
-    Env: withoutNamelessEntries(process.Env, onIgnored),
+    Env: withoutNamelessEntries(process.Env, onDeviation),
     Capabilities: process.Capabilities && normalizeCapabilities(process.Capabilities),
   }
 }
 
 /** `=x` names no variable. The values may be secret, so only the index is told. */
-function withoutNamelessEntries(entries: readonly string[], onIgnored: OnIgnored): string[] {
+function withoutNamelessEntries(entries: readonly string[], onDeviation: OnDeviation): string[] {
   return entries.filter((entry, index) => {
     if (!entry.startsWith('=')) return true
-    onIgnored('process.env', `entry ${index}, which has no name`)
+    onDeviation('process.env', `entry ${index}`, 'it has no name')
     return false
   })
 }
@@ -61,13 +59,13 @@ function capabilityName(word: string): string {
   return name === '' ? word : `CAP_${name}`
 }
 
-function normalizeLinux(linux: Linux, onIgnored: OnIgnored): Linux {
+function normalizeLinux(linux: Linux, onDeviation: OnDeviation): Linux {
   return {
     ...linux,
     Namespaces: linux.Namespaces.map(normalizeNamespace),
     Devices: linux.Devices.map(withCharacterType),
     Resources: linux.Resources && normalizeResources(linux.Resources),
-    Seccomp: linux.Seccomp && normalizeSeccomp(linux.Seccomp, onIgnored),
+    Seccomp: linux.Seccomp && normalizeSeccomp(linux.Seccomp, onDeviation),
   }
 }
 
@@ -100,13 +98,13 @@ const SECCOMP_ARCHITECTURES = [
   ...['MIPSEL64N32', 'PPC', 'PPC64', 'PPC64LE', 'S390', 'S390X'],
 ].map((name) => `SCMP_ARCH_${name}`)
 
-function normalizeSeccomp(seccomp: LinuxSeccomp, onIgnored: OnIgnored): LinuxSeccomp {
+function normalizeSeccomp(seccomp: LinuxSeccomp, onDeviation: OnDeviation): LinuxSeccomp {
   return {
     ...seccomp,
     // A filter for an architecture of which no program can run here protects nothing.
     Architectures: seccomp.Architectures.filter((architecture) => {
       const isKnown = SECCOMP_ARCHITECTURES.includes(architecture)
-      if (!isKnown) onIgnored('linux.seccomp.architectures', architecture)
+      if (!isKnown) onDeviation('linux.seccomp.architectures', architecture, 'unknown to the OCI runtimes')
       return isKnown
     }),
     Syscalls: seccomp.Syscalls.map(normalizeSyscall),

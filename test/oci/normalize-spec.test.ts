@@ -11,7 +11,9 @@ type PartialProcess = NonNullable<PartialSpec['Process']>
 function normalized(given: PartialSpec) {
   const ignored: string[] = []
   const complete = { Process: { Args: ['sh'] }, Root: { Path: '/root' }, Linux: {}, ...given }
-  const spec = normalizeSpec(Spec.fromPartial(complete), (field, value) => ignored.push(`${field}: ${value}`))
+  const spec = normalizeSpec(Spec.fromPartial(complete), (field, value, reason) =>
+    ignored.push(`${field}: ${value}: ${reason}`),
+  )
   const { linux, process } = completeSpec(spec)
   return { spec, linux, process, ignored, check: () => checkSpec(completeSpec(spec)) }
 }
@@ -66,8 +68,8 @@ describe('normalizeSpec', () => {
     })
     expect(linux.Seccomp?.Architectures).toEqual(['SCMP_ARCH_X86_64', 'SCMP_ARCH_X32'])
     expect(ignored).toEqual([
-      'linux.seccomp.architectures: SCMP_ARCH_NATIVE',
-      'linux.seccomp.architectures: VAX',
+      'linux.seccomp.architectures: SCMP_ARCH_NATIVE: unknown to the OCI runtimes',
+      'linux.seccomp.architectures: VAX: unknown to the OCI runtimes',
     ])
     check()
   })
@@ -77,7 +79,7 @@ describe('normalizeSpec', () => {
       Process: { Args: ['sh'], Env: ['A=b', '=secret', 'C==d'] },
     })
     expect(process.Env).toEqual(['A=b', 'C==d'])
-    expect(ignored).toEqual(['process.env: entry 1, which has no name'])
+    expect(ignored).toEqual(['process.env: entry 1: it has no name'])
     check()
   })
 

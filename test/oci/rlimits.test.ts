@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { defaultNofile } from '../../src/oci/rlimits.ts'
+import { ownNofile } from '../../src/oci/rlimits.ts'
 
 const line = (soft: string, hard: string) =>
   `Limit                     Soft Limit           Hard Limit           Units
@@ -7,13 +7,17 @@ Max processes             1                    2                    processes
 Max open files            ${soft}           ${hard}           files
 `
 
-describe('defaultNofile', () => {
+describe('ownNofile', () => {
   it.each([
-    ['far above', line('1073741816', '1073741816'), 1024n, 524288n],
-    ['below', line('4096', '4096'), 1024n, 4096n],
-    ['below the soft default', line('512', '512'), 512n, 512n],
-    ['unknown', '', 1024n, 524288n],
-  ])('is capped by the limit of the agent: %s', (_what, limits, Soft, Hard) => {
-    expect(defaultNofile(limits)).toEqual({ Type: 'RLIMIT_NOFILE', Soft, Hard })
+    ['1073741824', '1073741824'],
+    ['1024', '524288'],
+    ['512', '4096'],
+  ])('is the limit of the agent, neither lowered nor raised: %s, %s', (soft, hard) => {
+    const expected = { Type: 'RLIMIT_NOFILE', Soft: BigInt(soft), Hard: BigInt(hard) }
+    expect(ownNofile(line(soft, hard))).toEqual(expected)
+  })
+
+  it('is left to the runtime when the kernel does not tell it', () => {
+    expect(ownNofile('')).toBeUndefined()
   })
 })

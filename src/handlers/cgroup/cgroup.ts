@@ -61,6 +61,12 @@ export async function usesCgroupV2(os: Os): Promise<boolean> {
   return (await os.files.stat(`${ROOT}/cgroup.controllers`)) !== undefined
 }
 
+/** Whether containers can be given limits of `controller`. */
+export async function hasController(os: Os, controller: string, isV2: boolean): Promise<boolean> {
+  if (!isV2) return (await os.files.stat(`${ROOT}/${controller}`)) !== undefined
+  return (await os.files.readText(`${ROOT}/cgroup.controllers`)).trim().split(' ').includes(controller)
+}
+
 /** The cgroup at `path`, which is absolute below the root of each hierarchy. It need not exist yet. */
 export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgroup {
   const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`

@@ -11,15 +11,17 @@ import {
   containerSpec,
   type GuestChoices,
 } from '../../oci/container-spec.ts'
+import type { OnDeviation } from '../../oci/deviation.ts'
 import { checkDevicePaths } from '../../oci/guest-devices.ts'
+import { supportedSpec } from '../../oci/guest-support.ts'
 import { normalizeSpec } from '../../oci/normalize-spec.ts'
-import { defaultNofile } from '../../oci/rlimits.ts'
+import { ownNofile } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
-import { logIgnored } from '../process/ignored-words.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
+import { logDeviation } from '../process/log-deviation.ts'
 import type { ContainerProcess } from '../process/process.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import { programOf } from '../process/signal-process.ts'
@@ -28,6 +30,7 @@ import type { StorageHandlers } from '../storage/storage.ts'
 import type { ActiveSandbox, SandboxLookup } from './active-sandbox.ts'
 import { type Bundle, bundleOf, makeBundle, mountRoot, StoredSpec } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
+import { guestSupport } from './guest-support.ts'
 import type { GuestSysctls } from './guest-sysctls.ts'
 import type { ContainerRegistry } from './registry.ts'
 import { checkSharedMounts, cloneSharedMounts } from './shared-mounts.ts'
@@ -39,7 +42,7 @@ export interface CreateDependencies extends LaunchDependencies {
   readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
   readonly sandboxState: SandboxLookup
   readonly containers: ContainerRegistry
-  readonly runtime: Pick<OciRuntime, 'create' | 'erase'>
+  readonly runtime: Pick<OciRuntime, 'create' | 'erase' | 'seccompFlags'>
   readonly storage: Pick<StorageHandlers, 'attach' | 'release' | 'isUsed'>
   readonly devices: DeviceHandlers
   readonly sysctls: GuestSysctls
@@ -49,6 +52,7 @@ export interface CreateDependencies extends LaunchDependencies {
 interface Creation {
   readonly dependencies: CreateDependencies
   readonly request: CreateContainerRequest
+  readonly onDeviation: OnDeviation
   readonly signal: AbortSignal
   readonly sandbox: ActiveSandbox
   readonly bundle: Bundle
@@ -72,9 +76,10 @@ export async function createContainer(
   const { log, config, containers, devices, sandboxState } = dependencies
   const id = requested.containerId
   checkContainerId(id)
+  const onDeviation = logDeviation(log, 'warn', { containerId: id })
   const request = {
     ...requested,
-    OCI: requested.OCI && normalizeSpec(requested.OCI, logIgnored(log, { containerId: id })),
+    OCI: requested.OCI && normalizeSpec(requested.OCI, onDeviation),
   }
   const complete = completeSpec(request.OCI)
   checkSpec(complete)
@@ -87,7 +92,17 @@ export async function createContainer(
   sandbox.pidNamespace.begin(id)
   onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
-    const creation = { dependencies, request, signal, sandbox, bundle, cdiDevices, onFailure, onRemove }
+    const creation = {
+      dependencies,
+      request,
+      onDeviation,
+      signal,
+      sandbox,
+      bundle,
+      cdiDevices,
+      onFailure,
+      onRemove,
+    }
     const parts = await build(creation)
     signal.throwIfAborted()
     container.publish(parts)
@@ -147,19 +162,21 @@ async function specFor(
   devices: Pick<GuestChoices, 'devices' | 'deviceEdits'>,
   isV2: boolean,
 ): Promise<ContainerSpec> {
-  const { dependencies, request, signal, sandbox, bundle } = creation
-  const { os } = dependencies
+  const { dependencies, request, onDeviation, signal, sandbox, bundle } = creation
+  const { os, runtime } = dependencies
+  const { spec: requested } = completeSpec(request.OCI)
+  const support = await guestSupport({ os, runtime, isV2 }, requested)
   const pid = request.sandboxPidns
     ? await sandbox.pidNamespace.joinedBy(request.containerId, signal)
     : undefined
-  return containerSpec(request.OCI, {
+  return containerSpec(supportedSpec(requested, support, onDeviation), {
     containerId: request.containerId,
     rootfs: bundle.rootfs,
     namespaces: { ...sandbox.namespaces, pid, cgroup: isV2 },
     ...devices,
     deviceModes: await deviceModes(os, request.OCI),
     hooks: sandbox.guestHooks,
-    nofile: defaultNofile(await os.scratch.readText('/proc/self/limits')),
+    nofile: ownNofile(await os.scratch.readText('/proc/self/limits')),
   })
 }
 

@@ -1,13 +1,20 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
 import type { UpdateContainerRequest } from '../../gen/agent.ts'
+import type { LinuxResources } from '../../gen/oci.ts'
 import { checkResources } from '../../oci/check-spec.ts'
+import { supportedResources } from '../../oci/guest-support.ts'
 import { printJson } from '../../oci/json.ts'
 import { normalizeResources } from '../../oci/normalize-spec.ts'
 import { withExplicitWildcards } from '../../oci/resources.ts'
 import { resourcesConfig } from '../../oci/runtime-config.ts'
+import type { Os } from '../../os/os.ts'
+import { usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
+import { logDeviation } from '../process/log-deviation.ts'
 import type { ContainerUpdate, LivingState } from './container.ts'
+import { hugePageSizes } from './guest-support.ts'
 import type { ContainerRegistry } from './registry.ts'
 
 /**
@@ -16,16 +23,27 @@ import type { ContainerRegistry } from './registry.ts'
  */
 export async function updateContainer(
   {
+    os,
+    log,
     containers,
     runtime,
-  }: { readonly containers: ContainerRegistry; readonly runtime: Pick<OciRuntime, 'update'> },
+  }: {
+    readonly os: Os
+    readonly log: Logger
+    readonly containers: ContainerRegistry
+    readonly runtime: Pick<OciRuntime, 'update'>
+  },
   request: UpdateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
   const { containerId } = request
+  const supportedHere = async (limits: LinuxResources) => {
+    const sizes = await hugePageSizes(os, await usesCgroupV2(os), limits)
+    return supportedResources(limits, sizes, logDeviation(log, 'warn', { containerId }))
+  }
   const requested = request.resources && normalizeResources(request.resources)
   if (requested !== undefined) checkResources(requested)
-  const resources = requested && withExplicitWildcards(requested)
+  const resources = requested && withExplicitWildcards(await supportedHere(requested))
   const update = await beginUpdate(containers, containerId, ['created', 'running', 'paused'], signal)
   try {
     if (resources === undefined) return

@@ -5,6 +5,7 @@ import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
 import { killOrphanedRuns } from './orphaned-runs.ts'
 import { type LaunchOutcome, type ProcessStreams, RUN_MS, type RuntimeOptions, RuntimeRuns } from './run.ts'
+import { seccompFlags } from './seccomp-flags.ts'
 
 /**
  * The OCI runtime's command line, typed. Each call throws INTERNAL with the runtime's own words when the runtime fails;
@@ -46,6 +47,8 @@ export interface OciRuntime {
   delete(containerId: string, hooksMs: number): Promise<string | undefined>
   /** Removes what the runtime has of a container that was made half, or by an agent that died. */
   erase(containerId: string): Promise<void>
+  /** The flags that a seccomp filter may have (OCI runtime specification). */
+  seccompFlags(): Promise<ReadonlySet<string>>
   /** Ids of the containers that the runtime has state of. */
   list(): Promise<readonly string[]>
   /** Kills the runs that an agent which died has left under way, and removes their files. */
@@ -89,6 +92,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await runs.run({ verb: 'delete', args: ['--force', id] }).catch(() => {})
       await os.files.removeTree(`${stateRoot}/${id}`)
     },
+    seccompFlags: () => seccompFlags(os, options),
     list: () => os.files.list(stateRoot),
     killOrphans: async () => {
       await killOrphanedRuns(os, stateRoot)

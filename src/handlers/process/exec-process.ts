@@ -1,23 +1,25 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
 import type { Process } from '../../gen/oci.ts'
 import { checkProcess } from '../../oci/check-process.ts'
+import type { OnDeviation } from '../../oci/deviation.ts'
+import { supportedProcess } from '../../oci/guest-support.ts'
 import { inheritProcess } from '../../oci/inherit-process.ts'
 import { normalizeProcess } from '../../oci/normalize-spec.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
-import { logIgnored } from './ignored-words.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
+import { logDeviation } from './log-deviation.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
+import { askedOf, processSupport } from './process-support.ts'
 import { killUntrackedProcesses } from './untracked-processes.ts'
 
 /** What ExecProcess needs. */
 export interface ExecDependencies extends LaunchDependencies {
-  readonly os: LaunchDependencies['os'] & Pick<Os, 'files'>
+  readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
   readonly runtime: Pick<OciRuntime, 'exec'>
 }
@@ -38,7 +40,12 @@ export async function execProcess(
   signal: AbortSignal,
 ): Promise<void> {
   const { os, log, containers, runtime } = dependencies
-  const requested = checkedProcess(request, log)
+  const onDeviation = logDeviation(log, 'debug', {
+    containerId: request.containerId,
+    execId: request.execId,
+  })
+  const checked = checkedProcess(request, onDeviation)
+  const requested = supportedProcess(checked, await processSupport(os, askedOf(checked)), onDeviation)
   const container = await containers.waitForLiving(request.containerId, signal)
   const process = processIn(container, requested)
   const reservation = container.processes.reserve(request.execId)
@@ -73,12 +80,11 @@ export async function execProcess(
 }
 
 /** The process of a request. Throws INTERNAL when it is missing, INVALID_ARGUMENT for a field that cannot be right. */
-function checkedProcess(request: ExecProcessRequest, log: Logger): Process {
+function checkedProcess(request: ExecProcessRequest, onDeviation: OnDeviation): Process {
   if (request.process === undefined) {
     throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
   }
-  const { containerId, execId } = request
-  const process = normalizeProcess(request.process, logIgnored(log, { containerId, execId }))
+  const process = normalizeProcess(request.process, onDeviation)
   checkProcess(process)
   return process
 }

@@ -11,7 +11,7 @@ describe('boot', () => {
     expect(os.mounts.requests.map(({ target }) => target)).toEqual(MOUNTED_BY_BOOT)
     expect(await os.files.readLink('/dev/ptmx')).toBe('/dev/pts/ptmx')
     expect(await os.files.readLink('/dev/stdin')).toBe('/proc/self/fd/0')
-    expect(os.system).toMatchObject({ hostname: 'guest', openFileLimit: 1_048_576, umask: 0o022 })
+    expect(os.system).toMatchObject({ hostname: 'guest', openFileLimit: 2 ** 30, umask: 0o022 })
     expect(await os.files.readText('/proc/self/oom_score_adj')).toBe('-997')
     expect(os.network.link('lo').up).toBe(true)
     expect(environment.PATH).toBe('/bin:/sbin:/usr/bin:/usr/sbin')
@@ -46,7 +46,7 @@ describe('boot', () => {
     await boot(context, true)
     expect(os.mounts.requests).toEqual([])
     expect(os.tools.calls).toHaveLength(1)
-    expect(os.system.openFileLimit).toBe(1_048_576)
+    expect(os.system.openFileLimit).toBe(2 ** 30)
     const steps = lines.filter(({ message }) => message === 'boot step').map(({ fields }) => fields)
     expect(steps.map(({ step, outcome }) => `${step}: ${outcome}`)).toEqual([
       'own process: done',
@@ -57,6 +57,22 @@ describe('boot', () => {
       'device drivers: already',
       'identity: already',
     ])
+  })
+
+  it('keeps a maximum of open files that is higher, or that the kernel does not let it raise', async () => {
+    const higher = await bareGuest()
+    await higher.os.files.put('/proc/sys/fs/nr_open', '2147483584\n')
+    await boot(higher.context, true)
+    expect(higher.os.system.openFileLimit).toBe(2_147_483_584)
+    const { os, context, lines } = await bareGuest()
+    const write = os.files.write.bind(os.files)
+    os.files.write = async (path, data, options) => {
+      if (path.endsWith('nr_open')) throw new Error('EINVAL')
+      await write(path, data, options)
+    }
+    await boot(context, true)
+    expect(os.system.openFileLimit).toBe(1_048_576)
+    expect(lines.map(({ message }) => message)).toContain('fs.nr_open not raised')
   })
 
   it('names the step that failed and stops there', async () => {

@@ -2,6 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Device } from '../../../src/gen/agent.ts'
 import { checkContainerId } from '../../../src/handlers/container/create-container.ts'
+import type { FakeOs } from '../../support/fakes/fake-os.ts'
+import { recordingLog } from '../../support/fakes/recording-log.ts'
 import {
   containerRequest,
   execRequest,
@@ -41,7 +43,7 @@ describe('CreateContainer', () => {
       process: {
         args: ['sh'],
         oomScoreAdj: 0,
-        rlimits: [{ type: 'RLIMIT_NOFILE', hard: 524288, soft: 1024 }],
+        rlimits: [{ type: 'RLIMIT_NOFILE', hard: 1048576, soft: 1048576 }],
       },
       linux: {
         cgroupsPath: '/c1',
@@ -279,6 +281,86 @@ describe('CreateContainer', () => {
     expect(await remains(made)).toEqual({
       ...before,
       files: expect.arrayContaining(before.files),
+    })
+  })
+
+  describe('with what the guest lacks', () => {
+    const PROFILE = 'cri-containerd.apparmor.d'
+    const Flags = ['SECCOMP_FILTER_FLAG_LOG']
+    const request = () =>
+      containerRequest(
+        'c1',
+        {},
+        {
+          OCI: {
+            ...containerRequest('c1').OCI,
+            Process: { Args: ['sh'], ApparmorProfile: PROFILE, SelinuxLabel: 'a:b:c' },
+            Linux: {
+              Resources: { HugepageLimits: [{ Pagesize: '2MB', Limit: 4n << 20n }] },
+              Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Flags },
+            },
+          },
+        },
+      )
+    async function created(furnish: (os: FakeOs) => Promise<void>) {
+      const { log, lines } = recordingLog()
+      const made = await machineWithSandbox({ log: { ...log, with: () => log } })
+      await furnish(made.os)
+      await made.handlers.createContainer(request(), neverAborted)
+      const told = lines.filter(({ message }) => message === 'specification not followed')
+      return { config: await configOf(made, 'c1'), told: told.map(({ fields }) => fields) }
+    }
+
+    it('drops each part with one line', async () => {
+      const { config, told } = await created(async (os) => {
+        os.tools.script(([, verb]) =>
+          verb === 'features' ? { stdout: '{"linux":{"seccomp":{}}}' } : undefined,
+        )
+        // AppArmor without the profile, and huge pages of another size.
+        await os.files.put('/sys/kernel/security/apparmor/profiles', `${PROFILE}2 (enforce)\n`)
+        await os.files.makeDirectories('/sys/fs/cgroup/hugetlb')
+        await os.files.makeDirectories('/sys/kernel/mm/hugepages/hugepages-1048576kB')
+      })
+      expect(config.process).not.toHaveProperty('apparmorProfile')
+      expect(config.process).not.toHaveProperty('selinuxLabel')
+      expect(config.linux).not.toHaveProperty('resources.hugepageLimits')
+      expect(config.linux.seccomp).not.toHaveProperty('flags')
+      expect(told).toMatchObject([
+        { containerId: 'c1', field: 'process.apparmorProfile', value: PROFILE },
+        { containerId: 'c1', field: 'process.selinuxLabel', value: 'a:b:c' },
+        { containerId: 'c1', field: 'linux.resources.hugepageLimits', value: '2MB' },
+        { containerId: 'c1', field: 'linux.seccomp.flags', value: Flags[0] },
+      ])
+    })
+
+    it('keeps each part that it has', async () => {
+      const { config, told } = await created(async (os) => {
+        const features = { linux: { seccomp: { supportedFlags: Flags } } }
+        os.tools.script(([, verb]) =>
+          verb === 'features' ? { stdout: JSON.stringify(features) } : undefined,
+        )
+        await os.files.put(
+          '/sys/kernel/security/apparmor/profiles',
+          `other (complain)\n${PROFILE} (enforce)\n`,
+        )
+        await os.files.put('/sys/fs/selinux/enforce', '1')
+        await os.files.put('/sys/fs/cgroup/cgroup.controllers', 'cpu hugetlb memory\n')
+        await os.files.makeDirectories('/sys/kernel/mm/hugepages/hugepages-2048kB')
+      })
+      expect(config).toMatchObject({
+        process: { apparmorProfile: PROFILE, selinuxLabel: 'a:b:c' },
+        linux: { resources: { hugepageLimits: [{ pageSize: '2MB' }] }, seccomp: { flags: Flags } },
+      })
+      expect(told).toEqual([])
+    })
+
+    it('drops limits of huge pages without the controller', async () => {
+      const { told } = await created(async (os) => {
+        os.tools.script(([, verb]) => (verb === 'features' ? { exitCode: 1 } : undefined))
+        await os.files.put('/sys/fs/cgroup/cgroup.controllers', 'cpu memory\n')
+        await os.files.makeDirectories('/sys/kernel/mm/hugepages/hugepages-2048kB')
+      })
+      expect(told).toContainEqual(expect.objectContaining({ field: 'linux.resources.hugepageLimits' }))
     })
   })
 

@@ -25,7 +25,7 @@ describe('ExecProcess', () => {
     expect(JSON.parse(input)).toMatchObject({
       args: ['ls'],
       capabilities: { bounding: ['CAP_KILL'] },
-      rlimits: [{ type: 'RLIMIT_NOFILE', hard: 524288, soft: 1024 }],
+      rlimits: [{ type: 'RLIMIT_NOFILE', hard: 1048576, soft: 1048576 }],
       oomScoreAdj: 0,
     })
     expect(made.os.tools.calls.flatMap(({ argv }) => argv).filter((word) => word.includes('e 1'))).toEqual([])

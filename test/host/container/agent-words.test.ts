@@ -35,6 +35,29 @@ describe('a specification in the words of runtime-rs and agent-ctl', () => {
     expect(await pod.output('version', 'echo run', { spec: { Version } })).toBe('run\n')
   })
 
+  it('names what this machine lacks: a profile, a label, huge pages and flags', async () => {
+    const process = {
+      ApparmorProfile: 'cri-containerd.apparmor.d',
+      SelinuxLabel: 'system_u:system_r:container_t:s0',
+    }
+    const HugepageLimits = ['64KB', '16GB'].map((Pagesize) => ({ Pagesize, Limit: 0n }))
+    const linux = {
+      MountLabel: 'system_u:object_r:container_file_t:s0',
+      Resources: { HugepageLimits },
+      Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Flags: ['SECCOMP_FILTER_FLAG_LOG'] },
+    }
+    await pod.run('lacking', ['sleep', '1000'], { process, linux })
+    for (const field of ['process.apparmorProfile', 'linux.mountLabel', 'linux.seccomp.flags']) {
+      await pod.started.logged({ containerId: 'lacking', field })
+      const lines = pod.started.log.filter((line) => line.containerId === 'lacking' && line.field === field)
+      expect(lines).toMatchObject([{ level: 'WARN', msg: 'specification not followed' }])
+    }
+    const added = await pod.add('lacking', 'e1', ['echo', 'added'], { process })
+    expect((await added.readAll()).toString()).toBe('added\n')
+    await pod.agent.updateContainer({ containerId: 'lacking', resources: { HugepageLimits } })
+    await pod.remove('lacking')
+  })
+
   it('names architectures that the runtime does not know, and variables without a name', async () => {
     const Architectures = ['SCMP_ARCH_X86_64', 'SCMP_ARCH_X86', 'SCMP_ARCH_X32', 'SCMP_ARCH_VAX']
     const linux = { Seccomp: { DefaultAction: 'SCMP_ACT_ALLOW', Architectures } }

@@ -109,6 +109,7 @@ export async function machineWithContainer(process: DeepPartial<Process> = {}): 
 async function furnish(os: FakeOs): Promise<void> {
   const limits = 'Max open files            1048576              1048576              files\n'
   await os.files.put('/proc/self/limits', limits)
+  await os.files.put('/proc/sys/fs/nr_open', '1048576\n')
   await os.files.put('/proc/sys/net/core/somaxconn', '128')
   await os.files.put('/etc/resolv.conf', 'nameserver 10.0.0.1\n')
   const folders = ['/sys/fs/cgroup/freezer', '/run/kata-containers', '/run/sandbox-ns', '/run/microvm-agent']

@@ -34,7 +34,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect(details.memBlockSizeBytes).toBeGreaterThan(0n)
   })
 
-  it('passes its limits on to no container, added process or helper program', async () => {
+  it('passes its oom_score_adj on to nothing, and its limit of open files to containers alone', async () => {
     const look = 'ulimit -Hn; cat /proc/self/oom_score_adj'
     const agentLimits = await pod.output(
       'agent-limits',
@@ -45,19 +45,44 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     )
     const [, nrOpen] = /(\d+)\n$/.exec(agentLimits) ?? []
     expect(agentLimits).toMatch(new RegExp(`^-997\nMax open files +${nrOpen} +${nrOpen} `))
-    expect(Number(nrOpen)).toBeGreaterThan(524_288)
+    expect(nrOpen).toBe(String(2 ** 30))
 
     const seen = `${ROOT}/tmp/hook-limits`
     // A hook runs as a child of the runtime, which is a helper program of the agent.
     const hook = { Path: `${ROOT}/bin/busybox`, Args: ['sh', '-c', `{ ${look}; } > ${seen}`] }
     const script = `ulimit -Sn; ${look}; read line; cat /tmp/hook-limits`
     const init = await pod.run('limits', ['sh', '-c', script], { spec: { Hooks: { CreateRuntime: [hook] } } })
-    expect(await init.readUntil('\n0\n')).toBe('1024\n524288\n0\n')
+    expect(await init.readUntil('\n0\n')).toBe(`${nrOpen}\n${nrOpen}\n0\n`)
     const added = await pod.add('limits', 'e', ['sh', '-c', look])
-    expect((await added.readAll()).toString()).toBe('524288\n0\n')
+    expect((await added.readAll()).toString()).toBe(`${nrOpen}\n0\n`)
     await init.write('\n')
     expect((await init.readAll()).toString()).toBe('524288\n0\n')
     await pod.remove('limits')
+    const process = { Rlimits: [{ Type: 'RLIMIT_NOFILE', Soft: 1024n, Hard: 2n ** 63n }] }
+    expect(await pod.output('endless', 'ulimit -Sn; ulimit -Hn', { process })).toBe(`1024\n${nrOpen}\n`)
+  })
+
+  it('lets containers open the nodes of their specification, and privileged ones every device', async () => {
+    const sys = { destination: '/sys', source: 'sysfs', type: 'sysfs', options: ['ro'] }
+    const numbers = await pod.output('numbers', 'cat /sys/block/vda/dev', { mounts: [sys] })
+    const [Major = 0n, Minor = 0n] = numbers.trim().split(':').map(BigInt)
+    const read = (node: string) => `dd if=${node} bs=1 count=1 of=/dev/null 2>&1 | tail -n 1`
+    const READ = '1+0 records out'
+    const node = { Path: '/dev/node', Type: 'b', Major, Minor }
+    // As both shims send it: no rules for devices.
+    expect(await pod.output('given', read('/dev/node'), { linux: { Devices: [node] } })).toContain(READ)
+    const make = `mknod /dev/made b ${Major} ${Minor}; ${read('/dev/made')}`
+    const plain = { capabilities: ['CAP_MKNOD', 'CAP_SYS_ADMIN'] }
+    expect(await pod.output('plain', make, plain)).toContain('Operation not permitted')
+    const privileged = {
+      capabilities: ['CAP_MKNOD', 'CAP_SYS_ADMIN', 'CAP_SYS_RAWIO'],
+      mounts: [bind('/dev', '/guest/dev')],
+    }
+    expect(await pod.output('privileged', `${make}; ${read('/guest/dev/vda')}`, privileged)).toBe(
+      `${READ}\n${READ}\n`,
+    )
+    const masked = { ...privileged, linux: { MaskedPaths: ['/proc/kcore'] } }
+    expect(await pod.output('masked', make, masked)).toContain('Operation not permitted')
   })
 
   it('adds processes with the user, groups and limits that they name', async () => {

@@ -34,13 +34,22 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
       '-c',
       'ulimit -n; cat /proc/self/oom_score_adj; hostname',
     ])
-    expect((await added.readAll()).toString()).toBe('1024\n0\nvm-pod\n')
+    expect((await added.readAll()).toString()).toBe(`${2 ** 30}\n0\nvm-pod\n`)
     expect(await added.wait()).toBe(0)
     await init.write('heard\n')
     expect((await init.readAll('stdout')).toString()).toBe('out heard\n')
     expect((await init.readAll('stderr')).toString()).toBe('err\n')
     expect(await init.wait()).toBe(7)
     await pod.remove('life')
+  })
+
+  it('takes every version, and the flags of seccomp that crun knows', async () => {
+    const flags = ['TSYNC', 'SPEC_ALLOW', 'LOG', 'WAIT_KILLABLE_RECV']
+    for (const flag of flags) {
+      const Seccomp = { DefaultAction: 'SCMP_ACT_ALLOW', Flags: [`SECCOMP_FILTER_FLAG_${flag}`] }
+      const options = { spec: { Version: '1.2.0' }, linux: { Seccomp } }
+      expect(await pod.output('flagged', 'echo run', options)).toBe('run\n')
+    }
   })
 
   it('serves a terminal', async () => {

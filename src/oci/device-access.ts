@@ -1,0 +1,50 @@
+import {
+  type Linux,
+  type LinuxDevice,
+  type LinuxDeviceCgroup,
+  LinuxResources,
+  type Process,
+} from '../gen/oci.ts'
+
+/**
+ * The container with the right to open each node of `linux.devices`, and a privileged container with the right to open
+ * every device (behaviour spec, section D.6). Hosts send no rules, so a runtime would allow its own short list alone:
+ * null, zero, random, terminals. Rules of the request come first, so these count where the two contradict.
+ */
+export function withDeviceAccess(linux: Linux, process: Pick<Process, 'Capabilities'>): Linux {
+  const resources = linux.Resources ?? LinuxResources.create()
+  const nodes = linux.Devices.filter(({ Type }) => Type === 'b' || Type === 'c').map(allowRule)
+  const missing = nodes.filter((rule) => !resources.Devices.some((other) => isSame(rule, other)))
+  const added = [...missing, ...(isPrivileged(linux, process) ? [ALLOW_ALL] : [])]
+  if (added.length === 0) return linux
+  return { ...linux, Resources: { ...resources, Devices: [...resources.Devices, ...added] } }
+}
+
+/** In a rule of the guest −1 means any number (see `withExplicitWildcards`). */
+const ALLOW_ALL: LinuxDeviceCgroup = { Allow: true, Type: 'a', Major: -1n, Minor: -1n, Access: 'rwm' }
+
+/** With these a process reaches every device without its node, by the kernel's memory or its own mounts. */
+const DEVICE_CAPABILITIES = ['CAP_SYS_ADMIN', 'CAP_SYS_RAWIO', 'CAP_MKNOD']
+
+/**
+ * Whether a container is privileged, which no field says: containerd then gives it all of its own capabilities, and
+ * masks and protects no path. Not all capabilities are asked for, because containerd itself may lack some.
+ */
+function isPrivileged(linux: Linux, { Capabilities: sets }: Pick<Process, 'Capabilities'>): boolean {
+  if (linux.MaskedPaths.length + linux.ReadonlyPaths.length > 0) return false
+  return DEVICE_CAPABILITIES.every((name) => sets?.Bounding.includes(name) && sets.Effective.includes(name))
+}
+
+function allowRule({ Type, Major, Minor }: LinuxDevice): LinuxDeviceCgroup {
+  return { Allow: true, Type, Major, Minor, Access: 'rwm' }
+}
+
+function isSame(one: LinuxDeviceCgroup, other: LinuxDeviceCgroup): boolean {
+  return (
+    one.Allow === other.Allow &&
+    one.Type === other.Type &&
+    one.Major === other.Major &&
+    one.Minor === other.Minor &&
+    one.Access === other.Access
+  )
+}
