@@ -6,6 +6,7 @@ import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { expectStopBySignal } from '../../support/vm/stop-by-signal.ts'
 
 const LIMIT = 32n << 20n
 const BOMB_LIMIT = 40n
@@ -105,4 +106,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     }
     await pod.remove('hungry')
   })
+
+  it('ends with the guest that is told to stop by SIGTERM to PID 1', () =>
+    expectStopBySignal('TERM', guest, pod))
 })

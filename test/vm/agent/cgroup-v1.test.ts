@@ -3,6 +3,7 @@ import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { expectStopBySignal } from '../../support/vm/stop-by-signal.ts'
 
 const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
 
@@ -54,4 +55,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgrou
     expect(await Promise.all([init.wait(), added.wait()])).toEqual([137, 137])
     await pod.remove('killed')
   })
+
+  it('ends with the guest that is told to stop by SIGINT to PID 1', () =>
+    expectStopBySignal('INT', guest, pod))
 })
