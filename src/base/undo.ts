@@ -1,4 +1,4 @@
-import { messageOf } from './errors.ts'
+import { errnoOf, messageOf } from './errors.ts'
 import type { Logger } from './log.ts'
 
 /**
@@ -32,6 +32,15 @@ export class UndoList {
         this.#log.warn('undo step failed', { step: step.name, error: messageOf(error) })
       }
     }
+  }
+}
+
+/** An undo that removes something. The errno `absent` says that it is gone already, and is ignored. */
+export async function removeIfPresent(absent: string, remove: () => Promise<void> | void): Promise<void> {
+  try {
+    await remove()
+  } catch (error) {
+    if (errnoOf(error) !== absent) throw error
   }
 }
 

@@ -2,7 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
-import type { RequestedDevice } from '../../oci/cdi/asked-for.ts'
+import type { RequestedDevice } from '../../oci/cdi/requested-devices.ts'
 import { checkSpec } from '../../oci/check-spec.ts'
 import {
   type ContainerSpec,

@@ -22,7 +22,7 @@ export function parseVfioOptions({ options, containerPath }: Device): {
   for (const option of options) {
     const [, address, path] = /^([0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7])=(.*)$/i.exec(option) ?? []
     if (address === undefined || path === undefined) {
-      const text = `device ${containerPath}: Malformed VFIO PCI option '${option}'`
+      const text = `device ${containerPath}: Malformed VFIO PCI option: "${option}"`
       throw new AgentError('INVALID_ARGUMENT', text)
     }
     if (path === '') skipped.push(address)

@@ -1,5 +1,5 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
-import { UndoList } from '../../base/undo.ts'
+import { AgentError } from '../../base/errors.ts'
+import { removeIfPresent, UndoList } from '../../base/undo.ts'
 import type { ARPNeighbor } from '../../gen/types.ts'
 import type { Failures, Link, Neighbor, Network } from '../../os/network/network.ts'
 import {
@@ -63,8 +63,8 @@ function replaceBatch(
 ): void {
   const addUndo = (neighbor: Neighbor) => {
     const old = before.get(keyOf(neighbor))
-    onFailure.add(`neighbour ${neighbor.address}`, () => {
-      if (old === undefined) removeIfPresent(network, neighbor)
+    onFailure.add(`neighbour ${neighbor.address}`, async () => {
+      if (old === undefined) await removeIfPresent('ENOENT', () => network.removeNeighbor(neighbor))
       else network.replaceNeighbor(old)
     })
   }
@@ -79,14 +79,6 @@ function replaceBatch(
   batch.filter((_, index) => failures[index] === undefined).forEach(addUndo)
   const refused = failures.find((failure) => failure !== undefined)
   if (refused !== undefined) throw refused
-}
-
-function removeIfPresent(network: Network, neighbor: Neighbor): void {
-  try {
-    network.removeNeighbor(neighbor)
-  } catch (error) {
-    if (errnoOf(error) !== 'ENOENT') throw error
-  }
 }
 
 function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<string, Link>): Neighbor {

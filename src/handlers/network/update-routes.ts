@@ -1,5 +1,5 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
-import { UndoList } from '../../base/undo.ts'
+import { AgentError } from '../../base/errors.ts'
+import { removeIfPresent, UndoList } from '../../base/undo.ts'
 import type { Route as ApiRoute } from '../../gen/types.ts'
 import type { Failures, Network, Route, RoutePut } from '../../os/network/network.ts'
 import type { NetworkDependencies } from './dependencies.ts'
@@ -108,18 +108,10 @@ function putRoutes(network: Network, batch: readonly Step[], onFailure: UndoList
 }
 
 function addUndo(network: Network, { route, replaced }: Step, onFailure: UndoList): void {
-  onFailure.add(`route ${destinationKey(route)}`, () => {
-    if (replaced === undefined) removeIfPresent(network, route)
+  onFailure.add(`route ${destinationKey(route)}`, async () => {
+    if (replaced === undefined) await removeIfPresent('ESRCH', () => network.removeRoute(route))
     else network.replaceRoute(replaced)
   })
-}
-
-function removeIfPresent(network: Network, route: Route): void {
-  try {
-    network.removeRoute(route)
-  } catch (error) {
-    if (errnoOf(error) !== 'ESRCH') throw error
-  }
 }
 
 /** Whether an existing route does the same as a wanted one. */

@@ -168,7 +168,7 @@ export const STORAGE_INPUT: readonly BadInput[] = [
   device(
     'a malformed option',
     { type: 'vfio-pci', options: ['1a:02.3=06'] },
-    "Malformed VFIO PCI option '1a:02.3=06'",
+    'Malformed VFIO PCI option: "1a:02.3=06"',
   ),
   ...pciPaths.map((id) => device(`the PCI path '${id}'`, { id }, `PCI path "${id}": `)),
   creation(

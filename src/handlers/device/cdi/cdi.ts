@@ -1,7 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { ResolvedEdits } from '../../../oci/cdi/apply-edits.ts'
-import type { RequestedDevice } from '../../../oci/cdi/asked-for.ts'
+import type { RequestedDevice } from '../../../oci/cdi/requested-devices.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { Files } from '../../../os/files/files.ts'
 import { type ChosenEdits, chooseEdits } from './choose-edits.ts'

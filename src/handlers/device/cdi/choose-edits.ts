@@ -1,6 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
-import { type RequestedDevice, textOf } from '../../../oci/cdi/asked-for.ts'
 import type { ContainerEdits } from '../../../oci/cdi/container-edits.ts'
+import { type RequestedDevice, textOf } from '../../../oci/cdi/requested-devices.ts'
 import type { FolderContents, SpecFile } from './spec-folder.ts'
 
 /** Edits, and the device or file that they belong to. */

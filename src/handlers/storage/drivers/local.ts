@@ -1,7 +1,6 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../../base/errors.ts'
-import { UndoList } from '../../../base/undo.ts'
-import type { Files } from '../../../os/files/files.ts'
+import { removeIfPresent, UndoList } from '../../../base/undo.ts'
 import type { StorageDriver } from '../driver.ts'
 import { checkMountPoint } from '../mount-point.ts'
 import { applyFsGroup, fsGidOf, setFolderGroup } from '../ownership.ts'
@@ -24,7 +23,10 @@ export const local: StorageDriver = {
       if (status === undefined) {
         await files.makeDirectories(dirname(mountPoint), 0o755)
         await files.makeDirectory(mountPoint, 0o755)
-        onRemove.add('remove directory', () => removeIfPresent(files, mountPoint))
+        // It may have been removed from outside.
+        onRemove.add('remove directory', () =>
+          removeIfPresent('ENOENT', () => files.removeDirectory(mountPoint)),
+        )
       }
       // A symbolic link may have been created since the first check.
       await checkMountPoint(files, mountPoint, request.allowedRoots)
@@ -40,11 +42,6 @@ export const local: StorageDriver = {
     }
     return { mountPoint, kind: 'directory', keep: true, onRemove: () => onRemove.run() }
   },
-}
-
-/** Removes a directory that may have been removed from outside. */
-async function removeIfPresent(files: Files, directory: string): Promise<void> {
-  if ((await files.lstat(directory)) !== undefined) await files.removeDirectory(directory)
 }
 
 function modeOf(options: readonly string[]): number | undefined {

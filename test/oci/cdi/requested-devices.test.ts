@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Spec } from '../../../src/gen/oci.ts'
-import { requestedCdiDevices, textOf } from '../../../src/oci/cdi/asked-for.ts'
+import { requestedCdiDevices, textOf } from '../../../src/oci/cdi/requested-devices.ts'
 
 describe('askedCdiDevices', () => {
   it('finds no devices in a spec that requests none', () => {
