@@ -1,14 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { once } from 'node:events'
+import { cpSync, readFileSync, realpathSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildAgent } from '../../src/build/agent.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import { endChild } from '../../test/support/processes.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** Time from the agent's start until it listens, and its idle memory, against the same Node binary without a program. */
 const ROUNDS = 15
 
-const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+const folder = makeTemporaryFolder(tmpdir())
 // As installed in a guest: without a package.json above it, which Node would read and parse.
 const agent = join(folder, 'agent')
 cpSync(realpathSync(await buildAgent()), agent, { recursive: true })
@@ -16,7 +19,7 @@ const node = join(agent, 'node')
 try {
   await measure()
 } finally {
-  rmSync(folder, { recursive: true, force: true })
+  removeTemporaryFolder(folder)
 }
 
 async function measure(): Promise<void> {
@@ -46,7 +49,7 @@ function start(args: readonly string[]): ChildProcess {
 
 async function bareStartMs(): Promise<number> {
   const begin = performance.now()
-  await ended(start(['-e', '0']))
+  await once(start(['-e', '0']), 'exit')
   return performance.now() - begin
 }
 
@@ -66,11 +69,6 @@ async function logged(process: ChildProcess, text: string): Promise<void> {
 async function idleMemoryMib(process: ChildProcess): Promise<number> {
   await new Promise((resolve) => setTimeout(resolve, 300))
   const status = readFileSync(`/proc/${process.pid}/status`, 'utf8')
-  process.kill('SIGKILL')
-  await ended(process)
+  await endChild(process, 'SIGKILL')
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024
-}
-
-function ended(process: ChildProcess): Promise<void> {
-  return new Promise((resolve) => process.once('exit', () => resolve()))
 }

@@ -1,11 +1,12 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { endChild } from '../../test/support/processes.ts'
 import { benchPod } from '../support/bench-pod.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 import { execTrue } from '../support/runtime-pair.ts'
@@ -19,7 +20,7 @@ const ROUNDS = 3
 const CONTAINERS = 50
 const IDLE_MS = 2000
 
-const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+const folder = makeTemporaryFolder(tmpdir())
 const barePath = join(folder, 'bare.sock')
 const BARE_SERVER = `
 require('node:net').createServer((socket) => socket.pipe(socket)).listen(process.argv[1], () => console.log('listening'))
@@ -33,9 +34,9 @@ try {
   await once(bareServer.stdout, 'data')
   await measure(pod)
 } finally {
-  bareServer.kill()
+  await endChild(bareServer)
   await pod.stop()
-  rmSync(folder, { recursive: true, force: true })
+  removeTemporaryFolder(folder)
 }
 
 async function measure(pod: AgentPod): Promise<void> {

@@ -1,12 +1,14 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, watch } from 'node:fs'
+import { watch } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Client, credentials } from '@grpc/grpc-js'
 import { buildAgent } from '../../src/build/agent.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
+import { endChild } from '../../test/support/processes.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 
 /** An empty unary call over a unix socket, one at a time, in both framings, against a bare grpc-js server. */
@@ -21,13 +23,13 @@ interface Peer {
 
 const agent = await buildAgent()
 const node = join(agent, 'node')
-const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+const folder = makeTemporaryFolder(tmpdir())
 const started: ChildProcess[] = []
 try {
   await measure()
 } finally {
-  for (const process of started) process.kill('SIGKILL')
-  rmSync(folder, { recursive: true, force: true })
+  for (const server of started) await endChild(server, 'SIGKILL')
+  removeTemporaryFolder(folder)
 }
 
 async function measure(): Promise<void> {

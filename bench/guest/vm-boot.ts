@@ -7,13 +7,13 @@ import { ensureImage } from '../../src/image/ensure-image.ts'
 import { bootGuest } from '../../src/microvm/guest.ts'
 import type { GuestParts } from '../../src/microvm/guest-spec.ts'
 import type { Vm } from '../../src/microvm/vm.ts'
+import { progress } from '../../test/support/vm/boot-guest.ts'
 import { median, report } from '../support/figure.ts'
 
 /** The time from power-on to the first RPC, against the same kernel and vminit with a static busybox as the agent. */
 const ROUNDS = 5
 const REACHED = 'bench: reached'
 
-const progress = (line: string) => void process.stderr.write(`${line}\n`)
 const image = await ensureImage({ form: 'disk', progress })
 
 await withTemporaryFolder(tmpdir(), async (folder) => {

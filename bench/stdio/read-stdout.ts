@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import type { RemoteProcess } from '../../test/support/containers/pod.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { bareAnswersMs } from '../support/bare-answers.ts'
@@ -19,7 +19,7 @@ const WRITER = ['dd', 'if=/dev/zero', 'bs=64k', `count=${MIB * 16}`]
 
 const COPY = `process.stdin.pipe(require('node:net').connect(process.argv[1]))`
 
-const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+const folder = makeTemporaryFolder(tmpdir())
 const path = join(folder, 'copy.sock')
 const server = createServer().listen(path)
 const pod = await benchPod()
@@ -29,7 +29,7 @@ try {
 } finally {
   server.close()
   await pod.stop()
-  rmSync(folder, { recursive: true, force: true })
+  removeTemporaryFolder(folder)
 }
 
 async function measure(pod: AgentPod, server: Server): Promise<void> {

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { endChild } from '../../test/support/processes.ts'
 import { benchEnvironment } from './figure.ts'
 
 /** The size of a ttRPC request for a read. */
@@ -37,7 +38,6 @@ export async function bareAnswersMs(path: string, count: number, bytes: number):
     socket.destroy()
     return elapsed
   } finally {
-    server.kill()
-    await once(server, 'exit')
+    await endChild(server)
   }
 }

@@ -1,6 +1,7 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { execProcessRequest } from '../../test/support/containers/container-requests.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
@@ -15,7 +16,7 @@ export interface RuntimePair {
 
 /** Calls `work` with a pair, then removes everything. */
 export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair) => Promise<T>): Promise<T> {
-  const folder = mkdtempSync(join(tmpdir(), 'bench-'))
+  const folder = makeTemporaryFolder(tmpdir())
   const config = join(folder, 'agent.toml')
   writeFileSync(config, `runtime = "${kind}"\n`)
   try {
@@ -32,7 +33,7 @@ export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair
       await pod.stop()
     }
   } finally {
-    rmSync(folder, { recursive: true, force: true })
+    removeTemporaryFolder(folder)
   }
 }
 

@@ -1,13 +1,13 @@
 import { execFile } from 'node:child_process'
-import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs'
 import { Module } from 'node:module'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { Script } from 'node:vm'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { buildAgent } from '../../src/build/agent.ts'
 import { projectRoot } from '../../src/build/project.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 const run = promisify(execFile)
 
@@ -49,15 +49,11 @@ describe('buildAgent', () => {
   })
 
   it('bundles the gRPC stack so that it is not loaded at start', async () => {
-    const scratch = mkdtempSync(join(tmpdir(), 'spy-'))
-    try {
-      const spy = join(scratch, 'spy.cjs')
-      writeFileSync(spy, SPY)
-      const args = ['--require', spy, join(folder, 'agent.cjs'), '--version']
-      const { stdout } = await run(join(folder, 'node'), args)
-      expect(stdout).toContain('gRPC stack loaded: false')
-    } finally {
-      rmSync(scratch, { recursive: true })
-    }
+    const scratch = temporaryFolder()
+    const spy = join(scratch, 'spy.cjs')
+    writeFileSync(spy, SPY)
+    const args = ['--require', spy, join(folder, 'agent.cjs'), '--version']
+    const { stdout } = await run(join(folder, 'node'), args)
+    expect(stdout).toContain('gRPC stack loaded: false')
   })
 })

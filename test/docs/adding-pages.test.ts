@@ -1,11 +1,10 @@
 import { execFile } from 'node:child_process'
 import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { applyStep, stepsOf } from '../support/docs/page-steps.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
@@ -22,7 +21,7 @@ describe('in a copy of the repository', () => {
   let copy = ''
 
   beforeAll(() => {
-    copy = makeTemporaryFolder(tmpdir())
+    copy = temporaryFolder()
     for (const name of readdirSync(ROOT)) {
       // A link to a file of the repository stays a link within it.
       const options = { recursive: true, verbatimSymlinks: true }
@@ -30,8 +29,6 @@ describe('in a copy of the repository', () => {
     }
     symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
   })
-
-  afterAll(() => removeTemporaryFolder(copy))
 
   it.each(['adding-an-rpc.md', 'adding-a-handler.md'])(
     'what docs/%s says can be done to the letter',

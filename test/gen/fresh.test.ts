@@ -1,16 +1,13 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { generate, generatedRoot } from '../../src/build/generate.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 describe('src/gen', () => {
   let folder = ''
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'gen-'))
-  })
-  afterEach(() => {
-    rmSync(folder, { recursive: true })
+    folder = temporaryFolder()
   })
 
   it('equals the code generated from proto/, byte for byte', () => {

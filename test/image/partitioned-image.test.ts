@@ -1,7 +1,6 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { readPartitionTable } from '../../src/image/partition-table.ts'
 import {
   directAccessMetadata,
@@ -10,6 +9,7 @@ import {
   partitionedImage,
   writePartitionedImage,
 } from '../../src/image/partitioned-image.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 const MEBIBYTE = 2 ** 20
 
@@ -87,9 +87,8 @@ describe('fletcher64', () => {
 describe('writePartitionedImage', () => {
   let folder: string
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'image-test-'))
+    folder = temporaryFolder()
   })
-  afterEach(() => rmSync(folder, { recursive: true }))
 
   it('puts the root behind the head and fills up with zeroes', async () => {
     const root = Buffer.alloc(5 * MEBIBYTE + 7, 'root')

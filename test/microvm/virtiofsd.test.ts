@@ -1,11 +1,11 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { watch, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { shareFolder } from '../../src/microvm/virtiofsd.ts'
 import { processState } from '../support/processes.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 /** A fake daemon without clients: writes its pid to a file, waits while the gate exists, and makes its socket file. */
 const DAEMON = `#!/bin/sh
@@ -22,14 +22,10 @@ describe('shareFolder', () => {
   let program: string
 
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'share-'))
+    folder = temporaryFolder()
     socket = join(folder, 'fs.sock')
     program = join(folder, 'daemon')
     writeFileSync(program, DAEMON, { mode: 0o755 })
-  })
-
-  afterEach(() => {
-    rmSync(folder, { recursive: true, force: true })
   })
 
   it('ends the daemon', async () => {

@@ -1,7 +1,5 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { unwrap } from '../../src/os/errors.ts'
@@ -11,6 +9,7 @@ import { linuxStreams } from '../../src/os/streams/linux-streams.ts'
 import type { Fd, Streams } from '../../src/os/streams/streams.ts'
 import { realNative, withNativeInOtherProcess } from '../support/os/real-native.ts'
 import { startRuntimeWithPty } from '../support/programs/python-pty.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 let native: Native
 let streams: Streams
@@ -268,12 +267,11 @@ describe('relay', () => {
   })
 
   it('moves to and from a pty, and treats its hang-up as EOF', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'relay-'))
+    const folder = temporaryFolder()
     const console = linuxConsoles(native, streams).listen(join(folder, 'console.sock'))
     const exited = once(startRuntimeWithPty(join(folder, 'console.sock')), 'exit')
     const master = kept(await console.master(AbortSignal.timeout(10_000)))
     await console.close()
-    rmSync(folder, { recursive: true })
 
     const [typed, typing] = open('socketPair')
     const [showing, shown] = open('socketPair')

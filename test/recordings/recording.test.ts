@@ -1,7 +1,7 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 import { parseLines, RECORDINGS, type RecordedCall, readRecording } from './recording.ts'
 import { decodedRequest } from './wire.ts'
 
@@ -20,11 +20,7 @@ const CALL = {
 }
 
 describe('a recording', () => {
-  let folder: string
-  beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'recordings-'))
-  })
-  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  const folder = temporaryFolder()
 
   it('is read line by line', () => {
     const lines = [{ ms: 2, conn: 1, event: 'open' }, CALL, { cut: 3, of: 'ReadStdout' }]

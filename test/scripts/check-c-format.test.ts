@@ -1,19 +1,18 @@
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { checkCFormat } from '../../scripts/check-c-format.ts'
 import { projectRoot } from '../../src/build/project.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 describe('checkCFormat', () => {
   let root: string
 
   beforeEach(() => {
-    root = mkdtempSync(join(tmpdir(), 'c-format-'))
+    root = temporaryFolder()
     mkdirSync(join(root, 'native/part'), { recursive: true })
     cpSync(join(projectRoot, '.clang-format'), join(root, '.clang-format'))
   })
-  afterEach(() => rmSync(root, { recursive: true }))
 
   it('accepts a file that is formatted', () => {
     writeFileSync(join(root, 'native/part/good.c'), 'int main(void) {\n  return 0;\n}\n')

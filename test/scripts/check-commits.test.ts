@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { AREAS, checkCommits, commitFaults } from '../../scripts/check-commits.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 const faultsOf = (subject: string, parents = 1) => commitFaults({ id: 'abc1234', subject, parents })
 
@@ -54,10 +54,9 @@ describe('checkCommits', () => {
   }
 
   beforeEach(() => {
-    root = mkdtempSync(join(tmpdir(), 'commits-'))
+    root = temporaryFolder()
     git('init', '--quiet')
   })
-  afterEach(() => rmSync(root, { recursive: true }))
 
   it('checks only the commits after the given one', () => {
     const since = commit('From before the rules.')

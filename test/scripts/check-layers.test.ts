@@ -1,11 +1,11 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { absentPaths, forbiddenImports, forbiddenImportsOf, layerFaults } from '../../scripts/check-layers.ts'
 import { LAYERS } from '../../scripts/layers/table.ts'
 import { AGENT_SOURCES } from '../../src/build/agent.ts'
 import { projectRoot } from '../../src/build/project.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 describe('forbiddenImportsOf', () => {
   it('allows the imports of the table', () => {
@@ -110,43 +110,35 @@ describe('the table', () => {
 
 describe('absentPaths', () => {
   it('names the folders and the imports of a table that do not exist', () => {
-    const root = mkdtempSync(join(tmpdir(), 'layers-'))
-    try {
-      write(root, 'src/os/os.ts', '')
-      const layers = [
-        { folder: 'src/os', imports: ['src/base'] },
-        { folder: 'src/gone/*', imports: ['src/os'] },
-      ]
-      expect(absentPaths(root, layers)).toEqual([
-        'scripts/layers/table.ts: src/base does not exist',
-        'scripts/layers/table.ts: src/gone does not exist',
-      ])
-    } finally {
-      rmSync(root, { recursive: true })
-    }
+    const root = temporaryFolder()
+    write(root, 'src/os/os.ts', '')
+    const layers = [
+      { folder: 'src/os', imports: ['src/base'] },
+      { folder: 'src/gone/*', imports: ['src/os'] },
+    ]
+    expect(absentPaths(root, layers)).toEqual([
+      'scripts/layers/table.ts: src/base does not exist',
+      'scripts/layers/table.ts: src/gone does not exist',
+    ])
   })
 })
 
 describe('forbiddenImports', () => {
   it('reports seeded violations and files without a layer anywhere in a tree', () => {
-    const root = mkdtempSync(join(tmpdir(), 'layers-'))
-    try {
-      write(root, 'src/os/os.ts', "import { log } from '../base/log.ts'\n")
-      write(root, 'src/base/log.ts', "import { clock } from '../os/clock.ts'\n")
-      write(root, 'src/build/write.cjs', "const { run } = require('../microvm/vm.cjs')\n")
-      write(root, 'tools/thing.mjs', '')
-      write(root, 'loose.ts', '')
-      write(root, 'node_modules/some/index.js', '')
-      write(root, 'build/cache/agent.cjs', '')
-      expect(forbiddenImports(root)).toEqual([
-        'loose.ts: is in no layer of scripts/layers/table.ts',
-        'src/base/log.ts:1: src/base may not import src/os/clock.ts',
-        'src/build/write.cjs:1: src/build may not import src/microvm/vm.cjs',
-        'tools/thing.mjs: is in no layer of scripts/layers/table.ts',
-      ])
-    } finally {
-      rmSync(root, { recursive: true })
-    }
+    const root = temporaryFolder()
+    write(root, 'src/os/os.ts', "import { log } from '../base/log.ts'\n")
+    write(root, 'src/base/log.ts', "import { clock } from '../os/clock.ts'\n")
+    write(root, 'src/build/write.cjs', "const { run } = require('../microvm/vm.cjs')\n")
+    write(root, 'tools/thing.mjs', '')
+    write(root, 'loose.ts', '')
+    write(root, 'node_modules/some/index.js', '')
+    write(root, 'build/cache/agent.cjs', '')
+    expect(forbiddenImports(root)).toEqual([
+      'loose.ts: is in no layer of scripts/layers/table.ts',
+      'src/base/log.ts:1: src/base may not import src/os/clock.ts',
+      'src/build/write.cjs:1: src/build may not import src/microvm/vm.cjs',
+      'tools/thing.mjs: is in no layer of scripts/layers/table.ts',
+    ])
   })
 })
 

@@ -1,20 +1,17 @@
 import { execFile } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../src/build/project.ts'
+import { temporaryFolder } from '../support/temporary-folder.ts'
 
 describe('the lint configuration', () => {
   let folder = ''
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'lint-'))
+    folder = temporaryFolder()
     for (const name of ['biome.json', '.gitignore', 'tsconfig.json', 'scripts/lint']) {
       cpSync(join(projectRoot, name), join(folder, name), { recursive: true })
     }
-  })
-  afterEach(() => {
-    rmSync(folder, { recursive: true })
   })
 
   it('reports a floating promise, also of a function from another file', async () => {

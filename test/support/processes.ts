@@ -1,3 +1,5 @@
+import type { ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { procStatFields } from '../../src/os/process/proc-stat.ts'
 
@@ -29,4 +31,12 @@ export function processState(pid: number): ProcessState | undefined {
   } catch {
     return undefined
   }
+}
+
+/** Sends a signal to a child process and waits for its end. Does nothing when it has ended. */
+export async function endChild(child: ChildProcess, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const ended = once(child, 'exit')
+  child.kill(signal)
+  await ended
 }

@@ -5,6 +5,7 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
+import { type LogLine, parseLogLine } from '../../support/log-lines.ts'
 
 type Message = { readonly containerId: string; readonly env?: readonly string[] }
 
@@ -27,9 +28,9 @@ function wrapped(
   rpc: Partial<Rpc<Message, Message>> & Pick<Rpc<Message, Message>, 'handle'>,
   gate = openGate,
 ) {
-  const lines: Record<string, string>[] = []
+  const lines: LogLine[] = []
   const log = jsonLogger({
-    sink: (line) => lines.push(JSON.parse(line)),
+    sink: (line) => lines.push(parseLogLine(line)),
     level: () => 'trace',
     version: '0',
     pid: 1,

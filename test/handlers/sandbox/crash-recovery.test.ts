@@ -8,6 +8,7 @@ import {
   machineWithSandbox,
   sandboxRequest,
 } from '../../support/handlers/machine.ts'
+import { parseLogLine } from '../../support/log-lines.ts'
 
 /** A restarted agent: the one before it died with container c1 running. */
 async function restartedAgent() {
@@ -30,7 +31,7 @@ describe('crash recovery of a restarted agent', () => {
     expect(await os.files.list('/run/kata-containers')).toEqual([])
     expect(await os.files.list('/run/microvm-agent/runtime/state')).toEqual([])
     expect(lines).toHaveLength(1)
-    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ level: 'CRIT', containers: '1' })
+    expect(parseLogLine(lines[0] ?? '')).toMatchObject({ level: 'CRIT', containers: '1' })
   })
 
   it.each(['/pods\\x2d1.slice/c2', '/pods "1"/c2'])('kills all processes in the cgroup %s', async (path) => {

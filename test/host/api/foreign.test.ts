@@ -1,11 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { printed, writeCase } from '../../foreign/case.ts'
 import { type ForeignClients, foreignClients } from '../../foreign/clients.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { startAgent } from '../../support/host/agent-process.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('clients on other people’s libraries drive the agent on a unix socket', () => {
   let clients: ForeignClients
@@ -13,7 +12,7 @@ describe('clients on other people’s libraries drive the agent on a unix socket
   let caseFile: string
   beforeAll(async () => {
     clients = await foreignClients()
-    folder = mkdtempSync(join(tmpdir(), 'foreign-'))
+    folder = temporaryFolder()
     caseFile = join(folder, 'case.json')
     writeCase(caseFile, {
       container: 'foreign-1',
@@ -22,7 +21,6 @@ describe('clients on other people’s libraries drive the agent on a unix socket
       rootPath: busyboxRoot(folder),
     })
   })
-  afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   it.each(['go', 'python'] as const)(
     '%s: the life of a container, large messages, long polls, a deadline and a hang-up',

@@ -1,15 +1,13 @@
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { recordingNamed } from '../../recordings/recording.ts'
 import { replay } from '../../recordings/replay.ts'
 import { recordedRoot, supplyContainer } from '../../recordings/supplies.ts'
 import { cgroupsOf, inNamespaceOf, leftoversOf, NOTHING_LEFT } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Pairs of interfaces: the one that the recorded calls name by its address, and one that gives it a carrier. */
 const LINKS = {
@@ -23,10 +21,9 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
   let started: AgentProcess
   let network: NetworkNamespace
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'recordings-'))
+    folder = temporaryFolder()
     root = recordedRoot(folder)
   })
-  afterAll(() => rmSync(folder, { recursive: true, force: true }))
   afterEach(async () => {
     await started.stop()
     await network.close()

@@ -1,8 +1,6 @@
-import { mkdtempSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { REPLAYS, type Replay } from '../../sequences/all.ts'
 import { NIC } from '../../sequences/network.ts'
 import { replay } from '../../sequences/replay.ts'
@@ -14,6 +12,7 @@ import { cgroupsOf, inNamespaceOf, removeEmptyCgroups } from '../../support/host
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
 import { type Forward, forward } from '../../support/rpc/forward.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('the calls of known callers, replayed on an agent that is a process', () => {
   let folder: string
@@ -22,10 +21,9 @@ describe('the calls of known callers, replayed on an agent that is a process', (
   let network: NetworkNamespace
   let way: Forward
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'sequences-'))
+    folder = temporaryFolder()
     root = busyboxRoot(folder)
   })
-  afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   beforeEach(async () => {
     // The calls name interfaces. In a separate network namespace they cannot find those of the machine.

@@ -1,10 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { connect, type NetConnectOpts } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { fromBinary } from '@bufbuild/protobuf'
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
 import { Client, credentials } from '@grpc/grpc-js'
@@ -19,7 +17,10 @@ import { HealthDefinition } from '../../../src/gen/health.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { readLog } from '../../support/log-lines.ts'
+import { endChild } from '../../support/processes.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('the built agent', () => {
   let built: string
@@ -32,13 +33,12 @@ describe('the built agent', () => {
   })
 
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), 'transport-'))
+    folder = temporaryFolder()
     path = join(folder, 'agent.sock')
   })
 
   afterEach(async () => {
-    for (const agent of started.splice(0)) await end(agent, 'SIGKILL')
-    rmSync(folder, { recursive: true })
+    for (const agent of started.splice(0)) await endChild(agent, 'SIGKILL')
   })
 
   function spawnAgent(address: string): ChildProcess {
@@ -53,20 +53,8 @@ describe('the built agent', () => {
   /** Resolves with the log line `listening`. */
   async function start(address = `unix://${path}`): Promise<{ agent: ChildProcess; port: number }> {
     const agent = spawnAgent(address)
-    if (agent.stdout === null) throw new Error('the agent has no stdout')
-    for await (const line of createInterface(agent.stdout)) {
-      const { msg, port } = JSON.parse(line)
-      // The rest is read too, so that the pipe does not fill up.
-      agent.stdout.resume()
-      if (msg === 'listening') return { agent, port: Number(port) }
-    }
-    throw new Error('the agent has ended')
-  }
-
-  async function end(agent: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-    if (agent.exitCode !== null || agent.signalCode !== null) return
-    agent.kill(signal)
-    await once(agent, 'exit')
+    const { port } = await readLog(agent).logged({ msg: 'listening' })
+    return { agent, port: Number(port) }
   }
 
   async function check(address: NetConnectOpts): Promise<number> {
@@ -82,12 +70,12 @@ describe('the built agent', () => {
     const { agent } = await start()
     expect(await check({ path })).toBe(1)
     expect(statSync(path).mode & 0o777).toBe(0o600)
-    await end(agent, 'SIGTERM')
+    await endChild(agent, 'SIGTERM')
     expect(existsSync(path)).toBe(false)
   })
 
   it('replaces a socket without a listener', async () => {
-    await end((await start()).agent, 'SIGKILL')
+    await endChild((await start()).agent, 'SIGKILL')
     expect(existsSync(path)).toBe(true)
     await start()
     expect(await check({ path })).toBe(1)

@@ -1,9 +1,9 @@
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { ProcessOptions } from '../../support/containers/container-requests.ts'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** CAP_KILL and CAP_SYS_CHROOT, which the tests' containers have. */
 const CONTAINER_CAPABILITIES = '0000000000040020'
@@ -16,7 +16,7 @@ describe.each([
   let folder: string
   let pod: AgentPod
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'exec-'))
+    folder = temporaryFolder()
     const config = join(folder, 'agent.toml')
     // A script that records its arguments and then runs the real runtime.
     const noting = `#!/bin/sh\necho "$@" >> ${folder}/calls\nexec ${binary} "$@"\n`
@@ -26,10 +26,7 @@ describe.each([
     furnish(pod.root)
     await pod.run('c1', ['sleep', '1000'])
   })
-  afterAll(async () => {
-    await pod.stop()
-    rmSync(folder, { recursive: true, force: true })
-  })
+  afterAll(() => pod.stop())
 
   let count = 0
   /** Adds a process and returns its output; the process must exit with 0. */

@@ -1,11 +1,11 @@
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import type { DeepPartial, Hook } from '../../../src/gen/oci.ts'
 import { bind, createContainerRequest } from '../../support/containers/container-requests.ts'
 import { RemoteProcess } from '../../support/containers/pod.ts'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const KINDS = [
   'Prestart',
@@ -30,7 +30,7 @@ interface Note {
 }
 
 describe('hooks', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'hooks-'))
+  const folder = temporaryFolder()
   const notes = join(folder, 'notes')
   const guestHooks = join(folder, 'guest')
   let pod: AgentPod
@@ -43,10 +43,7 @@ describe('hooks', () => {
     pod = await startPod({}, { guestHookPath: guestHooks })
   })
   afterEach(() => rmSync(notes, { force: true }))
-  afterAll(async () => {
-    await pod.stop()
-    rmSync(folder, { recursive: true, force: true })
-  })
+  afterAll(() => pod.stop())
 
   /** A guest hook; it fails for a container whose id begins with `guest-fails`. */
   function guestHook(kind: string): void {

@@ -1,5 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, watch, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readFileSync, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createContainerRequest, execProcessRequest } from '../../support/containers/container-requests.ts'
@@ -15,6 +14,7 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 import { type AgentConnection, type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 type Call = readonly [name: string, call: (agent: AgentConnection['agent']) => Promise<unknown>]
 
@@ -55,14 +55,13 @@ describe('the process of an agent', () => {
   })
 
   it('has the name that its configuration gives', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'name-'))
+    const folder = temporaryFolder()
     writeFileSync(join(folder, 'agent.toml'), 'process_name = "my-agent"\n')
     const started = await startAgent({ args: ['--config', join(folder, 'agent.toml')] })
     try {
       expect(nameOf(started)).toBe('my-agent\n')
     } finally {
       await started.stop()
-      rmSync(folder, { recursive: true })
     }
   })
 })
@@ -218,7 +217,7 @@ describe('an agent that is asked to stop', () => {
 
 describe('the limits of the agent', () => {
   it('do not leak into a helper program, nor into a container, except that of open files', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'limits-'))
+    const folder = temporaryFolder()
     const pod = await startPod()
     const started = await startAgent()
     try {
@@ -237,7 +236,6 @@ describe('the limits of the agent', () => {
     } finally {
       await started.stop()
       await pod.stop()
-      rmSync(folder, { recursive: true, force: true })
     }
   })
 })

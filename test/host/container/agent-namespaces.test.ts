@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readlinkSync, rmSync } from 'node:fs'
-import { hostname, tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readlinkSync } from 'node:fs'
+import { hostname } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
@@ -16,6 +15,7 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** The host's path of a sandbox's shared memory (behaviour spec, section E.5). */
 const SHM = '/run/kata-containers/sandbox/shm'
@@ -102,14 +102,11 @@ describe('containers without a sandbox', () => {
   let pod: Pod
   let folder: string
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'bare-'))
+    folder = temporaryFolder()
     started = await startAgent()
     pod = podOf(started.agent, busyboxRoot(folder))
   })
-  afterAll(async () => {
-    await started.stop()
-    rmSync(folder, { recursive: true, force: true })
-  })
+  afterAll(() => started.stop())
 
   it('have namespaces of their own, and share a pid namespace where they ask for it', async () => {
     const namespaces = 'readlink /proc/self/ns/ipc; readlink /proc/self/ns/uts'

@@ -1,7 +1,6 @@
-import { existsSync, mkdtempSync, readdirSync, rmSync, watch, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readdirSync, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import { RemoteProcess } from '../../support/containers/pod.ts'
 import {
@@ -13,16 +12,13 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 import { startAgent } from '../../support/host/agent-process.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** The log message for connections that are still open when the time limit of a stop has passed. */
 const CONNECTIONS_CUT = 'connections cut at the stop'
 
 describe('concurrent calls', () => {
-  let folder: string
-  beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'races-'))
-  })
-  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  const folder = temporaryFolder()
 
   it('DestroySandbox during creations and additions: nothing is left, the agent ends', async () => {
     const pod = await startPod()

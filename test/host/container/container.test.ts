@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
@@ -9,14 +8,14 @@ import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf, RemoteProcess } from '../../support/containers/pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let folder: string
 let root: string
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), 'containers-'))
+  folder = temporaryFolder()
   root = busyboxRoot(folder)
 })
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 /** The container's cgroups that exist on this machine. */
 function cgroupsOf(id: string): string[] {

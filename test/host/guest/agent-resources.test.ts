@@ -2,18 +2,16 @@ import { execFileSync } from 'node:child_process'
 import {
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmdirSync,
-  rmSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, inNamespaceOf, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const MIB = 2 ** 20
 const CGROUPS = '/sys/fs/cgroup'
@@ -25,13 +23,12 @@ describe('calls about the guest', () => {
   const cleanUps: (() => void)[] = []
 
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'resources-'))
+    folder = temporaryFolder()
     pod = await startPod()
   })
   afterAll(async () => {
     await pod.stop()
     for (const cleanUp of cleanUps.reverse()) cleanUp()
-    rmSync(folder, { recursive: true })
   })
 
   it('GetVolumeStats counts what is on a volume of the agent’s mount namespace', async () => {

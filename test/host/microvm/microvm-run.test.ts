@@ -1,7 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -9,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../../src/build/project.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { startMicrovm } from '../../support/vm/microvm-process.ts'
 
 const PROGRAM = join(projectRoot, 'test/support/programs/run-on-agent.ts')
@@ -20,7 +20,7 @@ describe('./microvm run, on an agent of this machine', () => {
   /** A script that is run in place of ./microvm. */
   let tool: string
   beforeEach(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'run-test-'))
+    folder = temporaryFolder()
     agent = await startAgent()
     tool = join(folder, 'microvm')
     const words = [process.execPath, PROGRAM, agent.path, busyboxRoot(folder)]
@@ -28,7 +28,6 @@ describe('./microvm run, on an agent of this machine', () => {
   })
   afterEach(async () => {
     await agent?.stop()
-    rmSync(folder, { recursive: true })
   })
 
   it('passes 200 MB unchanged', async () => {

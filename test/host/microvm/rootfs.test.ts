@@ -1,9 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { writeCpio } from '../../../src/image/cpio.ts'
 import { ensureImage, type GuestImage } from '../../../src/image/ensure-image.ts'
@@ -12,17 +11,16 @@ import { currentFileList, fileList, guestTree } from '../../../src/image/guest-t
 import { stageOneTree } from '../../../src/image/initrd.ts'
 import { ensureKernel } from '../../../src/image/kernel.ts'
 import { directory, fileOf, link, type TreeEntry } from '../../../src/image/tree.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const silent = () => {}
 let folder: string
 let image: GuestImage
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'rootfs-test-'))
+  folder = temporaryFolder()
   image = await ensureImage({ progress: silent })
 }, 600_000)
-
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 describe('ensureImage', () => {
   it('reuses what it built before, and prints nothing', async () => {

@@ -1,7 +1,7 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { buildParts } from '../../support/vminit/compiled.ts'
 import { commandRecord, Kind } from '../../support/vminit/record.ts'
 import { run } from '../../support/vminit/supervised.ts'
@@ -191,15 +191,12 @@ describe('deleting the initramfs', () => {
   let folder: string
 
   beforeEach(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'vminit-'))
+    folder = temporaryFolder()
     mkdirSync(join(folder, 'initramfs/mounted'), { recursive: true })
     mkdirSync(join(folder, 'outside'))
     await run(['mount', '-t', 'tmpfs', 'tmpfs', join(folder, 'initramfs/mounted')])
   })
-  afterEach(async () => {
-    await run(['umount', join(folder, 'initramfs/mounted')])
-    rmSync(folder, { recursive: true })
-  })
+  afterEach(() => run(['umount', join(folder, 'initramfs/mounted')]))
 
   it('neither enters another file system nor follows a link', async () => {
     const initramfs = join(folder, 'initramfs')

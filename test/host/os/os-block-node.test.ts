@@ -1,11 +1,11 @@
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import type { Files } from '../../../src/os/files/files.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const S_IFBLK = 0o060_000
 const S_IFCHR = 0o020_000
@@ -19,12 +19,11 @@ describe('linuxFiles.isBlockNodeOf', () => {
   beforeEach(async () => {
     native = await realNative()
     files = linuxFiles(native)
-    folder = mkdtempSync(join(tmpdir(), 'nodes-'))
+    folder = temporaryFolder()
     device = join(folder, 'device')
     mkdirSync(device)
     await files.write(join(device, 'dev'), '259:1048575\n')
   })
-  afterEach(() => rmSync(folder, { recursive: true }))
 
   function node(name: string, type: number, minor: number): string {
     const path = join(folder, name)

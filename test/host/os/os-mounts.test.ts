@@ -2,7 +2,6 @@ import { execFileSync } from 'node:child_process'
 import {
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -10,7 +9,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { hostname, tmpdir } from 'node:os'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Files } from '../../../src/os/files/files.ts'
@@ -19,6 +18,7 @@ import { linuxMounts } from '../../../src/os/files/linux-mounts.ts'
 import type { MountFlag, Mounts } from '../../../src/os/files/mounts.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let native: Native
 let mounts: Mounts
@@ -29,7 +29,7 @@ beforeEach(async () => {
   native = await realNative()
   mounts = linuxMounts(native)
   files = linuxFiles(native)
-  folder = mkdtempSync(join(tmpdir(), 'mounts-'))
+  folder = temporaryFolder()
   await mounts.mount({
     source: 'tmpfs',
     target: folder,

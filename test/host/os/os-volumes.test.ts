@@ -1,20 +1,12 @@
 import { execFileSync } from 'node:child_process'
-import {
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statfsSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, readFileSync, statfsSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { FileSystemGrowth } from '../../../src/os/devices/volumes/growth.ts'
 import type { Volumes } from '../../../src/os/devices/volumes/volumes.ts'
 import { linuxVolumes, parseSwaps } from '../../../src/os/devices/volumes/volumes.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const MIB = 2 ** 20
 
@@ -32,13 +24,12 @@ describe('linuxVolumes', () => {
 
   beforeEach(async () => {
     volumes = linuxVolumes(await realNative())
-    folder = mkdtempSync(join(tmpdir(), 'volumes-'))
+    folder = temporaryFolder()
     cleanUps = []
   })
 
   afterEach(() => {
     for (const cleanUp of cleanUps.reverse()) cleanUp()
-    rmSync(folder, { recursive: true })
   })
 
   it.each(TYPES)('reports how much of its disk %s covers (%j)', async (type, [make, ...options], mib) => {

@@ -1,6 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
@@ -11,6 +10,7 @@ import {
   NOTHING_LEFT,
   startPod,
 } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
 
@@ -20,7 +20,7 @@ describe('a container whose root is on a disk, mounted in the read-only shared f
   let disk: string
   beforeAll(async () => {
     pod = await startPod()
-    folder = mkdtempSync(join(tmpdir(), 'block-root-'))
+    folder = temporaryFolder()
     execFileSync('mkfs.erofs', ['--quiet', join(folder, 'disk'), pod.root])
     const losetup = ['--find', '--show', '--read-only', join(folder, 'disk')]
     disk = execFileSync('losetup', losetup, { encoding: 'utf8' }).trim()
@@ -33,7 +33,6 @@ describe('a container whose root is on a disk, mounted in the read-only shared f
   afterAll(async () => {
     await pod.stop()
     execFileSync('losetup', ['--detach', disk])
-    rmSync(folder, { recursive: true })
   })
 
   it('runs, and is removed without a warning; the mount point stays the host’s', async () => {

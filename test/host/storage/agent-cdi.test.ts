@@ -1,17 +1,9 @@
 import { execFileSync } from 'node:child_process'
-import {
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** A device that is /dev/fuse under another name, which no runtime adds by default. */
 const SPEC = `
@@ -57,7 +49,7 @@ describe('CDI devices on a real kernel', () => {
   let scratch: string
 
   beforeAll(async () => {
-    scratch = mkdtempSync(join(tmpdir(), 'cdi-'))
+    scratch = temporaryFolder()
     const config = join(scratch, 'agent.toml')
     writeFileSync(config, 'visible_cdi_devices = true\n[cdi_timeout]\nsecs = 1\nnanos = 0\n')
     pod = await startPod({ args: ['--config', config] })
@@ -72,10 +64,7 @@ describe('CDI devices on a real kernel', () => {
     truncateSync(`${folder}/huge.json`, 2 ** 30)
   })
 
-  afterAll(async () => {
-    await pod.stop()
-    rmSync(scratch, { recursive: true, force: true })
-  })
+  afterAll(() => pod.stop())
 
   it.each([
     ['an annotation', { Annotations: { 'cdi.k8s.io/plugin': 'example.org/fuse=0' } }, []],

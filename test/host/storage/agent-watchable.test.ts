@@ -1,6 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../../src/gen/agent.ts'
@@ -21,6 +20,7 @@ import {
   publishFirst,
   READ_VERSIONS,
 } from '../../support/programs/guest/volume-reader.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const WATCHED = '/run/kata-containers/shared/containers/watchable'
 
@@ -32,14 +32,11 @@ describe('a watched folder of the host', () => {
   beforeAll(async () => {
     pod = await startPod()
     files = (await realOs()).files
-    folder = mkdtempSync(join(tmpdir(), 'watched-'))
+    folder = temporaryFolder()
     writeFileSync(join(pod.root, 'bin/volume-reader'), await guestProgram('volume-reader'), { mode: 0o755 })
   })
 
-  afterAll(async () => {
-    await pod.stop()
-    rmSync(folder, { recursive: true })
-  })
+  afterAll(() => pod.stop())
 
   it('shows a container whole versions only, and each with an inotify event', async () => {
     const source = join(folder, 'config')

@@ -5,13 +5,11 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   statfsSync,
   symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
@@ -20,6 +18,7 @@ import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import { hotplugOf, storageOf } from '../../support/handlers/storage-builder.ts'
 import { realOs } from '../../support/os/real-os.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('storages on a real kernel', () => {
   let root: string
@@ -27,7 +26,7 @@ describe('storages on a real kernel', () => {
   let cleanUps: (() => void)[]
 
   beforeEach(async () => {
-    root = mkdtempSync(join(tmpdir(), 'storage-'))
+    root = temporaryFolder()
     cleanUps = []
     const os = await realOs()
     // The timeout is too short for a rescan of this machine's buses.
@@ -39,7 +38,6 @@ describe('storages on a real kernel', () => {
   afterEach(() => {
     for (const mountPoint of mountsBelow(root).reverse()) execFileSync('umount', [mountPoint])
     for (const cleanUp of cleanUps.reverse()) cleanUp()
-    rmSync(root, { recursive: true })
   })
 
   it('limits memory to the size that was asked for', async () => {

@@ -1,13 +1,12 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { LAYOUT, partitionedImage } from '../../../src/image/partitioned-image.ts'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
 import { rootDiskOf } from '../../../src/microvm/run/boot-files.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-const folder = mkdtempSync(join(tmpdir(), 'boot-files-test-'))
-afterAll(() => rmSync(folder, { recursive: true }))
+const folder = temporaryFolder()
 
 /** An image with these bytes at this offset. */
 function imageWith(offset: number, hex: string): string {

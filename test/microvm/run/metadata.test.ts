@@ -1,16 +1,14 @@
 import { readFileSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import { describe, expect, it } from 'vitest'
 import { VMMetadata } from '../../../src/gen/vm.ts'
 import { UsageError } from '../../../src/microvm/command-line/parse.mjs'
 import { type GuestParts, guestSpec } from '../../../src/microvm/guest-spec.ts'
 import { qemuArguments } from '../../../src/microvm/qemu-arguments.ts'
 import { metadataParts, readMetadata } from '../../../src/microvm/run/metadata.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-const folder = makeTemporaryFolder(tmpdir())
-afterAll(() => removeTemporaryFolder(folder))
+const folder = temporaryFolder()
 
 const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }

@@ -1,12 +1,11 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { splitTag } from '../../../src/microvm/command-line/check-files.mjs'
 import { chooseTag, isOciLayout } from '../../../src/microvm/run/oci-layout.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-const folder = mkdtempSync(join(tmpdir(), 'layout-test-'))
-afterAll(() => rmSync(folder, { recursive: true }))
+const folder = temporaryFolder()
 
 /** A layout with images of these tags; undefined is an image without one. */
 function layoutWith(...tags: (string | undefined)[]): string {

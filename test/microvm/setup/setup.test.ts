@@ -1,15 +1,14 @@
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { installedPackages } from '../../../scripts/setup/debian.mjs'
 import { whatIsMissing } from '../../../scripts/setup/machine.mjs'
 import { holdsAll } from '../../../scripts/setup/npm.mjs'
 import { projectRoot } from '../../../src/build/project.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-const folder = mkdtempSync(join(tmpdir(), 'setup-test-'))
-afterAll(() => rmSync(folder, { recursive: true }))
+const folder = temporaryFolder()
 
 describe('installedPackages', () => {
   it('counts what is installed, not what was removed', () => {

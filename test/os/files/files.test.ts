@@ -1,20 +1,16 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { deviceNumbers } from '../../../src/os/files/file-status.ts'
 import type { Files } from '../../../src/os/files/files.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { FakeFiles } from '../../support/fakes/fake-files.ts'
 import { FakeMounts } from '../../support/fakes/fake-mounts.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-let folder: string
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), 'files-'))
-})
-afterAll(() => rmSync(folder, { recursive: true }))
+const folder = temporaryFolder()
 
 const implementations: readonly (readonly [string, () => Promise<Files>])[] = [
   ['linuxFiles', async () => linuxFiles(await realNative())],

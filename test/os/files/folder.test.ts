@@ -1,6 +1,4 @@
 import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Files } from '../../../src/os/files/files.ts'
@@ -9,6 +7,7 @@ import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import { FakeFiles } from '../../support/fakes/fake-files.ts'
 import { FakeMounts } from '../../support/fakes/fake-mounts.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const implementations: readonly (readonly [string, () => Promise<Files>])[] = [
   ['linuxFiles', async () => linuxFiles(await realNative())],
@@ -28,16 +27,13 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
   let folder: Folder
 
   beforeEach(async () => {
-    root = mkdtempSync(join(tmpdir(), 'folder-'))
+    root = temporaryFolder()
     files = await build()
     await files.makeDirectories(root)
     folder = await files.openFolder(root)
   })
 
-  afterEach(async () => {
-    await folder.close()
-    rmSync(root, { recursive: true })
-  })
+  afterEach(() => folder.close())
 
   it('cannot be opened through a link, or when it does not exist', async () => {
     await folder.makeFolder('real', 0o755)
@@ -128,15 +124,12 @@ describe('a folder of the kernel', () => {
   let folder: Folder
 
   beforeEach(async () => {
-    root = mkdtempSync(join(tmpdir(), 'folder-'))
+    root = temporaryFolder()
     files = linuxFiles(await realNative())
     folder = await files.openFolder(root)
   })
 
-  afterEach(async () => {
-    await folder.close()
-    rmSync(root, { recursive: true })
-  })
+  afterEach(() => folder.close())
 
   it('stays where it is when its path leads elsewhere', async () => {
     await folder.makeFolder('a', 0o755)

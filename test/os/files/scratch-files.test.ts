@@ -1,16 +1,12 @@
-import { mkdtempSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { statSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { linuxScratchFiles } from '../../../src/os/files/scratch-files.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('linuxScratchFiles', () => {
   const scratch = linuxScratchFiles()
-  let folder: string
-  beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'scratch-'))
-  })
-  afterAll(() => rmSync(folder, { recursive: true }))
+  const folder = temporaryFolder()
 
   it('writes, reads and removes files and whole folders', async () => {
     const inner = join(folder, 'a/b')

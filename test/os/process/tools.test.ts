@@ -1,9 +1,8 @@
 import { execFile } from 'node:child_process'
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { closeSync, existsSync, openSync, readFileSync, readlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { buildAddon } from '../../../src/build/native.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
@@ -11,6 +10,7 @@ import type { Tools } from '../../../src/os/process/tools.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { processState } from '../../support/processes.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let native: Native
 let tools: Tools
@@ -18,9 +18,8 @@ let folder: string
 beforeAll(async () => {
   native = await realNative()
   tools = linuxTools(native, linuxStreams(native))
-  folder = mkdtempSync(join(tmpdir(), 'tools-'))
+  folder = temporaryFolder()
 })
-afterAll(() => rmSync(folder, { recursive: true }))
 
 function shell(script: string, options?: Parameters<Tools['run']>[1]) {
   return tools.run(['/bin/sh', '-c', script], options)

@@ -1,15 +1,15 @@
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
 import { linuxSockets, type Sockets } from '../../../src/os/sockets/sockets.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let native: Native
 let sockets: Sockets
@@ -17,9 +17,8 @@ let folder: string
 beforeAll(async () => {
   native = await realNative()
   sockets = linuxSockets(native, linuxStreams(native))
-  folder = mkdtempSync(join(tmpdir(), 'sockets-'))
+  folder = temporaryFolder()
 })
-afterAll(() => rmSync(folder, { recursive: true }))
 
 function echo(socket: Socket): void {
   socket.pipe(socket)

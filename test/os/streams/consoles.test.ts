@@ -1,9 +1,8 @@
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import type { Consoles } from '../../../src/os/streams/consoles.ts'
 import { linuxConsoles } from '../../../src/os/streams/consoles.ts'
@@ -11,6 +10,7 @@ import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { Fd, Streams } from '../../../src/os/streams/streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { startRuntimeWithPty } from '../../support/programs/python-pty.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let streams: Streams
 let consoles: Consoles
@@ -19,9 +19,8 @@ beforeEach(async () => {
   const native = await realNative()
   streams = linuxStreams(native)
   consoles = linuxConsoles(native, streams)
-  folder = mkdtempSync(join(tmpdir(), 'consoles-'))
+  folder = temporaryFolder()
 })
-afterEach(() => rmSync(folder, { recursive: true }))
 
 async function readLine(fd: Fd): Promise<string> {
   let text = ''

@@ -1,16 +1,13 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { judgeCoverage, readCoverage } from '../../../scripts/test/coverage.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('readCoverage', () => {
   let reports = ''
   beforeEach(() => {
-    reports = mkdtempSync(join(tmpdir(), 'coverage-'))
-  })
-  afterEach(() => {
-    rmSync(reports, { recursive: true })
+    reports = temporaryFolder()
   })
 
   it('sums the lines of each folder, of each folder of handlers apart', () => {

@@ -1,13 +1,13 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { testFiles } from '../../../scripts/test/test-files.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('testFiles', () => {
   let root = ''
   beforeEach(() => {
-    root = mkdtempSync(join(tmpdir(), 'test-files-'))
+    root = temporaryFolder()
     for (const path of [
       'test/os/files/files.test.ts',
       'test/host/runc.test.ts',
@@ -17,9 +17,6 @@ describe('testFiles', () => {
       mkdirSync(dirname(join(root, path)), { recursive: true })
       writeFileSync(join(root, path), '')
     }
-  })
-  afterEach(() => {
-    rmSync(root, { recursive: true })
   })
 
   it.each([

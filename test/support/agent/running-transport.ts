@@ -1,9 +1,10 @@
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { ListenAddress, VsockAddress } from '../../../src/os/sockets/sockets.ts'
 import type { MethodTable } from '../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
@@ -38,7 +39,7 @@ export async function runTransport(
     readonly allowLoopback?: boolean
   } = {},
 ): Promise<RunningTransport> {
-  const folder = await mkdtemp(join(tmpdir(), 'transport-'))
+  const folder = makeTemporaryFolder(tmpdir())
   const path = join(folder, 'socket')
   const clock = new FakeClock()
   const { log, lines } = recordingLog()
@@ -78,7 +79,7 @@ export async function runTransport(
     close: async () => {
       for (const end of [...dialled, ...sockets.accepted]) end.destroy()
       await transport.stop()
-      await rm(folder, { recursive: true })
+      removeTemporaryFolder(folder)
     },
   }
 }

@@ -1,7 +1,8 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { CreateSandboxRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
 import { busyboxRoot } from '../containers/busybox-root.ts'
@@ -20,7 +21,7 @@ export async function startPod(
   options: Parameters<typeof startAgent>[0] = {},
   sandbox: DeepPartial<CreateSandboxRequest> = {},
 ): Promise<AgentPod> {
-  const folder = mkdtempSync(join(tmpdir(), 'pod-'))
+  const folder = makeTemporaryFolder(tmpdir())
   const started = await startAgent(options)
   await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'podname', ...sandbox })
   return {
@@ -28,7 +29,7 @@ export async function startPod(
     started,
     stop: async () => {
       await started.stop()
-      rmSync(folder, { recursive: true, force: true })
+      removeTemporaryFolder(folder)
     },
   }
 }

@@ -1,16 +1,17 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import { buildAgent } from '../../../src/build/agent.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
-import { processes } from '../processes.ts'
+import { type AgentLog, readLog } from '../log-lines.ts'
+import { endChild, processes } from '../processes.ts'
 import type { NetworkNamespace } from './network-namespace.ts'
 
 /** One ttRPC connection to an agent. */
@@ -23,24 +24,20 @@ export interface AgentConnection {
   readonly closed: Promise<void>
 }
 
-/** Fields of a log line; `msg` is its message. */
-export type LogLine = Readonly<Record<string, string>>
-
 /** The real agent below the real vminit, as a process of this machine with a separate /run. */
 export interface AgentProcess extends AgentConnection {
   /** The unix socket on which it listens. */
   readonly path: string
   readonly vminitPid: number
   /** The log lines so far. */
-  readonly log: readonly LogLine[]
+  readonly log: AgentLog['lines']
   agentPid(): number
   /** The kinds of the agent's open descriptors, sorted. */
   openFiles(): readonly string[]
   /** The path on this side of a path in the agent's mount namespace. */
   inside(path: string): string
   connect(): Promise<AgentConnection>
-  /** Resolves with the first (or `nth`) log line, past or future, that has all these fields. */
-  logged(fields: LogLine, nth?: number): Promise<LogLine>
+  readonly logged: AgentLog['logged']
   /** Resolves when it has ended, with its status or the name of the signal that killed it. */
   readonly exited: Promise<number | string>
   /** Stops the agent and everything that it started. */
@@ -68,7 +65,7 @@ export async function startAgent(
   } = {},
 ): Promise<AgentProcess> {
   const built = await buildAgent()
-  const folder = mkdtempSync(join(tmpdir(), 'agent-'))
+  const folder = makeTemporaryFolder(tmpdir())
   const path = join(folder, 'agent.sock')
   const node = [join(built, 'node'), ...NODE_FLAGS]
   const agent = [...node, join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
@@ -104,8 +101,8 @@ export async function startAgent(
     connect: () => open(path),
     stop: async () => {
       connection.close()
-      await end(child)
-      rmSync(folder, { recursive: true, force: true })
+      await endChild(child)
+      removeTemporaryFolder(folder)
     },
   }
 }
@@ -121,32 +118,6 @@ async function open(path: string): Promise<AgentConnection> {
     close: () => client.close(),
     closed: client.closed,
   }
-}
-
-function readLog(child: ChildProcess) {
-  const lines: LogLine[] = []
-  const waiters: { look: () => void; reject: (error: Error) => void }[] = []
-  if (child.stdout === null) throw new Error('the agent has no stdout')
-  createInterface(child.stdout).on('line', (text) => {
-    const line: LogLine = text.startsWith('{') ? JSON.parse(text) : { msg: text }
-    lines.push(line)
-    for (const waiter of waiters) waiter.look()
-  })
-  child.once('exit', (code, signal) => {
-    for (const waiter of waiters)
-      waiter.reject(new Error(`the agent ended with ${code ?? signal}: ${JSON.stringify(lines)}`))
-  })
-  const logged = (fields: LogLine, nth = 1) =>
-    new Promise<LogLine>((resolve, reject) => {
-      const matches = (line: LogLine) => Object.entries(fields).every(([key, value]) => line[key] === value)
-      const look = () => {
-        const found = lines.filter(matches)[nth - 1]
-        if (found !== undefined) resolve(found)
-      }
-      waiters.push({ look, reject })
-      look()
-    })
-  return { lines, logged }
 }
 
 /** The agent, found by its command line; the other direct children of vminit are adopted orphans. */
@@ -166,11 +137,4 @@ function openFilesOf(pid: number): string[] {
   return readdirSync(folder)
     .map((fd) => readlinkSync(join(folder, fd)).replace(/\[\d+\]$/, ''))
     .sort()
-}
-
-async function end(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return
-  const ended = new Promise((resolve) => child.once('exit', resolve))
-  child.kill('SIGTERM')
-  await ended
 }

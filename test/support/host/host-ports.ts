@@ -1,9 +1,10 @@
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 
 /** A folder whose sockets stand in for the host's ports. */
 export interface HostPorts {
@@ -24,14 +25,14 @@ export interface OneConnection {
 
 /** `settings` are additional lines of the agent's TOML file. */
 export function makeHostPorts(...settings: readonly string[]): HostPorts {
-  const folder = mkdtempSync(join(tmpdir(), 'ports-'))
+  const folder = makeTemporaryFolder(tmpdir())
   const config = join(folder, 'agent.toml')
   writeFileSync(config, [`stdio_dial = "unix:${folder}"`, ...settings].join('\n'))
   return {
     folder,
     agentArguments: ['--config', config],
     listen: (port) => listenForOne(join(folder, `port_${port}`)),
-    remove: () => rmSync(folder, { recursive: true, force: true }),
+    remove: () => removeTemporaryFolder(folder),
   }
 }
 

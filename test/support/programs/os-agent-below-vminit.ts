@@ -1,9 +1,9 @@
 // Uses vminit as an agent does: starts programs whose processes outlive them, and waits for those processes.
-import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { argv } from 'node:process'
 import { silentLogger } from '../../../src/base/log.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { linuxClock } from '../../../src/os/clock.ts'
 import { loadNative } from '../../../src/os/native.ts'
 import { linuxTools } from '../../../src/os/process/linux-tools.ts'
@@ -17,7 +17,7 @@ const clock = linuxClock(native)
 const channel = Number(argv[argv.indexOf('--channel') + 1])
 const { exits, supervisor } = connectVminit({ channel, native, streams, clock, log: silentLogger() })
 const tools = linuxTools(native, streams)
-const folder = mkdtempSync(join(tmpdir(), 'below-vminit-'))
+const folder = makeTemporaryFolder(tmpdir())
 
 /**
  * Starts an orphan that exits with `code` when it is released. It must not exit earlier: a shell may reap a child that
@@ -48,6 +48,6 @@ await last.release()
 await watch.exitOf(last.pid)
 console.log(`asked for late: ${(await watch.exitOf(quick.pid)).exitCode}`)
 watch.close()
-rmSync(folder, { recursive: true })
+removeTemporaryFolder(folder)
 await supervisor.exitWith(42)
 process.exit(0)

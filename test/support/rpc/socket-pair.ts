@@ -1,8 +1,8 @@
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
 import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 
 /** Two ends of one unix socket connection. */
 export interface SocketPair {
@@ -13,7 +13,7 @@ export interface SocketPair {
 
 /** Connects two real unix sockets. */
 export async function socketPair(): Promise<SocketPair> {
-  const directory = await mkdtemp(join(tmpdir(), 'socket-pair-'))
+  const directory = makeTemporaryFolder(tmpdir())
   const path = join(directory, 'socket')
   const listener = createServer()
   listener.listen(path)
@@ -21,7 +21,7 @@ export async function socketPair(): Promise<SocketPair> {
   const client = connect(path)
   const [[server]] = await Promise.all([once(listener, 'connection'), once(client, 'connect')])
   listener.close()
-  await rm(directory, { recursive: true })
+  removeTemporaryFolder(directory)
   return {
     server,
     client,

@@ -73,7 +73,7 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
       parts,
       folder,
       environment: { ...process.env, ...(options.vsock ? { MICROVM_VSOCK: options.vsock } : {}) },
-      progress: (line) => process.stderr.write(`${line}\n`),
+      progress,
       started: (running) => {
         vm = running
       },
@@ -98,9 +98,13 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
   }
 }
 
+/** Prints on stderr what is built or fetched for a guest. */
+export function progress(line: string): void {
+  process.stderr.write(`${line}\n`)
+}
+
 async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
   const { kernel = 'bookworm', form = 'disk', boot, vsock: _, ...overrides } = options
-  const progress = (line: string) => process.stderr.write(`${line}\n`)
   return {
     machine: 'q35',
     memoryMib: form === 'initrd' ? 1024 : 512,

@@ -2,6 +2,7 @@ import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { promisify } from 'node:util'
 import { makeNetworkNamespace, type NetworkNamespace } from '../host/network-namespace.ts'
+import { endChild } from '../processes.ts'
 
 const run = promisify(execFile)
 
@@ -45,11 +46,7 @@ export async function makeHostNetwork(
     serve: async (port, text) => {
       const [program = '', ...rest] = [...namespace.enter, process.execPath, '-e', SERVER]
       const server = spawn(program, [...rest, String(port), text], { stdio: ['ignore', 'pipe', 'inherit'] })
-      ends.push(async () => {
-        const ended = once(server, 'exit')
-        server.kill()
-        await ended
-      })
+      ends.push(() => endChild(server))
       await once(server.stdout, 'data')
     },
     // The option -T is not used, because the static wget crashes with it.

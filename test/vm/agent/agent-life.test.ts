@@ -3,6 +3,7 @@ import { connectAgent } from '../../../src/microvm/connect-agent.ts'
 import { agentOf } from '../../../src/microvm/run/container-session.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { Pod } from '../../support/containers/pod.ts'
+import { parseLogLine } from '../../support/log-lines.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { consoleLine, createPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
@@ -45,7 +46,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
     await expect(agent.waitProcess({ containerId: 'before' })).rejects.toMatchObject(lost)
     await expect(agent.startContainer({ containerId: 'before' })).rejects.toMatchObject(lost)
     const line = await consoleLine(guest, /the agent was restarted: its sandbox is lost/)
-    expect(JSON.parse(line)).toMatchObject({ level: 'CRIT', containers: '2' })
+    expect(parseLogLine(line)).toMatchObject({ level: 'CRIT', containers: '2' })
     // The second boot found everything in place and mounted nothing again.
     expect(
       guest.guest.vm.console.lines.filter((text) => /"step":"mounts".*"already"/.test(text)),

@@ -7,6 +7,7 @@ import { hybridHandshake } from '../../../src/microvm/vsock/hybrid.ts'
 import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { listenForOne, type OneConnection } from '../../support/host/host-ports.ts'
+import { parseLogLine } from '../../support/log-lines.ts'
 import { dialFromContainer } from '../../support/programs/vsock-dial.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
@@ -119,8 +120,8 @@ async function connectToListener(guest: TestGuest): Promise<{ socket: Socket; po
   const signal = AbortSignal.timeout(10_000)
   const socket = await connectSocket({ path: guestSocketIn(guest.folder) }, signal)
   await hybridHandshake(socket, LISTENER, signal)
-  const line: { port?: string } = JSON.parse(await consoleLine(guest, /"connection for a stream waits"/))
-  return { socket, port: Number(line.port) }
+  const { port } = parseLogLine(await consoleLine(guest, /"connection for a stream waits"/))
+  return { socket, port: Number(port) }
 }
 
 async function readUntil(socket: Socket, text: string): Promise<string> {

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Pod } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { expectContainerLife } from '../../support/vm/container-life.ts'
 import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
@@ -28,19 +29,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
   })
 
   it('keeps stdout and stderr apart, returns the status, and adds processes', async () => {
-    const init = await pod.run('life', ['sh', '-c', 'read line; echo out $line; echo err >&2; exit 7'])
-    const added = await pod.add('life', 'e', [
-      'sh',
-      '-c',
-      'ulimit -n; cat /proc/self/oom_score_adj; hostname',
-    ])
-    expect((await added.readAll()).toString()).toBe(`${2 ** 30}\n0\nvm-pod\n`)
-    expect(await added.wait()).toBe(0)
-    await init.write('heard\n')
-    expect((await init.readAll('stdout')).toString()).toBe('out heard\n')
-    expect((await init.readAll('stderr')).toString()).toBe('err\n')
-    expect(await init.wait()).toBe(7)
-    await pod.remove('life')
+    await expectContainerLife(pod, 'ulimit -n', 2 ** 30)
   })
 
   it('takes every version, and the flags of seccomp that crun knows', async () => {

@@ -1,11 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { printed, writeCase } from '../../foreign/case.ts'
 import { type ForeignClients, foreignClients, reflectedBy } from '../../foreign/clients.ts'
 import type { Forward } from '../../support/rpc/forward.ts'
 import { forwardToGuest } from '../../support/rpc/forward.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 
 const ID = 'foreign-1'
@@ -15,9 +14,8 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
   let folder: string
   beforeAll(async () => {
     clients = await foreignClients()
-    folder = mkdtempSync(join(tmpdir(), 'foreign-'))
+    folder = temporaryFolder()
   })
-  afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   /** Boots a separate guest for each test: each destroys the sandbox at its end, which powers the guest off. */
   async function inGuest(use: (guest: TestGuest, forward: Forward) => Promise<void>): Promise<void> {

@@ -1,8 +1,6 @@
 import { cpSync, mkdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { tool } from '../../../src/build/tool.ts'
 import { connectAgent } from '../../../src/microvm/connect-agent.ts'
 import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
@@ -20,6 +18,7 @@ import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import type { Forward } from '../../support/rpc/forward.ts'
 import { forwardToGuest } from '../../support/rpc/forward.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
@@ -34,8 +33,7 @@ interface Machine {
 /** The first free slots. */
 const SLOTS = { swap: 6, nic: 7, share: 8 } as const
 
-const folder = makeTemporaryFolder(tmpdir())
-afterAll(() => removeTemporaryFolder(folder))
+const folder = temporaryFolder()
 /** The folder that a shim shares with its guest: it has a folder for each container, with its root. */
 const sharedFolder = join(folder, 'shared')
 
@@ -117,7 +115,7 @@ function shareRoot(path: string): void {
   const target = join(sharedFolder, path.slice(SHARED_FOLDER.length))
   // The previous replay used the same ids.
   rmSync(target, { recursive: true, force: true })
-  cpSync(busyboxRoot(makeTemporaryFolder(folder)), target, { recursive: true, verbatimSymlinks: true })
+  cpSync(busyboxRoot(temporaryFolder()), target, { recursive: true, verbatimSymlinks: true })
 }
 
 /** The objects of the calls: the shared folder, a disk that is prepared for swapping, and a network interface. */

@@ -1,25 +1,22 @@
 import { execFileSync } from 'node:child_process'
 import { chmodSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGTERM } from '../../../src/base/signals.ts'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { openRoot, packRoot } from '../../../src/microvm/run/container-root.ts'
 import { containerSpec } from '../../../src/microvm/run/container-spec.ts'
 import { type WhatToRun, whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
 import { type Pod, RemoteProcess } from '../../support/containers/pod.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { cannotBoot, progress, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 import { writeOciLayout } from '../../support/vm/oci-image.ts'
 
 const SIGQUIT = 3
-
-const progress = (line: string) => void process.stderr.write(`${line}\n`)
 
 /** The root user, and options that override nothing of an image's configuration. */
 const ROOT_USER = { uid: 0, gid: 0, additionalGids: [] }
@@ -36,7 +33,7 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
   let image: WhatToRun
 
   beforeAll(async () => {
-    folder = makeTemporaryFolder(tmpdir())
+    folder = temporaryFolder()
     const debian = await ensureDebianRoot(progress)
     const paths = { debian: join(folder, 'debian.ext4'), image: join(folder, 'image.ext4') }
     progress('packing the userlands')
@@ -48,7 +45,6 @@ describe.skipIf(cannotBoot() !== undefined)('containers of real userlands', () =
   })
   afterAll(async () => {
     await guest?.stop()
-    removeTemporaryFolder(folder)
   })
 
   /** Creates and starts a container whose root is a separate disk. */

@@ -1,9 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
 import type { VmSpec } from '../../../src/microvm/spec.ts'
@@ -11,6 +9,7 @@ import { specKey } from '../../../src/microvm/spec.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { bind, createContainerRequest } from '../../support/containers/container-requests.ts'
 import { type Pod, RemoteProcess } from '../../support/containers/pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
@@ -26,7 +25,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
   let verity: { readonly rootHash: string; readonly hashOffset: number }
 
   beforeAll(async () => {
-    folder = makeTemporaryFolder(tmpdir())
+    folder = temporaryFolder()
     const base = layer('base', (root) => {
       busyboxRoot(root)
       writeFileSync(join(root, 'root/from'), 'base')
@@ -46,7 +45,6 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
 
   afterAll(async () => {
     await guest?.stop()
-    removeTemporaryFolder(folder)
   })
 
   it('lays a new layer over two, and removes all of it with the container', async () => {

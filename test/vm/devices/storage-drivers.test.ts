@@ -1,9 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
 import { plugDisk, plugMemory, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
@@ -19,6 +17,7 @@ import {
   publishFirst,
   READ_VERSIONS,
 } from '../../support/programs/guest/volume-reader.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
@@ -34,7 +33,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
   let pod: Pod
 
   beforeAll(async () => {
-    folder = makeTemporaryFolder(tmpdir())
+    folder = temporaryFolder()
     busyboxRoot(join(folder, 'shared/web'))
     share = await shareFolder(join(folder, 'shared'), join(folder, 'share.sock'))
     guest = await bootTestGuest({
@@ -77,7 +76,6 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
   afterAll(async () => {
     await guest?.stop()
     await share?.close()
-    removeTemporaryFolder(folder)
   })
 
   it("runs a container in the host's folder, both writing to it", async () => {

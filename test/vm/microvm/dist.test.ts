@@ -1,7 +1,5 @@
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { tool } from '../../../src/build/tool.ts'
 import { makeArchive } from '../../../src/image/agent-archive.ts'
 import { ensureImage, type GuestImage } from '../../../src/image/ensure-image.ts'
@@ -10,7 +8,9 @@ import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { openLink } from '../../../src/microvm/vsock/open-link.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
-import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { cannotBoot, progress, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
+import { expectContainerLife } from '../../support/vm/container-life.ts'
 import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
@@ -19,8 +19,6 @@ import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target', 'systemd.mask=nginx.service']
 
 const GUEST_ETC = bind('/etc', '/guest/etc')
-
-const progress = (line: string) => void process.stderr.write(`${line}\n`)
 
 describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a plain Debian root', () => {
   let folder: string
@@ -31,7 +29,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
   let hasVsock: boolean
 
   beforeAll(async () => {
-    folder = makeTemporaryFolder(tmpdir())
+    folder = temporaryFolder()
     root = join(folder, 'root')
     disk = join(folder, 'root.ext4')
     const link = await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })
@@ -43,7 +41,6 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     await makeForeignRoot(root, { base: await ensureDebianRoot(progress), archive, kernel })
     await writeForeignImage(disk, root)
   })
-  afterAll(() => removeTemporaryFolder(folder))
 
   /** Without an initrd: the kernel has the driver of this disk built in. */
   const mountedByKernel = (): GuestParts['boot'] => ({
@@ -79,7 +76,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     context.skip(!hasVsock, 'there is no vsock here')
     const console = await inGuest({ boot: mountedByKernel(), append: SYSTEMD }, async (pod) => {
       expect(await whatRuns(pod)).toEqual({ init: 'systemd', release: expect.stringMatching(/^12\./) })
-      await livesItsLife(pod)
+      await expectContainerLife(pod, 'ulimit -Hn', 524_288)
     })
     expect(console).toContain('boot left to the system that started the agent')
   })
@@ -128,16 +125,4 @@ async function whatRuns(pod: Pod): Promise<{ readonly init: string; readonly rel
     init: (await look('init', 'proc/1/comm')).trim(),
     release: (await look('release', 'etc/debian_version')).trim(),
   }
-}
-
-async function livesItsLife(pod: Pod): Promise<void> {
-  const init = await pod.run('life', ['sh', '-c', 'read line; echo out $line; echo err >&2; exit 7'])
-  const added = await pod.add('life', 'e', ['sh', '-c', 'ulimit -Hn; cat /proc/self/oom_score_adj; hostname'])
-  expect((await added.readAll()).toString()).toBe('524288\n0\nvm-pod\n')
-  expect(await added.wait()).toBe(0)
-  await init.write('heard\n')
-  expect((await init.readAll('stdout')).toString()).toBe('out heard\n')
-  expect((await init.readAll('stderr')).toString()).toBe('err\n')
-  expect(await init.wait()).toBe(7)
-  await pod.remove('life')
 }

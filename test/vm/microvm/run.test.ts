@@ -1,16 +1,16 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { on } from 'node:events'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { openLink } from '../../../src/microvm/vsock/open-link.ts'
-import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
 import {
   foldersOf,
   type MicrovmProcess,
@@ -19,13 +19,11 @@ import {
   startMicrovm,
 } from '../../support/vm/microvm-process.ts'
 
-const folder = mkdtempSync(join(tmpdir(), 'run-test-'))
-afterAll(() => rmSync(folder, { recursive: true }))
+const folder = temporaryFolder()
 
 /** Builds and fetches everything first, so that no test finds progress messages on stderr. */
 beforeAll(async () => {
   if (cannotBoot() !== undefined) return
-  const progress = (line: string) => void process.stderr.write(`${line}\n`)
   await ensureImage({ progress })
   await ensureContainerRoot(progress)
   await (await openLink({ folder, override: process.env.MICROVM_VSOCK, progress })).close()

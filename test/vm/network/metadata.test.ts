@@ -2,16 +2,15 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { bootTestGuest, cannotBoot } from '../../support/vm/boot-guest.ts'
 import { metadataItem } from '../../support/vm/metadata-item.ts'
 import { runMicrovm } from '../../support/vm/microvm-process.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
-  const folder = makeTemporaryFolder(tmpdir())
+  const folder = temporaryFolder()
   let server: Server
   let port: number
 
@@ -24,7 +23,6 @@ describe.skipIf(cannotBoot() !== undefined)('VM metadata', () => {
 
   afterAll(() => {
     server.close()
-    removeTemporaryFolder(folder)
   })
 
   it('of ./microvm run --metadata leads to this machine by the peers of both families', async () => {

@@ -1,11 +1,10 @@
-import { tmpdir } from 'node:os'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { IPFamily } from '../../../src/gen/types.ts'
 import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { plugNic } from '../../../src/microvm/qmp/hot-plug.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
 import type { Pod } from '../../support/containers/pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
@@ -26,7 +25,7 @@ const TAPS = {
 const BEHIND = ['10.71.77.1', 'fd71:77::1']
 
 describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
-  const folder = makeTemporaryFolder(tmpdir())
+  const folder = temporaryFolder()
   let host: HostNetwork
   let guest: TestGuest
   let pod: Pod
@@ -42,7 +41,6 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
   afterAll(async () => {
     await guest?.stop()
     await host?.close()
-    removeTemporaryFolder(folder)
   })
 
   /** Sends a request from a container to the host's server, and one from the host to a container's server. */

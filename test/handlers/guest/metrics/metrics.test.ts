@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../../src/base/abort.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
@@ -5,24 +7,10 @@ import { createMetrics } from '../../../../src/handlers/guest/metrics/metrics.ts
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 
 /** Files of a guest's kernel (6.1), shortened. */
-const RECORDED = {
-  '/proc/self/stat':
-    '77 (node) (x) S 1 77 77 0 -1 4194560 9000 0 12 0 250 50 7 3 20 0 11 0 100 1048576000 2500 18446744073709551615',
-  '/proc/self/status':
-    'Name:\tnode\nVmPeak:\t 1024000 kB\nVmRSS:\t   10000 kB\nHugetlbPages:\t       0 kB\nThreads:\t11\nvoluntary_ctxt_switches:\t42\n',
-  '/proc/self/io': 'rchar: 1000\nwchar: 2000\nsyscr: 3\nread_bytes: 4096\n',
-  '/proc/loadavg': '0.25 0.10 1.05 2/123 4567\n',
-  '/proc/stat': 'cpu  100 0 20 3000 4 0 1 0 0 0\ncpu0 60 0 10 1500 2 0 1 0 0 0\nintr 12345 0\nctxt 99\n',
-  '/proc/vmstat': 'nr_free_pages 1000\npgfault 18446744073709551615\n',
-  '/proc/net/dev':
-    'Inter-|   Receive                            |  Transmit\n' +
-    ' face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n' +
-    '    lo:     840      10    1    2    3     4          5         6      841      11    7    8    9    10      11          12\n',
-  '/proc/diskstats':
-    ' 254       0 vda 10 1 200 5 3 2 40 6 0 7 8 9 10 11 12 13 14\n 254      16 vdb 1 2 3 4 5 6 7 8 9 10 11\n',
-  '/proc/meminfo':
-    'MemTotal:         481000 kB\nActive(anon):       100 kB\nHugePages_Total:       4\nHugepagesize:       2048 kB\nZswap: 0 kB\n',
-}
+const RECORDED = join(import.meta.dirname, '../../../fixtures/proc')
+const PATHS = readdirSync(RECORDED, { recursive: true, encoding: 'utf8' }).filter((path) =>
+  statSync(join(RECORDED, path)).isFile(),
+)
 
 describe('GetMetrics', () => {
   let os: FakeOs
@@ -30,7 +18,7 @@ describe('GetMetrics', () => {
   beforeEach(async () => {
     os = new FakeOs()
     os.mounts.entries.length = 0
-    for (const [path, text] of Object.entries(RECORDED)) await os.files.put(path, text)
+    for (const path of PATHS) await os.files.put(`/proc/${path}`, readFileSync(join(RECORDED, path), 'utf8'))
   })
 
   it('reports metrics of the agent and of the guest', async () => {
@@ -64,7 +52,7 @@ describe('GetMetrics', () => {
   })
 
   it('counts its calls, and leaves out sources that cannot be read', async () => {
-    for (const path of Object.keys(RECORDED)) await os.files.removeFile(path)
+    for (const path of PATHS) await os.files.removeFile(`/proc/${path}`)
     await os.files.put('/proc/stat', 'nonsense')
     const metrics = createMetrics({ os, log: silentLogger() })
     await metrics(neverAborted)

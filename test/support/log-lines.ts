@@ -1,0 +1,44 @@
+import type { ChildProcess } from 'node:child_process'
+import { createInterface } from 'node:readline'
+
+/** Fields of a log line; `msg` is its message. */
+export type LogLine = Readonly<Record<string, string>>
+
+/** The log of an agent that is a child process. */
+export interface AgentLog {
+  /** The lines so far. */
+  readonly lines: readonly LogLine[]
+  /** Resolves with the first (or `nth`) line, past or future, that has all these fields; rejects when the agent ends. */
+  logged(fields: LogLine, nth?: number): Promise<LogLine>
+}
+
+/** Parses a line of an agent's output. A line that is not JSON is the message itself. */
+export function parseLogLine(text: string): LogLine {
+  return text.startsWith('{') ? JSON.parse(text) : { msg: text }
+}
+
+/** Reads the log that an agent writes to its standard output, to its end. */
+export function readLog(child: ChildProcess): AgentLog {
+  const lines: LogLine[] = []
+  const waiters: { look: () => void; reject: (error: Error) => void }[] = []
+  if (child.stdout === null) throw new Error('the agent has no stdout')
+  createInterface(child.stdout).on('line', (text) => {
+    lines.push(parseLogLine(text))
+    for (const waiter of waiters) waiter.look()
+  })
+  child.once('exit', (code, signal) => {
+    for (const waiter of waiters)
+      waiter.reject(new Error(`the agent ended with ${code ?? signal}: ${JSON.stringify(lines)}`))
+  })
+  const logged = (fields: LogLine, nth = 1) =>
+    new Promise<LogLine>((resolve, reject) => {
+      const matches = (line: LogLine) => Object.entries(fields).every(([key, value]) => line[key] === value)
+      const look = () => {
+        const found = lines.filter(matches)[nth - 1]
+        if (found !== undefined) resolve(found)
+      }
+      waiters.push({ look, reject })
+      look()
+    })
+  return { lines, logged }
+}
