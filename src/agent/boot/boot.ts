@@ -1,6 +1,7 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { AgentArguments } from '../config/arguments.ts'
 import { setUpCgroups } from './cgroups.ts'
+import { mountExtensions } from './extensions.ts'
 import type { BootGate } from './gate.ts'
 import { takeIdentity } from './identity.ts'
 import { loadDeviceDrivers, loadNetworkDriver, loadVsock } from './modules.ts'
@@ -42,7 +43,9 @@ const STEPS: readonly BootStep[] = [
   { name: 'loopback', run: setLoopbackUp },
   // Kernel modules of the devices that the host may plug in.
   { name: 'device drivers', run: loadDeviceDrivers },
-  // The host name, and the addresses that the VM metadata gives. Needs the firmware's driver from the step before.
+  // Disks that the shim attached as extensions of the guest.
+  { name: 'extensions', run: mountExtensions },
+  // The host name, and the addresses that the VM metadata gives. Needs the firmware's driver from the drivers' step.
   { name: 'identity', run: takeIdentity },
 ]
 

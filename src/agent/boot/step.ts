@@ -5,7 +5,10 @@ import type { AgentConfig } from '../config/settings.ts'
 
 /** What a boot step works with. */
 export interface BootContext {
-  readonly os: Pick<Os, 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools' | 'uevents'>
+  readonly os: Pick<
+    Os,
+    'blockDevices' | 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools' | 'uevents'
+  >
   readonly config: AgentConfig
   readonly log: Logger
   /** What was set in the guest's network, and by whom. */

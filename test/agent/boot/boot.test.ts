@@ -31,6 +31,7 @@ describe('boot', () => {
       'cgroups: done',
       'loopback: done',
       'device drivers: done',
+      'extensions: already',
       'identity: done',
     ])
     for (const { ms } of steps) expect(ms).toMatch(/^\d+\.\d$/)
@@ -55,6 +56,7 @@ describe('boot', () => {
       'cgroups: already',
       'loopback: already',
       'device drivers: already',
+      'extensions: already',
       'identity: already',
     ])
   })

@@ -1,0 +1,130 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { MappedTarget } from '../../os/devices/device-mapper-message.ts'
+import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
+
+/** Each extension is mounted below, in a folder of its name. */
+const EXTENSIONS = '/run/kata-extensions'
+
+/** An extension image that the shim names on the kernel command line: a disk with the serial `extension-NAME`. */
+interface Extension {
+  readonly name: string
+  /** Fields of dm-verity, such as `root_hash`; undefined when the shim gives none. */
+  readonly verity: ReadonlyMap<string, string> | undefined
+}
+
+/**
+ * Mounts the disks that shims attach as extensions of the guest, read-only, as erofs (docs/boot.md). The guest works
+ * without them, so each failure is only a warning.
+ */
+export async function mountExtensions(context: BootContext): Promise<StepOutcome> {
+  const { files, mounts } = context.os
+  const extensions = extensionsIn(await files.readText('/proc/cmdline'))
+  if (extensions.length === 0) return 'already'
+  const mounted = new Set((await mounts.list()).map(({ mountPoint }) => mountPoint))
+  const outcomes: StepOutcome[] = []
+  for (const extension of extensions) {
+    if (mounted.has(`${EXTENSIONS}/${extension.name}`)) continue
+    try {
+      await mountOne(context, extension)
+      outcomes.push('done')
+    } catch (error) {
+      context.log.warn('extension not mounted', { name: extension.name, error: messageOf(error) })
+    }
+  }
+  return outcomeOf(outcomes)
+}
+
+/** `kata.extension.NAME.verity_params=FIELD=VALUE,…`, with nothing after the first `=` for an image without dm-verity. */
+function extensionsIn(commandLine: string): readonly Extension[] {
+  const words = commandLine.matchAll(/(?:^|\s)kata\.extension\.(\w[\w-]*)\.verity_params=(\S*)/g)
+  return [...words].map(([, name = '', fields = '']) => ({
+    name,
+    verity: fields === '' ? undefined : new Map(fields.split(',').map(nameAndValue)),
+  }))
+}
+
+function nameAndValue(field: string): [string, string] {
+  const equals = field.indexOf('=')
+  return [field.slice(0, equals), field.slice(equals + 1)]
+}
+
+async function mountOne(context: BootContext, { name, verity }: Extension): Promise<void> {
+  const { files, mounts } = context.os
+  const disk = await diskWithSerial(context, `extension-${name}`)
+  const [data, hashes] = await partitionsOf(context, disk)
+  // Without this check, dropping one of the two would have the guest read an image that nobody verified.
+  if ((hashes === undefined) !== (verity === undefined)) {
+    const what = verity === undefined ? 'verity_params: missing' : 'no second partition'
+    throw new AgentError('INTERNAL', `${disk}: ${what}, want hashes and verity_params, or neither`)
+  }
+  const source =
+    hashes === undefined || verity === undefined
+      ? (data ?? disk)
+      : await verified(context, { name, data: data ?? disk, hashes, verity })
+  const target = `${EXTENSIONS}/${name}`
+  await files.makeDirectories(target, 0o755)
+  await mounts.mount({ source, target, type: 'erofs', flags: ['ro'], data: '' })
+}
+
+async function diskWithSerial({ os: { files } }: BootContext, wanted: string): Promise<string> {
+  for (const name of await files.list('/sys/block')) {
+    const serial = `/sys/block/${name}/serial`
+    if ((await files.stat(serial)) !== undefined && (await files.readText(serial)).trim() === wanted)
+      return `/dev/${name}`
+  }
+  throw new AgentError('INTERNAL', `no disk with the serial ${wanted}`)
+}
+
+/** The nodes of a disk's first and second partition, as far as they exist. */
+async function partitionsOf(
+  { os: { files } }: BootContext,
+  disk: string,
+): Promise<readonly (string | undefined)[]> {
+  const separator = /\d$/.test(disk) ? 'p' : ''
+  return await Promise.all(
+    [1, 2].map(async (number) => {
+      const node = `${disk}${separator}${number}`
+      return (await files.stat(node))?.kind === 'block' ? node : undefined
+    }),
+  )
+}
+
+interface VerityRequest {
+  readonly name: string
+  readonly data: string
+  readonly hashes: string
+  readonly verity: ReadonlyMap<string, string>
+}
+
+/** Maps a dm-verity device, through which every read of `data` is verified, and returns its node. */
+async function verified({ os }: BootContext, request: VerityRequest): Promise<string> {
+  const target = verityTarget(request)
+  if ((await os.files.stat('/sys/module/dm_verity')) === undefined) {
+    const result = await os.tools.run(['/sbin/modprobe', '--', 'dm-verity'])
+    if (result.exitCode !== 0)
+      throw new AgentError('INTERNAL', `the guest kernel has no dm-verity: ${result.stderr.trim()}`)
+  }
+  return await os.blockDevices.map(`extension-${request.name}`, target)
+}
+
+const HASH_TYPE = 1
+const SECTOR_BYTES = 512n
+
+/** The target for a device with hashes and no superblock (kernel documentation, verity). */
+function verityTarget({ data, hashes, verity }: VerityRequest): MappedTarget {
+  const read = (field: string, pattern: RegExp, standard = '') => {
+    const value = verity.get(field) || standard
+    if (pattern.test(value)) return value
+    throw new AgentError('INTERNAL', `verity_params: ${field}: "${value}", want ${pattern.source}`)
+  }
+  const rootHash = read('root_hash', /^[0-9a-f]+$/i)
+  const salt = read('salt', /^([0-9a-f]+|-)$/i, '-')
+  const [blocks, dataBlock, hashBlock] = [
+    read('data_blocks', /^[1-9]\d{0,15}$/),
+    read('data_block_size', /^[1-9]\d{0,6}$/, '4096'),
+    read('hash_block_size', /^[1-9]\d{0,6}$/, '4096'),
+  ]
+  const parameters = [HASH_TYPE, data, hashes, dataBlock, hashBlock, blocks, 0, 'sha256', rootHash, salt]
+  const sectors = (BigInt(blocks) * BigInt(dataBlock)) / SECTOR_BYTES
+  return { type: 'verity', sectors, parameters: parameters.join(' ') }
+}

@@ -1,0 +1,87 @@
+import { execFileSync } from 'node:child_process'
+import { appendFileSync, mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import { type Partition, partitionTable } from '../../../src/image/partition-table.ts'
+import { specKey } from '../../../src/microvm/spec.ts'
+import { bind } from '../../support/containers/container-requests.ts'
+import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { bootPod } from '../../support/vm/guest-pod.ts'
+
+const MEBIBYTE = 2 ** 20
+const SALT = 'aabbccdd'
+
+describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attaches', () => {
+  let folder: string
+  beforeAll(() => {
+    folder = makeTemporaryFolder(tmpdir())
+  })
+  afterAll(() => removeTemporaryFolder(folder))
+
+  it('are mounted at /run/kata-extensions, with dm-verity and without', async () => {
+    const plain = erofsOf('plain')
+    const { disk, parameters } = withHashes(erofsOf('checked'))
+    const drive = (slot: number, name: string, path: string) => ({
+      device: { kind: 'disk', slot, serial: `extension-${name}`, backend: specKey(name) } as const,
+      backend: { kind: 'file', path, access: 'read-only' } as const,
+    })
+    const drives = { plain: drive(6, 'plain', plain), checked: drive(7, 'checked', disk) }
+    const { guest, pod } = await bootPod({
+      extra: {
+        devices: {
+          [specKey('plain-disk')]: drives.plain.device,
+          [specKey('checked-disk')]: drives.checked.device,
+        },
+        backends: { [specKey('plain')]: drives.plain.backend, [specKey('checked')]: drives.checked.backend },
+      },
+      append: ['kata.extension.plain.verity_params=', `kata.extension.checked.verity_params=${parameters}`],
+    })
+    try {
+      const mounts = [bind('/run/kata-extensions', '/extensions')]
+      expect(await pod.output('look', 'cat /extensions/*/name', { mounts })).toBe('checked\nplain\n')
+      const write = 'touch /extensions/plain/new 2>&1 || true'
+      expect(await pod.output('write', write, { mounts })).toContain('Read-only file system')
+    } finally {
+      await guest.stop()
+    }
+  })
+
+  /** An erofs with a file that holds its name. */
+  function erofsOf(name: string): string {
+    const [tree, image] = [join(folder, `${name}-tree`), join(folder, `${name}.erofs`)]
+    mkdirSync(tree)
+    writeFileSync(join(tree, 'name'), `${name}\n`)
+    execFileSync('mkfs.erofs', ['--quiet', image, tree])
+    return image
+  }
+
+  /** A disk with the image in its first partition and the hashes in its second, and its `verity_params`. */
+  function withHashes(image: string) {
+    const hashes = `${image}.hashes`
+    const format = ['format', '--no-superblock', `--salt=${SALT}`, image, hashes]
+    const said = execFileSync('veritysetup', format, { encoding: 'utf8' })
+    const [, rootHash = ''] = /^Root hash:\s+(\w+)$/m.exec(said) ?? []
+    const blocks = statSync(image).size / 4096
+    const place = (number: number): Partition => ({
+      number,
+      startBytes: number * MEBIBYTE,
+      sizeBytes: MEBIBYTE,
+    })
+    const disk = `${image}.disk`
+    writeFileSync(disk, partitionTable([place(1), place(2)], 0))
+    for (const [index, part] of [image, hashes].entries()) {
+      truncateSync(disk, (index + 1) * MEBIBYTE)
+      appendFileSync(disk, readFileSync(part))
+    }
+    truncateSync(disk, 3 * MEBIBYTE)
+    const fields = { root_hash: rootHash, salt: SALT, data_blocks: blocks, data_block_size: 4096 }
+    return {
+      disk,
+      parameters: Object.entries({ ...fields, hash_block_size: 4096 })
+        .map(([field, value]) => `${field}=${value}`)
+        .join(','),
+    }
+  }
+})
