@@ -31,6 +31,7 @@ export interface ContainerSpec {
   readonly spec: Spec & { readonly Process: Process; readonly Linux: Linux }
   readonly guestSysctls: SplitSysctls['guest']
   /** The hooks that the agent runs; those of `spec` are the runtime's. */
+  readonly startContainer: SplitHooks['startContainer']
   readonly poststart: SplitHooks['poststart']
 }
 
@@ -81,6 +82,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
       },
     },
     guestSysctls: sysctls.guest,
+    startContainer: hooks.startContainer,
     poststart: hooks.poststart,
   }
 }

@@ -16,6 +16,8 @@ const DEFAULT_TIMEOUT_SECONDS = 10n
 export interface SplitHooks {
   /** Run by the runtime. */
   readonly runtime: Hooks
+  /** Run by the agent, because runtimes end the container when one fails or is missing. */
+  readonly startContainer: readonly Hook[]
   /** Run by the agent, because runtimes run them at different times and fail the container when one fails. */
   readonly poststart: readonly Hook[]
 }
@@ -28,10 +30,11 @@ export function splitHooks(requested: Hooks | undefined, guest: GuestHooks): Spl
       Prestart: all(requested?.Prestart, guest.prestart),
       CreateRuntime: all(requested?.CreateRuntime),
       CreateContainer: all(requested?.CreateContainer),
-      StartContainer: all(requested?.StartContainer),
+      StartContainer: [],
       Poststart: [],
       Poststop: all(requested?.Poststop, guest.poststop),
     },
+    startContainer: all(requested?.StartContainer),
     poststart: all(requested?.Poststart, guest.poststart),
   }
 }

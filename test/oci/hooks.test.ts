@@ -19,20 +19,20 @@ describe('splitHooks', () => {
     expect(pathsOf(splitHooks(undefined, guest).runtime.Prestart)).toEqual(['/ga'])
   })
 
-  it('leaves all hooks except poststart to the runtime', () => {
+  it('leaves all hooks except startContainer and poststart to the runtime', () => {
     const own = Hooks.fromPartial({
       CreateRuntime: [hook('/r')],
       CreateContainer: [hook('/c')],
       StartContainer: [hook('/s')],
       Poststart: [hook('/p')],
     })
-    const { runtime } = splitHooks(own, NONE)
-    expect([runtime.CreateRuntime, runtime.CreateContainer, runtime.StartContainer].map(pathsOf)).toEqual([
+    const { runtime, startContainer } = splitHooks(own, NONE)
+    expect([runtime.CreateRuntime, runtime.CreateContainer, startContainer].map(pathsOf)).toEqual([
       ['/r'],
       ['/c'],
       ['/s'],
     ])
-    expect(runtime.Poststart).toEqual([])
+    expect([...runtime.StartContainer, ...runtime.Poststart]).toEqual([])
   })
 
   it('sets a timeout of 10 s for a hook without one', () => {

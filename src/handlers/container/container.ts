@@ -7,6 +7,8 @@ import type { StoredSpec } from './bundle.ts'
 export interface ContainerParts extends ProcessOwner {
   /** The description of the container. Processes that are added later inherit from its first one. */
   readonly spec: StoredSpec
+  /** Hooks to run in the container before its program. */
+  readonly startContainer: readonly Hook[]
   /** Hooks to run after the start. */
   readonly poststart: readonly Hook[]
   /** Undoes what creating it made besides the runtime's state: mounts, bundle, storages. May be called again. */
@@ -21,7 +23,7 @@ export type ContainerState =
       readonly name: 'starting'
       readonly parts: ContainerParts
       readonly settled: Promise<void>
-      /** Makes the start leave out poststart hooks. */
+      /** Makes the start leave out the hooks that have not run yet. */
       readonly skipHooks: AbortController
     }
   | { readonly name: 'running'; readonly parts: ContainerParts }
@@ -112,8 +114,8 @@ export class Container {
     return { parts, hooksSkipped: skipHooks.signal }
   }
 
-  /** Makes a start under way leave out its poststart hooks, because the container is about to be removed. */
-  skipPoststartHooks(): void {
+  /** Makes a start under way leave out its other hooks, because the container is about to be removed. */
+  skipHooks(): void {
     if (this.#state.name !== 'starting') return
     this.#state.skipHooks.abort(new AgentError('INTERNAL', `container ${this.id} is to be removed`))
   }

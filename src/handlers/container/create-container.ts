@@ -129,7 +129,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   onFailure.add('devices', guestDevices.onFailure)
   const deviceEdits = await devices.waitForCdiEdits(creation.cdiDevices, signal)
   await attachStorages(creation)
-  const { spec, guestSysctls, poststart } = await specFor(
+  const { spec, guestSysctls, startContainer, poststart } = await specFor(
     creation,
     { devices: guestDevices, deviceEdits },
     isV2,
@@ -148,7 +148,8 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const programBeforeStart = await programOf(os, init.pid)
   const { pciAddresses } = guestDevices
   const release = () => onRemove.run()
-  return { init, spec: stored, poststart, processes, cgroup, programBeforeStart, pciAddresses, release }
+  const hooks = { startContainer, poststart }
+  return { init, spec: stored, ...hooks, processes, cgroup, programBeforeStart, pciAddresses, release }
 }
 
 async function attachStorages({ dependencies, request, signal, onRemove }: Creation): Promise<void> {

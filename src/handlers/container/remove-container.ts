@@ -47,7 +47,7 @@ export async function removeWhenSettled(
   signal: AbortSignal,
 ): Promise<boolean> {
   for (let wait = container.transition; wait !== undefined; wait = container.transition) {
-    container.skipPoststartHooks()
+    container.skipHooks()
     await abortable(wait, signal)
   }
   if (container.state.name === 'gone') return false

@@ -1,8 +1,7 @@
 import { abortable, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import type { StartContainerRequest } from '../../gen/agent.ts'
-import type { Hook } from '../../gen/oci.ts'
+import type { Hook, Spec } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
 import { OCI_VERSION } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
@@ -12,31 +11,27 @@ import type { SandboxLookup } from './active-sandbox.ts'
 import { bundleOf } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
 import type { ContainerRegistry } from './registry.ts'
+import { LOGGED_CHARACTERS, runStartContainerHooks, type StartHookDependencies } from './start-hooks.ts'
 
 /** What StartContainer needs. */
-export interface StartDependencies extends HookDependencies {
+export interface StartDependencies extends StartHookDependencies {
+  readonly config: StartHookDependencies['config'] & { readonly sharedRoot: string }
   readonly containers: ContainerRegistry
   readonly sandboxState: SandboxLookup
-  readonly runtime: Pick<OciRuntime, 'start'>
+  readonly runtime: Pick<OciRuntime, 'start' | 'exec'>
   readonly oom: OomEvents
 }
 
-interface HookDependencies {
-  readonly os: Os
-  readonly log: Logger
-  readonly config: { readonly sharedRoot: string }
-}
-
 /**
- * StartContainer (behaviour spec, section C.2): starts the first process, then runs the poststart hooks. It waits for a
- * creation or an update under way.
+ * StartContainer (behaviour spec, section C.2): starts the first process, between its hooks. It waits for a creation or
+ * an update under way.
  */
 export async function startContainer(
   dependencies: StartDependencies,
   request: StartContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const { containers, sandboxState, runtime, oom } = dependencies
+  const { containers, sandboxState, oom } = dependencies
   const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)
   while (container.state.name === 'updating') await abortable(container.state.settled, signal)
   const { parts, hooksSkipped } = container.beginStart()
@@ -44,8 +39,7 @@ export async function startContainer(
   try {
     // The sandbox's own container only holds namespaces.
     if (container.id !== sandboxState.active().id) await oom.watch(container.id, parts)
-    await runtime.start(container.id)
-    await runPoststartHooks(dependencies, container.id, parts, hooksSkipped)
+    await startBetweenHooks(dependencies, container.id, parts, hooksSkipped)
     succeeded = true
   } finally {
     if (!succeeded) await oom.end(container.id)
@@ -53,39 +47,66 @@ export async function startContainer(
   }
 }
 
-/** How much of a failed hook's stderr is logged. */
-const LOGGED_CHARACTERS = 500
+/** Starts the program, after the startContainer hooks and before the poststart hooks. */
+async function startBetweenHooks(
+  dependencies: StartDependencies,
+  id: string,
+  parts: ContainerParts,
+  skipped: AbortSignal,
+): Promise<void> {
+  const { os, runtime, config } = dependencies
+  const { init } = parts
+  const { folder } = bundleOf(config.sharedRoot, id)
+  const described = { id, folder, spec: parts.spec.current }
+  if (parts.startContainer.length > 0) {
+    const state = stateOf(described, 'created', await innerPidOf(os, init.pid))
+    await runStartContainerHooks(dependencies, { id, parts }, state, skipped)
+  }
+  await runtime.start(id)
+  const state = stateOf(described, init.status === undefined ? 'running' : 'stopped', init.pid)
+  await runPoststartHooks(dependencies, { id, folder, hooks: parts.poststart }, state, skipped)
+}
+
+/** The container's state, which each hook gets on stdin (OCI runtime specification). */
+function stateOf(
+  { id, folder, spec }: { readonly id: string; readonly folder: string; readonly spec: Spec },
+  status: 'created' | 'running' | 'stopped',
+  pid: number,
+): string {
+  return printJson({
+    ociVersion: OCI_VERSION,
+    id,
+    status,
+    pid,
+    bundle: folder,
+    annotations: spec.Annotations,
+  })
+}
+
+/** The number of a process in its own pid namespace, the last one that the kernel lists. */
+async function innerPidOf({ files }: Os, pid: number): Promise<number> {
+  const status = await files.readText(`/proc/${pid}/status`)
+  return Number(/^NSpid:.*\t(\d+)$/m.exec(status)?.[1] ?? pid)
+}
 
 /**
  * Runs the poststart hooks of a container whose process was just started, one after the other, with the container's
- * state on stdin (OCI runtime specification). Never rejects: a hook that fails is logged, and the next one runs. When
- * `skipped` fires, the running hook is killed and those after it are left out.
+ * state on stdin. Never rejects: a hook that fails is logged, and the next one runs. When `skipped` fires, the running
+ * hook is killed and those after it are left out.
  */
 async function runPoststartHooks(
-  dependencies: HookDependencies,
-  containerId: string,
-  { init, spec, poststart }: Pick<ContainerParts, 'init' | 'spec' | 'poststart'>,
+  { os, log }: Pick<StartDependencies, 'os' | 'log'>,
+  container: { readonly id: string; readonly folder: string; readonly hooks: readonly Hook[] },
+  state: string,
   skipped: AbortSignal,
 ): Promise<void> {
-  const { folder } = bundleOf(dependencies.config.sharedRoot, containerId)
-  const state = printJson({
-    ociVersion: OCI_VERSION,
-    id: containerId,
-    status: init.status === undefined ? 'running' : 'stopped',
-    pid: init.pid,
-    bundle: folder,
-    annotations: spec.current.Annotations,
-  })
-  for (const hook of poststart) {
+  const { id, folder, hooks } = container
+  for (const hook of hooks) {
     if (skipped.aborted) return
     try {
-      await runHook(dependencies.os, hook, { state, folder, skipped })
+      await runHook(os, hook, { state, folder, skipped })
     } catch (error) {
-      dependencies.log.warn('poststart hook failed', {
-        containerId,
-        hook: hook.Path,
-        error: messageOf(error),
-      })
+      log.warn('poststart hook failed', { containerId: id, hook: hook.Path, error: messageOf(error) })
     }
   }
 }

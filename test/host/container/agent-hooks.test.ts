@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import type { DeepPartial, Hook } from '../../../src/gen/oci.ts'
@@ -29,11 +29,16 @@ interface Note {
   readonly id: string
 }
 
+/** A hook that takes too long, and leaves a process that holds its streams. */
+const SLOW = { Path: '/bin/sh', Args: ['sh', '-c', 'sleep 1000 & sleep 1000'], Timeout: 1n }
+
 describe('hooks', () => {
   const folder = temporaryFolder()
   const notes = join(folder, 'notes')
   const guestHooks = join(folder, 'guest')
   let pod: AgentPod
+  /** How many failures of startContainer hooks were logged. */
+  let seen = 0
 
   beforeAll(async () => {
     writeFileSync(join(folder, 'hook'), SCRIPT, { mode: 0o755 })
@@ -129,12 +134,65 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     },
   )
 
-  it('of kind StartContainer that fail end the container before its program', async () => {
-    await pod.agent.createContainer(request('unstarted', { failing: 'StartContainer' }))
-    await pod.agent.startContainer({ containerId: 'unstarted' })
-    expect(await new RemoteProcess(pod.agent, 'unstarted').wait()).toBe(1)
-    await pod.remove('unstarted')
-    expect(leftoversOf(pod.started, 'unstarted')).toEqual(NOTHING_LEFT)
+  it.each([
+    ['fail', {}, 'exit status 1: '],
+    ['are missing', { Path: '/bin/nosuch' }, 'the file /bin/nosuch was not found'],
+    ['are no programs', { Path: '/etc' }, '/etc'],
+    ['take too long', SLOW, 'not finished after 1000 ms'],
+  ])('of kind StartContainer that %s are logged alone', async (_what, hook, error) => {
+    await pod.agent.createContainer(request('hooked', { failing: 'StartContainer', hook }))
+    await pod.agent.startContainer({ containerId: 'hooked' })
+    expect(whoRan().slice(-2)).toEqual(['Poststart', 'guest-poststart'])
+    const failed = { msg: 'startContainer hook failed', containerId: 'hooked' }
+    seen += 1
+    expect((await pod.started.logged(failed, seen)).error).toContain(error)
+    const init = new RemoteProcess(pod.agent, 'hooked')
+    await init.write('\n')
+    expect(await init.wait()).toBe(4)
+    await pod.remove('hooked')
+    expect(leftoversOf(pod.started, 'hooked')).toEqual(NOTHING_LEFT)
+  })
+
+  it('of kind StartContainer have the rights of the container, and see it as it is', async () => {
+    const look =
+      'id -u; pwd; grep CapEff /proc/self/status; echo $A; ls -d /proc/1; cat > /tmp/state; sleep 0'
+    const hook = {
+      Path: '/bin/sh',
+      Args: ['sh', '-c', `{ ${look}; } > /tmp/looked 2>&1`],
+      Env: ['PATH=/bin', 'A=b'],
+    }
+    await pod.create('rights', ['sh', '-c', 'cat /tmp/looked'], {
+      mounts: [bind(folder, '/tmp')],
+      spec: { Hooks: { StartContainer: [hook] } },
+    })
+    await pod.agent.startContainer({ containerId: 'rights' })
+    const looked = (await new RemoteProcess(pod.agent, 'rights').readAll()).toString()
+    // CAP_KILL and CAP_SYS_CHROOT.
+    expect(looked).toBe('0\n/\nCapEff:\t0000000000040020\nb\n/proc/1\n')
+    const state: unknown = JSON.parse(readFileSync(join(folder, 'state'), 'utf8'))
+    expect(state).toMatchObject({ id: 'rights', status: 'created', pid: 1 })
+    await pod.remove('rights')
+  })
+
+  it('of kind StartContainer end at once when the container is removed', async () => {
+    const began = Promise.withResolvers<void>()
+    const watcher = watch(folder, (_event, name) => name === 'began' && began.resolve())
+    const hook = {
+      Path: '/bin/sh',
+      Args: ['sh', '-c', 'echo > /tmp/began; sleep 1000'],
+      Env: ['PATH=/bin'],
+      Timeout: 900n,
+    }
+    await pod.create('leaving', ['sleep', '1000'], {
+      mounts: [bind(folder, '/tmp')],
+      spec: { Hooks: { StartContainer: [hook] } },
+    })
+    const starting = pod.agent.startContainer({ containerId: 'leaving' })
+    await began.promise
+    watcher.close()
+    await pod.remove('leaving')
+    await starting
+    expect(leftoversOf(pod.started, 'leaving')).toEqual(NOTHING_LEFT)
   })
 
   it('of kind Poststart that fail, or take too long, are logged alone', async () => {

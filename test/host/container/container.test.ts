@@ -80,6 +80,22 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
     await pod.remove('limits')
   })
 
+  it('start after their startContainer hooks, of which one is missing and one fails', async () => {
+    const hook = (Path: string, script: string) => ({ Path, Args: ['sh', '-c', script], Env: ['PATH=/bin'] })
+    const StartContainer = [
+      hook('/bin/sh', 'echo one > /tmp/hooked'),
+      hook('/bin/nosuch', ''),
+      hook('/bin/sh', 'exit 3'),
+      hook('/bin/sh', 'echo two >> /tmp/hooked'),
+    ]
+    expect(await pod.output('hooked', 'cat /tmp/hooked', { spec: { Hooks: { StartContainer } } })).toBe(
+      'one\ntwo\n',
+    )
+    const failed = { msg: 'startContainer hook failed', containerId: 'hooked' }
+    await started.logged({ ...failed, hook: '/bin/nosuch' })
+    await started.logged({ ...failed, hook: '/bin/sh', error: 'exit status 3: ' })
+  })
+
   it('serve terminals: size, resize, Ctrl-C', async () => {
     await pod.run('terminal', ['sleep', '1000'])
     // crun sets the size after the process has started; until then stty fails.

@@ -1,0 +1,135 @@
+import { abortable, LONGEST_TIMER_MS } from '../../base/abort.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { Hook, Process } from '../../gen/oci.ts'
+import type { Os } from '../../os/os.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
+import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
+import type { ContainerProcess } from '../process/process.ts'
+import type { Stdio } from '../stdio/stdio.ts'
+import type { ContainerParts } from './container.ts'
+
+/** What the startContainer hooks need. */
+export interface StartHookDependencies extends LaunchDependencies {
+  readonly os: Os
+  readonly log: Logger
+  readonly runtime: Pick<OciRuntime, 'exec'>
+}
+
+/** How much of a failed hook's stderr is logged. */
+export const LOGGED_CHARACTERS = 500
+
+const NO_PORTS = { stdinPort: 0, stdoutPort: 0, stderrPort: 0 }
+const READ_BYTES = 65_536
+
+/**
+ * Runs the startContainer hooks of a container whose program is about to start, one after the other, as processes added
+ * to the container, with `state` on stdin. Never rejects: a hook that is missing, fails or takes too long is logged, and
+ * the next one runs; a runtime would end the container. When `skipped` fires, the running hook is killed and those after
+ * it are left out.
+ */
+export async function runStartContainerHooks(
+  dependencies: StartHookDependencies,
+  container: { readonly id: string; readonly parts: Pick<ContainerParts, 'spec' | 'startContainer'> },
+  state: string,
+  skipped: AbortSignal,
+): Promise<void> {
+  const { id, parts } = container
+  for (const hook of parts.startContainer) {
+    if (skipped.aborted) return
+    try {
+      const process = hookProcess(hook, parts.spec.current.Process)
+      await runHook(dependencies, { containerId: id, process, state, hook }, skipped)
+    } catch (error) {
+      const fields = { containerId: id, hook: hook.Path, error: messageOf(error) }
+      dependencies.log.warn('startContainer hook failed', fields)
+    }
+  }
+}
+
+/**
+ * The hook as a process of the container: it has the rights and limits of the container's program, as it would have when
+ * a runtime runs it. A runtime that adds a process starts the file that its first argument names, so this is the path.
+ */
+function hookProcess({ Path, Args, Env }: Hook, program: Process): Process {
+  return {
+    ...program,
+    Terminal: false,
+    ConsoleSize: undefined,
+    Args: [Path, ...Args.slice(1)],
+    Env: [...Env],
+    Cwd: '/',
+  }
+}
+
+/** Throws when the hook cannot be run, fails, or was killed because its time was over or `skipped` fired. */
+async function runHook(
+  dependencies: StartHookDependencies,
+  { containerId, process, state, hook }: HookRun,
+  skipped: AbortSignal,
+): Promise<void> {
+  const { os, log, runtime } = dependencies
+  const onFailure = new UndoList(log)
+  const limit = limitOf(os, hook, skipped)
+  try {
+    const stdio = { ports: NO_PORTS, hasTerminal: false, onFailure }
+    const connections = await connectStdio(dependencies, stdio, limit.signal)
+    const launch = prepareLaunch(dependencies, { hasTerminal: false, connections, onFailure })
+    let added: ContainerProcess
+    try {
+      const addition = { containerId, process, streams: launch.streams, cgroup: '' }
+      added = launch.follow(await runtime.exec(addition, limit.signal))
+    } finally {
+      launch.close()
+    }
+    const [stderr] = await Promise.all([
+      lastOf(added.stdio.stderr, limit.signal),
+      lastOf(added.stdio.stdout, limit.signal),
+      giveState(added.stdio.stdin, state, limit.signal),
+    ])
+    const status = await abortable(added.ended, limit.signal)
+    added.stdio.close()
+    if (status !== 0) throw new Error(`exit status ${status}: ${stderr.trim()}`)
+  } catch (error) {
+    await onFailure.run()
+    throw error
+  } finally {
+    limit.stop()
+  }
+}
+
+interface HookRun {
+  readonly containerId: string
+  readonly process: Process
+  readonly state: string
+  readonly hook: Hook
+}
+
+/** A hook need not read its input. */
+async function giveState(stdin: Stdio['stdin'], state: string, signal: AbortSignal): Promise<void> {
+  await stdin.write(Buffer.from(state), signal).catch(() => {})
+  await stdin.end()
+}
+
+/** Reads a stream to its end, and returns its last characters. */
+async function lastOf(stream: Stdio['stdout'], signal: AbortSignal): Promise<string> {
+  let last = ''
+  for (;;) {
+    const { data } = await stream.read(READ_BYTES, signal)
+    if (data.length === 0) return last
+    last = (last + Buffer.from(data).toString()).slice(-LOGGED_CHARACTERS)
+  }
+}
+
+/** A signal that fires with `skipped`, and when the hook's time is over, until it is stopped. */
+function limitOf({ clock }: Os, { Timeout }: Hook, skipped: AbortSignal) {
+  const over = new AbortController()
+  const stopped = new AbortController()
+  const ms = Math.min(Number(Timeout) * 1000, LONGEST_TIMER_MS)
+  clock.sleep(ms, stopped.signal).then(
+    () => over.abort(new AgentError('DEADLINE_EXCEEDED', `not finished after ${ms} ms`)),
+    () => {},
+  )
+  return { signal: AbortSignal.any([skipped, over.signal]), stop: () => stopped.abort() }
+}
