@@ -66,6 +66,11 @@ describe('npm run image', () => {
     )
   })
 
+  it('writes only files that docs/kata.md explains', () => {
+    const page = readFileSync(join(projectRoot, 'docs/kata.md'), 'utf8')
+    expect(readdirSync(folder).filter((name) => !page.includes(`\`${name}\``))).toEqual([])
+  })
+
   it('writes a bill of materials with the locked Debian packages and this kernel', async () => {
     const text = readFileSync(file('sbom.cdx.json'), 'utf8')
     expect(await new Validation.JsonStrictValidator(Spec.Version.v1dot6).validate(text)).toBeNull()
