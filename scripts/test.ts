@@ -111,11 +111,14 @@ async function build(): Promise<string | undefined> {
   }
 }
 
-/** Builds the guest image once, because concurrent test files would otherwise each build it. */
+/**
+ * Builds the guest image once in each form, because concurrent test files would otherwise each build it, and within their
+ * own time limits.
+ */
 async function prepareImage(write: (text: string) => void): Promise<void> {
   const progress = (line: string) => write(`${line}\n`)
   try {
-    await ensureImage({ progress })
+    for (const form of ['disk', 'partitioned', 'initrd'] as const) await ensureImage({ form, progress })
     await ensureContainerRoot(progress)
   } catch (error) {
     // The tests decide whether this is a failure: on a machine that cannot boot a microVM they are skipped.
