@@ -20,9 +20,9 @@ import { buildAgent } from '../build/agent.ts'
 import { projectRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
 import { cachedImage } from './cached-image.ts'
-import { compress } from './cpio.ts'
+import { compress } from './formats/cpio.ts'
+import { completeTree, contentOf, fileFrom, fileOf, type TreeEntry, writeFolder } from './formats/tree.ts'
 import { agentTree, nodeTree } from './guest-tree.ts'
-import { completeTree, contentOf, fileFrom, fileOf, type TreeEntry, writeFolder } from './tree.ts'
 
 const documentation = 'usr/share/doc/microvm-agent'
 

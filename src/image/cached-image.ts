@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { cached } from '../build/cache.ts'
 import { buildRoot } from '../build/project.ts'
-import type { Content, TreeEntry } from './tree.ts'
+import type { Content, TreeEntry } from './formats/tree.ts'
 
 /** The code that turns a tree into bytes: a change may give another image of the same tree. */
-const RECIPE = ['tree.ts', 'cpio.ts', 'file-systems.ts']
+const RECIPE = ['formats/tree.ts', 'formats/cpio.ts', 'formats/file-systems.ts']
 
 /** The file `name` that `write` makes of `tree`, or an earlier result for the same tree. */
 export async function cachedImage(

@@ -4,9 +4,9 @@ import { temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
 import { tool } from '../build/tool.ts'
 import { extractPackage } from '../debian/packages.ts'
-import { writeExt4 } from './file-systems.ts'
+import { writeExt4 } from './formats/file-systems.ts'
+import { directory, fileFrom, fileOf, link, type TreeEntry } from './formats/tree.ts'
 import { containerPackages, fetchLocked, packageHashes } from './packages.ts'
-import { directory, fileFrom, fileOf, link, type TreeEntry } from './tree.ts'
 
 /** Free space for what a container writes; the image is sparse. */
 const FREE_BYTES = 64 * 2 ** 20
@@ -14,7 +14,7 @@ const FREE_BYTES = 64 * 2 ** 20
 /** Builds the default container root unless it is in the build cache: an ext4 image of Debian's static busybox, with a link for each applet. */
 export async function ensureContainerRoot(progress: (line: string) => void): Promise<string> {
   const packages = await fetchLocked('bookworm', containerPackages, progress)
-  const recipe = ['container-root.ts', 'file-systems.ts', 'tree.ts']
+  const recipe = ['container-root.ts', 'formats/file-systems.ts', 'formats/tree.ts']
   const inputs = {
     files: recipe.map((name) => join(import.meta.dirname, name)),
     values: packageHashes(packages),

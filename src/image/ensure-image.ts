@@ -1,17 +1,17 @@
 import { appendFileSync, copyFileSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { cachedImage } from './cached-image.ts'
-import { writeCompressedCpio, writeCpio } from './cpio.ts'
-import { writeErofs } from './file-systems.ts'
+import { writeCompressedCpio, writeCpio } from './formats/cpio.ts'
+import { writeErofs } from './formats/file-systems.ts'
+import { ensurePartitionedImage } from './formats/partitioned-image.ts'
+import type { TreeEntry } from './formats/tree.ts'
 import { guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
 import { ensureKernel } from './kernel.ts'
 import type { KernelName } from './packages.ts'
-import { ensurePartitionedImage } from './partitioned-image.ts'
-import type { TreeEntry } from './tree.ts'
 
 /**
  * Where a guest's root is: on a read-only disk that a small initrd mounts, in the first partition of such a disk
- * (src/image/partitioned-image.ts), or in the initrd itself.
+ * (src/image/formats/partitioned-image.ts), or in the initrd itself.
  */
 export type ImageForm = 'disk' | 'partitioned' | 'initrd'
 

@@ -4,8 +4,8 @@ import { buildAgent } from '../build/agent.ts'
 import { cached } from '../build/cache.ts'
 import { nodeManifest, pinnedNode, projectRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
+import { completeTree, fileFrom, link, type TreeEntry, treeOfFolder } from './formats/tree.ts'
 import { ensureKernel, type Kernel } from './kernel.ts'
-import { completeTree, fileFrom, link, type TreeEntry, treeOfFolder } from './tree.ts'
 import { userlandTree } from './userland.ts'
 
 /** The folder of the agent in a guest. */

@@ -5,8 +5,8 @@ import { nodeManifest, pinnedNode, projectRoot, temporaryRoot } from '../build/p
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
 import { tool } from '../build/tool.ts'
 import { extractPackage } from '../debian/packages.ts'
+import { directory, fileFrom, link, type TreeEntry, treeOfFolder, writeFolder } from './formats/tree.ts'
 import { fetchLocked, packageHashes, userlandPackages } from './packages.ts'
-import { directory, fileFrom, link, type TreeEntry, treeOfFolder, writeFolder } from './tree.ts'
 
 /** The programs that are copied from the packages; {@link libraryClosure} adds the libraries they need. */
 const PROGRAMS = [

@@ -40,7 +40,7 @@ export interface RootDisk {
   readonly sizeBytes?: number
 }
 
-/** How the guest sees its root disk; `nvdimm` is persistent memory, for images of src/image/partitioned-image.ts. */
+/** How the guest sees its root disk; `nvdimm` is persistent memory, for images of src/image/formats/partitioned-image.ts. */
 export type RootInterface = 'virtio-blk' | 'nvme' | 'nvdimm'
 
 /** PCI slots on the first bus, the same for every guest. */

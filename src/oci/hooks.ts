@@ -1,5 +1,5 @@
 import type { Hook, Hooks } from '../gen/oci.ts'
-import { checkAbsolutePath, checkText, invalidField } from './check-field.ts'
+import { checkAbsolutePath, checkText, invalidField } from './check/check-field.ts'
 
 /** Hooks that the guest adds to those of every container (behaviour spec, section I.1). */
 export type GuestHooks = Readonly<Record<GuestHookType, readonly Hook[]>>

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { LinuxResources, Process, Spec } from '../../src/gen/oci.ts'
-import { checkSpec } from '../../src/oci/check-spec.ts'
+import { checkSpec } from '../../src/oci/check/check-spec.ts'
 import { completeSpec } from '../../src/oci/container-spec.ts'
 import { normalizeProcess, normalizeResources, normalizeSpec } from '../../src/oci/normalize-spec.ts'
 

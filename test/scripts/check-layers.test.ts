@@ -91,11 +91,11 @@ describe('the table', () => {
   it.each([
     ['src/agent/app.ts', '../build/cache.ts'],
     ['src/os/linux-os.ts', '../debian/packages.ts'],
-    ['src/debian/apt.ts', '../image/tree.ts'],
+    ['src/debian/apt.ts', '../image/formats/tree.ts'],
     ['src/image/kernel.ts', '../microvm/vm.ts'],
     ['src/microvm/vm.ts', '../../scripts/build.ts'],
     ['src/build/agent.ts', '../support/vm/boot-guest.ts'],
-    ['bench/containers/exec.ts', '../../test/vm/agent/agent.test.ts'],
+    ['bench/containers/exec.ts', '../vm/agent/agent.test.ts'],
   ])('refuses that %s imports %s', (path, target) => {
     expect(forbiddenImportsOf(path, `import '${target}'\n`)).toHaveLength(1)
   })

@@ -3,7 +3,7 @@ import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import type { RequestedDevice } from '../../oci/cdi/requested-devices.ts'
-import { checkSpec } from '../../oci/check-spec.ts'
+import { checkSpec } from '../../oci/check/check-spec.ts'
 import {
   type ContainerSpec,
   cgroupsPath,
@@ -27,14 +27,14 @@ import { ProcessTable } from '../process/process-table.ts'
 import { programOf } from '../process/signal-process.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
-import type { ActiveSandbox, SandboxLookup } from './active-sandbox.ts'
 import { type Bundle, bundleOf, makeBundle, mountRoot, StoredSpec } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
 import { guestSupport } from './guest-support.ts'
 import type { GuestSysctls } from './guest-sysctls.ts'
 import type { ContainerRegistry } from './registry.ts'
-import { checkSharedMounts, cloneSharedMounts } from './shared-mounts.ts'
-import { pinPidNamespace } from './shared-pid-namespace.ts'
+import type { ActiveSandbox, SandboxLookup } from './sharing/active-sandbox.ts'
+import { checkSharedMounts, cloneSharedMounts } from './sharing/shared-mounts.ts'
+import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
 
 /** What CreateContainer needs. */
 export interface CreateDependencies extends LaunchDependencies {

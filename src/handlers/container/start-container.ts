@@ -7,10 +7,10 @@ import { OCI_VERSION } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
-import type { SandboxLookup } from './active-sandbox.ts'
 import { bundleOf } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
 import type { ContainerRegistry } from './registry.ts'
+import type { SandboxLookup } from './sharing/active-sandbox.ts'
 import { LOGGED_CHARACTERS, runStartContainerHooks, type StartHookDependencies } from './start-hooks.ts'
 
 /** What StartContainer needs. */

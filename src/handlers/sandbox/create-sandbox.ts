@@ -1,6 +1,6 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateSandboxRequest } from '../../gen/agent.ts'
-import { SharedPidNamespace } from '../container/shared-pid-namespace.ts'
+import { SharedPidNamespace } from '../container/sharing/shared-pid-namespace.ts'
 import type { SandboxContext } from './context.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { findGuestHooks } from './guest-hooks.ts'

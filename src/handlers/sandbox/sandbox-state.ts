@@ -1,7 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
-import type { ActiveSandbox, SandboxLookup } from '../container/active-sandbox.ts'
-import { SharedPidNamespace } from '../container/shared-pid-namespace.ts'
+import type { ActiveSandbox, SandboxLookup } from '../container/sharing/active-sandbox.ts'
+import { SharedPidNamespace } from '../container/sharing/shared-pid-namespace.ts'
 
 /** What CreateSandbox has set up. */
 export interface Sandbox extends ActiveSandbox {

@@ -8,7 +8,7 @@ import {
   type Partition,
   readPartitionTable,
   SECTOR_BYTES,
-} from '../../image/partition-table.ts'
+} from '../../image/formats/partition-table.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/parse.mjs'
 import type { GuestParts, RootDisk } from '../guest-spec.ts'

@@ -8,7 +8,7 @@ import { parse } from 'smol-toml'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
-import { LAYOUT } from '../../../src/image/partitioned-image.ts'
+import { LAYOUT } from '../../../src/image/formats/partitioned-image.ts'
 
 /** The first run compresses the all-in-one initrd: a minute, more on a busy machine. */
 const FIRST_RUN_MS = 900_000

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { LinuxResources, Process, Spec } from '../../src/gen/oci.ts'
-import { checkProcess } from '../../src/oci/check-process.ts'
-import { checkResources, checkSpec } from '../../src/oci/check-spec.ts'
-import { completeSpec } from '../../src/oci/container-spec.ts'
+import { LinuxResources, Process, Spec } from '../../../src/gen/oci.ts'
+import { checkProcess } from '../../../src/oci/check/check-process.ts'
+import { checkResources, checkSpec } from '../../../src/oci/check/check-spec.ts'
+import { completeSpec } from '../../../src/oci/container-spec.ts'
 
 type PartialSpec = Parameters<typeof Spec.fromPartial>[0]
 type PartialProcess = NonNullable<PartialSpec['Process']>

@@ -1,7 +1,7 @@
-import type { Linux, LinuxResources, LinuxSeccomp, Mount, Process, Root, Spec } from '../gen/oci.ts'
+import type { Linux, LinuxResources, LinuxSeccomp, Mount, Process, Root, Spec } from '../../gen/oci.ts'
+import { checkHooks } from '../hooks.ts'
 import { checkAbsolutePath, checkNoParentPath, checkOneOf, checkText, invalidField } from './check-field.ts'
 import { checkProcess } from './check-process.ts'
-import { checkHooks } from './hooks.ts'
 
 const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', 'time']
 const DEVICES = ['b', 'c', 'u', 'p']

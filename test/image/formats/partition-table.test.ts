@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { type Partition, partitionTable, readPartitionTable } from '../../src/image/partition-table.ts'
+import {
+  type Partition,
+  partitionTable,
+  readPartitionTable,
+} from '../../../src/image/formats/partition-table.ts'
 
 const MEBIBYTE = 2 ** 20
 const DISK_BYTES = 64 * MEBIBYTE

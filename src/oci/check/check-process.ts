@@ -1,4 +1,4 @@
-import type { LinuxCapabilities, POSIXRlimit, Process } from '../gen/oci.ts'
+import type { LinuxCapabilities, POSIXRlimit, Process } from '../../gen/oci.ts'
 import { checkOneOf, checkText, invalidField } from './check-field.ts'
 
 /** The capabilities of the kernel; the last one was added in 5.9 (man 7 capabilities). */

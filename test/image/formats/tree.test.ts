@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { completeTree, directory, fileOf, link } from '../../src/image/tree.ts'
+import { completeTree, directory, fileOf, link } from '../../../src/image/formats/tree.ts'
 
 describe('completeTree', () => {
   it('adds missing parents and sorts each folder before its entries', () => {

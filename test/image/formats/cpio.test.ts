@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { cpioParts } from '../../src/image/cpio.ts'
-import { directory, fileOf, link, type TreeEntry } from '../../src/image/tree.ts'
+import { cpioParts } from '../../../src/image/formats/cpio.ts'
+import { directory, fileOf, link, type TreeEntry } from '../../../src/image/formats/tree.ts'
 
 const consoleDevice: TreeEntry = {
   kind: 'character-device',

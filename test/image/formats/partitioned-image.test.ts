@@ -1,15 +1,15 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { readPartitionTable } from '../../src/image/partition-table.ts'
+import { readPartitionTable } from '../../../src/image/formats/partition-table.ts'
 import {
   directAccessMetadata,
   fletcher64,
   LAYOUT,
   partitionedImage,
   writePartitionedImage,
-} from '../../src/image/partitioned-image.ts'
-import { temporaryFolder } from '../support/temporary-folder.ts'
+} from '../../../src/image/formats/partitioned-image.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const MEBIBYTE = 2 ** 20
 

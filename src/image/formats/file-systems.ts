@@ -1,8 +1,8 @@
 import { statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { temporaryRoot } from '../build/project.ts'
-import { withTemporaryFolder } from '../build/temporary-folder.ts'
-import { tool } from '../build/tool.ts'
+import { temporaryRoot } from '../../build/project.ts'
+import { withTemporaryFolder } from '../../build/temporary-folder.ts'
+import { tool } from '../../build/tool.ts'
 import { completeTree, contentOf, type TreeEntry, writeFolder } from './tree.ts'
 
 /** Fixed, so that the same tree gives the same image. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import type { FakeOs } from '../../support/fakes/fake-os.ts'
-import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import type { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { containerRequest, type Machine, machineWithSandbox } from '../../../support/handlers/machine.ts'
 
 const SHARED = [{ name: 'fuse', srcCtr: 'sidecar', srcPath: '/shared', dstCtr: 'app', dstPath: '/data' }]
 

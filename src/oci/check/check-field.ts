@@ -1,4 +1,4 @@
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 
 /**
  * Throws INVALID_ARGUMENT, naming `field`, unless `path` is absolute and has no `..`, which different programs may

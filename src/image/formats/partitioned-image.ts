@@ -1,8 +1,8 @@
 import { statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { join, relative } from 'node:path'
-import { cached } from '../build/cache.ts'
-import { buildRoot } from '../build/project.ts'
+import { cached } from '../../build/cache.ts'
+import { buildRoot } from '../../build/project.ts'
 import { type Partition, partitionTable } from './partition-table.ts'
 
 const MEBIBYTE = 2 ** 20

@@ -1,9 +1,9 @@
 import { dirname } from 'node:path/posix'
-import { abortable } from '../../base/abort.ts'
-import { AgentError } from '../../base/errors.ts'
-import type { UndoList } from '../../base/undo.ts'
-import type { Os } from '../../os/os.ts'
-import type { ContainerProcess } from '../process/process.ts'
+import { abortable } from '../../../base/abort.ts'
+import { AgentError } from '../../../base/errors.ts'
+import type { UndoList } from '../../../base/undo.ts'
+import type { Os } from '../../../os/os.ts'
+import type { ContainerProcess } from '../../process/process.ts'
 
 type State =
   | { readonly name: 'none' }

@@ -1,11 +1,11 @@
-import { AgentError, errnoOf } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
-import type { SharedMount } from '../../gen/agent.ts'
-import { checkAbsolutePath } from '../../oci/check-field.ts'
-import type { Mounts } from '../../os/files/mounts.ts'
-import type { Os } from '../../os/os.ts'
-import type { ContainerProcess } from '../process/process.ts'
-import type { ContainerRegistry } from './registry.ts'
+import { AgentError, errnoOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { SharedMount } from '../../../gen/agent.ts'
+import { checkAbsolutePath } from '../../../oci/check/check-field.ts'
+import type { Mounts } from '../../../os/files/mounts.ts'
+import type { Os } from '../../../os/os.ts'
+import type { ContainerProcess } from '../../process/process.ts'
+import type { ContainerRegistry } from '../registry.ts'
 
 /** How long a container may take to mount what another one shares, and the pause between two looks at its mounts. */
 const WAIT_MS = 10_000

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { AgentError } from '../../../src/base/errors.ts'
-import { SIGKILL } from '../../../src/base/signals.ts'
-import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { AgentError } from '../../../../src/base/errors.ts'
+import { SIGKILL } from '../../../../src/base/signals.ts'
+import { containerRequest, type Machine, machineWithSandbox } from '../../../support/handlers/machine.ts'
 
 const PIN = '/run/sandbox-ns/pid'
 

@@ -1,5 +1,5 @@
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
-import { tool } from '../build/tool.ts'
+import { tool } from '../../build/tool.ts'
 import { completeTree, contentOf, type TreeEntry } from './tree.ts'
 
 const FILE_TYPES = {

@@ -1,4 +1,4 @@
-import type { GuestHooks } from '../../oci/hooks.ts'
+import type { GuestHooks } from '../../../oci/hooks.ts'
 import type { SharedPidNamespace } from './shared-pid-namespace.ts'
 
 /** What CreateSandbox has set up, as its containers see it; without a sandbox, what stands in for it. */
