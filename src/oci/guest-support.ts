@@ -1,4 +1,4 @@
-import type { LinuxResources, LinuxSeccomp, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
+import type { LinuxIntelRdt, LinuxResources, LinuxSeccomp, POSIXRlimit, Process, Spec } from '../gen/oci.ts'
 import type { OnDeviation } from './deviation.ts'
 import { NOFILE } from './rlimits.ts'
 
@@ -32,6 +32,7 @@ export function supportedSpec(spec: Spec, support: GuestSupport, onDeviation: On
     Process: process && supportedProcess(process, support, onDeviation),
     Linux: linux && {
       ...linux,
+      IntelRdt: withoutIntelRdt(linux.IntelRdt, onDeviation),
       MountLabel: selinuxLabel('linux.mountLabel', linux.MountLabel, support, onDeviation),
       Resources: linux.Resources && supportedResources(linux.Resources, support.hugePageSizes, onDeviation),
       Seccomp: linux.Seccomp && supportedSeccomp(linux.Seccomp, support.seccompFlags, onDeviation),
@@ -51,6 +52,11 @@ export function supportedProcess(
     SelinuxLabel: selinuxLabel('process.selinuxLabel', process.SelinuxLabel, support, onDeviation),
     Rlimits: process.Rlimits.map((rlimit) => possibleRlimit(rlimit, support, onDeviation)),
   }
+}
+
+/** The caches of the host's CPUs cannot be divided from within a guest. */
+function withoutIntelRdt(rdt: LinuxIntelRdt | undefined, onDeviation: OnDeviation): undefined {
+  if (rdt !== undefined) onDeviation('linux.intelRdt', rdt.L3CacheSchema, 'the guest has no resctrl')
 }
 
 function apparmorProfile(

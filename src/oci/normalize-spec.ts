@@ -63,7 +63,7 @@ function normalizeLinux(linux: Linux, onDeviation: OnDeviation): Linux {
   return {
     ...linux,
     Namespaces: linux.Namespaces.map(normalizeNamespace),
-    Devices: linux.Devices.map(withCharacterType),
+    Devices: linux.Devices.map(normalizeDevice),
     Resources: linux.Resources && normalizeResources(linux.Resources),
     Seccomp: linux.Seccomp && normalizeSeccomp(linux.Seccomp, onDeviation),
   }
@@ -83,6 +83,14 @@ function normalizeNamespace(namespace: LinuxNamespace): LinuxNamespace {
 export function normalizeResources(resources: LinuxResources): LinuxResources {
   return { ...resources, Devices: resources.Devices.map(withCharacterType) }
 }
+
+/** The type of a node may be in its mode too (man 7 inode), where a runtime takes no more than permissions. */
+function normalizeDevice(device: LinuxDevice): LinuxDevice {
+  return { ...withCharacterType(device), FileMode: device.FileMode & PERMISSIONS }
+}
+
+/** The permissions of a mode, with set-user-ID, set-group-ID and the sticky bit. */
+const PERMISSIONS = 0o7777
 
 /** `u`, an unbuffered character device, is what Linux calls `c` (man 1 mknod). */
 function withCharacterType<Device extends LinuxDevice | LinuxDeviceCgroup>(device: Device): Device {

@@ -55,6 +55,12 @@ describe('supportedSpec', () => {
     expect(supported({ Process: {}, Linux: {} }).told).toEqual([])
   })
 
+  it('drops the division of the host’s caches', () => {
+    const { spec, told } = supported({ Linux: { IntelRdt: { L3CacheSchema: 'L3:0=f' } } })
+    expect(spec.Linux?.IntelRdt).toBeUndefined()
+    expect(told).toEqual(['linux.intelRdt: L3:0=f: the guest has no resctrl'])
+  })
+
   it('drops limits of huge pages that the guest does not have', () => {
     const HugepageLimits = ['64KB', '2MB', '1GB', '2 MB', '', '0MB', 'x'].map((Pagesize) => ({ Pagesize }))
     const { spec, told } = supported(

@@ -61,6 +61,17 @@ describe('normalizeSpec', () => {
     check()
   })
 
+  it.each([
+    [0o020666, 0o666],
+    [0o060640, 0o640],
+    [0o1777, 0o1777],
+    [438, 0o666],
+    [0, 0],
+  ])('takes the permissions of the mode %i of a node', (FileMode, expected) => {
+    const { linux } = normalized({ Linux: { Devices: [{ Path: '/dev/x', Type: 'c', FileMode }] } })
+    expect(linux.Devices[0]?.FileMode).toBe(expected)
+  })
+
   it('passes over architectures that the runtimes do not know, and tells', () => {
     const Architectures = ['SCMP_ARCH_X86_64', 'SCMP_ARCH_NATIVE', 'VAX', 'SCMP_ARCH_X32']
     const { linux, ignored, check } = normalized({
@@ -102,6 +113,12 @@ describe('normalizeSpec', () => {
       'operator',
       { Linux: { Seccomp: { ...allow, Syscalls: [{ Action: 'SCMP_ACT_LOG', Args: [{ Op: 'EQ' }] }] } } },
       'linux.seccomp.syscalls[0].args.op',
+    ],
+    ['propagation', { Linux: { RootfsPropagation: 'RPRIVATE' } }, 'linux.rootfsPropagation'],
+    [
+      'access',
+      { Linux: { Resources: { Devices: [{ Type: 'c', Access: 'rwx' }] } } },
+      'linux.resources.devices[0].access',
     ],
     ['device', { Linux: { Devices: [{ Path: '/dev/x', Type: 'C' }] } }, 'linux.devices[0].type'],
     [

@@ -7,6 +7,11 @@ const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', '
 const DEVICES = ['b', 'c', 'u', 'p']
 /** The types of device rules; the empty one means all. */
 const DEVICE_RULES = ['', 'a', 'b', 'c']
+/** How mounts of the guest propagate to the container; the empty one is left to the runtime. */
+const PROPAGATIONS = [
+  '',
+  ...['shared', 'slave', 'private', 'unbindable'].flatMap((kind) => [kind, `r${kind}`]),
+]
 
 /** A spec with its required parts. */
 interface CompleteSpec {
@@ -29,6 +34,7 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
     checkOneOf(`linux.namespaces[${index}].type`, NAMESPACES, type)
     if (path !== '') checkAbsolutePath(`linux.namespaces[${index}].path`, path)
   }
+  checkOneOf('linux.rootfsPropagation', PROPAGATIONS, linux.RootfsPropagation)
   checkNoParentPath('linux.cgroupsPath', linux.CgroupsPath.replaceAll(':', '/'))
   for (const [index, { Path: path, Type: type }] of linux.Devices.entries()) {
     checkAbsolutePath(`linux.devices[${index}].path`, path)
@@ -41,8 +47,10 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
 
 /** Throws INVALID_ARGUMENT for invalid limits. */
 export function checkResources(resources: LinuxResources): void {
-  for (const [index, { Type: type }] of resources.Devices.entries()) {
-    checkOneOf(`linux.resources.devices[${index}].type`, DEVICE_RULES, type)
+  for (const [index, { Type: type, Access: access }] of resources.Devices.entries()) {
+    const field = `linux.resources.devices[${index}]`
+    checkOneOf(`${field}.type`, DEVICE_RULES, type)
+    if (!/^[rwm]*$/.test(access)) throw invalidField(`${field}.access`, `unknown value "${access}"`)
   }
 }
 

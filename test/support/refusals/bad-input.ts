@@ -69,6 +69,29 @@ const mount = (destination: string, source = 'tmpfs') => ({
   Mounts: [{ destination, source, type: 'tmpfs', options: [] }],
 })
 
+const allow = { DefaultAction: 'SCMP_ACT_ALLOW' }
+
+/** An unknown word of each kind in a seccomp profile, except architectures, which are passed over. */
+const seccompWords: readonly BadInput[] = [
+  creation(
+    'an unknown seccomp action of a system call',
+    withLinux({ Seccomp: { ...allow, Syscalls: [{ Names: ['acct'], Action: 'ERRNO' }] } }),
+    'linux.seccomp.syscalls[0].action: unknown value "ERRNO"',
+  ),
+  creation(
+    'an unknown seccomp operator',
+    withLinux({
+      Seccomp: { ...allow, Syscalls: [{ Names: ['acct'], Action: 'SCMP_ACT_LOG', Args: [{ Op: 'EQ' }] }] },
+    }),
+    'linux.seccomp.syscalls[0].args.op: unknown value "EQ"',
+  ),
+  creation(
+    'an unknown seccomp flag',
+    withLinux({ Seccomp: { ...allow, Flags: ['LOG'] } }),
+    'linux.seccomp.flags: unknown value "LOG"',
+  ),
+]
+
 const specs: readonly BadInput[] = [
   creation('no spec', ({ OCI: _, ...request }) => request, 'EINVAL', 'INTERNAL'),
   creation('no process', withSpec({ Process: undefined }), 'EINVAL', 'INTERNAL'),
@@ -111,6 +134,17 @@ const specs: readonly BadInput[] = [
     'an unknown seccomp action',
     withLinux({ Seccomp: { DefaultAction: 'SCMP_ACT_SMILE' } }),
     'linux.seccomp.defaultAction: unknown value "SCMP_ACT_SMILE"',
+  ),
+  ...seccompWords,
+  creation(
+    'an unknown propagation',
+    withLinux({ RootfsPropagation: 'outwards' }),
+    'linux.rootfsPropagation: unknown value "outwards"',
+  ),
+  creation(
+    'an unknown access to a device',
+    withLinux({ Resources: { Devices: [{ Allow: true, Type: 'c', Access: 'rx' }] } }),
+    'linux.resources.devices[0].access: unknown value "rx"',
   ),
   creation(
     'a device that leads out',
