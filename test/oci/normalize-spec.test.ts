@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest'
+import { CreateContainerRequest } from '../../src/gen/agent.ts'
 import { LinuxResources, Process, Spec } from '../../src/gen/oci.ts'
 import { checkSpec } from '../../src/oci/check/check-spec.ts'
 import { completeSpec } from '../../src/oci/container-spec.ts'
 import { normalizeProcess, normalizeResources, normalizeSpec } from '../../src/oci/normalize-spec.ts'
+import { allRecordings } from '../recordings/recording.ts'
 
 type PartialSpec = Parameters<typeof Spec.fromPartial>[0]
 type PartialProcess = NonNullable<PartialSpec['Process']>
@@ -141,6 +143,29 @@ describe('normalizeSpec', () => {
 function process(change: PartialProcess): PartialSpec {
   return { Process: { Args: ['sh'], ...change } }
 }
+
+describe('the specifications that real callers sent', () => {
+  const specs = allRecordings()
+    .flatMap(({ name, lines }) => lines.map((line) => ({ name, line })))
+    .flatMap(({ name, line }) => {
+      if (line.kind !== 'call' || line.method !== 'CreateContainer') return []
+      const { OCI } = CreateContainerRequest.decode(line.requestBytes ?? new Uint8Array())
+      return OCI === undefined ? [] : [{ place: `${name}, line ${line.line}`, OCI }]
+    })
+
+  it('are many', () => {
+    expect(specs.length).toBeGreaterThan(10)
+  })
+
+  it.each(specs)('are followed without a word ignored or refused: $place', ({ OCI }) => {
+    const ignored: string[] = []
+    const spec = normalizeSpec(OCI, (...parts) => ignored.push(parts.join(': ')))
+    checkSpec(completeSpec(spec))
+    expect(ignored).toEqual([])
+    // A converted specification has nothing to convert.
+    expect(normalizeSpec(spec, () => {})).toEqual(spec)
+  })
+})
 
 describe('normalizeProcess', () => {
   it('keeps a process without capabilities without them, to be inherited', () => {

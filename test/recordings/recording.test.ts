@@ -1,8 +1,8 @@
-import { readdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { temporaryFolder } from '../support/temporary-folder.ts'
-import { parseLines, RECORDINGS, type RecordedCall, readRecording } from './recording.ts'
+import { allRecordings, parseLines, type RecordedCall, readRecording } from './recording.ts'
 import { decodedRequest } from './wire.ts'
 
 const CALL = {
@@ -68,9 +68,7 @@ describe('a recording', () => {
 })
 
 describe('the recordings', () => {
-  const recordings = readdirSync(RECORDINGS)
-    .filter((name) => name.endsWith('.jsonl'))
-    .map((name) => readRecording(join(RECORDINGS, name)))
+  const recordings = allRecordings()
 
   it('are those of three callers', () => {
     expect(new Set(recordings.map(({ name }) => name.split('.')[0]))).toEqual(

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { messageOf } from '../../src/base/errors.ts'
 
@@ -66,7 +66,13 @@ export interface JsonObject {
 }
 
 /** The folder with all recordings (its README tells where they come from). */
-export const RECORDINGS = join(import.meta.dirname, '../fixtures/recordings')
+const RECORDINGS = join(import.meta.dirname, '../fixtures/recordings')
+
+/** All recordings, in the order of their names. */
+export function allRecordings(): Recording[] {
+  const names = readdirSync(RECORDINGS).filter((name) => name.endsWith('.jsonl'))
+  return names.toSorted().map((name) => readRecording(join(RECORDINGS, name)))
+}
 
 /** Reads the recording with this name. */
 export function recordingNamed(name: string): Recording {
