@@ -95,7 +95,7 @@ describe('the table', () => {
     ['src/image/kernel.ts', '../microvm/vm.ts'],
     ['src/microvm/vm.ts', '../../scripts/build.ts'],
     ['src/build/agent.ts', '../support/vm/boot-guest.ts'],
-    ['bench/containers/exec.ts', '../vm/agent/agent.test.ts'],
+    ['bench/containers/exec.ts', '../../test/vm/agent/agent.test.ts'],
   ])('refuses that %s imports %s', (path, target) => {
     expect(forbiddenImportsOf(path, `import '${target}'\n`)).toHaveLength(1)
   })
