@@ -1,16 +1,6 @@
 import { createHash } from 'node:crypto'
-import {
-  constants,
-  copyFileSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import { constants, copyFileSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { errnoOf } from '../base/errors.ts'
 import { bundledPackages } from '../build/agent.ts'
 import { tool } from '../build/tool.ts'
 import { ensureImage, type GuestImage } from './ensure-image.ts'
@@ -57,6 +47,8 @@ export interface ImageFolderOptions {
  */
 export async function writeImageFolder(options: ImageFolderOptions): Promise<readonly WrittenFile[]> {
   const { folder, installPath, progress } = options
+  // First, because the image may take minutes.
+  await makeFolder(folder)
   const { kernel, initrd } = await ensureImage({ form: 'initrd', progress })
   const disk = await ensureImage({ form: 'disk', progress })
   const partitioned = await ensureImage({ form: 'partitioned', progress })
@@ -71,7 +63,6 @@ export async function writeImageFolder(options: ImageFolderOptions): Promise<rea
     ['sbom.cdx.json', { text: await sbom(progress) }],
   ]
   progress(`writing ${folder}`)
-  makeFolder(folder)
   // Checksums of an earlier run would be wrong from the first file on.
   rmSync(join(folder, 'SHA256SUMS'), { force: true })
   const files = sources.map(([name, source]) => write(folder, name, source))
@@ -79,11 +70,12 @@ export async function writeImageFolder(options: ImageFolderOptions): Promise<rea
   return [...files, write(folder, 'SHA256SUMS', { text: sums })]
 }
 
-function makeFolder(folder: string): void {
+/** By mkdir(1), because Node's mkdir never returns where new folders are refused with ENOENT, as in /proc. */
+async function makeFolder(folder: string): Promise<void> {
   try {
-    mkdirSync(folder, { recursive: true })
+    await tool('mkdir', ['--parents', '--', folder], { debianPackage: 'coreutils' })
   } catch (error) {
-    throw new Error(`--out ${folder}: ${errnoOf(error)}, want a folder that can be written`, { cause: error })
+    throw new Error(`--out ${folder}: cannot be made, want a folder that can be written`, { cause: error })
   }
 }
 

@@ -105,10 +105,13 @@ describe('npm run image', () => {
     })
   })
 
-  it('ends with 1 and one sentence when it cannot write', async () => {
-    const below = join(file('vmlinuz'), 'folder')
-    const { code, stderr } = await command('--out', below).catch((error) => error)
+  it.each([
+    ['below a file', () => join(file('vmlinuz'), 'folder')],
+    ['in /proc', () => '/proc/folder'],
+  ])('ends with 1 and one sentence when it cannot write: %s', async (_name, place) => {
+    const out = place()
+    const { code, stderr } = await command('--out', out).catch((error) => error)
     expect(code).toBe(1)
-    expect(stderr).toContain(`\nimage: --out ${below}: ENOTDIR, want a folder that can be written\n`)
+    expect(stderr).toContain(`\nimage: --out ${out}: cannot be made, want a folder that can be written\n`)
   })
 })
