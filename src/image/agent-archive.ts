@@ -82,6 +82,7 @@ async function archiveTrees(
     ...agent,
     fileFrom('usr/lib/systemd/system/microvm-agent.service', shipped('microvm-agent.service')),
     fileFrom('usr/lib/modules-load.d/microvm-agent.conf', shipped('modules-load.conf')),
+    fileFrom('usr/lib/sysctl.d/microvm-agent.conf', shipped('sysctl.conf')),
     ...licenceTree(`${documentation}/licences`),
   ]
   const list = fileOf(`${documentation}/files.sha256`, checksums([...node, ...rest]))

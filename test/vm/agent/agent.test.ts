@@ -85,6 +85,25 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     expect(await pod.output('masked', make, masked)).toContain('Operation not permitted')
   })
 
+  it('applies limits of huge pages that it has, and drops others as it drops an AppArmor profile', async () => {
+    const cgroup = { source: 'cgroup', destination: '/sys/fs/cgroup', type: 'cgroup', options: ['ro'] }
+    const HugepageLimits = ['64KB', '2MB'].map((Pagesize) => ({ Pagesize, Limit: 4n << 20n }))
+    const limited = await pod.run(
+      'limited',
+      ['sh', '-c', 'cd /sys/fs/cgroup; cat hugetlb.*.max; read line'],
+      {
+        mounts: [cgroup],
+        process: { ApparmorProfile: 'cri-containerd.apparmor.d' },
+        linux: { Resources: { HugepageLimits } },
+      },
+    )
+    expect(await limited.readUntil('\n')).toContain(`${4 << 20}\n`)
+    await consoleLine(guest, /"specification not followed".*"process.apparmorProfile"/)
+    await consoleLine(guest, /"specification not followed".*"linux.resources.hugepageLimits","value":"64KB"/)
+    await pod.agent.updateContainer({ containerId: 'limited', resources: { HugepageLimits } })
+    await pod.remove('limited')
+  })
+
   it('adds processes with the user, groups and limits that they name', async () => {
     await pod.run('kin', ['sleep', '1000'])
     const process = {
