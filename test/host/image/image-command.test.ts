@@ -112,6 +112,6 @@ describe('npm run image', () => {
     const out = place()
     const { code, stderr } = await command('--out', out).catch((error) => error)
     expect(code).toBe(1)
-    expect(stderr).toContain(`\nimage: --out ${out}: cannot be made, want a folder that can be written\n`)
+    expect(stderr).toBe(`image: --out ${out}: cannot be made, want a folder that can be written\n`)
   })
 })
