@@ -17,33 +17,26 @@ import type { ContainerUpdate, LivingState } from './container.ts'
 import { hugePageSizes } from './guest-support.ts'
 import type { ContainerRegistry } from './registry.ts'
 
+/** What UpdateContainer needs. */
+export interface UpdateDependencies {
+  readonly os: Os
+  readonly log: Logger
+  readonly containers: ContainerRegistry
+  readonly runtime: Pick<OciRuntime, 'update'>
+}
+
 /**
  * UpdateContainer (behaviour spec, section C.7): sets other limits. Limits that the request leaves empty stay; without
  * any it does nothing.
  */
 export async function updateContainer(
-  {
-    os,
-    log,
-    containers,
-    runtime,
-  }: {
-    readonly os: Os
-    readonly log: Logger
-    readonly containers: ContainerRegistry
-    readonly runtime: Pick<OciRuntime, 'update'>
-  },
+  dependencies: UpdateDependencies,
   request: UpdateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
+  const { containers, runtime } = dependencies
   const { containerId } = request
-  const supportedHere = async (limits: LinuxResources) => {
-    const sizes = await hugePageSizes(os, await usesCgroupV2(os), limits)
-    return supportedResources(limits, sizes, logDeviation(log, 'warn', { containerId }))
-  }
-  const requested = request.resources && normalizeResources(request.resources)
-  if (requested !== undefined) checkResources(requested)
-  const resources = requested && withExplicitWildcards(await supportedHere(requested))
+  const resources = await resourcesOf(dependencies, request)
   const update = await beginUpdate(containers, containerId, ['created', 'running', 'paused'], signal)
   try {
     if (resources === undefined) return
@@ -52,6 +45,19 @@ export async function updateContainer(
   } finally {
     update.end(update.before)
   }
+}
+
+/** The limits of a request as this guest can set them. Throws INVALID_ARGUMENT for those that cannot be right. */
+async function resourcesOf(
+  { os, log }: UpdateDependencies,
+  { containerId, resources: requested }: UpdateContainerRequest,
+): Promise<LinuxResources | undefined> {
+  if (requested === undefined) return undefined
+  const resources = normalizeResources(requested)
+  checkResources(resources)
+  const sizes = await hugePageSizes(os, await usesCgroupV2(os), resources)
+  const onDeviation = logDeviation(log, 'warn', { containerId })
+  return withExplicitWildcards(supportedResources(resources, sizes, onDeviation))
 }
 
 /**

@@ -49,6 +49,15 @@ describe('UpdateContainer', () => {
     expect(inputs).toEqual([{ devices: [{ allow: true, type: 'c', major: 136, access: 'rw' }] }])
   })
 
+  it('leaves out limits of huge pages that the guest does not have', async () => {
+    const { handlers, os, inputs } = await machineWithLimits()
+    await os.files.put('/sys/fs/cgroup/cgroup.controllers', 'hugetlb pids\n')
+    await os.files.makeDirectories('/sys/kernel/mm/hugepages/hugepages-2048kB')
+    const HugepageLimits = ['1GB', '2MB'].map((Pagesize) => ({ Pagesize, Limit: 0n }))
+    await handlers.updateContainer(update({ HugepageLimits }), neverAborted)
+    expect(inputs).toEqual([{ hugepageLimits: [{ pageSize: '2MB', limit: 0 }] }])
+  })
+
   it('does nothing without resources', async () => {
     const { handlers, inputs } = await machineWithLimits()
     await handlers.updateContainer(update(undefined), neverAborted)
