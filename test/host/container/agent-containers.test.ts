@@ -143,8 +143,9 @@ describe('a caller that hangs up', () => {
   let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
-    // Makes the runtime's folder exist, so that it can be watched.
-    await pod.run('standing', ['sleep', '1000'])
+    // Makes the runtime's folder exist, so that it can be watched. Until it has written, it is the runtime's program.
+    const standing = await pod.run('standing', ['sh', '-c', 'echo stands; read line'])
+    await standing.readUntil('stands')
   })
   afterAll(() => pod.stop())
 

@@ -75,7 +75,17 @@ describe('standard streams over RPCs', () => {
     while (pieces.at(-1)?.length !== 0)
     await writing
     expect(Buffer.concat(pieces).equals(bytes)).toBe(true)
-    expect(Math.max(...pieces.map(({ length }) => length))).toBeGreaterThan(64 * 1024)
+    await added.wait()
+  })
+
+  it('return at once all that a process has written since a read asked for more than 64 KiB', async () => {
+    const script = 'echo ready; read go; head -c 524288 /dev/zero; echo written >&2'
+    const added = await pod.add('host', 'enlarged', ['sh', '-c', script])
+    // This read makes the pipe larger.
+    expect((await added.read('stdout', 4 * MIB)).toString()).toBe('ready\n')
+    await added.write('go\n')
+    expect((await added.read('stderr')).toString()).toBe('written\n')
+    expect(await added.read('stdout', 4 * MIB)).toHaveLength(524_288)
     await added.wait()
   })
 
