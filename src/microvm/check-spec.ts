@@ -1,8 +1,11 @@
 import { AgentError } from '../base/errors.ts'
 import type { Backend, Device, NvdimmDevice, VmSpec } from './spec.ts'
 
+/** A device that other devices are plugged into. */
+type Bus = Extract<Device, { kind: 'root-port' | 'pci-bridge' }>
+
 /** The backends that each kind of device accepts. */
-const BACKENDS_OF: Readonly<Record<Exclude<Device['kind'], 'root-port'>, readonly Backend['kind'][]>> = {
+const BACKENDS_OF: Readonly<Record<Exclude<Device, Bus>['kind'], readonly Backend['kind'][]>> = {
   disk: ['file'],
   nvdimm: ['file'],
   nic: ['user-network', 'tap'],
@@ -21,11 +24,8 @@ export function checkSpec(spec: VmSpec): void {
   const unused = new Map<string, Backend>(Object.entries(spec.backends))
   const slots = new Map<string, string>()
   for (const [key, device] of Object.entries(spec.devices)) {
-    if (device.kind === 'root-port') {
-      if (spec.board.machine !== 'q35') refuse(key, `machine ${spec.board.machine} has no root ports`)
-    } else {
-      checkBackend(key, device, unused)
-    }
+    if (device.kind === 'root-port' || device.kind === 'pci-bridge') checkBus(key, device, spec)
+    else checkBackend(key, device, unused)
     if ('slot' in device && spec.board.machine !== 'microvm') checkSlot(key, device, slots)
     checkDevice(key, device)
     if (device.kind === 'disk' && device.interface === 'nvme' && spec.board.machine === 'microvm') {
@@ -41,11 +41,12 @@ export function checkSpec(spec: VmSpec): void {
   if (!(memoryMib > 0 && cpus > 0)) refuse('board', 'memory or CPUs: want more than 0')
 }
 
-function checkBackend(
-  key: string,
-  device: Exclude<Device, { kind: 'root-port' }>,
-  unused: Map<string, Backend>,
-): void {
+function checkBus(key: string, { kind }: Bus, { board: { machine } }: VmSpec): void {
+  if (kind === 'root-port' && machine !== 'q35') refuse(key, `machine ${machine} has no root ports`)
+  if (machine === 'microvm') refuse(key, 'machine microvm has no PCI, which a bridge needs')
+}
+
+function checkBackend(key: string, device: Exclude<Device, Bus>, unused: Map<string, Backend>): void {
   const backend = unused.get(device.backend)
   if (backend === undefined) refuse(key, `backend ${device.backend}: missing or already used`)
   if (!BACKENDS_OF[device.kind].includes(backend.kind)) {

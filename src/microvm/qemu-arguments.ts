@@ -148,6 +148,8 @@ function deviceArguments(spec: VmSpec, key: SpecKey, device: Device): readonly s
       return shareArguments(spec, id, device)
     case 'root-port':
       return ['-device', rootPort(id, device)]
+    case 'pci-bridge':
+      return ['-device', `pci-bridge,id=${id},addr=${hex(device.slot)},chassis_nr=${device.slot}`]
     default:
       return device satisfies never
   }

@@ -50,6 +50,7 @@ export type Device =
   | VirtioConsoleDevice
   | FirmwareDevice
   | RootPortDevice
+  | BridgeDevice
   | ShareDevice
 
 /**
@@ -121,6 +122,12 @@ export interface RootPortDevice {
   readonly slot: number
   /** 0 by default. A slot holds up to eight ports, functions 0 to 7, and function 0 must be one of them. */
   readonly func?: number
+}
+
+/** A conventional PCI bridge, with slots 1 to 31 for devices that are plugged in while the guest runs. */
+export interface BridgeDevice {
+  readonly kind: 'pci-bridge'
+  readonly slot: number
 }
 
 /** A folder of the host that the guest mounts by its tag: by virtio-fs from a daemon, by 9p from QEMU. */

@@ -255,6 +255,13 @@ describe('qemuArguments', () => {
         'pcie-root-port,id=name-port,bus=pcie.0,addr=0x6.2,multifunction=on,chassis=50,slot=50,io-reserve=0,bus-reserve=1',
       ],
     ],
+    [
+      'a bridge',
+      'bridge',
+      { kind: 'pci-bridge', slot: 2 },
+      undefined,
+      ['-device', 'pci-bridge,id=name-bridge,addr=0x2,chassis_nr=2'],
+    ],
   ])('makes %s', (_name, deviceKey, device, backend, expected) => {
     const vm = spec([[deviceKey, device, backend]])
     expect(qemuArguments(vm, { acceleration: 'tcg', qmpFd: 3 }).slice(-expected.length)).toEqual(expected)
@@ -320,6 +327,11 @@ describe('qemuArguments', () => {
       'root ports on pc',
       spec([['p', { kind: 'root-port', slot: 6 }]], { machine: 'pc' }),
       'pc has no root ports',
+    ],
+    [
+      'bridges on microvm',
+      spec([['b', { kind: 'pci-bridge', slot: 6 }]], { machine: 'microvm' }),
+      'b: machine microvm has no PCI',
     ],
     [
       'NVMe disks on microvm',

@@ -103,6 +103,7 @@ const TEXTS: Readonly<Record<string, Readonly<Record<number, RegExp>>>> = {
     ),
   },
   'go-shim.exec-tty-pause-metrics': {
+    14: /^err\n$/,
     15: /^\/tmp\nbar\nbusybox\n2\n$/,
     22: /\/dev\/pts\/0\r\n[\s\S]*\r\n50 120\r\n$/,
   },
@@ -118,7 +119,7 @@ const TEXTS: Readonly<Record<string, Readonly<Record<number, RegExp>>>> = {
         .update(Buffer.alloc(32_768 + 32_768 + 19_264))
         .digest('hex')} {2}-\n$`,
     ),
-    98: /^(0123456789{7}\n){60000}END\n$/,
+    98: /^((0123456789){7}\n){60000}END\n$/,
   },
   'runtime-rs.exec-tty-pause-metrics': {
     8: /^(tick\n)+$/,

@@ -71,7 +71,7 @@ export class OutputStream {
         for (const look of this.#waiters) look()
       }
     } catch (error) {
-      this.#state = new Error(`${messageOf(error)}, after ${JSON.stringify(this.#brought())}`)
+      this.#state = new Error(`${messageOf(error)}, after ${this.#shown()}`)
     }
     for (const look of this.#waiters) look()
   }
@@ -82,7 +82,7 @@ export class OutputStream {
       if (this.#bytes >= bytes) resolve()
       else if (this.#state instanceof Error) reject(this.#state)
       else if (this.#state === 'at its end')
-        reject(new Error(`ended after ${JSON.stringify(this.#brought())}, want ${this.#wanted()}`))
+        reject(new Error(`ended after ${this.#shown()}, want ${this.#wanted()}`))
     }
     this.#waiters.add(look)
     look()
@@ -94,11 +94,16 @@ export class OutputStream {
     const brought = this.#brought()
     const matches =
       this.#text instanceof RegExp ? this.#text.test(brought) : brought === this.#text.toString()
-    if (!matches) throw new Error(`brought ${JSON.stringify(brought)}, want ${this.#wanted()}`)
+    if (!matches) throw new Error(`brought ${this.#shown()}, want ${this.#wanted()}`)
   }
 
   #brought(): string {
     return Buffer.concat(this.#chunks).toString()
+  }
+
+  /** All that it has brought, or of a large text the beginning. */
+  #shown(): string {
+    return JSON.stringify(this.#brought().slice(0, 2000))
   }
 
   #wanted(): string {

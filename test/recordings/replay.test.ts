@@ -11,7 +11,7 @@ import {
 } from '../../src/rpc/ttrpc/messages.ts'
 import { isPending, settle } from '../support/pending.ts'
 import { duplexPair } from '../support/rpc/duplex-pair.ts'
-import { parseLines } from './recording.ts'
+import { parseLines, type RecordedCall } from './recording.ts'
 import { replay } from './replay.ts'
 
 type Answer = () => Uint8Array | Promise<Uint8Array>
@@ -64,11 +64,13 @@ function agentWith(answers: Readonly<Record<string, Answer>>) {
     serve(there)
     return here
   }
-  const supply = () => void log.push('supplied')
+  const prepare = async ({ method }: RecordedCall) => {
+    if (method === 'CreateContainer') log.push('prepared')
+  }
   /** Replays these lines as the recording `name`. */
   const play = (lines: readonly object[], name = 'go-shim.test', until?: string) => {
     const text = lines.map((line) => JSON.stringify(line)).join('\n')
-    return replay({ name, lines: parseLines(name, text) }, { dial, supply }, until)
+    return replay({ name, lines: parseLines(name, text) }, { dial, prepare }, until)
   }
   return { log, frames, play }
 }
@@ -89,14 +91,14 @@ describe('a replay', () => {
     expect(Buffer.concat(frames)).toEqual(encodeRequestFrame(13, sent, metadata))
   })
 
-  it('opens and closes connections where the caller did, and supplies a container before its creation', async () => {
+  it('opens and closes connections where the caller did, and lets the host prepare each call', async () => {
     const { log, play } = agentWith({ CreateContainer: EMPTY, ListRoutes: EMPTY })
     const second = { conn: 2, stream: 1 }
     const lines = [OPEN, { ms: 1, conn: 2, event: 'open' }, call('CreateContainer', 2, 3)]
     const count = await play([...lines, { ms: 4, conn: 1, event: 'close' }, call('ListRoutes', 5, 6, second)])
     await settle()
     const calls = ['5 CreateContainer', '1 ListRoutes']
-    expect(log.filter((one) => one !== 'closed')).toEqual(['dialled', 'dialled', 'supplied', ...calls])
+    expect(log.filter((one) => one !== 'closed')).toEqual(['dialled', 'dialled', 'prepared', ...calls])
     expect(log.filter((one) => one === 'closed')).toHaveLength(2)
     expect(count).toBe(2)
   })

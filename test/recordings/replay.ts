@@ -11,8 +11,8 @@ import { type Answer, type RecordedWire, recordedWire } from './wire.ts'
 export interface Place {
   /** Dials the agent. */
   dial(): Promise<Duplex>
-  /** Makes the root and the sources of mounts appear that a CreateContainer names. */
-  supply(call: RecordedCall): void
+  /** Does what the caller's host had done before a call: the files of a container, a disk that it had plugged in. */
+  prepare(call: RecordedCall): Promise<void>
 }
 
 /** A call whose answer has not been checked yet. */
@@ -83,7 +83,7 @@ class Player {
     if (line.kind !== 'call') await this.#connect(line)
     else if (this.#streams.some((stream) => stream.isRead(line))) this.#read(line)
     else {
-      if (line.method === 'CreateContainer') this.#place.supply(line)
+      await this.#place.prepare(line)
       this.#send(line)
     }
   }

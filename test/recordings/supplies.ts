@@ -1,15 +1,17 @@
-import { chmodSync, cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { CreateContainerRequest } from '../../src/gen/agent.ts'
 import { busyboxRoot } from '../support/containers/busybox-root.ts'
 import type { RecordedCall } from './recording.ts'
 
-/** The folder that a host shares with the guest of a shim. */
-const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
+/** The folder of a guest in which all shims share the root file systems (spec E.5). */
+export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
 
 /** Makes a root with all that the recorded containers run, in `folder`, and returns its path. */
 export function recordedRoot(folder: string): string {
   const root = busyboxRoot(folder)
+  chmodSync(join(root, 'tmp'), 0o1777)
   program(join(root, 'pause'), 'while :; do sleep 1000; done')
   // It needs more memory than its container may have.
   program(join(root, 'bin/memhog'), 'echo 0; echo 16; exec dd if=/dev/zero of=/dev/null bs="$1M" count=1')
@@ -36,22 +38,28 @@ const FOLDERS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 }
 
 /**
- * Makes what a recorded CreateContainer names appear: its root, and the sources of its mounts in the shared folder.
+ * Before a CreateContainer, makes appear what it names: its root, and the sources of its mounts in the shared folder.
  * `locate` returns the path on this side of a path of the guest.
  */
 export function supplyContainer(
-  { requestBytes = Buffer.alloc(0) }: RecordedCall,
+  { method, requestBytes = Buffer.alloc(0) }: RecordedCall,
   root: string,
   locate: (path: string) => string,
 ): void {
+  if (method !== 'CreateContainer') return
   const { OCI } = CreateContainerRequest.decode(requestBytes)
-  const rootPath = locate(OCI?.Root?.Path ?? '')
-  // An earlier replay may have left one.
-  rmSync(rootPath, { recursive: true, force: true })
-  cpSync(root, rootPath, { recursive: true, verbatimSymlinks: true })
+  supplyRoot(root, locate(OCI?.Root?.Path ?? ''))
   for (const { source, destination } of OCI?.Mounts ?? []) {
     if (source.startsWith(SHARED_FOLDER)) supplyMount(locate(source), destination)
   }
+}
+
+/** Copies a root to `path`, in place of one that an earlier replay left there. */
+export function supplyRoot(root: string, path: string): void {
+  rmSync(path, { recursive: true, force: true })
+  mkdirSync(dirname(path), { recursive: true })
+  // cpSync would lose the mode of /tmp.
+  execFileSync('cp', ['-a', root, path])
 }
 
 function supplyMount(path: string, destination: string): void {

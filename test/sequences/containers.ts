@@ -1,7 +1,7 @@
+import { CreateContainerRequest, ExecProcessRequest } from '../../src/gen/agent.ts'
 import type { DeepPartial, Process, Spec } from '../../src/gen/oci.ts'
-import { containerSpec } from '../../src/microvm/run/container-spec.ts'
-import { processRequest } from '../support/containers/container-requests.ts'
-import { SHM_FOLDER } from './sandbox-steps.ts'
+import { type RecordedLine, recordedRequest } from '../recordings/recorded-request.ts'
+import { SHARED_FOLDER } from '../recordings/supplies.ts'
 
 /** The host name that the sandbox gives to all its containers. */
 export const POD_HOSTNAME = 'shim-pod'
@@ -19,8 +19,8 @@ export const TALKING = [
    sleep 1000000 & while true; do wait $!; done`,
 ]
 
-/** Prints the size of its terminal before and after a line of input. */
-export const INTERACTIVE = ['/bin/sh', '-c', 'stty size; read line; stty size; echo "typed $line"; exit 7']
+/** Prints the size of its terminal after a line of input. */
+export const INTERACTIVE = ['/bin/sh', '-c', 'read line; stty size; echo "typed $line"; exit 7']
 
 /** A probe: echoes its input, then prints the size of /dev/shm in KiB and the first process of its pid namespace. */
 export const PROBE = [
@@ -32,57 +32,58 @@ export const PROBE = [
 /** Allocates more memory than the limit of any container here. */
 export const HUNGRY = ['/bin/dd', 'if=/dev/zero', 'of=/dev/null', 'bs=256M', 'count=1']
 
-/** The parts of a container's specification that differ between containers. */
+/** The requests of a shim as they were recorded: its containers, and the processes that it adds to them. */
+type ShimWords = Readonly<Record<'pause' | 'app' | 'added' | 'addedTerminal', RecordedLine>>
+
+/** The words of the Go runtime below the CRI. */
+export const GO_WORDS: ShimWords = {
+  pause: ['go-shim.cri-pod-five-containers', 7],
+  app: ['go-shim.cri-pod-five-containers', 30],
+  added: ['go-shim.exec-tty-pause-metrics', 13],
+  addedTerminal: ['go-shim.exec-tty-pause-metrics', 21],
+}
+
+/** The words of runtime-rs, which was recorded with a single container. */
+export const RS_WORDS: ShimWords = {
+  pause: ['runtime-rs.exec-tty-pause-metrics', 6],
+  app: ['runtime-rs.exec-tty-pause-metrics', 6],
+  added: ['runtime-rs.exec-tty-pause-metrics', 10],
+  addedTerminal: ['runtime-rs.exec-tty-pause-metrics', 43],
+}
+
+/** What differs between the containers of a sequence. */
 interface ShimContainer {
-  readonly id: string
-  readonly type: 'pod_sandbox' | 'pod_container'
+  readonly words: ShimWords
+  readonly kind: 'pause' | 'app'
   readonly args: readonly string[]
   readonly rootPath: string
   readonly cgroupsPath: string
 }
 
-const MIB = 2n ** 20n
-const LIMITS = {
-  memory: { Limit: 128n * MIB, Swap: 128n * MIB },
-  cpu: { Shares: 1024n, Quota: 200_000n, Period: 100_000n },
-}
-
 /**
- * The specification as the agent receives it (D.1): without network, cgroup and pid namespaces, hooks, and limits of
- * devices, pids and block I/O. The sources of mounts are paths in the guest.
+ * A recorded specification with another command, root and cgroup. The replay of the recording shows the host's files
+ * that are mounted into the container; here they are left out.
  */
-export function shimSpec({ id, type, args, rootPath, cgroupsPath }: ShimContainer): DeepPartial<Spec> {
-  const user = { uid: 0, gid: 0, additionalGids: [0, 10] }
-  const unset = { env: [], cwd: '/', terminal: undefined, hostname: POD_HOSTNAME }
-  const spec = containerSpec({ id, args, user, rootPath, ...unset })
-  const shared = { destination: '/dev/shm', type: 'bind', source: SHM_FOLDER, options: ['rbind'] }
+export function shimSpec({ words, kind, args, rootPath, cgroupsPath }: ShimContainer): DeepPartial<Spec> {
+  const { OCI } = recordedRequest(CreateContainerRequest, ...words[kind])
+  const type = kind === 'pause' ? 'pod_sandbox' : 'pod_container'
   return {
-    ...spec,
-    // The usual limit of open files may exceed that of a developer's machine.
-    Process: { ...spec.Process, Rlimits: [{ Type: 'RLIMIT_NOFILE', Soft: 1024n, Hard: 1024n }] },
-    Annotations: {
-      'io.katacontainers.pkg.oci.container_type': type,
-      'io.kubernetes.cri.container-name': type === 'pod_sandbox' ? '' : 'app',
-    },
-    Mounts: spec.Mounts.map((mount) => (mount.destination === shared.destination ? shared : mount)),
-    Linux: {
-      ...spec.Linux,
-      CgroupsPath: cgroupsPath,
-      Namespaces: ['ipc', 'uts', 'mount'].map((Type) => ({ Type })),
-      Resources: { Memory: LIMITS.memory, CPU: LIMITS.cpu },
-    },
+    ...OCI,
+    // A machine that is no guest may lack the right to lower the score, as the recorded pause container does.
+    Process: { ...OCI?.Process, Args: [...args], OOMScoreAdj: 0n },
+    Root: { ...OCI?.Root, Path: rootPath },
+    Annotations: { ...OCI?.Annotations, 'io.katacontainers.pkg.oci.container_type': type },
+    Mounts: OCI?.Mounts.filter(({ source }) => !source.startsWith(SHARED_FOLDER)) ?? [],
+    Linux: { ...OCI?.Linux, CgroupsPath: cgroupsPath },
   }
 }
 
-/** An exec process with the same rights as the container. */
-export function execProcess(args: readonly string[], terminal = false): DeepPartial<Process> {
-  return processRequest(args, {
-    terminal,
-    process: {
-      User: { UID: 0, GID: 0, AdditionalGids: [], Username: '' },
-      Env: ['PATH=/usr/bin:/bin', ...(terminal ? ['TERM=xterm'] : [])],
-      Capabilities: undefined,
-      ...(terminal ? { ConsoleSize: { Height: 24, Width: 80 } } : {}),
-    },
-  })
+/** A recorded process with another command. */
+export function execProcess(
+  words: ShimWords,
+  args: readonly string[],
+  kind: 'added' | 'addedTerminal' = 'added',
+): DeepPartial<Process> {
+  const { process } = recordedRequest(ExecProcessRequest, ...words[kind])
+  return { ...process, Args: [...args], Cwd: '/' }
 }

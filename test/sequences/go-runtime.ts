@@ -1,7 +1,9 @@
 import { expect } from 'vitest'
 import { SIGKILL, SIGTERM } from '../../src/base/signals.ts'
+import { SHARED_FOLDER } from '../recordings/supplies.ts'
 import {
   execProcess,
+  GO_WORDS,
   HUNGRY,
   INTERACTIVE,
   POD_HOSTNAME,
@@ -23,7 +25,7 @@ import {
   started,
   written,
 } from './process-steps.ts'
-import { SHARED_FOLDER, sandboxCreated, shmResized } from './sandbox-steps.ts'
+import { sandboxCreated, shmResized } from './sandbox-steps.ts'
 import { agent, type Ending, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
 
 /** The sandbox has the id of its first container. */
@@ -34,7 +36,7 @@ const TERMINAL = added('terminal', APP, '0b6c1f0e-6a7c-4d53-9d9e-3f6f5e0c7a11')
 const READINESS = added('probe', APP, '7d1e64c2-2f0b-4a5b-8c8e-51c5a3f0d922')
 const HOG = added('hog', APP, 'c3d8a7b4-90f1-4b7e-a1f3-2e6d0f9b8c33')
 
-/** The parent cgroup of all containers; their cgroup paths have the form for systemd (D.6). */
+/** The parent cgroup of all containers; their cgroup paths have the form for systemd (D.6), which no recording has. */
 const POD_SLICE = 'kubepods-besteffort-pod51c0ffee.slice'
 
 /**
@@ -44,27 +46,22 @@ const POD_SLICE = 'kubepods-besteffort-pod51c0ffee.slice'
 export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence {
   return {
     caller: 'the Go runtime',
-    metadata: { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' },
+    metadata: { 'containerd-namespace-ttrpc': 'k8s.io' },
     timeoutMs: 60_000,
     hasHealthConnection: false,
     containers: [PAUSE, APP, SIDECAR].map(({ key }) => key.containerId),
     sharedCgroups: [`${POD_SLICE}/cri-containerd`],
     steps: [
       { from: 'M.1, 1', call: health('check', {}), timeoutMs: 30_000, answers: { status: 1 } },
-      {
-        from: 'M.1, 2',
-        call: agent('setPolicy', { policy: 'package agent_policy' }),
-        pending: 'guest services',
-      },
       ...networkSteps('M.1, 3'),
       ...sandbox(surroundings),
       ...pause(),
       ...brokenConnection(),
-      ...resources(surroundings),
+      ...resources(),
       ...app(),
-      ...terminal(),
+      // In a guest the recordings show these.
+      ...(surroundings.isGuest ? [] : [...terminal(), ...outOfMemory()]),
       ...readiness(),
-      ...outOfMemory(),
       ...endOfApp(),
       ...sidecar(),
       ...(ending === 'DestroySandbox' ? destroyed() : deadAgent()),
@@ -75,12 +72,16 @@ export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence 
 function sandbox({ roots }: Surroundings): readonly Step[] {
   const request = {
     hostname: POD_HOSTNAME,
-    dns: ['search cluster.local', 'nameserver 10.96.0.10'],
-    sandboxPidns: true,
     sandboxId: PAUSE.key.containerId,
   }
   return [
-    ...sandboxCreated('M.1, 4', request, roots, [PAUSE, APP, SIDECAR].map(rootPathOf)),
+    ...sandboxCreated(
+      'M.1, 4',
+      ['go-shim.cri-pod-five-containers', 5],
+      request,
+      roots,
+      [PAUSE, APP, SIDECAR].map(rootPathOf),
+    ),
     {
       from: 'M.1, 5',
       call: agent('getGuestDetails', { memBlockSize: true, memHotplugProbe: true }),
@@ -115,11 +116,10 @@ function brokenConnection(): readonly Step[] {
   ]
 }
 
-/** Hot-plugs swap, CPUs and memory for a container before it is created. */
-function resources({ swapDisk }: Surroundings): readonly Step[] {
+/** Brings CPUs and memory online for a container before it is created. */
+function resources(): readonly Step[] {
   const from = 'M.1, 8'
   return [
-    ...(swapDisk === undefined ? [] : [{ from, call: agent('addSwap', { PCIPath: [...swapDisk] }) }]),
     { from, call: agent('onlineCPUMem', { nbCpus: 2, cpuOnly: true }) },
     {
       from: 'C.30',
@@ -159,12 +159,17 @@ function terminal(): readonly Step[] {
   const from = 'M.1, exec'
   const size = { row: 40, column: 120 }
   return [
-    { from, call: agent('execProcess', { ...TERMINAL.key, process: execProcess(INTERACTIVE, true) }) },
+    {
+      from,
+      call: agent('execProcess', {
+        ...TERMINAL.key,
+        process: execProcess(GO_WORDS, INTERACTIVE, 'addedTerminal'),
+      }),
+    },
     output(from, TERMINAL, 'stdout'),
-    { from: 'C.4', shown: '24 80\r\n', by: 'stdout of terminal' },
     { from, call: agent('ttyWinResize', { ...TERMINAL.key, ...size }), timeoutMs: 'none' },
     written(from, TERMINAL, 'x\n'),
-    { from: 'C.16', ended: 'stdout of terminal', brought: /^24 80\r\n(x\r\n)?40 120\r\ntyped x\r\n$/ },
+    { from: 'C.16', ended: 'stdout of terminal', brought: /^(x\r\n)?40 120\r\ntyped x\r\n$/ },
     exited(from, TERMINAL, 7),
   ]
 }
@@ -174,7 +179,7 @@ function readiness(): readonly Step[] {
   const from = 'M.1, exec'
   const seen = `32768\n${RESTING.join(' ')} `
   return [
-    { from, call: agent('execProcess', { ...READINESS.key, process: execProcess(PROBE) }) },
+    { from, call: agent('execProcess', { ...READINESS.key, process: execProcess(GO_WORDS, PROBE) }) },
     ...outputs(from, READINESS),
     written(from, READINESS, 'ready?\n'),
     { from, call: agent('closeStdin', READINESS.key), timeoutMs: 'none' },
@@ -189,7 +194,7 @@ function readiness(): readonly Step[] {
 function outOfMemory(): readonly Step[] {
   const from = 'M.1, exec'
   return [
-    { from, call: agent('execProcess', { ...HOG.key, process: execProcess(HUNGRY) }) },
+    { from, call: agent('execProcess', { ...HOG.key, process: execProcess(GO_WORDS, HUNGRY) }) },
     ...outputs(from, HOG),
     { from: 'C.33', shown: `${APP.key.containerId}\n`, by: 'out of memory' },
     { from, ended: 'stdout of hog', brought: '' },
@@ -282,15 +287,15 @@ function memoryWatched(): Step {
 function created(from: string, init: ShimProcess, args: readonly string[]): readonly Step[] {
   const id = init.key.containerId
   const OCI = shimSpec({
-    id,
-    type: init === PAUSE ? 'pod_sandbox' : 'pod_container',
+    words: GO_WORDS,
+    kind: init === PAUSE ? 'pause' : 'app',
     args,
     rootPath: rootPathOf(init),
     cgroupsPath: `${POD_SLICE}:cri-containerd:${id}`,
   })
   return [
     { from: 'E.5', shares: rootPathOf(init) },
-    { from, call: agent('createContainer', { ...init.key, OCI, sandboxPidns: true }) },
+    { from, call: agent('createContainer', { ...init.key, OCI, sandboxPidns: init !== PAUSE }) },
   ]
 }
 

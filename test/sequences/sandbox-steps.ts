@@ -1,37 +1,36 @@
-import type { CreateSandboxRequest } from '../../src/gen/agent.ts'
+import { CreateSandboxRequest } from '../../src/gen/agent.ts'
+import { type RecordedLine, recordedRequest } from '../recordings/recorded-request.ts'
 import { agent, type Step, type Surroundings } from './sequence.ts'
 
-/** The folder in which all shims share the root file systems (E.5). */
-export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
-
 /** The mount point of the sandbox's shared memory (E.5). */
-export const SHM_FOLDER = '/run/kata-containers/sandbox/shm'
-
-const SHM = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint: SHM_FOLDER }
+const SHM_FOLDER = '/run/kata-containers/sandbox/shm'
 
 /**
- * CreateSandbox with the shared folder of root file systems and with shared memory (C.25). On a machine without a
- * shared folder this call must fail, and is repeated with other storages in its place.
+ * CreateSandbox as it was recorded, with another id and host name (C.25): its storages are the shared folder of
+ * root file systems, and shared memory. On a machine without a shared folder this call must fail, and is repeated with
+ * other storages in its place.
  */
 export function sandboxCreated(
   from: string,
-  request: Partial<CreateSandboxRequest>,
+  recorded: RecordedLine,
+  changed: Partial<CreateSandboxRequest>,
   roots: Surroundings['roots'],
   rootPaths: readonly string[],
 ): readonly Step[] {
-  const share = { driver: 'virtio-fs', source: 'kataShared', fstype: 'virtiofs', mountPoint: SHARED_FOLDER }
-  const shm = { ...SHM, options: ['noexec', 'nosuid', 'nodev', 'mode=1777', 'size=67108864'] }
-  const call = agent('createSandbox', { ...request, storages: [share, shm] })
+  const request = { ...recordedRequest(CreateSandboxRequest, ...recorded), ...changed }
+  const call = agent('createSandbox', request)
   if (roots === 'shared folder') return [{ from, call }]
   const fails = { codes: ['INTERNAL', 'UNIMPLEMENTED'], text: /no virtio-?fs/ } as const
+  const others = request.storages.filter(({ driver }) => driver !== 'virtio-fs')
   return [
     { from: 'E.3', call, fails },
-    { from, call: agent('createSandbox', { ...request, storages: [...roots(rootPaths), shm] }) },
+    { from, call: agent('createSandbox', { ...request, storages: [...roots(rootPaths), ...others] }) },
   ]
 }
 
-/** Changes the size of the shared memory, after memory was hot-plugged (C.8). */
+/** Changes the size of the shared memory after memory was hot-plugged (C.8). No recording has a storage there. */
 export function shmResized(from: string, size: string): Step {
+  const shm = { driver: 'ephemeral', source: 'shm', fstype: 'tmpfs', mountPoint: SHM_FOLDER }
   const options = ['remount', `size=${size}`]
-  return { from, call: agent('updateEphemeralMounts', { storages: [{ ...SHM, options }] }) }
+  return { from, call: agent('updateEphemeralMounts', { storages: [{ ...shm, options }] }) }
 }

@@ -31,8 +31,6 @@ export interface Surroundings {
   readonly roots: 'shared folder' | ((paths: readonly string[]) => readonly Storage[])
   /** False for a machine that is also used for other purposes. */
   readonly isGuest: boolean
-  /** The PCI path of a disk for swap; undefined without such a disk. */
-  readonly swapDisk: readonly number[] | undefined
 }
 
 /** How a sequence ends: the caller destroys the sandbox, or the agent is killed and restarts. */

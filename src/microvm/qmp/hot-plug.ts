@@ -16,8 +16,8 @@ export interface HotDisk {
   readonly device: DiskDevice & { readonly interface?: 'virtio-blk' }
   readonly backend: FileBackend & { readonly access: 'read-only' | 'read-write' }
   /**
-   * The bus of the disk's `slot`: a root port, which has only slot 0, or a bridge behind one, which has slots from 1 on
-   * (machine `q35`); undefined for the first bus (machine `pc`).
+   * The bus of the disk's `slot`: a root port (machine `q35`), which has only slot 0, or a bridge, which has slots from 1
+   * on; undefined for the first bus (machine `pc`).
    */
   readonly bus: SpecKey | undefined
 }

@@ -43,7 +43,7 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
         await once(socket, 'connect')
         return socket
       },
-      supply: (call) => supplyContainer(call, root, started.inside),
+      prepare: async (call) => supplyContainer(call, root, started.inside),
     })
   }
 

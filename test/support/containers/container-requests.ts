@@ -80,7 +80,7 @@ const MOUNTS: readonly DeepPartial<Mount>[] = [
 type Undefinable<Options> = { readonly [Key in keyof Options]?: Options[Key] | undefined }
 
 /** The process for both kinds of request. */
-export function processRequest(
+function processRequest(
   args: readonly string[],
   {
     terminal = false,

@@ -1,0 +1,257 @@
+import { once } from 'node:events'
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { messageOf } from '../../../src/base/errors.ts'
+import { tool } from '../../../src/build/tool.ts'
+import { connectAgent } from '../../../src/microvm/connect-agent.ts'
+import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
+import { plugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
+import { agentOf } from '../../../src/microvm/run/container-session.ts'
+import { type Device, specKey } from '../../../src/microvm/spec.ts'
+import { type SharedFolder, shareFolder } from '../../../src/microvm/virtiofsd.ts'
+import { type RecordedCall, recordingNamed } from '../../recordings/recording.ts'
+import { replay as replayRecording } from '../../recordings/replay.ts'
+import { recordedRoot, SHARED_FOLDER, supplyContainer, supplyRoot } from '../../recordings/supplies.ts'
+import { type Replay, replayOf } from '../../sequences/all.ts'
+import { NIC } from '../../sequences/network.ts'
+import { replay as replaySequence } from '../../sequences/replay.ts'
+import type { Ending } from '../../sequences/sequence.ts'
+import { say } from '../../sequences/summary.ts'
+import { dialWire } from '../../sequences/wires.ts'
+import { createContainerRequest } from '../../support/containers/container-requests.ts'
+import { type Forward, forwardToGuest } from '../../support/rpc/forward.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
+
+/** A guest and the connection to its agent, which may have been restarted several times. */
+interface Machine {
+  readonly guest: TestGuest
+  readonly way: Forward
+  readonly share: SharedFolder
+  readonly network: HostNetwork
+  restarts: number
+}
+
+/** The Go shim's bridge is in the slot that the recorded PCI path of the swap disk names, and the disk's slot is 2, too. */
+const SLOTS = { bridge: 2, share: 8, firstNic: 9 } as const
+const BRIDGE = specKey('bridge')
+const SWAP_SLOT = 2
+
+/** The host's ends of the network of `go-shim.ctr-network`, which is the only one that is used. */
+const TAPS = { tap0: ['10.99.0.1/24', 'fd99::1/64 nodad'], tap1: ['10.98.0.1/24'] }
+
+/** The interfaces of all recordings and of the sequences; those without a tap lead nowhere. */
+const NICS = [
+  { mac: '02:00:00:00:99:02', tap: 'tap0' },
+  { mac: 'f2:82:72:0b:58:05', tap: 'tap1' },
+  { mac: '02:83:c9:8a:32:cb' },
+  { mac: NIC.mac },
+] as const
+
+/** Every recording and sequence in one guest, each framing of a shim's sequence with one version of cgroups. */
+const GUESTS = [
+  {
+    cgroups: 'v2',
+    append: [],
+    calls: [
+      replayOf('the Go runtime', 'grpc'),
+      replayOf('runtime-rs', 'ttrpc'),
+      replayOf('agent-ctl', 'ttrpc'),
+      'go-shim.exec-tty-pause-metrics',
+      'go-shim.cri-pod-five-containers',
+      'go-shim.cri-virtio-mem-swap',
+      'go-shim.ctr-network',
+    ],
+  },
+  {
+    cgroups: 'v1',
+    append: ['systemd.unified_cgroup_hierarchy=0'],
+    calls: [
+      'runtime-rs.ctr-run',
+      'runtime-rs.refused-today',
+      'runtime-rs.exec-tty-pause-metrics',
+      'go-shim.ctr-run',
+      replayOf('runtime-rs', 'grpc'),
+      replayOf('the Go runtime', 'ttrpc'),
+    ],
+  },
+] as const
+
+const folder = temporaryFolder()
+/** The folder that a shim shares with its guest: it has a folder for each container, with its root. */
+const sharedFolder = join(folder, 'shared')
+let root: string
+beforeAll(() => {
+  root = recordedRoot(folder)
+})
+
+describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
+  'the calls of known callers, replayed in a guest with cgroups $cgroups',
+  ({ cgroups, append, calls }) => {
+    let machine: Machine | undefined
+    afterAll(stop)
+
+    async function stop(): Promise<void> {
+      const { way, guest, share, network } = machine ?? {}
+      machine = undefined
+      way?.close()
+      await guest?.stop()
+      await share?.close()
+      await network?.close()
+    }
+
+    it.each(
+      calls.map((call) => ({
+        call,
+        name: typeof call === 'string' ? call : `${call.caller} over ${call.framing}`,
+      })),
+    )('$name', async ({ call }) => {
+      machine ??= await boot(append)
+      // DestroySandbox powers a guest off, so only the last replay in a guest ends with it.
+      const ending = call === calls.at(-1) ? 'DestroySandbox' : 'dead agent'
+      try {
+        if (typeof call === 'string') await playRecording(call, ending, machine)
+        else await playSequence(call, ending, machine, cgroups)
+        if (ending === 'DestroySandbox') {
+          expect(await machine.guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+          await stop()
+        }
+      } catch (error) {
+        const text = machine?.guest.consoleText()
+        process.stderr.write(`${messageOf(error)}\n`)
+        // The next replay, or the next try, needs a fresh guest.
+        await stop()
+        throw new Error(`the console:\n${text}`, { cause: error })
+      }
+    })
+  },
+)
+
+async function boot(append: readonly string[]): Promise<Machine> {
+  mkdirSync(sharedFolder, { recursive: true })
+  const share = await shareFolder(sharedFolder, join(folder, 'share.sock'))
+  const network = await makeHostNetwork(TAPS)
+  try {
+    const guest = await bootTestGuest({ append, extra: devices(share, network) })
+    return { guest, way: await forwardToGuest(guest), share, network, restarts: 0 }
+  } catch (error) {
+    await share.close()
+    await network.close()
+    throw error
+  }
+}
+
+/** What the calls are about: the shared folder, the network interfaces, and a bridge for the disk to swap on. */
+function devices(share: SharedFolder, { namespace }: HostNetwork): NonNullable<GuestParts['extra']> {
+  const virtiofsd = specKey('virtiofsd')
+  const nics = NICS.map(({ mac, ...end }, number) => {
+    const backend = specKey(`network-${number}`)
+    const device: Device = { kind: 'nic', slot: SLOTS.firstNic + number, mac, backend }
+    const network =
+      'tap' in end
+        ? ({ kind: 'tap', interfaceName: end.tap } as const)
+        : ({ kind: 'user-network', forwards: [] } as const)
+    return { devices: { [specKey(`nic-${number}`)]: device }, backends: { [backend]: network } }
+  })
+  return {
+    devices: {
+      [BRIDGE]: { kind: 'pci-bridge', slot: SLOTS.bridge },
+      [specKey('folders')]: { kind: 'share', slot: SLOTS.share, tag: 'kataShared', backend: virtiofsd },
+      ...Object.assign({}, ...nics.map((nic) => nic.devices)),
+    },
+    backends: { [virtiofsd]: share.backend, ...Object.assign({}, ...nics.map((nic) => nic.backends)) },
+    networkNamespace: namespace.path,
+  }
+}
+
+/** The path on this side of a path in the guest's shared folder. */
+function shared(path: string): string {
+  return join(sharedFolder, path.slice(SHARED_FOLDER.length))
+}
+
+async function playRecording(name: string, ending: Ending, machine: Machine): Promise<void> {
+  const place = {
+    dial: async () => {
+      const socket = connect(machine.way.path)
+      await once(socket, 'connect')
+      return socket
+    },
+    prepare: async (call: RecordedCall) => {
+      supplyContainer(call, root, shared)
+      if (call.method === 'AddSwap') await plugSwap(machine)
+    },
+  }
+  const until = ending === 'dead agent' ? 'DestroySandbox' : undefined
+  const calls = await replayRecording(recordingNamed(name), place, until)
+  process.stderr.write(`${name}: ${calls} calls\n`)
+  if (ending === 'dead agent') await killAgent(machine)
+}
+
+async function playSequence(
+  { caller, sequenceIn, framing }: Replay,
+  ending: Ending,
+  machine: Machine,
+  cgroups: string,
+): Promise<void> {
+  const { guest, way } = machine
+  const disk = { driver: 'blk', source: guest.rootSource, fstype: 'ext4' }
+  const unset = { driverOptions: [], options: [], fsGroup: undefined, shared: false }
+  const disks = (paths: readonly string[]) => paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
+  // agent-ctl shares no folder: its bundle is inside the guest.
+  const roots = caller === 'agent-ctl' ? disks : 'shared folder'
+  let lastRoot = ''
+  const sequence = sequenceIn({ roots, isGuest: true }, ending)
+  const reports = await replaySequence(sequence, {
+    dial: () => dialWire(way, framing, sequence),
+    share: async (path) => {
+      lastRoot = path
+      if (roots === 'shared folder') supplyRoot(root, shared(path))
+    },
+    killAgent: () => killAgent(machine, lastRoot),
+  })
+  say(`${sequence.caller} over ${framing}, in a guest with cgroups ${cgroups}, to its ${ending}`, reports)
+}
+
+/** Plugs the disk that the recorded AddSwap names into the bridge, as the Go shim had done. */
+async function plugSwap({ guest }: Machine): Promise<void> {
+  const path = join(folder, 'swap')
+  writeFileSync(path, '')
+  truncateSync(path, 16 * 2 ** 20)
+  await tool('mkswap', [path], { debianPackage: 'util-linux' })
+  const disk = {
+    key: specKey('swap'),
+    device: { kind: 'disk', slot: SWAP_SLOT, serial: 'swap', backend: specKey('swap-file') },
+    backend: { kind: 'file', path, access: 'read-write' },
+    bus: BRIDGE,
+  } as const
+  await plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
+}
+
+/**
+ * Lets a container kill every process of the guest but PID 1, and waits for the next agent. The container's root is the
+ * given one, else one in the shared folder.
+ */
+async function killAgent(machine: Machine, guestRoot?: string): Promise<void> {
+  const { guest, vm } = { guest: machine.guest, vm: machine.guest.guest.vm }
+  const killerRoot = `${SHARED_FOLDER}killer`
+  if (guestRoot === undefined) supplyRoot(root, shared(killerRoot))
+  const own = await connectAgent(guest.guest.link, vm.gone)
+  const agent = agentOf(own)
+  const kill = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
+  const request = createContainerRequest('killer', guestRoot ?? killerRoot, kill, { mounts: [GUEST_PROC] })
+  await agent.createContainer(request)
+  // The agent may die before it has answered.
+  await agent.startContainer({ containerId: 'killer' }).catch(() => {})
+  machine.restarts += 1
+  await consoleLine(
+    guest,
+    new RegExp(`vminit: the agent was killed by signal 9: restart ${machine.restarts} in`),
+  )
+  await own.closed
+  const next = await connectAgent(guest.guest.link, vm.gone)
+  next.close()
+}
