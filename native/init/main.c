@@ -55,7 +55,7 @@ int main(int argc, char *argv[]) {
   if (argc > 2 && strcmp(argv[1], "--") == 0) return wrap(argv + 2);
   /* The kernel passes words of its command line to init as arguments, but never a `--`. */
   if (getpid() == 1) {
-    boot();
+    boot(AGENT_DIRECTORY);
     supervise(true, agent_command);
   }
   if (argc == 2 && strcmp(argv[1], "--version") == 0) return puts("vminit " VERSION) < 0;

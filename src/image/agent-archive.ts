@@ -45,7 +45,7 @@ linked again, is that of microvm-agent.
 
 /**
  * Makes agent-VERSION-x86_64.tar.zst in `folder` and returns its path. The archive is unpacked over the root of a guest
- * (docs/boot.md): the agent's folder, its systemd unit with the modules that it needs, a list of the files, and licences.
+ * (docs/boot.md): the agent's folder, its systemd units with the modules that it needs, a list of the files, and licences.
  * The same sources give the same bytes.
  */
 export async function makeArchive(folder: string, progress: (line: string) => void): Promise<string> {
@@ -81,6 +81,7 @@ async function archiveTrees(
   const rest = [
     ...agent,
     fileFrom('usr/lib/systemd/system/microvm-agent.service', shipped('microvm-agent.service')),
+    fileFrom('usr/lib/systemd/system/kata-containers.target', shipped('kata-containers.target')),
     fileFrom('usr/lib/modules-load.d/microvm-agent.conf', shipped('modules-load.conf')),
     fileFrom('usr/lib/sysctl.d/microvm-agent.conf', shipped('sysctl.conf')),
     ...licenceTree(`${documentation}/licences`),

@@ -11,6 +11,7 @@
 
 #include "../log.h"
 #include "../power-off.h"
+#include "console.h"
 #include "early-mounts.h"
 #include "kernel-command-line.h"
 #include "root.h"
@@ -62,23 +63,27 @@ static void raise_pid_max(void) {
 }
 
 /* Leaves the initramfs for the root that the agent runs on. */
-static void enter_root(void) {
-  struct root_options options;
-  if (!read_root_options(&options)) boot_failed("/proc/cmdline: %s", strerror(errno));
+static void enter_root(const struct boot_options *options, const char *agent_directory) {
   load_modules();
-  if (options.device[0] != '\0') {
-    switch_to_root_device(&options);
+  open_console(options->virtio_console); /* A module may have made it. */
+  const bool holds_agent = access(agent_directory, F_OK) == 0;
+  if (options->device[0] != '\0' && !holds_agent) {
+    switch_to_root_device(options);
   } else {
+    /* Some hosts name a root device whatever they boot. */
+    if (options->device[0] != '\0') log_line("root=%s: not used, the initrd is the root", options->device);
     bind_initramfs();
   }
   mount_early();
-  open_console(); /* The open console belongs to the /dev that was unmounted. */
+  open_console(options->virtio_console); /* The open console belongs to the /dev that was unmounted. */
 }
 
-void boot(void) {
+void boot(const char *agent_directory) {
+  struct boot_options options;
   mount_early();
-  open_console();
-  if (root_is_initramfs()) enter_root();
+  if (!read_boot_options(&options)) boot_failed("/proc/cmdline: %s", strerror(errno));
+  open_console(options.virtio_console);
+  if (root_is_initramfs()) enter_root(&options, agent_directory);
   raise_pid_max();
   reboot(RB_DISABLE_CAD); /* Ctrl-Alt-Del sends SIGINT to PID 1 instead of resetting the machine. */
 }

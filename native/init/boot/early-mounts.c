@@ -2,12 +2,10 @@
 #include "early-mounts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "../log.h"
 #include "../power-off.h"
@@ -39,25 +37,4 @@ void mount_early(void) {
 
 void unmount_early(void) {
   for (size_t i = EARLY_MOUNTS; i-- > 0;) umount2(early_mounts[i].target, MNT_DETACH);
-}
-
-/* Opens `path` on a descriptor above stderr: 0 to 2 may be closed, and will be replaced. */
-static int open_above_stderr(const char *path, int flags) {
-  int fd = open(path, flags);
-  if (fd < 0 || fd > STDERR_FILENO) return fd;
-  int moved = fcntl(fd, F_DUPFD, STDERR_FILENO + 1);
-  close(fd);
-  return moved;
-}
-
-void open_console(void) {
-  /* O_NOCTTY: the console becomes the controlling terminal of the agent, not of vminit. */
-  int console = open_above_stderr("/dev/console", O_RDWR | O_NOCTTY);
-  int input = console >= 0 ? console : open_above_stderr("/dev/null", O_RDWR);
-  int log = console >= 0 ? console : open_above_stderr("/dev/kmsg", O_WRONLY);
-  dup2(input, STDIN_FILENO);
-  dup2(input, STDOUT_FILENO);
-  dup2(log, STDERR_FILENO);
-  close(input);
-  if (log != input) close(log);
 }

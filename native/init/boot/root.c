@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "root.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -20,7 +21,6 @@
 #include "initramfs.h"
 
 #define NEW_ROOT "/newroot"
-#define DEVICE_WAIT_MS 30000
 #define KERNEL_UEVENTS 1 /* the multicast group */
 #define TYPES_BYTES 1024
 
@@ -79,13 +79,30 @@ static bool wait_for_device(const char *path, int limit_ms) {
   return ready;
 }
 
-static void wait_for_root_device(const char *device) {
+/* Lists the block devices that the kernel has, each after a blank. */
+static void list_block_devices(char *names, size_t size) {
+  names[0] = '\0';
+  DIR *devices = opendir("/sys/class/block");
+  if (devices == NULL) return;
+  size_t used = 0;
+  for (struct dirent *entry; (entry = readdir(devices)) != NULL;) {
+    if (entry->d_name[0] == '.' || used + strlen(entry->d_name) + 2 > size) continue;
+    used += (size_t)snprintf(names + used, size - used, " %s", entry->d_name);
+  }
+  closedir(devices);
+}
+
+static void wait_for_root_device(const struct boot_options *options) {
+  const char *device = options->device;
   if (strncmp(device, "/dev/", 5) != 0) {
     boot_failed("root=%s: only a device such as root=/dev/vda is understood", device);
   }
-  if (wait_for_device(device, DEVICE_WAIT_MS)) return;
-  if (errno == ETIMEDOUT) boot_failed("root=%s: no such device after %d s", device, DEVICE_WAIT_MS / 1000);
-  boot_failed("root=%s: %s", device, strerror(errno));
+  if (wait_for_device(device, options->wait_seconds * 1000)) return;
+  if (errno != ETIMEDOUT) boot_failed("root=%s: %s", device, strerror(errno));
+  char names[128];
+  list_block_devices(names, sizeof names);
+  boot_failed("root=%s: no such device after %d s, want one of:%s", device, options->wait_seconds,
+              names[0] != '\0' ? names : " none");
 }
 
 /* Lists the file systems of /proc/filesystems that use a device, separated by commas. */
@@ -107,7 +124,7 @@ static void list_known_types(char *types) {
  * Mounts the root device on `target` with each type of rootfstype=, or each type the kernel knows, until one fits.
  * Powers off with the reason of the last attempt when none does.
  */
-static void mount_root(const struct root_options *options, const char *target) {
+static void mount_root(const struct boot_options *options, const char *target) {
   char types[TYPES_BYTES];
   if (options->types[0] != '\0') {
     snprintf(types, sizeof types, "%s", options->types);
@@ -132,8 +149,8 @@ static void enter_current_directory(void) {
   if (chroot(".") != 0 || chdir("/") != 0) boot_failed("chroot: %s", strerror(errno));
 }
 
-void switch_to_root_device(const struct root_options *options) {
-  wait_for_root_device(options->device);
+void switch_to_root_device(const struct boot_options *options) {
+  wait_for_root_device(options);
   if (mkdir(NEW_ROOT, 0755) != 0 && errno != EEXIST) boot_failed("mkdir %s: %s", NEW_ROOT, strerror(errno));
   mount_root(options, NEW_ROOT);
   unmount_early();

@@ -29,28 +29,44 @@ describe('the build of these tests', () => {
   })
 })
 
+const PMEM = '/dev/pmem0p1|ext4|dax,data=ordered,errors=remount-ro|ro'
+
 describe('the kernel command line', () => {
   it.each([
     ['', '|||ro'],
     ['quiet root=/dev/vda rootfstype=erofs ro', '/dev/vda|erofs||ro'],
     ['root=/dev/vda rw rootflags=noload,data=journal\n', '/dev/vda||noload,data=journal|rw'],
     ['root=/dev/vda rw root=/dev/vdb ro', '/dev/vdb|||ro'],
-    ['agent.log="a root=/dev/vdz b" rootflags="a b" "root=/dev/vda"', '/dev/vda||a b|ro'],
+    ['agent.log="a root=/dev/vdz b" rootflags="a b" "root=/dev/vda"', '/dev/vda||a,b|ro'],
+    ['root=/dev/pmem0p1 rootflags=dax,data=ordered,errors=remount-ro ro rootfstype=ext4', PMEM],
+    ['root=/dev/pmem0p1 rw rootflags="dax,data=ordered,errors=remount-ro ro" rootfstype=ext4', PMEM],
+    ['root=/dev/vda1 rw rootflags=ro rootfstype=erofs', '/dev/vda1|erofs||ro'],
+    ['rootflags=,,rw,,a,ro,,b,rw,', '||a,b|rw'],
+    ['rootwait=5 console=hvc0 console=hvc1', '|||ro|5 s|hvc'],
+    ['rootwait rootdelay=1 console=ttyS0 console=hv', '|||ro'],
     ['noroot=/dev/vda rows xroot=1', '|||ro'],
   ])('%j has the root options %j', async (line, options) => {
-    expect((await run([parts, 'root-options', line])).stdout).toBe(`${options}\n`)
+    expect((await run([parts, 'boot-options', line])).stdout).toBe(`${options}\n`)
   })
 
   it('logs a value that is too long', async () => {
-    const { stderr } = await run([parts, 'root-options', `root=/dev/${'x'.repeat(300)}`])
+    const { stderr } = await run([parts, 'boot-options', `root=/dev/${'x'.repeat(300)}`])
     expect(stderr).toMatch(/^vminit: kernel command line: root=\/dev\/x+… is longer than 255 bytes\n$/)
+  })
+})
+
+describe('a waiting time on the kernel command line', () => {
+  it.each(['', '-1', '3601', '1s', '99999999999999999999'])('of %j seconds is not taken', async (value) => {
+    const { stdout, stderr } = await run([parts, 'boot-options', `rootwait=${value}`])
+    expect(stdout).toBe('|||ro\n')
+    expect(stderr).toMatch(/^vminit: kernel command line: rootwait=\S*: want seconds from 0 to 3600\n$/)
   })
 })
 
 describe('a hostile kernel command line', () => {
   /** Runs the parser on each line. A sanitizer would report on stderr and make the exit status nonzero. */
   async function parse(lines: readonly string[]): Promise<readonly string[]> {
-    const outcome = await run([parts, 'root-options', ...lines])
+    const outcome = await run([parts, 'boot-options', ...lines])
     expect(outcome).toMatchObject({ status: 0 })
     expect(outcome.stderr).not.toMatch(/runtime error|Sanitizer/)
     return outcome.stdout.split('\n').slice(0, -1)
@@ -85,6 +101,8 @@ describe('a hostile kernel command line', () => {
       'root=',
       'rootfstype=',
       'rootflags=',
+      'rootwait=',
+      'console=hvc',
       'rw',
       'ro',
       '"',

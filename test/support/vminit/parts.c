@@ -12,13 +12,15 @@
 #include "log.h"
 #include "supervision/restart-policy.h"
 
-/* parts root-options LINE…: one line of output for each. Each LINE is in separate memory, whose bounds ASan checks. */
-static int print_root_options(char *lines[]) {
+/* parts boot-options LINE…: one line of output for each. Each LINE is in separate memory, whose bounds ASan checks. */
+static int print_boot_options(char *lines[]) {
   for (; *lines != NULL; lines++) {
     char *line = strdup(*lines);
-    struct root_options options;
-    parse_root_options(line, &options);
-    printf("%s|%s|%s|%s\n", options.device, options.types, options.flags, options.writable ? "rw" : "ro");
+    struct boot_options options;
+    parse_boot_options(line, &options);
+    printf("%s|%s|%s|%s", options.device, options.types, options.flags, options.writable ? "rw" : "ro");
+    if (options.wait_seconds != 30) printf("|%d s", options.wait_seconds);
+    puts(options.virtio_console ? "|hvc" : "");
     free(line);
   }
   return 0;
@@ -195,7 +197,7 @@ static int overrun(void) {
 int main(int argc, char *argv[]) {
   if (argc == 2 && strcmp(argv[1], "overrun") == 0) return overrun();
   if (argc < 3) return 2;
-  if (strcmp(argv[1], "root-options") == 0) return print_root_options(argv + 2);
+  if (strcmp(argv[1], "boot-options") == 0) return print_boot_options(argv + 2);
   if (strcmp(argv[1], "restart-delays") == 0) return print_restart_delays(argv + 2);
   if (strcmp(argv[1], "delete-initramfs") == 0) return delete_tree(argv[2]);
   if (strcmp(argv[1], "log") == 0) return log_texts(argv + 2);

@@ -6,6 +6,7 @@ import { ensureImage, type GuestImage } from '../../../src/image/ensure-image.ts
 import { ensureKernel } from '../../../src/image/kernel.ts'
 import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { openLink } from '../../../src/microvm/vsock/open-link.ts'
+import { KATA_SYSTEMD } from '../../fixtures/kata-command-line.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -15,8 +16,11 @@ import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** The root's /sbin/init is vminit. Neither six login prompts nor the root's web server is used here. */
-const SYSTEMD = ['rw', 'init=/lib/systemd/systemd', 'systemd.mask=getty.target', 'systemd.mask=nginx.service']
+/** The root's /sbin/init is vminit. */
+const SYSTEMD = ['rw', 'init=/lib/systemd/systemd']
+
+/** Neither six login prompts nor the root's web server is used here. */
+const NO_OTHER_SERVICES = ['systemd.mask=getty.target', 'systemd.mask=nginx.service']
 
 const GUEST_ETC = bind('/etc', '/guest/etc')
 
@@ -60,6 +64,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     const checked = await tool('sha256sum', ['--check', list], { cwd: root, debianPackage: 'coreutils' })
     expect(checked).toContain('usr/lib/microvm-agent/vminit: OK\n')
     expect(checked).toContain('usr/lib/systemd/system/microvm-agent.service: OK\n')
+    expect(checked).toContain('usr/lib/systemd/system/kata-containers.target: OK\n')
   })
 
   it.each([
@@ -72,9 +77,10 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     expect(console).toContain('"step":"mounts"')
   })
 
-  it('runs a container as a service of systemd', async (context) => {
+  it('runs a container as a service of systemd, under the target that Kata names', async (context) => {
     context.skip(!hasVsock, 'there is no vsock here')
-    const console = await inGuest({ boot: mountedByKernel(), append: SYSTEMD }, async (pod) => {
+    const append = [...SYSTEMD, ...KATA_SYSTEMD]
+    const console = await inGuest({ boot: mountedByKernel(), append }, async (pod) => {
       expect(await whatRuns(pod)).toEqual({ init: 'systemd', release: expect.stringMatching(/^12\./) })
       await expectContainerLife(pod)
     })
@@ -83,7 +89,10 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
 
   it('removes its containers when systemd powers the guest off', async (context) => {
     context.skip(!hasVsock, 'there is no vsock here')
-    const { guest, pod } = await bootPod({ boot: mountedByKernel(), append: SYSTEMD })
+    const { guest, pod } = await bootPod({
+      boot: mountedByKernel(),
+      append: [...SYSTEMD, ...NO_OTHER_SERVICES],
+    })
     try {
       const init = await pod.run('running', ['sh', '-c', 'trap "" TERM; echo ready; sleep 1000'])
       await init.readUntil('ready')

@@ -1,36 +1,42 @@
 import { describe, expect, it } from 'vitest'
+import { KATA_COMMAND_LINE } from '../../fixtures/kata-command-line.ts'
 import { cannotBoot, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
-/** Each form of the guest image, with the kernel and the memory that it must run with. */
-const FORMS: readonly (readonly [string, TestGuestOptions, string, RegExp])[] = [
-  ['the disk root in 256 MiB', { memoryMib: 256 }, 'erofs', /^6\.1\./],
+/** Each form of the guest image, with the kernel and the memory that it must run with, and its root as it is mounted. */
+const FORMS: readonly (readonly [string, TestGuestOptions, RegExp, RegExp])[] = [
   [
-    'the disk root on Debian 13’s kernel, in 256 MiB',
-    { memoryMib: 256, kernel: 'trixie' },
-    'erofs',
+    'the disk root in 256 MiB, with a console on its command line that is not there,',
+    { memoryMib: 256, append: ['console=hvc0'] },
+    /^\/dev\/vda \/ erofs ro/m,
+    /^6\.1\./,
+  ],
+  [
+    'the partitioned root on Debian 13’s kernel, in 256 MiB,',
+    { memoryMib: 256, kernel: 'trixie', form: 'partitioned' },
+    /^\/dev\/vda1 \/ erofs ro/m,
     /^6\.12\./,
   ],
-  ['all in one initrd', { memoryMib: 1024, form: 'initrd' }, 'rootfs', /^6\.1\./],
+  [
+    'all in one initrd, under the command line that Kata writes,',
+    { memoryMib: 1024, form: 'initrd', console: 'virtio', append: KATA_COMMAND_LINE },
+    /^\S+ \/ rootfs /m,
+    /^6\.1\./,
+  ],
 ]
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose image is', () => {
-  it.each(FORMS)(
-    '%s boots without a shell and runs a container',
-    async (_name, options, rootType, release) => {
-      const { guest, pod } = await bootPod(options)
-      try {
-        expect(await pod.output('release', 'uname -r')).toMatch(release)
-        const mounts = await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })
-        expect(
-          mounts.split('\n').some((line) => line.split(' ').slice(1, 3).join(' ') === `/ ${rootType}`),
-        ).toBe(true)
-        // The agent powers the guest off after it has answered.
-        await pod.agent.destroySandbox({})
-        await guest.guest.vm.exited
-      } finally {
-        await guest.stop()
-      }
-    },
-  )
+  it.each(FORMS)('%s boots without a shell and runs a container', async (_name, options, root, release) => {
+    const { guest, pod } = await bootPod(options)
+    try {
+      expect(await pod.output('release', 'uname -r')).toMatch(release)
+      expect(await pod.output('mounts', 'cat /guest/proc/1/mounts', { mounts: [GUEST_PROC] })).toMatch(root)
+      // The agent powers the guest off after it has answered.
+      await pod.agent.destroySandbox({})
+      await guest.guest.vm.exited
+      expect(guest.consoleText()).toContain('"msg":"stopped"')
+    } finally {
+      await guest.stop()
+    }
+  })
 })
