@@ -3,6 +3,7 @@ import { constants, copyFileSync, readFileSync, renameSync, rmSync, statSync, wr
 import { join } from 'node:path'
 import { bundledPackages } from '../build/agent.ts'
 import { tool } from '../build/tool.ts'
+import { ensureBuiltInKernel } from './built-in-kernel.ts'
 import { ensureImage, type GuestImage } from './ensure-image.ts'
 import { kataConfiguration } from './kata-configuration.ts'
 import { kernelPackages } from './kernel.ts'
@@ -12,6 +13,7 @@ import { type DebianPart, guestSbom } from './sbom.ts'
 /** The files of the folder in their order, and what each is. */
 const FILES = {
   vmlinuz: "Debian's kernel",
+  'vmlinuz-built-in': 'a kernel that mounts root.img without an initrd',
   'initrd.img': 'the whole guest: boots with initrd= alone',
   'initrd-stage-one.img': "mounts a root disk on Debian's kernel",
   'root.erofs': 'root disk without partitions',
@@ -38,6 +40,8 @@ export interface WrittenFile {
 export interface ImageFolderOptions {
   readonly folder: string
   readonly installPath: string
+  /** Whether the kernel with built-in drivers is wanted too. */
+  readonly kernel: boolean
   readonly progress: (line: string) => void
 }
 
@@ -49,11 +53,13 @@ export async function writeImageFolder(options: ImageFolderOptions): Promise<rea
   const { folder, installPath, progress } = options
   // First, because the image may take minutes.
   await makeFolder(folder)
+  const builtIn = options.kernel ? await ensureBuiltInKernel(progress) : undefined
   const { kernel, initrd } = await ensureImage({ form: 'initrd', progress })
   const disk = await ensureImage({ form: 'disk', progress })
   const partitioned = await ensureImage({ form: 'partitioned', progress })
   const sources: readonly (readonly [FileName, Source])[] = [
     ['vmlinuz', { path: kernel }],
+    ...(builtIn === undefined ? [] : [['vmlinuz-built-in', { path: builtIn }] as const]),
     ['initrd.img', { path: initrd }],
     ['initrd-stage-one.img', { path: disk.initrd }],
     ['root.erofs', { path: diskOf(disk) }],

@@ -9,6 +9,8 @@ export interface ImageCommand {
   readonly folder: string
   /** Where they will lie on the shim's machine: the configuration snippets name it. */
   readonly installPath: string
+  /** Build a kernel with the drivers of a root disk built in, too. */
+  readonly kernel: boolean
   /** Print the result as JSON. */
   readonly json: boolean
 }
@@ -25,6 +27,8 @@ snippets for Kata, a list of what is inside (CycloneDX), and checksums. What was
   --out DIR            the folder to write into (default: dist/image)
   --install-path DIR   where the files will lie on the shim's machine: the configuration snippets name it
                        (default: the folder itself)
+  --kernel             also build a kernel that mounts root.img without an initrd, vmlinuz-built-in: Debian's source
+                       with the drivers built in; takes make, gcc and half an hour of a CPU, once
   --json               print one line of JSON: the folder, and each file with its size in bytes and its sha256;
                        "npm run --silent image -- --json" keeps npm's own lines out of it
   -h, --help           this text
@@ -36,6 +40,7 @@ made. docs/kata.md says how to use the files.
 const OPTIONS = {
   out: { type: 'string' },
   'install-path': { type: 'string' },
+  kernel: { type: 'boolean' },
   json: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const
@@ -61,7 +66,7 @@ export function imageOptions(argv: readonly string[]): ImageCommand | 'help' {
   const installPath = texts.get('install-path') ?? folder
   if (!installPath.startsWith('/'))
     throw new UsageError(`--install-path ${installPath}: give an absolute path`)
-  return { folder, installPath, json: texts.has('json') }
+  return { folder, installPath, kernel: texts.has('kernel'), json: texts.has('json') }
 }
 
 /** The result for people: a line for each file. */

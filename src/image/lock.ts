@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { candidates, fetchPackages } from '../debian/packages.ts'
 import { kernelPackageOf } from './kernel.ts'
 import {
+  builtInKernelPackages,
   containerPackages,
   KERNELS,
   type KernelSuite,
@@ -13,7 +14,11 @@ import {
 /** Locks the newest version on the mirror of each package of the guest: writes rootfs/packages.lock.json. */
 export async function lockPackages(progress: (line: string) => void): Promise<void> {
   const lock = {
-    bookworm: await lockSuite('bookworm', [...userlandPackages(), ...containerPackages], progress),
+    bookworm: await lockSuite(
+      'bookworm',
+      [...userlandPackages(), ...containerPackages, ...builtInKernelPackages],
+      progress,
+    ),
     trixie: await lockSuite('trixie', [], progress),
   }
   writeFileSync(lockFile, `${JSON.stringify(lock, undefined, 2)}\n`)

@@ -29,6 +29,9 @@ export const KERNELS = {
 /** A key of {@link KERNELS}. */
 export type KernelName = keyof typeof KERNELS
 
+/** The packages of the programs and the library that a kernel is built with, besides those of the machine. */
+export const builtInKernelPackages = ['bison', 'flex', 'libelf-dev', 'libelf1', 'libsigsegv2', 'm4'] as const
+
 /** The packages of the default container root. */
 export const containerPackages = ['busybox-static'] as const
 

@@ -11,15 +11,20 @@ const FILES = [
 describe('the options of npm run image', () => {
   it('write into dist/image, and name that folder in the snippets', () => {
     const folder = join(projectRoot, 'dist/image')
-    expect(imageOptions([])).toEqual({ folder, installPath: folder, json: false })
+    expect(imageOptions([])).toEqual({ folder, installPath: folder, kernel: false, json: false })
   })
 
   it('take both folders, in either form of an option', () => {
     expect(imageOptions(['--out', '/srv/out', '--install-path=/opt/guest', '--json'])).toEqual({
       folder: '/srv/out',
       installPath: '/opt/guest',
+      kernel: false,
       json: true,
     })
+  })
+
+  it('ask for the kernel with built-in drivers', () => {
+    expect(imageOptions(['--kernel'])).toMatchObject({ kernel: true })
   })
 
   it.each([['--help'], ['-h'], ['--json', '--help']])('ask for help: %s', (...argv) => {
@@ -32,6 +37,7 @@ describe('the options of npm run image', () => {
     [['--out'], '--out needs a value: see npm run image -- --help'],
     [['--out='], '--out needs a value: see npm run image -- --help'],
     [['--json=yes'], '--json takes no value'],
+    [['--kernel=trixie'], '--kernel takes no value'],
     [['--install-path', 'opt'], '--install-path opt: give an absolute path'],
   ])('refuse %j in one sentence that says what to do', (argv, sentence) => {
     expect(() => imageOptions(argv)).toThrow(new UsageError(sentence))
