@@ -3,6 +3,7 @@ import { constants, copyFileSync, readFileSync, renameSync, rmSync, statSync, wr
 import { join } from 'node:path'
 import { bundledPackages } from '../build/agent.ts'
 import { tool } from '../build/tool.ts'
+import type { PackageVersion } from '../debian/packages.ts'
 import { ensureBuiltInKernel } from './built-in-kernel.ts'
 import { ensureImage, type GuestImage } from './ensure-image.ts'
 import { kataConfiguration } from './kata-configuration.ts'
@@ -47,7 +48,7 @@ export interface ImageFolderOptions {
 
 /**
  * Writes the guest image for hypervisors and shims into `folder` (docs/kata.md). Each file appears complete, SHA256SUMS
- * last; other files of the folder stay. The same sources and `installPath` give the same bytes.
+ * last; a file of an earlier run that is not written again is removed, and whatever else is in the folder stays. The same sources and `installPath` give the same bytes.
  */
 export async function writeImageFolder(options: ImageFolderOptions): Promise<readonly WrittenFile[]> {
   const { folder, installPath, progress } = options
@@ -66,12 +67,14 @@ export async function writeImageFolder(options: ImageFolderOptions): Promise<rea
     ['root.img', { path: diskOf(partitioned) }],
     ['configuration-microvm-agent-go.toml', { text: kataConfiguration('go', installPath) }],
     ['configuration-microvm-agent-rs.toml', { text: kataConfiguration('rs', installPath) }],
-    ['sbom.cdx.json', { text: await sbom(progress) }],
+    ['sbom.cdx.json', { text: await sbom(builtIn !== undefined, progress) }],
   ]
   progress(`writing ${folder}`)
   // Checksums of an earlier run would be wrong from the first file on.
   rmSync(join(folder, 'SHA256SUMS'), { force: true })
   const files = sources.map(([name, source]) => write(folder, name, source))
+  const written = new Set(files.map(({ name }) => name))
+  for (const name of Object.keys(FILES)) if (!written.has(name)) rmSync(join(folder, name), { force: true })
   const sums = files.map(({ sha256, name }) => `${sha256}  ${name}\n`).join('')
   return [...files, write(folder, 'SHA256SUMS', { text: sums })]
 }
@@ -102,15 +105,22 @@ function write(folder: string, name: FileName, source: Source): WrittenFile {
   return { name, bytes: statSync(path).size, sha256, what: FILES[name] }
 }
 
-async function sbom(progress: (line: string) => void): Promise<string> {
+async function sbom(builtIn: boolean, progress: (line: string) => void): Promise<string> {
+  const kernels = await kernelPackages('bookworm', progress)
   return guestSbom({
     debian: [
-      ...(await kernelPackages('bookworm', progress)),
+      ...kernels,
+      ...(builtIn ? kernels.map(sourceOfKernel) : []),
       ...(await fetchLocked('bookworm', userlandPackages(), progress)),
       await linkedLibc(),
     ],
     npmFolders: await bundledPackages(),
   })
+}
+
+/** linux-source-6.1 of linux-image-6.1.0-56-cloud-amd64, in the same version. */
+function sourceOfKernel({ name, version }: PackageVersion): DebianPart {
+  return { name: name.replace(/^linux-image-(\d+\.\d+).*/, 'linux-source-$1'), version, architecture: 'all' }
 }
 
 /** The C library of this machine, which is linked into vminit. */

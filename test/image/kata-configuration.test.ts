@@ -26,6 +26,21 @@ describe('a configuration snippet for Kata', () => {
     })
   })
 
+  it.each([
+    ['go', { disable_image_nvdimm: true }],
+    ['rs', { vm_rootfs_driver: 'virtio-blk-pci' }],
+  ] as const)('shows in comments what a root disk needs: %s', (runtime, disk) => {
+    const [, form = ''] =
+      /^# Or with a root disk.*\n((?:# .*\n)+)/m.exec(kataConfiguration(runtime, '/opt/guest')) ?? []
+    expect(parse(form.replaceAll(/^# /gm, ''))).toEqual({
+      kernel: '/opt/guest/vmlinuz-built-in',
+      initrd: '',
+      image: '/opt/guest/root.img',
+      rootfs_type: 'erofs',
+      ...disk,
+    })
+  })
+
   it.each(['/opt/a "b"', '/opt/back\\slash', '/opt/grüße', '/opt/tab\there'])(
     'is TOML for any folder: %j',
     (folder) => {

@@ -1,5 +1,5 @@
 import { execFile, execFileSync } from 'node:child_process'
-import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -87,13 +87,15 @@ describe('npm run image', () => {
     expect(parse(text)).toMatchObject({
       hypervisor: { qemu: { kernel: '/opt/guest/vmlinuz', initrd: '/opt/guest/initrd.img', image: '' } },
     })
-    const names = [...text.matchAll(/"\/opt\/guest\/([^"]+)"/g)].map(([, name = '']) => name)
+    const names = [...text.matchAll(/^[^#\n]*"\/opt\/guest\/([^"]+)"/gm)].map(([, name = '']) => name)
     expect(readdirSync(folder)).toEqual(expect.arrayContaining(names))
   })
 
-  it('writes the same bytes again', async () => {
+  it('writes the same bytes again, and removes what an earlier run wrote besides', async () => {
+    writeFileSync(file('vmlinuz-built-in'), 'of an earlier run with --kernel')
     const again = await command('--out', folder, '--install-path', '/opt/guest', '--json')
     expect(again.stdout).toBe(output)
+    expect(readdirSync(folder)).not.toContain('vmlinuz-built-in')
   })
 
   it('ends with 2 and one sentence for a mistake in the command line', async () => {
