@@ -7,6 +7,12 @@ import { UsageError } from './parse.mjs'
  */
 export function checkFiles(options) {
   if (options.image !== undefined) checkImage(options.image)
+  if (
+    options.kernelFile !== undefined &&
+    !statSync(options.kernelFile, { throwIfNoEntry: false })?.isFile()
+  ) {
+    throw new UsageError(`--kernel ${options.kernelFile}: no such file`)
+  }
   if (options.metadata !== undefined && !statSync(options.metadata, { throwIfNoEntry: false })?.isFile()) {
     throw new UsageError(`--metadata ${options.metadata}: no such file`)
   }

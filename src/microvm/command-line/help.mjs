@@ -39,7 +39,8 @@ The microVM:
   --memory MIB           memory in MiB (default 512; 1024 with --form initrd; at least 128)
   --cpus N               virtual CPUs (default 2, at most 64)
   --machine TYPE         q35 (default), pc, or microvm (virtio-mmio, no PCI)
-  --kernel SUITE         Debian's kernel of bookworm (6.1, default) or trixie (6.12)
+  --kernel SUITE|FILE    Debian's kernel of bookworm (6.1, default) or trixie (6.12), or a bzImage with the drivers of
+                         the root built in, which boots a disk without an initrd (a FILE has a slash in its name)
   --form FORM            the guest's own root: disk (default), partitioned (a disk with a partition table), or
                          initrd (all of it in memory)
   --image FILE           the guest's own root from a raw ext4 or erofs image FILE instead, or from the first partition

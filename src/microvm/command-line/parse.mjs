@@ -11,7 +11,8 @@ import { MICROVM_HELP, RUN_HELP } from './help.mjs'
  * @property {string | undefined} metadata YAML or JSON file with the guest's name and addresses
  * @property {number | undefined} memoryMib
  * @property {number} cpus
- * @property {'bookworm' | 'trixie'} kernel
+ * @property {'bookworm' | 'trixie'} kernel whose modules the guest has
+ * @property {string | undefined} kernelFile a bzImage in place of the kernel, which needs no stage-one initrd
  * @property {'disk' | 'partitioned' | 'initrd'} form
  * @property {'virtio-blk' | 'nvdimm'} rootDevice how the guest sees its root
  * @property {'serial' | 'virtio'} console
@@ -151,13 +152,23 @@ function runOptions(flags) {
     ...{ append, env, rootfs, image, metadata, workdir },
     memoryMib: memory === undefined ? undefined : wholeNumber('--memory', memory, 128, 1 << 20),
     cpus: wholeNumber('--cpus', values.cpus, 1, 64),
-    kernel: oneOf('--kernel', values.kernel, ['bookworm', 'trixie']),
+    ...kernelOf(values.kernel),
     form: oneOf('--form', values.form, ['disk', 'partitioned', 'initrd']),
     rootDevice: oneOf('--root-device', values['root-device'], ['virtio-blk', 'nvdimm']),
     console: oneOf('--console', values.console, ['serial', 'virtio']),
     machine: oneOf('--machine', values.machine, ['q35', 'pc', 'microvm']),
     user: user === undefined ? undefined : parseUser(user),
   }
+}
+
+/**
+ * A word with a slash is a file.
+ * @param {string} value
+ * @returns {Pick<RunOptions, 'kernel' | 'kernelFile'>}
+ */
+function kernelOf(value) {
+  if (value.includes('/')) return { kernel: 'bookworm', kernelFile: value }
+  return { kernel: oneOf('--kernel', value, ['bookworm', 'trixie']), kernelFile: undefined }
 }
 
 /**

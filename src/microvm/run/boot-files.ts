@@ -15,13 +15,15 @@ import type { GuestParts, RootDisk } from '../guest-spec.ts'
 
 /** Kernel, initrd and root disk for `options`, built when needed; `--image` replaces the root disk. */
 export async function bootFiles(
-  options: Pick<RunOptions, 'form' | 'kernel' | 'image' | 'rootDevice'>,
+  options: Pick<RunOptions, 'form' | 'kernel' | 'kernelFile' | 'image' | 'rootDevice'>,
   progress: (line: string) => void,
 ): Promise<GuestParts['boot']> {
-  const { form, kernel: suite, image, rootDevice } = options
+  const { form, kernel: suite, kernelFile, image, rootDevice } = options
   const given = image === undefined ? undefined : await rootDiskOf(resolve(image))
-  const { kernel, initrd, root: built } = await ensureImage({ form, kernel: suite, progress })
-  const root = given ?? built
+  const built = await ensureImage({ form, kernel: suite, progress })
+  const root = given ?? built.root
+  const kernel = kernelFile === undefined ? built.kernel : resolve(kernelFile)
+  const initrd = kernelFile !== undefined && form !== 'initrd' ? undefined : built.initrd
   if (root === undefined) return { kernel, initrd, root }
   if (rootDevice === 'nvdimm' && root.partition === undefined)
     throw new UsageError(

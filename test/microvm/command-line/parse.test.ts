@@ -37,6 +37,8 @@ describe('parseCommandLine', () => {
     [['-i'], { interactive: true, tty: false }],
     [['--tty'], { interactive: false, tty: true }],
     [['--memory=256'], { memoryMib: 256 }],
+    [['--kernel', './vmlinuz'], { kernel: 'bookworm', kernelFile: './vmlinuz' }],
+    [['--kernel', 'trixie'], { kernel: 'trixie', kernelFile: undefined }],
     [['--metadata', 'vm.yaml'], { metadata: 'vm.yaml' }],
     [['--user', '1000'], { user: { uid: 1000, gid: 1000 } }],
     [['-u', '1:2'], { user: { uid: 1, gid: 2 } }],

@@ -73,6 +73,7 @@ describe('./microvm', () => {
     [['run', '--append', 'a\nb'], '--append: the kernel command line is one line'],
     [['run', '--rootfs', '/nowhere/at/all'], '--rootfs /nowhere/at/all: no such file or directory'],
     [['run', '--image', '/nowhere/at/all'], '--image /nowhere/at/all: no such file'],
+    [['run', '--kernel', '/nowhere/at/all'], '--kernel /nowhere/at/all: no such file'],
     [['run', '--image', '/tmp'], '--image /tmp: not a file, want a raw disk image'],
     // Not even root may read this file.
     [['run', '--image', '/proc/sys/vm/compact_memory'], 'compact_memory: cannot be read: EACCES'],
