@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto'
 import { expect } from 'vitest'
 import { SIGKILL } from '../../src/base/signals.ts'
 import { CreateContainerRequest, ExecProcessRequest } from '../../src/gen/agent.ts'
@@ -20,7 +19,7 @@ const ROOT_PATH = `/run/kata-containers/testing/${INIT.key.containerId}/rootfs`
  * collides, files in several chunks, and the end of a sandbox. No call has a time limit, and `grpc.Health` has a
  * connection of its own (J.1).
  */
-export function agentCtl(surroundings: Surroundings, ending: Ending): Sequence {
+export function agentCtl(_surroundings: Surroundings, ending: Ending): Sequence {
   return {
     caller: 'agent-ctl',
     metadata: {},
@@ -31,8 +30,7 @@ export function agentCtl(surroundings: Surroundings, ending: Ending): Sequence {
     steps: [
       { from: 'J.3', call: health('check', { service: '' }), answers: { status: 1 } },
       { from: 'J.3', call: health('version', { service: '' }), answers: { grpcVersion: '0.0.1' } },
-      ...sandbox(surroundings),
-      ...guest(surroundings),
+      ...sandbox(),
       ...files(),
       ...container(),
       ...processes(),
@@ -42,27 +40,15 @@ export function agentCtl(surroundings: Surroundings, ending: Ending): Sequence {
   }
 }
 
-function sandbox({ roots }: Surroundings): readonly Step[] {
-  const storages = roots === 'shared folder' ? [] : [...roots([ROOT_PATH])]
+function sandbox(): readonly Step[] {
   return [
-    { from: 'J.3', call: agent('createSandbox', { sandboxId: SANDBOX, storages }) },
+    { from: 'J.3', call: agent('createSandbox', { sandboxId: SANDBOX }) },
     { from: 'J.3', loop: 'out of memory', call: agent('getOOMEvent', {}) },
     {
       from: 'J.3',
       call: agent('getGuestDetails', {}),
       answers: { agentDetails: { version: expect.any(String) } },
     },
-  ]
-}
-
-/** These calls change the clock and the random pool, so they are made only in a guest. */
-function guest({ isGuest }: Surroundings): readonly Step[] {
-  const from = 'J.3'
-  const now = BigInt(Math.floor(Date.now() / 1000))
-  if (!isGuest) return []
-  return [
-    { from, call: agent('setGuestDateTime', { Sec: now, Usec: 0n }) },
-    { from, call: agent('reseedRandomDev', { data: randomBytes(64) }) },
   ]
 }
 

@@ -69,19 +69,13 @@ export function goRuntime(surroundings: Surroundings, ending: Ending): Sequence 
   }
 }
 
-function sandbox({ roots }: Surroundings): readonly Step[] {
+function sandbox(surroundings: Surroundings): readonly Step[] {
   const request = {
     hostname: POD_HOSTNAME,
     sandboxId: PAUSE.key.containerId,
   }
   return [
-    ...sandboxCreated(
-      'M.1, 4',
-      ['go-shim.cri-pod-five-containers', 5],
-      request,
-      roots,
-      [PAUSE, APP, SIDECAR].map(rootPathOf),
-    ),
+    ...sandboxCreated('M.1, 4', ['go-shim.cri-pod-five-containers', 5], request, surroundings),
     {
       from: 'M.1, 5',
       call: agent('getGuestDetails', { memBlockSize: true, memHotplugProbe: true }),

@@ -197,7 +197,7 @@ describe('the recorded sequences', () => {
   it.each(REPLAYS)(
     'of $caller name a section of the specification for each step ($framing)',
     ({ sequenceIn }) => {
-      for (const step of sequenceIn({ roots: () => [], isGuest: false }, 'dead agent').steps)
+      for (const step of sequenceIn({ isGuest: false }, 'dead agent').steps)
         expect(step.from).toMatch(/^[A-M]\b/)
     },
   )

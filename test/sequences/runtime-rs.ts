@@ -62,18 +62,12 @@ export function runtimeRs(surroundings: Surroundings, ending: Ending): Sequence 
   }
 }
 
-function sandbox({ roots }: Surroundings): readonly Step[] {
+function sandbox(surroundings: Surroundings): readonly Step[] {
   const request = { hostname: POD_HOSTNAME, sandboxId: PAUSE.key.containerId }
   const asked = { timeoutMs: 90_000, answers: { status: 1 } } as const
   const version = { grpcVersion: '0.0.1', agentVersion: expect.stringMatching(/./) }
   return [
-    ...sandboxCreated(
-      'M.2',
-      ['runtime-rs.exec-tty-pause-metrics', 2],
-      request,
-      roots,
-      [PAUSE, APP, SIDECAR].map(rootPathOf),
-    ),
+    ...sandboxCreated('M.2', ['runtime-rs.exec-tty-pause-metrics', 2], request, surroundings),
     {
       from: 'M.2',
       call: agent('getGuestDetails', { memBlockSize: true, memHotplugProbe: true }),

@@ -7,24 +7,23 @@ const SHM_FOLDER = '/run/kata-containers/sandbox/shm'
 
 /**
  * CreateSandbox as it was recorded, with another id and host name (C.25): its storages are the shared folder of
- * root file systems, and shared memory. On a machine without a shared folder this call must fail, and is repeated with
- * other storages in its place.
+ * root file systems, and shared memory. On a machine without a shared folder this call must fail, and is repeated
+ * without it.
  */
 export function sandboxCreated(
   from: string,
   recorded: RecordedLine,
   changed: Partial<CreateSandboxRequest>,
-  roots: Surroundings['roots'],
-  rootPaths: readonly string[],
+  { isGuest }: Surroundings,
 ): readonly Step[] {
   const request = { ...recordedRequest(CreateSandboxRequest, ...recorded), ...changed }
   const call = agent('createSandbox', request)
-  if (roots === 'shared folder') return [{ from, call }]
+  if (isGuest) return [{ from, call }]
   const fails = { codes: ['INTERNAL', 'UNIMPLEMENTED'], text: /no virtio-?fs/ } as const
   const others = request.storages.filter(({ driver }) => driver !== 'virtio-fs')
   return [
     { from: 'E.3', call, fails },
-    { from, call: agent('createSandbox', { ...request, storages: [...roots(rootPaths), ...others] }) },
+    { from, call: agent('createSandbox', { ...request, storages: others }) },
   ]
 }
 

@@ -1,5 +1,4 @@
 import type { StatusCodeName } from '../../src/base/errors.ts'
-import type { Storage } from '../../src/gen/agent.ts'
 import { AgentServiceDefinition } from '../../src/gen/agent.ts'
 import { HealthDefinition } from '../../src/gen/health.ts'
 import type { ServiceClient } from '../../src/rpc/client.ts'
@@ -25,11 +24,9 @@ export interface Sequence {
 /** The properties of the machine that a sequence depends on. */
 export interface Surroundings {
   /**
-   * `shared folder`: a virtio-fs device with the tag kataShared contains all root file systems. Otherwise, a function
-   * that returns storages with a root file system for each of the paths.
+   * In a guest a virtio-fs device with the tag kataShared contains all root file systems, and the recordings are replayed
+   * too. Another machine has no such device.
    */
-  readonly roots: 'shared folder' | ((paths: readonly string[]) => readonly Storage[])
-  /** False for a machine that is also used for other purposes. */
   readonly isGuest: boolean
 }
 

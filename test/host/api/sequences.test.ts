@@ -47,7 +47,7 @@ describe('the calls of known callers, replayed on an agent that is a process', (
 
   /** The part of a replay that is the same for every ending. */
   async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
-    const sequence = sequenceIn({ roots: () => [], isGuest: false }, ending)
+    const sequence = sequenceIn({ isGuest: false }, ending)
     const killAgent = async () => {
       process.kill(started.agentPid(), 'SIGKILL')
       await started.logged({ msg: 'listening' }, 2)

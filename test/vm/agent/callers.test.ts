@@ -52,7 +52,7 @@ const NICS = [
   { mac: NIC.mac },
 ] as const
 
-/** Every recording and sequence in one guest, each framing of a shim's sequence with one version of cgroups. */
+/** Every recording in one guest. Each version of cgroups has one of the runtimes, and the sequences over one framing. */
 const GUESTS = [
   {
     cgroups: 'v2',
@@ -60,7 +60,6 @@ const GUESTS = [
     calls: [
       replayOf('the Go runtime', 'grpc'),
       replayOf('runtime-rs', 'ttrpc'),
-      replayOf('agent-ctl', 'ttrpc'),
       'go-shim.exec-tty-pause-metrics',
       'go-shim.cri-pod-five-containers',
       'go-shim.cri-virtio-mem-swap',
@@ -69,13 +68,12 @@ const GUESTS = [
   },
   {
     cgroups: 'v1',
-    append: ['systemd.unified_cgroup_hierarchy=0'],
+    append: ['systemd.unified_cgroup_hierarchy=0', 'agent.runtime=crun'],
     calls: [
       'runtime-rs.ctr-run',
       'runtime-rs.refused-today',
       'runtime-rs.exec-tty-pause-metrics',
       'go-shim.ctr-run',
-      replayOf('runtime-rs', 'grpc'),
       replayOf('the Go runtime', 'ttrpc'),
     ],
   },
@@ -192,26 +190,17 @@ async function playRecording(name: string, ending: Ending, machine: Machine): Pr
 }
 
 async function playSequence(
-  { caller, sequenceIn, framing }: Replay,
+  { sequenceIn, framing }: Replay,
   ending: Ending,
   machine: Machine,
   cgroups: string,
 ): Promise<void> {
-  const { guest, way } = machine
-  const disk = { driver: 'blk', source: guest.rootSource, fstype: 'ext4' }
-  const unset = { driverOptions: [], options: [], fsGroup: undefined, shared: false }
-  const disks = (paths: readonly string[]) => paths.map((mountPoint) => ({ ...disk, ...unset, mountPoint }))
-  // agent-ctl shares no folder: its bundle is inside the guest.
-  const roots = caller === 'agent-ctl' ? disks : 'shared folder'
-  let lastRoot = ''
-  const sequence = sequenceIn({ roots, isGuest: true }, ending)
+  const { way } = machine
+  const sequence = sequenceIn({ isGuest: true }, ending)
   const reports = await replaySequence(sequence, {
     dial: () => dialWire(way, framing, sequence),
-    share: async (path) => {
-      lastRoot = path
-      if (roots === 'shared folder') supplyRoot(root, shared(path))
-    },
-    killAgent: () => killAgent(machine, lastRoot),
+    share: async (path) => supplyRoot(root, shared(path)),
+    killAgent: () => killAgent(machine),
   })
   say(`${sequence.caller} over ${framing}, in a guest with cgroups ${cgroups}, to its ${ending}`, reports)
 }
@@ -231,18 +220,15 @@ async function plugSwap({ guest }: Machine): Promise<void> {
   await plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
 }
 
-/**
- * Lets a container kill every process of the guest but PID 1, and waits for the next agent. The container's root is the
- * given one, else one in the shared folder.
- */
-async function killAgent(machine: Machine, guestRoot?: string): Promise<void> {
+/** Lets a container kill every process of the guest but PID 1, and waits for the next agent. */
+async function killAgent(machine: Machine): Promise<void> {
   const { guest, vm } = { guest: machine.guest, vm: machine.guest.guest.vm }
   const killerRoot = `${SHARED_FOLDER}killer`
-  if (guestRoot === undefined) supplyRoot(root, shared(killerRoot))
+  supplyRoot(root, shared(killerRoot))
   const own = await connectAgent(guest.guest.link, vm.gone)
   const agent = agentOf(own)
   const kill = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
-  const request = createContainerRequest('killer', guestRoot ?? killerRoot, kill, { mounts: [GUEST_PROC] })
+  const request = createContainerRequest('killer', killerRoot, kill, { mounts: [GUEST_PROC] })
   await agent.createContainer(request)
   // The agent may die before it has answered.
   await agent.startContainer({ containerId: 'killer' }).catch(() => {})
