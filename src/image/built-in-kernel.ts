@@ -16,7 +16,7 @@ type Progress = (line: string) => void
 
 /**
  * A bzImage that needs no modules and no initrd, of Debian's source for the kernel that the guest image has: an earlier
- * result for the same packages and settings, or a new one, which takes half an hour of a CPU. Throws for a setting of
+ * result for the same packages and settings, or a new one, which takes long. Throws for a setting of
  * rootfs/kernel-config that the kernel does not take.
  */
 export async function ensureBuiltInKernel(progress: Progress): Promise<string> {
@@ -34,7 +34,7 @@ export async function ensureBuiltInKernel(progress: Progress): Promise<string> {
       for (const { path } of [image, source]) await extractPackage(path, join(work, 'packages'))
       const tree = await unpackSource(work, progress)
       await configure(tree, work)
-      progress('building the kernel with its drivers built in (once, half an hour of a CPU)')
+      progress('building the kernel with its drivers built in (once, an hour or more on two CPUs)')
       await make(tree, work, [`-j${availableParallelism()}`, 'bzImage'])
       copyFileSync(join(tree, 'arch/x86/boot/bzImage'), join(target, 'bzImage'))
     })

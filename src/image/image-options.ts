@@ -28,7 +28,7 @@ snippets for Kata, a list of what is inside (CycloneDX), and checksums. What was
   --install-path DIR   where the files will lie on the shim's machine: the configuration snippets name it
                        (default: the folder itself)
   --kernel             also build a kernel that mounts root.img without an initrd, vmlinuz-built-in: Debian's source
-                       with the drivers built in; takes make, gcc and half an hour of a CPU, once
+                       with the drivers built in; takes make, gcc and an hour or more, once
   --json               print one line of JSON: the folder, and each file with its size in bytes and its sha256;
                        "npm run --silent image -- --json" keeps npm's own lines out of it
   -h, --help           this text

@@ -62,7 +62,7 @@ static void separate_flags(struct boot_options *options) {
   *to = '\0';
 }
 
-/* `rootwait` without a number would wait for ever: a guest that nobody can reach would keep its memory. */
+/* The kernel's `rootwait`, without a number, has no limit: a guest without a root would keep its memory for ever. */
 #define DEFAULT_WAIT_SECONDS 30
 #define LONGEST_WAIT_SECONDS 3600
 

@@ -52,7 +52,7 @@ async function mountOne(context: BootContext, { name, verity }: Extension): Prom
   const { files, mounts } = context.os
   const disk = await diskWithSerial(context, `extension-${name}`)
   const [data, hashes] = await partitionsOf(context, disk)
-  // Without this check, dropping one of the two would have the guest read an image that nobody verified.
+  // With one of the two missing, the guest would read an image that is not verified.
   if ((hashes === undefined) !== (verity === undefined)) {
     const what = verity === undefined ? 'verity_params: missing' : 'no second partition'
     throw new AgentError('INTERNAL', `${disk}: ${what}, want hashes and verity_params, or neither`)
