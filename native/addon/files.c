@@ -57,6 +57,30 @@ static napi_value reach_without_links(napi_env env, napi_callback_info info) {
   return pool_queue(env, &work->pool, run_reach);
 }
 
+struct below_work {
+  struct pool_work pool;
+  int directory;
+  const char *path;
+};
+
+static void run_open_below(struct pool_work *pool) {
+  struct below_work *work = (struct below_work *)pool;
+  struct open_how how = {
+      .flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+      .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+  };
+  int fd = syscall(SYS_openat2, work->directory, work->path, &how, sizeof how);
+  pool->result = fd == -1 ? -errno : fd;
+}
+
+static napi_value open_below(napi_env env, napi_callback_info info) {
+  struct below_work *work = pool_begin(env, info, sizeof *work);
+  if (work == NULL) return NULL;
+  work->directory = integer_argument(&work->pool.arguments, 0);
+  work->path = string_argument(&work->pool.arguments, 1);
+  return pool_queue(env, &work->pool, run_open_below);
+}
+
 /* Returns 1 when the file contains the device number, 0 when it does not or is absent, or -errno. */
 static int contains_number(const char *path, dev_t device) {
   char found[32] = "", wanted[32];
@@ -203,6 +227,7 @@ const struct addon_function file_functions[] = {
     {"openAt2", open_at},
     {"makeNode", make_node},
     {"reachWithoutLinks", reach_without_links},
+    {"openBelow", open_below},
     {"isBlockNodeOf", is_block_node_of},
     {"readFile", read_file},
     {"writeFile", write_file},

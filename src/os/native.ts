@@ -101,6 +101,11 @@ export interface Native {
   /** openat2(2) that follows no symbolic link, on a thread of the pool: 0, or -ELOOP and others. */
   reachWithoutLinks(path: string): Promise<number>
   /**
+   * openat2(2) of the place of a directory (O_PATH) below another one, on a thread of the pool: -EXDEV for a path that
+   * leads out, -ELOOP for one with a symbolic link in it, -ENOTDIR when the last component is one.
+   */
+  openBelow(directory: Fd, path: string): Promise<Fd>
+  /**
    * Compares the numbers of a block device node with those (`254:16`) in a file of sysfs: 1 when they are equal; 0 when
    * not, or when one of the two does not exist. Not on a thread: both are in memory, and no driver is involved.
    */

@@ -1,4 +1,4 @@
-import type { BigIntStats } from 'node:fs'
+import { type BigIntStats, constants } from 'node:fs'
 
 export type FileKind = 'file' | 'directory' | 'symlink' | 'block' | 'character' | 'fifo' | 'socket'
 
@@ -45,6 +45,21 @@ export function deviceNumbers(device: bigint): { readonly major: number; readonl
     major: Number(((device >> 8n) & 0xfffn) | ((device >> 32n) & 0xfffff000n)),
     minor: Number((device & 0xffn) | ((device >> 12n) & 0xffffff00n)),
   }
+}
+
+/** The kind that the type bits of a mode (S_IFMT, man 7 inode) stand for; undefined for any other bits. */
+export function kindOfMode(mode: number): FileKind | undefined {
+  return KINDS[mode & constants.S_IFMT]
+}
+
+const KINDS: Readonly<Record<number, FileKind>> = {
+  [constants.S_IFREG]: 'file',
+  [constants.S_IFDIR]: 'directory',
+  [constants.S_IFLNK]: 'symlink',
+  [constants.S_IFBLK]: 'block',
+  [constants.S_IFCHR]: 'character',
+  [constants.S_IFIFO]: 'fifo',
+  [constants.S_IFSOCK]: 'socket',
 }
 
 function kindOf(stats: BigIntStats): FileKind {

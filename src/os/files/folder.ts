@@ -18,6 +18,11 @@ export interface Folder {
   status(name: string): Promise<FileStatus | undefined>
   /** Opens a directory in it; ENOTDIR for anything else, a symbolic link included. */
   open(name: string): Promise<Folder>
+  /**
+   * Opens a directory below it at a relative path. The kernel refuses a path that leads out (EXDEV) and one with a
+   * symbolic link in it (ELOOP, or ENOTDIR at its end).
+   */
+  openBelow(path: string): Promise<Folder>
   /** The first bytes of a regular file, at most `maxBytes`, and its status right after. EINVAL for anything else. */
   read(name: string, maxBytes: number): Promise<{ readonly data: Uint8Array; readonly status: FileStatus }>
   readLink(name: string): Promise<string>
@@ -26,12 +31,27 @@ export interface Folder {
   create(name: string, data: Uint8Array, file: NewFile): Promise<void>
   /** Overwrites a regular file, which keeps its inode for those who have it open or mounted. */
   rewrite(name: string, data: Uint8Array, file: NewFile): Promise<void>
-  symlink(target: string, name: string): Promise<void>
-  /** rename(2): atomically replaces an entry of the same name, except for a directory that is not empty. */
-  move(name: string, to: Folder): Promise<void>
+  /** Creates an empty file that only root may use, to be written in parts. EEXIST when the name is taken. */
+  createFile(name: string): Promise<GrowingFile>
+  /** The target is any bytes without a NUL. */
+  symlink(target: string | Uint8Array, name: string): Promise<void>
+  /** rename(2), to `as` or the same name: atomically replaces an entry, except for a directory that is not empty. */
+  move(name: string, to: Folder, as?: string): Promise<void>
   /** rm -r, as `Files.removeTree` does it. */
   remove(name: string): Promise<void>
+  /** rmdir: the directory must be empty. */
+  removeFolder(name: string): Promise<void>
+  /** Sets the owner of an entry, also of a symbolic link. The ID 4294967295 keeps what there is. */
+  setOwner(name: string, uid: number, gid: number): Promise<void>
   /** Sets the attributes of the directory itself. */
+  setAttributes(attributes: FileAttributes): Promise<void>
+  close(): Promise<void>
+}
+
+/** A file that is open for writing. Who opened it closes it. */
+export interface GrowingFile {
+  /** Writes all of the data, or throws. */
+  write(data: Uint8Array, offset: number): Promise<void>
   setAttributes(attributes: FileAttributes): Promise<void>
   close(): Promise<void>
 }

@@ -1,11 +1,11 @@
 import { constants } from 'node:fs'
 import * as fs from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
-import { fromNodeError, kernelError } from '../errors.ts'
+import { checkErrno, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { O_PATH } from '../open-flags.ts'
 import { type FileStatus, fileStatus } from './file-status.ts'
-import type { FileAttributes, Folder, NewFile } from './folder.ts'
+import type { FileAttributes, Folder, GrowingFile, NewFile } from './folder.ts'
 import { removeTree } from './remove-tree.ts'
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants
@@ -21,16 +21,19 @@ async function openAt(native: Native, place: string, path: string): Promise<Fold
   return new LinuxFolder(native, handle, path)
 }
 
+/** An open descriptor. */
+type Handle = Pick<fs.FileHandle, 'fd' | 'close'>
+
 /**
  * Every call goes through /proc/self/fd: the kernel starts at the open directory, whatever its path leads to now, and a
  * call that does not follow a link at the end follows none at all.
  */
 class LinuxFolder implements Folder {
   readonly #native: Native
-  readonly #handle: fs.FileHandle
+  readonly #handle: Handle
   readonly #path: string
 
-  constructor(native: Native, handle: fs.FileHandle, path: string) {
+  constructor(native: Native, handle: Handle, path: string) {
     this.#native = native
     this.#handle = handle
     this.#path = path
@@ -67,6 +70,12 @@ class LinuxFolder implements Folder {
     return openAt(this.#native, this.#place('open', name), this.#named(name))
   }
 
+  async openBelow(path: string): Promise<Folder> {
+    const native = this.#native
+    const fd = checkErrno('open', this.#named(path), await native.openBelow(this.#handle.fd, path))
+    return new LinuxFolder(native, { fd, close: async () => void native.close(fd) }, this.#named(path))
+  }
+
   async read(name: string, maxBytes: number): Promise<{ data: Uint8Array; status: FileStatus }> {
     return this.#onFile('read', name, O_RDONLY, async (file) => {
       const buffer = Buffer.alloc(maxBytes)
@@ -89,14 +98,20 @@ class LinuxFolder implements Folder {
   }
 
   async create(name: string, data: Uint8Array, file: NewFile): Promise<void> {
-    const report = failed('create', this.#named(name))
-    const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
-    // Only root may read it until it is complete.
-    const handle = await fs.open(this.#place('create', name), flags, 0o600).catch(report)
+    const handle = await this.#create(name)
     try {
-      await fill(handle, data, file).catch(report)
+      await fill(handle, data, file).catch(failed('create', this.#named(name)))
     } finally {
       await handle.close()
+    }
+  }
+
+  async createFile(name: string): Promise<GrowingFile> {
+    const handle = await this.#create(name)
+    return {
+      write: (data, offset) => writeAll(handle, data, offset).catch(failed('write', this.#named(name))),
+      setAttributes: (attributes) => give(handle, attributes).catch(failed('chmod', this.#named(name))),
+      close: () => handle.close(),
     }
   }
 
@@ -104,18 +119,28 @@ class LinuxFolder implements Folder {
     await this.#onFile('write', name, O_WRONLY, (handle) => fill(handle, data, file))
   }
 
-  async symlink(target: string, name: string): Promise<void> {
-    await fs.symlink(target, this.#place('symlink', name)).catch(failed('symlink', this.#named(name)))
+  async symlink(target: string | Uint8Array, name: string): Promise<void> {
+    // A view of the bytes, because Node takes the target as a Buffer only.
+    const bytes = typeof target === 'string' ? target : Buffer.from(target)
+    await fs.symlink(bytes, this.#place('symlink', name)).catch(failed('symlink', this.#named(name)))
   }
 
-  async move(name: string, to: Folder): Promise<void> {
-    const subject = `${this.#named(name)} to ${to instanceof LinuxFolder ? to.#path : 'a folder'}`
+  async move(name: string, to: Folder, as = name): Promise<void> {
+    const subject = `${this.#named(name)} to ${to instanceof LinuxFolder ? to.#named(as) : 'a folder'}`
     if (!(to instanceof LinuxFolder)) throw kernelError('rename', subject, 'EXDEV')
-    await fs.rename(this.#place('rename', name), to.#place('rename', name)).catch(failed('rename', subject))
+    await fs.rename(this.#place('rename', name), to.#place('rename', as)).catch(failed('rename', subject))
   }
 
   async remove(name: string): Promise<void> {
     await removeTree(this.#native, this.#place('remove', name))
+  }
+
+  async removeFolder(name: string): Promise<void> {
+    await fs.rmdir(this.#place('rmdir', name)).catch(failed('rmdir', this.#named(name)))
+  }
+
+  async setOwner(name: string, uid: number, gid: number): Promise<void> {
+    await fs.lchown(this.#place('chown', name), uid, gid).catch(failed('chown', this.#named(name)))
   }
 
   async setAttributes({ mode, uid, gid }: FileAttributes): Promise<void> {
@@ -144,6 +169,13 @@ class LinuxFolder implements Folder {
     return `${this.#path}/${name}`
   }
 
+  /** Creates a file that only root may read until it is complete. */
+  async #create(name: string): Promise<fs.FileHandle> {
+    const flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW
+    const report = failed('create', this.#named(name))
+    return fs.open(this.#place('create', name), flags, 0o600).catch(report)
+  }
+
   /** Checks that the entry is a regular file before it opens it: opening a fifo or a device has side effects. */
   async #onFile<T>(
     call: string,
@@ -170,15 +202,24 @@ class LinuxFolder implements Folder {
 
 /** Writes first and truncates afterwards, so that no reader finds the file empty in between. */
 async function fill(handle: fs.FileHandle, data: Uint8Array, file: NewFile): Promise<void> {
-  let written = 0
-  while (written < data.length) {
-    written += (await handle.write(data, written, data.length - written, written)).bytesWritten
-  }
+  await writeAll(handle, data, 0)
   await handle.truncate(data.length)
-  await handle.chown(file.uid, file.gid)
-  await handle.chmod(file.mode)
+  await give(handle, file)
   const seconds = Number(file.modifiedNs) / 1e9
   await handle.utimes(seconds, seconds)
+}
+
+async function writeAll(handle: fs.FileHandle, data: Uint8Array, offset: number): Promise<void> {
+  let written = 0
+  while (written < data.length) {
+    written += (await handle.write(data, written, data.length - written, offset + written)).bytesWritten
+  }
+}
+
+/** In this order, because a change of owner clears the setuid and setgid bits. */
+async function give(handle: fs.FileHandle, { mode, uid, gid }: FileAttributes): Promise<void> {
+  await handle.chown(uid, gid)
+  await handle.chmod(mode)
 }
 
 function failed(call: string, subject: string): (error: unknown) => never {

@@ -92,6 +92,62 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
     await staging.close()
   })
 
+  it('moves an entry to another name', async () => {
+    await folder.create('old', Buffer.from('x'), FILE)
+    await folder.symlink('nowhere', 'new')
+    await folder.move('old', folder, 'new')
+    expect(await folder.names(10)).toEqual(['new'])
+    expect((await folder.status('new'))?.kind).toBe('file')
+  })
+
+  it('opens a directory below it, and follows no link on the way', async () => {
+    await files.makeDirectories(join(root, 'a/b/c'))
+    await files.symlink('a', join(root, 'link'))
+    await files.symlink('b', join(root, 'a/link'))
+    const inner = await folder.openBelow('a/b')
+    expect(await inner.names(10)).toEqual(['c'])
+    await inner.close()
+    await expect(folder.openBelow('link/b')).rejects.toMatchObject({ errno: 'ELOOP' })
+    await expect(folder.openBelow('a/link/c')).rejects.toMatchObject({ errno: 'ELOOP' })
+    await expect(folder.openBelow('a/link')).rejects.toThrow(/: (ELOOP|ENOTDIR)$/)
+    await expect(folder.openBelow('a/none/c')).rejects.toThrow(`open ${join(root, 'a/none/c')}: ENOENT`)
+    await expect(folder.openBelow('a/../..')).rejects.toMatchObject({ errno: 'EXDEV' })
+  })
+
+  it('makes a file that is written in parts, and that only root may use before it has its attributes', async () => {
+    const file = await folder.createFile('file')
+    expect(await folder.status('file')).toMatchObject({ mode: 0o600, sizeBytes: 0n })
+    await file.write(Buffer.from('ten bytes.'), 0)
+    await file.write(Buffer.from('more'), 4)
+    await file.setAttributes({ ...FILE, mode: 0o4755 })
+    await file.close()
+    expect(await folder.status('file')).toMatchObject({
+      ...FILE,
+      mode: 0o4755,
+      modifiedNs: expect.anything(),
+    })
+    expect(Buffer.from((await folder.read('file', 20)).data).toString()).toBe('ten mores.')
+    await expect(folder.createFile('file')).rejects.toMatchObject({ errno: 'EEXIST' })
+  })
+
+  it('removes a directory only when it is empty', async () => {
+    await files.makeDirectories(join(root, 'a/b'))
+    await expect(folder.removeFolder('a')).rejects.toMatchObject({ errno: 'ENOTEMPTY' })
+    const inner = await folder.open('a')
+    await inner.removeFolder('b')
+    await inner.close()
+    await folder.removeFolder('a')
+    await expect(folder.removeFolder('a')).rejects.toMatchObject({ errno: 'ENOENT' })
+  })
+
+  it('sets the owner of a link, not of what it leads to', async () => {
+    await folder.create('file', Buffer.from(''), FILE)
+    await folder.symlink(Buffer.from('file'), 'link')
+    await folder.setOwner('link', FILE.uid, FILE.gid)
+    expect(await folder.readLink('link')).toBe('file')
+    expect(await folder.status('link')).toMatchObject({ kind: 'symlink', uid: FILE.uid })
+  })
+
   it('lists no more names than requested', async () => {
     for (const each of ['a', 'b', 'c']) await folder.symlink('x', each)
     expect([...(await folder.names(10))].sort()).toEqual(['a', 'b', 'c'])
@@ -115,6 +171,8 @@ describe.each(implementations)('a folder of %s', (_name, build) => {
   it.each(['', '.', '..', 'a/b', 'a\0b'])('refuses the name %j', async (bad) => {
     await expect(folder.status(bad)).rejects.toMatchObject({ errno: 'EINVAL' })
     await expect(folder.create(bad, Buffer.from(''), FILE)).rejects.toMatchObject({ errno: 'EINVAL' })
+    await expect(folder.createFile(bad)).rejects.toMatchObject({ errno: 'EINVAL' })
+    await expect(folder.removeFolder(bad)).rejects.toMatchObject({ errno: 'EINVAL' })
   })
 })
 

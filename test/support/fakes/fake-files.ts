@@ -193,6 +193,12 @@ export class FakeFiles implements FakeTree {
     Object.assign(this.#existing('chown', path), { uid, gid, changedNs: this.#tick() })
   }
 
+  async chownLink(path: string, uid: number, gid: number): Promise<void> {
+    const node = this.#nodes.get(this.#place(path))
+    if (node === undefined) throw kernelError('chown', path, 'ENOENT')
+    Object.assign(node, { uid, gid, changedNs: this.#tick() })
+  }
+
   async openFolder(path: string): Promise<Folder> {
     const place = this.#place(path)
     const node = this.#nodes.get(place)

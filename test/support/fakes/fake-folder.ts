@@ -1,12 +1,14 @@
 import { kernelError } from '../../../src/os/errors.ts'
 import type { FileStatus } from '../../../src/os/files/file-status.ts'
 import type { Files } from '../../../src/os/files/files.ts'
-import type { FileAttributes, Folder, NewFile } from '../../../src/os/files/folder.ts'
+import type { FileAttributes, Folder, GrowingFile, NewFile } from '../../../src/os/files/folder.ts'
 
 /** The tree of fake folders. */
 export interface FakeTree extends Files {
-  /** The number of open folders. */
+  /** The number of open folders, and of open files in them. */
   openFolders: number
+  /** lchown(2). */
+  chownLink(path: string, uid: number, gid: number): Promise<void>
   /** Sets the time of a file's modification. */
   setModified(path: string, modifiedNs: bigint): void
 }
@@ -34,6 +36,18 @@ export class FakeFolder implements Folder {
     return this.#files.openFolder(this.#place('open', name))
   }
 
+  async openBelow(path: string): Promise<Folder> {
+    const names = path.split('/')
+    let place = this.#path
+    for (const [index, name] of names.entries()) {
+      place = `${place}/${name}`
+      if (name === '..') throw kernelError('open', place, 'EXDEV')
+      const isLink = (await this.#files.lstat(place))?.kind === 'symlink'
+      if (isLink && index < names.length - 1) throw kernelError('open', place, 'ELOOP')
+    }
+    return this.#files.openFolder(place)
+  }
+
   async read(name: string, maxBytes: number): Promise<{ data: Uint8Array; status: FileStatus }> {
     const { path } = await this.#file('read', name)
     const data = (await this.#files.readBytes(path)).subarray(0, maxBytes)
@@ -58,14 +72,37 @@ export class FakeFolder implements Folder {
     await this.#fill((await this.#file('write', name)).path, data, file)
   }
 
-  async symlink(target: string, name: string): Promise<void> {
-    await this.#files.symlink(target, this.#place('symlink', name))
+  async createFile(name: string): Promise<GrowingFile> {
+    const path = this.#place('create', name)
+    if ((await this.#files.lstat(path)) !== undefined) throw kernelError('create', path, 'EEXIST')
+    await this.#files.write(path, '', { mode: 0o600 })
+    this.#files.openFolders += 1
+    return {
+      write: async (data, offset) => {
+        const before = Buffer.from(await this.#files.readBytes(path))
+        const after = Buffer.alloc(Math.max(before.length, offset + data.length))
+        before.copy(after)
+        after.set(data, offset)
+        await this.#files.write(path, after)
+      },
+      setAttributes: async ({ mode, uid, gid }) => {
+        await this.#files.chown(path, uid, gid)
+        await this.#files.chmod(path, mode)
+      },
+      close: async () => {
+        this.#files.openFolders -= 1
+      },
+    }
   }
 
-  async move(name: string, to: Folder): Promise<void> {
+  async symlink(target: string | Uint8Array, name: string): Promise<void> {
+    await this.#files.symlink(Buffer.from(target).toString(), this.#place('symlink', name))
+  }
+
+  async move(name: string, to: Folder, as = name): Promise<void> {
     const [from, target] = [this.#place('rename', name), to instanceof FakeFolder ? to : undefined]
     if (target === undefined) throw kernelError('rename', from, 'EXDEV')
-    const path = target.#place('rename', name)
+    const path = target.#place('rename', as)
     const [old, moved] = [await this.#files.lstat(path), await this.status(name)]
     if (old?.kind === 'directory') {
       if (moved?.kind !== 'directory') throw kernelError('rename', path, 'EISDIR')
@@ -78,6 +115,14 @@ export class FakeFolder implements Folder {
 
   async remove(name: string): Promise<void> {
     await this.#files.removeTree(this.#place('remove', name))
+  }
+
+  async removeFolder(name: string): Promise<void> {
+    await this.#files.removeDirectory(this.#place('rmdir', name))
+  }
+
+  async setOwner(name: string, uid: number, gid: number): Promise<void> {
+    await this.#files.chownLink(this.#place('chown', name), uid, gid)
   }
 
   async setAttributes({ mode, uid, gid }: FileAttributes): Promise<void> {
