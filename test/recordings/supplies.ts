@@ -37,20 +37,34 @@ const FOLDERS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   '/voldir': { f1: 'from-host\n' },
 }
 
+/** Whether a path lies in the shared folder. */
+export function isShared(path: string): boolean {
+  return path.startsWith(SHARED_FOLDER)
+}
+
+/** The text of the file, or the texts of the files in the folder, at a mount point of the recorded containers. */
+export function suppliesOf(destination: string): string | Readonly<Record<string, string>> {
+  const supplies = FILES[destination] ?? FOLDERS[destination]
+  if (supplies === undefined) throw new Error(`mount ${destination}: nothing to supply`)
+  return supplies
+}
+
 /**
- * Before a CreateContainer, makes appear what it names: its root, and the sources of its mounts in the shared folder.
- * `locate` returns the path on this side of a path of the guest.
+ * Before a CreateContainer, makes appear what it names: its root, and the sources of its mounts in the shared folder unless
+ * the caller copies them. `locate` returns the path on this side of a path of the guest.
  */
 export function supplyContainer(
   { method, requestBytes = Buffer.alloc(0) }: RecordedCall,
   root: string,
   locate: (path: string) => string,
+  hasSharedFolder = true,
 ): void {
   if (method !== 'CreateContainer') return
   const { OCI } = CreateContainerRequest.decode(requestBytes)
   supplyRoot(root, locate(OCI?.Root?.Path ?? ''))
+  if (!hasSharedFolder) return
   for (const { source, destination } of OCI?.Mounts ?? []) {
-    if (source.startsWith(SHARED_FOLDER)) supplyMount(locate(source), destination)
+    if (isShared(source)) supplyMount(locate(source), suppliesOf(destination))
   }
 }
 
@@ -62,13 +76,11 @@ export function supplyRoot(root: string, path: string): void {
   execFileSync('cp', ['-a', root, path])
 }
 
-function supplyMount(path: string, destination: string): void {
-  const [file, folder] = [FILES[destination], FOLDERS[destination]]
+function supplyMount(path: string, supplies: ReturnType<typeof suppliesOf>): void {
   mkdirSync(dirname(path), { recursive: true })
-  if (file !== undefined) writeFileSync(path, file)
-  else if (folder === undefined) throw new Error(`mount ${destination}: nothing to supply`)
+  if (typeof supplies === 'string') writeFileSync(path, supplies)
   else {
     mkdirSync(path, { recursive: true })
-    for (const [name, text] of Object.entries(folder)) writeFileSync(join(path, name), text)
+    for (const [name, text] of Object.entries(supplies)) writeFileSync(join(path, name), text)
   }
 }

@@ -59,7 +59,6 @@ function files(): readonly Step[] {
   const copied = (name: string, file: Parameters<typeof agent<'copyFile'>>[1]): Step => ({
     from: 'C.32',
     call: agent('copyFile', { ...owned, ...file, path: `${folder}/${name}` }),
-    pending: 'guest services',
   })
   const chunk = Buffer.alloc(2 ** 20, 'a')
   const whole = { fileSize: 2n ** 20n + 1n, fileMode: 0o100_644 }

@@ -39,7 +39,7 @@ export function declaredMethods(
       ...containerMethods(sandbox),
       ...processMethods(sandbox),
       ...stdioMethods(sandbox),
-      ...storageMethods(storage),
+      ...storageMethods(storage, sandbox),
       ...networkMethods(network),
       ...guestMethods(guest),
     }),

@@ -6,6 +6,7 @@ import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
+import type { FileCopies } from '../storage/copies/file-copies.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { type ContainerRegistry, unknownContainer } from './registry.ts'
 
@@ -22,6 +23,7 @@ export interface RemoveDependencies {
   readonly containers: ContainerRegistry
   readonly runtime: Pick<OciRuntime, 'delete'>
   readonly oom: OomEvents
+  readonly fileCopies: Pick<FileCopies, 'dropOf'>
 }
 
 /** RemoveContainer (behaviour spec, section C.3). It waits for a transition under way, then removes. */
@@ -73,6 +75,7 @@ async function remove(
       log.warn('poststop hook failed', { containerId: container.id, error: hookFailure })
     }
     for (const { stdio } of parts.processes.tracked()) stdio.close()
+    await dependencies.fileCopies.dropOf(container.id)
     await parts.release()
   } catch (error) {
     container.removeFailed(parts)

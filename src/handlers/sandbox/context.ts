@@ -2,6 +2,7 @@ import { OomEvents } from '../cgroup/oom-events.ts'
 import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
+import { FileCopies } from '../storage/copies/file-copies.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { ownNamespaces, type SandboxDependencies } from './dependencies.ts'
 import { SandboxState, standInSandbox } from './sandbox-state.ts'
@@ -13,6 +14,7 @@ export interface SandboxContext extends SandboxDependencies {
   readonly runtime: OciRuntime
   readonly oom: OomEvents
   readonly sysctls: GuestSysctls
+  readonly fileCopies: FileCopies
   /**
    * Kills and removes what an agent that died before this one has left, once, and logs one line. Does nothing when none
    * died. Never rejects. CreateSandbox waits for it.
@@ -31,6 +33,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     containers: new ContainerRegistry(),
     oom: new OomEvents(log),
     sysctls: new GuestSysctls(os.files),
+    fileCopies: new FileCopies({ os, log, root: `${config.sharedRoot}/shared/containers` }),
     cleanUpAfterCrash: onceIf(config.restarted, () => cleanUpAfterCrash({ ...dependencies, runtime })),
   }
 }

@@ -37,10 +37,12 @@ async function setUp(
   onDestroy: UndoList,
   signal: AbortSignal,
 ): Promise<Sandbox> {
-  const { os, config, containers, storage, log } = context
+  const { os, config, containers, storage, log, fileCopies } = context
   // Containers that came before the sandbox have their bundles and storages there.
   const emptyUnused = async () => {
-    if (containers.list().length === 0) await emptySharedRoot(os, config.sharedRoot)
+    if (containers.list().length > 0) return
+    await fileCopies.dropAll()
+    await emptySharedRoot(os, config.sharedRoot)
   }
   await emptyUnused()
   onDestroy.add('shared folder', emptyUnused)

@@ -18,6 +18,8 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
     transition.failed()
     throw error
   }
+  // An open file would keep its file system mounted.
+  await context.fileCopies.dropAll()
   await transition.sandbox?.onDestroy.run()
   context.oom.queue.close()
   transition.destroyed()

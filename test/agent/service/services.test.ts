@@ -39,7 +39,8 @@ describe('the declared RPCs', () => {
   it('are declared in one area each', () => {
     const areas = [
       ...[sandboxMethods, containerMethods, processMethods, stdioMethods].map((area) => area(given.sandbox)),
-      ...[storageMethods(given.storage), networkMethods(given.network), guestMethods(given.guest)],
+      storageMethods(given.storage, given.sandbox),
+      ...[networkMethods(given.network), guestMethods(given.guest)],
     ]
     const names = areas.flatMap((area) => Object.keys(area))
     expect(names.toSorted()).toEqual(Object.keys(AgentServiceDefinition.methods).toSorted())

@@ -15,6 +15,7 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 import { BAD_INPUT, UNMADE } from '../../support/refusals/bad-input.ts'
+import { COPY_INPUT } from '../../support/refusals/bad-input-copy.ts'
 import { GUEST_INPUT } from '../../support/refusals/bad-input-guest.ts'
 import { LINK, STORAGE_INPUT } from '../../support/refusals/bad-input-storage.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
@@ -57,7 +58,7 @@ describe('an invalid request', () => {
   }
 
   describe.each(FRAMINGS)('over %s', (framing) => {
-    it.each([...BAD_INPUT, ...GUEST_INPUT, ...STORAGE_INPUT])(
+    it.each([...BAD_INPUT, ...GUEST_INPUT, ...STORAGE_INPUT, ...COPY_INPUT])(
       '$rpc with $what: $code, naming it, and nothing is left',
       async (input) => {
         const agent = clientFor(AgentServiceDefinition, connections[framing])

@@ -6,7 +6,7 @@ import { clientFor } from '../../../src/rpc/client.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { connectionsOf, FRAMINGS, type Framing } from '../../sequences/wires.ts'
 import { type AgentPod, leftoversOf, mountPointsOf, startPod } from '../../support/host/agent-pod.ts'
-import { FIXTURES, STATUS_TABLE } from '../../support/refusals/status-table.ts'
+import { COPIES, FIXTURES, STATUS_TABLE } from '../../support/refusals/status-table.ts'
 
 describe('the status of a call that cannot be done', () => {
   let pod: AgentPod
@@ -72,6 +72,7 @@ describe('the status of a call that cannot be done', () => {
       ...['UpdateInterface', 'UpdateRoutes', 'ListInterfaces', 'ListRoutes', 'AddARPNeighbors'],
       ...['GetIPTables', 'SetIPTables'],
       ...['OnlineCPUMem', 'MemHotplugByProbe', 'AddSwap', 'AddSwapPath', 'GetVolumeStats', 'ResizeVolume'],
+      'CopyFile',
     ]
     const names = Object.values(AgentServiceDefinition.methods).map(({ name }) => name)
     const client = ttrpcClient(connect(pod.started.path))
@@ -85,7 +86,7 @@ describe('the status of a call that cannot be done', () => {
   })
 })
 
-/** Creates the containers and processes that the cases of the table refer to. */
+/** Creates the containers, processes and copies that the cases of the table refer to. */
 async function furnish(pod: AgentPod): Promise<void> {
   const { running, unstarted, paused, collected, sleeping, ended, deaf } = FIXTURES
   await pod.run(running, ['sleep', '1000'])
@@ -97,4 +98,9 @@ async function furnish(pod: AgentPod): Promise<void> {
   await (await pod.add(running, ended, ['sleep', '1000'])).closeStdin()
   const closing = await pod.add(running, deaf, ['sh', '-c', 'exec <&-; echo closed; sleep 1000'])
   await closing.readUntil('closed')
+  const data = Buffer.from('half')
+  const file = { fileMode: 0o100_644, dirMode: 0o755, data }
+  await pod.agent.copyFile({ ...file, path: COPIES.half, fileSize: 8n })
+  await pod.agent.copyFile({ ...file, path: COPIES.gap, fileSize: 9n })
+  await pod.agent.copyFile({ path: COPIES.link, fileMode: 0o120_777, data: Buffer.from('/etc') })
 }

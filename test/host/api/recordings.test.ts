@@ -1,10 +1,17 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { recordingNamed } from '../../recordings/recording.ts'
+import { podWithoutSharedFolder } from '../../recordings/no-shared-folder.ts'
+import { type Recording, recordingNamed } from '../../recordings/recording.ts'
 import { replay } from '../../recordings/replay.ts'
 import { recordedRoot, supplyContainer } from '../../recordings/supplies.ts'
-import { cgroupsOf, inNamespaceOf, leftoversOf, NOTHING_LEFT } from '../../support/host/agent-pod.ts'
+import {
+  cgroupsOf,
+  inNamespaceOf,
+  leftoversOf,
+  NOTHING_LEFT,
+  removeEmptyCgroups,
+} from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -30,34 +37,42 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
   })
 
   /** Replays a recording on a new agent with these interfaces. */
-  async function play(name: string, link: string): Promise<void> {
+  async function play(recording: Recording, link: string): Promise<void> {
     network = await makeNetworkNamespace(link)
     for (const up of ['lo', 'p0']) network.ip(`link set ${up} up`)
     started = await startAgent({ network })
     // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online. The clock is safe: the
     // recorded time is before the machine's start, which the kernel refuses.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
-    await replay(recordingNamed(name), {
+    await replay(recording, {
       dial: async () => {
         const socket = connect(started.path)
         await once(socket, 'connect')
         return socket
       },
-      prepare: async (call) => supplyContainer(call, root, started.inside),
+      prepare: async (call) => supplyContainer(call, root, started.inside, false),
     })
   }
 
+  // Without a shared folder, each file that a container of the shim mounts is copied.
   it.each([
-    { name: 'agent-ctl.every-command', link: LINKS.agentCtl },
-    { name: 'go-shim.no-shared-fs', link: LINKS.shim },
-  ])('$name, to the end of the agent', async ({ name, link }) => {
-    await play(name, link)
+    {
+      ...recordingNamed('agent-ctl.every-command'),
+      link: LINKS.agentCtl,
+      cgroup: 'test_container_1',
+      parents: [],
+    },
+    { ...podWithoutSharedFolder(), link: LINKS.shim, cgroup: 'k8s.io', parents: ['k8s.io'] },
+  ])('$name, to the end of the agent', async ({ link, cgroup, parents, ...recording }) => {
+    await play(recording, link)
     expect(await started.exited).toBe(0)
-    expect(cgroupsOf('test_container_1')).toEqual([])
+    // The runtime leaves the folder above those of the pod's containers.
+    removeEmptyCgroups(parents)
+    expect(cgroupsOf(cgroup)).toEqual([])
   })
 
   it('agent-ctl.full-spec, which leaves an empty sandbox', async () => {
-    await play('agent-ctl.full-spec', LINKS.agentCtl)
+    await play(recordingNamed('agent-ctl.full-spec'), LINKS.agentCtl)
     expect(leftoversOf(started, 'full_container_1')).toEqual(NOTHING_LEFT)
   })
 })

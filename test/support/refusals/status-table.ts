@@ -34,6 +34,14 @@ export const FIXTURES = {
   deaf: 'deaf',
 } as const
 
+/** Copied paths: files of 8 and of 9 bytes of which 4 have arrived, and a symbolic link to a folder. */
+const COPIED = '/run/kata-containers/shared/containers'
+export const COPIES = {
+  half: `${COPIED}/half`,
+  gap: `${COPIED}/gap`,
+  link: `${COPIED}/link`,
+} as const
+
 const NOBODY = 'nobody'
 const DATA = Buffer.from('x')
 
@@ -79,6 +87,20 @@ function wholeCalls(containerId: string): readonly Call[] {
     ['ResumeContainer', (agent) => agent.resumeContainer({ containerId })],
   ]
 }
+
+/** Four bytes of a regular file of eight. */
+const copy = (path: string, offset: bigint, fileSize = 8n): Call => [
+  'CopyFile',
+  (agent) =>
+    agent.copyFile({
+      path,
+      fileSize,
+      fileMode: 0o100_644,
+      dirMode: 0o755,
+      offset,
+      data: Buffer.from('data'),
+    }),
+]
 
 function cases(when: string, { code, text }: Answer, ...calls: readonly Call[]): readonly StatusCase[] {
   return calls.map(([rpc, call]) => ({ rpc, when, call, code, text }))
@@ -183,4 +205,28 @@ export const STATUS_TABLE: readonly StatusCase[] = [
     'GetDiagnosticData',
     (agent) => agent.getDiagnosticData({ containerId: running, logType: 'other' }),
   ]),
+  ...cases(
+    'no chunk has arrived before',
+    {
+      code: 'FAILED_PRECONDITION',
+      text: `path "${COPIED}/none/x": no chunk has arrived yet, want offset 0 first`,
+    },
+    copy(`${COPIED}/none/x`, 4n),
+  ),
+  ...cases(
+    'a chunk leaves a gap',
+    invalid('offset: 5, want at most the 4 bytes that have arrived'),
+    copy(COPIES.gap, 5n, 9n),
+  ),
+  ...cases(
+    'the size has changed',
+    invalid('file_size: 9, want 8 as in the first chunk'),
+    copy(COPIES.half, 4n, 9n),
+  ),
+  ...cases(
+    'a link is on the way',
+    internal(`open ${COPIES.link}/x: ELOOP`),
+    copy(`${COPIES.link}/x/y`, 0n, 4n),
+  ),
+  ...cases('a parent is a link', internal(`open ${COPIES.link}: ENOTDIR`), copy(`${COPIES.link}/x`, 0n, 4n)),
 ]

@@ -1,15 +1,21 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
+import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { updateEphemeral } from '../../../handlers/storage/drivers/ephemeral.ts'
 import type { MountDependencies } from '../../../handlers/storage/mount-storage.ts'
-import { finishing, type ServiceMethods, unimplemented } from '../rpc.ts'
+import { finishing, type ServiceMethods, streaming } from '../rpc.ts'
 
 /** The RPCs of mounts and files of the guest (spec C.8, C.32). CreateContainer attaches the storages. */
-export function storageMethods(storage: MountDependencies) {
+export function storageMethods(storage: MountDependencies, sandbox: SandboxContext) {
   return {
     // Journaled: without the option `remount` a second run mounts once more.
     updateEphemeralMounts: finishing('journaled', ({ storages }, { signal }) =>
       updateEphemeral(storage, storages, signal),
     ),
-    copyFile: unimplemented('CopyFile'),
+    // Journaled: once the last chunk has completed the file, the file is not unfinished any more.
+    copyFile: streaming('journaled', async (request, { signal }) => {
+      // It removes what was copied for the sandbox that is lost.
+      await sandbox.cleanUpAfterCrash()
+      await sandbox.fileCopies.copy(request, signal)
+    }),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

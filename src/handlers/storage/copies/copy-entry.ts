@@ -1,0 +1,122 @@
+import { errnoOf } from '../../../base/errors.ts'
+import type { UndoList } from '../../../base/undo.ts'
+import type { FileAttributes, Folder } from '../../../os/files/folder.ts'
+import type { Copy } from './copy-request.ts'
+
+/** What a copy has opened and made so far. */
+export interface CopyWork {
+  /** Undoes what was made, as long as the copy is not complete. */
+  readonly onFailure: UndoList
+  /** Closes what is open; to be run in any case, after `onFailure`. */
+  readonly opened: UndoList
+}
+
+/**
+ * Opens the parent of the copied entry. Missing parents are made with the request's mode, and the last of them gets its
+ * owner. The kernel follows no symbolic link on the way, and a folder that was opened stays the same when a container moves
+ * it or puts a link in its place.
+ */
+export async function openParent(root: Folder, copy: Copy, work: CopyWork): Promise<Folder> {
+  if (copy.parents.length === 0) return root
+  const existing = await unlessMissing(root.openBelow(copy.parents.join('/')))
+  if (existing !== undefined) return keepOpen(existing, work)
+  let folder = root
+  for (const [index, name] of copy.parents.entries()) {
+    const next = await unlessMissing(folder.open(name))
+    folder = keepOpen(next ?? (await makeParent(root, folder, copy, index, work)), work)
+  }
+  return folder
+}
+
+async function makeParent(
+  root: Folder,
+  folder: Folder,
+  { parents, parentMode, attributes }: Copy,
+  index: number,
+  { onFailure }: CopyWork,
+): Promise<Folder> {
+  const name = parents[index] ?? ''
+  await folder.makeFolder(name, 0o700)
+  onFailure.add('remove parent', () => removeEmpty(root, parents.slice(0, index), name))
+  const made = await folder.open(name)
+  const owner = index === parents.length - 1 ? attributes : { uid: 0, gid: 0 }
+  try {
+    await made.setAttributes({ uid: owner.uid, gid: owner.gid, mode: parentMode })
+  } catch (error) {
+    await made.close()
+    throw error
+  }
+  return made
+}
+
+/** Removes a folder unless it is gone, or someone else has put something into it. */
+async function removeEmpty(root: Folder, parents: readonly string[], name: string): Promise<void> {
+  const folder = parents.length === 0 ? root : await root.openBelow(parents.join('/'))
+  try {
+    await folder.removeFolder(name)
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT' && errnoOf(error) !== 'ENOTEMPTY') throw error
+  } finally {
+    if (folder !== root) await folder.close()
+  }
+}
+
+/** A directory that exists stays, and gets the attributes; anything else is replaced. */
+export async function copyDirectory(folder: Folder, copy: Copy, { onFailure }: CopyWork): Promise<void> {
+  const { name, temporaryName, attributes } = copy
+  const isKept = (await folder.status(name))?.kind === 'directory'
+  if (isKept) return setFolderAttributes(folder, name, attributes)
+  await folder.remove(temporaryName)
+  await folder.makeFolder(temporaryName, 0o700)
+  onFailure.add('remove directory', () => folder.remove(temporaryName))
+  await setFolderAttributes(folder, temporaryName, attributes)
+  // rename(2) does not replace a file with a directory.
+  await folder.remove(name)
+  await folder.move(temporaryName, folder, name)
+}
+
+async function setFolderAttributes(folder: Folder, name: string, attributes: FileAttributes): Promise<void> {
+  const directory = await folder.open(name)
+  try {
+    await directory.setAttributes(attributes)
+  } finally {
+    await directory.close()
+  }
+}
+
+/** Replaces in one step whatever has the name with a symbolic link. */
+export async function copyLink(
+  folder: Folder,
+  copy: Copy,
+  target: Uint8Array,
+  { onFailure }: CopyWork,
+): Promise<void> {
+  const { temporaryName, attributes } = copy
+  await folder.remove(temporaryName)
+  await folder.symlink(target, temporaryName)
+  onFailure.add('remove link', () => folder.remove(temporaryName))
+  await folder.setOwner(temporaryName, attributes.uid, attributes.gid)
+  await publish(folder, copy)
+}
+
+/** Gives the complete entry its name. Files and links that had it are replaced in one step. */
+export async function publish(folder: Folder, { name, temporaryName }: Copy): Promise<void> {
+  const isDirectory = (await folder.status(name))?.kind === 'directory'
+  if (isDirectory) await folder.remove(name)
+  await folder.move(temporaryName, folder, name)
+}
+
+function keepOpen(folder: Folder, { opened }: CopyWork): Folder {
+  opened.add('close folder', () => folder.close())
+  return folder
+}
+
+/** The folder that is being opened; undefined when nothing is there. */
+async function unlessMissing(opening: Promise<Folder>): Promise<Folder | undefined> {
+  try {
+    return await opening
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined
+    throw error
+  }
+}

@@ -1,0 +1,117 @@
+import { createHash } from 'node:crypto'
+import { AgentError } from '../../../base/errors.ts'
+import { truncate } from '../../../base/truncate.ts'
+import type { CopyFileRequest } from '../../../gen/agent.ts'
+import { kindOfMode } from '../../../os/files/file-status.ts'
+import type { FileAttributes } from '../../../os/files/folder.ts'
+
+/** A checked CopyFile request. */
+export interface Copy {
+  /** The path below the root, as components that are entries of their parents: none is empty, `.` or `..`. */
+  readonly parents: readonly string[]
+  readonly name: string
+  /** The name of the entry beside it that takes its place when it is complete; always the same for a path. */
+  readonly temporaryName: string
+  /** Permissions of parents that are missing. */
+  readonly parentMode: number
+  readonly attributes: FileAttributes
+  readonly content: FileChunk | { readonly kind: 'directory' } | LinkContent
+}
+
+/** A part of a regular file. */
+export interface FileChunk {
+  readonly kind: 'file'
+  /** The size of the whole file. */
+  readonly sizeBytes: bigint
+  readonly offset: bigint
+  readonly data: Uint8Array
+}
+
+interface LinkContent {
+  readonly kind: 'symlink'
+  readonly target: Uint8Array
+}
+
+/** PATH_MAX without the final NUL byte; the same limit holds for the target of a link. */
+const MAX_PATH_BYTES = 4095
+
+/** The bits of a mode that are its type (man 7 inode). Without any, as Go writes it, the mode is that of a file. */
+const S_IFMT = 0o170000
+
+const TEMPORARY_NAME = /^\.copyfile-[0-9a-f]{32}$/
+
+/**
+ * Checks a request (behaviour spec, section C.32). Throws INTERNAL for a path that does not lie below `root`, and
+ * INVALID_ARGUMENT for any other field. Nothing is looked up.
+ */
+export function checkCopy(request: CopyFileRequest, root: string): Copy {
+  const components = componentsOf(request.path, root)
+  return {
+    parents: components.slice(0, -1),
+    name: components.at(-1) ?? '',
+    temporaryName: temporaryName(components.join('/')),
+    // Go's shim sends bits of its own in it.
+    parentMode: request.dirMode & 0o777,
+    attributes: {
+      mode: request.fileMode & 0o7777,
+      // An ID above 2^31 arrives as a negative number.
+      uid: request.uid >>> 0,
+      gid: request.gid >>> 0,
+    },
+    content: contentOf(request),
+  }
+}
+
+function componentsOf(path: string, root: string): readonly string[] {
+  const refuse = (reason: string) =>
+    new AgentError('INTERNAL', `path ${JSON.stringify(truncate(path, 200))}: ${reason}`)
+  if (Buffer.byteLength(path) > MAX_PATH_BYTES) throw refuse(`longer than ${MAX_PATH_BYTES} bytes`)
+  if (path.includes('\0')) throw refuse('contains a NUL byte')
+  if (path.split('/').includes('..')) throw refuse('contains ".."')
+  const below = path.startsWith(`${root}/`) ? path.slice(root.length).split('/') : []
+  const components = below.filter((component) => component !== '' && component !== '.')
+  if (components.length === 0) throw refuse(`not below ${root}`)
+  if (TEMPORARY_NAME.test(components.at(-1) ?? '')) throw refuse('the name of an unfinished file')
+  return components
+}
+
+function temporaryName(path: string): string {
+  return `.copyfile-${createHash('sha256').update(path).digest('hex').slice(0, 32)}`
+}
+
+function contentOf({ fileMode, fileSize, offset, data }: CopyFileRequest): Copy['content'] {
+  if (fileSize < 0n) throw invalid(`file_size: ${fileSize}, want 0 or more`)
+  if (offset < 0n) throw invalid(`offset: ${offset}, want 0 or more`)
+  const kind = fileMode & S_IFMT ? kindOfMode(fileMode) : 'file'
+  switch (kind) {
+    case 'file':
+      return { kind, sizeBytes: fileSize, offset, data: chunkOf(data, offset, fileSize) }
+    case 'directory':
+      return { kind }
+    case 'symlink':
+      return { kind, target: targetOf(data) }
+    default: {
+      const what = kind ?? `type 0${(fileMode & S_IFMT).toString(8)}`
+      throw invalid(`file_mode: ${what}, want a regular file, a directory or a symbolic link`)
+    }
+  }
+}
+
+function targetOf(data: Uint8Array): Uint8Array {
+  if (data.length === 0) throw invalid('data: empty, want the target of the symbolic link')
+  if (data.length > MAX_PATH_BYTES)
+    throw invalid(`data: a target of ${data.length} bytes, want at most ${MAX_PATH_BYTES}`)
+  if (data.includes(0)) throw invalid('data: the target of the symbolic link contains a NUL byte')
+  return data
+}
+
+function chunkOf(data: Uint8Array, offset: bigint, fileSize: bigint): Uint8Array {
+  const end = offset + BigInt(data.length)
+  if (end > fileSize)
+    throw invalid(`offset: ${offset}, ${data.length} bytes of data end after file_size ${fileSize}`)
+  return data
+}
+
+function invalid(text: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', text)
+}

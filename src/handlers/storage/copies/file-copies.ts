@@ -1,0 +1,214 @@
+import { neverAborted, withTimeout } from '../../../base/abort.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import { SerialQueue } from '../../../base/serial-queue.ts'
+import { UndoList } from '../../../base/undo.ts'
+import type { CopyFileRequest } from '../../../gen/agent.ts'
+import type { Folder, GrowingFile } from '../../../os/files/folder.ts'
+import type { Os } from '../../../os/os.ts'
+import { type CopyWork, copyDirectory, copyLink, openParent, publish } from './copy-entry.ts'
+import { type Copy, checkCopy, type FileChunk } from './copy-request.ts'
+
+/** How many files may be unfinished at once. Each holds a few descriptors, and what has arrived of it. */
+const MAX_UNFINISHED = 64
+
+/** After this time without a chunk, an unfinished file makes room for another one. Hosts wait a minute for an answer. */
+const IDLE_MS = 60_000
+
+/** How long a removal waits for files to be dropped, in case that a file system hangs. */
+const DROP_MS = 5000
+
+/** A file of which some chunks have arrived. */
+interface Unfinished extends CopyWork {
+  readonly folder: Folder
+  readonly file: GrowingFile
+  readonly sizeBytes: bigint
+  /** There are no gaps: all bytes before this one have arrived. */
+  arrivedBytes: bigint
+  lastChunkMs: number
+}
+
+/**
+ * Files, directories and symbolic links that the host copies into the guest (behaviour spec, section C.32). An entry gets
+ * its name when it is complete, by one rename(2). Calls run one after the other: the undo of one removes parents that
+ * another one would use.
+ */
+export class FileCopies {
+  readonly #os: Pick<Os, 'files' | 'clock'>
+  readonly #log: Logger
+  readonly #root: string
+  readonly #queue = new SerialQueue()
+  /** By path below the root. */
+  readonly #unfinished = new Map<string, Unfinished>()
+
+  /** `root` is the folder that all paths lie below. */
+  constructor({ os, log, root }: { os: Pick<Os, 'files' | 'clock'>; log: Logger; root: string }) {
+    this.#os = os
+    this.#log = log
+    this.#root = root
+  }
+
+  /**
+   * CopyFile. Throws INTERNAL for a path that does not lie below the root, and with the kernel's error, also where a
+   * symbolic link is on the way; INVALID_ARGUMENT for other fields; FAILED_PRECONDITION for a later chunk of a file that is
+   * not unfinished; RESOURCE_EXHAUSTED when too many files are. A call that has begun is not aborted by its signal.
+   */
+  async copy(request: CopyFileRequest, signal: AbortSignal): Promise<void> {
+    const copy = checkCopy(request, this.#root)
+    await this.#queue.run(() => this.#perform(copy), signal)
+  }
+
+  /** Drops the unfinished files whose paths hosts give to this container. Never rejects. */
+  async dropOf(containerId: string): Promise<void> {
+    await this.#dropWhere(([first = '']) => isOfContainer(first, containerId))
+  }
+
+  /** Drops all unfinished files. Never rejects. */
+  async dropAll(): Promise<void> {
+    await this.#dropWhere(() => true)
+  }
+
+  async #dropWhere(isDropped: (components: readonly string[]) => boolean): Promise<void> {
+    const dropping = this.#queue.run(async () => {
+      for (const key of this.#unfinished.keys()) if (isDropped(key.split('/'))) await this.#drop(key)
+    }, neverAborted)
+    const late = () => new AgentError('DEADLINE_EXCEEDED', `not dropped within ${DROP_MS} ms`)
+    await withTimeout(this.#os.clock, DROP_MS, dropping, late).catch((error: unknown) => {
+      this.#log.warn('unfinished files stay', { error: messageOf(error) })
+    })
+  }
+
+  async #perform(copy: Copy): Promise<void> {
+    const { content } = copy
+    if (content.kind === 'file' && content.offset > 0n) {
+      await this.#continue(copy, content)
+      return
+    }
+    await this.#drop(keyOf(copy))
+    if (content.kind === 'file' && content.data.length < content.sizeBytes) await this.#makeRoom()
+    const work = { onFailure: new UndoList(this.#log), opened: new UndoList(this.#log) }
+    try {
+      const folder = await openParent(await this.#openRoot(work), copy, work)
+      if (content.kind === 'file') {
+        await this.#begin(folder, copy, content, work)
+        return
+      }
+      if (content.kind === 'directory') await copyDirectory(folder, copy, work)
+      else await copyLink(folder, copy, content.target, work)
+      await finish(work)
+    } catch (error) {
+      await abandon(work)
+      throw error
+    }
+  }
+
+  /** The first chunk of a file. If it is the only one, what had the name is there until the file replaces it. */
+  async #begin(folder: Folder, copy: Copy, chunk: FileChunk, work: CopyWork): Promise<void> {
+    const { temporaryName, name } = copy
+    // An agent that died may have left it.
+    await folder.remove(temporaryName)
+    const file = await folder.createFile(temporaryName)
+    work.opened.add('close file', () => file.close())
+    work.onFailure.add('remove file', () => folder.remove(temporaryName))
+    const { sizeBytes } = chunk
+    const unfinished = { ...work, folder, file, sizeBytes, arrivedBytes: 0n, lastChunkMs: 0 }
+    if (await this.#write(unfinished, copy, chunk)) return
+    await folder.remove(name)
+    this.#unfinished.set(keyOf(copy), unfinished)
+  }
+
+  async #continue(copy: Copy, chunk: FileChunk): Promise<void> {
+    const key = keyOf(copy)
+    const unfinished = this.#unfinished.get(key)
+    const { offset, sizeBytes } = chunk
+    if (unfinished === undefined) {
+      const text = `path "${this.#root}/${key}": no chunk has arrived yet, want offset 0 first`
+      throw new AgentError('FAILED_PRECONDITION', text)
+    }
+    if (sizeBytes !== unfinished.sizeBytes)
+      throw invalid(`file_size: ${sizeBytes}, want ${unfinished.sizeBytes} as in the first chunk`)
+    if (offset > unfinished.arrivedBytes)
+      throw invalid(`offset: ${offset}, want at most the ${unfinished.arrivedBytes} bytes that have arrived`)
+    try {
+      if (await this.#write(unfinished, copy, chunk)) this.#unfinished.delete(key)
+    } catch (error) {
+      await this.#drop(key)
+      throw error
+    }
+  }
+
+  /** Writes a chunk. Returns true when the file is complete, after giving it its name. */
+  async #write(unfinished: Unfinished, copy: Copy, { data, offset }: FileChunk): Promise<boolean> {
+    const { file, folder, sizeBytes, arrivedBytes } = unfinished
+    await file.write(data, Number(offset))
+    const end = offset + BigInt(data.length)
+    unfinished.arrivedBytes = end > arrivedBytes ? end : arrivedBytes
+    unfinished.lastChunkMs = this.#os.clock.monotonicMs()
+    if (unfinished.arrivedBytes < sizeBytes) return false
+    await file.setAttributes(copy.attributes)
+    await publish(folder, copy)
+    await finish(unfinished)
+    return true
+  }
+
+  async #openRoot({ opened }: CopyWork): Promise<Folder> {
+    const { files } = this.#os
+    const open = async () => files.openFolder(this.#root)
+    const root = await open().catch(async (error: unknown) => {
+      if (errnoOf(error) !== 'ENOENT') throw error
+      // Without a shared folder of the host nobody has made it.
+      await files.makeDirectories(this.#root, 0o755)
+      return open()
+    })
+    opened.add('close root', () => root.close())
+    return root
+  }
+
+  /** Drops the file that has been idle for longest when there are too many. */
+  async #makeRoom(): Promise<void> {
+    if (this.#unfinished.size < MAX_UNFINISHED) return
+    const [idle] = [...this.#unfinished].sort(([, a], [, b]) => a.lastChunkMs - b.lastChunkMs)
+    if (idle === undefined || this.#os.clock.monotonicMs() - idle[1].lastChunkMs < IDLE_MS) {
+      const text = `CopyFile: ${this.#unfinished.size} files are unfinished, want one of them completed first`
+      throw new AgentError('RESOURCE_EXHAUSTED', text)
+    }
+    await this.#drop(idle[0])
+  }
+
+  async #drop(key: string): Promise<void> {
+    const unfinished = this.#unfinished.get(key)
+    if (unfinished === undefined) return
+    this.#unfinished.delete(key)
+    await abandon(unfinished)
+  }
+}
+
+async function finish({ onFailure, opened }: CopyWork): Promise<void> {
+  onFailure.keep()
+  await opened.run()
+}
+
+async function abandon({ onFailure, opened }: CopyWork): Promise<void> {
+  await onFailure.run()
+  await opened.run()
+}
+
+function keyOf({ parents, name }: Copy): string {
+  return [...parents, name].join('/')
+}
+
+/**
+ * Shims copy the sources of a container's mounts to a folder named by its id, or to names such as `ID-b7426f94-hosts`, with
+ * 8 or 16 random digits.
+ */
+function isOfContainer(component: string, containerId: string): boolean {
+  if (component === containerId) return true
+  return (
+    component.startsWith(`${containerId}-`) &&
+    /^[0-9a-f]{8,16}-/.test(component.slice(containerId.length + 1))
+  )
+}
+
+function invalid(text: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', text)
+}
