@@ -1,0 +1,42 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { StatusCodeName } from '../../../src/base/errors.ts'
+import contract from '../../fixtures/agent-api.json' with { type: 'json' }
+import { type RunningServices, runServices } from '../../support/agent/run-services.ts'
+
+/** The methods that are not served yet. Remove a name when you serve it. */
+const LEFT = ['MemAgentCompactSet', 'MemAgentMemcgSet', 'SetPolicy'].map(
+  (name) => `grpc.AgentService/${name}`,
+)
+
+/** Long enough for each answer; polls, which wait for an event, end with it. */
+const DEADLINE_MS = 2000
+
+describe.each(['ttrpc', 'grpc'] as const)('the contract over %s', (framing) => {
+  let services: RunningServices
+
+  beforeEach(async () => {
+    services = await runServices()
+  })
+
+  afterEach(() => services.close())
+
+  it('has no method that is UNIMPLEMENTED', async () => {
+    const methods = Object.entries(contract.services).flatMap(([service, methods]) =>
+      Object.keys(methods).map((method) => ({ service, method, name: `${service}/${method}` })),
+    )
+    const codes = await Promise.all(methods.map(({ service, method }) => codeOf(service, method)))
+    const unimplemented = methods.filter((_, index) => codes[index] === 'UNIMPLEMENTED')
+    expect(unimplemented.map(({ name }) => name).toSorted()).toEqual(LEFT)
+    expect(methods).toHaveLength(44)
+  })
+
+  /** The status of a call with an empty request. */
+  async function codeOf(service: string, method: string): Promise<StatusCodeName> {
+    const options = { timeoutMs: DEADLINE_MS }
+    const calling = services.connections[framing].call(service, method, new Uint8Array(), options)
+    return calling.then(
+      () => 'OK',
+      (error) => error.code,
+    )
+  }
+})
