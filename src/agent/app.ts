@@ -4,6 +4,7 @@ import { neverAborted } from '../base/abort.ts'
 import { jsonLogger, type Logger } from '../base/log.ts'
 import { createDeviceHandlers } from '../handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../handlers/device/handler-table.ts'
+import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-agent.ts'
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
@@ -25,6 +26,7 @@ import type { BootContext } from './boot/step.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
+import { memAgentConfig } from './mem-agent-config.ts'
 import { runtimeChoice } from './runtime-choice.ts'
 import { serviceMethods } from './service/services.ts'
 import { stopAgent, stopRequested } from './stop.ts'
@@ -39,6 +41,9 @@ const CDI_FOLDER = '/run/cdi'
 
 /** The name that ps, pgrep and test harnesses see; Node calls its main thread after itself. */
 const OWN_NAME = '/proc/self/comm'
+
+/** The states of containers in which memory may be reclaimed from them. */
+const RECLAIMABLE: readonly string[] = ['running', 'paused']
 
 /** How the process was started. */
 export interface AgentStart {
@@ -115,7 +120,9 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log)
   await service.cleanUpAfterCrash()
+  await service.memAgent.start()
   const reason = await stopRequested(os, given, destroyed.promise)
+  service.memAgent.stop()
   return stopAgent({ os, log, given, transport, reason, destroySandbox: service.destroySandbox })
 }
 
@@ -124,6 +131,7 @@ interface Service {
   readonly listenForStreams: () => Promise<void>
   readonly cleanUpAfterCrash: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
+  readonly memAgent: MemAgent
 }
 
 function buildService(parts: Parts, onDestroyed: () => void): Service {
@@ -168,6 +176,13 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       restarted: (given.channel?.restarts ?? 0) > 0,
     },
   })
+  const memAgent = createMemAgent({
+    os,
+    log,
+    config: memAgentConfig(config),
+    targets: () => sandbox.containers.list().filter(({ state }) => RECLAIMABLE.includes(state.name)),
+    node: process.execPath,
+  })
   const guest = {
     os,
     log,
@@ -177,6 +192,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
     hotplug,
+    memAgent,
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
   return {
@@ -187,5 +203,6 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     listenForStreams: hostConnections.listen,
     cleanUpAfterCrash: sandbox.cleanUpAfterCrash,
     destroySandbox: () => destroySandbox(sandbox, neverAborted),
+    memAgent,
   }
 }

@@ -8,7 +8,7 @@ import type { Cut, Json, JsonObject, RecordedAnswer, RecordedCall, Recording } f
  * Calls that this agent does not serve yet, by method. They must fail with UNIMPLEMENTED. A replay fails as soon as one
  * is served: remove it here, and the recorded answer counts.
  */
-export const PENDING: readonly string[] = ['SetPolicy', 'MemAgentMemcgSet', 'MemAgentCompactSet']
+export const PENDING: readonly string[] = ['SetPolicy']
 
 /** Answers of this agent that differ from the recorded ones, and why. */
 interface Difference {

@@ -57,16 +57,21 @@ export async function configFileSettings(path: string, content: string): Promise
   return readSettings((setting) => {
     if (setting.toml === undefined || !Object.hasOwn(values, setting.toml)) return undefined
     const value = values[setting.toml]
-    const source = `${path}: ${setting.toml} = ${JSON.stringify(value)}`
+    const source = `${path}: ${setting.toml} = ${JSON.stringify(value, showable)}`
     return parseValue(source, () => setting.type.fromToml(value))
   })
+}
+
+/** JSON has no bigint, which an integer above 2^53-1 is. */
+function showable(_key: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? String(value) : value
 }
 
 async function parseToml(path: string, content: string): Promise<Readonly<Record<string, unknown>>> {
   // Loaded only when there is a file, which most guests lack.
   const { parse } = await import('smol-toml')
   try {
-    return parse(content)
+    return parse(content, { integersAsBigInt: 'asNeeded' })
   } catch (error) {
     throw new AgentError('INVALID_ARGUMENT', `${path}: ${messageOf(error)}`, { cause: error })
   }

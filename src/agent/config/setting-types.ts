@@ -163,6 +163,14 @@ export const count: SettingType<number> = numeric('number ≥ 0', (value) => {
   return Math.min(value, Number.MAX_SAFE_INTEGER)
 })
 
+/** An integer from `least` to `greatest`. */
+export function numberIn(least: number, greatest: number): SettingType<number> {
+  return numeric(`${least} to ${greatest}`, (value) => {
+    if (value < least || value > greatest) throw malformed(`out of range, want ${least} to ${greatest}`)
+    return value
+  })
+}
+
 function malformed(reason: string): AgentError {
   return new AgentError('INVALID_ARGUMENT', reason)
 }
@@ -188,6 +196,8 @@ function numeric(name: string, check: (value: number) => number | undefined): Se
       return check(Number(value))
     },
     fromToml: (value) => {
+      // An integer above 2^53-1 comes as a bigint.
+      if (typeof value === 'bigint') return check(Number(value))
       if (typeof value !== 'number' || !Number.isInteger(value)) throw malformed('not a number')
       return check(value)
     },

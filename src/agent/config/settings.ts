@@ -1,3 +1,4 @@
+import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import {
   bareFlag,
   boolean,
@@ -5,6 +6,7 @@ import {
   flag,
   logLevel,
   nonEmptyText,
+  numberIn,
   oneOf,
   onlyAll,
   port,
@@ -33,6 +35,11 @@ export interface Setting<T> {
 }
 
 const MEM_AGENT = 'agent.mem_agent_enable'
+
+const percent = numberIn(0, 100)
+
+/** Seconds that one timer can wait for. */
+const periodSecs = numberIn(1, Math.floor(LONGEST_TIMER_MS / 1000))
 
 /** Every setting of the agent (spec A.5 to A.7, and our own). docs/configuration.md shows this table. */
 export const SETTINGS = {
@@ -264,54 +271,74 @@ export const SETTINGS = {
     doc: 'Reclaim and compaction of memory. On the kernel command line it stands before the other `mem_agent` keys.',
   }),
   memAgentMemcgDisable: memAgent('memcg_disable', boolean, false, 'No reclaim.'),
-  memAgentMemcgSwap: memAgent('memcg_swap', boolean, false, 'Reclaim may swap.'),
-  memAgentMemcgSwappinessMax: memAgent('memcg_swappiness_max', count, 50, 'Highest swappiness.'),
-  memAgentMemcgPeriodSecs: memAgent('memcg_period_secs', count, 600, 'Seconds between two reclaims.'),
+  memAgentMemcgSwap: memAgent(
+    'memcg_swap',
+    boolean,
+    false,
+    'Reclaim may swap, where the guest has swap space.',
+  ),
+  memAgentMemcgSwappinessMax: memAgent(
+    'memcg_swappiness_max',
+    numberIn(0, 200),
+    50,
+    'The swappiness of a reclaim that may swap.',
+  ),
+  memAgentMemcgPeriodSecs: memAgent('memcg_period_secs', periodSecs, 600, 'Seconds between two reclaims.'),
   memAgentMemcgPeriodPsiPercentLimit: memAgent(
     'memcg_period_psi_percent_limit',
-    count,
+    percent,
     1,
-    'Memory pressure (%) above which a period is skipped.',
+    'A container with more pressure (%) than this during the period is left alone.',
   ),
   memAgentMemcgEvictionPsiPercentLimit: memAgent(
     'memcg_eviction_psi_percent_limit',
-    count,
+    percent,
     1,
-    'Memory pressure (%) above which eviction stops.',
+    'Pressure (%) in a container above which the reclaim from it stops.',
   ),
   memAgentMemcgEvictionRunAgingCountMin: memAgent(
     'memcg_eviction_run_aging_count_min',
     count,
     3,
-    'Agings before the first eviction.',
+    'Periods in a row without pressure before a container’s memory is reclaimed.',
   ),
   memAgentCompactDisable: memAgent('compact_disable', boolean, false, 'No compaction.'),
-  memAgentCompactPeriodSecs: memAgent('compact_period_secs', count, 600, 'Seconds between two compactions.'),
+  memAgentCompactPeriodSecs: memAgent(
+    'compact_period_secs',
+    periodSecs,
+    600,
+    'Seconds between two looks at the free memory.',
+  ),
   memAgentCompactPeriodPsiPercentLimit: memAgent(
     'compact_period_psi_percent_limit',
-    count,
+    percent,
     1,
-    'Memory pressure (%) above which a period is skipped.',
+    'Nothing is compacted after a period with more pressure (%) in the guest than this.',
   ),
   memAgentCompactPsiPercentLimit: memAgent(
     'compact_psi_percent_limit',
-    count,
+    percent,
     5,
-    'Memory pressure (%) above which compaction stops.',
+    'Pressure (%) in the guest above which a compaction stops.',
   ),
-  memAgentCompactSecMax: memAgent('compact_sec_max', count, 300, 'Longest compaction in seconds.'),
-  memAgentCompactOrder: memAgent('compact_order', count, 9, 'Order of the pages to provide.'),
+  memAgentCompactSecMax: memAgent('compact_sec_max', periodSecs, 300, 'Longest compaction in seconds.'),
+  memAgentCompactOrder: memAgent(
+    'compact_order',
+    numberIn(0, 10),
+    9,
+    'Free blocks of less than 2^order pages are fragments.',
+  ),
   memAgentCompactThreshold: memAgent(
     'compact_threshold',
     count,
     1024,
-    'Number of free pages that is enough.',
+    'Memory is compacted when fragments have grown by so many pages since the last compaction.',
   ),
   memAgentCompactForceTimes: memAgent(
     'compact_force_times',
     count,
     Number.MAX_SAFE_INTEGER,
-    'Periods after which a compaction is forced.',
+    'Periods without a compaction after which one is forced, whatever the fragments.',
   ),
 } as const
 

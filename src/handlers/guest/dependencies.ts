@@ -1,10 +1,12 @@
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { DetailsDependencies } from './details.ts'
+import type { MemAgent } from './mem-agent/mem-agent.ts'
 
 /** The dependencies of the calls about the guest itself. */
 export interface GuestDependencies extends DetailsDependencies {
   readonly os: Os
   /** What waiting for devices needs. */
   readonly hotplug: HotplugDependencies
+  readonly memAgent: MemAgent
 }

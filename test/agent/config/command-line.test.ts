@@ -116,6 +116,12 @@ describe('commandLineSettings', () => {
     expect(commandLineSettings('agent.log_vport=0 agent.debug_console_vport=-1')).toEqual({})
   })
 
+  it('refuses a mem_agent key out of its range', () => {
+    expect(() => commandLineSettings('agent.mem_agent_enable agent.mem_agent_compact_order=11')).toThrow(
+      'agent.mem_agent_compact_order=11: out of range, want 0 to 10',
+    )
+  })
+
   it('reads mem_agent keys only after mem_agent_enable', () => {
     const before = 'agent.mem_agent_compact_disable=1 agent.mem_agent_enable agent.mem_agent_memcg_swap=1'
     expect(commandLineSettings(before)).toEqual({ memAgentEnable: true, memAgentMemcgSwap: true })

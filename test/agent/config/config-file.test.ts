@@ -47,11 +47,20 @@ describe('configFileSettings', () => {
     ['tracing = "yes"', 'true or false'],
     ['log_vport = "1025"', 'not a number'],
     ['container_pipe_size = -4', 'negative, want 0 or more'],
+    ['mem_agent_compact_order = 11', 'out of range, want 0 to 10'],
+    ['mem_agent_memcg_period_secs = 9223372036854775807', 'out of range, want 1 to 2147483'],
+    ['hotplug_timeout = 9223372036854775807', 'a table { secs = N, nanos = N }'],
   ])('refuses %s and names file, key and reason', async (line, reason) => {
     const key = line.slice(0, line.indexOf(' '))
     await expect(read(line)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: expect.stringMatching(`^/etc/agent.toml: ${key} = .*: .*${reason}`),
+    })
+  })
+
+  it('takes the largest number of TOML for never', async () => {
+    expect(await read('mem_agent_compact_force_times = 9223372036854775807')).toEqual({
+      memAgentCompactForceTimes: Number.MAX_SAFE_INTEGER,
     })
   })
 

@@ -4,9 +4,7 @@ import contract from '../../fixtures/agent-api.json' with { type: 'json' }
 import { type RunningServices, runServices } from '../../support/agent/run-services.ts'
 
 /** The methods that are not served yet. Remove a name when you serve it. */
-const LEFT = ['MemAgentCompactSet', 'MemAgentMemcgSet', 'SetPolicy'].map(
-  (name) => `grpc.AgentService/${name}`,
-)
+const LEFT = ['grpc.AgentService/SetPolicy']
 
 /** Long enough for each answer; polls, which wait for an event, end with it. */
 const DEADLINE_MS = 2000

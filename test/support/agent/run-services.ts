@@ -17,8 +17,10 @@ export interface RunningServices {
   close(): Promise<void>
 }
 
-export async function runServices(): Promise<RunningServices> {
-  const { os, ...dependencies } = await serviceDependencies()
+export async function runServices(
+  options: Parameters<typeof serviceDependencies>[0] = {},
+): Promise<RunningServices> {
+  const { os, ...dependencies } = await serviceDependencies(options)
   const gate = { wait: async () => {} }
   const wrapper = { log: silentLogger(), gate, nowMs: () => 0 }
   const transport = await runTransport(serviceMethods(dependencies, wrapper))

@@ -1,12 +1,16 @@
 import type { ServiceDependencies } from '../../../src/agent/service/services.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { createMemAgent } from '../../../src/handlers/guest/mem-agent/mem-agent.ts'
 import { networkQueues } from '../../../src/handlers/network/dependencies.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { type Machine, machine } from '../handlers/machine.ts'
+import { MEM_AGENT_DEFAULTS } from '../handlers/mem-agent.ts'
 import { hotplugOf, ROOT } from '../handlers/storage-builder.ts'
 
-/** The dependencies of an agent's RPCs, on an in-memory machine. */
-export async function serviceDependencies(): Promise<ServiceDependencies & Pick<Machine, 'os'>> {
+/** The dependencies of an agent's RPCs, on an in-memory machine; the mem-agent is on if `memAgent` says so. */
+export async function serviceDependencies(
+  options: { readonly memAgent?: boolean } = {},
+): Promise<ServiceDependencies & Pick<Machine, 'os'>> {
   const { os, context } = await machine()
   const log = silentLogger()
   const hotplug = hotplugOf(os)
@@ -18,6 +22,10 @@ export async function serviceDependencies(): Promise<ServiceDependencies & Pick<
     guest: {
       ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
       ...{ storageHandlers: [], deviceHandlers: [] },
+      memAgent: createMemAgent({
+        ...{ os, log, targets: () => [], node: '/usr/bin/node' },
+        config: { ...MEM_AGENT_DEFAULTS, enabled: options.memAgent ?? false },
+      }),
     },
   }
 }

@@ -1,3 +1,4 @@
+import type { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../src/gen/agent.ts'
 import type { BadInput } from './bad-input.ts'
 
 const INT64_MAX = 2n ** 63n - 1n
@@ -32,6 +33,16 @@ const time = (what: string, Sec: bigint, Usec: bigint, names: string): BadInput 
 const hostname = (what: string, name: string, names: string): BadInput => ({
   ...{ rpc: 'CreateSandbox', what, code: 'INVALID_ARGUMENT', names },
   call: (agent) => agent.createSandbox({ sandboxId: 'second', hostname: name }),
+})
+
+const reclaim = (what: string, request: MemAgentMemcgConfig, names: string): BadInput => ({
+  ...{ rpc: 'MemAgentMemcgSet', what, code: 'INVALID_ARGUMENT', names },
+  call: (agent) => agent.memAgentMemcgSet(request),
+})
+
+const compaction = (what: string, request: MemAgentCompactConfig, names: string): BadInput => ({
+  ...{ rpc: 'MemAgentCompactSet', what, code: 'INVALID_ARGUMENT', names },
+  call: (agent) => agent.memAgentCompactSet(request),
 })
 
 /** Requests about the guest itself that the agent must refuse without any other effect. */
@@ -71,6 +82,16 @@ export const GUEST_INPUT: readonly BadInput[] = [
   time('a time before 1970', -1n, 0n, 'Sec: -1, want 0 to '),
   time('a time that no number holds', INT64_MAX, 0n, `Sec: ${INT64_MAX}, want 0 to `),
   time('a second and more of microseconds', 1n, 1_000_000n, 'Usec: 1000000, want 0 to '),
+  reclaim('too much swappiness', { swappinessMax: 201 }, 'swappiness_max: 201, want 0 to 200'),
+  reclaim('no period', { periodSecs: 0n }, 'period_secs: 0, want 1 to '),
+  reclaim('a period that no timer has', { periodSecs: 2n ** 64n - 1n }, 'period_secs: 18446744073709551615,'),
+  reclaim('more than all pressure', { periodPsiPercentLimit: 101 }, 'period_psi_percent_limit: 101,'),
+  reclaim('more than all pressure', { evictionPsiPercentLimit: 101 }, 'eviction_psi_percent_limit: 101,'),
+  compaction('no period', { periodSecs: 0n }, 'period_secs: 0, want 1 to '),
+  compaction('more than all pressure', { periodPsiPercentLimit: 101 }, 'period_psi_percent_limit: 101,'),
+  compaction('more than all pressure', { compactPsiPercentLimit: 101 }, 'compact_psi_percent_limit: 101,'),
+  compaction('a negative time', { compactSecMax: -1n }, 'compact_sec_max: -1, want 1 to '),
+  compaction('blocks that no kernel has', { compactOrder: 11 }, 'compact_order: 11, want 0 to 10'),
   {
     ...{ rpc: 'ReseedRandomDev', what: 'no bytes', code: 'INVALID_ARGUMENT', names: 'missing entropy data' },
     call: (agent) => agent.reseedRandomDev({}),

@@ -201,6 +201,12 @@ export const STATUS_TABLE: readonly StatusCase[] = [
     'TtyWinResize',
     (agent) => agent.ttyWinResize({ containerId: running, row: 24, column: 80 }),
   ]),
+  ...cases(
+    'the mem-agent is off',
+    internal('mem-agent is disabled'),
+    ['MemAgentMemcgSet', (agent) => agent.memAgentMemcgSet({ disabled: false })],
+    ['MemAgentCompactSet', (agent) => agent.memAgentCompactSet({ disabled: false })],
+  ),
   ...cases('there is no such log', invalid("log_type: unknown type 'other', want termination_log"), [
     'GetDiagnosticData',
     (agent) => agent.getDiagnosticData({ containerId: running, logType: 'other' }),

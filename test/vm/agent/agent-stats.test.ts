@@ -5,7 +5,7 @@ import { BOMB_OWNER, bombLinux, explosion, FORK_BOMB } from '../../support/conta
 import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
-import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { expectStopBySignal } from '../../support/vm/stop-by-signal.ts'
 
 const LIMIT = 32n << 20n
@@ -17,7 +17,9 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    ;({ guest, pod } = await bootPod())
+    // Reclaim and compaction are turned on by the tests of them.
+    const append = ['enable', 'memcg_disable=1', 'compact_disable=1'].map((key) => `agent.mem_agent_${key}`)
+    ;({ guest, pod } = await bootPod({ append }))
   })
   afterAll(() => guest?.stop())
 
@@ -30,6 +32,12 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
   function filesOf(id: string, ...names: readonly string[]): Promise<string> {
     const paths = names.map((name) => `/guest/cgroup/${id}/${name}`).join(' ')
     return pod.output(`look-${id}`, `cat ${paths}`, { mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')] })
+  }
+
+  async function filePagesOf(containerId: string): Promise<bigint> {
+    const { cgroupStats } = await pod.agent.statsContainer({ containerId })
+    const { inactive_file = 0n, active_file = 0n } = cgroupStats?.memoryStats?.stats ?? {}
+    return inactive_file + active_file
   }
 
   it('is what StatsContainer reports, paused and resumed', async () => {
@@ -105,6 +113,36 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
       expect(await init.readUntil('\n')).toBe(`status ${128 + SIGKILL}\n`)
     }
     await pod.remove('hungry')
+  })
+
+  it('gives back the file pages of an idle container', async () => {
+    // Whoever reads a page first has it in his cgroup.
+    const init = await pod.run('idle', ['sh', '-c', 'cat /agent/* > /dev/null; echo read; read line'], {
+      mounts: [bind('/usr/lib/microvm-agent', '/agent')],
+    })
+    await init.readUntil('read')
+    const before = await filePagesOf('idle')
+    expect(before).toBeGreaterThan(16n << 20n)
+    const quick = { periodSecs: 1n, evictionRunAgingCountMin: 1n }
+    await pod.agent.memAgentMemcgSet({ disabled: false, ...quick })
+    await consoleLine(guest, /"memory reclaimed".*"containerId":"idle"/)
+    await pod.agent.memAgentMemcgSet({ disabled: true })
+    expect(await filePagesOf('idle')).toBeLessThan(before / 4n)
+    await pod.remove('idle')
+  })
+
+  it('leaves memory that is free in whole blocks, when the guest compacts it', async () => {
+    const scanned = async () =>
+      Number(
+        await pod.output('scanned', "awk '/^compact_migrate_scanned/ { print $2 }' /guest/proc/vmstat", {
+          mounts: [GUEST_PROC],
+        }),
+      )
+    const before = await scanned()
+    await pod.agent.memAgentCompactSet({ disabled: false, periodSecs: 1n, compactForceTimes: 0n })
+    expect(await consoleLine(guest, /"memory compacted"/)).not.toContain('"stopped"')
+    await pod.agent.memAgentCompactSet({ disabled: true })
+    expect(await scanned()).toBeGreaterThan(before)
   })
 
   it('ends with the guest that is told to stop by SIGTERM to PID 1', () =>

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { expectStopBySignal } from '../../support/vm/stop-by-signal.ts'
 
 const GUEST_CGROUPS = bind('/sys/fs/cgroup', '/guest/cgroup')
@@ -11,7 +11,9 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgrou
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    ;({ guest, pod } = await bootPod({ append: ['systemd.unified_cgroup_hierarchy=0'] }))
+    ;({ guest, pod } = await bootPod({
+      append: ['systemd.unified_cgroup_hierarchy=0', 'agent.mem_agent_enable'],
+    }))
   })
   afterAll(() => guest?.stop())
 
@@ -54,6 +56,14 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgrou
     await guest.agent.signalProcess({ containerId: 'killed', signal: 9 })
     expect(await Promise.all([init.wait(), added.wait()])).toEqual([137, 137])
     await pod.remove('killed')
+  })
+
+  it('has no reclaim of memory, which the agent says once, and compaction', async () => {
+    const message = 'mem-agent: the guest uses cgroup v1, want cgroup v2 for reclaim'
+    await consoleLine(guest, new RegExp(`"settings without effect".*"mem_agent_memcg_\\*".*"${message}"`))
+    const setting = pod.agent.memAgentMemcgSet({ swap: false })
+    await expect(setting).rejects.toMatchObject({ code: 'FAILED_PRECONDITION', message })
+    await pod.agent.memAgentCompactSet({ compactOrder: 10 })
   })
 
   it('ends with the guest that is told to stop by SIGINT to PID 1', () =>

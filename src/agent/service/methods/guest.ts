@@ -7,7 +7,7 @@ import { resizeVolume } from '../../../handlers/guest/resize-volume.ts'
 import { reseedRandom, setGuestDateTime } from '../../../handlers/guest/seed-and-clock.ts'
 import { addSwap, addSwapPath } from '../../../handlers/guest/swap.ts'
 import { volumeStats } from '../../../handlers/guest/volume-stats.ts'
-import { cancellable, finishing, type ServiceMethods, unimplemented } from '../rpc.ts'
+import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
 /** The RPCs of the guest itself: its description, clock, memory and volumes (spec C.24, C.28 to C.31, C.34 to C.38). */
 export function guestMethods(guest: GuestDependencies) {
@@ -35,7 +35,7 @@ export function guestMethods(guest: GuestDependencies) {
     ),
     resizeVolume: cancellable('idempotent', (request, { signal }) => resizeVolume(devices, request, signal)),
 
-    memAgentMemcgSet: unimplemented('MemAgentMemcgSet'),
-    memAgentCompactSet: unimplemented('MemAgentCompactSet'),
+    memAgentMemcgSet: finishing('idempotent', guest.memAgent.setReclaim),
+    memAgentCompactSet: finishing('idempotent', guest.memAgent.setCompact),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

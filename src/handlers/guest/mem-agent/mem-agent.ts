@@ -1,0 +1,205 @@
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../gen/agent.ts'
+import type { Os } from '../../../os/os.ts'
+import { COMPACT_FILE, Compaction } from './compaction.ts'
+import { GUEST_PRESSURE } from './pressure.ts'
+import { ContainerReclaim, type ReclaimTarget } from './reclaim.ts'
+import { type CompactSettings, changedCompact, changedReclaim, type ReclaimSettings } from './settings.ts'
+
+/** The settings that an agent starts with. */
+export interface MemAgentConfig {
+  readonly enabled: boolean
+  readonly reclaim: ReclaimSettings
+  readonly compact: CompactSettings
+}
+
+export interface MemAgentDependencies {
+  readonly os: Pick<Os, 'files' | 'clock' | 'tools'>
+  readonly log: Logger
+  readonly config: MemAgentConfig
+  /** See `ReclaimDependencies`. */
+  readonly targets: () => readonly ReclaimTarget[]
+  /** Absolute path of Node's program. */
+  readonly node: string
+}
+
+/**
+ * Gives memory back that containers no longer use, and compacts what is free, so that the host can have it in whole
+ * blocks (spec C.38, I.8). Reclaim and compaction each wake up once in their period while they are on.
+ */
+export interface MemAgent {
+  /**
+   * Changes the settings of reclaim, and begins a new period. Throws INTERNAL `mem-agent is disabled` when it is off,
+   * INVALID_ARGUMENT for a wrong value, FAILED_PRECONDITION when the guest's kernel cannot reclaim.
+   */
+  setReclaim(request: MemAgentMemcgConfig): Promise<void>
+  /** The same for compaction. */
+  setCompact(request: MemAgentCompactConfig): Promise<void>
+  /** Begins the periods; logs which settings have no effect in this guest. Does nothing when it is off. */
+  start(): Promise<void>
+  /** Ends the periods, and a reclaim or compaction under way. */
+  stop(): void
+}
+
+/** Creates the mem-agent, which does nothing before its `start`. */
+export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
+  const { os, log, config, targets, node } = dependencies
+  const reclaim = new RunningSettings(config.reclaim)
+  const compact = new RunningSettings(config.compact)
+  const stopped = new AbortController()
+  let kernel: Promise<KernelSupport> | undefined
+  const support = () => {
+    if (!config.enabled) throw new AgentError('INTERNAL', 'mem-agent is disabled')
+    kernel ??= kernelSupport(os)
+    return kernel
+  }
+  return {
+    setReclaim: async (request) => {
+      const { withoutReclaim } = await support()
+      const changed = changedReclaim(reclaim.value, request)
+      if (withoutReclaim !== undefined) throw new AgentError('FAILED_PRECONDITION', withoutReclaim)
+      reclaim.set(changed)
+    },
+    setCompact: async (request) => {
+      const { withoutCompaction } = await support()
+      const changed = changedCompact(compact.value, request)
+      if (withoutCompaction !== undefined) throw new AgentError('FAILED_PRECONDITION', withoutCompaction)
+      compact.set(changed)
+    },
+    start: async () => {
+      if (!config.enabled) return
+      const supported = await support()
+      const { withoutReclaim, withoutCompaction, takesSwappiness } = supported
+      logWithoutEffect(log, supported)
+      const run = { clock: os.clock, log, stopped: stopped.signal }
+      if (withoutReclaim === undefined) {
+        void runPeriods(new ContainerReclaim({ os, log, targets, takesSwappiness }), reclaim, run)
+      }
+      if (withoutCompaction === undefined) void runPeriods(new Compaction({ os, log, node }), compact, run)
+    },
+    stop: () => stopped.abort(),
+  }
+}
+
+/** What the guest's kernel can do. */
+interface KernelSupport {
+  /** Why nothing can be reclaimed, or compacted; undefined when it can. */
+  readonly withoutReclaim: string | undefined
+  readonly withoutCompaction: string | undefined
+  /** Whether `memory.reclaim` takes `swappiness=`. */
+  readonly takesSwappiness: boolean
+}
+
+const RECLAIM_FILE = '/sys/fs/cgroup/memory.reclaim'
+
+async function kernelSupport({ files }: Pick<Os, 'files'>): Promise<KernelSupport> {
+  const reasonWithout = async (path: string, reason: string) =>
+    (await files.stat(path)) === undefined ? `mem-agent: ${reason}` : undefined
+  const noPressure = await reasonWithout(
+    GUEST_PRESSURE.memory,
+    'the kernel has no /proc/pressure, want one with CONFIG_PSI, booted without psi=0',
+  )
+  const withoutReclaim =
+    (await reasonWithout(
+      '/sys/fs/cgroup/cgroup.controllers',
+      'the guest uses cgroup v1, want cgroup v2 for reclaim',
+    )) ??
+    (await reasonWithout(RECLAIM_FILE, 'the kernel has no memory.reclaim, want Linux 5.19 or later')) ??
+    noPressure
+  const withoutCompaction =
+    (await reasonWithout(
+      COMPACT_FILE,
+      `the kernel has no ${COMPACT_FILE}, want one with CONFIG_COMPACTION`,
+    )) ?? noPressure
+  const takesSwappiness =
+    withoutReclaim === undefined && (await accepts(files, RECLAIM_FILE, '0 swappiness=0'))
+  return { withoutReclaim, withoutCompaction, takesSwappiness }
+}
+
+/** Whether a file takes a value that changes nothing. */
+async function accepts(files: Os['files'], path: string, value: string): Promise<boolean> {
+  return files.write(path, value).then(
+    () => true,
+    () => false,
+  )
+}
+
+function logWithoutEffect(log: Logger, support: KernelSupport): void {
+  const { withoutReclaim, withoutCompaction, takesSwappiness } = support
+  const warn = (settings: string, because: string) =>
+    log.warn('settings without effect', { settings, because })
+  if (withoutReclaim !== undefined) warn('mem_agent_memcg_*', withoutReclaim)
+  else if (!takesSwappiness) {
+    warn('mem_agent_memcg_swappiness_max', "mem-agent: this kernel's memory.reclaim takes no swappiness")
+  }
+  if (withoutCompaction !== undefined) warn('mem_agent_compact_*', withoutCompaction)
+}
+
+/** Settings that calls may change. */
+class RunningSettings<Settings> {
+  #value: Settings
+  #changed = new AbortController()
+
+  constructor(value: Settings) {
+    this.#value = value
+  }
+
+  get value(): Settings {
+    return this.#value
+  }
+
+  /** Fires at the next change. */
+  get changed(): AbortSignal {
+    return this.#changed.signal
+  }
+
+  set(value: Settings): void {
+    const before = this.#changed
+    this.#value = value
+    this.#changed = new AbortController()
+    before.abort()
+  }
+}
+
+/** Work that is done at the end of each period. */
+interface PeriodicWork<Settings> {
+  /** Must not throw: the next period would begin at once. */
+  begin(): Promise<void>
+  end(settings: Settings, signal: AbortSignal): Promise<void>
+}
+
+interface Period {
+  readonly disabled: boolean
+  readonly periodSecs: number
+}
+
+/**
+ * Runs until `stopped` fires. A change of the settings ends the work under way and begins a new period. While the
+ * settings say `disabled`, no timer runs. Never rejects.
+ */
+async function runPeriods<Settings extends Period>(
+  work: PeriodicWork<Settings>,
+  settings: RunningSettings<Settings>,
+  {
+    clock,
+    log,
+    stopped,
+  }: { readonly clock: Os['clock']; readonly log: Logger; readonly stopped: AbortSignal },
+): Promise<void> {
+  while (!stopped.aborted) {
+    const { value } = settings
+    const interrupted = AbortSignal.any([settings.changed, stopped])
+    try {
+      if (value.disabled) {
+        await new Promise((resolve) => interrupted.addEventListener('abort', resolve, { once: true }))
+        continue
+      }
+      await work.begin()
+      await clock.sleep(value.periodSecs * 1000, interrupted)
+      await work.end(value, interrupted)
+    } catch (error) {
+      if (!interrupted.aborted) log.warn('mem-agent failed', { error: messageOf(error) })
+    }
+  }
+}
