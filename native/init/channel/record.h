@@ -10,9 +10,10 @@ enum record_kind {
   RECORD_OVERFLOW = 2, /* `sequence` exits before this record were lost */
   RECORD_SHUTDOWN = 3, /* stop in order, then send RECORD_POWER_OFF; `status` is the signal that requested it */
   /* agent -> vminit */
-  RECORD_POWER_OFF = 16, /* init mode: power off now */
-  RECORD_EXIT_WITH = 17, /* wrapper mode: the agent is about to exit, and vminit must exit with `status` */
-  RECORD_RESTART = 18,   /* reserved */
+  RECORD_POWER_OFF = 16,      /* init mode: power off now */
+  RECORD_EXIT_WITH = 17,      /* wrapper mode: the agent is about to exit, and vminit must exit with `status` */
+  RECORD_RESTART = 18,        /* reserved */
+  RECORD_END_WITH_AGENT = 19, /* the agent must not be restarted: at its death vminit ends, too */
 };
 
 /* One message of the channel between vminit and the agent, in both directions. Native little endian. */

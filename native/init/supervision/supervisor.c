@@ -31,6 +31,9 @@
 /* The agent's exit status for a wrong command line: a restart would not help. */
 #define EXIT_USAGE 2
 
+/* vminit's exit status in wrapper mode when the agent died and must not be restarted, neither by who started vminit. */
+#define EXIT_NO_RESTART 3
+
 struct supervisor {
   bool init_mode;
   char *const *command;
@@ -41,6 +44,7 @@ struct supervisor {
   int64_t start_at_ms;  /* when the next agent starts, or NEVER */
   int64_t stop_by_ms;   /* when the stop timeout expires, or NEVER */
   bool end_requested;   /* by a signal: vminit ends at the agent's next exit */
+  bool ends_with_agent; /* the agent has commanded that it is not restarted */
   int commanded_status; /* the exit status that the agent has commanded in wrapper mode, or NEVER */
 };
 
@@ -56,10 +60,17 @@ static noreturn void terminate(const struct supervisor *self, int exit_status) {
   power_off();
 }
 
-/* Plans the restart of an agent that ended with the wait status `status`, or terminates after too many restarts. */
+/*
+ * Plans the restart of an agent that ended with the wait status `status`. Terminates when it must not be restarted, and
+ * after too many restarts.
+ */
 static void restart_or_terminate(struct supervisor *self, int status) {
   const char *how = WIFSIGNALED(status) ? "was killed by signal" : "exited with status";
   int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+  if (self->ends_with_agent) {
+    log_line("the agent %s %d, and must not be restarted: its policy is lost", how, number);
+    terminate(self, EXIT_NO_RESTART);
+  }
   int64_t now = monotonic_ms();
   int64_t delay = restart_delay_ms(&self->policy, now);
   if (delay < 0) {
@@ -100,6 +111,8 @@ static void handle_command(struct supervisor *self, const struct record *record)
   } else if (record->kind == RECORD_EXIT_WITH) {
     self->commanded_status = record->status & 0xff; /* as exit(3) does */
     self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
+  } else if (record->kind == RECORD_END_WITH_AGENT) {
+    self->ends_with_agent = true;
   } else {
     log_line("ignored a command of unknown kind %u", record->kind);
   }
@@ -125,7 +138,8 @@ static void on_agent_exit(struct supervisor *self, int status) {
     if (self->init_mode) log_line("the agent ended without asking for the power-off");
     terminate(self, shell_status(status));
   }
-  bool final = WIFEXITED(status) && (WEXITSTATUS(status) == EXIT_SUCCESS || WEXITSTATUS(status) == EXIT_USAGE);
+  bool final = WIFEXITED(status) &&
+               (WEXITSTATUS(status) == EXIT_SUCCESS || (WEXITSTATUS(status) == EXIT_USAGE && !self->ends_with_agent));
   if (final && !self->init_mode) terminate(self, WEXITSTATUS(status));
   restart_or_terminate(self, status);
 }

@@ -10,6 +10,7 @@ export const RecordKind = {
   SHUTDOWN: 3,
   POWER_OFF: 16,
   EXIT_WITH: 17,
+  END_WITH_AGENT: 19,
 } as const
 
 /**

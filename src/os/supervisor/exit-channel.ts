@@ -71,6 +71,10 @@ export class ExitChannel implements Exits, Supervisor {
     return this.#send(encodeCommand(RecordKind.EXIT_WITH, status))
   }
 
+  endWithAgent(): Promise<void> {
+    return this.#send(encodeCommand(RecordKind.END_WITH_AGENT, 0))
+  }
+
   /** Receives records until vminit is gone, then rejects all waits for exits. Never rejects itself. */
   async receive(): Promise<void> {
     try {

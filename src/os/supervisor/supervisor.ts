@@ -43,4 +43,9 @@ export interface Supervisor {
   powerOff(): Promise<void>
   /** Ends vminit with `status`; in a virtual machine, powers it off. */
   exitWith(status: number): Promise<void>
+  /**
+   * From now on vminit does not restart this agent when it dies: it powers the virtual machine off, or exits with status
+   * 3. Without vminit this does nothing, since no one restarts the agent.
+   */
+  endWithAgent(): Promise<void>
 }

@@ -44,4 +44,5 @@ const withoutSupervisor: Supervisor = {
   async exitWith() {
     throw new AgentError('FAILED_PRECONDITION', REMEDY)
   },
+  async endWithAgent() {},
 }

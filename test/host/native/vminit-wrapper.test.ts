@@ -54,6 +54,22 @@ describe.each([
       expect(await supervised.ended).toBe(7)
     })
 
+    it.each([
+      { death: 'kill -KILL $$', how: 'was killed by signal 9' },
+      { death: 'exit 1', how: 'exited with status 1' },
+      { death: 'exit 2', how: 'exited with status 2' },
+    ])('does not restart an agent that has commanded so ($death)', async ({ death, how }) => {
+      const command = commandRecord(Kind.END_WITH_AGENT).toString('hex').replaceAll(/../g, octal)
+      const { status, stderr } = await run([vminit, '--', 'sh', '-c', `printf '${command}' >&3; ${death}`])
+      expect(status).toBe(3)
+      expect(stderr).toBe(`vminit: the agent ${how}, and must not be restarted: its policy is lost\n`)
+    })
+
+    it('ends with status 0 when such an agent ends in good order', async () => {
+      const command = commandRecord(Kind.END_WITH_AGENT).toString('hex').replaceAll(/../g, octal)
+      expect(await run([vminit, '--', 'sh', '-c', `printf '${command}' >&3`])).toMatchObject({ status: 0 })
+    })
+
     it('ignores commands it does not know, and a power-off', async () => {
       const unknown = [commandRecord(99), commandRecord(Kind.EXIT_WITH, 5, 2), commandRecord(Kind.POWER_OFF)]
       const script = `printf '${Buffer.concat(unknown).toString('hex').replaceAll(/../g, octal)}' >&3`

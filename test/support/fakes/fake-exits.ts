@@ -59,6 +59,10 @@ export class FakeSupervisor implements Supervisor {
     this.commands.push('power off')
   }
 
+  async endWithAgent(): Promise<void> {
+    this.commands.push('end with the agent')
+  }
+
   async exitWith(status: number): Promise<void> {
     this.commands.push(`exit with ${status}`)
   }

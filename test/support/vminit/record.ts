@@ -13,7 +13,7 @@ export interface ChannelRecord {
 }
 
 export const RECORD_BYTES = 64
-export const Kind = { EXIT: 1, OVERFLOW: 2, POWER_OFF: 16, EXIT_WITH: 17 } as const
+export const Kind = { EXIT: 1, OVERFLOW: 2, POWER_OFF: 16, EXIT_WITH: 17, END_WITH_AGENT: 19 } as const
 
 /** Reads the record at the start of `bytes`. It does not share code with the agent, so that each checks the other. */
 export function parseRecord(bytes: Buffer): ChannelRecord {
