@@ -90,9 +90,18 @@ export const LAYERS: readonly Layer[] = [
     folder: 'src/agent/boot',
     imports: ['src/agent/config', 'src/handlers/network', 'src/os', 'src/base', 'src/gen'],
   },
+  { folder: 'src/agent/policy', imports: ['src/os', 'src/base', 'src/gen'] },
   {
     folder: 'src/agent/service',
-    imports: ['src/agent/boot/gate.ts', 'src/rpc', 'src/handlers', 'src/os', 'src/base', 'src/gen'],
+    imports: [
+      'src/agent/boot/gate.ts',
+      'src/agent/policy',
+      'src/rpc',
+      'src/handlers',
+      'src/os',
+      'src/base',
+      'src/gen',
+    ],
   },
   { folder: 'src/agent/transport', imports: ['src/rpc', 'src/os', 'src/base'] },
   {
@@ -110,7 +119,7 @@ export const LAYERS: readonly Layer[] = [
     ],
   },
   // The host's side, which no layer of the agent above imports.
-  { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['esbuild'] },
+  { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['@bufbuild/protobuf', 'esbuild'] },
   { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
   {
     folder: 'src/image',

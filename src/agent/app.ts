@@ -16,8 +16,10 @@ import { createStorageHandlers } from '../handlers/storage/storage.ts'
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
 import { PciBus } from '../hotplug/pci-bus.ts'
 import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
+import { openLineFile } from '../os/files/line-file.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
+import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
 import type { MethodTable } from '../rpc/method.ts'
 import { bootBehindGate, prepareTransport } from './boot/boot.ts'
@@ -27,8 +29,11 @@ import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
 import { memAgentConfig } from './mem-agent-config.ts'
+import { INPUT_LOG, InputLog } from './policy/input-log.ts'
+import { Policy } from './policy/policy.ts'
+import { readPolicyFile } from './policy/policy-file.ts'
 import { runtimeChoice } from './runtime-choice.ts'
-import { serviceMethods } from './service/services.ts'
+import { checkCallOf, serviceMethods } from './service/services.ts'
 import { stopAgent, stopRequested } from './stop.ts'
 import { parseServerAddress } from './transport/server-address.ts'
 import { startTransport } from './transport/transport.ts'
@@ -63,6 +68,7 @@ interface Parts {
   readonly networkRecord: NetworkRecord
   /** Drivers of the guest's devices. */
   readonly drivers: DeviceDrivers
+  readonly policy: Policy
 }
 
 /**
@@ -83,17 +89,43 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
   await os.files.write(OWN_NAME, config.processName)
+  const gate = new BootGate()
   const parts = {
-    ...{ given, config, os, log },
-    gate: new BootGate(),
+    ...{ given, config, os, log, gate },
     networkRecord: new NetworkRecord(log),
     drivers: new DeviceDrivers(os, log),
+    policy: await startPolicy({ agentFolder, config, os, log, gate }),
   }
   return serve(parts, start, join(agentFolder, 'descriptors.binpb'))
 }
 
+/** The policy of the image, if it has one, which must be in force before the socket opens. */
+async function startPolicy(
+  parts: Pick<Parts, 'config' | 'os' | 'log' | 'gate'> & { readonly agentFolder: string },
+): Promise<Policy> {
+  const { agentFolder, config, os, log, gate } = parts
+  let engines: ReturnType<typeof loadPolicyEngines>
+  let isLoaded = false
+  // The boot mounts the file's folder.
+  const openInputLog = () => gate.wait(neverAborted).then(() => openLineFile(INPUT_LOG))
+  const policy = new Policy({
+    // Most agents never need it.
+    engines: () => {
+      if (!isLoaded) engines = loadPolicyEngines(agentFolder)
+      isLoaded = true
+      return engines
+    },
+    log,
+    inputLog: log.isLogged('debug') ? new InputLog(openInputLog, log) : undefined,
+    endWithAgent: () => os.supervisor.endWithAgent(),
+  })
+  const file = await readPolicyFile(os.files, config.policyFile)
+  if (file !== undefined) await policy.load(file)
+  return policy
+}
+
 async function serve(parts: Parts, start: AgentStart, descriptors: string): Promise<number> {
-  const { given, config, os, log, gate, drivers } = parts
+  const { given, config, os, log, gate, drivers, policy } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
   const context: BootContext = {
@@ -110,6 +142,7 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
     address: parseServerAddress(config.serverAddress),
     methods: service.methods,
     readDescriptors: () => os.files.readBytes(descriptors),
+    checkCall: checkCallOf(policy),
     allowLoopback: config.vsockAllowLoopback,
     log,
   })
@@ -135,7 +168,7 @@ interface Service {
 }
 
 function buildService(parts: Parts, onDestroyed: () => void): Service {
-  const { given, config, os, log, gate, drivers } = parts
+  const { given, config, os, log, gate, drivers, policy } = parts
   const runtime = runtimeChoice(config.runtime)
   const pciBus = new PciBus(os.files)
   const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
@@ -191,13 +224,14 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
+    supportsPolicy: () => policy.isSupported(),
     hotplug,
     memAgent,
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
   return {
     methods: serviceMethods(
-      { sandbox, storage: mounts, network, guest },
+      { sandbox, storage: mounts, network, guest, policy },
       { log, gate, nowMs: os.clock.monotonicMs },
     ),
     listenForStreams: hostConnections.listen,

@@ -26,12 +26,19 @@ export type StatusCodeName = keyof typeof StatusCode
 export class AgentError extends Error {
   readonly code: StatusCodeName
   readonly errno: string | undefined
+  /** What the log says in place of a message that may quote environments, arguments or data. */
+  readonly loggedMessage: string | undefined
 
-  constructor(code: StatusCodeName, message: string, options: { cause?: unknown; errno?: string } = {}) {
+  constructor(
+    code: StatusCodeName,
+    message: string,
+    options: { cause?: unknown; errno?: string; loggedMessage?: string } = {},
+  ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause })
     this.name = 'AgentError'
     this.code = code
     this.errno = options.errno
+    this.loggedMessage = options.loggedMessage
   }
 }
 

@@ -1,9 +1,12 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { messageFieldsSource } from './message-fields.ts'
 import { buildRoot, projectRoot } from './project.ts'
 
-/** The folder of the generated code: one `.ts` file per `.proto` file, and `descriptors.binpb`. */
+/**
+ * The folder of the generated code: one `.ts` file per `.proto` file, `descriptors.binpb`, and `message-fields.ts`.
+ */
 export const generatedRoot = join(projectRoot, 'src/gen')
 
 /** The README of ts-proto describes each option. */
@@ -22,10 +25,12 @@ const TS_PROTO_OPTIONS = [
 
 /**
  * Generates everything that is derived from `proto/` into the empty folder `target`: the TypeScript messages and service
- * definitions, and the descriptor set that server reflection serves. Needs no network.
+ * definitions, the descriptor set that server reflection serves, and the fields' names for the policy. Needs no network.
  */
 export function generate(target: string): void {
-  buf(['build', 'proto', '--exclude-source-info', '--output', join(target, 'descriptors.binpb')])
+  const descriptors = join(target, 'descriptors.binpb')
+  buf(['build', 'proto', '--exclude-source-info', '--output', descriptors])
+  writeFileSync(join(target, 'message-fields.ts'), messageFieldsSource(readFileSync(descriptors)))
   const template = {
     version: 'v2',
     plugins: [

@@ -29,6 +29,19 @@ export type Outcome =
  */
 export type Method = (payload: Uint8Array, call: IncomingCall) => Promise<Outcome>
 
+/** The outcome of a call that failed. */
+export type Failure = Extract<Outcome, { readonly ok: false }>
+
+/**
+ * Checks a call that a framing serves beside the method table, such as server reflection. Resolves with the failure to
+ * answer, or undefined when the call may be served; never rejects.
+ */
+export type CheckCall = (
+  method: string,
+  request: unknown,
+  signal: AbortSignal,
+) => Promise<Failure | undefined>
+
 /** The methods by their full names, such as `grpc.AgentService/CreateContainer`. */
 export type MethodTable = ReadonlyMap<string, Method>
 

@@ -68,9 +68,9 @@ export interface JsonObject {
 /** The folder with all recordings (its README tells where they come from). */
 const RECORDINGS = join(import.meta.dirname, '../fixtures/recordings')
 
-/** All recordings, in the order of their names. */
+/** All recordings, `CALLER.WHAT.jsonl`, in the order of their names. */
 export function allRecordings(): Recording[] {
-  const names = readdirSync(RECORDINGS).filter((name) => name.endsWith('.jsonl'))
+  const names = readdirSync(RECORDINGS).filter((name) => /^[^.]+\.[^.]+\.jsonl$/.test(name))
   return names.toSorted().map((name) => readRecording(join(RECORDINGS, name)))
 }
 

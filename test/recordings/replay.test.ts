@@ -200,10 +200,4 @@ describe('a replay', () => {
       expect(log).toHaveLength(4)
     })
   })
-
-  it('fails when a pending call is served', async () => {
-    const lines = [OPEN, call('SetPolicy', 1, 2)]
-    expect(await agentWith({}).play(lines)).toBe(1)
-    await expect(agentWith({ SetPolicy: EMPTY }).play(lines)).rejects.toThrow(/served now, remove its mark/)
-  })
 })

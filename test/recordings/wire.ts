@@ -56,7 +56,7 @@ export function recordedWire(socket: Duplex): RecordedWire {
 }
 
 /** The recorded bytes. A write to stdin has none, and sometimes only the number of its bytes; it then sends zeros. */
-function payloadOf({ method, request, requestBytes }: RecordedCall): Uint8Array {
+export function payloadOf({ method, request, requestBytes }: RecordedCall): Uint8Array {
   if (requestBytes !== undefined) return requestBytes
   if (method !== 'WriteStdin') throw new Error('request_bytes: missing')
   const containerId = textOf('containerId', request.containerId)

@@ -191,7 +191,7 @@ export const SETTINGS = {
     environment: 'KATA_AGENT_POLICY_FILE',
     type: text,
     default: '',
-    doc: 'File with the policy that requests are checked against.',
+    doc: 'File with the policy that requests are checked against ([policy.md](policy.md)); empty: `/etc/kata-opa/default-policy.rego`, if there is one.',
   }),
   imagePullTimeoutMs: setting({
     commandLine: 'agent.image_pull_timeout',

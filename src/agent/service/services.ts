@@ -5,17 +5,20 @@ import type { GuestDependencies } from '../../handlers/guest/dependencies.ts'
 import type { NetworkDependencies } from '../../handlers/network/dependencies.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import type { MountDependencies } from '../../handlers/storage/mount-storage.ts'
-import type { MethodTable } from '../../rpc/method.ts'
+import type { CheckCall, MethodTable } from '../../rpc/method.ts'
+import type { Policy } from '../policy/policy.ts'
 import { containerMethods } from './methods/container.ts'
 import { guestMethods } from './methods/guest.ts'
 import { healthMethods } from './methods/health.ts'
 import { introspectionMethods } from './methods/introspection.ts'
 import { networkMethods } from './methods/network.ts'
+import { policyMethods } from './methods/policy.ts'
 import { processMethods } from './methods/process.ts'
 import { sandboxMethods } from './methods/sandbox.ts'
 import { stdioMethods } from './methods/stdio.ts'
 import { storageMethods } from './methods/storage.ts'
 import type { DeclaredMethod, MessageType, Rpc, ServiceDefinition, ServiceMethods } from './rpc.ts'
+import { statusOf } from './status.ts'
 import { type WrapperDependencies, wrap } from './wrapper.ts'
 
 /** What the RPCs work with. */
@@ -24,13 +27,14 @@ export interface ServiceDependencies {
   readonly storage: MountDependencies
   readonly network: NetworkDependencies
   readonly guest: GuestDependencies
+  readonly policy: Policy
 }
 
 /** Every method of every service of the agent. */
 export function declaredMethods(
   dependencies: ServiceDependencies,
 ): readonly DeclaredMethod<unknown, unknown>[] {
-  const { sandbox, storage, network, guest } = dependencies
+  const { sandbox, storage, network, guest, policy } = dependencies
   return [
     ...methodsOf(HealthDefinition, healthMethods(guest.version)),
     ...methodsOf(IntrospectionDefinition, introspectionMethods(guest)),
@@ -42,14 +46,31 @@ export function declaredMethods(
       ...storageMethods(storage, sandbox),
       ...networkMethods(network),
       ...guestMethods(guest),
+      ...policyMethods(policy),
     }),
   ]
 }
 
 /** The same as the framings need them. */
-export function serviceMethods(dependencies: ServiceDependencies, wrapper: WrapperDependencies): MethodTable {
+export function serviceMethods(
+  dependencies: ServiceDependencies,
+  wrapper: Omit<WrapperDependencies, 'policy'>,
+): MethodTable {
+  const { policy } = dependencies
   const methods = declaredMethods(dependencies)
-  return new Map(methods.map((method) => [method.name, wrap(method, wrapper)]))
+  return new Map(methods.map((method) => [method.name, wrap(method, { ...wrapper, policy })]))
+}
+
+/** The check of calls that are in no table of methods. */
+export function checkCallOf(policy: Policy): CheckCall {
+  return async (method, request, signal) => {
+    try {
+      await policy.checkOf(method)?.(request, signal)
+      return undefined
+    } catch (error) {
+      return { ok: false, ...statusOf(error) }
+    }
+  }
 }
 
 /** The methods of one service: all of them, or it does not compile. */

@@ -2,26 +2,29 @@ import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted 
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
-import type { Call, DeclaredMethod, Gate, MessageType } from './rpc.ts'
+import { Refusal } from '../policy/verdict.ts'
+import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 import { statusOf } from './status.ts'
 
 /** What every call is wrapped with. */
 export interface WrapperDependencies {
   readonly log: Logger
   readonly gate: Gate
+  readonly policy: Checks
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
 }
 
 /**
- * A declared RPC as the framings call it: decodes the request, waits for the boot gate, ends the call at its deadline or
- * hang-up, turns errors into statuses, and writes one log line.
+ * A declared RPC as the framings call it: decodes the request, waits for the boot gate, has the policy check the request,
+ * ends the call at its deadline or hang-up, turns errors into statuses, and writes one log line.
  */
 export function wrap<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, nowMs }: WrapperDependencies,
+  { log, gate, policy, nowMs }: WrapperDependencies,
 ): Method {
   const { name, types, rpc } = method
+  const check = policy.checkOf(name)
   return async (payload, incoming) => {
     const startedMs = nowMs()
     const limits = limitsOf(incoming)
@@ -32,12 +35,16 @@ export function wrap<Request, Response>(
     }
     let ids: LogFields = {}
     let outcome: Outcome
+    let loggedMessage: string | undefined
     try {
       const request = decode(types.request, payload)
       ids = idsOf(request)
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await gate.wait(limits.signal)
-      const response = await answerOf(rpc.handle(request, call), method, limits.signal, log)
+      const checked = check?.(request, limits.signal)
+      const refusal = checked && (await refusalOf(checked))
+      const work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
+      const response = await answerOf(work, method, limits.signal, log)
       const encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       outcome = {
         ok: true,
@@ -48,16 +55,40 @@ export function wrap<Request, Response>(
       }
     } catch (error) {
       outcome = { ok: false, ...statusOf(error) }
+      loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
     } finally {
       limits.release()
     }
     if (log.isLogged(rpc.logLevel)) {
       const { peer, framing } = incoming
       const fields = { rpc: name, ...ids, ms: (nowMs() - startedMs).toFixed(1), peer, framing }
-      log.log(rpc.logLevel, 'rpc', { ...fields, ...resultOf(outcome) })
+      log.log(rpc.logLevel, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
     }
     return outcome
   }
+}
+
+/** Why the check does not let the call run; undefined when it does. */
+async function refusalOf(checked: Promise<void>): Promise<Refusal | undefined> {
+  try {
+    await checked
+    return undefined
+  } catch (error) {
+    if (error instanceof Refusal) return error
+    throw error
+  }
+}
+
+/** What a refused call answers: its emptied response after the work, or the refusal. */
+async function refused<Request, Response>(
+  rpc: Rpc<Request, Response>,
+  request: Request,
+  call: Call,
+  refusal: Refusal,
+): Promise<Response> {
+  if (rpc.emptied === undefined) throw refusal
+  await rpc.handle(request, { signal: call.signal, onDelivered: () => {} })
+  return rpc.emptied()
 }
 
 /**
@@ -126,6 +157,6 @@ function textOf(value: unknown): string | undefined {
 }
 
 /** The fields of the log line that say how the call ended. */
-function resultOf(outcome: Outcome): LogFields {
-  return outcome.ok ? { code: 'OK' } : { code: outcome.code, error: outcome.message }
+function resultOf(outcome: Outcome, loggedMessage: string | undefined): LogFields {
+  return outcome.ok ? { code: 'OK' } : { code: outcome.code, error: loggedMessage ?? outcome.message }
 }

@@ -5,7 +5,7 @@ import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
-import type { MethodTable } from '../../rpc/method.ts'
+import type { CheckCall, MethodTable } from '../../rpc/method.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
 import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
 import { type DetectedConnection, ProtocolDetection } from './detect-protocol.ts'
@@ -17,6 +17,8 @@ export interface TransportOptions {
   readonly methods: MethodTable
   /** Reads the descriptor set for server reflection. */
   readonly readDescriptors: ReadDescriptors
+  /** Checks the calls that gRPC serves beside the methods. */
+  readonly checkCall: CheckCall
   readonly log: Logger
   /** Accept processes of this guest over vsock, for tests. */
   readonly allowLoopback?: boolean
@@ -138,10 +140,10 @@ class Connections {
     // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
     if (socket.destroyed) return
-    const { methods, readDescriptors } = this.#options
+    const { methods, readDescriptors, checkCall } = this.#options
     this.#open.set(
       socket,
-      serveGrpc(socket, { methods, readDescriptors, peer: this.#nameOf(socket), firstBytes }),
+      serveGrpc(socket, { methods, readDescriptors, checkCall, peer: this.#nameOf(socket), firstBytes }),
     )
   }
 

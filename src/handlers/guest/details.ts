@@ -19,13 +19,15 @@ export interface DetailsDependencies {
   readonly storageHandlers: readonly string[]
   /** The types of devices that have a handler. */
   readonly deviceHandlers: readonly string[]
+  /** Whether this image can enforce a policy. */
+  readonly supportsPolicy: () => boolean
 }
 
 /** Creates the call GetGuestDetails (spec C.29), which asks the runtime for its features only once. */
 export function guestDetails(
   dependencies: DetailsDependencies,
 ): (request: GuestDetailsRequest, signal: AbortSignal) => Promise<GuestDetailsResponse> {
-  const { os, initMode, version, storageHandlers, deviceHandlers } = dependencies
+  const { os, initMode, version, storageHandlers, deviceHandlers, supportsPolicy } = dependencies
   let seccomp: Promise<boolean | undefined> | undefined
 
   return async (request, signal) => {
@@ -43,7 +45,10 @@ export function guestDetails(
         deviceHandlers: deviceHandlers.toSorted(),
         storageHandlers: storageHandlers.toSorted(),
         supportsSeccomp: supportsSeccomp ?? false,
-        extraFeatures: [],
+        extraFeatures: [
+          ...(supportsPolicy() ? ['agent-policy'] : []),
+          ...(supportsSeccomp ? ['seccomp'] : []),
+        ],
       },
     }
   }

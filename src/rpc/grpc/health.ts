@@ -1,41 +1,56 @@
 import type { Server, ServerWritableStream } from '@grpc/grpc-js'
+import { neverAborted } from '../../base/abort.ts'
+import { StatusCode } from '../../base/errors.ts'
 import {
   HealthCheckRequest,
   HealthCheckResponse,
   HealthDefinition,
+  HealthListRequest,
   HealthListResponse,
 } from '../../gen/grpc/health/v1/health.ts'
-import { type Method, type MethodTable, serviceNames } from '../method.ts'
+import { type CheckCall, type Method, type MethodTable, serviceNames } from '../method.ts'
 
 /**
  * The unary methods of gRPC's standard health service. The server as a whole and each service of the table are always
  * SERVING: an agent that answers serves.
  */
-export function healthMethods(methods: MethodTable): MethodTable {
+export function healthMethods(methods: MethodTable, checkCall: CheckCall): MethodTable {
   const known = knownServices(methods)
-  const check: Method = async (payload) => {
-    const { service } = HealthCheckRequest.decode(payload)
+  const check: Method = async (payload, { hangup }) => {
+    const request = HealthCheckRequest.decode(payload)
+    const failure = await checkCall(CHECK, request, hangup)
+    if (failure !== undefined) return failure
+    const { service } = request
     if (!known.has(service)) return { ok: false, code: 'NOT_FOUND', message: `unknown service: ${service}` }
     return { ok: true, payload: HealthCheckResponse.encode(SERVING).finish() }
   }
-  const list: Method = async () => {
+  const list: Method = async (payload, { hangup }) => {
+    const failure = await checkCall(LIST, HealthListRequest.decode(payload), hangup)
+    if (failure !== undefined) return failure
     const statuses = Object.fromEntries([...known].map((service) => [service, SERVING]))
     return { ok: true, payload: HealthListResponse.encode({ statuses }).finish() }
   }
   return new Map([
-    [`${HealthDefinition.fullName}/${HealthDefinition.methods.check.name}`, check],
-    [`${HealthDefinition.fullName}/${HealthDefinition.methods.list.name}`, list],
+    [CHECK, check],
+    [LIST, list],
   ])
 }
 
+const CHECK = `${HealthDefinition.fullName}/${HealthDefinition.methods.check.name}`
+const LIST = `${HealthDefinition.fullName}/${HealthDefinition.methods.list.name}`
+const WATCH = `${HealthDefinition.fullName}/${HealthDefinition.methods.watch.name}`
+
 /** Serves `Watch`: sends the one state, which never changes, and keeps the stream open as the protocol asks. */
-export function registerHealthWatch(server: Server, methods: MethodTable): void {
+export function registerHealthWatch(server: Server, methods: MethodTable, checkCall: CheckCall): void {
   const known = knownServices(methods)
-  const watch = (call: ServerWritableStream<HealthCheckRequest, HealthCheckResponse>) => {
-    call.write(known.has(call.request.service) ? SERVING : SERVICE_UNKNOWN)
+  const answer = async (call: ServerWritableStream<HealthCheckRequest, HealthCheckResponse>) => {
+    const failure = await checkCall(WATCH, call.request, neverAborted)
+    if (failure === undefined) call.write(known.has(call.request.service) ? SERVING : SERVICE_UNKNOWN)
+    else call.emit('error', { code: StatusCode[failure.code], details: failure.message })
   }
+  const watch = (call: ServerWritableStream<HealthCheckRequest, HealthCheckResponse>) => void answer(call)
   server.register(
-    `/${HealthDefinition.fullName}/${HealthDefinition.methods.watch.name}`,
+    `/${WATCH}`,
     watch,
     (response: HealthCheckResponse) => Buffer.from(HealthCheckResponse.encode(response).finish()),
     (bytes) => HealthCheckRequest.decode(bytes),

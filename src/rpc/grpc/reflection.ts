@@ -1,4 +1,5 @@
 import type { Server, ServerDuplexStream } from '@grpc/grpc-js'
+import { neverAborted } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { HealthDefinition } from '../../gen/grpc/health/v1/health.ts'
 import {
@@ -6,7 +7,7 @@ import {
   ServerReflectionRequest,
   ServerReflectionResponse,
 } from '../../gen/grpc/reflection/v1/reflection.ts'
-import { type MethodTable, serviceNames } from '../method.ts'
+import { type CheckCall, type MethodTable, serviceNames } from '../method.ts'
 import type { DescriptorIndex } from './descriptor-index.ts'
 
 /** Reads the encoded `google.protobuf.FileDescriptorSet` of everything served. */
@@ -21,19 +22,29 @@ type Answer = Pick<
   'fileDescriptorResponse' | 'allExtensionNumbersResponse' | 'listServicesResponse' | 'errorResponse'
 >
 
+/** What server reflection answers from. */
+interface ReflectionOptions {
+  readonly methods: MethodTable
+  readonly readDescriptors: ReadDescriptors
+  readonly checkCall: CheckCall
+}
+
+const METHOD = ServerReflectionDefinition.methods.serverReflectionInfo.name
+
 /** Serves server reflection. The descriptors are read at the first question of a connection. */
-export function registerReflection(server: Server, methods: MethodTable, read: ReadDescriptors): void {
+export function registerReflection(server: Server, options: ReflectionOptions): void {
+  const { methods, readDescriptors, checkCall } = options
   const services = [...serviceNames(methods), HealthDefinition.fullName, ServerReflectionDefinition.fullName]
   let index: Promise<DescriptorIndex> | undefined
   const handler = (call: ReflectionCall) => {
-    index ??= loadIndex(read)
-    answerAll(call, services, index).catch((error) =>
+    index ??= loadIndex(readDescriptors)
+    answerAll(call, services, index, checkCall).catch((error) =>
       call.emit('error', { code: StatusCode.INTERNAL, details: `server reflection: ${messageOf(error)}` }),
     )
   }
   for (const name of SERVICE_NAMES) {
     server.register(
-      `/${name}/${ServerReflectionDefinition.methods.serverReflectionInfo.name}`,
+      `/${name}/${METHOD}`,
       handler,
       (response: ServerReflectionResponse) => Buffer.from(ServerReflectionResponse.encode(response).finish()),
       (bytes) => ServerReflectionRequest.decode(bytes),
@@ -51,10 +62,16 @@ async function answerAll(
   call: ReflectionCall,
   services: readonly string[],
   index: Promise<DescriptorIndex>,
+  checkCall: CheckCall,
 ): Promise<void> {
   const loaded = await index
   for await (const question of call) {
     const request: ServerReflectionRequest = question
+    const failure = await checkCall(`${ServerReflectionDefinition.fullName}/${METHOD}`, request, neverAborted)
+    if (failure !== undefined) {
+      call.emit('error', { code: StatusCode[failure.code], details: failure.message })
+      return
+    }
     call.write({ validHost: request.host, originalRequest: request, ...answerOf(request, services, loaded) })
   }
   call.end()

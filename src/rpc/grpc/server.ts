@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { Server, ServerCredentials } from '@grpc/grpc-js'
 import { MAX_MESSAGE_BYTES, MAX_OPEN_CALLS, type ServedConnection } from '../connection.ts'
-import type { MethodTable } from '../method.ts'
+import type { CheckCall, MethodTable } from '../method.ts'
 import { healthMethods, registerHealthWatch } from './health.ts'
 import { type ReadDescriptors, registerReflection } from './reflection.ts'
 import { serveUnary } from './unary.ts'
@@ -13,6 +13,7 @@ export interface GrpcOptions {
   /** What has been read from the socket already; it begins with the HTTP/2 preface. */
   readonly firstBytes: Buffer
   readonly readDescriptors: ReadDescriptors
+  readonly checkCall: CheckCall
 }
 
 /**
@@ -27,10 +28,11 @@ export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnectio
     'grpc.max_concurrent_streams': MAX_OPEN_CALLS,
     'grpc.enable_channelz': 0,
   })
-  const methods = new Map([...options.methods, ...healthMethods(options.methods)])
+  const { checkCall } = options
+  const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])
   for (const [name, method] of methods) serveUnary(server, name, method, options.peer)
-  registerHealthWatch(server, options.methods)
-  registerReflection(server, options.methods, options.readDescriptors)
+  registerHealthWatch(server, options.methods, checkCall)
+  registerReflection(server, options)
   socket.once('close', () => server.forceShutdown())
   socket.unshift(options.firstBytes)
   server.createConnectionInjector(ServerCredentials.createInsecure()).injectConnection(socket)

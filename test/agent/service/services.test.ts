@@ -5,6 +5,7 @@ import { containerMethods } from '../../../src/agent/service/methods/container.t
 import { guestMethods } from '../../../src/agent/service/methods/guest.ts'
 import { healthMethods } from '../../../src/agent/service/methods/health.ts'
 import { networkMethods } from '../../../src/agent/service/methods/network.ts'
+import { policyMethods } from '../../../src/agent/service/methods/policy.ts'
 import { processMethods } from '../../../src/agent/service/methods/process.ts'
 import { sandboxMethods } from '../../../src/agent/service/methods/sandbox.ts'
 import { stdioMethods } from '../../../src/agent/service/methods/stdio.ts'
@@ -41,6 +42,7 @@ describe('the declared RPCs', () => {
       ...[sandboxMethods, containerMethods, processMethods, stdioMethods].map((area) => area(given.sandbox)),
       storageMethods(given.storage, given.sandbox),
       ...[networkMethods(given.network), guestMethods(given.guest)],
+      policyMethods(given.policy),
     ]
     const names = areas.flatMap((area) => Object.keys(area))
     expect(names.toSorted()).toEqual(Object.keys(AgentServiceDefinition.methods).toSorted())

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import type { Check } from '../../../src/agent/policy/policy.ts'
+import { Refusal } from '../../../src/agent/policy/verdict.ts'
 import type { Gate, MessageType, Rpc } from '../../../src/agent/service/rpc.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
@@ -27,6 +29,7 @@ function callOf(options: Partial<IncomingCall> = {}): IncomingCall {
 function wrapped(
   rpc: Partial<Rpc<Message, Message>> & Pick<Rpc<Message, Message>, 'handle'>,
   gate = openGate,
+  check?: Check,
 ) {
   const lines: LogLine[] = []
   const log = jsonLogger({
@@ -38,7 +41,7 @@ function wrapped(
   const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
   const full: Rpc<Message, Message> = { ...defaults, ...rpc }
   const declared = { name: 'grpc.AgentService/Test', types: { request: json, response: json }, rpc: full }
-  const method = wrap(declared, { log, gate, nowMs: () => 0 })
+  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, nowMs: () => 0 })
   return { method, lines }
 }
 
@@ -145,6 +148,43 @@ describe('the call wrapper', () => {
     release.reject(new Error('too late'))
     await new Promise((resolve) => setImmediate(resolve))
     expect(lines.at(-1)).toMatchObject({ level: 'WARN', error: 'too late' })
+  })
+
+  describe('of a call that the policy refuses', () => {
+    const options = { loggedMessage: 'Test is blocked by policy' }
+    const refuse: Check = () =>
+      Promise.reject(new Refusal('PERMISSION_DENIED', 'Test is blocked by policy: SECRET=1', options))
+
+    it('does not run it, and logs no text of the rule', async () => {
+      let ran = false
+      const handle = async (message: Message) => {
+        ran = true
+        return message
+      }
+      const { method, lines } = wrapped({ handle }, openGate, refuse)
+      const refused = { code: 'PERMISSION_DENIED', message: 'Test is blocked by policy: SECRET=1' }
+      expect(await method(request, callOf())).toMatchObject(refused)
+      expect(ran).toBe(false)
+      expect(lines[0]).toMatchObject({ code: 'PERMISSION_DENIED', error: 'Test is blocked by policy' })
+    })
+
+    it('runs a read, and answers it with nothing, whether or not that arrives', async () => {
+      const told: boolean[] = []
+      const handle: Rpc<Message, Message>['handle'] = async (message, { onDelivered }) => {
+        onDelivered((written) => told.push(written))
+        return message
+      }
+      const { method } = wrapped({ handle, emptied: () => ({ containerId: '' }) }, openGate, refuse)
+      const outcome = await method(request, callOf())
+      expect(outcome.ok && Buffer.from(outcome.payload).toString()).toBe('{"containerId":""}')
+      if (outcome.ok) outcome.delivered?.(false)
+      expect(told).toEqual([])
+    })
+
+    it('checks only after the boot', async () => {
+      const { method } = wrapped({ handle: async (message) => message }, closedGate, refuse)
+      expect(await method(request, callOf({ timeoutMs: 5 }))).toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    })
   })
 
   it('reports to the handler whether its response was delivered', async () => {

@@ -26,7 +26,7 @@ describe('GetGuestDetails', () => {
         deviceHandlers: ['blk', 'scsi'],
         storageHandlers: ['blk', 'local'],
         supportsSeccomp: true,
-        extraFeatures: [],
+        extraFeatures: ['agent-policy', 'seccomp'],
       },
     })
   })
@@ -111,6 +111,7 @@ describe('GetGuestDetails', () => {
       version: '1.2.3',
       storageHandlers: ['local', 'blk'],
       deviceHandlers: ['scsi', 'blk'],
+      supportsPolicy: () => true,
     })
   }
 

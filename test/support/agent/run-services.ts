@@ -1,4 +1,4 @@
-import { serviceMethods } from '../../../src/agent/service/services.ts'
+import { checkCallOf, serviceMethods } from '../../../src/agent/service/services.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
@@ -9,6 +9,8 @@ import { serviceDependencies } from './service-dependencies.ts'
 /** All services of a booted agent, on a unix socket and an in-memory machine. */
 export interface RunningServices {
   readonly os: FakeOs
+  /** The path of the socket. */
+  readonly path: string
   /** A connection for each framing. */
   readonly connections: {
     readonly ttrpc: Pick<TtrpcClient, 'call'>
@@ -20,13 +22,15 @@ export interface RunningServices {
 export async function runServices(
   options: Parameters<typeof serviceDependencies>[0] = {},
 ): Promise<RunningServices> {
+  const log = options.log ?? silentLogger()
   const { os, ...dependencies } = await serviceDependencies(options)
   const gate = { wait: async () => {} }
-  const wrapper = { log: silentLogger(), gate, nowMs: () => 0 }
-  const transport = await runTransport(serviceMethods(dependencies, wrapper))
+  const methods = serviceMethods(dependencies, { log, gate, nowMs: () => 0 })
+  const transport = await runTransport(methods, { checkCall: checkCallOf(dependencies.policy) })
   const grpc = grpcConnection(transport.path)
   return {
     os,
+    path: transport.path,
     connections: { ttrpc: await transport.dialTtrpc(), grpc },
     close: async () => {
       grpc.close()

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { ListenAddress, VsockAddress } from '../../../src/os/sockets/sockets.ts'
-import type { MethodTable } from '../../../src/rpc/method.ts'
+import type { CheckCall, MethodTable } from '../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { FakeClock } from '../fakes/fake-clock.ts'
 import { type LoggedLine, recordingLog } from '../fakes/recording-log.ts'
@@ -37,6 +37,7 @@ export async function runTransport(
     /** Makes it look like a vsock transport whose connections come from this peer. */
     readonly peer?: VsockAddress
     readonly allowLoopback?: boolean
+    readonly checkCall?: CheckCall
   } = {},
 ): Promise<RunningTransport> {
   const folder = makeTemporaryFolder(tmpdir())
@@ -50,6 +51,7 @@ export async function runTransport(
     address: options.address ?? (options.peer === undefined ? { kind: 'unix', path } : vsock),
     methods,
     readDescriptors: () => readFile(new URL('../../../src/gen/descriptors.binpb', import.meta.url)),
+    checkCall: options.checkCall ?? (async () => undefined),
     log,
     allowLoopback: options.allowLoopback ?? false,
     startTimer: (ms, expired) => clock.startTimer(ms, expired),

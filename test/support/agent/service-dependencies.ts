@@ -1,27 +1,44 @@
+import { Policy } from '../../../src/agent/policy/policy.ts'
 import type { ServiceDependencies } from '../../../src/agent/service/services.ts'
-import { silentLogger } from '../../../src/base/log.ts'
+import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { createMemAgent } from '../../../src/handlers/guest/mem-agent/mem-agent.ts'
 import { networkQueues } from '../../../src/handlers/network/dependencies.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import type { PolicyEngines } from '../../../src/os/policy/policy-engine.ts'
 import { type Machine, machine } from '../handlers/machine.ts'
 import { MEM_AGENT_DEFAULTS } from '../handlers/mem-agent.ts'
 import { hotplugOf, ROOT } from '../handlers/storage-builder.ts'
 
-/** The dependencies of an agent's RPCs, on an in-memory machine; the mem-agent is on if `memAgent` says so. */
+/** The dependencies of an agent's RPCs, on an in-memory machine. */
 export async function serviceDependencies(
-  options: { readonly memAgent?: boolean } = {},
+  options: {
+    /** Whether the mem-agent is on. */
+    readonly memAgent?: boolean
+    /** What makes engines of policies; without it this image has none. */
+    readonly engines?: PolicyEngines
+    /** The log of the calls and of the policy. */
+    readonly log?: Logger
+  } = {},
 ): Promise<ServiceDependencies & Pick<Machine, 'os'>> {
   const { os, context } = await machine()
   const log = silentLogger()
   const hotplug = hotplugOf(os)
+  const endWithAgent = () => os.supervisor.endWithAgent()
+  const policy = new Policy({
+    engines: () => options.engines,
+    log: options.log ?? log,
+    inputLog: undefined,
+    endWithAgent,
+  })
   return {
     os,
+    policy,
     sandbox: context,
     storage: { os, log, allowedRoots: [ROOT] },
     network: { os, log, hotplug, record: new NetworkRecord(log), queues: networkQueues() },
     guest: {
       ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
-      ...{ storageHandlers: [], deviceHandlers: [] },
+      ...{ storageHandlers: [], deviceHandlers: [], supportsPolicy: () => policy.isSupported() },
       memAgent: createMemAgent({
         ...{ os, log, targets: () => [], node: '/usr/bin/node' },
         config: { ...MEM_AGENT_DEFAULTS, enabled: options.memAgent ?? false },

@@ -11,6 +11,7 @@ const transport = await startTransport({
   sockets: nodeSockets(),
   address: { kind: 'tcp', host: '127.0.0.1', port: 0 },
   methods: new Map([['test.Echo/Echo', async (payload) => ({ ok: true, payload })]]),
+  checkCall: async () => undefined,
   readDescriptors: async () => new Uint8Array(0),
   log: silentLogger(),
 })

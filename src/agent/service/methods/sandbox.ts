@@ -6,7 +6,7 @@ import { destroySandbox } from '../../../handlers/sandbox/destroy-sandbox.ts'
 import { onlineCpuMem } from '../../../handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-mounts.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
-import { cancellable, finishing, type ServiceMethods, unimplemented } from '../rpc.ts'
+import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 
 /** The RPCs of the sandbox as a whole (spec C.11, C.25 to C.27, C.33, C.37). */
 export function sandboxMethods(sandbox: SandboxContext) {
@@ -26,6 +26,5 @@ export function sandboxMethods(sandbox: SandboxContext) {
     removeStaleVirtiofsShareMounts: cancellable('idempotent', (request, { signal }) =>
       removeStaleShareMounts(sandbox, request, signal),
     ),
-    setPolicy: unimplemented('SetPolicy'),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

@@ -25,12 +25,12 @@ export function stdioMethods(sandbox: SandboxContext) {
     readStdout: streaming(
       'journaled',
       async (request, call) => answered(await readStdout(usable(), request, call.signal), call),
-      { encode: encodeRead },
+      READ,
     ),
     readStderr: streaming(
       'journaled',
       async (request, call) => answered(await readStderr(usable(), request, call.signal), call),
-      { encode: encodeRead },
+      READ,
     ),
     closeStdin: finishing('idempotent', async (request, { signal }) => closeStdin(usable(), request, signal)),
     ttyWinResize: finishing('idempotent', async (request, { signal }) =>
@@ -47,7 +47,9 @@ function answered({ data, unread }: OutputRead, call: Call): ReadStreamResponse 
   return { data }
 }
 
-/** A `ReadStreamResponse`, without a copy of its data. */
-function encodeRead({ data }: ReadStreamResponse): Encoded {
-  return encodeBytesField(1, data)
+const READ = {
+  /** Without a copy of the data. */
+  encode: ({ data }: ReadStreamResponse): Encoded => encodeBytesField(1, data),
+  /** The bytes are read, so that the process can go on writing. */
+  emptied: (): ReadStreamResponse => ({ data: new Uint8Array(0) }),
 }

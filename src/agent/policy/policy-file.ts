@@ -1,0 +1,33 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Files } from '../../os/files/files.ts'
+
+/** Where an image has the policy of its own; Kata's images have it there. */
+const DEFAULT_FILE = '/etc/kata-opa/default-policy.rego'
+const MAX_BYTES = 16 * 1024 * 1024
+
+/**
+ * The policy that the setting `policy_file` names, or else the image's own; undefined when there is none. Throws
+ * FAILED_PRECONDITION, naming the file, when the setting names a missing one, and when a file cannot be a policy.
+ */
+export async function readPolicyFile(
+  files: Pick<Files, 'stat' | 'readBytes'>,
+  setting: string,
+): Promise<{ readonly path: string; readonly text: string } | undefined> {
+  const path = setting === '' ? DEFAULT_FILE : setting
+  const status = await files.stat(path)
+  if (status === undefined && setting === '') return undefined
+  if (status === undefined) throw unusable(path, 'does not exist')
+  if (status.kind !== 'file') throw unusable(path, 'not a file')
+  if (status.sizeBytes > MAX_BYTES)
+    throw unusable(path, `${status.sizeBytes} bytes, want at most ${MAX_BYTES}`)
+  const bytes = await files.readBytes(path)
+  try {
+    return { path, text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) }
+  } catch (error) {
+    throw unusable(path, 'not UTF-8', error)
+  }
+}
+
+function unusable(path: string, what: string, cause?: unknown): AgentError {
+  return new AgentError('FAILED_PRECONDITION', `policy file ${path}: ${what}`, { cause })
+}

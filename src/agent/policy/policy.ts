@@ -1,0 +1,227 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
+import { truncate } from '../../base/truncate.ts'
+import { REQUESTS } from '../../gen/message-fields.ts'
+import type { PolicyEngine, PolicyEngines } from '../../os/policy/policy-engine.ts'
+import { checkInput } from './check-input.ts'
+import type { InputLog } from './input-log.ts'
+import { patchJson } from './json-patch.ts'
+import { mayReadField } from './read-fields.ts'
+import { failed, failure, type Refusal, type Rule, type Verdict, verdictOf } from './verdict.ts'
+
+/** What a policy works with. */
+export interface PolicyDependencies {
+  /** Loads the Rego engine; undefined when this image has none. */
+  readonly engines: () => PolicyEngines | undefined
+  readonly log: Logger
+  /** Takes the inputs of the checks, if they are to be recorded. */
+  readonly inputLog: InputLog | undefined
+  /** Makes the guest end with this agent, because the next one would not have the state, nor a policy that a call set. */
+  readonly endWithAgent: () => Promise<void>
+}
+
+/**
+ * Checks a request, and applies the changes of the state that come with the permission. Throws a {@link Refusal} when the
+ * call may not run, and the reason of `signal` when that fires before the check has ended. Returns undefined while no
+ * policy is set.
+ */
+export type Check = (request: unknown, signal: AbortSignal) => Promise<void> | undefined
+
+/** A policy that is in force. */
+interface Current {
+  readonly engine: PolicyEngine
+  /** The document `data`. */
+  state: string
+  /** What this policy refuses passes, with a warning. */
+  readonly letsAllPass: boolean
+  /** The rules whose large field this policy does not read. */
+  readonly withoutLargeField: readonly string[]
+}
+
+const SET_POLICY = 'grpc.AgentService/SetPolicy'
+/** A host asks these to learn whether the guest lives. */
+const UNCHECKED = ['grpc.Health/Check', 'grpc.Health/Version']
+const LET_ALL_PASS = 'AllowRequestsFailingPolicy'
+
+const FRESH_STATE = '{"pstate":{}}'
+/** The part of `data` that a rule may change. */
+const STATE_ROOT = '/pstate'
+const MAX_STATE_CHARACTERS = 1024 * 1024
+const MAX_LOGGED_CHARACTERS = 4000
+
+/** Fields that are large, by the rule, and that most policies do not read. */
+const LARGE_FIELDS: Readonly<Record<string, string>> = {
+  WriteStreamRequest: 'data',
+  SetPolicyRequest: 'policy',
+}
+
+/** The policy that calls are checked against (behaviour spec, I.9), and its state. Without one every call passes. */
+export class Policy {
+  readonly #dependencies: PolicyDependencies
+  /** Checks and replacements run one at a time: a check sees the state that the one before it left. */
+  readonly #queue = new SerialQueue()
+  #current: Current | undefined
+  #endsWithAgent = false
+
+  constructor(dependencies: PolicyDependencies) {
+    this.#dependencies = dependencies
+  }
+
+  /** Whether this image can enforce a policy. */
+  isSupported(): boolean {
+    return this.#dependencies.engines() !== undefined
+  }
+
+  /** The check of a method, by its full name; undefined for one that is not checked, or checks itself. */
+  checkOf(method: string): Check | undefined {
+    if (UNCHECKED.includes(method) || method === SET_POLICY) return undefined
+    const rule = ruleOf(method)
+    return (request, signal) => {
+      if (this.#current === undefined) return undefined
+      return this.#queue.run(() => this.#check(rule, request, signal), signal)
+    }
+  }
+
+  /**
+   * Enforces the policy of a file, which a restarted agent loads again. Throws FAILED_PRECONDITION, naming the file, when
+   * the image has no engine, and when the policy cannot be parsed.
+   */
+  async load({ path, text }: { readonly path: string; readonly text: string }): Promise<void> {
+    const { engines: load, log } = this.#dependencies
+    const engines = load()
+    if (engines === undefined) {
+      throw new AgentError('FAILED_PRECONDITION', `policy file ${path}: this image has no policy engine`)
+    }
+    try {
+      this.#current = await this.#compile(engines, text)
+    } catch (error) {
+      throw new AgentError('FAILED_PRECONDITION', `policy file ${path}: ${messageOf(error)}`, {
+        cause: error,
+      })
+    }
+    log.info('policy loaded', { path })
+  }
+
+  /**
+   * Replaces the policy if the current one allows it; the state begins anew. Throws NOT_FOUND without an engine, and
+   * INVALID_ARGUMENT for a policy that cannot be parsed. After a failure the old policy is in force.
+   */
+  async replace(request: { readonly policy: string }, signal: AbortSignal): Promise<void> {
+    const engines = this.#dependencies.engines()
+    if (engines === undefined) throw new AgentError('NOT_FOUND', `/${SET_POLICY} is not supported`)
+    await this.#queue.run(async () => {
+      await this.#check(ruleOf(SET_POLICY), request, signal)
+      const next = await this.#compile(engines, request.policy).catch(refuseText)
+      try {
+        await this.#endWithAgent()
+      } catch (error) {
+        next.engine.close()
+        throw error
+      }
+      this.#current?.engine.close()
+      this.#current = next
+      this.#dependencies.log.info('policy set', { characters: request.policy.length })
+    }, signal)
+  }
+
+  async #compile(engines: PolicyEngines, text: string): Promise<Current> {
+    const engine = await engines.compile(text)
+    try {
+      await engine.setData(FRESH_STATE)
+      const unread = Object.entries(LARGE_FIELDS).filter(([, field]) => !mayReadField(text, field))
+      return {
+        engine,
+        state: FRESH_STATE,
+        letsAllPass: await this.#letsAllPass(engine),
+        withoutLargeField: unread.map(([rule]) => rule),
+      }
+    } catch (error) {
+      engine.close()
+      throw error
+    }
+  }
+
+  async #letsAllPass(engine: PolicyEngine): Promise<boolean> {
+    const { log, inputLog } = this.#dependencies
+    inputLog?.add(LET_ALL_PASS, '{}')
+    try {
+      const { value } = await engine.evaluate(LET_ALL_PASS, '{}')
+      if (value === 'true') log.warn('the policy lets pass what it refuses', { rule: LET_ALL_PASS })
+      return value === 'true'
+    } catch {
+      log.warn('a rule cannot be evaluated, and counts as false', { rule: LET_ALL_PASS })
+      return false
+    }
+  }
+
+  async #check(rule: Rule, request: unknown, signal: AbortSignal): Promise<void> {
+    const current = this.#current
+    if (current === undefined) return
+    const verdict = await this.#evaluate(current, rule, request)
+    signal.throwIfAborted()
+    const refusal = verdict.allowed ? await this.#applyOps(current, rule, verdict.ops) : verdict.refusal
+    if (refusal === undefined) return
+    if (!current.letsAllPass) throw refusal
+    this.#dependencies.log.warn('a refused call passes', { reason: refusal.loggedMessage })
+  }
+
+  async #evaluate({ engine, withoutLargeField }: Current, rule: Rule, request: unknown): Promise<Verdict> {
+    const { log, inputLog } = this.#dependencies
+    // The record has every field.
+    const leavesOut = inputLog === undefined && withoutLargeField.includes(rule.name)
+    const input = checkInput(rule.message, request, leavesOut ? LARGE_FIELDS[rule.name] : undefined)
+    inputLog?.add(rule.name, input)
+    try {
+      const outcome = await engine.evaluate(rule.name, input)
+      if (outcome.prints.length > 0 && log.isLogged('debug')) {
+        const text = truncate(outcome.prints.join(' '), MAX_LOGGED_CHARACTERS)
+        log.debug('policy prints', { rule: rule.name, text })
+      }
+      return verdictOf(rule, outcome)
+    } catch (error) {
+      return failed(rule, messageOf(error))
+    }
+  }
+
+  /** Changes the state, all or nothing. Returns why it could not be done. */
+  async #applyOps(current: Current, rule: Rule, ops: readonly unknown[]): Promise<Refusal | undefined> {
+    if (ops.length === 0) return undefined
+    try {
+      const state = patchJson(current.state, ops, STATE_ROOT)
+      if (state.length > MAX_STATE_CHARACTERS) {
+        throw new Error(`ops: ${state.length} characters of state, want at most ${MAX_STATE_CHARACTERS}`)
+      }
+      await this.#endWithAgent()
+      await current.engine.setData(state)
+      current.state = state
+      return undefined
+    } catch (error) {
+      return failure(rule, messageOf(error))
+    }
+  }
+
+  async #endWithAgent(): Promise<void> {
+    if (!this.#endsWithAgent) await this.#dependencies.endWithAgent()
+    this.#endsWithAgent = true
+  }
+}
+
+/** The rule of a method: each is named like the request's message. */
+function ruleOf(method: string): Rule {
+  const message = REQUESTS[method]
+  if (message === undefined) throw new AgentError('INTERNAL', `${method}: not a known method`)
+  return {
+    name: message.slice(message.lastIndexOf('.') + 1),
+    message,
+    isExpected: method.startsWith('grpc.AgentService/'),
+  }
+}
+
+/** A parser quotes the policy, which quotes environments and arguments. */
+function refuseText(error: unknown): never {
+  throw new AgentError('INVALID_ARGUMENT', `policy: ${messageOf(error)}`, {
+    cause: error,
+    loggedMessage: 'policy: cannot be used',
+  })
+}

@@ -1,0 +1,63 @@
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { RuleOutcome } from '../../os/policy/policy-engine.ts'
+import { parseExactly } from './json-patch.ts'
+
+/** The rule that a method is checked by. */
+export interface Rule {
+  /** The name of the request's message, such as `CreateContainerRequest`. */
+  readonly name: string
+  /** The same with its package. */
+  readonly message: string
+  /** Whether a policy must have the rule. Without it a call of the contract fails; any other is denied. */
+  readonly isExpected: boolean
+}
+
+/** Why a call may not run. What a rule printed, or failed with, may quote the request, and is not for the log. */
+export class Refusal extends AgentError {}
+
+/** What a rule says about one request. */
+export type Verdict =
+  | { readonly allowed: true; readonly ops: readonly unknown[] }
+  | { readonly allowed: false; readonly refusal: Refusal }
+
+/**
+ * The verdict in the outcome of a rule (behaviour spec, I.9): a boolean, or an object `{allowed, ops}`. Any other value is
+ * an error of the policy.
+ */
+export function verdictOf(rule: Rule, { value, prints }: RuleOutcome): Verdict {
+  if (value === undefined && rule.isExpected) return failed(rule, 'the policy has no value for this rule')
+  if (value === undefined || value === 'false') return { allowed: false, refusal: denied(rule, prints) }
+  if (value === 'true') return { allowed: true, ops: [] }
+  try {
+    const { allowed, ops } = answerOf(parseExactly(value))
+    return allowed ? { allowed, ops } : { allowed, refusal: denied(rule, prints) }
+  } catch (error) {
+    return failed(rule, messageOf(error))
+  }
+}
+
+/** The verdict of a rule that cannot be evaluated, or whose answer cannot be used. */
+export function failed(rule: Rule, reason: string): { readonly allowed: false; readonly refusal: Refusal } {
+  return { allowed: false, refusal: failure(rule, reason) }
+}
+
+/** The refusal for a rule that failed. */
+export function failure({ name }: Rule, reason: string): Refusal {
+  const loggedMessage = `${name}: internal error`
+  return new Refusal('INTERNAL', `${loggedMessage}: ${reason}`, { loggedMessage })
+}
+
+function denied({ name }: Rule, prints: readonly string[]): Refusal {
+  const loggedMessage = `${name} is blocked by policy`
+  return new Refusal('PERMISSION_DENIED', `${loggedMessage}: ${prints.join(' ')}`, { loggedMessage })
+}
+
+function answerOf(value: unknown): { readonly allowed: boolean; readonly ops: readonly unknown[] } {
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new Error('the rule is neither a boolean nor an object')
+  const allowed: unknown = Object.hasOwn(value, 'allowed') ? Reflect.get(value, 'allowed') : undefined
+  const ops: unknown = Object.hasOwn(value, 'ops') ? Reflect.get(value, 'ops') : undefined
+  if (typeof allowed !== 'boolean') throw new Error('allowed: not a boolean')
+  if (ops !== undefined && ops !== null && !Array.isArray(ops)) throw new Error('ops: not an array')
+  return { allowed, ops: ops ?? [] }
+}

@@ -1,0 +1,56 @@
+import { createFileRegistry, type DescField, type DescMessage, fromBinary } from '@bufbuild/protobuf'
+import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
+
+/**
+ * The source of `src/gen/message-fields.ts`: the request of every method, and the fields of all messages that a request
+ * can contain, by the names of the proto. The generated messages have other names and do not know them.
+ */
+export function messageFieldsSource(encodedSet: Uint8Array): string {
+  const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, encodedSet))
+  const services = [...registry.files].flatMap((file) => file.services)
+  const requests: Record<string, string> = {}
+  const messages = new Set<DescMessage>()
+  for (const service of services) {
+    for (const { name, input } of service.methods) {
+      requests[`${service.typeName}/${name}`] = input.typeName
+      addReachable(input, messages)
+    }
+  }
+  const fields = [...messages].map((message) => [message.typeName, message.fields.map(rowOf)])
+  return [
+    '// Code generated from proto/. DO NOT EDIT.',
+    'export interface MessageField {',
+    '  /** As the proto names it. */',
+    '  readonly name: string',
+    '  /** As the generated message names it. */',
+    '  readonly property: string',
+    '  /** Full name of the message that the field holds. */',
+    '  readonly message?: string',
+    '  readonly isMap?: true',
+    '  /** The oneof that the field belongs to. */',
+    '  readonly oneof?: string',
+    '}',
+    `export const REQUESTS: Readonly<Record<string, string>> = ${JSON.stringify(requests, undefined, 2)}`,
+    'export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = ' +
+      JSON.stringify(Object.fromEntries(fields), undefined, 1),
+    '',
+  ].join('\n')
+}
+
+function addReachable(message: DescMessage, found: Set<DescMessage>): void {
+  if (found.has(message)) return
+  found.add(message)
+  for (const field of message.fields) {
+    if (field.message !== undefined) addReachable(field.message, found)
+  }
+}
+
+function rowOf(field: DescField): object {
+  return {
+    name: field.name,
+    property: field.jsonName,
+    message: field.message?.typeName,
+    isMap: field.fieldKind === 'map' || undefined,
+    oneof: field.oneof?.name,
+  }
+}

@@ -1,0 +1,36 @@
+import { constants, open } from 'node:fs/promises'
+import { AgentError } from '../../base/errors.ts'
+import { fromNodeError } from '../errors.ts'
+
+/** An open file that lines are appended to. */
+export interface LineFile {
+  append(line: string): Promise<void>
+  close(): Promise<void>
+}
+
+const FLAGS =
+  constants.O_WRONLY | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK
+
+/**
+ * Empties or creates a file, readable by its owner only, that lines are appended to. It may be in a folder that others
+ * write to: a symbolic link, a file of someone else or with a second name, and anything but a file are refused.
+ */
+export async function openLineFile(path: string): Promise<LineFile> {
+  const file = await open(path, FLAGS, 0o600).catch((error) => {
+    throw fromNodeError('open', path, error)
+  })
+  try {
+    const status = await file.stat()
+    if (!status.isFile() || status.nlink !== 1 || status.uid !== process.geteuid?.())
+      throw new AgentError('INTERNAL', `${path}: not a file of the agent alone`)
+    await file.chmod(0o600)
+    await file.truncate(0)
+  } catch (error) {
+    await file.close()
+    throw error
+  }
+  return {
+    append: async (line) => void (await file.write(line)),
+    close: () => file.close(),
+  }
+}

@@ -1,0 +1,65 @@
+import {
+  type PolicyEngine,
+  type PolicyEngines,
+  PolicyError,
+  type RuleOutcome,
+} from '../../../src/os/policy/policy-engine.ts'
+
+/** What a rule of a fake policy sees. */
+export interface RuleContext {
+  readonly input: Readonly<Record<string, unknown>>
+  readonly data: { readonly pstate: Readonly<Record<string, unknown>> }
+  print(text: string): void
+}
+
+/** Returns the rule's value; undefined when it has none. Throws PolicyError when it cannot be evaluated. */
+type FakeRule = (context: RuleContext) => unknown
+
+/** A policy as functions, by the names of the rules. */
+export type FakePolicy = Readonly<Record<string, FakeRule>>
+
+/** One evaluation. */
+export interface Evaluation {
+  readonly rule: string
+  readonly input: string
+}
+
+/** Engines for policies whose texts the test gives functions for. Any other text cannot be parsed. */
+export class FakePolicyEngines implements PolicyEngines {
+  readonly evaluations: Evaluation[] = []
+  /** The number of engines that were not closed. */
+  open = 0
+  /** Every evaluation waits for it, as for a busy thread. */
+  busy: Promise<void> = Promise.resolve()
+  readonly #policies: Readonly<Record<string, FakePolicy>>
+
+  constructor(policies: Readonly<Record<string, FakePolicy>>) {
+    this.#policies = policies
+  }
+
+  async compile(text: string): Promise<PolicyEngine> {
+    const policy = this.#policies[text]
+    if (policy === undefined) throw new PolicyError(`policy:1:1: ${text} is no policy`)
+    let data: RuleContext['data'] = { pstate: {} }
+    this.open += 1
+    return {
+      setData: async (json) => {
+        data = JSON.parse(json)
+      },
+      evaluate: async (rule, input) => {
+        this.evaluations.push({ rule, input })
+        await this.busy
+        return outcomeOf(policy[rule], { input: JSON.parse(input), data })
+      },
+      close: () => {
+        this.open -= 1
+      },
+    }
+  }
+}
+
+function outcomeOf(rule: FakeRule | undefined, context: Omit<RuleContext, 'print'>): RuleOutcome {
+  const prints: string[] = []
+  const value = rule?.({ ...context, print: (text) => prints.push(text) })
+  return { value: value === undefined ? undefined : JSON.stringify(value), prints }
+}
