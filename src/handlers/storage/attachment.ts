@@ -13,6 +13,8 @@ export interface Attachment {
   readonly kind: 'mount' | 'directory' | 'copy' | 'existing'
   /** Whether it stays attached without references until the sandbox ends, so that a restarted container finds its data. */
   readonly keep: boolean
+  /** The device node that a disk turned out to have; undefined for what is no disk. */
+  readonly device?: string
   /** Returns why the storage can no longer be used, such as a removed disk; undefined while it works. */
   readonly fault?: () => Promise<string | undefined>
   /** Stops the driver's background work on it; runs before the unmount. Never throws, and may be called twice. */

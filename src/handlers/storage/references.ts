@@ -3,12 +3,18 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import { type Attachment, detach, isPresent } from './attachment.ts'
 import type { StorageDependencies } from './driver.ts'
+import type { StorageGroup } from './drivers/image/layer-options.ts'
+import { haveSameOptions, refuseOtherStorage, warnOfOptions } from './identity.ts'
 
 /** The storage at one mount point. */
 interface Entry {
   references: number
   /** Whether a request marked it as shared; it then stays attached until the sandbox ends. */
   shared: boolean
+  /** What the request that attached it asked for. */
+  requested: StorageGroup
+  /** Whether the log says that a request got it with options other than its own. */
+  warned: boolean
   /** Set once attached. */
   attachment: Attachment | undefined
   /** Set while it is being attached or detached; other calls wait for it. Never rejects. */
@@ -19,27 +25,39 @@ interface Entry {
 export interface Acquisition {
   readonly mountPoint: string
   readonly shared: boolean
+  readonly requested: StorageGroup
   readonly attach: () => Promise<Attachment>
+  /** Waits for the disk and returns its node; undefined for what is no disk. */
+  readonly deviceOf: (() => Promise<string>) | undefined
 }
 
 /** Counts the references to each mount point: the first one attaches the storage, releasing the last one detaches it (spec E.1). */
 export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
   readonly #os: StorageDependencies['os']
+  readonly #log: StorageDependencies['log']
 
-  constructor(os: StorageDependencies['os']) {
+  constructor({ os, log }: Pick<StorageDependencies, 'os' | 'log'>) {
     this.#os = os
+    this.#log = log
   }
 
   /**
    * Acquires a reference to a mount point, and returns whether this call attached the storage. While another call
    * attaches or detaches it, this one waits for the outcome, and attaches by itself when the other one failed. Throws
-   * FAILED_PRECONDITION when the attached storage can no longer be used, an error of `attach`, an error of detaching an
-   * earlier storage there, or what `signal` is aborted with; the call then holds no reference.
+   * FAILED_PRECONDITION when the attached storage can no longer be used or is another one than the requested, an error of
+   * `attach`, an error of detaching an earlier storage there, or what `signal` is aborted with; the call then holds no
+   * reference.
    */
   async acquire(acquire: Acquisition, signal: AbortSignal): Promise<'attached' | 'reused'> {
     const outcome = await this.#acquire(acquire, signal)
-    if (outcome === 'reused') await this.#refuseFaulty(acquire.mountPoint)
+    if (outcome === 'attached') return outcome
+    try {
+      await this.#join(acquire)
+    } catch (error) {
+      await this.release(acquire.mountPoint)
+      throw error
+    }
     return outcome
   }
 
@@ -61,12 +79,18 @@ export class StorageReferences {
     }
   }
 
-  /** Releases the new reference and throws when the storage can no longer be used. Earlier references stay valid. */
-  async #refuseFaulty(mountPoint: string): Promise<void> {
-    const fault = await this.#entries.get(mountPoint)?.attachment?.fault?.().catch(messageOf)
-    if (fault === undefined) return
-    await this.release(mountPoint)
-    throw new AgentError('FAILED_PRECONDITION', `storage ${mountPoint}: ${fault}`)
+  /** Throws when a request that has got a reference cannot use the attached storage. */
+  async #join({ mountPoint, requested, deviceOf }: Acquisition): Promise<void> {
+    const entry = this.#entries.get(mountPoint)
+    if (entry?.attachment === undefined)
+      throw new AgentError('INTERNAL', `storage ${mountPoint}: not attached`)
+    const fault = await entry.attachment.fault?.().catch(messageOf)
+    if (fault !== undefined) throw new AgentError('FAILED_PRECONDITION', `storage ${mountPoint}: ${fault}`)
+    const attached = { requested: entry.requested, device: entry.attachment.device }
+    await refuseOtherStorage(attached, requested, deviceOf)
+    if (entry.warned || haveSameOptions(entry.requested, requested)) return
+    entry.warned = true
+    warnOfOptions(this.#log, entry.requested, requested)
   }
 
   /**
@@ -121,18 +145,19 @@ export class StorageReferences {
    * references. When the mount table cannot be read, `unused` stays registered.
    */
   async #attach(
-    { mountPoint, shared, attach }: Acquisition,
+    { mountPoint, shared, requested, attach }: Acquisition,
     unused: Entry | undefined,
   ): Promise<'attached' | 'reused'> {
     const done = Promise.withResolvers<void>()
-    const entry: Entry = { references: 1, shared, attachment: undefined, transition: done.promise }
+    const fresh = { references: 1, shared, requested, warned: false, attachment: undefined }
+    const entry: Entry = { ...fresh, transition: done.promise }
     this.#entries.set(mountPoint, entry)
     let previous = unused
     try {
       // The mount may have been removed from outside.
       if (unused?.attachment !== undefined && (await isPresent(this.#os, unused.attachment))) {
-        entry.attachment = unused.attachment
-        entry.shared ||= unused.shared
+        const { attachment, requested: first, warned } = unused
+        Object.assign(entry, { attachment, requested: first, warned, shared: shared || unused.shared })
         return 'reused'
       }
       previous = undefined

@@ -3,6 +3,7 @@ import { UndoList } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
 import type { StorageDependencies } from './driver.ts'
 import { storageDriver } from './driver-table.ts'
+import { isDiskDriver } from './drivers/block.ts'
 import { HugePages } from './drivers/huge-pages.ts'
 import { groupLayers, isLayer, type StorageGroup } from './drivers/image/layer-options.ts'
 import { mountImage } from './drivers/image/mount-image.ts'
@@ -15,7 +16,7 @@ import { refuseEncryption, refuseNul } from './validation.ts'
 export interface StorageHandlers {
   /**
    * Attaches storages in their order, the layers of an image together at the place of the first. A mount point that is
-   * already attached gains a reference. When one fails, or `signal` is aborted, those before it are released again.
+   * already attached gains a reference, unless another storage is attached there. When one fails, or `signal` is aborted, those before it are released again.
    * `owner` is the container's id, undefined for the sandbox.
    */
   attach(
@@ -49,7 +50,7 @@ export function createStorageHandlers(
 ): StorageHandlers {
   const hugePages = new HugePages(options.os.files)
   const dependencies = { ...options, hugePages, watch: createWatch(options.os.clock) }
-  const references = new StorageReferences(dependencies.os)
+  const references = new StorageReferences(dependencies)
 
   async function attachOne(
     group: StorageGroup,
@@ -68,7 +69,13 @@ export function createStorageHandlers(
       isLayer(storage)
         ? mountImage(group, dependencies, signal)
         : driver.attach(storage, { ...dependencies, owner }, signal)
-    const outcome = await references.acquire({ mountPoint, shared, attach }, signal)
+    const deviceOf = isDiskDriver(driver)
+      ? () => driver.waitFor(storage.source, dependencies, signal)
+      : undefined
+    const outcome = await references.acquire(
+      { mountPoint, shared, requested: group, attach, deviceOf },
+      signal,
+    )
     dependencies.log.debug('storage attached', { driver: name, mountPoint, owner, outcome })
     return outcome
   }

@@ -1,9 +1,11 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
+import { jsonLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
+import { parseLogLine } from '../../support/log-lines.ts'
 
 const DISK = `${ROOT}/sandbox/storage/disk`
 const SHM = `${ROOT}/sandbox/shm`
@@ -50,6 +52,77 @@ describe('createStorageHandlers', () => {
       expect(os.mounts.isMountPoint(DISK)).toBe(true)
       await handlers.release(attached)
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
+    })
+
+    it.each([
+      ['driver', { driver: 'mmioblk' }, 'mmioblk "/dev/vdb" with fstype "ext4"'],
+      ['source', { source: '/dev/vdc' }, 'blk "/dev/vdc" with fstype "ext4"'],
+      ['fstype', { fstype: 'xfs' }, 'blk "/dev/vdb" with fstype "xfs"'],
+    ])('refuses a storage of another %s where one is attached', async (_field, change, asked) => {
+      await os.files.makeSpecial('/dev/vdc', { kind: 'block', major: 254, minor: 32 })
+      const attached = await attach(disk())
+      await expect(attach(disk(change))).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: `storage ${DISK}: ${asked}, want blk "/dev/vdb" with fstype "ext4", which is attached there`,
+      })
+      await handlers.release(attached)
+      expect(os.mounts.isMountPoint(DISK)).toBe(false)
+    })
+
+    it('does not let a disk that is not there join a directory', async () => {
+      await attach(shm({ driver: 'local', source: 'local', fstype: 'local', mountPoint: DISK }))
+      await expect(attach(disk({ source: '/dev/vdz' }))).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+      })
+    })
+
+    it('refuses another storage where memory stayed attached without references', async () => {
+      await handlers.release(await attach(shm()))
+      await expect(attach(disk({ mountPoint: SHM }))).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+      expect(os.mounts.isMountPoint(SHM)).toBe(true)
+      await expect(attach(shm())).resolves.toEqual({ mountPoints: [SHM] })
+    })
+
+    it('lets a disk join under its other name, and one that is attached anew be another', async () => {
+      await os.files.put('/sys/devices/pci0000:00/0000:00:02.0/virtio4/block/vdb/dev', '254:16\n')
+      const attached = await attach(disk())
+      const joined = await attach(disk({ source: '02' }))
+      await handlers.release(joined)
+      await handlers.release(attached)
+      await os.files.makeSpecial('/dev/vdc', { kind: 'block', major: 254, minor: 32 })
+      await expect(attach(disk({ source: '/dev/vdc' }))).resolves.toEqual({ mountPoints: [DISK] })
+    })
+
+    it('lets a request with other options join, and warns of them once', async () => {
+      const lines: string[] = []
+      const sink = (line: string) => void lines.push(line)
+      const log = jsonLogger({ sink, level: () => 'warn', version: '', pid: 1 })
+      handlers = createStorageHandlers({ ...dependenciesOf(os), log })
+      await attach(disk({ options: ['noatime'] }))
+      await attach(
+        disk({ options: ['noatime', 'nodev'] }),
+        disk({ options: [] }),
+        disk({ options: ['noatime'] }),
+      )
+      expect(os.mounts.requests).toHaveLength(1)
+      expect(lines.map(parseLogLine)).toMatchObject([
+        {
+          msg: 'storage keeps the options of its first request',
+          options: 'noatime',
+          requested: 'noatime,nodev',
+        },
+      ])
+    })
+
+    it('refuses to write to what is attached read-only, and reads what is attached to write', async () => {
+      const attached = await attach(disk({ options: ['ro'] }))
+      await expect(attach(disk({ options: ['rw'] }))).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: `storage ${DISK}: is attached read-only, want option ro`,
+      })
+      await handlers.release(attached)
+      await attach(disk())
+      await expect(attach(disk({ options: ['ro'] }))).resolves.toEqual({ mountPoints: [DISK] })
     })
 
     it('ignores a trailing slash of a mount point', async () => {

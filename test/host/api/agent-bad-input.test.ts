@@ -46,6 +46,9 @@ describe('an invalid request', () => {
     await pod.run('living', ['sleep', '1000'])
     symlinkSync('/etc', pod.started.inside(LINK))
     terminal = await pod.add('living', 'terminal', ['cat'], { terminal: true })
+    // Its name changes when the OCI runtime has become `cat`.
+    await terminal.write('begun\n')
+    await terminal.readUntil('begun\r\nbegun\r\n')
   })
   afterAll(async () => {
     for (const framing of FRAMINGS) connections[framing].close()

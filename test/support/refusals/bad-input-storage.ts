@@ -89,6 +89,12 @@ export const STORAGE_INPUT: readonly BadInput[] = [
   ),
   storage('source is empty', { driver: 'virtio-fs', source: '' }, `${BELOW}/second: source is empty`),
   storage('no file system', { driver: 'virtio-fs', fstype: '' }, `${BELOW}/second: fstype is empty`),
+  storage(
+    'the mount point of another one, a disk that is not there',
+    { driver: 'blk', source: '/dev/none', fstype: 'ext4', mountPoint: `${BELOW}/memory` },
+    'blk "/dev/none" with fstype "ext4", want ephemeral "tmpfs" with fstype "tmpfs", which is attached there',
+    'FAILED_PRECONDITION',
+  ),
   storage('no mount point', { mountPoint: '' }, 'mount point "": '),
   storage('the option loop', { options: ['loop'] }, 'mount option loop: not supported'),
   storage('options of a page', { options: ['x'.repeat(4096)] }, 'mount options: 4096 bytes long'),

@@ -17,6 +17,11 @@ export interface DiskDriver extends StorageDriver {
   readonly waitFor: WaitForDisk
 }
 
+/** Whether a driver is one of disks. */
+export function isDiskDriver(driver: StorageDriver): driver is DiskDriver {
+  return 'waitFor' in driver
+}
+
 /** Creates the driver of one kind of disk (spec E.3 and E.3.1). The kinds differ only in how the disk is found. */
 function blockDriver(waitFor: WaitForDisk): DiskDriver {
   return {
@@ -32,7 +37,7 @@ function blockDriver(waitFor: WaitForDisk): DiskDriver {
       }
       await mountStorage({ ...storage, source }, dependencies, signal)
       const fault = () => diskFault(dependencies.os.files, disk)
-      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, fault }
+      return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, device: disk, fault }
     },
   }
 }
