@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "boot/boot.h"
+#include "compact-memory.h"
 #include "log.h"
 #include "supervision/supervisor.h"
 
@@ -24,6 +25,7 @@ static char *const agent_command[] = {
 #define VERSION "0.1.0"
 #define USAGE \
   "usage: vminit -- AGENT [ARGUMENT…]       run AGENT, reap what it leaves behind, restart it when it dies\n" \
+  "       vminit --compact-memory           for the agent: have the kernel compact memory, until killed\n" \
   "       vminit --version | --help\n" \
   "As the first process of a machine vminit boots it and runs " AGENT_DIRECTORY "/agent.cjs.\n"
 
@@ -58,6 +60,7 @@ int main(int argc, char *argv[]) {
     boot(AGENT_DIRECTORY);
     supervise(true, agent_command);
   }
+  if (argc == 2 && strcmp(argv[1], "--compact-memory") == 0) return compact_memory();
   if (argc == 2 && strcmp(argv[1], "--version") == 0) return puts("vminit " VERSION) < 0;
   if (argc == 2 && strcmp(argv[1], "--help") == 0) return fputs(USAGE, stdout) < 0;
   return misuse();

@@ -62,6 +62,8 @@ export interface AgentStart {
 interface Parts {
   readonly given: AgentArguments
   readonly config: AgentConfig
+  /** Absolute path of the folder with the agent's files (docs/architecture.md). */
+  readonly agentFolder: string
   readonly os: LinuxOs
   readonly log: Logger
   readonly gate: BootGate
@@ -91,17 +93,17 @@ export async function runAgent(start: AgentStart): Promise<number> {
   await os.files.write(OWN_NAME, config.processName)
   const gate = new BootGate()
   const parts = {
-    ...{ given, config, os, log, gate },
+    ...{ given, config, os, log, gate, agentFolder },
     networkRecord: new NetworkRecord(log),
     drivers: new DeviceDrivers(os, log),
     policy: await startPolicy({ agentFolder, config, os, log, gate }),
   }
-  return serve(parts, start, join(agentFolder, 'descriptors.binpb'))
+  return serve(parts, start)
 }
 
 /** The policy of the image, if it has one, which must be in force before the socket opens. */
 async function startPolicy(
-  parts: Pick<Parts, 'config' | 'os' | 'log' | 'gate'> & { readonly agentFolder: string },
+  parts: Pick<Parts, 'config' | 'os' | 'log' | 'gate' | 'agentFolder'>,
 ): Promise<Policy> {
   const { agentFolder, config, os, log, gate } = parts
   let engines: ReturnType<typeof loadPolicyEngines>
@@ -124,7 +126,7 @@ async function startPolicy(
   return policy
 }
 
-async function serve(parts: Parts, start: AgentStart, descriptors: string): Promise<number> {
+async function serve(parts: Parts, start: AgentStart): Promise<number> {
   const { given, config, os, log, gate, drivers, policy } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
@@ -141,7 +143,7 @@ async function serve(parts: Parts, start: AgentStart, descriptors: string): Prom
     sockets: os.sockets,
     address: parseServerAddress(config.serverAddress),
     methods: service.methods,
-    readDescriptors: () => os.files.readBytes(descriptors),
+    readDescriptors: () => os.files.readBytes(join(parts.agentFolder, 'descriptors.binpb')),
     checkCall: checkCallOf(policy),
     allowLoopback: config.vsockAllowLoopback,
     log,
@@ -214,7 +216,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     log,
     config: memAgentConfig(config),
     targets: () => sandbox.containers.list().filter(({ state }) => RECLAIMABLE.includes(state.name)),
-    node: process.execPath,
+    vminit: join(parts.agentFolder, 'vminit'),
   })
   const guest = {
     os,

@@ -1,8 +1,9 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../../src/build/native.ts'
 import { projectRoot } from '../../../src/build/project.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { buildDescriptorPasser, buildSanitizedVminit } from '../../support/vminit/compiled.ts'
 import { commandRecord, Kind } from '../../support/vminit/record.ts'
 import { run, supervise } from '../../support/vminit/supervised.ts'
@@ -139,6 +140,23 @@ describe.each([
       expect(status).toBe(2)
       expect(stdout).toBe('')
       expect(stderr).toMatch(/^usage: vminit -- AGENT/)
+    })
+
+    it.each([
+      {
+        when: 'writes to the kernel’s file',
+        prepare: 'mount --bind "$1" /proc/sys/vm/compact_memory',
+        status: 0,
+      },
+      { when: 'says why it cannot', prepare: 'mount -t tmpfs tmpfs /proc/sys/vm', status: 1 },
+    ])('--compact-memory $when', async ({ prepare, status }) => {
+      const file = join(temporaryFolder(), 'file')
+      writeFileSync(file, '')
+      const script = `${prepare} && exec "$0" --compact-memory`
+      const stderr = status === 0 ? '' : '/proc/sys/vm/compact_memory: No such file or directory\n'
+      const outcome = await run(['unshare', '--mount', 'sh', '-c', script, vminit, file])
+      expect(outcome).toEqual({ status, stdout: '', stderr })
+      expect(readFileSync(file, 'utf8')).toBe(status === 0 ? '1' : '')
     })
 
     it('prints the version of the project', async () => {

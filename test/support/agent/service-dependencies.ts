@@ -40,7 +40,7 @@ export async function serviceDependencies(
       ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
       ...{ storageHandlers: [], deviceHandlers: [], supportsPolicy: () => policy.isSupported() },
       memAgent: createMemAgent({
-        ...{ os, log, targets: () => [], node: '/usr/bin/node' },
+        ...{ os, log, targets: () => [], vminit: '/vminit' },
         config: { ...MEM_AGENT_DEFAULTS, enabled: options.memAgent ?? false },
       }),
     },

@@ -5,11 +5,10 @@ import type { Os } from '../../../os/os.ts'
 import { GUEST_PRESSURE, type PressureSample, pressurePercent, samplePressure } from './pressure.ts'
 import type { CompactSettings } from './settings.ts'
 
-/** Writing to it compacts all memory; the write returns when that is done. */
+/** A write to it compacts all memory, and returns when that is done. */
 export const COMPACT_FILE = '/proc/sys/vm/compact_memory'
 
 const BUDDYINFO = '/proc/buddyinfo'
-const WRITE = `require('node:fs').writeFileSync('${COMPACT_FILE}', '1')`
 
 /** How often the pressure is read while a compaction runs. */
 const LOOK_MS = 1000
@@ -17,8 +16,8 @@ const LOOK_MS = 1000
 export interface CompactionDependencies {
   readonly os: Pick<Os, 'files' | 'clock' | 'tools'>
   readonly log: Logger
-  /** Absolute path of Node's program. */
-  readonly node: string
+  /** Absolute path of vminit's program, which makes the write. */
+  readonly vminit: string
 }
 
 /** What is known about the guest's memory at the end of a period. */
@@ -106,18 +105,18 @@ export class Compaction {
 
   /**
    * Compacts until all is done, and returns why it stopped before that. A process of its own makes the write, because
-   * the kernel stops only when the process is killed.
+   * the kernel stops only when the process is killed. A small one: what it uses is free in small blocks afterwards.
    */
   async #compact(settings: CompactSettings, signal: AbortSignal): Promise<string | undefined> {
-    const { os, node } = this.#dependencies
+    const { os, vminit } = this.#dependencies
     const [ended, tooMuchPressure] = [new AbortController(), new AbortController()]
     const watching = this.#watchPressure(settings, ended.signal, tooMuchPressure)
     try {
-      const { exitCode, stderr } = await os.tools.run([node, '-e', WRITE], {
+      const { exitCode, stderr } = await os.tools.run([vminit, '--compact-memory'], {
         timeoutMs: Math.min(settings.secMax * 1000, LONGEST_TIMER_MS),
         signal: AbortSignal.any([signal, tooMuchPressure.signal]),
       })
-      if (exitCode !== 0) throw new AgentError('INTERNAL', `${COMPACT_FILE}: ${stderr.trim()}`)
+      if (exitCode !== 0) throw new AgentError('INTERNAL', stderr.trim())
       return undefined
     } catch (error) {
       if (signal.aborted) return 'stopped'

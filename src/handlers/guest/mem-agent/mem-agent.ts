@@ -20,8 +20,8 @@ export interface MemAgentDependencies {
   readonly config: MemAgentConfig
   /** See `ReclaimDependencies`. */
   readonly targets: () => readonly ReclaimTarget[]
-  /** Absolute path of Node's program. */
-  readonly node: string
+  /** See `CompactionDependencies`. */
+  readonly vminit: string
 }
 
 /**
@@ -44,7 +44,7 @@ export interface MemAgent {
 
 /** Creates the mem-agent, which does nothing before its `start`. */
 export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
-  const { os, log, config, targets, node } = dependencies
+  const { os, log, config, targets, vminit } = dependencies
   const reclaim = new RunningSettings(config.reclaim)
   const compact = new RunningSettings(config.compact)
   const stopped = new AbortController()
@@ -76,7 +76,7 @@ export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
       if (withoutReclaim === undefined) {
         void runPeriods(new ContainerReclaim({ os, log, targets, takesSwappiness }), reclaim, run)
       }
-      if (withoutCompaction === undefined) void runPeriods(new Compaction({ os, log, node }), compact, run)
+      if (withoutCompaction === undefined) void runPeriods(new Compaction({ os, log, vminit }), compact, run)
     },
     stop: () => stopped.abort(),
   }

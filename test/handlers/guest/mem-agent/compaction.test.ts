@@ -17,7 +17,7 @@ import {
 } from '../../../support/handlers/mem-agent.ts'
 
 const DEFAULTS = MEM_AGENT_DEFAULTS.compact
-const NODE = '/usr/lib/microvm-agent/node'
+const VMINIT = '/usr/lib/microvm-agent/vminit'
 
 describe('fragmentPages', () => {
   it.each([
@@ -74,7 +74,7 @@ describe('Compaction', () => {
 
   function compactionOf({ os }: MemoryGuest) {
     lines.length = 0
-    return new Compaction({ os, log, node: NODE })
+    return new Compaction({ os, log, vminit: VMINIT })
   }
 
   async function period(
@@ -95,8 +95,7 @@ describe('Compaction', () => {
     )
     await period(guest, compactionOf(guest))
     const [call] = guest.os.tools.calls
-    const script = "require('node:fs').writeFileSync('/proc/sys/vm/compact_memory', '1')"
-    expect(call?.argv).toEqual([NODE, '-e', script])
+    expect(call?.argv).toEqual([VMINIT, '--compact-memory'])
     expect(call?.options.timeoutMs).toBe(300_000)
     expect(guest.os.clock.sleeping).toBe(0)
     const fields = { ms: 0, fragmentsBefore: 1495, fragments: 45, stopped: undefined }
@@ -159,10 +158,11 @@ describe('Compaction', () => {
   })
 
   it('fails with what the process says', async () => {
+    const missing = '/proc/sys/vm/compact_memory: No such file or directory'
     const guest = await memoryGuest()
-    guest.os.tools.script(() => ({ exitCode: 1, stderr: 'EACCES\n' }))
+    guest.os.tools.script(() => ({ exitCode: 1, stderr: `${missing}\n` }))
     await expect(period(guest, compactionOf(guest))).rejects.toMatchObject({
-      message: '/proc/sys/vm/compact_memory: EACCES',
+      message: missing,
     })
   })
 

@@ -19,7 +19,7 @@ describe('the mem-agent', () => {
     os.tools.script(() => ({}))
     const targets = [{ id: 'idle', cgroupPath: '/idle' }]
     return createMemAgent({
-      ...{ os, log, targets: () => targets, node: '/usr/bin/node' },
+      ...{ os, log, targets: () => targets, vminit: '/vminit' },
       config: { ...MEM_AGENT_DEFAULTS, enabled: true, ...config },
     })
   }
