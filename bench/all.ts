@@ -6,7 +6,7 @@ import { benchEnvironment } from './support/figure.ts'
 const PATHS = [
   ...['agent/agent-start', 'agent/rpc', 'agent/rpc-under-load', 'agent/network', 'agent/metadata'],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
-  ...['stdio/port-stdout', 'stdio/read-stdout', 'containers/exec-leak'],
+  ...['stdio/port-stdout', 'stdio/read-stdout', 'stdio/copy-file', 'containers/exec-leak'],
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
