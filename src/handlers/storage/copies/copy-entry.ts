@@ -20,10 +20,19 @@ export async function openParent(root: Folder, copy: Copy, work: CopyWork): Prom
   if (copy.parents.length === 0) return root
   const existing = await unlessMissing(root.openBelow(copy.parents.join('/')))
   if (existing !== undefined) return keepOpen(existing, work)
+  return keepOpen(await makeParents(root, copy, work), work)
+}
+
+/** Opens each parent, or makes it. Only the last one stays open, because there may be two thousand. */
+async function makeParents(root: Folder, copy: Copy, work: CopyWork): Promise<Folder> {
   let folder = root
   for (const [index, name] of copy.parents.entries()) {
-    const next = await unlessMissing(folder.open(name))
-    folder = keepOpen(next ?? (await makeParent(root, folder, copy, index, work)), work)
+    const above = folder
+    try {
+      folder = (await unlessMissing(above.open(name))) ?? (await makeParent(root, above, copy, index, work))
+    } finally {
+      if (above !== root) await above.close()
+    }
   }
   return folder
 }

@@ -60,7 +60,7 @@ export class FileCopies {
 
   /** Drops the unfinished files whose paths hosts give to this container. Never rejects. */
   async dropOf(containerId: string): Promise<void> {
-    await this.#dropWhere(([first = '']) => isOfContainer(first, containerId))
+    await this.#dropWhere((components) => isOfContainer(components, containerId))
   }
 
   /** Drops all unfinished files. Never rejects. */
@@ -198,15 +198,14 @@ function keyOf({ parents, name }: Copy): string {
 }
 
 /**
- * Shims copy the sources of a container's mounts to a folder named by its id, or to names such as `ID-b7426f94-hosts`, with
- * 8 or 16 random digits.
+ * Shims name what they copy for a container by its id: a folder, or names such as `ID-b7426f94-hosts` with 8 or 16 random
+ * digits. Those of runtime-rs lie in `passthrough`.
  */
-function isOfContainer(component: string, containerId: string): boolean {
-  if (component === containerId) return true
-  return (
-    component.startsWith(`${containerId}-`) &&
-    /^[0-9a-f]{8,16}-/.test(component.slice(containerId.length + 1))
-  )
+function isOfContainer(components: readonly string[], containerId: string): boolean {
+  const [first = '', second = ''] = components
+  const name = first === 'passthrough' ? second : first
+  if (name === containerId) return true
+  return name.startsWith(`${containerId}-`) && /^[0-9a-f]{8,16}-/.test(name.slice(containerId.length + 1))
 }
 
 function invalid(text: string): AgentError {

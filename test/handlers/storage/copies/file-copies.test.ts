@@ -163,6 +163,15 @@ describe('FileCopies', () => {
       await chunk('file-5', 'anew')
     })
 
+    it('holds few descriptors of each, however deep it lies', async () => {
+      const before = os.files.openFolders
+      await chunk(`${'a/'.repeat(40)}file`, 'abcd')
+      expect(os.files.openFolders - before).toBe(3)
+      await copies.dropAll()
+      expect(await tree()).toEqual({})
+      expect(os.files.openFolders).toBe(before)
+    })
+
     it('drops the one that has been idle for longest after a minute', async () => {
       await chunk('first', 'abcd')
       await chunk('second', 'abcd')
@@ -177,8 +186,10 @@ describe('FileCopies', () => {
     })
 
     it('drops those of a container, by the names that shims give them', async () => {
-      const own = ['c1/file', 'c1-0123456789abcdef-hosts', 'c1-01234567-volume/a/b']
-      const others = ['c12/file', 'c1-x-0123456789abcdef-hosts', 'c1-hosts', 'volume/c1']
+      const own = [
+        ...['c1/file', 'c1-0123456789abcdef-hosts', 'passthrough/c1-01234567-volume/a/b', 'passthrough/c1/x'],
+      ]
+      const others = ['c12/file', 'c1-x-0123456789abcdef-hosts', 'c1-hosts', 'volume/c1', 'passthrough/x']
       for (const path of [...own, ...others]) await chunk(path, 'abcd')
       await copies.dropOf('c1')
       for (const path of own)
