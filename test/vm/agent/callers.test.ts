@@ -5,12 +5,14 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { messageOf } from '../../../src/base/errors.ts'
 import { tool } from '../../../src/build/tool.ts'
+import { CreateContainerRequest } from '../../../src/gen/agent.ts'
 import { connectAgent } from '../../../src/microvm/connect-agent.ts'
 import type { GuestParts } from '../../../src/microvm/guest-spec.ts'
 import { plugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
 import { agentOf } from '../../../src/microvm/run/container-session.ts'
 import { type Device, specKey } from '../../../src/microvm/spec.ts'
 import { type SharedFolder, shareFolder } from '../../../src/microvm/virtiofsd.ts'
+import { podWithoutSharedFolder } from '../../recordings/no-shared-folder.ts'
 import { type RecordedCall, recordingNamed } from '../../recordings/recording.ts'
 import { replay as replayRecording } from '../../recordings/replay.ts'
 import { recordedRoot, SHARED_FOLDER, supplyContainer, supplyRoot } from '../../recordings/supplies.ts'
@@ -21,6 +23,7 @@ import type { Ending } from '../../sequences/sequence.ts'
 import { say } from '../../sequences/summary.ts'
 import { dialWire } from '../../sequences/wires.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
+import { copyTree } from '../../support/containers/copy-tree.ts'
 import { type Forward, forwardToGuest } from '../../support/rpc/forward.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
@@ -49,8 +52,12 @@ const NICS = [
   { mac: '02:00:00:00:99:02', tap: 'tap0' },
   { mac: 'f2:82:72:0b:58:05', tap: 'tap1' },
   { mac: '02:83:c9:8a:32:cb' },
+  { mac: 'b6:97:f5:62:37:bf' },
   { mac: NIC.mac },
 ] as const
+
+/** The pod of a shim that shares no folder. */
+const NO_SHARED_FOLDER = podWithoutSharedFolder()
 
 /** Every recording in one guest. Each version of cgroups has one of the runtimes, and the sequences over one framing. */
 const GUESTS = [
@@ -64,6 +71,8 @@ const GUESTS = [
       'go-shim.cri-pod-five-containers',
       'go-shim.cri-virtio-mem-swap',
       'go-shim.ctr-network',
+      // The last one, because nothing mounts the shared folder, from which the root of the container that kills comes.
+      NO_SHARED_FOLDER.name,
     ],
   },
   {
@@ -179,12 +188,14 @@ async function playRecording(name: string, ending: Ending, machine: Machine): Pr
       return socket
     },
     prepare: async (call: RecordedCall) => {
-      supplyContainer(call, root, shared)
+      if (name === NO_SHARED_FOLDER.name) await copyRoot(call, machine)
+      else supplyContainer(call, root, shared)
       if (call.method === 'AddSwap') await plugSwap(machine)
     },
   }
   const until = ending === 'dead agent' ? 'DestroySandbox' : undefined
-  const calls = await replayRecording(recordingNamed(name), place, until)
+  const recording = name === NO_SHARED_FOLDER.name ? NO_SHARED_FOLDER : recordingNamed(name)
+  const calls = await replayRecording(recording, place, until)
   process.stderr.write(`${name}: ${calls} calls\n`)
   if (ending === 'dead agent') await killAgent(machine)
 }
@@ -203,6 +214,15 @@ async function playSequence(
     killAgent: () => killAgent(machine),
   })
   say(`${sequence.caller} over ${framing}, in a guest with cgroups ${cgroups}, to its ${ending}`, reports)
+}
+
+/** Copies the root of a container to where a shim that shares no folder would have a disk mounted. */
+async function copyRoot({ method, requestBytes }: RecordedCall, { guest }: Machine): Promise<void> {
+  if (method !== 'CreateContainer') return
+  const { OCI } = CreateContainerRequest.decode(requestBytes ?? new Uint8Array())
+  const own = await connectAgent(guest.guest.link, guest.guest.vm.gone)
+  await copyTree(agentOf(own), root, OCI?.Root?.Path ?? '')
+  own.close()
 }
 
 /** Plugs the disk that the recorded AddSwap names into the bridge, as the Go shim had done. */
