@@ -24,6 +24,8 @@ export interface MemoryGuest {
   readonly reclaims: string[]
   /** Stalls tasks of a cgroup for a time, or those of the guest (`''`). */
   stall(cgroup: string, resource: 'memory' | 'io', us: number): Promise<void>
+  /** Writes the figures of a cgroup that the test has changed. */
+  show(cgroup: string): Promise<void>
   swapOn(): Promise<void>
 }
 
@@ -43,7 +45,9 @@ export async function memoryGuest(
     const line = (kind: string) => `${kind} avg10=0.51 avg60=0.17 avg300=0.03 total=${stalls.get(file)}\n`
     await os.files.put(file, `${line('some')}${line('full')}`)
   }
-  const show = async (path: string, memory: CgroupMemory) => {
+  const show = async (path: string) => {
+    const memory = cgroups[path]
+    if (memory === undefined) return
     const { inactiveFileMib, inactiveAnonMib = 0, currentMib } = memory
     const stat = `anon 4096\ninactive_anon ${inactiveAnonMib * MIB}\ninactive_file ${inactiveFileMib * MIB}\n`
     await os.files.put(`/sys/fs/cgroup${path}/memory.stat`, stat)
@@ -53,7 +57,7 @@ export async function memoryGuest(
     for (const resource of ['memory', 'io'] as const) await stall(cgroup, resource, 0)
     await os.files.put(`/sys/fs/cgroup${cgroup}/memory.reclaim`, '')
   }
-  for (const [path, memory] of Object.entries(cgroups)) await show(path, memory)
+  for (const path of Object.keys(cgroups)) await show(path)
   await os.files.put('/sys/fs/cgroup/cgroup.controllers', 'cpu io memory\n')
   await os.files.put('/proc/sys/vm/compact_memory', '')
   await os.files.put('/proc/self/cgroup', '0::/\n')
@@ -72,11 +76,11 @@ export async function memoryGuest(
     const given = Math.min(asked, memory.inactiveFileMib)
     memory.inactiveFileMib -= given
     memory.currentMib -= given
-    await show(path, memory)
+    await show(path)
     if (given < asked) throw kernelError('write', file, 'EAGAIN')
   }
   return {
-    ...{ os, cgroups, reclaims, stall },
+    ...{ os, cgroups, reclaims, stall, show },
     swapOn: () => os.files.put('/proc/swaps', `${headings}/dev/vdb partition\t16380\t\t0\t\t-2\n`),
   }
 }

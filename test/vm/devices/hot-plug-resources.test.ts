@@ -9,7 +9,7 @@ import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage-builder.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 const skipped = cannotBoot() !== undefined
 const MIB = 2 ** 20
@@ -29,7 +29,8 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
       Object.values(PORTS).map((slot) => [portAt(slot), { kind: 'root-port', slot } as const]),
     )
     const extra = { devices, backends: {} }
-    const booted = await bootPod({ cpus: 1, room, extra, append: ['agent.log=debug'] })
+    const memAgent = ['enable', 'memcg_disable=1', 'compact_disable=1'].map((key) => `agent.mem_agent_${key}`)
+    const booted = await bootPod({ cpus: 1, room, extra, append: ['agent.log=debug', ...memAgent] })
     guest = booted.guest
     pod = booted.pod
     blocks = blocksOnline(guest)
@@ -106,6 +107,24 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     })
   })
 
+  it('swap takes the memory of an idle container, once the mem-agent may swap', async () => {
+    const hold = 'text=$(head -c 6000000 /dev/zero | tr "\\0" x); echo held; read line'
+    const init = await pod.run('holder', ['sh', '-c', hold])
+    await init.readUntil('held')
+    const quick = { disabled: false, periodSecs: 1n, evictionRunAgingCountMin: 1n }
+    await pod.agent.memAgentMemcgSet(quick)
+    await consoleLine(
+      guest,
+      /"memory not reclaimed".*"holder".*"this kernel cannot reclaim without swapping"/,
+    )
+    expect(await swappedBytes('holder')).toBe(0n)
+    await pod.agent.memAgentMemcgSet({ swap: true })
+    await consoleLine(guest, /"memory reclaimed".*"holder"/)
+    await pod.agent.memAgentMemcgSet({ disabled: true })
+    expect(await swappedBytes('holder')).toBeGreaterThan(4n << 20n)
+    await pod.remove('holder')
+  })
+
   it.each([
     ['ext4', 32],
     ['xfs', 300],
@@ -170,6 +189,13 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
     }
     await plugDisk(guest.guest.vm.qmp, disk, guest.guest.vm.gone)
     return disk
+  }
+
+  async function swappedBytes(id: string): Promise<bigint> {
+    const cgroups = bind('/sys/fs/cgroup', '/guest/cgroup')
+    return BigInt(
+      await pod.output('swapped', `cat /guest/cgroup/${id}/memory.swap.current`, { mounts: [cgroups] }),
+    )
   }
 
   async function totalMemoryKib(): Promise<number> {

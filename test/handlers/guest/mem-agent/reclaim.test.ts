@@ -167,6 +167,23 @@ describe('ContainerReclaim', () => {
     expect(guest.reclaims).toEqual([])
   })
 
+  it('reads no more of a container that makes cgroups below its own', async () => {
+    const guest = await guestWithIdle()
+    const read: string[] = []
+    const readText = guest.os.files.readText.bind(guest.os.files)
+    guest.os.files.readText = (path) => {
+      if (path.startsWith('/sys/fs/cgroup/')) read.push(path)
+      return readText(path)
+    }
+    await period(guest, reclaimOf(guest))
+    const alone = read.splice(0)
+    for (let n = 0; n < 100; n++) await guest.os.files.put(`/sys/fs/cgroup/idle/${n}/memory.stat`, '')
+    Object.assign(guest.cgroups['/idle'] ?? {}, { inactiveFileMib: 40, currentMib: 50 })
+    await guest.show('/idle')
+    await period(guest, reclaimOf(guest))
+    expect(read).toEqual(alone)
+  })
+
   it('goes on with the others when a container is gone or its cgroup fails', async () => {
     const cgroup = { inactiveFileMib: 16, currentMib: 16 }
     const guest = await memoryGuest({ '/gone': cgroup, '/broken': { ...cgroup }, '/idle': { ...cgroup } })
