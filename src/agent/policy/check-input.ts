@@ -13,6 +13,17 @@ export function checkInput(message: string, request: unknown, unread?: string): 
   return message === COPY_FILE ? copyFileJson(request) : messageJson(message, request, unread)
 }
 
+const MAX_BYTES = 1024
+
+/** Whether a request has bytes that are costly to make JSON of, in other fields than `unread`. */
+export function hasLargeBytes(request: unknown, unread?: string): boolean {
+  if (typeof request !== 'object' || request === null) return false
+  const entries = Object.entries(request)
+  return entries.some(
+    ([key, value]) => value instanceof Uint8Array && value.length > MAX_BYTES && key !== unread,
+  )
+}
+
 /** A member of the JSON of a message. */
 interface Member {
   readonly name: string

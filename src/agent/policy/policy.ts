@@ -4,10 +4,11 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { truncate } from '../../base/truncate.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import type { PolicyEngine, PolicyEngines } from '../../os/policy/policy-engine.ts'
-import { checkInput } from './check-input.ts'
+import { AllowedInputs } from './allowed-inputs.ts'
+import { checkInput, hasLargeBytes } from './check-input.ts'
 import type { InputLog } from './input-log.ts'
 import { patchJson } from './json-patch.ts'
-import { mayReadField } from './read-fields.ts'
+import { isDeterministic, mayReadField, mayReadInput } from './policy-text.ts'
 import { failed, failure, type Refusal, type Rule, type Verdict, verdictOf } from './verdict.ts'
 
 /** What a policy works with. */
@@ -35,8 +36,11 @@ interface Current {
   state: string
   /** What this policy refuses passes, with a warning. */
   readonly letsAllPass: boolean
+  /** Whether any rule may read the input. */
+  readonly readsInput: boolean
   /** The rules whose large field this policy does not read. */
   readonly withoutLargeField: readonly string[]
+  readonly allowed: AllowedInputs
 }
 
 const SET_POLICY = 'grpc.AgentService/SetPolicy'
@@ -62,6 +66,8 @@ export class Policy {
   /** Checks and replacements run one at a time: a check sees the state that the one before it left. */
   readonly #queue = new SerialQueue()
   #current: Current | undefined
+  /** The number of checks and replacements that have not ended. */
+  #unfinished = 0
   #endsWithAgent = false
 
   constructor(dependencies: PolicyDependencies) {
@@ -78,8 +84,9 @@ export class Policy {
     if (UNCHECKED.includes(method) || method === SET_POLICY) return undefined
     const rule = ruleOf(method)
     return (request, signal) => {
-      if (this.#current === undefined) return undefined
-      return this.#queue.run(() => this.#check(rule, request, signal), signal)
+      const current = this.#current
+      if (current === undefined || this.#isAllowedAgain(current, rule, request)) return undefined
+      return this.#enqueue(() => this.#check(rule, request, signal), signal)
     }
   }
 
@@ -110,7 +117,7 @@ export class Policy {
   async replace(request: { readonly policy: string }, signal: AbortSignal): Promise<void> {
     const engines = this.#dependencies.engines()
     if (engines === undefined) throw new AgentError('NOT_FOUND', `/${SET_POLICY} is not supported`)
-    await this.#queue.run(async () => {
+    await this.#enqueue(async () => {
       await this.#check(ruleOf(SET_POLICY), request, signal)
       const next = await this.#compile(engines, request.policy).catch(refuseText)
       try {
@@ -134,7 +141,9 @@ export class Policy {
         engine,
         state: FRESH_STATE,
         letsAllPass: await this.#letsAllPass(engine),
+        readsInput: mayReadInput(text),
         withoutLargeField: unread.map(([rule]) => rule),
+        allowed: new AllowedInputs(isDeterministic(text)),
       }
     } catch (error) {
       engine.close()
@@ -155,6 +164,29 @@ export class Policy {
     }
   }
 
+  async #enqueue(task: () => Promise<void>, signal: AbortSignal): Promise<void> {
+    this.#unfinished += 1
+    try {
+      await this.#queue.run(task, signal)
+    } finally {
+      this.#unfinished -= 1
+    }
+  }
+
+  /** Whether the rule has allowed the same before. The checks that go on may still change the state. */
+  #isAllowedAgain(current: Current, rule: Rule, request: unknown): boolean {
+    const isRecorded = this.#dependencies.inputLog !== undefined
+    if (this.#unfinished > 0 || isRecorded || !current.allowed.hasAny(rule.name)) return false
+    if (current.readsInput && hasLargeBytes(request, unreadField(current, rule))) return false
+    return current.allowed.has(rule.name, this.#inputOf(current, rule, request))
+  }
+
+  /** The input of a check without what the policy cannot read. With a record it has everything. */
+  #inputOf(current: Current, rule: Rule, request: unknown): string {
+    if (this.#dependencies.inputLog !== undefined) return checkInput(rule.message, request)
+    return current.readsInput ? checkInput(rule.message, request, unreadField(current, rule)) : '{}'
+  }
+
   async #check(rule: Rule, request: unknown, signal: AbortSignal): Promise<void> {
     const current = this.#current
     if (current === undefined) return
@@ -166,14 +198,13 @@ export class Policy {
     this.#dependencies.log.warn('a refused call passes', { reason: refusal.loggedMessage })
   }
 
-  async #evaluate({ engine, withoutLargeField }: Current, rule: Rule, request: unknown): Promise<Verdict> {
+  async #evaluate(current: Current, rule: Rule, request: unknown): Promise<Verdict> {
     const { log, inputLog } = this.#dependencies
-    // The record has every field.
-    const leavesOut = inputLog === undefined && withoutLargeField.includes(rule.name)
-    const input = checkInput(rule.message, request, leavesOut ? LARGE_FIELDS[rule.name] : undefined)
+    const input = this.#inputOf(current, rule, request)
     inputLog?.add(rule.name, input)
     try {
-      const outcome = await engine.evaluate(rule.name, input)
+      const outcome = await current.engine.evaluate(rule.name, input)
+      if (outcome.value === 'true' && outcome.prints.length === 0) current.allowed.add(rule.name, input)
       if (outcome.prints.length > 0 && log.isLogged('debug')) {
         const text = truncate(outcome.prints.join(' '), MAX_LOGGED_CHARACTERS)
         log.debug('policy prints', { rule: rule.name, text })
@@ -195,6 +226,7 @@ export class Policy {
       await this.#endWithAgent()
       await current.engine.setData(state)
       current.state = state
+      current.allowed.clear()
       return undefined
     } catch (error) {
       return failure(rule, messageOf(error))
@@ -205,6 +237,11 @@ export class Policy {
     if (!this.#endsWithAgent) await this.#dependencies.endWithAgent()
     this.#endsWithAgent = true
   }
+}
+
+/** The large field of the request, if the policy does not read it. */
+function unreadField({ withoutLargeField }: Current, { name }: Rule): string | undefined {
+  return withoutLargeField.includes(name) ? LARGE_FIELDS[name] : undefined
 }
 
 /** The rule of a method: each is named like the request's message. */

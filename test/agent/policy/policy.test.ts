@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { Policy } from '../../../src/agent/policy/policy.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { AddSwapPathRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
-import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
+import { FakePolicyEngines, type RuleContext } from '../../support/fakes/fake-policy-engines.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 
 const WRITE = 'grpc.AgentService/WriteStdin'
@@ -11,8 +11,14 @@ const COUNTED = { allowed: true, ops: [{ op: 'add', path: '/pstate/n', value: 1 
 const LARGE = { allowed: true, ops: [{ op: 'add', path: '/pstate/n', value: 'x'.repeat(1024 * 1024) }] }
 
 const POLICIES = {
-  'without the bytes': { WriteStreamRequest: () => true, AddSwapPathRequest: () => COUNTED },
+  'input.id': { WriteStreamRequest: () => true, AddSwapPathRequest: () => COUNTED },
+  'input.id at time.now_ns()': { WriteStreamRequest: () => true },
+  'input.id of the first write': {
+    WriteStreamRequest: ({ data }: RuleContext) => data.pstate.n === undefined,
+    AddSwapPathRequest: () => COUNTED,
+  },
   'with input.data': { WriteStreamRequest: () => true, AddSwapPathRequest: () => LARGE },
+  'reads nothing': { WriteStreamRequest: () => true },
   talks: {
     AddSwapPathRequest: ({ print }: { print(text: string): void }) => {
       for (let line = 0; line < 1000; line++) print('ten bytes.')
@@ -56,7 +62,7 @@ describe('a policy', () => {
 
   it('gets the bytes that are written to stdin only if it may read them', async () => {
     const request = WriteStreamRequest.create({ data: Buffer.from('ab') })
-    await load('without the bytes')
+    await load('input.id')
     await check(WRITE, request)
     await load('with input.data')
     await check(WRITE, request)
@@ -64,8 +70,68 @@ describe('a policy', () => {
     expect(inputs.map(({ input }) => JSON.parse(input).data)).toEqual([null, [97, 98]])
   })
 
+  it('that reads no input gets none', async () => {
+    await load('reads nothing')
+    await check(WRITE, WriteStreamRequest.create({ execId: 'one' }))
+    await check(WRITE, WriteStreamRequest.create({ execId: 'two' }))
+    expect(engines.evaluations.slice(1)).toEqual([{ rule: 'WriteStreamRequest', input: '{}' }])
+  })
+
+  describe('that has allowed a write', () => {
+    const write = (execId = 'e', size = 3) =>
+      check(WRITE, WriteStreamRequest.create({ execId, data: Buffer.alloc(size) }))
+    const writes = () => engines.evaluations.filter(({ rule }) => rule === 'WriteStreamRequest').length
+
+    it('is not asked again for the same process', async () => {
+      await load('input.id')
+      for (let time = 0; time < 3; time++) await write('e', 100_000)
+      expect(writes()).toBe(1)
+      await write('f')
+      expect(writes()).toBe(2)
+    })
+
+    it('is asked again after a change of its state, and by a call that comes with such a change', async () => {
+      await load('input.id of the first write')
+      await write()
+      const changing = swap()
+      await expect(write()).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+      await changing
+      await expect(write()).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+    })
+
+    it('is asked again when it is another policy', async () => {
+      await load('input.id')
+      await write()
+      await load('input.id of the first write')
+      await write()
+      expect(writes()).toBe(2)
+    })
+
+    it.each(['input.id at time.now_ns()', 'talks'] as const)(
+      'is asked each time when it is %j',
+      async (text) => {
+        await load(text)
+        const again = text === 'talks' ? swap : write
+        for (let time = 0; time < 3; time++) await again()
+        expect(engines.evaluations.filter(({ rule }) => rule !== 'AllowRequestsFailingPolicy')).toHaveLength(
+          3,
+        )
+      },
+    )
+
+    it('keeps no more than so many inputs, and no long ones', async () => {
+      await load('input.id')
+      for (let process = 0; process < 300; process++) await write(`e${process}`)
+      await write('e299')
+      expect(writes()).toBe(300)
+      await write('x'.repeat(2000))
+      await write('x'.repeat(2000))
+      expect(writes()).toBe(302)
+    })
+  })
+
   it('of a file makes the guest end with the agent once it has state, before the call runs', async () => {
-    await load('without the bytes')
+    await load('input.id')
     await check(WRITE, WriteStreamRequest.create({}))
     expect(commands).toEqual([])
     await swap()
@@ -75,7 +141,7 @@ describe('a policy', () => {
 
   it('neither changes its state nor is replaced when that cannot be had', async () => {
     endFails = true
-    await load('without the bytes')
+    await load('input.id')
     await expect(swap()).rejects.toMatchObject({ code: 'INTERNAL' })
     const replaced = new Policy({
       ...{ engines: () => engines, log: recorded.log, inputLog: undefined },

@@ -28,7 +28,7 @@ const answering = (value: unknown) => ({ SetPolicyRequest: yes, AddSwapPathReque
 const patching = (...ops: readonly unknown[]) => answering({ allowed: true, ops })
 
 const POLICIES = {
-  'deny swap': {
+  'deny swap by input.path': {
     SetPolicyRequest: yes,
     GetIPTablesRequest: yes,
     AddSwapPathRequest: (context: RuleContext) => {
@@ -41,7 +41,7 @@ const POLICIES = {
     {},
     { get: (_policy, rule) => (rule === 'AllowRequestsFailingPolicy' ? undefined : yes) },
   ),
-  'each path once': { SetPolicyRequest: yes, AddSwapPathRequest: once },
+  'each input.path once': { SetPolicyRequest: yes, AddSwapPathRequest: once },
   'nothing, not even another policy': { SetPolicyRequest: no },
   'lets all pass': { AllowRequestsFailingPolicy: yes, AddSwapPathRequest: no },
   'our own services': { GetVersionRequest: yes, ServerReflectionRequest: yes, HealthCheckRequest: yes },
@@ -93,7 +93,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
   })
 
   it('denies one call, with the texts that the rule printed, and lets another pass', async () => {
-    await setPolicy('deny swap')
+    await setPolicy('deny swap by input.path')
     await expect(call()).rejects.toMatchObject({
       code: 'PERMISSION_DENIED',
       message: 'AddSwapPathRequest is blocked by policy: no swap: /swap',
@@ -102,7 +102,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
   })
 
   it('writes no text of a rule at level info, for it may quote the request', async () => {
-    await setPolicy('deny swap')
+    await setPolicy('deny swap by input.path')
     await call().catch(() => {})
     const logged = recorded.lines.filter(({ level }) => level !== 'debug')
     expect(logged.at(-1)?.fields).toMatchObject({ error: 'AddSwapPathRequest is blocked by policy' })
@@ -122,16 +122,16 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
   })
 
   it('keeps state from call to call, and begins anew with a new policy', async () => {
-    await setPolicy('each path once')
+    await setPolicy('each input.path once')
     await expect(call()).rejects.toMatchObject(PASSED)
     await expect(call()).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
     await expect(call('/swap2')).rejects.toMatchObject(PASSED)
-    await setPolicy('each path once')
+    await setPolicy('each input.path once')
     await expect(call()).rejects.toMatchObject(PASSED)
   })
 
   it('sees in each of 100 checks at once what the one before it left', async () => {
-    await setPolicy('each path once')
+    await setPolicy('each input.path once')
     const calls = Array.from({ length: 100 }, () => call().catch((error) => error))
     const codes = (await Promise.all(calls)).map(({ code }) => code)
     expect(codes.filter((code) => code === 'PERMISSION_DENIED')).toHaveLength(99)
@@ -199,7 +199,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
   })
 
   it('stays when another one cannot be parsed', async () => {
-    await setPolicy('deny swap')
+    await setPolicy('deny swap by input.path')
     await expect(setPolicy('not Rego')).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'policy: policy:1:1: not Rego is no policy',
@@ -219,7 +219,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
   it.each(['at its deadline', 'when its caller leaves'])(
     'lets a call that waits for its check end %s, and never run',
     async (when) => {
-      await setPolicy('each path once')
+      await setPolicy('each input.path once')
       const busy = Promise.withResolvers<void>()
       engines.busy = busy.promise
       const first = call('/first').catch((error) => error)
@@ -251,7 +251,7 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
 
   it('refuses what is not of the contract, unless a rule of its name allows it', async () => {
     const version = () => clientFor(IntrospectionDefinition, services.connections[framing]).getVersion({})
-    await setPolicy('deny swap')
+    await setPolicy('deny swap by input.path')
     await expect(version()).rejects.toMatchObject({
       code: 'PERMISSION_DENIED',
       message: 'GetVersionRequest is blocked by policy: ',
@@ -291,7 +291,7 @@ describe('a policy and the services that only gRPC has', () => {
   }
 
   it('refuses reflection and the standard health service', async () => {
-    await setPolicy('deny swap')
+    await setPolicy('deny swap by input.path')
     const health = clientFor(StandardHealth, services.connections.grpc)
     await expect(health.check({})).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
     await expect(health.list({})).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })

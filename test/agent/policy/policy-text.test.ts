@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { mayReadField } from '../../../src/agent/policy/read-fields.ts'
+import { isDeterministic, mayReadField, mayReadInput } from '../../../src/agent/policy/policy-text.ts'
 
 describe('mayReadField', () => {
   it.each([
@@ -39,4 +39,36 @@ describe('mayReadField', () => {
     expect(mayReadField(`${line}${line}x := input`, 'data')).toBe(true)
     expect(mayReadField(`${'input.id '.repeat(1_000_000)}`, 'data')).toBe(false)
   })
+})
+
+describe('isDeterministic', () => {
+  it.each(['a if { input.time == 1 }', 'timeout := 1', 'a if { data.pstate.x }', '# at what time'])(
+    'is true for %j',
+    (text) => {
+      expect(isDeterministic(text)).toBe(true)
+    },
+  )
+
+  it.each([
+    'a if { time.now_ns() > 1 }',
+    'a if { time\n.now_ns() > 1 }',
+    'x := rand.intn("a", 2)',
+    'x := opa["runtime"]()',
+    'x := uuid.rfc4122("")',
+  ])('is false for %j', (text) => {
+    expect(isDeterministic(text)).toBe(false)
+  })
+})
+
+describe('mayReadInput', () => {
+  it.each(['default AddSwapRequest := true', '# the input', 'inputs := 1'])('is false for %j', (text) => {
+    expect(mayReadInput(text)).toBe(false)
+  })
+
+  it.each(['x := input', 'input.a', 'x := 1 # the input', 'x := `\n# ` ; y := input'])(
+    'is true for %j',
+    (text) => {
+      expect(mayReadInput(text)).toBe(true)
+    },
+  )
 })
