@@ -4,6 +4,7 @@ import { buildAgent } from '../src/build/agent.ts'
 import { buildRoot, projectRoot } from '../src/build/project.ts'
 import { ensureContainerRoot } from '../src/image/container-root.ts'
 import { ensureImage } from '../src/image/ensure-image.ts'
+import { ensurePolicyAddon } from '../src/image/policy-addon.ts'
 import { checkCounts, checkText, runChecks } from './check.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
 import { COVERAGE_FLOORS, judgeCoverage, readCoverage } from './test/coverage.ts'
@@ -78,6 +79,7 @@ async function runGroup(group: Group, { patterns }: Selection, { write }: Output
     return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
   }
   if (group === 'vm') await prepareImage(write)
+  if (group !== 'unit' && patterns.length === 0) await preparePolicyImage(write)
   const measured = group === 'unit' && patterns.length === 0
   const coverage = measured ? join(buildRoot, 'coverage') : undefined
   const counts = await runVitest({
@@ -123,6 +125,20 @@ async function prepareImage(write: (text: string) => void): Promise<void> {
   } catch (error) {
     // The tests decide whether this is a failure: on a machine that cannot boot a microVM they are skipped.
     progress(`no guest image: ${messageOf(error)}`)
+  }
+}
+
+let policyImage: Promise<unknown> | undefined
+
+/** Builds policy.node, and an image with it, once for the groups whose tests need it. */
+async function preparePolicyImage(write: (text: string) => void): Promise<void> {
+  const progress = (line: string) => write(`${line}\n`)
+  try {
+    policyImage ??= ensurePolicyAddon(progress).then(() => ensureImage({ policy: true, progress }))
+    await policyImage
+  } catch (error) {
+    // The tests that need it are skipped, or fail in CI.
+    progress(`no policy.node: ${messageOf(error)}`)
   }
 }
 

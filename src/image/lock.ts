@@ -10,6 +10,7 @@ import {
   lockFile,
   userlandPackages,
 } from './packages.ts'
+import { fetchRust } from './rust.ts'
 
 /** Locks the newest version on the mirror of each package of the guest: writes rootfs/packages.lock.json. */
 export async function lockPackages(progress: (line: string) => void): Promise<void> {
@@ -32,14 +33,18 @@ async function lockSuite(
   const metapackages = Object.values(KERNELS)
     .filter((kernel) => kernel.suite === suite)
     .map(({ metapackage }) => metapackage)
-  const newest = await candidates({ suite, packages: [...metapackages, ...names], progress })
-  const requests = newest.map(({ name, version }) => `${name}=${version}`)
-  const fetched = await fetchPackages({ suite, packages: requests, progress })
+  const fetchNewest = async (packages: readonly string[]) => {
+    const newest = await candidates({ suite, packages, progress })
+    const requests = newest.map(({ name, version }) => `${name}=${version}`)
+    return await fetchPackages({ suite, packages: requests, progress })
+  }
+  const fetched = await fetchNewest([...metapackages, ...names])
   const paths = fetched
     .filter(({ name }) => metapackages.some((each) => each === name))
     .map(({ path }) => path)
-  const kernels = await Promise.all(paths.map(kernelPackageOf))
-  const entries = [...fetched, ...(await fetchPackages({ suite, packages: kernels, progress }))].map(
+  const kernels = await fetchNewest(await Promise.all(paths.map(kernelPackageOf)))
+  const rust = suite === 'bookworm' ? await fetchRust(fetchNewest) : []
+  const entries = [...fetched, ...kernels, ...rust].map(
     ({ name, version, sha256 }) => [name, { version, sha256 }] as const,
   )
   return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : 1)))

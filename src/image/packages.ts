@@ -89,6 +89,12 @@ export async function fetchLocked(
   return fetched
 }
 
+/** Values that identify the locked versions of bookworm's packages in a cache key. */
+export function lockedVersions(names: readonly string[]): readonly string[] {
+  const lock = readLock().bookworm
+  return names.map((name) => `${name} ${lock[name]?.version ?? 'not locked'}`)
+}
+
 /** Values that identify fetched packages in the cache key of a result built from them. */
 export function packageHashes(packages: readonly FetchedPackage[]): readonly string[] {
   return packages.map(({ name, version, sha256 }) => `${name} ${version} ${sha256}`)

@@ -8,20 +8,37 @@ import { type PolicyEngine, type PolicyEngines, PolicyError, type RuleOutcome } 
 
 const ADDON = 'policy.node'
 
-/** What policy.node (native/policy) has. Every promise is of work on a thread of libuv's pool. */
+/**
+ * What policy.node (native/policy) has. An engine does one job at a time, on a thread of its own; the promise is of the
+ * job. JSON goes in and out as text.
+ */
 interface Addon {
-  compile(text: string): Promise<Handle>
+  open(): Handle
+  compile(engine: Handle, text: string): Promise<void>
   setData(engine: Handle, json: string): Promise<void>
   evaluate(engine: Handle, rule: string, input: string): Promise<RuleOutcome>
-  /** Frees the engine. No other call of it may run. */
+  /** Makes the job that runs, and all later ones, fail for this reason. Nothing when no job runs. */
+  giveUp(engine: Handle, reason: string): void
+  /** Frees the engine after the job that runs. */
   free(engine: Handle): void
 }
 
 /** An engine of the addon. */
-type Handle = { readonly engine: unique symbol }
+interface Handle {
+  readonly policyEngine: never
+}
+
+/**
+ * The longest time of each job. They end work that no limit of the evaluator reaches: its parser, and a built-in function
+ * that goes on for long. Such an engine is given up.
+ */
+const LONGEST_MS = { compile: 60_000, setData: 60_000, evaluate: 2_000 }
 
 /** Loads policy.node from the agent's folder; undefined when the folder has none, as in most images. */
-export function loadPolicyEngines(agentFolder: string): PolicyEngines | undefined {
+export function loadPolicyEngines(
+  agentFolder: string,
+  longestMs: Readonly<typeof LONGEST_MS> = LONGEST_MS,
+): PolicyEngines | undefined {
   const path = join(agentFolder, ADDON)
   if (!existsSync(path)) return undefined
   const holder: { exports: unknown } = { exports: {} }
@@ -32,31 +49,65 @@ export function loadPolicyEngines(agentFolder: string): PolicyEngines | undefine
   }
   // Built from this project's own source, whose tests call each function.
   const addon = holder.exports as Addon
-  return { compile: async (text) => engineOf(addon, await orPolicyError(addon.compile(text))) }
-}
-
-function engineOf(addon: Addon, handle: Handle): PolicyEngine {
-  const queue = new SerialQueue()
-  let closed = false
-  const enqueue = <T>(task: () => Promise<T>): Promise<T> => {
-    if (closed) return Promise.reject(new PolicyError('the policy engine is closed'))
-    return queue.run(() => orPolicyError(task()), neverAborted)
-  }
   return {
-    setData: (json) => enqueue(() => addon.setData(handle, json)),
-    evaluate: (rule, input) => enqueue(() => addon.evaluate(handle, rule, input)),
-    close() {
-      if (closed) return
-      closed = true
-      void queue.run(async () => addon.free(handle), neverAborted)
+    async compile(text) {
+      const engine = new AddonEngine(addon, longestMs)
+      try {
+        await engine.compile(text)
+      } catch (error) {
+        engine.close()
+        throw error
+      }
+      return engine
     },
   }
 }
 
-async function orPolicyError<T>(work: Promise<T>): Promise<T> {
-  try {
-    return await work
-  } catch (error) {
-    throw new PolicyError(messageOf(error))
+class AddonEngine implements PolicyEngine {
+  readonly #addon: Addon
+  readonly #longestMs: Readonly<typeof LONGEST_MS>
+  readonly #handle: Handle
+  readonly #queue = new SerialQueue()
+  #closed = false
+
+  constructor(addon: Addon, longestMs: Readonly<typeof LONGEST_MS>) {
+    this.#addon = addon
+    this.#longestMs = longestMs
+    this.#handle = addon.open()
+  }
+
+  compile(text: string): Promise<void> {
+    return this.#do('compile', () => this.#addon.compile(this.#handle, text))
+  }
+
+  setData(json: string): Promise<void> {
+    return this.#do('setData', () => this.#addon.setData(this.#handle, json))
+  }
+
+  evaluate(rule: string, input: string): Promise<RuleOutcome> {
+    return this.#do('evaluate', () => this.#addon.evaluate(this.#handle, rule, input))
+  }
+
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    void this.#queue.run(async () => this.#addon.free(this.#handle), neverAborted)
+  }
+
+  #do<T>(job: keyof typeof LONGEST_MS, start: () => Promise<T>): Promise<T> {
+    if (this.#closed) return Promise.reject(new PolicyError('the policy engine is closed'))
+    return this.#queue.run(async () => {
+      const ms = this.#longestMs[job]
+      const giveUp = () => this.#addon.giveUp(this.#handle, `the policy did not end within ${ms} ms`)
+      // After a pause of the whole process the answer may be there, and is taken between the two.
+      const timer = setTimeout(() => setImmediate(giveUp), ms)
+      try {
+        return await start()
+      } catch (error) {
+        throw new PolicyError(messageOf(error))
+      } finally {
+        clearTimeout(timer)
+      }
+    }, neverAborted)
   }
 }

@@ -1,0 +1,152 @@
+//! A policy and its data: regorus behind bounds, with errors as sentences.
+
+use regorus::utils::limits::{ExecutionTimerConfig, PolicyLengthConfig};
+use regorus::{Engine, Value};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+const MAX_BYTES: usize = 16 << 20;
+const MAX_LINES: usize = 200_000;
+const EVALUATION_LIMIT: Duration = Duration::from_millis(100);
+/// Statements between two looks at the clock.
+const CHECK_INTERVAL: u32 = 32;
+
+const MAX_PRINTS: usize = 100;
+const MAX_PRINT_CHARACTERS: usize = 1024;
+const MAX_ERROR_CHARACTERS: usize = 1024;
+
+/// The name of a policy in the messages of regorus.
+const FILE: &str = "policy";
+/// What regorus says when no rule has the name that was asked for.
+const NO_SUCH_RULE: &str = "not a valid rule path";
+
+/// The value of a rule as JSON, none where it is undefined or does not exist, and what print() wrote.
+pub struct Outcome {
+    pub value: Option<String>,
+    pub prints: Vec<String>,
+}
+
+pub struct Policy {
+    engine: Engine,
+}
+
+impl Policy {
+    pub fn parse(text: String) -> Result<Self, String> {
+        check_length(&text)?;
+        let mut engine = Engine::new();
+        engine.set_gather_prints(true);
+        // As in Kata's agent: a built-in function that fails is undefined.
+        engine.set_strict_builtin_errors(false);
+        engine.set_policy_length_config(PolicyLengthConfig {
+            max_col: NonZeroU32::MAX,
+            max_file_bytes: NonZeroUsize::MAX,
+            max_lines: NonZeroUsize::MAX,
+        });
+        engine.set_execution_timer_config(ExecutionTimerConfig {
+            limit: EVALUATION_LIMIT,
+            check_interval: NonZeroU32::new(CHECK_INTERVAL).unwrap_or(NonZeroU32::MIN),
+        });
+        engine.add_policy(FILE.to_string(), text).map_err(sentence)?;
+        prepare(&mut engine)?;
+        Ok(Self { engine })
+    }
+
+    /// The same policy with another document `data`.
+    pub fn with_data(&self, json: &str) -> Result<Self, String> {
+        let data = Value::from_json_str(json).map_err(|error| format!("data: {error}"))?;
+        if data.as_object().is_err() {
+            return Err("data: no object".to_string());
+        }
+        let mut engine = self.engine.clone();
+        engine.clear_data();
+        engine.add_data(data).map_err(sentence)?;
+        prepare(&mut engine)?;
+        Ok(Self { engine })
+    }
+
+    /// The value of `data.agent_policy.<rule>`. Works on a copy, which shares the policy and its data, so that nothing is
+    /// left of an evaluation that fails or panics.
+    pub fn evaluate(&self, rule: &str, input: &str) -> Result<Outcome, String> {
+        if rule.is_empty()
+            || !rule
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        {
+            return Err(format!("rule {rule:?}: no name of a rule"));
+        }
+        let input = Value::from_json_str(input).map_err(|error| format!("input: {error}"))?;
+        let mut engine = self.engine.clone();
+        engine.set_input(input);
+        let value = match engine.eval_rule(format!("data.agent_policy.{rule}")) {
+            Ok(Value::Undefined) => None,
+            Ok(value) => Some(serde_json::to_string(&value).map_err(|error| format!("value: {error}"))?),
+            Err(error) if error.to_string() == NO_SUCH_RULE => None,
+            Err(error) => return Err(sentence(error)),
+        };
+        Ok(Outcome {
+            value,
+            prints: bounded(engine.take_prints().map_err(sentence)?),
+        })
+    }
+}
+
+/// Analyses the rules, which the first evaluation would do otherwise, on its own time.
+fn prepare(engine: &mut Engine) -> Result<(), String> {
+    // The value of this rule does not matter; most policies have none of its name.
+    match engine.eval_rule("data.agent_policy.__prepare".to_string()) {
+        Err(error) if error.to_string() != NO_SUCH_RULE => Err(sentence(error)),
+        _ => Ok(()),
+    }
+}
+
+fn check_length(text: &str) -> Result<(), String> {
+    if text.len() > MAX_BYTES {
+        return Err(format!("policy: {} bytes, want at most {MAX_BYTES}", text.len()));
+    }
+    let lines = text.lines().count();
+    if lines > MAX_LINES {
+        return Err(format!("policy: {lines} lines, want at most {MAX_LINES}"));
+    }
+    Ok(())
+}
+
+/// The message of regorus on one line. It shows a place as `--> policy:LINE:COLUMN`, the whole source line, and
+/// `error: TEXT`; the source line may be as long as the policy.
+fn sentence(error: impl std::fmt::Display) -> String {
+    let message = error.to_string();
+    let text = match placed(&message) {
+        Some((place, text)) => format!("{place}: {text}"),
+        None => message,
+    };
+    truncated(
+        text.split_whitespace().collect::<Vec<_>>().join(" "),
+        MAX_ERROR_CHARACTERS,
+    )
+}
+
+fn placed(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("--> ")?;
+    let (place, rest) = rest.split_once('\n')?;
+    let (_, text) = rest.split_once("\nerror: ")?;
+    Some((place, text))
+}
+
+fn bounded(prints: Vec<String>) -> Vec<String> {
+    let more = prints.len().saturating_sub(MAX_PRINTS);
+    let mut kept: Vec<String> = prints
+        .into_iter()
+        .take(MAX_PRINTS)
+        .map(|print| truncated(print, MAX_PRINT_CHARACTERS))
+        .collect();
+    if more > 0 {
+        kept.push(format!("… {more} more"));
+    }
+    kept
+}
+
+fn truncated(text: String, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
