@@ -21,8 +21,17 @@ import { projectRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
 import { cachedImage } from './cached-image.ts'
 import { compress } from './formats/cpio.ts'
-import { completeTree, contentOf, fileFrom, fileOf, type TreeEntry, writeFolder } from './formats/tree.ts'
-import { agentTree, nodeTree } from './guest-tree.ts'
+import {
+  completeTree,
+  contentOf,
+  fileFrom,
+  fileOf,
+  type TreeEntry,
+  treeOfFolder,
+  writeFolder,
+} from './formats/tree.ts'
+import { agentTree, nodeTree, policyTree } from './guest-tree.ts'
+import { ensurePolicyAddon, type PolicyAddon } from './policy-addon.ts'
 
 const documentation = 'usr/share/doc/microvm-agent'
 
@@ -39,6 +48,7 @@ const NOTICE = `microvm-agent is licensed under the Apache License, Version 2.0 
 
 agent.cjs also contains code of the npm packages whose terms are in npm/.
 node is Node.js (node.txt).
+policy.node contains the crates and the standard library of Rust whose terms are in crates/.
 vminit is linked with the GNU C Library (glibc.txt, glibc-lgpl-2.1.txt); its source code, with which it can be
 linked again, is that of microvm-agent.
 `
@@ -80,11 +90,12 @@ async function archiveTrees(
   const shipped = (name: string) => join(projectRoot, 'rootfs/archive', name)
   const rest = [
     ...agent,
+    ...(await policyTree(progress)),
     fileFrom('usr/lib/systemd/system/microvm-agent.service', shipped('microvm-agent.service')),
     fileFrom('usr/lib/systemd/system/kata-containers.target', shipped('kata-containers.target')),
     fileFrom('usr/lib/modules-load.d/microvm-agent.conf', shipped('modules-load.conf')),
     fileFrom('usr/lib/sysctl.d/microvm-agent.conf', shipped('sysctl.conf')),
-    ...licenceTree(`${documentation}/licences`),
+    ...licenceTree(`${documentation}/licences`, await ensurePolicyAddon(progress)),
   ]
   const list = fileOf(`${documentation}/files.sha256`, checksums([...node, ...rest]))
   return { node: completeTree(node), rest: completeTree([...rest, list]) }
@@ -129,13 +140,18 @@ async function writeTar(
 }
 
 /** The licences of everything in the archive, below `folder`. Throws for a text that this machine does not have. */
-function licenceTree(folder: string): readonly TreeEntry[] {
+function licenceTree(folder: string, policy: PolicyAddon): readonly TreeEntry[] {
   const texts = Object.entries(TEXTS).map(([name, path]) => {
     if (!existsSync(path))
       throw new Error(`${path}: not found, want it installed: npm ci; apt-get install base-files libc6-dev`)
     return fileFrom(`${folder}/${name}`, path)
   })
-  return [fileOf(`${folder}/NOTICE`, NOTICE), ...texts, ...npmLicences(`${folder}/npm`)]
+  return [
+    fileOf(`${folder}/NOTICE`, NOTICE),
+    ...texts,
+    ...npmLicences(`${folder}/npm`),
+    ...treeOfFolder(policy.licences, `${folder}/crates`),
+  ]
 }
 
 /** The fields of an entry of package-lock.json that licences need. */

@@ -45,14 +45,16 @@ type Budgeted = keyof typeof BUDGETS
 export interface ImageOptions {
   readonly form?: ImageForm
   readonly kernel?: KernelName
+  /** Whether it can enforce a policy: such an image has policy.node, whose first build takes minutes. */
+  readonly policy?: boolean
   readonly progress: Progress
 }
 
 /** Builds the guest image unless it is in the build cache. Needs the network only after a change of the lock file. */
 export async function ensureImage(options: ImageOptions): Promise<GuestImage> {
-  const { form = 'disk', kernel: name = 'bookworm', progress } = options
+  const { form = 'disk', kernel: name = 'bookworm', policy = false, progress } = options
   const kernel = await ensureKernel(name, progress)
-  const { base, agent, vminit } = await guestTree(kernel, progress)
+  const { base, agent, vminit } = await guestTree(kernel, progress, policy)
   const image = { kernelVersion: kernel.version, kernel: kernel.image }
   if (form === 'initrd')
     return {

@@ -6,6 +6,7 @@ import { nodeManifest, pinnedNode, projectRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
 import { completeTree, fileFrom, link, type TreeEntry, treeOfFolder } from './formats/tree.ts'
 import { ensureKernel, type Kernel } from './kernel.ts'
+import { ensurePolicyAddon } from './policy-addon.ts'
 import { userlandTree } from './userland.ts'
 
 /** The folder of the agent in a guest. */
@@ -24,15 +25,25 @@ export interface GuestTree {
   readonly vminit: string
 }
 
-/** The root of a guest with `kernel`, the same in both forms. */
-export async function guestTree(kernel: Kernel, progress: (line: string) => void): Promise<GuestTree> {
+/** The root of a guest with `kernel`, the same in both forms; with policy.node where `policy` says so. */
+export async function guestTree(
+  kernel: Kernel,
+  progress: (line: string) => void,
+  policy = false,
+): Promise<GuestTree> {
   const built = realpathSync(await buildAgent())
   const base = [
     ...(await userlandTree(progress)),
     ...(await nodeTree(progress)),
     ...treeOfFolder(kernel.modules, `usr/lib/modules/${kernel.version}`),
   ]
-  return { base, agent: agentTree(built), vminit: join(built, 'vminit') }
+  const agent = [...agentTree(built), ...(policy ? await policyTree(progress) : [])]
+  return { base, agent, vminit: join(built, 'vminit') }
+}
+
+/** The evaluator of policies in the agent's folder (docs/policy.md). */
+export async function policyTree(progress: (line: string) => void): Promise<readonly TreeEntry[]> {
+  return [fileFrom(`${agentFolder}/policy.node`, (await ensurePolicyAddon(progress)).path)]
 }
 
 /** The pinned Node in the agent's folder, stripped of its symbols. */

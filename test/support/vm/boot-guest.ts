@@ -31,6 +31,8 @@ export interface TestGuest {
 export type TestGuestOptions = Partial<Omit<GuestParts, 'link' | 'boot' | 'containerRoot'>> & {
   readonly kernel?: KernelName
   readonly form?: ImageForm
+  /** Whether the image has policy.node (test/support/os/policy-addon.ts). */
+  readonly policy?: boolean
   /** The transport that must be used to reach the guest. */
   readonly vsock?: VsockKind
   /** The image to boot in place of the built one. */
@@ -104,14 +106,14 @@ export function progress(line: string): void {
 }
 
 async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'link'>> {
-  const { kernel = 'bookworm', form = 'disk', boot, vsock: _, ...overrides } = options
+  const { kernel = 'bookworm', form = 'disk', policy = false, boot, vsock: _, ...overrides } = options
   return {
     machine: 'q35',
     memoryMib: form === 'initrd' ? 1024 : 512,
     cpus: 2,
     append: [],
     ...overrides,
-    boot: boot ?? (await ensureImage({ kernel, form, progress })),
+    boot: boot ?? (await ensureImage({ kernel, form, policy, progress })),
     containerRoot: await ensureContainerRoot(progress),
   }
 }

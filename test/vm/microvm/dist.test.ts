@@ -9,6 +9,7 @@ import { openLink } from '../../../src/microvm/vsock/open-link.ts'
 import { KATA_SYSTEMD } from '../../fixtures/kata-command-line.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
+import { noPolicyAddon } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
 import { expectContainerLife } from '../../support/vm/container-life.ts'
@@ -24,7 +25,9 @@ const NO_OTHER_SERVICES = ['systemd.mask=getty.target', 'systemd.mask=nginx.serv
 
 const GUEST_ETC = bind('/etc', '/guest/etc')
 
-describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a plain Debian root', () => {
+const skipped = cannotBoot() !== undefined || (await noPolicyAddon()) !== undefined
+
+describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', () => {
   let folder: string
   let root: string
   let disk: string
@@ -63,6 +66,7 @@ describe.skipIf(cannotBoot() !== undefined)('the archive of npm run dist in a pl
     const list = 'usr/share/doc/microvm-agent/files.sha256'
     const checked = await tool('sha256sum', ['--check', list], { cwd: root, debianPackage: 'coreutils' })
     expect(checked).toContain('usr/lib/microvm-agent/vminit: OK\n')
+    expect(checked).toContain('usr/lib/microvm-agent/policy.node: OK\n')
     expect(checked).toContain('usr/lib/systemd/system/microvm-agent.service: OK\n')
     expect(checked).toContain('usr/lib/systemd/system/kata-containers.target: OK\n')
   })
