@@ -8,9 +8,12 @@ import type { RecordedCall } from './recording.ts'
 /** The folder of a guest in which all shims share the root file systems (spec E.5). */
 export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'
 
-/** Makes a root with all that the recorded containers run, in `folder`, and returns its path. */
-export function recordedRoot(folder: string): string {
-  const root = busyboxRoot(folder)
+/**
+ * Makes a root with all that the recorded containers run, in `folder`, and returns its path; `programs` are those of busybox
+ * in it, by default all.
+ */
+export function recordedRoot(folder: string, programs?: readonly string[]): string {
+  const root = busyboxRoot(folder, programs)
   chmodSync(join(root, 'tmp'), 0o1777)
   program(join(root, 'pause'), 'while :; do sleep 1000; done')
   // It needs more memory than its container may have.

@@ -92,8 +92,11 @@ const folder = temporaryFolder()
 /** The folder that a shim shares with its guest: it has a folder for each container, with its root. */
 const sharedFolder = join(folder, 'shared')
 let root: string
+/** A root that takes few calls to copy. */
+let smallRoot: string
 beforeAll(() => {
   root = recordedRoot(folder)
+  smallRoot = recordedRoot(join(folder, 'small'), ['sh', 'sleep', 'httpd', 'mkdir', 'id', 'cat'])
 })
 
 describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
@@ -221,7 +224,7 @@ async function copyRoot({ method, requestBytes }: RecordedCall, { guest }: Machi
   if (method !== 'CreateContainer') return
   const { OCI } = CreateContainerRequest.decode(requestBytes ?? new Uint8Array())
   const own = await connectAgent(guest.guest.link, guest.guest.vm.gone)
-  await copyTree(agentOf(own), root, OCI?.Root?.Path ?? '')
+  await copyTree(agentOf(own), smallRoot, OCI?.Root?.Path ?? '')
   own.close()
 }
 
