@@ -1,4 +1,10 @@
-import { createFileRegistry, type DescField, type DescMessage, fromBinary } from '@bufbuild/protobuf'
+import {
+  createFileRegistry,
+  type DescField,
+  type DescMessage,
+  fromBinary,
+  ScalarType,
+} from '@bufbuild/protobuf'
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
 
 /**
@@ -20,6 +26,7 @@ export function messageFieldsSource(encodedSet: Uint8Array): string {
   return [
     '// Code generated from proto/. DO NOT EDIT.',
     'export interface MessageField {',
+    '  readonly number: number',
     '  /** As the proto names it. */',
     '  readonly name: string',
     '  /** As the generated message names it. */',
@@ -27,6 +34,8 @@ export function messageFieldsSource(encodedSet: Uint8Array): string {
     '  /** Full name of the message that the field holds. */',
     '  readonly message?: string',
     '  readonly isMap?: true',
+    '  /** Whether it holds several numbers, which a message may pack into one element. */',
+    '  readonly isPacked?: true',
     '  /** The oneof that the field belongs to. */',
     '  readonly oneof?: string',
     '}',
@@ -47,10 +56,18 @@ function addReachable(message: DescMessage, found: Set<DescMessage>): void {
 
 function rowOf(field: DescField): object {
   return {
+    number: field.number,
     name: field.name,
     property: field.jsonName,
     message: field.message?.typeName,
     isMap: field.fieldKind === 'map' || undefined,
+    isPacked: isNumbers(field) || undefined,
     oneof: field.oneof?.name,
   }
+}
+
+function isNumbers(field: DescField): boolean {
+  if (field.fieldKind !== 'list') return false
+  const isText = field.scalar === ScalarType.STRING || field.scalar === ScalarType.BYTES
+  return field.listKind === 'enum' || (field.listKind === 'scalar' && !isText)
 }

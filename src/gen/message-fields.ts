@@ -1,5 +1,6 @@
 // Code generated from proto/. DO NOT EDIT.
 export interface MessageField {
+  readonly number: number
   /** As the proto names it. */
   readonly name: string
   /** As the generated message names it. */
@@ -7,6 +8,8 @@ export interface MessageField {
   /** Full name of the message that the field holds. */
   readonly message?: string
   readonly isMap?: true
+  /** Whether it holds several numbers, which a message may pack into one element. */
+  readonly isPacked?: true
   /** The oneof that the field belongs to. */
   readonly oneof?: string
 }
@@ -64,181 +67,220 @@ export const REQUESTS: Readonly<Record<string, string>> = {
 export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = {
  "grpc.CreateContainerRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   },
   {
+   "number": 3,
    "name": "string_user",
    "property": "stringUser",
    "message": "grpc.StringUser"
   },
   {
+   "number": 4,
    "name": "devices",
    "property": "devices",
    "message": "grpc.Device"
   },
   {
+   "number": 5,
    "name": "storages",
    "property": "storages",
    "message": "grpc.Storage"
   },
   {
+   "number": 6,
    "name": "OCI",
    "property": "OCI",
    "message": "grpc.Spec"
   },
   {
+   "number": 7,
    "name": "sandbox_pidns",
    "property": "sandboxPidns"
   },
   {
+   "number": 8,
    "name": "shared_mounts",
    "property": "sharedMounts",
    "message": "grpc.SharedMount"
   },
   {
+   "number": 9,
    "name": "stdin_port",
    "property": "stdinPort"
   },
   {
+   "number": 10,
    "name": "stdout_port",
    "property": "stdoutPort"
   },
   {
+   "number": 11,
    "name": "stderr_port",
    "property": "stderrPort"
   }
  ],
  "grpc.StringUser": [
   {
+   "number": 1,
    "name": "uid",
    "property": "uid"
   },
   {
+   "number": 2,
    "name": "gid",
    "property": "gid"
   },
   {
+   "number": 3,
    "name": "additionalGids",
    "property": "additionalGids"
   }
  ],
  "grpc.Device": [
   {
+   "number": 1,
    "name": "id",
    "property": "id"
   },
   {
+   "number": 2,
    "name": "type",
    "property": "type"
   },
   {
+   "number": 3,
    "name": "vm_path",
    "property": "vmPath"
   },
   {
+   "number": 4,
    "name": "container_path",
    "property": "containerPath"
   },
   {
+   "number": 5,
    "name": "options",
    "property": "options"
   }
  ],
  "grpc.Storage": [
   {
+   "number": 1,
    "name": "driver",
    "property": "driver"
   },
   {
+   "number": 2,
    "name": "driver_options",
    "property": "driverOptions"
   },
   {
+   "number": 3,
    "name": "source",
    "property": "source"
   },
   {
+   "number": 4,
    "name": "fstype",
    "property": "fstype"
   },
   {
+   "number": 5,
    "name": "options",
    "property": "options"
   },
   {
+   "number": 6,
    "name": "mount_point",
    "property": "mountPoint"
   },
   {
+   "number": 7,
    "name": "fs_group",
    "property": "fsGroup",
    "message": "grpc.FSGroup"
   },
   {
+   "number": 8,
    "name": "shared",
    "property": "shared"
   }
  ],
  "grpc.FSGroup": [
   {
+   "number": 2,
    "name": "group_id",
    "property": "groupId"
   },
   {
+   "number": 3,
    "name": "group_change_policy",
    "property": "groupChangePolicy"
   }
  ],
  "grpc.Spec": [
   {
+   "number": 1,
    "name": "Version",
    "property": "Version"
   },
   {
+   "number": 2,
    "name": "Process",
    "property": "Process",
    "message": "grpc.Process"
   },
   {
+   "number": 3,
    "name": "Root",
    "property": "Root",
    "message": "grpc.Root"
   },
   {
+   "number": 4,
    "name": "Hostname",
    "property": "Hostname"
   },
   {
+   "number": 5,
    "name": "Mounts",
    "property": "Mounts",
    "message": "grpc.Mount"
   },
   {
+   "number": 6,
    "name": "Hooks",
    "property": "Hooks",
    "message": "grpc.Hooks"
   },
   {
+   "number": 7,
    "name": "Annotations",
    "property": "Annotations",
    "isMap": true
   },
   {
+   "number": 8,
    "name": "Linux",
    "property": "Linux",
    "message": "grpc.Linux"
   },
   {
+   "number": 9,
    "name": "Solaris",
    "property": "Solaris",
    "message": "grpc.Solaris"
   },
   {
+   "number": 10,
    "name": "Windows",
    "property": "Windows",
    "message": "grpc.Windows"
@@ -246,177 +288,216 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.Process": [
   {
+   "number": 1,
    "name": "Terminal",
    "property": "Terminal"
   },
   {
+   "number": 2,
    "name": "ConsoleSize",
    "property": "ConsoleSize",
    "message": "grpc.Box"
   },
   {
+   "number": 3,
    "name": "User",
    "property": "User",
    "message": "grpc.User"
   },
   {
+   "number": 4,
    "name": "Args",
    "property": "Args"
   },
   {
+   "number": 5,
    "name": "Env",
    "property": "Env"
   },
   {
+   "number": 6,
    "name": "Cwd",
    "property": "Cwd"
   },
   {
+   "number": 7,
    "name": "Capabilities",
    "property": "Capabilities",
    "message": "grpc.LinuxCapabilities"
   },
   {
+   "number": 8,
    "name": "Rlimits",
    "property": "Rlimits",
    "message": "grpc.POSIXRlimit"
   },
   {
+   "number": 9,
    "name": "NoNewPrivileges",
    "property": "NoNewPrivileges"
   },
   {
+   "number": 10,
    "name": "ApparmorProfile",
    "property": "ApparmorProfile"
   },
   {
+   "number": 11,
    "name": "OOMScoreAdj",
    "property": "OOMScoreAdj"
   },
   {
+   "number": 12,
    "name": "SelinuxLabel",
    "property": "SelinuxLabel"
   }
  ],
  "grpc.Box": [
   {
+   "number": 1,
    "name": "Height",
    "property": "Height"
   },
   {
+   "number": 2,
    "name": "Width",
    "property": "Width"
   }
  ],
  "grpc.User": [
   {
+   "number": 1,
    "name": "UID",
    "property": "UID"
   },
   {
+   "number": 2,
    "name": "GID",
    "property": "GID"
   },
   {
+   "number": 3,
    "name": "AdditionalGids",
-   "property": "AdditionalGids"
+   "property": "AdditionalGids",
+   "isPacked": true
   },
   {
+   "number": 4,
    "name": "Username",
    "property": "Username"
   }
  ],
  "grpc.LinuxCapabilities": [
   {
+   "number": 1,
    "name": "Bounding",
    "property": "Bounding"
   },
   {
+   "number": 2,
    "name": "Effective",
    "property": "Effective"
   },
   {
+   "number": 3,
    "name": "Inheritable",
    "property": "Inheritable"
   },
   {
+   "number": 4,
    "name": "Permitted",
    "property": "Permitted"
   },
   {
+   "number": 5,
    "name": "Ambient",
    "property": "Ambient"
   }
  ],
  "grpc.POSIXRlimit": [
   {
+   "number": 1,
    "name": "Type",
    "property": "Type"
   },
   {
+   "number": 2,
    "name": "Hard",
    "property": "Hard"
   },
   {
+   "number": 3,
    "name": "Soft",
    "property": "Soft"
   }
  ],
  "grpc.Root": [
   {
+   "number": 1,
    "name": "Path",
    "property": "Path"
   },
   {
+   "number": 2,
    "name": "Readonly",
    "property": "Readonly"
   }
  ],
  "grpc.Mount": [
   {
+   "number": 1,
    "name": "destination",
    "property": "destination"
   },
   {
+   "number": 2,
    "name": "source",
    "property": "source"
   },
   {
+   "number": 3,
    "name": "type",
    "property": "type"
   },
   {
+   "number": 4,
    "name": "options",
    "property": "options"
   }
  ],
  "grpc.Hooks": [
   {
+   "number": 1,
    "name": "Prestart",
    "property": "Prestart",
    "message": "grpc.Hook"
   },
   {
+   "number": 2,
    "name": "Poststart",
    "property": "Poststart",
    "message": "grpc.Hook"
   },
   {
+   "number": 3,
    "name": "Poststop",
    "property": "Poststop",
    "message": "grpc.Hook"
   },
   {
+   "number": 4,
    "name": "CreateRuntime",
    "property": "CreateRuntime",
    "message": "grpc.Hook"
   },
   {
+   "number": 5,
    "name": "CreateContainer",
    "property": "CreateContainer",
    "message": "grpc.Hook"
   },
   {
+   "number": 6,
    "name": "StartContainer",
    "property": "StartContainer",
    "message": "grpc.Hook"
@@ -424,79 +505,96 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.Hook": [
   {
+   "number": 1,
    "name": "Path",
    "property": "Path"
   },
   {
+   "number": 2,
    "name": "Args",
    "property": "Args"
   },
   {
+   "number": 3,
    "name": "Env",
    "property": "Env"
   },
   {
+   "number": 4,
    "name": "Timeout",
    "property": "Timeout"
   }
  ],
  "grpc.Linux": [
   {
+   "number": 1,
    "name": "UIDMappings",
    "property": "UIDMappings",
    "message": "grpc.LinuxIDMapping"
   },
   {
+   "number": 2,
    "name": "GIDMappings",
    "property": "GIDMappings",
    "message": "grpc.LinuxIDMapping"
   },
   {
+   "number": 3,
    "name": "Sysctl",
    "property": "Sysctl",
    "isMap": true
   },
   {
+   "number": 4,
    "name": "Resources",
    "property": "Resources",
    "message": "grpc.LinuxResources"
   },
   {
+   "number": 5,
    "name": "CgroupsPath",
    "property": "CgroupsPath"
   },
   {
+   "number": 6,
    "name": "Namespaces",
    "property": "Namespaces",
    "message": "grpc.LinuxNamespace"
   },
   {
+   "number": 7,
    "name": "Devices",
    "property": "Devices",
    "message": "grpc.LinuxDevice"
   },
   {
+   "number": 8,
    "name": "Seccomp",
    "property": "Seccomp",
    "message": "grpc.LinuxSeccomp"
   },
   {
+   "number": 9,
    "name": "RootfsPropagation",
    "property": "RootfsPropagation"
   },
   {
+   "number": 10,
    "name": "MaskedPaths",
    "property": "MaskedPaths"
   },
   {
+   "number": 11,
    "name": "ReadonlyPaths",
    "property": "ReadonlyPaths"
   },
   {
+   "number": 12,
    "name": "MountLabel",
    "property": "MountLabel"
   },
   {
+   "number": 13,
    "name": "IntelRdt",
    "property": "IntelRdt",
    "message": "grpc.LinuxIntelRdt"
@@ -504,50 +602,60 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.LinuxIDMapping": [
   {
+   "number": 1,
    "name": "HostID",
    "property": "HostID"
   },
   {
+   "number": 2,
    "name": "ContainerID",
    "property": "ContainerID"
   },
   {
+   "number": 3,
    "name": "Size",
    "property": "Size"
   }
  ],
  "grpc.LinuxResources": [
   {
+   "number": 1,
    "name": "Devices",
    "property": "Devices",
    "message": "grpc.LinuxDeviceCgroup"
   },
   {
+   "number": 2,
    "name": "Memory",
    "property": "Memory",
    "message": "grpc.LinuxMemory"
   },
   {
+   "number": 3,
    "name": "CPU",
    "property": "CPU",
    "message": "grpc.LinuxCPU"
   },
   {
+   "number": 4,
    "name": "Pids",
    "property": "Pids",
    "message": "grpc.LinuxPids"
   },
   {
+   "number": 5,
    "name": "BlockIO",
    "property": "BlockIO",
    "message": "grpc.LinuxBlockIO"
   },
   {
+   "number": 6,
    "name": "HugepageLimits",
    "property": "HugepageLimits",
    "message": "grpc.LinuxHugepageLimit"
   },
   {
+   "number": 7,
    "name": "Network",
    "property": "Network",
    "message": "grpc.LinuxNetwork"
@@ -555,122 +663,149 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.LinuxDeviceCgroup": [
   {
+   "number": 1,
    "name": "Allow",
    "property": "Allow"
   },
   {
+   "number": 2,
    "name": "Type",
    "property": "Type"
   },
   {
+   "number": 3,
    "name": "Major",
    "property": "Major"
   },
   {
+   "number": 4,
    "name": "Minor",
    "property": "Minor"
   },
   {
+   "number": 5,
    "name": "Access",
    "property": "Access"
   }
  ],
  "grpc.LinuxMemory": [
   {
+   "number": 1,
    "name": "Limit",
    "property": "Limit"
   },
   {
+   "number": 2,
    "name": "Reservation",
    "property": "Reservation"
   },
   {
+   "number": 3,
    "name": "Swap",
    "property": "Swap"
   },
   {
+   "number": 4,
    "name": "Kernel",
    "property": "Kernel"
   },
   {
+   "number": 5,
    "name": "KernelTCP",
    "property": "KernelTCP"
   },
   {
+   "number": 6,
    "name": "Swappiness",
    "property": "Swappiness"
   },
   {
+   "number": 7,
    "name": "DisableOOMKiller",
    "property": "DisableOOMKiller"
   }
  ],
  "grpc.LinuxCPU": [
   {
+   "number": 1,
    "name": "Shares",
    "property": "Shares"
   },
   {
+   "number": 2,
    "name": "Quota",
    "property": "Quota"
   },
   {
+   "number": 3,
    "name": "Period",
    "property": "Period"
   },
   {
+   "number": 4,
    "name": "RealtimeRuntime",
    "property": "RealtimeRuntime"
   },
   {
+   "number": 5,
    "name": "RealtimePeriod",
    "property": "RealtimePeriod"
   },
   {
+   "number": 6,
    "name": "Cpus",
    "property": "Cpus"
   },
   {
+   "number": 7,
    "name": "Mems",
    "property": "Mems"
   }
  ],
  "grpc.LinuxPids": [
   {
+   "number": 1,
    "name": "Limit",
    "property": "Limit"
   }
  ],
  "grpc.LinuxBlockIO": [
   {
+   "number": 1,
    "name": "Weight",
    "property": "Weight"
   },
   {
+   "number": 2,
    "name": "LeafWeight",
    "property": "LeafWeight"
   },
   {
+   "number": 3,
    "name": "WeightDevice",
    "property": "WeightDevice",
    "message": "grpc.LinuxWeightDevice"
   },
   {
+   "number": 4,
    "name": "ThrottleReadBpsDevice",
    "property": "ThrottleReadBpsDevice",
    "message": "grpc.LinuxThrottleDevice"
   },
   {
+   "number": 5,
    "name": "ThrottleWriteBpsDevice",
    "property": "ThrottleWriteBpsDevice",
    "message": "grpc.LinuxThrottleDevice"
   },
   {
+   "number": 6,
    "name": "ThrottleReadIOPSDevice",
    "property": "ThrottleReadIOPSDevice",
    "message": "grpc.LinuxThrottleDevice"
   },
   {
+   "number": 7,
    "name": "ThrottleWriteIOPSDevice",
    "property": "ThrottleWriteIOPSDevice",
    "message": "grpc.LinuxThrottleDevice"
@@ -678,52 +813,63 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.LinuxWeightDevice": [
   {
+   "number": 1,
    "name": "Major",
    "property": "Major"
   },
   {
+   "number": 2,
    "name": "Minor",
    "property": "Minor"
   },
   {
+   "number": 3,
    "name": "Weight",
    "property": "Weight"
   },
   {
+   "number": 4,
    "name": "LeafWeight",
    "property": "LeafWeight"
   }
  ],
  "grpc.LinuxThrottleDevice": [
   {
+   "number": 1,
    "name": "Major",
    "property": "Major"
   },
   {
+   "number": 2,
    "name": "Minor",
    "property": "Minor"
   },
   {
+   "number": 3,
    "name": "Rate",
    "property": "Rate"
   }
  ],
  "grpc.LinuxHugepageLimit": [
   {
+   "number": 1,
    "name": "Pagesize",
    "property": "Pagesize"
   },
   {
+   "number": 2,
    "name": "Limit",
    "property": "Limit"
   }
  ],
  "grpc.LinuxNetwork": [
   {
+   "number": 1,
    "name": "ClassID",
    "property": "ClassID"
   },
   {
+   "number": 2,
    "name": "Priorities",
    "property": "Priorities",
    "message": "grpc.LinuxInterfacePriority"
@@ -731,68 +877,83 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.LinuxInterfacePriority": [
   {
+   "number": 1,
    "name": "Name",
    "property": "Name"
   },
   {
+   "number": 2,
    "name": "Priority",
    "property": "Priority"
   }
  ],
  "grpc.LinuxNamespace": [
   {
+   "number": 1,
    "name": "Type",
    "property": "Type"
   },
   {
+   "number": 2,
    "name": "Path",
    "property": "Path"
   }
  ],
  "grpc.LinuxDevice": [
   {
+   "number": 1,
    "name": "Path",
    "property": "Path"
   },
   {
+   "number": 2,
    "name": "Type",
    "property": "Type"
   },
   {
+   "number": 3,
    "name": "Major",
    "property": "Major"
   },
   {
+   "number": 4,
    "name": "Minor",
    "property": "Minor"
   },
   {
+   "number": 5,
    "name": "FileMode",
    "property": "FileMode"
   },
   {
+   "number": 6,
    "name": "UID",
    "property": "UID"
   },
   {
+   "number": 7,
    "name": "GID",
    "property": "GID"
   }
  ],
  "grpc.LinuxSeccomp": [
   {
+   "number": 1,
    "name": "DefaultAction",
    "property": "DefaultAction"
   },
   {
+   "number": 2,
    "name": "Architectures",
    "property": "Architectures"
   },
   {
+   "number": 3,
    "name": "Flags",
    "property": "Flags"
   },
   {
+   "number": 4,
    "name": "Syscalls",
    "property": "Syscalls",
    "message": "grpc.LinuxSyscall"
@@ -800,19 +961,23 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.LinuxSyscall": [
   {
+   "number": 1,
    "name": "Names",
    "property": "Names"
   },
   {
+   "number": 2,
    "name": "Action",
    "property": "Action"
   },
   {
+   "number": 3,
    "name": "errnoret",
    "property": "errnoret",
    "oneof": "ErrnoRet"
   },
   {
+   "number": 4,
    "name": "Args",
    "property": "Args",
    "message": "grpc.LinuxSeccompArg"
@@ -820,140 +985,169 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.LinuxSeccompArg": [
   {
+   "number": 1,
    "name": "Index",
    "property": "Index"
   },
   {
+   "number": 2,
    "name": "Value",
    "property": "Value"
   },
   {
+   "number": 3,
    "name": "ValueTwo",
    "property": "ValueTwo"
   },
   {
+   "number": 4,
    "name": "Op",
    "property": "Op"
   }
  ],
  "grpc.LinuxIntelRdt": [
   {
+   "number": 1,
    "name": "L3CacheSchema",
    "property": "L3CacheSchema"
   }
  ],
  "grpc.Solaris": [
   {
+   "number": 1,
    "name": "dummy",
    "property": "dummy"
   }
  ],
  "grpc.Windows": [
   {
+   "number": 1,
    "name": "dummy",
    "property": "dummy"
   }
  ],
  "grpc.SharedMount": [
   {
+   "number": 1,
    "name": "name",
    "property": "name"
   },
   {
+   "number": 2,
    "name": "src_ctr",
    "property": "srcCtr"
   },
   {
+   "number": 3,
    "name": "src_path",
    "property": "srcPath"
   },
   {
+   "number": 4,
    "name": "dst_ctr",
    "property": "dstCtr"
   },
   {
+   "number": 5,
    "name": "dst_path",
    "property": "dstPath"
   }
  ],
  "grpc.StartContainerRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   }
  ],
  "grpc.RemoveContainerRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "timeout",
    "property": "timeout"
   }
  ],
  "grpc.ExecProcessRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   },
   {
+   "number": 3,
    "name": "string_user",
    "property": "stringUser",
    "message": "grpc.StringUser"
   },
   {
+   "number": 4,
    "name": "process",
    "property": "process",
    "message": "grpc.Process"
   },
   {
+   "number": 5,
    "name": "stdin_port",
    "property": "stdinPort"
   },
   {
+   "number": 6,
    "name": "stdout_port",
    "property": "stdoutPort"
   },
   {
+   "number": 7,
    "name": "stderr_port",
    "property": "stderrPort"
   }
  ],
  "grpc.SignalProcessRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   },
   {
+   "number": 3,
    "name": "signal",
    "property": "signal"
   }
  ],
  "grpc.WaitProcessRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   }
  ],
  "grpc.UpdateContainerRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "resources",
    "property": "resources",
    "message": "grpc.LinuxResources"
@@ -961,6 +1155,7 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.UpdateEphemeralMountsRequest": [
   {
+   "number": 1,
    "name": "storages",
    "property": "storages",
    "message": "grpc.Storage"
@@ -968,18 +1163,21 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.StatsContainerRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   }
  ],
  "grpc.PauseContainerRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   }
  ],
  "grpc.ResumeContainerRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   }
@@ -987,72 +1185,87 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  "grpc.RemoveStaleVirtiofsShareMountsRequest": [],
  "grpc.GetDiagnosticDataRequest": [
   {
+   "number": 1,
    "name": "log_type",
    "property": "logType"
   },
   {
+   "number": 2,
    "name": "container_id",
    "property": "containerId"
   }
  ],
  "grpc.WriteStreamRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   },
   {
+   "number": 3,
    "name": "data",
    "property": "data"
   }
  ],
  "grpc.ReadStreamRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   },
   {
+   "number": 3,
    "name": "len",
    "property": "len"
   }
  ],
  "grpc.CloseStdinRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   }
  ],
  "grpc.TtyWinResizeRequest": [
   {
+   "number": 1,
    "name": "container_id",
    "property": "containerId"
   },
   {
+   "number": 2,
    "name": "exec_id",
    "property": "execId"
   },
   {
+   "number": 3,
    "name": "row",
    "property": "row"
   },
   {
+   "number": 4,
    "name": "column",
    "property": "column"
   }
  ],
  "grpc.UpdateInterfaceRequest": [
   {
+   "number": 1,
    "name": "interface",
    "property": "interface",
    "message": "types.Interface"
@@ -1060,55 +1273,67 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "types.Interface": [
   {
+   "number": 1,
    "name": "device",
    "property": "device"
   },
   {
+   "number": 2,
    "name": "name",
    "property": "name"
   },
   {
+   "number": 3,
    "name": "IPAddresses",
    "property": "IPAddresses",
    "message": "types.IPAddress"
   },
   {
+   "number": 4,
    "name": "mtu",
    "property": "mtu"
   },
   {
+   "number": 5,
    "name": "hwAddr",
    "property": "hwAddr"
   },
   {
+   "number": 6,
    "name": "devicePath",
    "property": "devicePath"
   },
   {
+   "number": 7,
    "name": "type",
    "property": "type"
   },
   {
+   "number": 8,
    "name": "raw_flags",
    "property": "rawFlags"
   }
  ],
  "types.IPAddress": [
   {
+   "number": 1,
    "name": "family",
    "property": "family"
   },
   {
+   "number": 2,
    "name": "address",
    "property": "address"
   },
   {
+   "number": 3,
    "name": "mask",
    "property": "mask"
   }
  ],
  "grpc.UpdateRoutesRequest": [
   {
+   "number": 1,
    "name": "routes",
    "property": "routes",
    "message": "grpc.Routes"
@@ -1116,6 +1341,7 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.Routes": [
   {
+   "number": 1,
    "name": "Routes",
    "property": "Routes",
    "message": "types.Route"
@@ -1123,34 +1349,42 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "types.Route": [
   {
+   "number": 1,
    "name": "dest",
    "property": "dest"
   },
   {
+   "number": 2,
    "name": "gateway",
    "property": "gateway"
   },
   {
+   "number": 3,
    "name": "device",
    "property": "device"
   },
   {
+   "number": 4,
    "name": "source",
    "property": "source"
   },
   {
+   "number": 5,
    "name": "scope",
    "property": "scope"
   },
   {
+   "number": 6,
    "name": "family",
    "property": "family"
   },
   {
+   "number": 7,
    "name": "flags",
    "property": "flags"
   },
   {
+   "number": 8,
    "name": "mtu",
    "property": "mtu"
   }
@@ -1159,6 +1393,7 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  "grpc.ListRoutesRequest": [],
  "grpc.AddARPNeighborsRequest": [
   {
+   "number": 1,
    "name": "neighbors",
    "property": "neighbors",
    "message": "grpc.ARPNeighbors"
@@ -1166,6 +1401,7 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.ARPNeighbors": [
   {
+   "number": 1,
    "name": "ARPNeighbors",
    "property": "ARPNeighbors",
    "message": "types.ARPNeighbor"
@@ -1173,39 +1409,47 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "types.ARPNeighbor": [
   {
+   "number": 1,
    "name": "toIPAddress",
    "property": "toIPAddress",
    "message": "types.IPAddress"
   },
   {
+   "number": 2,
    "name": "device",
    "property": "device"
   },
   {
+   "number": 3,
    "name": "lladdr",
    "property": "lladdr"
   },
   {
+   "number": 4,
    "name": "state",
    "property": "state"
   },
   {
+   "number": 5,
    "name": "flags",
    "property": "flags"
   }
  ],
  "grpc.GetIPTablesRequest": [
   {
+   "number": 1,
    "name": "is_ipv6",
    "property": "isIpv6"
   }
  ],
  "grpc.SetIPTablesRequest": [
   {
+   "number": 1,
    "name": "is_ipv6",
    "property": "isIpv6"
   },
   {
+   "number": 2,
    "name": "data",
    "property": "data"
   }
@@ -1213,95 +1457,117 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  "grpc.GetMetricsRequest": [],
  "grpc.MemAgentMemcgConfig": [
   {
+   "number": 1,
    "name": "disabled",
    "property": "disabled"
   },
   {
+   "number": 2,
    "name": "swap",
    "property": "swap"
   },
   {
+   "number": 3,
    "name": "swappiness_max",
    "property": "swappinessMax"
   },
   {
+   "number": 4,
    "name": "period_secs",
    "property": "periodSecs"
   },
   {
+   "number": 5,
    "name": "period_psi_percent_limit",
    "property": "periodPsiPercentLimit"
   },
   {
+   "number": 6,
    "name": "eviction_psi_percent_limit",
    "property": "evictionPsiPercentLimit"
   },
   {
+   "number": 7,
    "name": "eviction_run_aging_count_min",
    "property": "evictionRunAgingCountMin"
   }
  ],
  "grpc.MemAgentCompactConfig": [
   {
+   "number": 1,
    "name": "disabled",
    "property": "disabled"
   },
   {
+   "number": 2,
    "name": "period_secs",
    "property": "periodSecs"
   },
   {
+   "number": 3,
    "name": "period_psi_percent_limit",
    "property": "periodPsiPercentLimit"
   },
   {
+   "number": 4,
    "name": "compact_psi_percent_limit",
    "property": "compactPsiPercentLimit"
   },
   {
+   "number": 5,
    "name": "compact_sec_max",
    "property": "compactSecMax"
   },
   {
+   "number": 6,
    "name": "compact_order",
    "property": "compactOrder"
   },
   {
+   "number": 7,
    "name": "compact_threshold",
    "property": "compactThreshold"
   },
   {
+   "number": 8,
    "name": "compact_force_times",
    "property": "compactForceTimes"
   }
  ],
  "grpc.CreateSandboxRequest": [
   {
+   "number": 1,
    "name": "hostname",
    "property": "hostname"
   },
   {
+   "number": 2,
    "name": "dns",
    "property": "dns"
   },
   {
+   "number": 3,
    "name": "storages",
    "property": "storages",
    "message": "grpc.Storage"
   },
   {
+   "number": 4,
    "name": "sandbox_pidns",
    "property": "sandboxPidns"
   },
   {
+   "number": 5,
    "name": "sandbox_id",
    "property": "sandboxId"
   },
   {
+   "number": 6,
    "name": "guest_hook_path",
    "property": "guestHookPath"
   },
   {
+   "number": 7,
    "name": "kernel_modules",
    "property": "kernelModules",
    "message": "grpc.KernelModule"
@@ -1309,10 +1575,12 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.KernelModule": [
   {
+   "number": 1,
    "name": "name",
    "property": "name"
   },
   {
+   "number": 2,
    "name": "parameters",
    "property": "parameters"
   }
@@ -1320,80 +1588,98 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  "grpc.DestroySandboxRequest": [],
  "grpc.OnlineCPUMemRequest": [
   {
+   "number": 1,
    "name": "wait",
    "property": "wait"
   },
   {
+   "number": 2,
    "name": "nb_cpus",
    "property": "nbCpus"
   },
   {
+   "number": 3,
    "name": "cpu_only",
    "property": "cpuOnly"
   }
  ],
  "grpc.ReseedRandomDevRequest": [
   {
+   "number": 2,
    "name": "data",
    "property": "data"
   }
  ],
  "grpc.GuestDetailsRequest": [
   {
+   "number": 1,
    "name": "mem_block_size",
    "property": "memBlockSize"
   },
   {
+   "number": 2,
    "name": "mem_hotplug_probe",
    "property": "memHotplugProbe"
   }
  ],
  "grpc.MemHotplugByProbeRequest": [
   {
+   "number": 1,
    "name": "memHotplugProbeAddr",
-   "property": "memHotplugProbeAddr"
+   "property": "memHotplugProbeAddr",
+   "isPacked": true
   }
  ],
  "grpc.SetGuestDateTimeRequest": [
   {
+   "number": 1,
    "name": "Sec",
    "property": "Sec"
   },
   {
+   "number": 2,
    "name": "Usec",
    "property": "Usec"
   }
  ],
  "grpc.CopyFileRequest": [
   {
+   "number": 1,
    "name": "path",
    "property": "path"
   },
   {
+   "number": 2,
    "name": "file_size",
    "property": "fileSize"
   },
   {
+   "number": 3,
    "name": "file_mode",
    "property": "fileMode"
   },
   {
+   "number": 4,
    "name": "dir_mode",
    "property": "dirMode"
   },
   {
+   "number": 5,
    "name": "uid",
    "property": "uid"
   },
   {
+   "number": 6,
    "name": "gid",
    "property": "gid"
   },
   {
+   "number": 7,
    "name": "offset",
    "property": "offset"
   },
   {
+   "number": 8,
    "name": "data",
    "property": "data"
   }
@@ -1401,40 +1687,48 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  "grpc.GetOOMEventRequest": [],
  "grpc.AddSwapRequest": [
   {
+   "number": 1,
    "name": "PCIPath",
-   "property": "PCIPath"
+   "property": "PCIPath",
+   "isPacked": true
   }
  ],
  "grpc.AddSwapPathRequest": [
   {
+   "number": 1,
    "name": "path",
    "property": "path"
   }
  ],
  "grpc.VolumeStatsRequest": [
   {
+   "number": 1,
    "name": "volume_guest_path",
    "property": "volumeGuestPath"
   }
  ],
  "grpc.ResizeVolumeRequest": [
   {
+   "number": 1,
    "name": "volume_guest_path",
    "property": "volumeGuestPath"
   },
   {
+   "number": 2,
    "name": "size",
    "property": "size"
   }
  ],
  "grpc.SetPolicyRequest": [
   {
+   "number": 1,
    "name": "policy",
    "property": "policy"
   }
  ],
  "grpc.health.v1.HealthCheckRequest": [
   {
+   "number": 1,
    "name": "service",
    "property": "service"
   }
@@ -1442,31 +1736,37 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  "grpc.health.v1.HealthListRequest": [],
  "grpc.reflection.v1.ServerReflectionRequest": [
   {
+   "number": 1,
    "name": "host",
    "property": "host"
   },
   {
+   "number": 3,
    "name": "file_by_filename",
    "property": "fileByFilename",
    "oneof": "message_request"
   },
   {
+   "number": 4,
    "name": "file_containing_symbol",
    "property": "fileContainingSymbol",
    "oneof": "message_request"
   },
   {
+   "number": 5,
    "name": "file_containing_extension",
    "property": "fileContainingExtension",
    "message": "grpc.reflection.v1.ExtensionRequest",
    "oneof": "message_request"
   },
   {
+   "number": 6,
    "name": "all_extension_numbers_of_type",
    "property": "allExtensionNumbersOfType",
    "oneof": "message_request"
   },
   {
+   "number": 7,
    "name": "list_services",
    "property": "listServices",
    "oneof": "message_request"
@@ -1474,16 +1774,19 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "grpc.reflection.v1.ExtensionRequest": [
   {
+   "number": 1,
    "name": "containing_type",
    "property": "containingType"
   },
   {
+   "number": 2,
    "name": "extension_number",
    "property": "extensionNumber"
   }
  ],
  "grpc.CheckRequest": [
   {
+   "number": 1,
    "name": "service",
    "property": "service"
   }

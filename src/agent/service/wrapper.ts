@@ -1,6 +1,8 @@
 import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
+import { REQUESTS } from '../../gen/message-fields.ts'
+import { checkElements } from '../../rpc/count-elements.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
@@ -37,6 +39,7 @@ export function wrap<Request, Response>(
     let outcome: Outcome
     let loggedMessage: string | undefined
     try {
+      checkElements(payload, REQUESTS[name])
       const request = decode(types.request, payload)
       ids = idsOf(request)
       limits.signal.throwIfAborted()

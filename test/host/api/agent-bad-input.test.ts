@@ -119,6 +119,19 @@ describe('an invalid request', () => {
     })
   })
 
+  it.each(FRAMINGS)('of 2,000,000 empty messages in 4 MB over %s: RESOURCE_EXHAUSTED', async (framing) => {
+    const before = machine()
+    // Field 5 is `storages`; each is two bytes.
+    const bytes = Buffer.from([0x2a, 0x00]).toString('latin1').repeat(2_000_000)
+    const refused = connections[framing].call(SERVICE, 'CreateContainer', Buffer.from(bytes, 'latin1'))
+    await expect(refused).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      message: 'storages: more than 65536 elements in one request',
+    })
+    await connections[framing].call('grpc.Health', 'Check', new Uint8Array())
+    expect(machine()).toEqual(before)
+  })
+
   it('of 4 MiB and more over ttrpc: RESOURCE_EXHAUSTED, and the connection lives on', async () => {
     const before = machine()
     const peer = rawPeer(connect(pod.started.path))

@@ -1,0 +1,84 @@
+import { BinaryReader, WireType } from '@bufbuild/protobuf/wire'
+import { AgentError } from '../base/errors.ts'
+import { MESSAGE_FIELDS, type MessageField } from '../gen/message-fields.ts'
+
+/**
+ * The most elements of one request: fields that are set, items of lists, entries of maps, in it and in all messages inside
+ * it. A message of nothing takes two bytes in a request and some hundred once it is decoded, so the bytes of a request do
+ * not bound the memory that it takes; the elements do. The longest known requests have some thousand.
+ */
+export const MAX_ELEMENTS = 65_536
+
+type FieldsByNumber = ReadonlyMap<number, MessageField>
+
+const fieldsByMessage = new Map<string, FieldsByNumber>()
+
+/**
+ * Counts the elements of an encoded request before it is decoded. `message` is its full name, such as
+ * `grpc.CreateContainerRequest`; of a message that is in no proto only the outermost elements are counted. Throws
+ * RESOURCE_EXHAUSTED, which names the field that has one too many. Bytes that are no message are left to the decoder.
+ */
+export function checkElements(payload: Uint8Array, message: string | undefined): void {
+  // Each element takes at least two bytes, except packed numbers, which take one.
+  if (payload.length <= MAX_ELEMENTS) return
+  const reader = new BinaryReader(payload)
+  let elements = 0
+  const count = (path: readonly string[], items = 1): void => {
+    elements += items
+    if (elements <= MAX_ELEMENTS) return
+    throw new AgentError(
+      'RESOURCE_EXHAUSTED',
+      `${path.join('.')}: more than ${MAX_ELEMENTS} elements in one request`,
+    )
+  }
+  const walk = (end: number, fields: FieldsByNumber | undefined, path: readonly string[]): void => {
+    while (reader.pos < end) {
+      const [number, type] = reader.tag()
+      const field = fields?.get(number)
+      const here = [...path, field?.name ?? `field ${number}`]
+      count(here)
+      if (type !== WireType.LengthDelimited || field === undefined) {
+        reader.skip(type, number)
+      } else {
+        const inner = reader.uint32()
+        const innerEnd = reader.pos + inner
+        if (innerEnd > end) return
+        if (field.isMap) walk(innerEnd, entryOf(field), here)
+        else if (field.message !== undefined) walk(innerEnd, fieldsOf(field.message), here)
+        else if (field.isPacked) count(here, numbersIn(payload.subarray(reader.pos, innerEnd)))
+        reader.pos = innerEnd
+      }
+    }
+  }
+  try {
+    walk(payload.length, message === undefined ? undefined : fieldsOf(message), [])
+  } catch (error) {
+    if (error instanceof AgentError) throw error
+  }
+}
+
+function fieldsOf(message: string): FieldsByNumber {
+  let fields = fieldsByMessage.get(message)
+  if (fields === undefined) {
+    fields = new Map((MESSAGE_FIELDS[message] ?? []).map((field) => [field.number, field]))
+    fieldsByMessage.set(message, fields)
+  }
+  return fields
+}
+
+/** An entry of a map is a message of two fields. */
+function entryOf({ property, message }: MessageField): FieldsByNumber {
+  const key = { number: 1, name: 'key', property }
+  const value = { number: 2, name: 'value', property, ...(message === undefined ? {} : { message }) }
+  return new Map([
+    [1, key],
+    [2, value],
+  ])
+}
+
+/** How many varints are in `bytes`. No request of the API packs numbers of fixed length. */
+function numbersIn(bytes: Uint8Array): number {
+  let numbers = 0
+  for (const byte of bytes) if (byte < 0x80) numbers += 1
+  return numbers
+}

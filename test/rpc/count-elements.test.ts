@@ -1,0 +1,73 @@
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
+import { describe, expect, it } from 'vitest'
+import { CreateContainerRequest, MemHotplugByProbeRequest, WriteStreamRequest } from '../../src/gen/agent.ts'
+import { checkElements, MAX_ELEMENTS } from '../../src/rpc/count-elements.ts'
+
+const CREATE = 'grpc.CreateContainerRequest'
+
+describe('checkElements', () => {
+  it('passes a specification of some thousand elements', () => {
+    const Env = Array.from({ length: 20_000 }, (_, index) => `VARIABLE_${index}=value`)
+    const request = CreateContainerRequest.fromPartial({ OCI: { Process: { Env } } })
+    expect(() => checkElements(CreateContainerRequest.encode(request).finish(), CREATE)).not.toThrow()
+  })
+
+  it('passes data of any length', () => {
+    const request = WriteStreamRequest.fromPartial({ data: new Uint8Array(4_000_000) })
+    expect(() =>
+      checkElements(WriteStreamRequest.encode(request).finish(), 'grpc.WriteStreamRequest'),
+    ).not.toThrow()
+  })
+
+  it.each([
+    ['messages', 'storages', (writer: BinaryWriter) => empty(writer, 5, 600_000)],
+    ['texts deep inside', 'OCI.Process.Env', (writer: BinaryWriter) => inProcess(writer, 5)],
+    ['messages deep inside', 'OCI.Process.Rlimits', (writer: BinaryWriter) => inProcess(writer, 8)],
+    ['one message, again and again', 'OCI', (writer: BinaryWriter) => empty(writer, 6, 600_000)],
+    ['fields that no proto has', 'field 777', (writer: BinaryWriter) => empty(writer, 777, 600_000)],
+  ])('refuses too many %s, and names %s', (_what, field, write) => {
+    const writer = new BinaryWriter()
+    write(writer)
+    expect(() => checkElements(writer.finish(), CREATE)).toThrow(
+      expect.objectContaining({
+        code: 'RESOURCE_EXHAUSTED',
+        message: `${field}: more than ${MAX_ELEMENTS} elements in one request`,
+      }),
+    )
+  })
+
+  it('refuses too many entries of a map', () => {
+    const entries = Array.from({ length: MAX_ELEMENTS + 1 }, (_, index) => [`${index}`, ''])
+    const request = CreateContainerRequest.fromPartial({ OCI: { Annotations: Object.fromEntries(entries) } })
+    expect(() => checkElements(CreateContainerRequest.encode(request).finish(), CREATE)).toThrow(
+      'OCI.Annotations.key: more',
+    )
+  })
+
+  it('refuses too many packed numbers', () => {
+    const request = MemHotplugByProbeRequest.fromPartial({
+      memHotplugProbeAddr: Array.from({ length: MAX_ELEMENTS + 1 }, (_, index) => BigInt(index)),
+    })
+    const bytes = MemHotplugByProbeRequest.encode(request).finish()
+    expect(() => checkElements(bytes, 'grpc.MemHotplugByProbeRequest')).toThrow('memHotplugProbeAddr: more')
+  })
+
+  it('leaves bytes that are no message to the decoder', () => {
+    expect(() => checkElements(new Uint8Array(100_000).fill(0xff), CREATE)).not.toThrow()
+    expect(() => checkElements(new Uint8Array(100_000).fill(0x2a), CREATE)).not.toThrow()
+  })
+})
+
+/** Writes a field with no bytes, `times` times. */
+function empty(writer: BinaryWriter, field: number, times: number): void {
+  for (let index = 0; index < times; index += 1) {
+    writer.tag(field, WireType.LengthDelimited).bytes(new Uint8Array(0))
+  }
+}
+
+/** The same in the process of the specification. */
+function inProcess(writer: BinaryWriter, field: number): void {
+  writer.tag(6, WireType.LengthDelimited).fork().tag(2, WireType.LengthDelimited).fork()
+  empty(writer, field, 600_000)
+  writer.join().join()
+}
