@@ -14,7 +14,7 @@
 #define AGENT_DIRECTORY "/usr/lib/microvm-agent"
 
 /*
- * What init mode runs. A small young generation makes V8 collect before the heap grows. SIGUSR1 is disabled because it
+ * What runs when no command is given: in init mode, and as a service. A small young generation makes V8 collect before the heap grows. SIGUSR1 is disabled because it
  * opens Node's debugger on the loopback interface, which containers share.
  */
 static char *const agent_command[] = {
@@ -24,10 +24,10 @@ static char *const agent_command[] = {
 
 #define VERSION "0.1.0"
 #define USAGE \
-  "usage: vminit -- AGENT [ARGUMENT…]       run AGENT, reap what it leaves behind, restart it when it dies\n" \
+  "usage: vminit -- [AGENT [ARGUMENT…]]     run AGENT, reap what it leaves behind, restart it when it dies\n" \
   "       vminit --compact-memory           for the agent: have the kernel compact memory, until killed\n" \
   "       vminit --version | --help\n" \
-  "As the first process of a machine vminit boots it and runs " AGENT_DIRECTORY "/agent.cjs.\n"
+  "As the first process of a machine vminit boots it. Without AGENT it runs " AGENT_DIRECTORY "/agent.cjs.\n"
 
 #define EXIT_USAGE 2
 
@@ -54,7 +54,7 @@ static int misuse(void) {
 
 int main(int argc, char *argv[]) {
   ensure_standard_descriptors();
-  if (argc > 2 && strcmp(argv[1], "--") == 0) return wrap(argv + 2);
+  if (argc > 1 && strcmp(argv[1], "--") == 0) return wrap(argc > 2 ? argv + 2 : agent_command);
   /* The kernel passes words of its command line to init as arguments, but never a `--`. */
   if (getpid() == 1) {
     boot(AGENT_DIRECTORY);

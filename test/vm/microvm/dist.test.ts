@@ -76,7 +76,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     ['behind the stage-one initrd', behindStageOne],
   ])('runs a container as /sbin/init %s', async (_name, boot) => {
     const console = await inGuest({ boot: boot() }, async (pod) => {
-      expect(await whatRuns(pod)).toEqual({ init: 'init', release: expect.stringMatching(/^12\./) })
+      expect(await whatRuns(pod)).toEqual({ init: 'init', ...EXPECTED })
     })
     expect(console).toContain('"step":"mounts"')
   })
@@ -85,7 +85,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     context.skip(!hasVsock, 'there is no vsock here')
     const append = [...SYSTEMD, ...KATA_SYSTEMD]
     const console = await inGuest({ boot: mountedByKernel(), append }, async (pod) => {
-      expect(await whatRuns(pod)).toEqual({ init: 'systemd', release: expect.stringMatching(/^12\./) })
+      expect(await whatRuns(pod)).toEqual({ init: 'systemd', ...EXPECTED })
       await expectContainerLife(pod)
     })
     expect(console).toContain('boot left to the system that started the agent')
@@ -114,6 +114,15 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
   })
 })
 
+/** The release of the root, and the agent's command, which is the same in every form. */
+const EXPECTED = {
+  release: expect.stringMatching(/^12\./),
+  agent: [
+    '/usr/lib/microvm-agent/node --max-semi-space-size=1 --max-old-space-size=96 --disable-sigusr1',
+    '/usr/lib/microvm-agent/agent.cjs',
+  ].join(' '),
+}
+
 /** Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and returns its console. */
 async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<void>): Promise<string> {
   const { guest, pod } = await bootPod(options)
@@ -130,12 +139,13 @@ async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<voi
   }
 }
 
-/** The parts of the guest that a container sees: the name of its PID 1, and its Debian release. */
-async function whatRuns(pod: Pod): Promise<{ readonly init: string; readonly release: string }> {
-  const look = (id: string, file: string) =>
-    pod.output(id, `cat /guest/${file}`, { mounts: [GUEST_PROC, GUEST_ETC] })
-  return {
-    init: (await look('init', 'proc/1/comm')).trim(),
-    release: (await look('release', 'etc/debian_version')).trim(),
-  }
+/** What a container sees of the guest: the name of its PID 1, its Debian release, and the agent's command. */
+async function whatRuns(pod: Pod): Promise<Record<'init' | 'release' | 'agent', string>> {
+  const script = [
+    'cat /guest/proc/1/comm /guest/etc/debian_version',
+    'for file in /guest/proc/[0-9]*/cmdline; do tr "\\0" " " < $file | grep "agent.cjs $"; done',
+  ]
+  const output = await pod.output('look', script.join('\n'), { mounts: [GUEST_PROC, GUEST_ETC] })
+  const [init = '', release = '', agent = ''] = output.split('\n')
+  return { init, release, agent: agent.trim() }
 }
