@@ -138,6 +138,7 @@ static napi_value make_node(napi_env env, napi_callback_info info) {
 struct read_work {
   struct pool_work pool;
   const char *path;
+  size_t max_bytes;
 };
 
 struct write_work {
@@ -155,10 +156,11 @@ static ssize_t read_some(int fd, char *buffer, size_t size) {
   return length;
 }
 
-/* Returns 0 or an errno. The pool frees the bytes in both cases. */
-static int read_to_end(int fd, struct pool_work *pool) {
+/* Returns 0 or an errno: EFBIG above `max_bytes`. The pool frees the bytes in every case. */
+static int read_to_end(int fd, struct pool_work *pool, size_t max_bytes) {
   size_t size = 0;
   for (;;) {
+    if (pool->length > max_bytes) return EFBIG;
     if (pool->length == size) {
       size = size == 0 ? FIRST_BYTES : 2 * size;
       char *larger = realloc(pool->bytes, size);
@@ -178,7 +180,7 @@ static void run_read(struct pool_work *pool) {
     pool->result = -errno;
     return;
   }
-  pool->result = -read_to_end(fd, pool);
+  pool->result = -read_to_end(fd, pool, work->max_bytes);
   close(fd);
 }
 
@@ -210,6 +212,7 @@ static napi_value read_file(napi_env env, napi_callback_info info) {
   struct read_work *work = pool_begin(env, info, sizeof *work);
   if (work == NULL) return NULL;
   work->path = string_argument(&work->pool.arguments, 0);
+  work->max_bytes = integer_argument(&work->pool.arguments, 1);
   return pool_queue(env, &work->pool, run_read);
 }
 

@@ -14,8 +14,8 @@
 #define AGENT_DIRECTORY "/usr/lib/microvm-agent"
 
 /*
- * What runs when no command is given: in init mode, and as a service. A small young generation makes V8 collect before the heap grows. SIGUSR1 is disabled because it
- * opens Node's debugger on the loopback interface, which containers share.
+ * What runs when no command is given: in init mode, and as a service. A small young generation makes V8 collect before
+ * the heap grows. SIGUSR1 is disabled because it opens Node's debugger on the loopback interface, which containers share.
  */
 static char *const agent_command[] = {
     AGENT_DIRECTORY "/node", "--max-semi-space-size=1",    "--max-old-space-size=96",

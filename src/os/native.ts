@@ -91,8 +91,8 @@ export interface Native {
    */
   ioctl(fd: Fd, request: number, argument: Uint8Array): Promise<number>
 
-  /** Reads a whole file, on a thread of the pool. */
-  readFile(path: string): Promise<Buffer | number>
+  /** Reads a whole file, on a thread of the pool; -EFBIG when it has more than `maxBytes`. */
+  readFile(path: string, maxBytes: number): Promise<Buffer | number>
   /** Creates or truncates a file and writes `data`, on a thread of the pool. */
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
 

@@ -20,7 +20,7 @@ export async function readPolicyFile(
   if (status.kind !== 'file') throw unusable(path, 'not a file')
   if (status.sizeBytes > MAX_BYTES)
     throw unusable(path, `${status.sizeBytes} bytes, want at most ${MAX_BYTES}`)
-  const bytes = await files.readBytes(path)
+  const bytes = await files.readBytes(path, MAX_BYTES)
   try {
     return { path, text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) }
   } catch (error) {

@@ -52,6 +52,11 @@ export const RUN_MS = 60_000
 /** How long the terminal of a process may take that was made: the runtime sends it before it ends. */
 const MASTER_MS = 5000
 
+/** How much of the end of a runtime's log is read: its last error says what went wrong. */
+const LOG_BYTES = 64 * 1024
+
+const PID_BYTES = 32
+
 /** The exit status of the dynamic linker when a program lacks a library. */
 const NEVER_RAN = 127
 
@@ -169,7 +174,7 @@ export class RuntimeRuns {
   }
 
   async #readPid(file: string): Promise<number> {
-    const text = await this.#os.scratch.readText(file)
+    const text = await this.#os.scratch.readText(file, PID_BYTES)
     const pid = Number(text.trim())
     if (Number.isSafeInteger(pid) && pid > 0) return pid
     throw new AgentError('INTERNAL', `${file}: not a pid: '${text}'`)
@@ -199,7 +204,7 @@ export class RuntimeRuns {
     const what = `${kind} ${args[0] ?? ''}`
     const result = await this.#runTool([binary, ...general, ...args], what, options)
     if (result.exitCode === 0) return
-    const text = await this.#os.scratch.readText(log).catch(() => undefined)
+    const text = await this.#os.scratch.readTail(log, LOG_BYTES).catch(() => undefined)
     // A runtime makes its log before all else, and stderr may be the container's: without a log only the status tells.
     if (text === undefined && result.exitCode === NEVER_RAN) {
       throw new AgentError('INTERNAL', `the OCI runtime ${binary} lacks a library`)
@@ -222,7 +227,7 @@ export class RuntimeRuns {
   }
 
   async #readLog(folder: string): Promise<string> {
-    return this.#os.files.readText(`${folder}/log.json`).catch(() => '')
+    return this.#os.scratch.readTail(`${folder}/log.json`, LOG_BYTES).catch(() => '')
   }
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {

@@ -42,6 +42,9 @@ export async function cleanUpAfterCrash(options: {
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 
+/** A specification comes in a request of at most 4 MiB; as JSON it is longer. */
+const MAX_CONFIG_BYTES = 16 * 2 ** 20
+
 /**
  * Kills by the cgroup that the container's config.json names, because the runtime kills only the first process, and erases
  * the container.
@@ -53,7 +56,7 @@ async function clearContainer(
 ): Promise<void> {
   let cgroup: Cgroup | undefined
   await attempt(`processes of ${id}`, async () => {
-    const text = await os.files.readText(bundleOf(config.sharedRoot, id).config)
+    const text = await os.files.readText(bundleOf(config.sharedRoot, id).config, MAX_CONFIG_BYTES)
     const path = propertyOf(propertyOf(JSON.parse(text), 'linux'), 'cgroupsPath')
     if (typeof path !== 'string') return
     cgroup = cgroupAt(os, path, await usesCgroupV2(os), log)

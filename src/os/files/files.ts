@@ -1,10 +1,17 @@
 import type { FileStatus } from './file-status.ts'
 import type { Folder } from './folder.ts'
 
+/**
+ * The longest file that is read whole unless its reader says otherwise. A container can make files of /proc and of its
+ * cgroups long, and the agent has little memory.
+ */
+export const MAX_READ_BYTES = 1024 * 1024
+
 /** Files on disk, in /proc and in /sys. Pipes, ptys and fifos are `Streams`. */
 export interface Files {
-  readText(path: string): Promise<string>
-  readBytes(path: string): Promise<Uint8Array>
+  /** A whole file; EFBIG when it has more than `maxBytes`, by default {@link MAX_READ_BYTES}. */
+  readText(path: string, maxBytes?: number): Promise<string>
+  readBytes(path: string, maxBytes?: number): Promise<Uint8Array>
   /**
    * The first bytes of a regular file, at most `maxBytes`. Follows no symbolic link on the way (ELOOP), and refuses
    * anything that is not a regular file without opening it (EISDIR, EINVAL).
@@ -55,4 +62,7 @@ export interface Files {
  * Small files on a tmpfs in folders that only the agent writes to, such as the input files of helper programs. Calls run
  * on the calling thread, because each trip through a thread pool takes longer than the work on memory.
  */
-export type ScratchFiles = Pick<Files, 'readText' | 'write' | 'makeDirectories' | 'removeTree'>
+export interface ScratchFiles extends Pick<Files, 'readText' | 'write' | 'makeDirectories' | 'removeTree'> {
+  /** The last bytes of a file, at most `maxBytes`. */
+  readTail(path: string, maxBytes: number): Promise<string>
+}

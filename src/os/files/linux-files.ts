@@ -5,9 +5,10 @@ import { errnoOf } from '../../base/errors.ts'
 import { checkErrno, fromNodeError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
-import type { Files } from './files.ts'
+import { type Files, MAX_READ_BYTES } from './files.ts'
 import { openFolder } from './linux-folder.ts'
 import { readHead } from './read-head.ts'
+import { EFBIG, tooLong } from './read-lines.ts'
 import { removeTree } from './remove-tree.ts'
 
 /**
@@ -15,9 +16,14 @@ import { removeTree } from './remove-tree.ts'
  * Only `isBlockNodeOf` runs on the calling thread.
  */
 export function linuxFiles(native: Native): Files {
+  const readBytes = async (path: string, maxBytes = MAX_READ_BYTES) => {
+    const result = await native.readFile(path, maxBytes)
+    if (result === -EFBIG) throw tooLong(path, maxBytes)
+    return unwrap('read', path, result)
+  }
   return {
-    readText: async (path) => unwrap('read', path, await native.readFile(path)).toString(),
-    readBytes: async (path) => unwrap('read', path, await native.readFile(path)),
+    readText: async (path, maxBytes) => (await readBytes(path, maxBytes)).toString(),
+    readBytes,
     readHead: (path, maxBytes) => readHead(native, path, maxBytes),
     write: async (path, data, { mode = 0o666 } = {}) => {
       const bytes = typeof data === 'string' ? Buffer.from(data) : data

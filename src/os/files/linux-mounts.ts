@@ -1,8 +1,11 @@
-import { readFile } from 'node:fs/promises'
-import { checkErrno, fromNodeError } from '../errors.ts'
+import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
-import { parseMountinfo } from './mountinfo.ts'
-import type { MountFlag, Mounts } from './mounts.ts'
+import { parseMountLine } from './mountinfo.ts'
+import type { MountEntry, MountFlag, Mounts } from './mounts.ts'
+import { readLines } from './read-lines.ts'
+
+/** The longest mount table of the guest that is read, and of a container, which may have mounted what it likes. */
+const MAX_TABLE_BYTES = { own: 16 * 2 ** 20, other: 64 * 2 ** 20 }
 
 /** {@link Mounts} by the addon and /proc. */
 export function linuxMounts(native: Native): Mounts {
@@ -26,16 +29,21 @@ export function linuxMounts(native: Native): Mounts {
       checkErrno('pin namespaces', `${ipc}, ${uts}`, await native.pinNamespaces(ipc, uts, hostname))
     },
 
-    async list(pid) {
-      const path = `/proc/${pid ?? 'self'}/mountinfo`
-      return parseMountinfo(await readFile(path, 'utf8').catch(failedToRead(path)))
+    async list() {
+      const entries: MountEntry[] = []
+      await readLines('/proc/self/mountinfo', MAX_TABLE_BYTES.own, (line) =>
+        entries.push(parseMountLine(line)),
+      )
+      return entries
     },
-  }
-}
 
-function failedToRead(path: string): (error: unknown) => never {
-  return (error) => {
-    throw fromNodeError('read', path, error)
+    async isMounted(pid, path) {
+      let found = false
+      await readLines(`/proc/${pid}/mountinfo`, MAX_TABLE_BYTES.other, (line) => {
+        found ||= parseMountLine(line).mountPoint === path
+      })
+      return found
+    },
   }
 }
 

@@ -1,18 +1,11 @@
 import type { MountEntry } from './mounts.ts'
 
-/** Parses the text of /proc/PID/mountinfo (proc(5)), one entry per line, in the file's order. */
-export function parseMountinfo(text: string): MountEntry[] {
-  return text
-    .split('\n')
-    .filter((line) => line !== '')
-    .map(parseLine)
-}
-
 /**
+ * Parses a line of /proc/PID/mountinfo (proc(5)):
  * `36 35 98:0 /root /mount/point rw,noatime master:1 - ext3 /dev/sda1 rw,errors=continue`: after the options come
  * any number of tags, then a lone dash. Fields are split at single spaces because a source may be empty.
  */
-function parseLine(line: string): MountEntry {
+export function parseMountLine(line: string): MountEntry {
   const fields = line.split(' ')
   const dash = fields.indexOf('-', 6)
   const [id, parentId, device, , mountPoint, options] = fields

@@ -36,8 +36,13 @@ export interface Mounts {
     readonly uts: string
     readonly hostname: string
   }): Promise<void>
-  /** The mount table of a process, by default of this one, in its order. ENOENT when the process is gone. */
-  list(pid?: number): Promise<readonly MountEntry[]>
+  /** The mount table, in its order. */
+  list(): Promise<readonly MountEntry[]>
+  /**
+   * Whether something is mounted at a path of another process's namespace. ENOENT or EINVAL when the process is gone,
+   * EFBIG for a table of more than 64 MiB.
+   */
+  isMounted(pid: number, path: string): Promise<boolean>
 }
 
 /** A path in the mount namespace of a process, from the root of that namespace. */

@@ -1,11 +1,21 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+// biome-ignore lint/style/noRestrictedImports: the files are regular ones, in folders of the agent's own.
+import { closeSync, fstatSync, mkdirSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs'
+import { AgentError } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
-import type { ScratchFiles } from './files.ts'
+import { MAX_READ_BYTES, type ScratchFiles } from './files.ts'
+import { tooLong } from './read-lines.ts'
 
 /** Scratch files whose calls run on the calling thread. */
 export function linuxScratchFiles(): ScratchFiles {
   return {
-    readText: async (path) => onThisThread('read', path, () => readFileSync(path, 'utf8')),
+    readText: async (path, maxBytes = MAX_READ_BYTES) =>
+      onThisThread('read', path, () => {
+        const { text, size } = readFrom(path, () => 0, maxBytes)
+        if (size > maxBytes) throw tooLong(path, maxBytes)
+        return text
+      }),
+    readTail: async (path, maxBytes) =>
+      onThisThread('read', path, () => readFrom(path, (size) => Math.max(0, size - maxBytes), maxBytes).text),
     write: async (path, data, { mode = 0o666 } = {}) =>
       onThisThread('write', path, () => writeFileSync(path, data, { mode })),
     makeDirectories: async (path, mode = 0o777) =>
@@ -15,10 +25,30 @@ export function linuxScratchFiles(): ScratchFiles {
   }
 }
 
+/** At most `maxBytes` from a place in a regular file, and the file's size. */
+function readFrom(
+  path: string,
+  placeOf: (sizeBytes: number) => number,
+  maxBytes: number,
+): { readonly text: string; readonly size: number } {
+  const fd = openSync(path, 'r')
+  try {
+    const { size } = fstatSync(fd)
+    // Files of /proc do not tell their size.
+    const buffer = Buffer.alloc(size === 0 ? PROC_FILE_BYTES : Math.min(size, maxBytes))
+    const length = readSync(fd, buffer, 0, buffer.length, placeOf(size))
+    return { text: buffer.toString('utf8', 0, length), size }
+  } finally {
+    closeSync(fd)
+  }
+}
+
+const PROC_FILE_BYTES = 16 * 1024
+
 function onThisThread<T>(call: string, path: string, action: () => T): T {
   try {
     return action()
   } catch (error) {
-    throw fromNodeError(call, path, error)
+    throw error instanceof AgentError ? error : fromNodeError(call, path, error)
   }
 }

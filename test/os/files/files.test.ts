@@ -28,6 +28,16 @@ async function workIn(build: () => Promise<Files>) {
 }
 
 describe.each(implementations)('%s', (_name, build) => {
+  it('reads no file whole that is longer than its reader takes, by default 1 MiB', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, 'x'.repeat(2 ** 20 + 1))
+    const refused = { code: 'RESOURCE_EXHAUSTED', errno: 'EFBIG' }
+    const message = `read ${root}/a: EFBIG: more than 1048576 bytes`
+    await expect(files.readText(`${root}/a`)).rejects.toMatchObject({ ...refused, message })
+    await expect(files.readBytes(`${root}/a`, 2 ** 20)).rejects.toMatchObject(refused)
+    expect(await files.readBytes(`${root}/a`, 2 ** 20 + 1)).toHaveLength(2 ** 20 + 1)
+  })
+
   it('reads the head of a regular file', async () => {
     const { files, root } = await workIn(build)
     await files.write(`${root}/a`, 'something long')
@@ -42,8 +52,8 @@ describe.each(implementations)('%s', (_name, build) => {
       const bytes = Buffer.alloc(size, 'xyz')
       await files.write(`${root}/a`, 'what was there')
       await files.write(`${root}/a`, bytes)
-      expect(bytes.equals(await files.readBytes(`${root}/a`))).toBe(true)
-      expect(await files.readText(`${root}/a`)).toBe(bytes.toString())
+      expect(bytes.equals(await files.readBytes(`${root}/a`, size))).toBe(true)
+      expect(await files.readText(`${root}/a`, size)).toBe(bytes.toString())
     },
   )
 

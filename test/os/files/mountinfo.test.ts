@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { parseMountinfo } from '../../../src/os/files/mountinfo.ts'
+import { parseMountLine } from '../../../src/os/files/mountinfo.ts'
 
 /** As /proc/self/mountinfo had it on a machine with a shared root, a bind mount, odd names and a mount without source. */
 const RECORDED = [
@@ -11,9 +11,9 @@ const RECORDED = [
   '',
 ].join('\n')
 
-describe('parseMountinfo', () => {
+describe('parseMountLine', () => {
   it('returns one entry per line, with any tags before the dash', () => {
-    const entries = parseMountinfo(RECORDED)
+    const entries = parsed()
     expect(entries.map(({ mountPoint }) => mountPoint).slice(0, 2)).toEqual(['/', '/proc'])
     expect(entries[0]).toEqual({
       id: 21,
@@ -28,13 +28,13 @@ describe('parseMountinfo', () => {
   })
 
   it('decodes the octal escapes of the kernel', () => {
-    const entry = parseMountinfo(RECORDED)[2]
+    const entry = parsed()[2]
     expect(entry?.mountPoint).toBe('/mnt/with space\ttab\nline\\back#hash')
     expect(entry?.source).toBe('a source')
   })
 
   it('reads an empty source', () => {
-    expect(parseMountinfo(RECORDED)[3]).toMatchObject({
+    expect(parsed()[3]).toMatchObject({
       type: 'tmpfs',
       source: '',
       mountPoint: '/mnt/träger',
@@ -42,10 +42,14 @@ describe('parseMountinfo', () => {
   })
 
   it('reads large device numbers', () => {
-    expect(parseMountinfo(RECORDED)[4]).toMatchObject({ major: 4095, minor: 1048575 })
+    expect(parsed()[4]).toMatchObject({ major: 4095, minor: 1048575 })
   })
 
   it('names an invalid line', () => {
-    expect(() => parseMountinfo('21 1 254:1 / /')).toThrow('mountinfo: invalid line "21 1 254:1 / /"')
+    expect(() => parseMountLine('21 1 254:1 / /')).toThrow('mountinfo: invalid line "21 1 254:1 / /"')
   })
 })
+
+function parsed() {
+  return RECORDED.trimEnd().split('\n').map(parseMountLine)
+}

@@ -18,6 +18,19 @@ describe('linuxScratchFiles', () => {
     await expect(scratch.readText(join(inner, 'file'))).rejects.toMatchObject({ errno: 'ENOENT' })
   })
 
+  it('reads no more than it may, and the end of what is longer', async () => {
+    const file = join(folder, 'long')
+    await scratch.write(file, `${'x'.repeat(100_000)}end`)
+    await expect(scratch.readText(file, 100_002)).rejects.toThrow(
+      `read ${file}: EFBIG: more than 100002 bytes`,
+    )
+    expect(await scratch.readText(file, 100_003)).toHaveLength(100_003)
+    expect(await scratch.readTail(file, 4)).toBe('xend')
+    expect(await scratch.readTail(file, 1_000_000)).toHaveLength(100_003)
+    // A file of /proc does not tell its size.
+    expect(await scratch.readText('/proc/sys/kernel/ostype')).toBe('Linux\n')
+  })
+
   it('ignores the removal of a missing file', async () => {
     await expect(scratch.removeTree(join(folder, 'nothing'))).resolves.toBeUndefined()
   })

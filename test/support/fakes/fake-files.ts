@@ -1,7 +1,9 @@
 import { dirname, join } from 'node:path/posix'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { FileKind, FileStatus } from '../../../src/os/files/file-status.ts'
+import { MAX_READ_BYTES } from '../../../src/os/files/files.ts'
 import type { Folder } from '../../../src/os/files/folder.ts'
+import { tooLong } from '../../../src/os/files/read-lines.ts'
 import { FakeFolder, type FakeTree } from './fake-folder.ts'
 import type { FakeMounts } from './fake-mounts.ts'
 
@@ -60,13 +62,20 @@ export class FakeFiles implements FakeTree {
     return this.#nodes.has(this.#follow(path))
   }
 
-  async readText(path: string): Promise<string> {
-    return Buffer.from(await this.readBytes(path)).toString('utf8')
+  async readText(path: string, maxBytes?: number): Promise<string> {
+    return Buffer.from(await this.readBytes(path, maxBytes)).toString('utf8')
   }
 
-  async readBytes(path: string): Promise<Uint8Array> {
+  async readTail(path: string, maxBytes: number): Promise<string> {
+    return Buffer.from(await this.readBytes(path))
+      .subarray(-maxBytes)
+      .toString('utf8')
+  }
+
+  async readBytes(path: string, maxBytes = MAX_READ_BYTES): Promise<Uint8Array> {
     const node = this.#existing('read', path)
     if (node.kind === 'directory') throw kernelError('read', path, 'EISDIR')
+    if (node.data.length > maxBytes) throw tooLong(path, maxBytes)
     return node.data
   }
 

@@ -58,11 +58,14 @@ export class FakeMounts implements Mounts {
     }
   }
 
-  async list(pid?: number): Promise<readonly MountEntry[]> {
-    if (pid === undefined) return [...this.entries]
+  async list(): Promise<readonly MountEntry[]> {
+    return [...this.entries]
+  }
+
+  async isMounted(pid: number, path: string): Promise<boolean> {
     const paths = this.pathsOf.get(pid)
     if (paths === undefined) throw kernelError('read', `/proc/${pid}/mountinfo`, 'ENOENT')
-    return this.entries.slice(0, 1).flatMap((entry) => paths.map((mountPoint) => ({ ...entry, mountPoint })))
+    return paths.includes(path)
   }
 
   isMountPoint(path: string): boolean {

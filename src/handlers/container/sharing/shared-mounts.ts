@@ -86,7 +86,7 @@ function firstProcessOf(
 
 async function hasMounted(mounts: Mounts, pid: number, path: string): Promise<boolean> {
   try {
-    return (await mounts.list(pid)).some(({ mountPoint }) => mountPoint === path)
+    return await mounts.isMounted(pid, path)
   } catch (error) {
     if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'EINVAL') return false
     throw error

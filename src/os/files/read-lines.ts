@@ -1,0 +1,48 @@
+import { open } from 'node:fs/promises'
+import { AgentError } from '../../base/errors.ts'
+import { fromNodeError } from '../errors.ts'
+
+/**
+ * Reads a regular file, or one of /proc, line by line, without holding more of it than a piece and a line. Throws EFBIG, naming the limit, when it
+ * has more than `maxBytes`, and the kernel's error.
+ */
+export async function readLines(
+  path: string,
+  maxBytes: number,
+  onLine: (line: string) => void,
+): Promise<void> {
+  const failed = (error: unknown) => {
+    throw fromNodeError('read', path, error)
+  }
+  const buffer = Buffer.alloc(PIECE_BYTES)
+  // A character of several bytes may be cut by the end of a piece.
+  const decoder = new TextDecoder()
+  let begun = ''
+  let bytes = 0
+  const file = await open(path).catch(failed)
+  try {
+    for (;;) {
+      const { bytesRead } = await file.read(buffer).catch(failed)
+      if (bytesRead === 0) break
+      bytes += bytesRead
+      if (bytes > maxBytes) throw tooLong(path, maxBytes)
+      const lines = (begun + decoder.decode(buffer.subarray(0, bytesRead), { stream: true })).split('\n')
+      begun = lines.pop() ?? ''
+      for (const line of lines) onLine(line)
+    }
+  } finally {
+    await file.close()
+  }
+  if (begun !== '') onLine(begun)
+}
+
+const PIECE_BYTES = 64 * 1024
+
+export const EFBIG = 27
+
+/** The error for a file that is longer than its reader takes. */
+export function tooLong(path: string, maxBytes: number): AgentError {
+  return new AgentError('RESOURCE_EXHAUSTED', `read ${path}: EFBIG: more than ${maxBytes} bytes`, {
+    errno: 'EFBIG',
+  })
+}
