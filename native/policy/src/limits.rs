@@ -69,14 +69,10 @@ impl Limits {
     }
 }
 
-unsafe extern "C" {
-    fn pause() -> i32;
-}
-
 /// Stops the calling thread for ever.
 fn stop() -> ! {
     loop {
-        unsafe { pause() };
+        unsafe { libc::pause() };
     }
 }
 

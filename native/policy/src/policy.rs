@@ -1,13 +1,15 @@
 //! A policy and its data: regorus behind bounds, with errors as sentences.
 
 use regorus::utils::limits::{ExecutionTimerConfig, PolicyLengthConfig};
-use regorus::{Engine, Value};
+use regorus::{Engine, LimitError, Value};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 const MAX_BYTES: usize = 16 << 20;
 const MAX_LINES: usize = 200_000;
 const EVALUATION_LIMIT: Duration = Duration::from_millis(100);
+/// How often an evaluation is begun again that had the processor for less than half of its time.
+const MAX_TRIES: u32 = 5;
 /// Statements between two looks at the clock.
 const CHECK_INTERVAL: u32 = 32;
 
@@ -15,8 +17,8 @@ const MAX_PRINTS: usize = 100;
 const MAX_PRINT_CHARACTERS: usize = 1024;
 const MAX_ERROR_CHARACTERS: usize = 1024;
 
-/// The name of a policy in the messages of regorus.
-const FILE: &str = "policy";
+/// The name of a policy in the messages of regorus and in what print() writes, as with Kata's agent.
+const FILE: &str = "agent_policy";
 /// What regorus says when no rule has the name that was asked for.
 const NO_SUCH_RULE: &str = "not a valid rule path";
 
@@ -75,19 +77,47 @@ impl Policy {
             return Err(format!("rule {rule:?}: no name of a rule"));
         }
         let input = Value::from_json_str(input).map_err(|error| format!("input: {error}"))?;
-        let mut engine = self.engine.clone();
-        engine.set_input(input);
-        let value = match engine.eval_rule(format!("data.agent_policy.{rule}")) {
-            Ok(Value::Undefined) => None,
-            Ok(value) => Some(serde_json::to_string(&value).map_err(|error| format!("value: {error}"))?),
-            Err(error) if error.to_string() == NO_SUCH_RULE => None,
-            Err(error) => return Err(sentence(error)),
-        };
-        Ok(Outcome {
-            value,
-            prints: bounded(engine.take_prints().map_err(sentence)?),
-        })
+        let path = format!("data.agent_policy.{rule}");
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut engine = self.engine.clone();
+            engine.set_input(input.clone());
+            let start = processor_time();
+            let value = match engine.eval_rule(path.clone()) {
+                Ok(Value::Undefined) => None,
+                Ok(value) => Some(serde_json::to_string(&value).map_err(|error| format!("value: {error}"))?),
+                Err(error) if error.to_string() == NO_SUCH_RULE => None,
+                Err(error) if is_late(&error) => {
+                    // regorus counts the time that passes, also while others have the processor.
+                    if tries < MAX_TRIES && processor_time() - start < EVALUATION_LIMIT / 2 {
+                        continue;
+                    }
+                    return Err(format!("the evaluation takes longer than {EVALUATION_LIMIT:?}"));
+                }
+                Err(error) => return Err(sentence(error)),
+            };
+            let prints = bounded(engine.take_prints().map_err(sentence)?);
+            return Ok(Outcome { value, prints });
+        }
     }
+}
+
+fn is_late(error: &(impl std::ops::Deref<Target = dyn std::error::Error + Send + Sync> + ?Sized)) -> bool {
+    matches!(
+        error.downcast_ref::<LimitError>(),
+        Some(LimitError::TimeLimitExceeded { .. })
+    )
+}
+
+/// What the calling thread has had of the processor.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 /// Analyses the rules, which the first evaluation would do otherwise, on its own time.
@@ -101,11 +131,11 @@ fn prepare(engine: &mut Engine) -> Result<(), String> {
 
 fn check_length(text: &str) -> Result<(), String> {
     if text.len() > MAX_BYTES {
-        return Err(format!("policy: {} bytes, want at most {MAX_BYTES}", text.len()));
+        return Err(format!("{} bytes, want at most {MAX_BYTES}", text.len()));
     }
     let lines = text.lines().count();
     if lines > MAX_LINES {
-        return Err(format!("policy: {lines} lines, want at most {MAX_LINES}"));
+        return Err(format!("{lines} lines, want at most {MAX_LINES}"));
     }
     Ok(())
 }

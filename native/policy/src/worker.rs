@@ -34,11 +34,7 @@ pub fn run(jobs: Receiver<Job>, limits: &Limits, answer: impl Fn(Answer)) {
     }
     drop(policy);
     // The C library keeps what was freed otherwise, and a large policy leaves hundreds of MiB.
-    unsafe { malloc_trim(0) };
-}
-
-unsafe extern "C" {
-    fn malloc_trim(pad: usize) -> i32;
+    unsafe { libc::malloc_trim(0) };
 }
 
 fn perform(policy: &mut Option<Policy>, job: Job) -> Answer {
