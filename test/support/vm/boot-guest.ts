@@ -110,6 +110,7 @@ async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'l
   return {
     machine: 'q35',
     memoryMib: form === 'initrd' ? 1024 : 512,
+    // A second emulated CPU makes a test a quarter dearer; those about what happens at once ask for it.
     cpus: 2,
     append: [],
     ...overrides,

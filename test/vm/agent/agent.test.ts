@@ -13,7 +13,7 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const append = ['agent.log=debug']
     // The loopback module is loaded, so that only the agent itself can refuse a connection through it.
     const kernelModules = [{ name: 'vsock_loopback' }]
-    ;({ guest, pod } = await bootPod({ append }, { kernelModules }))
+    ;({ guest, pod } = await bootPod({ cpus: 2, append }, { kernelModules }))
   })
   afterAll(() => guest?.stop())
 

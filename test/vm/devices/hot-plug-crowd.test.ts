@@ -32,7 +32,7 @@ describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buse
     }
     // The test is slow under emulation, and less so with crun, the faster runtime.
     const append = ['agent.hotplug_timeout=60', 'agent.runtime=crun']
-    const booted = await bootPod({ memoryMib: 1024, extra: { devices, backends: {} }, append })
+    const booted = await bootPod({ cpus: 2, memoryMib: 1024, extra: { devices, backends: {} }, append })
     guest = booted.guest
     pod = booted.pod
   })
