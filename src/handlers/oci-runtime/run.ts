@@ -49,6 +49,9 @@ export type LaunchOutcome =
 /** How long a run may take that no caller ends: it may wait for a cgroup whose processes cannot be frozen. */
 export const RUN_MS = 60_000
 
+/** How long a run that makes a process may take, whatever its caller's deadline: the container's hooks run in it. */
+const LAUNCH_MS = 300_000
+
 /** How long the terminal of a process may take that was made: the runtime sends it before it ends. */
 const MASTER_MS = 5000
 
@@ -83,7 +86,7 @@ export class RuntimeRuns {
     })
   }
 
-  /** Runs a verb that makes a process. Rejects when it made none; `signal` kills the runtime at once. */
+  /** Runs a verb that makes a process. Rejects when it made none; `signal` kills the runtime at once, and so do five minutes. */
   async launch(run: LaunchRun, signal: AbortSignal): Promise<LaunchOutcome> {
     return this.#inFolder(async (folder) => {
       const inputArgs = await this.#writeInput(folder, run.input)
@@ -161,9 +164,9 @@ export class RuntimeRuns {
     { readonly kind: 'made'; readonly pid: number } | Extract<LaunchOutcome, { kind: 'half-started' }>
   > {
     try {
-      await this.#execute(folder, args, options)
+      await this.#execute(folder, args, { ...options, timeoutMs: LAUNCH_MS })
     } catch (error) {
-      if (!options.signal.aborted) throw error
+      if (!options.signal.aborted && errnoOf(error) !== 'ETIMEDOUT') throw error
       return { kind: 'half-started', pid: undefined, error }
     }
     try {

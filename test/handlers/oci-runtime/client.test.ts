@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 /** A client of a program that writes `pid` to its pid file; `argv` are its calls. */
@@ -79,6 +80,21 @@ describe('ociRuntime', () => {
       expect(String('error' in outcome && outcome.error)).toContain(`not a pid: '${pid}'`)
     },
   )
+
+  it('ends a run that makes a process after five minutes, and says that the process may be there', async () => {
+    const { os, runtime } = client('runc')
+    const limits: (number | undefined)[] = []
+    os.tools.run = async (_argv, options) => {
+      limits.push(options?.timeoutMs)
+      throw kernelError('run', '/usr/bin/runc', 'ETIMEDOUT')
+    }
+    expect(await runtime.create(CONTAINER, neverAborted)).toMatchObject({
+      kind: 'half-started',
+      pid: undefined,
+      error: { code: 'DEADLINE_EXCEEDED', message: 'runc create: not finished after 300 s, and killed' },
+    })
+    expect(limits).toEqual([300_000])
+  })
 
   it('names the runtime when it cannot run', async () => {
     const { os, runtime } = client('runc')
