@@ -1,16 +1,18 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { copyFileSync, linkSync, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildAgent } from '../../../src/build/agent.ts'
+import { temporaryRoot } from '../../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type AgentLog, readLog } from '../log-lines.ts'
+import { policyAddonFolder } from '../os/policy-addon.ts'
 import { endChild, processes } from '../processes.ts'
 import type { NetworkNamespace } from './network-namespace.ts'
 
@@ -62,14 +64,19 @@ export async function startAgent(
     readonly withoutHybridCgroups?: boolean
     /** The network namespace to use in place of the machine's. */
     readonly network?: NetworkNamespace
+    /** Gives the agent the engine for policies. */
+    readonly withPolicyEngine?: boolean
+    /** Variables of the agent's environment. */
+    readonly environment?: Readonly<Record<string, string>>
   } = {},
 ): Promise<AgentProcess> {
   const built = await buildAgent()
   const folder = makeTemporaryFolder(tmpdir())
+  const installed = options.withPolicyEngine === true ? await withPolicyEngine(built) : built
   const path = join(folder, 'agent.sock')
-  const node = [join(built, 'node'), ...NODE_FLAGS]
-  const agent = [...node, join(built, 'agent.cjs'), '--server-addr', `unix://${path}`]
-  const supervised = options.withoutVminit ? [] : [join(built, 'vminit'), '--']
+  const node = [join(installed, 'node'), ...NODE_FLAGS]
+  const agent = [...node, join(installed, 'agent.cjs'), '--server-addr', `unix://${path}`]
+  const supervised = options.withoutVminit ? [] : [join(installed, 'vminit'), '--']
   const prepare = ['mount -t tmpfs tmpfs /run', ...(options.withoutHybridCgroups ? [HIDE_HYBRID] : [])].join(
     ' && ',
   )
@@ -81,7 +88,10 @@ export async function startAgent(
       ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
       ...[...supervised, ...agent, ...(options.args ?? [])],
     ],
-    { stdio: ['ignore', 'pipe', 'inherit'], env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } },
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...options.environment },
+    },
   )
   const log = readLog(child)
   const pid = child.pid
@@ -103,8 +113,17 @@ export async function startAgent(
       connection.close()
       await endChild(child)
       removeTemporaryFolder(folder)
+      if (installed !== built) removeTemporaryFolder(installed)
     },
   }
+}
+
+/** A copy of the agent's folder with policy.node; the caller removes it. */
+async function withPolicyEngine(built: string): Promise<string> {
+  const folder = makeTemporaryFolder(temporaryRoot)
+  for (const name of readdirSync(built)) linkSync(realpathSync(join(built, name)), join(folder, name))
+  copyFileSync(join(await policyAddonFolder(), 'policy.node'), join(folder, 'policy.node'))
+  return folder
 }
 
 async function open(path: string): Promise<AgentConnection> {
