@@ -62,12 +62,6 @@ export const DIFFERENCES: readonly Difference[] = [
     instead: () => answered({}),
   },
   {
-    recording: EVERY_COMMAND,
-    lines: [149],
-    because: 'the agent of the tests has no policy engine',
-    instead: () => failed('NOT_FOUND'),
-  },
-  {
     recording: 'runtime-rs.refused-today',
     lines: [6, 7],
     because: 'this agent refused capabilities without `CAP_` when it was recorded',
@@ -81,7 +75,6 @@ const HANDLERS = {
     ...['9p', 'blk', 'ephemeral', 'erofs.multi-layer', 'local', 'mmioblk', 'nvdimm', 'overlayfs', 'scsi'],
     ...['virtio-fs', 'watchable-bind'],
   ],
-  extraFeatures: ['seccomp'],
 }
 
 /**

@@ -1,7 +1,11 @@
 import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
+import { join } from 'node:path'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { SetPolicyRequest } from '../../../src/gen/agent.ts'
 import { podWithoutSharedFolder } from '../../recordings/no-shared-folder.ts'
+import { recordedRequest } from '../../recordings/recorded-request.ts'
 import { type Recording, recordingNamed } from '../../recordings/recording.ts'
 import { replay } from '../../recordings/replay.ts'
 import { recordedRoot, supplyContainer } from '../../recordings/supplies.ts'
@@ -14,6 +18,7 @@ import {
 } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
+import { noPolicyAddon } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Pairs of interfaces: the one that the recorded calls name by its address, and one that gives it a carrier. */
@@ -21,6 +26,8 @@ const LINKS = {
   agentCtl: 'eth0 address 02:00:00:00:00:77 type veth peer name p0 address 02:00:00:00:00:78',
   shim: 'nic0 address b6:97:f5:62:37:bf type veth peer name p0',
 }
+
+const withoutPolicies = (await noPolicyAddon()) !== undefined
 
 describe('recorded calls that need no shared folder, replayed on an agent that is a process', () => {
   let folder: string
@@ -36,11 +43,15 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
     await network.close()
   })
 
-  /** Replays a recording on a new agent with these interfaces. */
-  async function play(recording: Recording, link: string): Promise<void> {
+  /** Replays a recording on a new agent with these interfaces, and with more options. */
+  async function play(
+    recording: Recording,
+    link: string,
+    options: Parameters<typeof startAgent>[0] = {},
+  ): Promise<void> {
     network = await makeNetworkNamespace(link)
     for (const up of ['lo', 'p0']) network.ip(`link set ${up} up`)
-    started = await startAgent({ network })
+    started = await startAgent({ network, ...options })
     // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online. The clock is safe: the
     // recorded time is before the machine's start, which the kernel refuses.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
@@ -54,21 +65,27 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
     })
   }
 
-  // Without a shared folder, each file that a container of the shim mounts is copied.
-  it.each([
-    {
-      ...recordingNamed('agent-ctl.every-command'),
-      link: LINKS.agentCtl,
-      cgroup: 'test_container_1',
-      parents: [],
+  it.skipIf(withoutPolicies)(
+    'agent-ctl.every-command under its own policy, to the end of the agent',
+    async () => {
+      const { policy } = recordedRequest(SetPolicyRequest, 'agent-ctl.every-command', 149)
+      const file = join(folder, 'policy.rego')
+      writeFileSync(file, policy)
+      const environment = { KATA_AGENT_POLICY_FILE: file }
+      const options = { withPolicyEngine: true, environment }
+      await play(recordingNamed('agent-ctl.every-command'), LINKS.agentCtl, options)
+      expect(await started.exited).toBe(0)
+      expect(cgroupsOf('test_container_1')).toEqual([])
     },
-    { ...podWithoutSharedFolder(), link: LINKS.shim, cgroup: 'k8s.io', parents: ['k8s.io'] },
-  ])('$name, to the end of the agent', async ({ link, cgroup, parents, ...recording }) => {
-    await play(recording, link)
+  )
+
+  // Without a shared folder, each file that a container of the shim mounts is copied.
+  it('go-shim.no-shared-fs and the rest of a pod, to the end of the agent', async () => {
+    await play(podWithoutSharedFolder(), LINKS.shim)
     expect(await started.exited).toBe(0)
     // The runtime leaves the folder above those of the pod's containers.
-    removeEmptyCgroups(parents)
-    expect(cgroupsOf(cgroup)).toEqual([])
+    removeEmptyCgroups(['k8s.io'])
+    expect(cgroupsOf('k8s.io')).toEqual([])
   })
 
   it('agent-ctl.full-spec, which leaves an empty sandbox', async () => {

@@ -1,15 +1,18 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Pod } from '../../support/containers/pod.ts'
+import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { expectContainerLife } from '../../support/vm/container-life.ts'
 import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
+const canCheck = (await noPolicyAddon()) === undefined
+
 describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', () => {
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    ;({ guest, pod } = await bootPod({ append: ['agent.runtime=crun'] }))
+    ;({ guest, pod } = await bootPod({ append: ['agent.runtime=crun'], policy: canCheck }))
   })
   afterAll(() => guest?.stop())
 
@@ -61,5 +64,18 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),
     })
+  })
+
+  it.skipIf(!canCheck)('ends the guest when it dies with a policy', async () => {
+    const rules = ['CreateContainerRequest', 'StartContainerRequest'].map((name) => `${name} := true\n`)
+    await guest.agent.setPolicy({ policy: policyOf(rules.join('')) })
+    await expect(guest.agent.listRoutes({})).rejects.toMatchObject({ code: 'INTERNAL' })
+    // Kills every process but PID 1; the agent may die before it has answered.
+    const killer = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
+    await pod.run('killer', killer, { mounts: [GUEST_PROC] }).catch(() => {})
+    expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
+    expect(guest.consoleText()).toContain(
+      'vminit: the agent was killed by signal 9, and must not be restarted: its policy is lost',
+    )
   })
 })

@@ -1,0 +1,176 @@
+import { existsSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, describe, expect, it } from 'vitest'
+import { buildAgent } from '../../../src/build/agent.ts'
+import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
+import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'
+import { grpcConnection } from '../../support/rpc/grpc-client.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { run } from '../../support/vminit/supervised.ts'
+
+const skipped = (await noPolicyAddon()) !== undefined
+
+/** Rules that are true. */
+const allow = (...names: readonly string[]) => names.map((name) => `${name} := true`).join('\n')
+const LIFE = allow(
+  ...['SetPolicyRequest', 'CreateSandboxRequest', 'StartContainerRequest', 'WaitProcessRequest'],
+  ...['RemoveContainerRequest', 'ReadStreamRequest', 'SignalProcessRequest', 'WriteStreamRequest'],
+)
+
+/** Lets each container id be used once, in the life of the policy. */
+const ONCE = `${LIFE}
+CreateContainerRequest := {"allowed": true, "ops": ops} if {
+  not data.pstate[input.container_id]
+  ops := [{"op": "add", "path": concat("/", ["/pstate", input.container_id]), "value": true}]
+}
+CreateContainerRequest := false if { data.pstate[input.container_id] }
+`
+
+const EXEC_OF_ECHO = `${LIFE}
+CreateContainerRequest := true
+default ExecProcessRequest := false
+ExecProcessRequest if {
+  print("exec of", input.process.Args)
+  input.process.Args[0] == "/bin/echo"
+}
+`
+
+describe.skipIf(skipped)('an agent with a policy', () => {
+  let pod: AgentPod
+  afterEach(() => pod.stop())
+
+  const killed = async () => {
+    process.kill(pod.started.agentPid(), 'SIGKILL')
+    await pod.started.closed
+  }
+
+  describe.each(['ttrpc', 'grpc'] as const)('over %s', (framing) => {
+    let agent: ServiceClient<typeof AgentServiceDefinition>
+
+    async function start(rules: string): Promise<void> {
+      pod = await startPod({ withPolicyEngine: true })
+      const connection = grpcConnection(pod.started.path)
+      agent = framing === 'grpc' ? clientFor(AgentServiceDefinition, connection) : pod.agent
+      await agent.setPolicy({ policy: policyOf(rules) })
+    }
+
+    it('runs what its rules allow, and says what they printed of the rest', async () => {
+      await start(EXEC_OF_ECHO)
+      await pod.run('c1', ['sleep', '1000'])
+      const exec = (execId: string, ...Args: string[]) =>
+        agent.execProcess({ containerId: 'c1', execId, process: { Args, Cwd: '/', User: {} } })
+      await exec('echo', '/bin/echo', 'x')
+      await expect(exec('true', '/bin/true')).rejects.toMatchObject({
+        code: 'PERMISSION_DENIED',
+        message: expect.stringMatching(
+          /^ExecProcessRequest is blocked by policy: .*exec of \["\/bin\/true"\]$/,
+        ),
+      })
+      await expect(agent.pauseContainer({ containerId: 'c1' })).rejects.toMatchObject({
+        code: 'INTERNAL',
+        message: expect.stringMatching(/^PauseContainerRequest: internal error: /),
+      })
+      expect(pod.started.log.filter(({ level }) => level !== 'DEBG').join('')).not.toContain('/bin/true')
+    })
+
+    it('keeps a state that decides later calls, also of 50 at once', async () => {
+      await start(ONCE)
+      const create = () => pod.create('one', ['sleep', '1000']).catch((error) => error)
+      const outcomes = await Promise.all(Array.from({ length: 50 }, create))
+      expect(outcomes.filter(({ code }) => code === 'PERMISSION_DENIED')).toHaveLength(49)
+      await pod.remove('one')
+      await expect(pod.create('one', ['sleep', '1000'])).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+      await pod.create('two', ['sleep', '1000'])
+    })
+  })
+
+  it('reads and throws away the output that may not be read, so that its process ends', async () => {
+    pod = await startPod({ withPolicyEngine: true })
+    const rules = LIFE.replace('ReadStreamRequest := true', 'ReadStreamRequest := false')
+    await pod.agent.setPolicy({ policy: policyOf(`${rules}\nCreateContainerRequest := true`) })
+    const init = await pod.run('loud', ['dd', 'if=/dev/zero', 'bs=1024', 'count=1000'])
+    const reading = (async () => {
+      for (;;) expect(await init.read()).toHaveLength(0)
+    })().catch((error) => error)
+    // It cannot end before a megabyte was read from its pipe.
+    expect(await init.wait()).toBe(0)
+    expect(await reading).toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it('refuses what never ends, and goes on with the next call', async () => {
+    pod = await startPod({ withPolicyEngine: true })
+    const some = (name: string) => `some ${name} in numbers.range(1, 5000)`
+    const endless = `CreateContainerRequest if { ${some('i')}; ${some('j')}; ${some('k')}; i * j * k == -1 }`
+    await pod.agent.setPolicy({ policy: policyOf(`${LIFE}\n${endless}`) })
+    await expect(pod.create('c1', ['true'])).rejects.toMatchObject({
+      code: 'INTERNAL',
+      message: expect.stringMatching(/^CreateContainerRequest: internal error: /),
+    })
+    await pod.agent.setPolicy({ policy: policyOf('CreateContainerRequest := true') })
+  })
+
+  it('takes a policy of almost 4 MiB, with a line of a megabyte', async () => {
+    pod = await startPod({ withPolicyEngine: true })
+    const lines = Array.from({ length: 45_000 }, (_, line) => `x${line} := "${'y'.repeat(50)}"`).join('\n')
+    const policy = policyOf(`${LIFE}\nlong := "${'z'.repeat(1024 * 1024)}"\n${lines}`)
+    expect(policy.length).toBeGreaterThan(3.5 * 1024 * 1024)
+    await pod.agent.setPolicy({ policy })
+    await pod.agent.setPolicy({ policy })
+  })
+
+  it('that a call has set ends vminit when it dies', async () => {
+    pod = await startPod({ withPolicyEngine: true })
+    await pod.agent.setPolicy({ policy: policyOf(LIFE) })
+    await killed()
+    expect(await pod.started.exited).toBe(3)
+  })
+
+  it('of a file is restarted with it, until there is a state that would be lost', async () => {
+    const file = join(temporaryFolder(), 'policy.rego')
+    writeFileSync(file, policyOf(ONCE))
+    pod = await startPod({ withPolicyEngine: true, environment: { KATA_AGENT_POLICY_FILE: file } })
+    await killed()
+    await pod.started.logged({ msg: 'listening' }, 2)
+    const { agent } = await pod.started.connect()
+    await expect(agent.pauseContainer({ containerId: 'c1' })).rejects.toMatchObject({
+      message: expect.stringMatching(/^PauseContainerRequest: internal error/),
+    })
+    await agent.createSandbox({ sandboxId: 'pod' })
+    // The call fails behind its check, which has changed the state.
+    await expect(agent.createContainer({ containerId: 'x', OCI: {} })).rejects.toMatchObject({
+      message: expect.not.stringContaining('Request'),
+    })
+    process.kill(pod.started.agentPid(), 'SIGKILL')
+    expect(await pod.started.exited).toBe(3)
+  })
+
+  it('answers no call of a service that is not of the contract', async () => {
+    pod = await startPod({ withPolicyEngine: true })
+    await pod.agent.setPolicy({ policy: policyOf(LIFE) })
+    const connection = grpcConnection(pod.started.path)
+    await expect(clientFor(IntrospectionDefinition, connection).getVersion({})).rejects.toMatchObject({
+      code: 'PERMISSION_DENIED',
+    })
+    connection.close()
+  })
+})
+
+describe('an agent without an engine for policies', () => {
+  it.each([
+    { what: 'there is a policy', file: 'policy.rego', reason: 'this image has no policy engine' },
+    { what: 'its setting names a missing file', file: 'missing.rego', reason: 'does not exist' },
+  ])('does not start when $what, and says so in one sentence', async ({ file, reason }) => {
+    const folder = temporaryFolder()
+    const path = join(folder, file)
+    writeFileSync(join(folder, 'policy.rego'), policyOf(''))
+    const built = await buildAgent()
+    const socket = join(folder, 'agent.sock')
+    const agent = [join(built, 'node'), join(built, 'agent.cjs'), '--server-addr', `unix://${socket}`]
+    const outcome = await run(['env', `KATA_AGENT_POLICY_FILE=${path}`, ...agent])
+    expect(outcome).toMatchObject({ status: 1, stderr: `agent: policy file ${path}: ${reason}\n` })
+    expect(existsSync(socket)).toBe(false)
+  })
+})
