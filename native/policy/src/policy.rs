@@ -77,17 +77,15 @@ impl Policy {
             return Err(format!("rule {rule:?}: no name of a rule"));
         }
         let input = Value::from_json_str(input).map_err(|error| format!("input: {error}"))?;
-        let path = format!("data.agent_policy.{rule}");
         let mut tries = 0;
         loop {
             tries += 1;
             let mut engine = self.engine.clone();
             engine.set_input(input.clone());
             let start = processor_time();
-            let value = match engine.eval_rule(path.clone()) {
+            let value = match value_of(&mut engine, rule) {
                 Ok(Value::Undefined) => None,
                 Ok(value) => Some(serde_json::to_string(&value).map_err(|error| format!("value: {error}"))?),
-                Err(error) if error.to_string() == NO_SUCH_RULE => None,
                 Err(error) if is_late(&error) => {
                     // regorus counts the time that passes, also while others have the processor.
                     if tries < MAX_TRIES && processor_time() - start < EVALUATION_LIMIT / 2 {
@@ -103,7 +101,23 @@ impl Policy {
     }
 }
 
-fn is_late(error: &(impl std::ops::Deref<Target = dyn std::error::Error + Send + Sync> + ?Sized)) -> bool {
+/// The value of a rule, undefined when there is none. Its heads may have further parts: `Rule.allowed := true`.
+fn value_of(engine: &mut Engine, rule: &str) -> anyhow::Result<Value> {
+    let path = format!("data.agent_policy.{rule}");
+    match engine.eval_rule(path.clone()) {
+        Err(error) if error.to_string() == NO_SUCH_RULE => {}
+        outcome => return outcome,
+    }
+    if !engine.has_declared_rule_rooted_at(FILE, rule)? {
+        return Ok(Value::Undefined);
+    }
+    // This is slow for a policy of many rules.
+    let results = engine.eval_query(path, false)?.result;
+    let value = results.first().and_then(|result| result.expressions.first());
+    Ok(value.map_or(Value::Undefined, |expression| expression.value.clone()))
+}
+
+fn is_late(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref::<LimitError>(),
         Some(LimitError::TimeLimitExceeded { .. })

@@ -102,6 +102,12 @@ describe.skipIf(skipped)('a rule', () => {
     expect(await answerOf(rules, rule, input)).toBe(value)
   })
 
+  it('may be in several parts', async () => {
+    const parts = 'r.allowed := input.x\nr.ops := [1]'
+    expect(await answerOf(parts, 'r', '{"x":true}')).toBe('{"allowed":true,"ops":[1]}')
+    expect(await answerOf('r.allowed if input.x', 'r', '{"x":false}')).toBe('{}')
+  })
+
   it('sees what an earlier rule decided by the same data only', async () => {
     await withPolicy(rules, async (engine) => {
       const values = await Promise.all([1, 2, 1].map((x) => engine.evaluate('denied', `{"x":${x}}`)))
