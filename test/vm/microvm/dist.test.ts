@@ -143,9 +143,11 @@ async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<voi
 async function whatRuns(pod: Pod): Promise<Record<'init' | 'release' | 'agent', string>> {
   const script = [
     'cat /guest/proc/1/comm /guest/etc/debian_version',
-    'for file in /guest/proc/[0-9]*/cmdline; do tr "\\0" " " < $file | grep "agent.cjs $"; done',
+    'for folder in /guest/proc/[0-9]*; do',
+    '  if [ "$(cat $folder/comm)" = kata-agent ]; then tr "\\0" " " < $folder/cmdline; fi',
+    'done',
   ]
   const output = await pod.output('look', script.join('\n'), { mounts: [GUEST_PROC, GUEST_ETC] })
   const [init = '', release = '', agent = ''] = output.split('\n')
-  return { init, release, agent: agent.trim() }
+  return { init, release, agent: agent.slice(0, agent.indexOf(' --channel')) }
 }
