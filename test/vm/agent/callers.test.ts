@@ -63,7 +63,6 @@ const NO_SHARED_FOLDER = podWithoutSharedFolder()
 const GUESTS = [
   {
     cgroups: 'v2',
-    cpus: 2,
     append: [],
     calls: [
       replayOf('the Go runtime', 'grpc'),
@@ -78,7 +77,6 @@ const GUESTS = [
   },
   {
     cgroups: 'v1',
-    cpus: 1,
     append: ['systemd.unified_cgroup_hierarchy=0', 'agent.runtime=crun'],
     calls: [
       'runtime-rs.ctr-run',
@@ -103,7 +101,7 @@ beforeAll(() => {
 
 describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
   'the calls of known callers, replayed in a guest with cgroups $cgroups',
-  ({ cgroups, cpus, append, calls }) => {
+  ({ cgroups, append, calls }) => {
     let machine: Machine | undefined
     afterAll(stop)
 
@@ -122,7 +120,7 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
         name: typeof call === 'string' ? call : `${call.caller} over ${call.framing}`,
       })),
     )('$name', async ({ call }) => {
-      machine ??= await boot({ cpus, append })
+      machine ??= await boot(append)
       // DestroySandbox powers a guest off, so only the last replay in a guest ends with it.
       const ending = call === calls.at(-1) ? 'DestroySandbox' : 'dead agent'
       try {
@@ -143,12 +141,12 @@ describe.skipIf(cannotBoot() !== undefined).each(GUESTS)(
   },
 )
 
-async function boot(options: Pick<GuestParts, 'cpus' | 'append'>): Promise<Machine> {
+async function boot(append: readonly string[]): Promise<Machine> {
   mkdirSync(sharedFolder, { recursive: true })
   const share = await shareFolder(sharedFolder, join(folder, 'share.sock'))
   const network = await makeHostNetwork(TAPS)
   try {
-    const guest = await bootTestGuest({ ...options, extra: devices(share, network) })
+    const guest = await bootTestGuest({ cpus: 2, append, extra: devices(share, network) })
     return { guest, way: await forwardToGuest(guest), share, network, restarts: 0 }
   } catch (error) {
     await share.close()
