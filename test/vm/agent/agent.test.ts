@@ -90,14 +90,14 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const HugepageLimits = ['64KB', '2MB'].map((Pagesize) => ({ Pagesize, Limit: 4n << 20n }))
     const limited = await pod.run(
       'limited',
-      ['sh', '-c', 'cd /sys/fs/cgroup; cat hugetlb.*.max; read line'],
+      ['sh', '-c', 'cd /sys/fs/cgroup; cat hugetlb.*.max; echo end; read line'],
       {
         mounts: [cgroup],
         process: { ApparmorProfile: 'cri-containerd.apparmor.d' },
         linux: { Resources: { HugepageLimits } },
       },
     )
-    expect(await limited.readUntil('\n')).toContain(`${4 << 20}\n`)
+    expect(await limited.readUntil('end\n')).toContain(`${4 << 20}\n`)
     await consoleLine(guest, /"specification not followed".*"process.apparmorProfile"/)
     await consoleLine(guest, /"specification not followed".*"linux.resources.hugepageLimits","value":"64KB"/)
     await pod.agent.updateContainer({ containerId: 'limited', resources: { HugepageLimits } })
