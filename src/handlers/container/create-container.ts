@@ -212,8 +212,7 @@ async function launchInit(
   })
   const launch = prepareLaunch(dependencies, { ...stdio, onFailure })
   try {
-    const isMember = (pid: number) => cgroup.holds(pid)
-    const container = { id, bundle: bundle.folder, program, streams: launch.streams, isMember }
+    const container = { id, bundle: bundle.folder, program, streams: launch.streams }
     return launch.follow(await runtime.create(container, signal))
   } finally {
     launch.close()

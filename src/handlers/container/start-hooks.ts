@@ -31,10 +31,7 @@ const READ_BYTES = 65_536
  */
 export async function runStartContainerHooks(
   dependencies: StartHookDependencies,
-  container: {
-    readonly id: string
-    readonly parts: Pick<ContainerParts, 'cgroup' | 'spec' | 'startContainer'>
-  },
+  container: { readonly id: string; readonly parts: Pick<ContainerParts, 'spec' | 'startContainer'> },
   state: string,
   skipped: AbortSignal,
 ): Promise<void> {
@@ -43,8 +40,7 @@ export async function runStartContainerHooks(
     if (skipped.aborted) return
     try {
       const process = hookProcess(hook, parts.spec.current.Process)
-      const isMember = (pid: number) => parts.cgroup.holds(pid)
-      await runHook(dependencies, { containerId: id, process, state, hook, isMember }, skipped)
+      await runHook(dependencies, { containerId: id, process, state, hook }, skipped)
     } catch (error) {
       const fields = { containerId: id, hook: hook.Path, error: messageOf(error) }
       dependencies.log.warn('startContainer hook failed', fields)
@@ -70,7 +66,7 @@ function hookProcess({ Path, Args, Env }: Hook, program: Process): Process {
 /** Throws when the hook cannot be run, fails, or was killed because its time was over or `skipped` fired. */
 async function runHook(
   dependencies: StartHookDependencies,
-  { containerId, process, state, hook, isMember }: HookRun,
+  { containerId, process, state, hook }: HookRun,
   skipped: AbortSignal,
 ): Promise<void> {
   const { os, log, runtime } = dependencies
@@ -82,8 +78,7 @@ async function runHook(
     const launch = prepareLaunch(dependencies, { hasTerminal: false, connections, onFailure })
     let added: ContainerProcess
     try {
-      const { streams } = launch
-      const addition = { containerId, process, streams, cgroup: '', isMember }
+      const addition = { containerId, process, streams: launch.streams, cgroup: '' }
       added = launch.follow(await runtime.exec(addition, limit.signal))
     } finally {
       launch.close()
@@ -109,7 +104,6 @@ interface HookRun {
   readonly process: Process
   readonly state: string
   readonly hook: Hook
-  readonly isMember: (pid: number) => Promise<boolean>
 }
 
 /** A hook need not read its input. */

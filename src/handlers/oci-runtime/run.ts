@@ -34,8 +34,6 @@ export interface LaunchRun {
   /** The program that the process executes, for error texts. */
   readonly program: string
   readonly streams: ProcessStreams
-  /** Whether a process is in the container's cgroup: the agent signals no other one, whatever the runtime says. */
-  readonly isMember: (pid: number) => Promise<boolean>
 }
 
 /** The standard streams of a new process: descriptors that become 0, 1 and 2, or a terminal that the runtime makes. */
@@ -102,10 +100,10 @@ export class RuntimeRuns {
   async #launchOnPipes(
     folder: string,
     args: readonly string[],
-    { pipes, containerId, ...run }: LaunchRun & { readonly pipes: readonly [Fd, Fd, Fd] },
+    { pipes, program, containerId }: LaunchRun & { readonly pipes: readonly [Fd, Fd, Fd] },
     signal: AbortSignal,
   ): Promise<LaunchOutcome> {
-    const made = await this.#makeProcess(folder, [...args, containerId], { ...run, stdio: pipes, signal })
+    const made = await this.#makeProcess(folder, [...args, containerId], { stdio: pipes, program, signal })
     return made.kind === 'made' ? { kind: 'started', pid: made.pid, master: undefined } : made
   }
 
@@ -115,7 +113,7 @@ export class RuntimeRuns {
     run: LaunchRun,
     signal: AbortSignal,
   ): Promise<LaunchOutcome> {
-    const { containerId } = run
+    const { program, containerId } = run
     const socket = this.#os.consoles.listen(`${folder}/tty`)
     const unwanted = new AbortController()
     const master = socket.master(AbortSignal.any([signal, unwanted.signal]))
@@ -124,7 +122,7 @@ export class RuntimeRuns {
     let outcome: LaunchOutcome | undefined
     try {
       const whole = [...args, '--console-socket', `${folder}/tty`, containerId]
-      const made = await this.#makeProcess(folder, whole, { ...run, signal })
+      const made = await this.#makeProcess(folder, whole, { program, signal })
       outcome = made.kind === 'made' ? await this.#withTerminal(made.pid, master, run) : made
       return outcome
     } finally {
@@ -160,27 +158,19 @@ export class RuntimeRuns {
     options: {
       readonly stdio?: readonly [Fd, Fd, Fd]
       readonly program: string
-      readonly isMember: LaunchRun['isMember']
       readonly signal: AbortSignal
     },
   ): Promise<
     { readonly kind: 'made'; readonly pid: number } | Extract<LaunchOutcome, { kind: 'half-started' }>
   > {
-    const { stdio, program, signal, isMember } = options
     try {
-      await this.#execute(folder, args, { ...(stdio && { stdio }), program, signal, timeoutMs: LAUNCH_MS })
+      await this.#execute(folder, args, { ...options, timeoutMs: LAUNCH_MS })
     } catch (error) {
-      if (!signal.aborted && errnoOf(error) !== 'ETIMEDOUT') throw error
+      if (!options.signal.aborted && errnoOf(error) !== 'ETIMEDOUT') throw error
       return { kind: 'half-started', pid: undefined, error }
     }
     try {
-      const pid = await this.#readPid(`${folder}/pid`)
-      if (await isMember(pid)) return { kind: 'made', pid }
-      const { kind } = this.#options
-      throw new AgentError(
-        'INTERNAL',
-        `${kind} ${args[0] ?? ''}: process ${pid} is not in the container's cgroup`,
-      )
+      return { kind: 'made', pid: await this.#readPid(`${folder}/pid`) }
     } catch (error) {
       return { kind: 'half-started', pid: undefined, error }
     }
