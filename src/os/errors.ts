@@ -11,6 +11,13 @@ export function fromNodeError(call: string, subject: string, error: unknown): Ag
   return kernelError(call, subject, errnoOf(error) ?? messageOf(error), error)
 }
 
+/** The error for a file that is longer than its reader takes. */
+export function tooLong(path: string, maxBytes: number): AgentError {
+  return new AgentError('RESOURCE_EXHAUSTED', `read ${path}: EFBIG: more than ${maxBytes} bytes`, {
+    errno: 'EFBIG',
+  })
+}
+
 /** Returns the result of an addon function. Throws {@link kernelError} when the result is -errno. */
 export function checkErrno(call: string, subject: string, result: number): number {
   if (result < 0) throw kernelError(call, subject, errnoName(-result))

@@ -86,7 +86,8 @@ export class RuntimeRuns {
     })
   }
 
-  /** Runs a verb that makes a process. Rejects when it made none; `signal` kills the runtime at once, and so do five minutes. */
+  /** Runs a verb that makes a process. Rejects when it made none. The runtime is killed when `signal` fires, and after five
+   * minutes. */
   async launch(run: LaunchRun, signal: AbortSignal): Promise<LaunchOutcome> {
     return this.#inFolder(async (folder) => {
       const inputArgs = await this.#writeInput(folder, run.input)

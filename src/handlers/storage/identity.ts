@@ -66,7 +66,7 @@ function hasSameKind(one: StorageGroup, other: StorageGroup): boolean {
   return isSame && one.length === 1 && other.length === 1
 }
 
-/** An image of layers has one answer for all its requests: whether it has an upper layer. */
+/** False for an image: whether it can be written to depends on its layers, which are compared before. */
 function isReadOnly(storages: StorageGroup): boolean {
   return storages.length === 1 && parseMountOptions(storages[0].options).flags.includes('ro')
 }

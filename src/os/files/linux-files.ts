@@ -1,14 +1,14 @@
 import * as fs from 'node:fs/promises'
 import { mkdir, stat } from 'node:fs/promises'
+import { constants } from 'node:os'
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
-import { checkErrno, fromNodeError, unwrap } from '../errors.ts'
+import { checkErrno, fromNodeError, tooLong, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
 import { type Files, MAX_READ_BYTES } from './files.ts'
 import { openFolder } from './linux-folder.ts'
 import { readHead } from './read-head.ts'
-import { EFBIG, tooLong } from './read-lines.ts'
 import { removeTree } from './remove-tree.ts'
 
 /**
@@ -18,7 +18,7 @@ import { removeTree } from './remove-tree.ts'
 export function linuxFiles(native: Native): Files {
   const readBytes = async (path: string, maxBytes = MAX_READ_BYTES) => {
     const result = await native.readFile(path, maxBytes)
-    if (result === -EFBIG) throw tooLong(path, maxBytes)
+    if (result === -constants.errno.EFBIG) throw tooLong(path, maxBytes)
     return unwrap('read', path, result)
   }
   return {

@@ -1,6 +1,5 @@
 import { open } from 'node:fs/promises'
-import { AgentError } from '../../base/errors.ts'
-import { fromNodeError } from '../errors.ts'
+import { fromNodeError, tooLong } from '../errors.ts'
 
 /**
  * Reads a regular file, or one of /proc, line by line, without holding more of it than a piece and a line. Throws EFBIG, naming the limit, when it
@@ -37,12 +36,3 @@ export async function readLines(
 }
 
 const PIECE_BYTES = 64 * 1024
-
-export const EFBIG = 27
-
-/** The error for a file that is longer than its reader takes. */
-export function tooLong(path: string, maxBytes: number): AgentError {
-  return new AgentError('RESOURCE_EXHAUSTED', `read ${path}: EFBIG: more than ${maxBytes} bytes`, {
-    errno: 'EFBIG',
-  })
-}

@@ -1,9 +1,8 @@
 // biome-ignore lint/style/noRestrictedImports: the files are regular ones, in folders of the agent's own.
 import { closeSync, fstatSync, mkdirSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs'
 import { AgentError } from '../../base/errors.ts'
-import { fromNodeError } from '../errors.ts'
+import { fromNodeError, tooLong } from '../errors.ts'
 import { MAX_READ_BYTES, type ScratchFiles } from './files.ts'
-import { tooLong } from './read-lines.ts'
 
 /** Scratch files whose calls run on the calling thread. */
 export function linuxScratchFiles(): ScratchFiles {

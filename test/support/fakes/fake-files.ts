@@ -1,9 +1,8 @@
 import { dirname, join } from 'node:path/posix'
-import { kernelError } from '../../../src/os/errors.ts'
+import { kernelError, tooLong } from '../../../src/os/errors.ts'
 import type { FileKind, FileStatus } from '../../../src/os/files/file-status.ts'
 import { MAX_READ_BYTES } from '../../../src/os/files/files.ts'
 import type { Folder } from '../../../src/os/files/folder.ts'
-import { tooLong } from '../../../src/os/files/read-lines.ts'
 import { FakeFolder, type FakeTree } from './fake-folder.ts'
 import type { FakeMounts } from './fake-mounts.ts'
 

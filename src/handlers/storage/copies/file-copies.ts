@@ -156,7 +156,7 @@ export class FileCopies {
     const open = async () => files.openFolder(this.#root)
     const root = await open().catch(async (error: unknown) => {
       if (errnoOf(error) !== 'ENOENT') throw error
-      // Without a shared folder of the host nobody has made it.
+      // The host makes this folder only when it shares one with the guest.
       await files.makeDirectories(this.#root, 0o755)
       return open()
     })
