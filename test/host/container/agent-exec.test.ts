@@ -113,8 +113,8 @@ describe.each([
 
   it('has a terminal of its own, of the size that it names', async () => {
     const process = { Terminal: true, ConsoleSize: { Height: 11, Width: 22 } }
-    // crun sets the size after the process has started, so the process may read the old size first.
-    const sized = runtime === 'crun' ? 'until stty size 2> /dev/null; do :; done' : 'stty size'
+    // crun sets the size after the process has started; until then stty prints nothing, and may end with 0.
+    const sized = runtime === 'crun' ? 'until stty size | grep . ; do :; done 2>/dev/null' : 'stty size'
     const script = `${sized}; tty; (: > /dev/tty) && echo controlling; test -t 0 && test -t 2 && echo all`
     const added = await pod.add('c1', 'terminal', ['sh', '-c', script], { process })
     const [size, tty, ...rest] = (await added.readAll()).toString().split('\r\n')

@@ -98,8 +98,8 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
 
   it('serve terminals: size, resize, Ctrl-C', async () => {
     await pod.run('terminal', ['sleep', '1000'])
-    // crun sets the size after the process has started; until then stty fails.
-    const script = 'until stty size 2>/dev/null; do :; done; trap "stty size; exit 4" INT; cat'
+    // crun sets the size after the process has started; until then stty prints nothing, and may end with 0.
+    const script = 'until stty size | grep . ; do :; done 2>/dev/null; trap "stty size; exit 4" INT; cat'
     const shell = await pod.add('terminal', 'sh', ['sh', '-c', script], { terminal: true })
     expect(await shell.readUntil('\n')).toBe('33 77\r\n')
     await shell.resize(40, 100)
