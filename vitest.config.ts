@@ -11,7 +11,7 @@ export default defineConfig({
           name: 'unit',
           expect,
           include: ['test/**/*.test.ts'],
-          exclude: ['test/host/**', 'test/vm/**'],
+          exclude: ['test/host/**', 'test/hostile/**', 'test/vm/**'],
           // Milliseconds each; the limit only ends a hung one, also on a busy machine.
           testTimeout: 30_000,
           // The first hook may have to build the addon.
@@ -26,6 +26,17 @@ export default defineConfig({
           fileParallelism: false,
           testTimeout: 60_000,
           hookTimeout: 120_000,
+        },
+      },
+      {
+        test: {
+          name: 'hostile',
+          expect,
+          include: ['test/hostile/**/*.test.ts'],
+          // An attack loads the whole machine.
+          fileParallelism: false,
+          testTimeout: 120_000,
+          hookTimeout: 600_000,
         },
       },
       {

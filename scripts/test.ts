@@ -1,11 +1,13 @@
 import { join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
 import { buildAgent } from '../src/build/agent.ts'
-import { buildRoot, projectRoot } from '../src/build/project.ts'
+import { buildRoot, projectRoot, temporaryRoot } from '../src/build/project.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../src/build/temporary-folder.ts'
 import { ensureContainerRoot } from '../src/image/container-root.ts'
 import { ensureImage } from '../src/image/ensure-image.ts'
 import { ensurePolicyAddon } from '../src/image/policy-addon.ts'
 import { checkCounts, checkText, runChecks } from './check.ts'
+import { ATTACK_FIGURES_VARIABLE, attackTable } from './test/attack-figures.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
 import { COVERAGE_FLOORS, judgeCoverage, readCoverage } from './test/coverage.ts'
 import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'
@@ -14,7 +16,10 @@ import { runVitest } from './test/run-vitest.ts'
 import { testFiles } from './test/test-files.ts'
 
 /** The groups that run the built agent. */
-const AGENT_GROUPS: readonly Group[] = ['host', 'vm']
+const AGENT_GROUPS: readonly Group[] = ['host', 'hostile', 'vm']
+
+/** The groups that boot guests. */
+const GUEST_GROUPS: readonly Group[] = ['hostile', 'vm']
 
 const SLOWEST_FILES = 10
 
@@ -25,17 +30,19 @@ interface GroupResult {
 }
 
 /**
- * `npm test [-- [--group check|unit|host|vm]… [PATTERN]…]`: runs all tests, or those requested. The last line is
+ * `npm test [-- [--group check|unit|host|hostile|vm]… [PATTERN]…]`: runs all tests, or those requested. The last line is
  * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
  */
-async function main(): Promise<number> {
+async function main(folder: string): Promise<number> {
   const start = performance.now()
   const selection = onlyWithFiles(readSelection(process.argv.slice(2)))
-  const results = await runGroups(selection)
+  const attackFigures = join(folder, 'attack-figures')
+  const results = await runGroups(selection, attackFigures)
   const total = sum([...results.values()].map(({ counts }) => counts))
   const minutes = [...results].map(([group, result]) => `${group} ${result.minutes.toFixed(1)}`)
   console.log(`\nminutes: ${minutes.join(', ')}; in all ${minutesSince(start).toFixed(1)}`)
   for (const line of slowestLines(total.files, SLOWEST_FILES)) console.log(line)
+  for (const line of attackTable(attackFigures)) console.log(line)
   for (const { name, reason } of total.skipped) console.log(`skipped: ${name}: ${reason}`)
   console.log(summaryLine(total))
   return total.failed > 0 ? 1 : 0
@@ -51,7 +58,10 @@ function onlyWithFiles(selection: Selection): Selection {
 }
 
 /** Runs the lanes at the same time, the groups of a lane one after the other. */
-async function runGroups(selection: Selection): Promise<ReadonlyMap<Group, GroupResult>> {
+async function runGroups(
+  selection: Selection,
+  attackFigures: string,
+): Promise<ReadonlyMap<Group, GroupResult>> {
   const { groups } = selection
   const parts = orderedOutput(groups.length, (text) => process.stdout.write(text))
   const needAgent = groups.some((group) => AGENT_GROUPS.includes(group))
@@ -64,7 +74,8 @@ async function runGroups(selection: Selection): Promise<ReadonlyMap<Group, Group
       const start = performance.now()
       part.write(`\n== ${group}\n`)
       const failure = AGENT_GROUPS.includes(group) ? await built : undefined
-      const counts = failure === undefined ? await runGroup(group, selection, part) : oneEntry(false)
+      const counts =
+        failure === undefined ? await runGroup(group, selection, attackFigures, part) : oneEntry(false)
       if (failure !== undefined) part.write(`FAIL build: ${failure}\n`)
       part.end()
       results.set(group, { counts, minutes: minutesSince(start) })
@@ -74,11 +85,16 @@ async function runGroups(selection: Selection): Promise<ReadonlyMap<Group, Group
   return results
 }
 
-async function runGroup(group: Group, { patterns }: Selection, { write }: OutputPart): Promise<Counts> {
+async function runGroup(
+  group: Group,
+  { patterns }: Selection,
+  attackFigures: string,
+  { write }: OutputPart,
+): Promise<Counts> {
   if (group === 'check') {
     return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
   }
-  if (group === 'vm') await prepareImage(write)
+  if (bootsGuests(group, patterns)) await prepareImage(write)
   if (group !== 'unit' && patterns.length === 0) await preparePolicyImage(write)
   const measured = group === 'unit' && patterns.length === 0
   const coverage = measured ? join(buildRoot, 'coverage') : undefined
@@ -87,13 +103,21 @@ async function runGroup(group: Group, { patterns }: Selection, { write }: Output
     project: group,
     patterns,
     write,
+    env: { ...process.env, [ATTACK_FIGURES_VARIABLE]: attackFigures },
     ...(coverage && { coverage }),
   })
   if (coverage !== undefined && counts.failed === 0) return sum([counts, coverageCounts(coverage, write)])
   const ran = counts.passed + counts.failed > 0
-  if (ran || group !== 'vm' || patterns.length > 0 || process.env.CI !== 'true') return counts
+  if (ran || !GUEST_GROUPS.includes(group) || patterns.length > 0 || process.env.CI !== 'true') return counts
   write('FAIL no test of this group ran, and CI must run them\n')
   return sum([counts, oneEntry(false)])
+}
+
+/** Whether a test file of the group that is to be run is about guests. */
+function bootsGuests(group: Group, patterns: readonly string[]): boolean {
+  return testFiles(projectRoot, group, patterns.length > 0 ? patterns : ['']).some((path) =>
+    /^test\/(hostile\/)?vm\//.test(path),
+  )
 }
 
 /** Compares the coverage of a run of all unit tests with the floors, as one entry. */
@@ -113,15 +137,21 @@ async function build(): Promise<string | undefined> {
   }
 }
 
+let guestImages: Promise<unknown> | undefined
+
 /**
  * Builds the guest image once in each form, because concurrent test files would otherwise each build it, and within their
  * own time limits.
  */
 async function prepareImage(write: (text: string) => void): Promise<void> {
   const progress = (line: string) => write(`${line}\n`)
-  try {
+  const build = async () => {
     for (const form of ['disk', 'partitioned', 'initrd'] as const) await ensureImage({ form, progress })
     await ensureContainerRoot(progress)
+  }
+  try {
+    guestImages ??= build()
+    await guestImages
   } catch (error) {
     // The tests decide whether this is a failure: on a machine that cannot boot a microVM they are skipped.
     progress(`no guest image: ${messageOf(error)}`)
@@ -146,9 +176,12 @@ function minutesSince(start: number): number {
   return (performance.now() - start) / 60_000
 }
 
+const folder = makeTemporaryFolder(temporaryRoot)
 try {
-  process.exitCode = await main()
+  process.exitCode = await main(folder)
 } catch (error) {
   console.error(`test: ${messageOf(error)}`)
   process.exitCode = 2
+} finally {
+  removeTemporaryFolder(folder)
 }

@@ -12,5 +12,6 @@ export function testFiles(root: string, group: Group, patterns: readonly string[
 /** The group of a test file, as in vitest.config.ts. */
 function groupOf(path: string): Group {
   if (path.startsWith('test/host/')) return 'host'
+  if (path.startsWith('test/hostile/')) return 'hostile'
   return path.startsWith('test/vm/') ? 'vm' : 'unit'
 }

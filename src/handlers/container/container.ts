@@ -15,22 +15,29 @@ export interface ContainerParts extends ProcessOwner {
   readonly release: () => Promise<void>
 }
 
-/** The state of a container. `settled` resolves when the transition is over, whatever its outcome. */
+/**
+ * The state of a container. `settled` resolves when the transition is over, whatever its outcome; `interrupt` ends one that
+ * a removal does not wait for.
+ */
 export type ContainerState =
-  | { readonly name: 'creating'; readonly settled: Promise<void> }
+  | { readonly name: 'creating'; readonly settled: Promise<void>; readonly interrupt: AbortController }
   | { readonly name: 'created'; readonly parts: ContainerParts }
   | {
       readonly name: 'starting'
       readonly parts: ContainerParts
       readonly settled: Promise<void>
-      /** Makes the start leave out the hooks that have not run yet. */
-      readonly skipHooks: AbortController
+      readonly interrupt: AbortController
     }
   | { readonly name: 'running'; readonly parts: ContainerParts }
   /** Its processes are frozen. It may still await its start. */
   | { readonly name: 'paused'; readonly parts: ContainerParts }
   /** Being paused, resumed or given other limits. */
-  | { readonly name: 'updating'; readonly parts: ContainerParts; readonly settled: Promise<void> }
+  | {
+      readonly name: 'updating'
+      readonly parts: ContainerParts
+      readonly settled: Promise<void>
+      readonly interrupt: AbortController
+    }
   | { readonly name: 'stopped'; readonly parts: ContainerParts }
   | { readonly name: 'removing'; readonly parts: ContainerParts; readonly settled: Promise<void> }
   /** Its creation failed, or it was removed. */
@@ -46,6 +53,8 @@ export interface ContainerUpdate {
   readonly before: LivingState
   /** Whether the first process still is the runtime's own program, which waits for the start. */
   readonly awaitsStart: boolean
+  /** Fires when the container is about to be removed. */
+  readonly interrupted: AbortSignal
   /** Ends the update. The container is stopped if its first process has ended meanwhile. */
   end(after: LivingState): void
 }
@@ -58,6 +67,8 @@ export class Container {
   readonly id: string
   /** The path of its cgroup below the root of each hierarchy. */
   readonly cgroupPath: string
+  /** Fires when the container is about to be removed while it is being created. */
+  readonly creationInterrupted: AbortSignal
   #state: ContainerState
   #endTransition: () => void
   #startAsked = false
@@ -67,8 +78,10 @@ export class Container {
     this.id = id
     this.cgroupPath = cgroupPath
     const { promise, resolve } = Promise.withResolvers<void>()
+    const interrupt = new AbortController()
     this.#endTransition = resolve
-    this.#state = { name: 'creating', settled: promise }
+    this.#state = { name: 'creating', settled: promise, interrupt }
+    this.creationInterrupted = interrupt.signal
   }
 
   get state(): ContainerState {
@@ -100,24 +113,26 @@ export class Container {
   }
 
   /**
-   * Begins a start. Throws INTERNAL unless the container awaits its start. `hooksSkipped` fires when a removal waits for
-   * the end of the start.
+   * Begins a start. Throws INTERNAL unless the container awaits its start. `interrupted` fires when the container is
+   * about to be removed.
    */
-  beginStart(): { readonly parts: ContainerParts; readonly hooksSkipped: AbortSignal } {
+  beginStart(): { readonly parts: ContainerParts; readonly interrupted: AbortSignal } {
     if (this.#state.name !== 'created') {
       throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`)
     }
     const { parts } = this.#state
     this.#startAsked = true
-    const skipHooks = new AbortController()
-    this.#state = { name: 'starting', parts, settled: this.#newTransition(), skipHooks }
-    return { parts, hooksSkipped: skipHooks.signal }
+    const interrupt = new AbortController()
+    this.#state = { name: 'starting', parts, settled: this.#newTransition(), interrupt }
+    return { parts, interrupted: interrupt.signal }
   }
 
-  /** Makes a start under way leave out its other hooks, because the container is about to be removed. */
-  skipHooks(): void {
-    if (this.#state.name !== 'starting') return
-    this.#state.skipHooks.abort(new AgentError('INTERNAL', `container ${this.id} is to be removed`))
+  /**
+   * Ends the transition under way, unless it is a removal: it fails with INTERNAL, and undoes itself. The processes that
+   * it may wait for must be killed apart.
+   */
+  interrupt(): void {
+    if ('interrupt' in this.#state) this.#state.interrupt.abort(toBeRemoved(this.id))
   }
 
   /** Ends a start. After a failed one the container awaits its start as before, unless its first process has ended. */
@@ -134,9 +149,10 @@ export class Container {
       throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}, not ${from.join(' or ')}`)
     }
     const { parts } = state
-    this.#state = { name: 'updating', parts, settled: this.#newTransition() }
-    const { awaitsStart } = this
-    return { parts, before, awaitsStart, end: (after) => this.#settle(parts, after) }
+    const interrupt = new AbortController()
+    this.#state = { name: 'updating', parts, settled: this.#newTransition(), interrupt }
+    const [{ awaitsStart }, interrupted] = [this, interrupt.signal]
+    return { parts, before, awaitsStart, interrupted, end: (after) => this.#settle(parts, after) }
   }
 
   /** Begins a removal. Throws INTERNAL while another transition is under way. */
@@ -171,4 +187,9 @@ export class Container {
     if (name === 'created' || name === 'running' || name === 'paused')
       this.#state = { name: 'stopped', parts }
   }
+}
+
+/** The error of work on a container that a removal has ended. */
+export function toBeRemoved(containerId: string): AgentError {
+  return new AgentError('INTERNAL', `container ${containerId} is to be removed`)
 }

@@ -66,7 +66,7 @@ interface Creation {
 
 /**
  * CreateContainer (behaviour spec, section C.1): makes a container whose first process awaits its start. When a step fails,
- * or `signal` is aborted, all steps before it are undone.
+ * `signal` is aborted or the container is to be removed, all steps before it are undone.
  */
 export async function createContainer(
   dependencies: CreateDependencies,
@@ -87,6 +87,7 @@ export async function createContainer(
   const cdiDevices = devices.requestedCdiDevices(complete.spec)
   const sandbox = sandboxState.active()
   const container = containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
+  const ending = AbortSignal.any([signal, container.creationInterrupted])
   const [onFailure, onRemove] = [new UndoList(log), new UndoList(log)]
   const bundle = bundleOf(config.sharedRoot, id)
   sandbox.pidNamespace.begin(id)
@@ -96,7 +97,7 @@ export async function createContainer(
       dependencies,
       request,
       onDeviation,
-      signal,
+      signal: ending,
       sandbox,
       bundle,
       cdiDevices,
@@ -104,7 +105,7 @@ export async function createContainer(
       onRemove,
     }
     const parts = await build(creation)
-    signal.throwIfAborted()
+    ending.throwIfAborted()
     container.publish(parts)
     sandbox.pidNamespace.made(id, parts.init)
   } catch (error) {

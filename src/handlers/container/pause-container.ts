@@ -1,8 +1,9 @@
+import { abortable } from '../../base/abort.ts'
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { PauseContainerRequest, ResumeContainerRequest } from '../../gen/agent.ts'
-import type { Cgroup } from '../cgroup/cgroup.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
+import type { ContainerUpdate } from './container.ts'
 import type { ContainerRegistry } from './registry.ts'
 import { beginUpdate } from './update-container.ts'
 
@@ -21,12 +22,13 @@ export async function pauseContainer(
   signal: AbortSignal,
 ): Promise<void> {
   const update = await beginUpdate(containers, containerId, ['created', 'running'], signal)
+  const { interrupted } = update
   const { processes, cgroup } = update.parts
   let after = update.before
   try {
     // A runtime that is adding a process would be frozen with it.
-    await processes.settled()
-    await runtime.pause(containerId)
+    await abortable(processes.settled(), AbortSignal.any([signal, interrupted]))
+    await runtime.pause(containerId, interrupted)
     after = 'paused'
   } catch (error) {
     // Some processes may be frozen already.
@@ -51,7 +53,7 @@ export async function resumeContainer(
   const update = await beginUpdate(containers, containerId, ['paused'], signal)
   let after = update.before
   try {
-    await resumeOrThaw(runtime, containerId, update.parts.cgroup)
+    await resumeOrThaw(runtime, containerId, update)
     after = update.awaitsStart ? 'created' : 'running'
   } finally {
     update.end(after)
@@ -59,11 +61,15 @@ export async function resumeContainer(
 }
 
 /** A runtime waits until no process is frozen, which it may do in vain. The thaw is all that is left to do then. */
-async function resumeOrThaw(runtime: Pick<OciRuntime, 'resume'>, id: string, cgroup: Cgroup): Promise<void> {
+async function resumeOrThaw(
+  runtime: Pick<OciRuntime, 'resume'>,
+  id: string,
+  { parts, interrupted }: ContainerUpdate,
+): Promise<void> {
   try {
-    await runtime.resume(id)
+    await runtime.resume(id, interrupted)
   } catch (error) {
     if (errnoOf(error) !== 'ETIMEDOUT') throw error
-    await cgroup.thaw()
+    await parts.cgroup.thaw()
   }
 }

@@ -7,7 +7,7 @@ import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import type { FileCopies } from '../storage/copies/file-copies.ts'
-import type { Container, ContainerParts } from './container.ts'
+import { type Container, type ContainerParts, toBeRemoved } from './container.ts'
 import { type ContainerRegistry, unknownContainer } from './registry.ts'
 
 /**
@@ -26,7 +26,7 @@ export interface RemoveDependencies {
   readonly fileCopies: Pick<FileCopies, 'dropOf'>
 }
 
-/** RemoveContainer (behaviour spec, section C.3). It waits for a transition under way, then removes. */
+/** RemoveContainer (behaviour spec, section C.3). It ends a transition under way, then removes. */
 export async function removeContainer(
   dependencies: RemoveDependencies,
   request: RemoveContainerRequest,
@@ -34,25 +34,35 @@ export async function removeContainer(
 ): Promise<void> {
   const container = dependencies.containers.tryGet(request.containerId)
   if (container === undefined) throw unknownContainer('INTERNAL')
-  const removed = await removeWhenSettled(dependencies, container, request.timeout, signal)
+  const removed = await endAndRemove(dependencies, container, request.timeout, signal)
   if (!removed) throw unknownContainer('INTERNAL')
 }
 
 /**
- * Removes a container once no transition of it is under way; resolves with false when it was gone by then.
- * `timeoutSeconds` is how long its processes may take to end, 0 for the default.
+ * Removes a container. It ends a transition under way, for which it could wait as long as the container likes: it kills
+ * what the transition waits for. Resolves with false when the container was gone before; one whose creation it ended
+ * counts as removed. `timeoutSeconds` is how long
+ * its processes may take to end, 0 for the default.
  */
-export async function removeWhenSettled(
+export async function endAndRemove(
   dependencies: RemoveDependencies,
   container: Container,
   timeoutSeconds: number,
   signal: AbortSignal,
 ): Promise<boolean> {
-  for (let wait = container.transition; wait !== undefined; wait = container.transition) {
-    container.skipHooks()
-    await abortable(wait, signal)
+  let endedCreation = false
+  for (let { state } = container; 'settled' in state; { state } = container) {
+    if (state.name !== 'removing') {
+      endedCreation = state.name === 'creating'
+      container.interrupt()
+      if ('parts' in state) {
+        state.parts.processes.interruptStarts(toBeRemoved(container.id))
+        await state.parts.cgroup.killAll()
+      }
+    }
+    await abortable(state.settled, signal)
   }
-  if (container.state.name === 'gone') return false
+  if (container.state.name === 'gone') return endedCreation
   await remove(dependencies, container, timeoutSeconds)
   return true
 }
@@ -65,7 +75,7 @@ async function remove(
   const { os, log, containers, runtime, oom } = dependencies
   const parts = container.beginRemove()
   try {
-    const ended = endProcesses(dependencies, parts)
+    const ended = endProcesses(dependencies, container.id, parts)
     const ms = (timeoutSeconds || DEFAULT_TIMEOUT_SECONDS) * 1000
     await withTimeout(os.clock, ms, ended, () => notEndedInTime(container.id, timeoutSeconds, parts))
     await oom.end(container.id)
@@ -93,8 +103,10 @@ function poststopMs({ spec }: ContainerParts): number {
 /** Kills everything in the container, and waits until vminit has reaped the tracked processes. */
 async function endProcesses(
   { os, log }: Pick<RemoveDependencies, 'os' | 'log'>,
+  id: string,
   { init, processes, cgroup }: ContainerParts,
 ): Promise<void> {
+  processes.interruptStarts(toBeRemoved(id))
   const killAll = async () => {
     await cgroup.killAll()
     for (const { pid, status } of processes.tracked()) if (status === undefined) kill(os, log, pid)

@@ -34,12 +34,12 @@ export async function startContainer(
   const { containers, sandboxState, oom } = dependencies
   const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)
   while (container.state.name === 'updating') await abortable(container.state.settled, signal)
-  const { parts, hooksSkipped } = container.beginStart()
+  const { parts, interrupted } = container.beginStart()
   let succeeded = false
   try {
     // The sandbox's own container only holds namespaces.
     if (container.id !== sandboxState.active().id) await oom.watch(container.id, parts)
-    await startBetweenHooks(dependencies, container.id, parts, hooksSkipped)
+    await startBetweenHooks(dependencies, container.id, parts, interrupted)
     succeeded = true
   } finally {
     if (!succeeded) await oom.end(container.id)
@@ -47,12 +47,15 @@ export async function startContainer(
   }
 }
 
-/** Starts the program, after the startContainer hooks and before the poststart hooks. */
+/**
+ * Starts the program, after the startContainer hooks and before the poststart hooks. When `interrupted` fires, what runs
+ * is killed, and the rest is left out.
+ */
 async function startBetweenHooks(
   dependencies: StartDependencies,
   id: string,
   parts: ContainerParts,
-  skipped: AbortSignal,
+  interrupted: AbortSignal,
 ): Promise<void> {
   const { os, runtime, config } = dependencies
   const { init } = parts
@@ -60,11 +63,11 @@ async function startBetweenHooks(
   const described = { id, folder, spec: parts.spec.current }
   if (parts.startContainer.length > 0) {
     const state = stateOf(described, 'created', await innerPidOf(os, init.pid))
-    await runStartContainerHooks(dependencies, { id, parts }, state, skipped)
+    await runStartContainerHooks(dependencies, { id, parts }, state, interrupted)
   }
-  await runtime.start(id)
+  await runtime.start(id, interrupted)
   const state = stateOf(described, init.status === undefined ? 'running' : 'stopped', init.pid)
-  await runPoststartHooks(dependencies, { id, folder, hooks: parts.poststart }, state, skipped)
+  await runPoststartHooks(dependencies, { id, folder, hooks: parts.poststart }, state, interrupted)
 }
 
 /** The container's state, which each hook gets on stdin (OCI runtime specification). */

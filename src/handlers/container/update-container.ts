@@ -40,7 +40,7 @@ export async function updateContainer(
   const update = await beginUpdate(containers, containerId, ['created', 'running', 'paused'], signal)
   try {
     if (resources === undefined) return
-    await runtime.update(containerId, printJson(resourcesConfig(resources)))
+    await runtime.update(containerId, printJson(resourcesConfig(resources)), update.interrupted)
     await update.parts.spec.setResources(resources)
   } finally {
     update.end(update.before)

@@ -23,12 +23,13 @@ export interface OciRuntime {
     },
     signal: AbortSignal,
   ): Promise<LaunchOutcome>
-  start(containerId: string): Promise<void>
+  /** Starts the first process. `signal` kills the runtime at once, here and in the three below. */
+  start(containerId: string, signal: AbortSignal): Promise<void>
   /** Changes limits. `resources` is their JSON; limits that it lacks stay. */
-  update(containerId: string, resources: string): Promise<void>
+  update(containerId: string, resources: string, signal: AbortSignal): Promise<void>
   /** Freezes all processes; resolves when they are frozen. */
-  pause(containerId: string): Promise<void>
-  resume(containerId: string): Promise<void>
+  pause(containerId: string, signal: AbortSignal): Promise<void>
+  resume(containerId: string, signal: AbortSignal): Promise<void>
   /** Adds a process. `signal` kills the runtime at once. */
   exec(
     addition: {
@@ -63,17 +64,18 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   return {
     create: ({ id, bundle, program, streams }, signal) =>
       runs.launch({ verb: 'create', containerId: id, args: ['--bundle', bundle], program, streams }, signal),
-    start: async (id) => {
-      await runs.run({ verb: 'start', args: [id] })
+    start: async (id, signal) => {
+      await runs.run({ verb: 'start', args: [id], signal })
     },
-    update: async (id, resources) => {
-      await runs.run({ verb: 'update', input: { option: '--resources', text: resources }, args: [id] })
+    update: async (id, resources, signal) => {
+      const input = { option: '--resources', text: resources }
+      await runs.run({ verb: 'update', input, args: [id], signal })
     },
-    pause: async (id) => {
-      await runs.run({ verb: 'pause', args: [id] })
+    pause: async (id, signal) => {
+      await runs.run({ verb: 'pause', args: [id], signal })
     },
-    resume: async (id) => {
-      await runs.run({ verb: 'resume', args: [id] })
+    resume: async (id, signal) => {
+      await runs.run({ verb: 'resume', args: [id], signal })
     },
     exec: ({ containerId, process, streams, cgroup }, signal) => {
       const args = ['--detach', ...(cgroup === '' ? [] : ['--cgroup', cgroup])]

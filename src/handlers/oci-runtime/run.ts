@@ -22,6 +22,8 @@ export interface Run {
   readonly input?: { readonly option: string; readonly text: string }
   /** Milliseconds after which the runtime is killed; {@link RUN_MS} unless named. */
   readonly timeoutMs?: number
+  /** Kills the runtime at once. */
+  readonly signal?: AbortSignal
 }
 
 /** One run of the runtime that makes a process: `create` or `exec`. */
@@ -76,12 +78,13 @@ export class RuntimeRuns {
 
   /**
    * Runs a verb to its end. Resolves with the last error of its log, which a run that succeeds may contain. Throws
-   * INTERNAL with the runtime's words, or DEADLINE_EXCEEDED when it was killed at the end of its time.
+   * INTERNAL with the runtime's words, DEADLINE_EXCEEDED when it was killed at the end of its time, or the reason of
+   * its signal.
    */
-  async run({ verb, args, input, timeoutMs = RUN_MS }: Run): Promise<string | undefined> {
+  async run({ verb, args, input, timeoutMs = RUN_MS, signal }: Run): Promise<string | undefined> {
     return this.#inFolder(async (folder) => {
       const inputArgs = await this.#writeInput(folder, input)
-      await this.#execute(folder, [verb, ...inputArgs, ...args], { timeoutMs })
+      await this.#execute(folder, [verb, ...inputArgs, ...args], { timeoutMs, ...(signal && { signal }) })
       return lastError(await this.#readLog(folder))
     })
   }

@@ -26,13 +26,13 @@ export interface ExecDependencies extends LaunchDependencies {
 
 /**
  * How long the runtime may go on after the caller gave up. Killed between making the process and writing its pid, it
- * would leave a process that the agent does not track.
+ * would leave a process that the agent does not track. With the container that process ends anyway.
  */
 const GRACE_MS = 2000
 
 /**
  * ExecProcess (behaviour spec, section C.4): adds a process to a container, running. When a step fails, or `signal` is
- * aborted, all steps before it are undone.
+ * aborted or the container is to be removed, all steps before it are undone.
  */
 export async function execProcess(
   dependencies: ExecDependencies,
@@ -49,24 +49,25 @@ export async function execProcess(
   const container = await containers.waitForLiving(request.containerId, signal)
   const process = processIn(container, requested)
   const reservation = container.processes.reserve(request.execId)
+  const ending = AbortSignal.any([signal, reservation.interrupted])
   const onFailure = new UndoList(log)
   onFailure.add('reservation', () => reservation.abandon())
   const grace = graceAfter(signal, os.clock)
   try {
-    signal.throwIfAborted()
+    ending.throwIfAborted()
     const hasTerminal = process.Terminal
-    const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, signal)
+    const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, ending)
     // The first process may have moved: on cgroup v2 a cgroup that is divided may hold no process itself.
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const launch = prepareLaunch(dependencies, { hasTerminal, connections, onFailure })
     try {
       const addition = { containerId: request.containerId, process, streams: launch.streams, cgroup }
-      const outcome = await runtime.exec(addition, grace.signal)
+      const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
       const added = launch.follow(outcome)
-      signal.throwIfAborted()
+      ending.throwIfAborted()
       reservation.publish(added)
     } finally {
       launch.close()

@@ -4,13 +4,20 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import type { ContainerProcess } from './process.ts'
 
 type Entry =
-  | { readonly name: 'starting'; readonly settled: Promise<void>; readonly added: Promise<void> }
+  | {
+      readonly name: 'starting'
+      readonly settled: Promise<void>
+      readonly added: Promise<void>
+      readonly interrupt: AbortController
+    }
   /** The exec has failed, and a search for the process that it may have added is under way. */
   | { readonly name: 'failed'; readonly settled: Promise<void> }
   | { readonly name: 'tracked'; readonly process: ContainerProcess }
 
 /** An exec id that is taken for a process about to start. Either `publish` or `abandon` must follow. */
 export interface Reservation {
+  /** Fires when the start must not go on, because the container is about to be removed. */
+  readonly interrupted: AbortSignal
   publish(process: ContainerProcess): void
   /** The exec may have added a process that will never be tracked, and the search for it begins. */
   searchUntracked(): void
@@ -37,12 +44,14 @@ export class ProcessTable {
     const key = this.#key(execId)
     if (this.#entries.has(key)) throw new AgentError('INTERNAL', `exec_id '${execId}' already exists`)
     const [added, settled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-    this.#entries.set(key, { name: 'starting', settled: settled.promise, added: added.promise })
+    const interrupt = new AbortController()
+    this.#entries.set(key, { name: 'starting', settled: settled.promise, added: added.promise, interrupt })
     const settle = () => {
       added.resolve()
       settled.resolve()
     }
     return {
+      interrupted: interrupt.signal,
       publish: (process) => {
         this.#entries.set(key, { name: 'tracked', process })
         settle()
@@ -82,6 +91,13 @@ export class ProcessTable {
   /** All processes of the table. */
   tracked(): ContainerProcess[] {
     return [...this.#entries.values()].flatMap((entry) => (entry.name === 'tracked' ? [entry.process] : []))
+  }
+
+  /** Ends the starts under way with `reason`: they fail, and undo themselves. */
+  interruptStarts(reason: AgentError): void {
+    for (const entry of this.#entries.values()) {
+      if (entry.name === 'starting') entry.interrupt.abort(reason)
+    }
   }
 
   /** Resolves when the starts under way are over, with whether there were any. */

@@ -9,7 +9,8 @@ import { checkHostname, pinNamespaces } from './namespaces.ts'
 import { setResolvConf } from './resolv-conf.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
-/** CreateSandbox (behaviour spec, section C.25). Throws, and changes nothing, while a sandbox exists. */
+/** CreateSandbox (behaviour spec, section C.25). Throws, and changes nothing, while a sandbox exists.
+ * DestroySandbox ends it. */
 export async function createSandbox(
   context: SandboxContext,
   request: CreateSandboxRequest,
@@ -17,11 +18,12 @@ export async function createSandbox(
 ): Promise<void> {
   checkHostname(request.hostname)
   const transition = context.sandboxState.beginCreate()
+  const ending = AbortSignal.any([signal, transition.interrupted])
   const onDestroy = new UndoList(context.log)
   try {
     await context.cleanUpAfterCrash()
-    const sandbox = await setUp(context, request, onDestroy, signal)
-    signal.throwIfAborted()
+    const sandbox = await setUp(context, request, onDestroy, ending)
+    ending.throwIfAborted()
     context.oom.queue.open()
     transition.created(sandbox)
   } catch (error) {

@@ -1,15 +1,17 @@
 import { abortable } from '../../base/abort.ts'
-import { removeWhenSettled } from '../container/remove-container.ts'
+import { endAndRemove } from '../container/remove-container.ts'
 import type { SandboxContext } from './context.ts'
 
 /**
- * DestroySandbox (behaviour spec, section C.26): removes all containers, then undoes what CreateSandbox set up. When a
- * container cannot be removed, the call fails and the sandbox stays.
+ * DestroySandbox (behaviour spec, section C.26): ends a creation under way, removes all containers, then undoes what
+ * CreateSandbox set up. When a container cannot be removed, the call fails and the sandbox stays.
  */
 export async function destroySandbox(context: SandboxContext, signal: AbortSignal): Promise<void> {
   const { sandboxState } = context
-  for (let wait = sandboxState.transition; wait !== undefined; wait = sandboxState.transition)
+  for (let wait = sandboxState.transition; wait !== undefined; wait = sandboxState.transition) {
+    sandboxState.interruptCreate()
     await abortable(wait, signal)
+  }
   const transition = sandboxState.beginDestroy()
   try {
     await context.cleanUpAfterCrash()
@@ -28,9 +30,7 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
 
 /** Removes each container, whatever the outcome for the others. Throws the first failure. */
 async function removeAll(context: SandboxContext, signal: AbortSignal): Promise<void> {
-  const removals = context.containers
-    .list()
-    .map((container) => removeWhenSettled(context, container, 0, signal))
+  const removals = context.containers.list().map((container) => endAndRemove(context, container, 0, signal))
   for (const removal of await Promise.allSettled(removals)) {
     if (removal.status === 'rejected') throw removal.reason
   }

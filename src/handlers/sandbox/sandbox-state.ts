@@ -13,7 +13,7 @@ type State =
   | { readonly name: 'none' }
   /** A sandbox existed in an agent that died; this agent has no record of it. */
   | { readonly name: 'lost' }
-  | { readonly name: 'creating'; readonly settled: Promise<void> }
+  | { readonly name: 'creating'; readonly settled: Promise<void>; readonly interrupt: AbortController }
   | { readonly name: 'active'; readonly sandbox: Sandbox }
   | { readonly name: 'destroying'; readonly settled: Promise<void> }
   | { readonly name: 'destroyed' }
@@ -59,18 +59,29 @@ export class SandboxState implements SandboxLookup {
     return 'settled' in this.#state ? this.#state.settled : undefined
   }
 
+  /** Ends a creation under way: it fails with INTERNAL, and undoes itself. */
+  interruptCreate(): void {
+    if (this.#state.name !== 'creating') return
+    this.#state.interrupt.abort(new AgentError('INTERNAL', 'sandbox: is to be destroyed'))
+  }
+
   /**
    * Begins a creation. Throws INTERNAL while a sandbox exists. Exactly one of the two functions must follow; `failed`
-   * restores the state before.
+   * restores the state before. `interrupted` fires when the sandbox is about to be destroyed.
    */
-  beginCreate(): { created(sandbox: Sandbox): void; failed(): void } {
+  beginCreate(): { readonly interrupted: AbortSignal; created(sandbox: Sandbox): void; failed(): void } {
     const before = this.#state
     if (before.name === 'creating' || before.name === 'active' || before.name === 'destroying') {
       const id = before.name === 'active' ? ` '${before.sandbox.id}'` : ''
       throw new AgentError('INTERNAL', `sandbox${id}: already exists (${before.name})`)
     }
-    const end = this.#begin('creating')
-    return { created: (sandbox) => end({ name: 'active', sandbox }), failed: () => end(before) }
+    const interrupt = new AbortController()
+    const end = this.#begin((settled) => ({ name: 'creating', settled, interrupt }))
+    return {
+      interrupted: interrupt.signal,
+      created: (sandbox) => end({ name: 'active', sandbox }),
+      failed: () => end(before),
+    }
   }
 
   /**
@@ -83,7 +94,7 @@ export class SandboxState implements SandboxLookup {
       throw new AgentError('INTERNAL', 'failed to get sandbox sender channel')
     }
     if ('settled' in before) throw new AgentError('INTERNAL', `sandbox: in transition (${before.name})`)
-    const end = this.#begin('destroying')
+    const end = this.#begin((settled) => ({ name: 'destroying', settled }))
     return {
       sandbox: before.name === 'active' ? before.sandbox : undefined,
       destroyed: () => end({ name: 'destroyed' }),
@@ -92,9 +103,9 @@ export class SandboxState implements SandboxLookup {
   }
 
   /** Begins a transition, which the returned function ends. */
-  #begin(name: 'creating' | 'destroying'): (state: State) => void {
+  #begin(transition: (settled: Promise<void>) => State): (state: State) => void {
     const { promise, resolve } = Promise.withResolvers<void>()
-    this.#state = { name, settled: promise }
+    this.#state = transition(promise)
     return (state) => {
       this.#state = state
       resolve()

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
+import { LinuxResources } from '../../../src/gen/oci.ts'
 import { createWithHooks, sandboxWithHooks } from '../../support/handlers/guest-hooks.ts'
 import {
   containerRequest,
@@ -14,6 +15,11 @@ import { isPending } from '../../support/pending.ts'
 
 const init = { containerId: 'c1', execId: '' }
 const exec = { containerId: 'c1', execId: 'e1' }
+const TO_BE_REMOVED = { code: 'INTERNAL', message: 'container c1 is to be removed' }
+
+type Made = Awaited<ReturnType<typeof machineWithSandbox>>
+type Calls = Made['handlers']
+type FakeRuntime = Made['runtime']
 
 describe('RemoveContainer', () => {
   it('kills all processes, ends pending calls, and leaves nothing behind', async () => {
@@ -111,25 +117,61 @@ describe('RemoveContainer', () => {
     expect(second).toMatchObject({ reason: { code: 'INTERNAL', message: 'Invalid container id' } })
   })
 
-  it('waits for a creation in progress', async () => {
-    const { handlers, runtime } = await machineWithSandbox()
+  it('ends a creation in progress, which counts as removed', async () => {
+    const made = await machineWithSandbox()
+    const { handlers, runtime } = made
+    const before = await remains(made)
+    runtime.refuse = (verb) => (verb === 'create' ? new Promise(() => {}) : undefined)
     const created = handlers.createContainer(containerRequest('c1'), neverAborted)
+    created.catch(() => {})
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
-    await created
-    expect(runtime.processes).toEqual([])
+    await expect(created).rejects.toMatchObject(TO_BE_REMOVED)
+    const { mounts, processes, watches, storages } = before
+    expect(await remains(made)).toMatchObject({ mounts, processes, watches, storages })
   })
 
-  it('waits for an exec in progress', async () => {
+  /** Makes the runtime wait for ever in runs of `verb`. Resolves when it does. */
+  function hang(runtime: FakeRuntime, verb: string): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    runtime.refuse = (called) => {
+      if (called !== verb) return undefined
+      resolve()
+      return new Promise(() => {})
+    }
+    return promise
+  }
+
+  const Memory = { Limit: 1_048_576n }
+  const limits = { containerId: 'c1', resources: LinuxResources.fromPartial({ Memory }) }
+
+  it.each<[string, (calls: Calls) => Promise<unknown>]>([
+    ['start', (calls) => calls.startContainer({ containerId: 'c1' }, neverAborted)],
+    ['exec', (calls) => calls.execProcess(execRequest('c1', 'e1'), neverAborted)],
+    ['pause', (calls) => calls.pauseContainer({ containerId: 'c1' }, neverAborted)],
+    ['update', (calls) => calls.updateContainer(limits, neverAborted)],
+  ])('ends a run of the runtime that would go on for ever: %s', async (verb, begin) => {
+    const made = await machineWithSandbox()
+    const { handlers, runtime } = made
+    await handlers.createContainer(containerRequest('c1'), neverAborted)
+    if (verb !== 'start') await handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    const hanging = hang(runtime, verb)
+    const call = begin(handlers)
+    call.catch(() => {})
+    await hanging
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    await expect(call).rejects.toMatchObject(TO_BE_REMOVED)
+    expect(await remains(made)).toMatchObject({ processes: 0, watches: 0, storages: [] })
+  })
+
+  it('ends a pause that waits for an exec', async () => {
     const { handlers, runtime } = await machineWithContainer()
-    const hanging = Promise.withResolvers<object>()
-    runtime.refuse = (verb) => (verb === 'exec' ? hanging.promise : undefined)
-    const added = handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
-    await new Promise(setImmediate)
-    const removed = handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
-    expect(await isPending(removed)).toBe(true)
-    hanging.resolve({ exitCode: 1, stderr: 'the container has gone' })
-    await expect(added).rejects.toThrow('gone')
-    await removed
+    const hanging = hang(runtime, 'exec')
+    const calls = [handlers.execProcess(execRequest('c1', 'e1'), neverAborted)]
+    await hanging
+    calls.push(handlers.pauseContainer({ containerId: 'c1' }, neverAborted))
+    const outcomes = Promise.allSettled(calls)
+    await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    for (const outcome of await outcomes) expect(outcome).toMatchObject({ reason: TO_BE_REMOVED })
   })
 
   it('frees the container id', async () => {

@@ -50,19 +50,22 @@ describe('DestroySandbox', () => {
     expect(destroyed()).toBe(1)
   })
 
-  it('waits for a creation in progress', async () => {
+  it('ends a creation in progress', async () => {
     const { handlers, destroyed } = await machine()
     const created = handlers.createSandbox(sandboxRequest(), neverAborted)
+    created.catch(() => {})
     await handlers.destroySandbox({}, neverAborted)
-    await created
+    const failure = { code: 'INTERNAL', message: 'sandbox: is to be destroyed' }
+    await expect(created).rejects.toMatchObject(failure)
     expect(destroyed()).toBe(1)
   })
 
   it('removes running containers and those being created', async () => {
     const made = await machineWithContainer()
     const creating = made.handlers.createContainer(containerRequest('c2'), neverAborted)
+    creating.catch(() => {})
     await made.handlers.destroySandbox({}, neverAborted)
-    await creating
+    await expect(creating).rejects.toThrow('container c2 is to be removed')
     expect(await remains(made)).toMatchObject({ processes: 0, fds: 0, mounts: ['/'] })
   })
 

@@ -190,8 +190,9 @@ case $state in *guest-fails-${kind}*) echo guest says no >&2; exit 1; esac
     const starting = pod.agent.startContainer({ containerId: 'leaving' })
     await began.promise
     watcher.close()
+    const failed = expect(starting).rejects.toThrow('container leaving is to be removed')
     await pod.remove('leaving')
-    await starting
+    await failed
     expect(leftoversOf(pod.started, 'leaving')).toEqual(NOTHING_LEFT)
   })
 

@@ -11,12 +11,15 @@ describe('readSelection', () => {
   })
 
   it('skips the checks when a pattern is given', () => {
-    expect(readSelection(['ttrpc'])).toEqual({ groups: ['unit', 'host', 'vm'], patterns: ['ttrpc'] })
+    expect(readSelection(['ttrpc'])).toEqual({
+      groups: ['unit', 'host', 'hostile', 'vm'],
+      patterns: ['ttrpc'],
+    })
   })
 
   it.each([
-    [['--group', 'units'], '--group units: the groups are check, unit, host, vm'],
-    [['--group'], '--group : the groups are check, unit, host, vm'],
+    [['--group', 'units'], '--group units: the groups are check, unit, host, hostile, vm'],
+    [['--group'], '--group : the groups are check, unit, host, hostile, vm'],
     [['--fast'], 'unknown option --fast: only --group NAME is known'],
   ])('refuses %j', (args, sentence) => {
     expect(() => readSelection(args)).toThrow(sentence)

@@ -11,6 +11,7 @@ describe('testFiles', () => {
     for (const path of [
       'test/os/files/files.test.ts',
       'test/host/runc.test.ts',
+      'test/hostile/host/runc.test.ts',
       'test/vm/boot.test.ts',
       'test/vm/boot.ts',
     ]) {
@@ -22,6 +23,7 @@ describe('testFiles', () => {
   it.each([
     ['unit', 'test', ['test/os/files/files.test.ts']],
     ['host', 'test', ['test/host/runc.test.ts']],
+    ['hostile', 'test', ['test/hostile/host/runc.test.ts']],
     ['vm', 'boot', ['test/vm/boot.test.ts']],
     ['unit', 'boot', []],
   ] as const)('finds the files of %s that match %s', (group, pattern, files) => {
