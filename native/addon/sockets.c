@@ -195,16 +195,26 @@ static napi_value receive_descriptor(napi_env env, napi_callback_info info) {
   return integer_value(env, received == -1 ? -ENODATA : received);
 }
 
+static napi_value send_descriptor(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  size_t length;
+  int fd = integer_argument(&arguments, 0);
+  const void *bytes = bytes_argument(&arguments, 1, &length);
+  int passed = integer_argument(&arguments, 2);
+  if (arguments.bad) return NULL;
+  _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {0};
+  struct iovec data = {(void *)bytes, length};
+  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+  *part = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof passed), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  memcpy(CMSG_DATA(part), &passed, sizeof passed);
+  return call_result(env, sendmsg(fd, &message, MSG_NOSIGNAL));
+}
+
 const struct addon_function socket_functions[] = {
-    {"socketPair", socket_pair},
-    {"vsockListen", vsock_listen},
-    {"vsockConnect", vsock_connect},
-    {"vsockPeer", vsock_peer},
-    {"socketError", socket_error},
-    {"unixListen", unix_listen},
-    {"unixConnect", unix_connect},
-    {"unixPeer", unix_peer},
-    {"accept", accept_connection},
-    {"receiveFd", receive_descriptor},
-    {NULL, NULL},
+    {"socketPair", socket_pair},       {"vsockListen", vsock_listen}, {"vsockConnect", vsock_connect},
+    {"vsockPeer", vsock_peer},         {"socketError", socket_error}, {"unixListen", unix_listen},
+    {"unixConnect", unix_connect},     {"unixPeer", unix_peer},       {"accept", accept_connection},
+    {"receiveFd", receive_descriptor}, {"sendFd", send_descriptor},   {NULL, NULL},
 };

@@ -87,7 +87,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   let level: AgentConfig['logLevel'] = 'info'
   const log = jsonLogger({ sink: output, level: () => level, version: packageJson.version, pid: process.pid })
   const agentFolder = findAgentFolder(start.file)
-  const os = linuxOs({ agentFolder, channel: given.channel?.fd, log })
+  const os = linuxOs({ agentFolder, channel: given.channel, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
   await os.files.write(OWN_NAME, config.processName)

@@ -16,8 +16,7 @@ import { linuxHostSockets } from './sockets/host-sockets.ts'
 import { linuxSockets, type Sockets } from './sockets/sockets.ts'
 import { linuxConsoles } from './streams/consoles.ts'
 import { linuxStreams } from './streams/linux-streams.ts'
-import type { Fd } from './streams/streams.ts'
-import { connectVminit } from './supervisor/vminit.ts'
+import { connectVminit, type VminitChannel } from './supervisor/vminit.ts'
 
 /** The operating system, and the sockets that only the transport uses. */
 export interface LinuxOs extends Os {
@@ -25,17 +24,19 @@ export interface LinuxOs extends Os {
 }
 
 /**
- * Builds all of src/os. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` is the socket to vminit,
+ * Builds all of src/os. `agentFolder` holds addon.node (see `findAgentFolder`); `channel` leads to vminit,
  * undefined when something else started the agent. Throws INTERNAL when the addon cannot be loaded.
  */
 export function linuxOs(options: {
   readonly agentFolder: string
-  readonly channel: Fd | undefined
+  readonly channel: VminitChannel | undefined
   readonly log: Logger
 }): LinuxOs {
   const native = loadNative(options.agentFolder)
   const clock = linuxClock(native)
   const streams = linuxStreams(native)
+  const { channel, log } = options
+  const { exits, supervisor, descriptors } = connectVminit({ channel, native, streams, clock, log })
   return {
     clock,
     files: linuxFiles(native),
@@ -47,11 +48,12 @@ export function linuxOs(options: {
     streams,
     consoles: linuxConsoles(native, streams),
     hostSockets: linuxHostSockets(native, streams, clock),
-    ...connectVminit({ channel: options.channel, native, streams, clock, log: options.log }),
+    exits,
+    supervisor,
     system: linuxSystem(native),
     network: linuxNetwork(native),
-    uevents: linuxUevents({ native, streams, clock, log: options.log }),
+    uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
-    sockets: linuxSockets(native, streams),
+    sockets: linuxSockets(native, streams, descriptors),
   }
 }

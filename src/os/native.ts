@@ -60,6 +60,8 @@ export interface Native {
   ueventReceive(fd: Fd): string | number
   /** recvmsg(2). Returns the one descriptor of an SCM_RIGHTS message; -ENODATA when it has none. */
   receiveFd(fd: Fd): Fd
+  /** sendmsg(2). Sends bytes with a descriptor (SCM_RIGHTS), which stays open here. Returns how many were sent. */
+  sendFd(fd: Fd, data: Uint8Array, passed: Fd): number
 
   /**
    * mount(2), on a thread of libuv's pool because it may wait for a disk. With `refuseLinks`, -ELOOP for a symbolic link on

@@ -44,7 +44,13 @@ bool channel_open(struct channel *channel) {
 }
 
 void channel_prepare(struct channel *channel) {
-  channel->fd = channel->agent_fd = -1;
+  channel->fd = channel->agent_fd = channel->incoming_fd = -1;
+}
+
+/* Replaces the descriptor that belongs to the incoming record. */
+static void set_incoming(struct channel *channel, int fd) {
+  if (channel->incoming_fd >= 0) close(channel->incoming_fd);
+  channel->incoming_fd = fd;
 }
 
 /* Releases the records that the agent has read completely. */
@@ -62,6 +68,7 @@ void channel_close(struct channel *channel) {
   close(channel->fd);
   close(channel->agent_fd);
   channel->fd = channel->agent_fd = -1;
+  set_incoming(channel, -1);
 }
 
 void channel_publish_exit(struct channel *channel, struct record *record) {
@@ -100,19 +107,20 @@ short channel_events(const struct channel *channel) {
   return unsent ? POLLIN | POLLOUT : POLLIN;
 }
 
-static void close_passed_descriptors(struct msghdr *message) {
+/* Keeps the last descriptor of a message for the incoming record, and closes the others. */
+static void take_passed_descriptors(struct channel *channel, struct msghdr *message) {
   for (struct cmsghdr *control = CMSG_FIRSTHDR(message); control != NULL; control = CMSG_NXTHDR(message, control)) {
     if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
     size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; i++) {
       int fd;
       memcpy(&fd, CMSG_DATA(control) + i * sizeof fd, sizeof fd);
-      close(fd);
+      set_incoming(channel, fd);
     }
   }
 }
 
-bool channel_receive(struct channel *channel, struct record *record) {
+bool channel_receive(struct channel *channel, struct record *record, int *passed) {
   while (channel->fd >= 0 && !channel->hung_up) {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MAX_PASSED_DESCRIPTORS * sizeof(int))];
     struct iovec bytes = {
@@ -129,11 +137,13 @@ bool channel_receive(struct channel *channel, struct record *record) {
       channel->hung_up = true;
       return false;
     }
-    close_passed_descriptors(&message);
+    take_passed_descriptors(channel, &message);
     channel->incoming_length += (size_t)received;
     if (channel->incoming_length < sizeof channel->incoming) continue;
     channel->incoming_length = 0;
     *record = channel->incoming;
+    *passed = channel->incoming_fd;
+    channel->incoming_fd = -1;
     return true;
   }
   return false;

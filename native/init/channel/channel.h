@@ -19,6 +19,7 @@ struct channel {
   bool hung_up;   /* the agent shut its end down, which poll(2) would report again and again */
   struct record incoming;
   size_t incoming_length;
+  int incoming_fd; /* the descriptor that was passed with the incoming bytes, or -1 */
 };
 
 /* Initialises a zeroed channel that has no agent yet. */
@@ -42,5 +43,8 @@ void channel_flush(struct channel *channel);
 /* The poll(2) events to wait for, or 0. */
 short channel_events(const struct channel *channel);
 
-/* Receives one whole record from the agent. Returns false when there is none yet. Closes passed descriptors. */
-bool channel_receive(struct channel *channel, struct record *record);
+/*
+ * Receives one whole record from the agent. Returns false when there is none yet. `*passed` becomes the descriptor that
+ * came with it, which the caller owns, or -1. Further descriptors are closed.
+ */
+bool channel_receive(struct channel *channel, struct record *record, int *passed);

@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "store.h"
+
 /* The agent as a child process. */
 struct agent {
   pid_t pid;        /* 0 when none runs */
@@ -11,10 +13,11 @@ struct agent {
 
 /* How to start the agent. */
 struct agent_launch {
-  char *const *command; /* ends with NULL; vminit appends arguments */
-  bool init_mode;       /* adds `--init`, and a session of its own on the console */
-  unsigned restarts;    /* how often it was restarted before */
-  int channel_fd;       /* becomes its descriptor 3 */
+  char *const *command;      /* ends with NULL; vminit appends arguments */
+  bool init_mode;            /* adds `--init`, and a session of its own on the console */
+  unsigned restarts;         /* how often it was restarted before */
+  int channel_fd;            /* becomes its descriptor 3 */
+  const struct store *store; /* its descriptors become 4, 5 and so on */
 };
 
 /* Initialises an agent that is not running. Returns false with errno set. */

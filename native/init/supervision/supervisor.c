@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "../channel/channel.h"
 #include "../clock.h"
@@ -17,6 +18,7 @@
 #include "agent.h"
 #include "restart-policy.h"
 #include "signals.h"
+#include "store.h"
 
 /* No time is set, or no status. */
 #define NEVER (-1)
@@ -39,6 +41,7 @@ struct supervisor {
   char *const *command;
   struct agent agent;
   struct channel channel;
+  struct store store;
   struct restart_policy policy;
   unsigned restarts;
   int64_t start_at_ms;  /* when the next agent starts, or NEVER */
@@ -91,6 +94,7 @@ static void start_agent(struct supervisor *self) {
         .init_mode = self->init_mode,
         .restarts = self->restarts,
         .channel_fd = self->channel.agent_fd,
+        .store = &self->store,
     };
     if (agent_start(&self->agent, &launch)) return;
   }
@@ -99,7 +103,16 @@ static void start_agent(struct supervisor *self) {
   restart_or_terminate(self, W_EXITCODE(EXIT_FAILURE, 0));
 }
 
-static void handle_command(struct supervisor *self, const struct record *record) {
+/* Keeps a descriptor that the agent has passed, or closes it. */
+static void store_descriptor(struct supervisor *self, const struct record *record, int *passed) {
+  const char *reason = store_put(&self->store, record->name, *passed);
+  if (reason == NULL)
+    *passed = -1;
+  else
+    log_line("a descriptor was not stored: %s", reason);
+}
+
+static void handle_command(struct supervisor *self, const struct record *record, int *passed) {
   if (record->version != RECORD_VERSION) {
     log_line("ignored a command of version %u: only version %d is known", record->version, RECORD_VERSION);
   } else if (record->kind == RECORD_POWER_OFF && self->init_mode) {
@@ -113,6 +126,8 @@ static void handle_command(struct supervisor *self, const struct record *record)
     self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
   } else if (record->kind == RECORD_END_WITH_AGENT) {
     self->ends_with_agent = true;
+  } else if (record->kind == RECORD_STORE) {
+    store_descriptor(self, record, passed);
   } else {
     log_line("ignored a command of unknown kind %u", record->kind);
   }
@@ -120,7 +135,11 @@ static void handle_command(struct supervisor *self, const struct record *record)
 
 static void handle_commands(struct supervisor *self) {
   struct record record;
-  for (int i = 0; i < COMMAND_BATCH && channel_receive(&self->channel, &record); i++) handle_command(self, &record);
+  int passed;
+  for (int i = 0; i < COMMAND_BATCH && channel_receive(&self->channel, &record, &passed); i++) {
+    handle_command(self, &record, &passed);
+    if (passed >= 0) close(passed);
+  }
 }
 
 /* The agent was reaped with the wait status `status`: terminates or plans a restart. */

@@ -1,10 +1,11 @@
 import { parseArgs } from 'node:util'
 import { AgentError } from '../../base/errors.ts'
+import type { VminitChannel } from '../../os/supervisor/vminit.ts'
 
 /** The agent's arguments; see {@link USAGE}. */
 export interface AgentArguments {
   /** The connection to vminit; undefined when something else started the agent. */
-  readonly channel: { readonly fd: number; readonly restarts: number } | undefined
+  readonly channel: (VminitChannel & { readonly restarts: number }) | undefined
   /** The agent boots the guest. */
   readonly init: boolean
   readonly configFile: string | undefined
@@ -15,23 +16,25 @@ export interface AgentArguments {
 
 /** Printed after a wrong argument. */
 export const USAGE =
-  'usage: agent [--version|-v] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N] [--init]'
+  'usage: agent [--version|-v] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N] [--stored NAME=FD…] [--init]'
 
 /** Parses the agent's arguments. Throws INVALID_ARGUMENT naming the one that is wrong. */
 export function parseArguments(argv: readonly string[]): AgentArguments {
   const flags = new Map<string, string>()
+  const stored = new Map<string, number>()
   const { tokens } = parseArgs({ args: [...argv], options: OPTIONS, strict: false, tokens: true })
   for (const token of tokens) {
     const type = token.kind === 'option' ? TYPES.get(token.name) : undefined
     if (token.kind !== 'option' || type === undefined) throw invalid(`unknown argument ${argv[token.index]}`)
     if (type === 'string' && !token.value) throw invalid(`${token.rawName} needs a value`)
     if (type === 'boolean' && token.value !== undefined) throw invalid(`${token.rawName} takes no value`)
-    flags.set(token.name, token.value ?? '')
+    if (token.name === 'stored') stored.set(...storedDescriptor(token.value ?? ''))
+    else flags.set(token.name, token.value ?? '')
   }
   const fd = wholeNumber(flags, 'channel')
   const restarts = wholeNumber(flags, 'restarts') ?? 0
   return {
-    channel: fd === undefined ? undefined : { fd, restarts },
+    channel: fd === undefined ? undefined : { fd, restarts, stored },
     init: flags.has('init'),
     configFile: flags.get('config'),
     serverAddress: flags.get('server-addr'),
@@ -46,6 +49,7 @@ const OPTIONS = {
   'server-addr': { type: 'string' },
   channel: { type: 'string' },
   restarts: { type: 'string' },
+  stored: { type: 'string' },
 } as const
 
 const TYPES: ReadonlyMap<string, 'boolean' | 'string'> = new Map(
@@ -61,4 +65,10 @@ function wholeNumber(flags: ReadonlyMap<string, string>, name: string): number |
   if (value === undefined) return undefined
   if (!/^\d{1,9}$/.test(value)) throw invalid(`--${name} ${value}: not a whole number`)
   return Number(value)
+}
+
+function storedDescriptor(value: string): [string, number] {
+  const [, name = '', fd] = /^([a-z\d-]+)=(\d{1,9})$/.exec(value) ?? []
+  if (fd === undefined) throw invalid(`--stored ${value}: want NAME=FD`)
+  return [name, Number(fd)]
 }

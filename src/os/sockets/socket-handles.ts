@@ -1,4 +1,4 @@
-import { Socket } from 'node:net'
+import { type Server, Socket } from 'node:net'
 import { checkErrno, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
@@ -61,7 +61,7 @@ export function socketOver(handle: PipeHandle): Socket {
 }
 
 /** The handle below a socket; undefined when the socket is closed. */
-export function handleOf(socket: Socket): PipeHandle | undefined {
+export function handleOf(socket: Socket | Server): PipeHandle | undefined {
   if (!('_handle' in socket) || socket._handle === null || typeof socket._handle !== 'object')
     return undefined
   // Unix and AF_VSOCK sockets have a Pipe. Of other handles only `fd` is used, which all have.

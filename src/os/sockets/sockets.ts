@@ -1,7 +1,11 @@
+import { createHash } from 'node:crypto'
 import { createServer, type Server, type Socket } from 'node:net'
+import { AgentError } from '../../base/errors.ts'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
-import type { Streams } from '../streams/streams.ts'
+import type { Fd, Streams } from '../streams/streams.ts'
+import type { DescriptorStore } from '../supervisor/supervisor.ts'
+import { withoutStore } from '../supervisor/vminit.ts'
 import { VSOCK_CID } from './allow-list.ts'
 import { handleOf, type PipeHandle, SocketHandles, socketOver } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'
@@ -30,8 +34,10 @@ export interface Listener {
 /** Stream sockets of every family as `net.Socket`s. Both directions end separately (`allowHalfOpen`). */
 export interface Sockets {
   /**
-   * Listens. `onConnection` gets each connection before any byte of it is read. When it destroys the socket at once, the
-   * peer has received nothing.
+   * Listens, with the socket that vminit has of an agent before, or else with a new one, which vminit gets before a
+   * connection is accepted: from then on it is never released, and connections wait in its queue while no agent runs.
+   * `onConnection` gets each connection before any byte of it is read. When it destroys the socket at once, the peer has
+   * received nothing. Throws FAILED_PRECONDITION when vminit has a socket of another address.
    */
   listen(address: ListenAddress, onConnection: (socket: Socket) => void): Promise<Listener>
   /** The peer of an AF_VSOCK connection; undefined for every other kind. */
@@ -41,17 +47,30 @@ export interface Sockets {
 }
 
 /** {@link Sockets} of this machine. */
-export function linuxSockets(native: Native, streams: Streams): Sockets {
+export function linuxSockets(
+  native: Native,
+  streams: Streams,
+  store: DescriptorStore = withoutStore,
+): Sockets {
   const handles = new SocketHandles(native)
   return {
     async listen(address, onConnection) {
+      const name = storeName(address)
+      const stored = store.take(name)
+      if (stored === undefined && store.names().some((other) => other.startsWith(STORE_PREFIX))) {
+        const text = `listen ${nameOf(address)}: vminit has the socket of another address, want a new start of vminit`
+        throw new AgentError('FAILED_PRECONDITION', text)
+      }
+      const opened = (fd: Fd) => {
+        if (stored === undefined) store.store(name, fd)
+      }
       switch (address.kind) {
         case 'vsock':
-          return listenVsock({ native, handles, address, onConnection })
+          return listenVsock({ native, handles, address, stored, opened, onConnection })
         case 'unix':
-          return await listenUnix(address.path, onConnection)
+          return await listenUnix({ path: address.path, stored, opened, onConnection })
         case 'tcp':
-          return await listenTcp(address, onConnection)
+          return await listenTcp({ address, stored, opened, onConnection })
       }
     },
     peerOf(socket) {
@@ -68,17 +87,34 @@ const BACKLOG = 128
 /** The kernel's own default. */
 const CONNECT_MS = 2000
 
-function listenVsock(request: {
-  readonly native: Native
-  readonly handles: SocketHandles
-  readonly address: VsockAddress
+const STORE_PREFIX = 'service-'
+
+/** The name of the socket in vminit, which only an agent with the same address looks for. */
+function storeName(address: ListenAddress): string {
+  return STORE_PREFIX + createHash('sha256').update(JSON.stringify(address)).digest('hex').slice(0, 16)
+}
+
+/** How to come by a listening socket. */
+interface Listening {
+  /** The socket of an agent before; undefined for a new one. */
+  readonly stored: Fd | undefined
+  /** Called with the listening socket before a connection is accepted. */
+  readonly opened: (fd: Fd) => void
   readonly onConnection: (socket: Socket) => void
-}): Listener {
-  const { native, handles, address, onConnection } = request
-  const name = nameOf(address)
-  const handle = handles.server(
-    checkErrno('listen', name, native.vsockListen(address.cid, address.port, BACKLOG)),
-  )
+}
+
+function listenVsock(
+  request: Listening & {
+    readonly native: Native
+    readonly handles: SocketHandles
+    readonly address: VsockAddress
+  },
+): Listener {
+  const { native, handles, address, stored, opened, onConnection } = request
+  const name = nameOf({ kind: 'vsock', ...address })
+  const fd = stored ?? checkErrno('listen', name, native.vsockListen(address.cid, address.port, BACKLOG))
+  opened(fd)
+  const handle = handles.server(fd)
   handle.onconnection = (_status, client: PipeHandle | undefined) => {
     // Without a client, accept(2) has failed; libuv goes on listening.
     if (client !== undefined) onConnection(socketOver(client))
@@ -87,12 +123,12 @@ function listenVsock(request: {
   return { port: address.port, close: () => new Promise((resolve) => handle.close(resolve)) }
 }
 
-async function listenUnix(path: string, onConnection: (socket: Socket) => void): Promise<Listener> {
+async function listenUnix(request: Listening & { readonly path: string }): Promise<Listener> {
+  const { path, stored } = request
   const abstract = path.startsWith('@')
-  if (!abstract) await removeStaleSocket(path)
-  const server = serverFor(onConnection)
-  await listening(server, path, () =>
-    forOwnerOnly(() => server.listen(abstract ? `\0${path.slice(1)}` : path)),
+  if (!abstract && stored === undefined) await removeStaleSocket(path)
+  const server = await listening(request, path, (made) =>
+    forOwnerOnly(() => made.listen(abstract ? `\0${path.slice(1)}` : path)),
   )
   return { port: undefined, close: () => closed(server) }
 }
@@ -108,11 +144,10 @@ function forOwnerOnly(make: () => void): void {
 }
 
 async function listenTcp(
-  { host, port }: { readonly host: string; readonly port: number },
-  onConnection: (socket: Socket) => void,
+  request: Listening & { readonly address: { readonly host: string; readonly port: number } },
 ): Promise<Listener> {
-  const server = serverFor(onConnection)
-  await listening(server, `${host}:${port}`, () => server.listen(port, host))
+  const { host, port } = request.address
+  const server = await listening(request, `${host}:${port}`, (made) => made.listen(port, host))
   const address = server.address()
   return {
     port: address === null || typeof address === 'string' ? undefined : address.port,
@@ -120,16 +155,29 @@ async function listenTcp(
   }
 }
 
-function serverFor(onConnection: (socket: Socket) => void): Server {
-  return createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
-}
-
-async function listening(server: Server, name: string, listen: () => void): Promise<void> {
+/** A server at the stored socket, or at a new one that `listen` makes. */
+async function listening(
+  { stored, opened, onConnection }: Listening,
+  name: string,
+  listen: (server: Server) => void,
+): Promise<Server> {
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
   const listened = Promise.withResolvers<void>()
-  server.once('listening', listened.resolve)
+  // In the event itself: Node accepts no connection before it.
+  server.once('listening', () => {
+    try {
+      opened(handleOf(server)?.fd ?? -1)
+      listened.resolve()
+    } catch (error) {
+      server.close()
+      listened.reject(error)
+    }
+  })
   server.on('error', (error) => listened.reject(fromNodeError('listen', name, error)))
-  listen()
+  if (stored === undefined) listen(server)
+  else server.listen({ fd: stored })
   await listened.promise
+  return server
 }
 
 /** Stops accepting, which `close` does at once; only its callback waits for the connections to end. */
@@ -145,7 +193,7 @@ async function connectVsock(request: {
   readonly signal: AbortSignal
 }): Promise<Socket> {
   const { native, streams, handles, address, signal } = request
-  const name = nameOf(address)
+  const name = nameOf({ kind: 'vsock', ...address })
   const fd = checkErrno('connect', name, native.vsockConnect(address.cid, address.port, CONNECT_MS))
   try {
     await streams.writable(fd, signal)
@@ -157,6 +205,13 @@ async function connectVsock(request: {
   }
 }
 
-function nameOf({ cid, port }: VsockAddress): string {
-  return `vsock ${cid === VSOCK_CID.any ? -1 : cid}:${port}`
+function nameOf(address: ListenAddress): string {
+  switch (address.kind) {
+    case 'vsock':
+      return `vsock ${address.cid === VSOCK_CID.any ? -1 : address.cid}:${address.port}`
+    case 'unix':
+      return address.path
+    case 'tcp':
+      return `${address.host}:${address.port}`
+  }
 }

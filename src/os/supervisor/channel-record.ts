@@ -11,11 +11,13 @@ export const RecordKind = {
   POWER_OFF: 16,
   EXIT_WITH: 17,
   END_WITH_AGENT: 19,
+  STORE: 20,
 } as const
 
 /**
  * A message, on the wire little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns,
- * u64 utime_us, u64 stime_us, u64 maxrss_kib, u64 sequence, u64 reserved`.
+ * u64 utime_us, u64 stime_us, u64 maxrss_kib, u64 sequence, u64 reserved`. In STORE a name follows the kind: 32 bytes,
+ * the last of them 0.
  */
 export interface ChannelRecord {
   readonly kind: number
@@ -36,6 +38,17 @@ export function encodeCommand(kind: number, status: number): Buffer {
   record.writeUInt32LE(VERSION, 0)
   record.writeUInt32LE(kind, 4)
   record.writeInt32LE(status, 12)
+  return record
+}
+
+/** The longest name of a stored descriptor, in bytes. */
+const NAME_BYTES = 31
+
+/** The message that comes with a descriptor to store. Throws RangeError for a name that is too long. */
+export function encodeStore(name: string): Buffer {
+  if (name.length > NAME_BYTES) throw new RangeError(`name ${name}: longer than ${NAME_BYTES} bytes`)
+  const record = encodeCommand(RecordKind.STORE, 0)
+  record.write(name, 8, 'latin1')
   return record
 }
 

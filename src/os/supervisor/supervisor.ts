@@ -1,3 +1,5 @@
+import type { Fd } from '../streams/streams.ts'
+
 /** The end of a process. */
 export interface ExitRecord {
   readonly pid: number
@@ -33,6 +35,22 @@ export interface ExitWatch {
   hasEnded(pid: number): boolean
   /** Ends the watch; a pending `exitOf` stays valid. Call it after `exitOf`, or when no pid will come. */
   close(): void
+}
+
+/** The descriptors that vminit keeps open for the agents after this one. */
+export interface DescriptorStore {
+  /**
+   * Removes the descriptor of this name from those that this agent has inherited, and returns it; the caller owns it.
+   * undefined when there is none.
+   */
+  take(name: string): Fd | undefined
+  /** The names of those that were not taken. */
+  names(): readonly string[]
+  /**
+   * Passes a descriptor on, under a name of at most 31 letters a-z, digits and `-`. Once this returns it stays open until
+   * vminit ends. Does nothing without vminit. Throws INTERNAL when vminit is gone.
+   */
+  store(name: string, fd: Fd): void
 }
 
 /** The requests of vminit, which started this agent, and the commands to it. */

@@ -19,6 +19,15 @@ describe('parseArguments', () => {
     })
   })
 
+  it('reads the descriptors that vminit has stored', () => {
+    const argv = ['--channel', '3', '--restarts', '1', '--stored', 'service-1a=4', '--stored', 'other=5']
+    const stored = new Map([
+      ['service-1a', 4],
+      ['other', 5],
+    ])
+    expect(parseArguments(argv).channel).toEqual({ fd: 3, restarts: 1, stored })
+  })
+
   it.each([[['--config', '/etc/agent.toml']], [['--config=/etc/agent.toml']], [['-c', '/etc/agent.toml']]])(
     'reads the configuration file from %j',
     (argv) => {
@@ -37,6 +46,7 @@ describe('parseArguments', () => {
   it.each([
     [['--verbose'], 'unknown argument --verbose'],
     [['toString'], 'unknown argument toString'],
+    [['--stored', 'service'], '--stored service: want NAME=FD'],
     [['--', '--init'], 'unknown argument --'],
     [['--toString'], 'unknown argument --toString'],
     [['--init=yes'], '--init takes no value'],

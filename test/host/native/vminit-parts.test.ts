@@ -194,6 +194,24 @@ describe('the channel to the agent', () => {
   })
 })
 
+describe('the store of descriptors', () => {
+  it('takes names of letters, digits and hyphens, each once, up to its capacity', async () => {
+    const longest = 'n'.repeat(31)
+    const names = ['service', 'service', '', 'a b', 'a=1', 'A', `${longest}n`, longest]
+    const more = Array.from({ length: 15 }, (_, index) => `more-${index}`)
+    const { status, stdout } = await run([parts, 'store', ...names, ...more])
+    expect(status).toBe(0)
+    expect(stdout.trimEnd().split('\n')).toEqual([
+      'service',
+      'its name is in use',
+      ...Array.from({ length: 5 }, () => 'its name is not one'),
+      longest,
+      ...more.slice(0, 14),
+      'the store is full',
+    ])
+  })
+})
+
 describe('a line of the log', () => {
   it('is truncated to 1022 bytes', async () => {
     const lengths = [0, 1, 1013, 1014, 1015, 1016, 50_000]

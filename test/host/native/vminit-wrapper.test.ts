@@ -4,7 +4,11 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../../src/build/native.ts'
 import { projectRoot } from '../../../src/build/project.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { buildDescriptorPasser, buildSanitizedVminit } from '../../support/vminit/compiled.ts'
+import {
+  buildDescriptorPasser,
+  buildDescriptorStorer,
+  buildSanitizedVminit,
+} from '../../support/vminit/compiled.ts'
 import { commandRecord, Kind } from '../../support/vminit/record.ts'
 import { run, supervise } from '../../support/vminit/supervised.ts'
 
@@ -93,6 +97,26 @@ describe.each([
 
     it('closes descriptors that are passed to it', async () => {
       expect(await run([vminit, '--', await buildDescriptorPasser()])).toMatchObject({ status: 0 })
+    })
+
+    it('keeps stored descriptors and gives them to the next agent, and closes those that it refuses', async () => {
+      const { status, stdout, stderr } = await run([vminit, '--', await buildDescriptorStorer()])
+      expect(status).toBe(0)
+      // What each holds shows which one it is; the last line lists all that the second agent has.
+      expect(stdout.split('\n')).toEqual([
+        '--stored one=4: 1',
+        '--stored two=5: 2',
+        '--stored three=6: 3',
+        '0 1 2 3 4 5 6 ',
+        '',
+      ])
+      expect(stderr.split('\n')).toEqual([
+        'vminit: a descriptor was not stored: its name is in use',
+        'vminit: a descriptor was not stored: its name is not one',
+        'vminit: a descriptor was not stored: there is none',
+        'vminit: the agent exited with status 1: restart 1 in 0 ms',
+        '',
+      ])
     })
 
     it('gives the agent default signals and no descriptor but the channel', async () => {

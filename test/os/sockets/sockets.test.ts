@@ -89,6 +89,84 @@ describe('listen', () => {
   })
 })
 
+/** The store of vminit as one agent after the other sees it: each takes duplicates of what is there. */
+function storeOfAgents() {
+  const kept = new Map<string, number>()
+  const agent = (): Sockets => {
+    const inherited = new Map([...kept].map(([name, fd]) => [name, native.duplicate(fd)]))
+    return linuxSockets(native, linuxStreams(native), {
+      take: (name) => {
+        const fd = inherited.get(name)
+        inherited.delete(name)
+        return fd
+      },
+      names: () => [...inherited.keys()],
+      store: (name, fd) => {
+        kept.set(name, native.duplicate(fd))
+      },
+    })
+  }
+  return {
+    agent,
+    close: () => {
+      for (const fd of kept.values()) native.close(fd)
+    },
+  }
+}
+
+describe('listen below vminit', () => {
+  it.each([
+    ['a name', { kind: 'unix', path: `@microvm-agent-stored-${process.pid}` }],
+    ['a port', { kind: 'tcp', host: '127.0.0.1', port: 0 }],
+  ] as const)(
+    'keeps %s while no agent listens, and connections wait for the next agent',
+    async (_what, address) => {
+      const { agent, close } = storeOfAgents()
+      const first = await agent().listen(address, echo)
+      const port = first.port ?? 0
+      await first.close()
+      const own = address.kind === 'unix' ? address : { ...address, port }
+      await expect(sockets.listen(own, echo)).rejects.toThrow('EADDRINUSE')
+      const client =
+        address.kind === 'unix' ? connect(`\0${address.path.slice(1)}`) : connect(port, '127.0.0.1')
+      await once(client, 'connect')
+      const answer = exchange(client, 'is somebody there')
+      const second = await agent().listen(address, echo)
+      expect(second.port).toBe(first.port)
+      expect(await answer).toBe('is somebody there')
+      await second.close()
+      close()
+      await (await sockets.listen(own, echo)).close()
+    },
+  )
+
+  it('refuses the socket of another address', async () => {
+    const { agent, close } = storeOfAgents()
+    const one = { kind: 'unix', path: join(folder, 'one.sock') } as const
+    const first = await agent().listen(one, echo)
+    const other = { kind: 'vsock', cid: 3, port: 1 } as const
+    await expect(agent().listen(other, echo)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'listen vsock 3:1: vminit has the socket of another address, want a new start of vminit',
+    })
+    await first.close()
+    close()
+  })
+
+  it('does not listen when vminit cannot keep the socket', async () => {
+    const refusing = linuxSockets(native, linuxStreams(native), {
+      take: () => undefined,
+      names: () => [],
+      store: () => {
+        throw new Error('vminit is gone')
+      },
+    })
+    const path = join(folder, 'refused.sock')
+    await expect(refusing.listen({ kind: 'unix', path }, echo)).rejects.toThrow('vminit is gone')
+    expect(existsSync(path)).toBe(false)
+  })
+})
+
 describe('peerOf', () => {
   it('returns undefined for a unix socket', async () => {
     const path = join(folder, 'peer.sock')

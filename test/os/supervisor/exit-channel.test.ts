@@ -150,10 +150,31 @@ describe('connectVminit', () => {
     const streams = linuxStreams(native)
     const log = jsonLogger({ sink: () => {}, level: () => 'info', version: '0', pid: 1 })
     const parts = { native, streams, log, clock: new FakeClock(), channel: undefined }
-    const { exits, supervisor } = connectVminit(parts)
+    const { exits, supervisor, descriptors } = connectVminit(parts)
+    descriptors.store('service', 0)
+    expect(descriptors.take('service')).toBeUndefined()
     expect(exits.unavailable).toContain('start it as `vminit -- agent …`')
     expect(() => exits.watch()).toThrow('vminit -- agent')
     await expect(supervisor.powerOff()).rejects.toThrow('vminit -- agent')
     await supervisor.endWithAgent()
+  })
+
+  it('passes a descriptor to vminit under a name, and gives each inherited one once', () => {
+    const [parentEnd, childEnd] = unwrap('open', 'a socket pair', native.socketPair())
+    const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
+    const log = jsonLogger({ sink: () => {}, level: () => 'info', version: '0', pid: 1 })
+    const channel = { fd: parentEnd, stored: new Map([['service-1', 77]]) }
+    const parts = { native, streams: linuxStreams(native), log, clock: new FakeClock(), channel }
+    const { descriptors } = connectVminit(parts)
+    expect(descriptors.names()).toEqual(['service-1'])
+    expect([descriptors.take('service-1'), descriptors.take('service-1')]).toEqual([77, undefined])
+    descriptors.store('pipe', writing)
+    // The record is read with the descriptor, whose other end receives what is written to it.
+    const passed = native.receiveFd(childEnd)
+    native.write(passed, Buffer.from('through it'))
+    expect(unwrap('read', 'the pipe', native.read(reading, 100)).toString()).toBe('through it')
+    expect(() => descriptors.store('n'.repeat(32), writing)).toThrow(RangeError)
+    for (const fd of [reading, writing, passed, childEnd]) native.close(fd)
+    expect(() => descriptors.store('pipe', 0)).toThrow('store descriptor pipe in vminit: EPIPE')
   })
 })

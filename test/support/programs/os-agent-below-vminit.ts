@@ -15,7 +15,13 @@ const native = loadNative(dirname(addon))
 const streams = linuxStreams(native)
 const clock = linuxClock(native)
 const channel = Number(argv[argv.indexOf('--channel') + 1])
-const { exits, supervisor } = connectVminit({ channel, native, streams, clock, log: silentLogger() })
+const { exits, supervisor } = connectVminit({
+  channel: { fd: channel, stored: new Map() },
+  native,
+  streams,
+  clock,
+  log: silentLogger(),
+})
 const tools = linuxTools(native, streams)
 const folder = makeTemporaryFolder(tmpdir())
 

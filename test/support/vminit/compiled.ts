@@ -30,6 +30,11 @@ export function buildDescriptorPasser(): Promise<string> {
   return compile('test-pass-descriptors', [join(import.meta.dirname, 'pass-descriptors.c')], [])
 }
 
+/** An agent that stores descriptors in vminit and dies, and whose successor reads from those that it gets. */
+export function buildDescriptorStorer(): Promise<string> {
+  return compile('test-store-descriptors', [join(import.meta.dirname, 'store-descriptors.c')], [])
+}
+
 async function compile(name: string, sources: readonly string[], flags: readonly string[]): Promise<string> {
   const all = ['-std=c11', '-O2', '-Wall', '-Wextra', '-Werror', `-I${join(nativeRoot, 'init')}`, ...flags]
   const folder = await cached(name, { files: [nativeRoot, ...sources], values: all }, async (target) => {

@@ -11,6 +11,7 @@
 #include "channel/channel.h"
 #include "log.h"
 #include "supervision/restart-policy.h"
+#include "supervision/store.h"
 
 /* parts boot-options LINE…: one line of output for each. Each LINE is in separate memory, whose bounds ASan checks. */
 static int print_boot_options(char *lines[]) {
@@ -47,6 +48,19 @@ static int log_texts(char *texts[]) {
   return 0;
 }
 
+/* parts store NAME…: stores a descriptor under each name, cut to the record's bytes, and prints the outcome */
+static int store_names(char *names[]) {
+  static struct store store;
+  for (; *names != NULL; names++) {
+    char *name = malloc(RECORD_NAME_BYTES);
+    strncpy(name, *names, RECORD_NAME_BYTES);
+    const char *reason = store_put(&store, name, 100 + (int)store.count);
+    puts(reason == NULL ? store.entries[store.count - 1].name : reason);
+    free(name);
+  }
+  return 0;
+}
+
 static struct channel channel;
 
 /* parts receive BYTES: sends stdin to vminit in pieces of this size and prints the records that it receives */
@@ -54,13 +68,16 @@ static int print_received(size_t piece_bytes) {
   char piece[256];
   size_t length;
   struct record record;
+  int passed;
+  channel_prepare(&channel);
   if (piece_bytes > sizeof piece || !channel_open(&channel)) return 1;
   while ((length = fread(piece, 1, piece_bytes, stdin)) > 0) {
     if (send(channel.agent_fd, piece, length, 0) != (ssize_t)length) return 1;
-    while (channel_receive(&channel, &record)) printf("%u %u %d\n", record.version, record.kind, record.status);
+    while (channel_receive(&channel, &record, &passed))
+      printf("%u %u %d\n", record.version, record.kind, record.status);
   }
   shutdown(channel.agent_fd, SHUT_WR);
-  return channel_receive(&channel, &record) || channel_events(&channel) != 0;
+  return channel_receive(&channel, &record, &passed) || channel_events(&channel) != 0;
 }
 
 /* A generator that returns the same numbers for the same seed (xorshift64). */
@@ -133,10 +150,11 @@ static void publish(uint64_t count) {
 static void send_garbage(void) {
   char bytes[200];
   struct record record;
+  int passed;
   size_t length = random_below(sizeof bytes) + 1;
   for (size_t i = 0; i < length; i++) bytes[i] = (char)random_below(256);
   if (send(channel.agent_fd, bytes, length, MSG_DONTWAIT) < 0) fail("vminit does not receive");
-  while (channel_receive(&channel, &record)) continue;
+  while (channel_receive(&channel, &record, &passed)) continue;
 }
 
 /* A record that one agent has read only in part is read from its start by the next agent. */
@@ -200,6 +218,7 @@ int main(int argc, char *argv[]) {
   if (strcmp(argv[1], "boot-options") == 0) return print_boot_options(argv + 2);
   if (strcmp(argv[1], "restart-delays") == 0) return print_restart_delays(argv + 2);
   if (strcmp(argv[1], "delete-initramfs") == 0) return delete_tree(argv[2]);
+  if (strcmp(argv[1], "store") == 0) return store_names(argv + 2);
   if (strcmp(argv[1], "log") == 0) return log_texts(argv + 2);
   if (strcmp(argv[1], "receive") == 0) return print_received(strtoul(argv[2], NULL, 10));
   if (argc == 4 && strcmp(argv[1], "channel") == 0) return exercise_channel(strtoul(argv[2], NULL, 10), atoll(argv[3]));
