@@ -1,8 +1,10 @@
 import { errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { isWithin } from '../../base/paths.ts'
 import type { CgroupStats } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import { isEnding } from '../../os/process/proc-stat.ts'
 import { refreshCpuset } from './cpuset.ts'
 import { type OomWatch, watchOom } from './oom-watch.ts'
 import { cgroupFiles } from './stats/cgroup-files.ts'
@@ -34,6 +36,11 @@ export interface Cgroup {
   isEmpty(): Promise<boolean>
   /** The pids of the processes in it and below it; none when it does not exist. */
   members(): Promise<readonly number[]>
+  /**
+   * Whether a process is in it or below it. True for one that is ending, not collected yet, or gone: that is in no cgroup
+   * any more, or, on v1, in the root of each hierarchy.
+   */
+  holds(pid: number): Promise<boolean>
   /** Sends SIGKILL to every process in it. A failure is logged; a missing cgroup counts as empty. */
   killAll(): Promise<void>
   /** Thaws its processes, also those that the runtime froze. Does nothing when it does not exist. */
@@ -77,6 +84,7 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
   return {
     isEmpty: async () => (await members()).length === 0,
     members,
+    holds: (pid) => holds(os.files, path, pid),
     killAll: async () => {
       try {
         await (isV2 ? killV2(os, inHierarchy(''), log) : killV1(os, inHierarchy('/freezer'), log))
@@ -113,6 +121,16 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       }
     },
   }
+}
+
+async function holds(files: Os['files'], path: string, pid: number): Promise<boolean> {
+  const table = await files.readText(`/proc/${pid}/cgroup`).catch(() => undefined)
+  if (table === undefined) return true
+  // `4:memory:/path`, and `0::/path` on v2.
+  const paths = table.split('\n').map((line) => line.split(':').slice(2).join(':'))
+  if (paths.some((each) => isWithin(each, path))) return true
+  const stat = await files.readText(`/proc/${pid}/stat`).catch(() => undefined)
+  return stat === undefined || isEnding(stat)
 }
 
 /** Kills all processes, those below it too, by one write to cgroup.kill. Kernels before 5.14 lack that file. */

@@ -213,7 +213,8 @@ async function launchInit(
   })
   const launch = prepareLaunch(dependencies, { ...stdio, onFailure })
   try {
-    const container = { id, bundle: bundle.folder, program, streams: launch.streams }
+    const isMember = (pid: number) => cgroup.holds(pid)
+    const container = { id, bundle: bundle.folder, program, streams: launch.streams, isMember }
     return launch.follow(await runtime.create(container, signal))
   } finally {
     launch.close()

@@ -31,7 +31,10 @@ const READ_BYTES = 65_536
  */
 export async function runStartContainerHooks(
   dependencies: StartHookDependencies,
-  container: { readonly id: string; readonly parts: Pick<ContainerParts, 'spec' | 'startContainer'> },
+  container: {
+    readonly id: string
+    readonly parts: Pick<ContainerParts, 'cgroup' | 'spec' | 'startContainer'>
+  },
   state: string,
   skipped: AbortSignal,
 ): Promise<void> {
@@ -40,7 +43,8 @@ export async function runStartContainerHooks(
     if (skipped.aborted) return
     try {
       const process = hookProcess(hook, parts.spec.current.Process)
-      await runHook(dependencies, { containerId: id, process, state, hook }, skipped)
+      const isMember = (pid: number) => parts.cgroup.holds(pid)
+      await runHook(dependencies, { containerId: id, process, state, hook, isMember }, skipped)
     } catch (error) {
       const fields = { containerId: id, hook: hook.Path, error: messageOf(error) }
       dependencies.log.warn('startContainer hook failed', fields)
@@ -66,7 +70,7 @@ function hookProcess({ Path, Args, Env }: Hook, program: Process): Process {
 /** Throws when the hook cannot be run, fails, or was killed because its time was over or `skipped` fired. */
 async function runHook(
   dependencies: StartHookDependencies,
-  { containerId, process, state, hook }: HookRun,
+  { containerId, process, state, hook, isMember }: HookRun,
   skipped: AbortSignal,
 ): Promise<void> {
   const { os, log, runtime } = dependencies
@@ -78,7 +82,8 @@ async function runHook(
     const launch = prepareLaunch(dependencies, { hasTerminal: false, connections, onFailure })
     let added: ContainerProcess
     try {
-      const addition = { containerId, process, streams: launch.streams, cgroup: '' }
+      const { streams } = launch
+      const addition = { containerId, process, streams, cgroup: '', isMember }
       added = launch.follow(await runtime.exec(addition, limit.signal))
     } finally {
       launch.close()
@@ -104,6 +109,7 @@ interface HookRun {
   readonly process: Process
   readonly state: string
   readonly hook: Hook
+  readonly isMember: (pid: number) => Promise<boolean>
 }
 
 /** A hook need not read its input. */

@@ -4,7 +4,14 @@ import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
 import { killOrphanedRuns } from './orphaned-runs.ts'
-import { type LaunchOutcome, type ProcessStreams, RUN_MS, type RuntimeOptions, RuntimeRuns } from './run.ts'
+import {
+  type LaunchOutcome,
+  type LaunchRun,
+  type ProcessStreams,
+  RUN_MS,
+  type RuntimeOptions,
+  RuntimeRuns,
+} from './run.ts'
 import { seccompFlags } from './seccomp-flags.ts'
 
 /**
@@ -20,6 +27,7 @@ export interface OciRuntime {
       /** The program that the bundle's configuration names, for error texts. */
       readonly program: string
       readonly streams: ProcessStreams
+      readonly isMember: LaunchRun['isMember']
     },
     signal: AbortSignal,
   ): Promise<LaunchOutcome>
@@ -38,6 +46,7 @@ export interface OciRuntime {
       readonly streams: ProcessStreams
       /** The cgroup of the process below the container's, such as `/init`; '' for the container's own. */
       readonly cgroup: string
+      readonly isMember: LaunchRun['isMember']
     },
     signal: AbortSignal,
   ): Promise<LaunchOutcome>
@@ -62,8 +71,8 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const stateRoot = `${options.root}/state`
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
-    create: ({ id, bundle, program, streams }, signal) =>
-      runs.launch({ verb: 'create', containerId: id, args: ['--bundle', bundle], program, streams }, signal),
+    create: ({ id, bundle, ...run }, signal) =>
+      runs.launch({ verb: 'create', containerId: id, args: ['--bundle', bundle], ...run }, signal),
     start: async (id, signal) => {
       await runs.run({ verb: 'start', args: [id], signal })
     },
@@ -77,11 +86,11 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     resume: async (id, signal) => {
       await runs.run({ verb: 'resume', args: [id], signal })
     },
-    exec: ({ containerId, process, streams, cgroup }, signal) => {
+    exec: ({ containerId, process, cgroup, ...run }, signal) => {
       const args = ['--detach', ...(cgroup === '' ? [] : ['--cgroup', cgroup])]
       const input = { option: '--process', text: printJson(processConfig(process)) }
       const program = process.Args[0] ?? ''
-      return runs.launch({ verb: 'exec', containerId, args, input, program, streams }, signal)
+      return runs.launch({ verb: 'exec', containerId, args, input, program, ...run }, signal)
     },
     delete: async (id, hooksMs) => {
       if ((await stateOf(id)) === undefined) return undefined

@@ -36,6 +36,8 @@ export interface LaunchRun {
   /** The program that the process executes, for error texts. */
   readonly program: string
   readonly streams: ProcessStreams
+  /** Whether a process is in the container's cgroup: the agent signals no other one, whatever the runtime says. */
+  readonly isMember: (pid: number) => Promise<boolean>
 }
 
 /** The standard streams of a new process: descriptors that become 0, 1 and 2, or a terminal that the runtime makes. */
@@ -104,10 +106,10 @@ export class RuntimeRuns {
   async #launchOnPipes(
     folder: string,
     args: readonly string[],
-    { pipes, program, containerId }: LaunchRun & { readonly pipes: readonly [Fd, Fd, Fd] },
+    { pipes, containerId, ...run }: LaunchRun & { readonly pipes: readonly [Fd, Fd, Fd] },
     signal: AbortSignal,
   ): Promise<LaunchOutcome> {
-    const made = await this.#makeProcess(folder, [...args, containerId], { stdio: pipes, program, signal })
+    const made = await this.#makeProcess(folder, [...args, containerId], { ...run, stdio: pipes, signal })
     return made.kind === 'made' ? { kind: 'started', pid: made.pid, master: undefined } : made
   }
 
@@ -117,7 +119,7 @@ export class RuntimeRuns {
     run: LaunchRun,
     signal: AbortSignal,
   ): Promise<LaunchOutcome> {
-    const { program, containerId } = run
+    const { containerId } = run
     const socket = this.#os.consoles.listen(`${folder}/tty`)
     const unwanted = new AbortController()
     const master = socket.master(AbortSignal.any([signal, unwanted.signal]))
@@ -126,7 +128,7 @@ export class RuntimeRuns {
     let outcome: LaunchOutcome | undefined
     try {
       const whole = [...args, '--console-socket', `${folder}/tty`, containerId]
-      const made = await this.#makeProcess(folder, whole, { program, signal })
+      const made = await this.#makeProcess(folder, whole, { ...run, signal })
       outcome = made.kind === 'made' ? await this.#withTerminal(made.pid, master, run) : made
       return outcome
     } finally {
@@ -162,19 +164,27 @@ export class RuntimeRuns {
     options: {
       readonly stdio?: readonly [Fd, Fd, Fd]
       readonly program: string
+      readonly isMember: LaunchRun['isMember']
       readonly signal: AbortSignal
     },
   ): Promise<
     { readonly kind: 'made'; readonly pid: number } | Extract<LaunchOutcome, { kind: 'half-started' }>
   > {
+    const { stdio, program, signal, isMember } = options
     try {
-      await this.#execute(folder, args, { ...options, timeoutMs: LAUNCH_MS })
+      await this.#execute(folder, args, { ...(stdio && { stdio }), program, signal, timeoutMs: LAUNCH_MS })
     } catch (error) {
-      if (!options.signal.aborted && errnoOf(error) !== 'ETIMEDOUT') throw error
+      if (!signal.aborted && errnoOf(error) !== 'ETIMEDOUT') throw error
       return { kind: 'half-started', pid: undefined, error }
     }
     try {
-      return { kind: 'made', pid: await this.#readPid(`${folder}/pid`) }
+      const pid = await this.#readPid(`${folder}/pid`)
+      if (await isMember(pid)) return { kind: 'made', pid }
+      const { kind } = this.#options
+      throw new AgentError(
+        'INTERNAL',
+        `${kind} ${args[0] ?? ''}: process ${pid} is not in the container's cgroup`,
+      )
     } catch (error) {
       return { kind: 'half-started', pid: undefined, error }
     }

@@ -61,7 +61,9 @@ export async function execProcess(
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const launch = prepareLaunch(dependencies, { hasTerminal, connections, onFailure })
     try {
-      const addition = { containerId: request.containerId, process, streams: launch.streams, cgroup }
+      const isMember = (pid: number) => container.cgroup.holds(pid)
+      const { streams } = launch
+      const addition = { containerId: request.containerId, process, streams, cgroup, isMember }
       const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))

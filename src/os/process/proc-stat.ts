@@ -13,6 +13,14 @@ export function procStatFields(stat: string): readonly string[] {
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
 }
 
+/** PF_EXITING of `flags`, field 9: the process has begun to end. A zombie has it too. */
+const EXITING = 0x4
+
+/** Whether a process has begun to end, by its /proc/PID/stat. */
+export function isEnding(stat: string): boolean {
+  return (Number(procStatFields(stat)[6]) & EXITING) !== 0
+}
+
 /** The pid of a process's parent; undefined when the process has ended. `self` is this process. */
 export async function parentPid(files: Files, pid: string): Promise<string | undefined> {
   const stat = await files.readText(`/proc/${pid}/stat`).catch(() => '')

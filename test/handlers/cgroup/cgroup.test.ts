@@ -197,6 +197,33 @@ describe('innerPathOf', () => {
   })
 })
 
+describe('holds', () => {
+  const holds = async (files: Record<string, string>, isV2 = true) =>
+    cgroupAt(await machine(files), '/pod/c1', isV2, silentLogger()).holds(11)
+
+  it.each([
+    ['in the cgroup itself', '0::/pod/c1\n', true],
+    ['below it', '0::/pod/c1/init.scope\n', true],
+    ['in another one with a similar name', '0::/pod/c10\n', false],
+    ['of the agent', '0::/\n', false],
+    ['in the cgroup, on v1', '5:pids:/pod/c1\n4:memory:/pod/c1\n0::/\n', true],
+    ['in another one, on v1', '5:pids:/pod/c2\n0::/\n', false],
+  ])('says whether a process is in it: one %s', async (_what, table, expected) => {
+    const files = { '/proc/11/cgroup': table, '/proc/11/stat': '11 (a) Z b) S 1 11 11 0 -1 4194560 0' }
+    expect(await holds(files)).toBe(expected)
+  })
+
+  it('is true for a process that is ending, and one that has ended', async () => {
+    expect(await holds({})).toBe(true)
+    // As an exiting process and a zombie look on cgroup v1.
+    for (const stat of ['R 1 11 11 0 -1 4194564 0', 'Z 1 11 11 0 -1 4227084 0']) {
+      const files = { '/proc/11/cgroup': '5:pids:/\n0::/\n', '/proc/11/stat': `11 (sh) ${stat}` }
+      expect(await holds(files, false)).toBe(true)
+    }
+    expect(await holds({ '/proc/11/cgroup': '0::/\n' })).toBe(true)
+  })
+})
+
 describe('usesCgroupV2', () => {
   it('checks for cgroup.controllers', async () => {
     expect(await usesCgroupV2(await machine({}))).toBe(false)

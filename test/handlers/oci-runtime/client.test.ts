@@ -21,6 +21,7 @@ const CONTAINER = {
   bundle: '/b',
   program: 'sh',
   streams: { pipes: [3, 4, 5] },
+  isMember: async () => true,
 } as const
 
 const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-format json'
@@ -41,8 +42,9 @@ describe('ociRuntime', () => {
       os.consoles.connect(words[words.indexOf('--console-socket') + 1] ?? '')
       return undefined
     })
+    const { isMember } = CONTAINER
     const process = Process.fromPartial({ Args: ['sh'] })
-    const addition = { containerId: 'c1', process, streams: 'terminal', cgroup: '' } as const
+    const addition = { containerId: 'c1', process, streams: 'terminal', cgroup: '', isMember } as const
     const outcome = await runtime.exec(addition, neverAborted)
     expect(outcome).toMatchObject({ kind: 'started', pid: 42 })
     expect(os.streams.openFds).toContain('master' in outcome ? outcome.master : undefined)
@@ -56,8 +58,8 @@ describe('ociRuntime', () => {
   it('adds a process to a cgroup below the container’s', async () => {
     const { runtime, argv } = client('runc')
     const process = Process.fromPartial({ Args: ['sh'] })
-    const { streams } = CONTAINER
-    await runtime.exec({ containerId: 'c1', process, streams, cgroup: '/init' }, neverAborted)
+    const { streams, isMember } = CONTAINER
+    await runtime.exec({ containerId: 'c1', process, streams, cgroup: '/init', isMember }, neverAborted)
     expect(argv()[0]).toContain(' --cgroup /init ')
   })
 
@@ -80,6 +82,18 @@ describe('ociRuntime', () => {
       expect(String('error' in outcome && outcome.error)).toContain(`not a pid: '${pid}'`)
     },
   )
+
+  it('does not take a process that is not in the container’s cgroup', async () => {
+    const { runtime } = client('runc', '1')
+    const asked: number[] = []
+    const isMember = async (pid: number) => asked.push(pid) === 0
+    expect(await runtime.create({ ...CONTAINER, isMember }, neverAborted)).toMatchObject({
+      kind: 'half-started',
+      pid: undefined,
+      error: { code: 'INTERNAL', message: "runc create: process 1 is not in the container's cgroup" },
+    })
+    expect(asked).toEqual([1])
+  })
 
   it('ends a run that makes a process after five minutes, and says that the process may be there', async () => {
     const { os, runtime } = client('runc')

@@ -1,0 +1,46 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+/** Runs the real runtime, then names another process in its pid file: in create, or only in exec. */
+const LYING_RUNTIME = `#!/bin/sh
+/usr/sbin/runc "$@"
+status=$?
+case " $* " in *" VERB "*)
+  while [ "$1" != --pid-file ]; do shift; done
+  echo PID > "$2";;
+esac
+exit $status
+`
+
+describe.each([
+  ['pid 1', '1'],
+  // The script's parent.
+  ['the agent', '$PPID'],
+])('a runtime that names %s as the new process', (_what, pid) => {
+  it.each(['create', 'exec'])('of %s makes the call fail, and nothing is signalled', async (verb) => {
+    const folder = temporaryFolder()
+    const config = join(folder, 'agent.toml')
+    const script = LYING_RUNTIME.replace('VERB', verb).replace('PID', pid)
+    writeFileSync(join(folder, 'runc'), script, { mode: 0o755 })
+    writeFileSync(config, `runtime = "${folder}/runc"\n`)
+    const pod = await startPod({ args: ['--config', config] })
+    try {
+      const agentPid = pod.started.agentPid()
+      if (verb === 'exec') await pod.run('lied', ['sleep', '1000'])
+      const call =
+        verb === 'exec' ? pod.add('lied', 'e', ['sleep', '1000']) : pod.create('lied', ['sleep', '1000'])
+      await expect(call).rejects.toMatchObject({
+        code: 'INTERNAL',
+        message: `runc ${verb}: process ${pid === '1' ? '1' : agentPid} is not in the container's cgroup`,
+      })
+      if (verb === 'exec') await pod.remove('lied')
+      expect(leftoversOf(pod.started, 'lied')).toEqual(NOTHING_LEFT)
+      expect(pod.started.agentPid()).toBe(agentPid)
+    } finally {
+      await pod.stop()
+    }
+  })
+})
