@@ -50,10 +50,10 @@ export function anyTextOf(value: unknown, where: string): string {
 }
 
 /** A required number of at least 0: an id, a mode, seconds. */
-export function numberOf(value: unknown, where: string): number {
+export function numberOf(value: unknown, where: string, largest = HIGHEST_ID): number {
   if (typeof value !== 'number') throw wrong(where, 'a whole number', value)
   if (!Number.isInteger(value)) throw malformed(`${where}: ${value}, want a whole number`)
-  if (value < 0 || value > HIGHEST_ID) throw malformed(`${where}: ${value}, want 0 to ${HIGHEST_ID}`)
+  if (value < 0 || value > largest) throw malformed(`${where}: ${value}, want 0 to ${largest}`)
   return value
 }
 

@@ -1,4 +1,5 @@
 import type { Hook, Hooks, Mount } from '../../gen/oci.ts'
+import { LARGEST_MAJOR, LARGEST_MINOR } from '../check/check-field.ts'
 import type { CdiHook, CdiNode, ContainerEdits } from './container-edits.ts'
 import { anyTextOf, fieldsOf, listOf, malformed, numberOf, optional, pathOf, textOf } from './fields.ts'
 
@@ -53,8 +54,8 @@ function parseNode(value: unknown, where: string): CdiNode {
     path: pathOf(...at('path')),
     hostPath: optional(...at('hostPath'), pathOf),
     type: optional(...at('type'), (type, place) => matching(type, place, /^[bcup]$/, 'b, c, u or p')),
-    major: optional(...at('major'), numberOf),
-    minor: optional(...at('minor'), numberOf),
+    major: optional(...at('major'), (value, place) => numberOf(value, place, LARGEST_MAJOR)),
+    minor: optional(...at('minor'), (value, place) => numberOf(value, place, LARGEST_MINOR)),
     fileMode: optional(...at('fileMode'), numberOf),
     permissions: optional(...at('permissions'), (text, place) =>
       matching(text, place, /^([rwm]+|none)$/, 'letters of rwm, or none'),

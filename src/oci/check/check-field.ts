@@ -25,6 +25,25 @@ export function checkOneOf(field: string, allowed: readonly string[], value: str
   if (!allowed.includes(value)) throw invalidField(field, `unknown value "${value}"`)
 }
 
+/** The largest device numbers of the kernel, whose dev_t has 12 bits and 20: a larger number would lose its upper bits. */
+export const LARGEST_MAJOR = 4095
+export const LARGEST_MINOR = 1_048_575
+
+/** Throws INVALID_ARGUMENT, naming the field below `field`, for a device number that the kernel cannot have. */
+export function checkDeviceNumbers(
+  field: string,
+  { Major: major, Minor: minor }: { readonly Major: bigint; readonly Minor: bigint },
+  smallest = 0n,
+): void {
+  checkNumber(`${field}.major`, major, smallest, LARGEST_MAJOR)
+  checkNumber(`${field}.minor`, minor, smallest, LARGEST_MINOR)
+}
+
+function checkNumber(field: string, number: bigint, smallest: bigint, largest: number): void {
+  if (number < smallest || number > largest)
+    throw invalidField(field, `${number}, want ${smallest} to ${largest}`)
+}
+
 /** The INVALID_ARGUMENT error of one field of an OCI spec. */
 export function invalidField(field: string, what: string): AgentError {
   return new AgentError('INVALID_ARGUMENT', `${field}: ${what}`)

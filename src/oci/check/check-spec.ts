@@ -1,12 +1,28 @@
 import type { Linux, LinuxResources, LinuxSeccomp, Mount, Process, Root, Spec } from '../../gen/oci.ts'
 import { checkHooks } from '../hooks.ts'
-import { checkAbsolutePath, checkNoParentPath, checkOneOf, checkText, invalidField } from './check-field.ts'
+import {
+  checkAbsolutePath,
+  checkDeviceNumbers,
+  checkNoParentPath,
+  checkOneOf,
+  checkText,
+  invalidField,
+} from './check-field.ts'
 import { checkProcess } from './check-process.ts'
 
 const NAMESPACES = ['pid', 'network', 'mount', 'ipc', 'uts', 'user', 'cgroup', 'time']
 const DEVICES = ['b', 'c', 'u', 'p']
 /** The types of device rules; the empty one means all. */
 const DEVICE_RULES = ['', 'a', 'b', 'c']
+/** The number that means any in a device rule, beside 0. */
+const ANY_NUMBER = -1n
+const BLOCK_DEVICES = [
+  ['WeightDevice', 'weightDevice'],
+  ['ThrottleReadBpsDevice', 'throttleReadBpsDevice'],
+  ['ThrottleWriteBpsDevice', 'throttleWriteBpsDevice'],
+  ['ThrottleReadIOPSDevice', 'throttleReadIOPSDevice'],
+  ['ThrottleWriteIOPSDevice', 'throttleWriteIOPSDevice'],
+] as const
 /** How mounts of the guest propagate to the container; the empty one is left to the runtime. */
 const PROPAGATIONS = [
   '',
@@ -36,9 +52,12 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
   }
   checkOneOf('linux.rootfsPropagation', PROPAGATIONS, linux.RootfsPropagation)
   checkNoParentPath('linux.cgroupsPath', linux.CgroupsPath.replaceAll(':', '/'))
-  for (const [index, { Path: path, Type: type }] of linux.Devices.entries()) {
-    checkAbsolutePath(`linux.devices[${index}].path`, path)
-    checkOneOf(`linux.devices[${index}].type`, DEVICES, type)
+  for (const [index, device] of linux.Devices.entries()) {
+    const field = `linux.devices[${index}]`
+    checkAbsolutePath(`${field}.path`, device.Path)
+    checkOneOf(`${field}.type`, DEVICES, device.Type)
+    // A fifo has none.
+    if (device.Type !== 'p') checkDeviceNumbers(field, device)
   }
   if (linux.Resources !== undefined) checkResources(linux.Resources)
   if (linux.Seccomp !== undefined) checkSeccomp(linux.Seccomp)
@@ -47,10 +66,16 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
 
 /** Throws INVALID_ARGUMENT for invalid limits. */
 export function checkResources(resources: LinuxResources): void {
-  for (const [index, { Type: type, Access: access }] of resources.Devices.entries()) {
+  for (const [index, rule] of resources.Devices.entries()) {
+    const { Type: type, Access: access } = rule
     const field = `linux.resources.devices[${index}]`
     checkOneOf(`${field}.type`, DEVICE_RULES, type)
     if (!/^[rwm]*$/.test(access)) throw invalidField(`${field}.access`, `unknown value "${access}"`)
+    checkDeviceNumbers(field, rule, ANY_NUMBER)
+  }
+  for (const [list, field] of BLOCK_DEVICES) {
+    for (const [index, device] of (resources.BlockIO?.[list] ?? []).entries())
+      checkDeviceNumbers(`linux.resources.blockIO.${field}[${index}]`, device)
   }
 }
 

@@ -118,6 +118,7 @@ describe('parseCdiSpec', () => {
     [{ deviceNodes: [{ path: '/a', type: 'z' }] }, 'deviceNodes[0].type: "z", want b, c, u or p'],
     [{ deviceNodes: [{ path: '/a', major: '1' }] }, 'deviceNodes[0].major: string, want a whole number'],
     [{ deviceNodes: [{ path: '/a', minor: -1 }] }, 'deviceNodes[0].minor: -1, want 0 to'],
+    [{ deviceNodes: [{ path: '/a', major: 4096 }] }, 'deviceNodes[0].major: 4096, want 0 to 4095'],
     [
       { deviceNodes: [{ path: '/a', permissions: 'x' }] },
       'deviceNodes[0].permissions: "x", want letters of rwm, or none',

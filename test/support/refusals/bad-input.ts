@@ -157,6 +157,28 @@ const specs: readonly BadInput[] = [
     'linux.devices[0].type: unknown value "z"',
   ),
   creation(
+    'a device number that the kernel would cut',
+    withLinux({ Devices: [{ Path: '/dev/x', Type: 'c', Major: 4097n, Minor: 3n }] }),
+    'linux.devices[0].major: 4097, want 0 to 4095',
+  ),
+  creation(
+    'a negative device number',
+    withLinux({ Devices: [{ Path: '/dev/x', Type: 'b', Major: 1n, Minor: -1n }] }),
+    'linux.devices[0].minor: -1, want 0 to 1048575',
+  ),
+  creation(
+    'a rule for a device number that the kernel would cut',
+    withLinux({ Resources: { Devices: [{ Allow: true, Type: 'c', Major: 1n, Minor: 1n << 20n }] } }),
+    'linux.resources.devices[0].minor: 1048576, want -1 to 1048575',
+  ),
+  creation(
+    'a limit of a device that cannot be',
+    withLinux({
+      Resources: { BlockIO: { ThrottleReadBpsDevice: [{ Major: 1n << 32n, Minor: 0n, Rate: 1n }] } },
+    }),
+    'linux.resources.blockIO.throttleReadBpsDevice[0].major: 4294967296, want 0 to 4095',
+  ),
+  creation(
     'a sysctl that leads out',
     withLinux({ Sysctl: { 'net/../kernel/core_pattern': 'x' } }),
     '"net/../kernel/core_pattern"',
@@ -215,6 +237,17 @@ const others: readonly BadInput[] = [
       agent.updateContainer({ containerId: 'living', resources: { Devices: [{ Type: 'z', Access: 'r' }] } }),
     code: 'INVALID_ARGUMENT',
     names: 'linux.resources.devices[0].type: unknown value "z"',
+  },
+  {
+    rpc: 'UpdateContainer',
+    what: 'a rule for a device number that the kernel would cut',
+    call: (agent) =>
+      agent.updateContainer({
+        containerId: 'living',
+        resources: { Devices: [{ Type: 'c', Access: 'r', Major: 4096n, Minor: 1n }] },
+      }),
+    code: 'INVALID_ARGUMENT',
+    names: 'linux.resources.devices[0].major: 4096, want -1 to 4095',
   },
   {
     rpc: 'UpdateContainer',
