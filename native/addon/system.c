@@ -23,10 +23,11 @@ static napi_value set_file_limit(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   struct rlimit limit;
-  limit.rlim_cur = integer_argument(&arguments, 0);
-  limit.rlim_max = integer_argument(&arguments, 1);
+  pid_t pid = integer_argument(&arguments, 0);
+  limit.rlim_cur = integer_argument(&arguments, 1);
+  limit.rlim_max = integer_argument(&arguments, 2);
   if (arguments.bad) return NULL;
-  return call_result(env, setrlimit(RLIMIT_NOFILE, &limit));
+  return call_result(env, prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
 }
 
 static napi_value set_time(napi_env env, napi_callback_info info) {

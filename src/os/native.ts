@@ -134,8 +134,8 @@ export interface Native {
 
   /** CLOCK_BOOTTIME. */
   boottimeNs(): bigint
-  /** setrlimit(RLIMIT_NOFILE). */
-  setFileLimit(soft: number, hard: number): number
+  /** prlimit(2) of RLIMIT_NOFILE; pid 0 is this process. */
+  setFileLimit(pid: number, soft: number, hard: number): number
   setHostname(name: string): number
   /** clock_settime(CLOCK_REALTIME). */
   setTime(seconds: number, nanoseconds: number): number

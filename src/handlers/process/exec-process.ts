@@ -1,13 +1,14 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { ExecProcessRequest } from '../../gen/agent.ts'
-import type { Process } from '../../gen/oci.ts'
+import type { POSIXRlimit, Process } from '../../gen/oci.ts'
 import { checkProcess } from '../../oci/check/check-process.ts'
 import type { OnDeviation } from '../../oci/deviation.ts'
 import { supportedProcess } from '../../oci/guest-support.ts'
 import { inheritProcess } from '../../oci/inherit-process.ts'
 import { normalizeProcess } from '../../oci/normalize-spec.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
+import { nofileOf } from '../../oci/rlimits.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
@@ -69,6 +70,7 @@ export async function execProcess(
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
       const added = launch.follow(outcome)
+      restoreOpenFiles(os, added.pid, process.Rlimits)
       ending.throwIfAborted()
       reservation.publish(added)
     } finally {
@@ -79,6 +81,25 @@ export async function execProcess(
     throw error
   } finally {
     grace.stop()
+  }
+}
+
+/**
+ * Sets the limit of open files of an added process once more. Before Go 1.20 the Go runtime, and so runc 1.1.5, raises the
+ * soft limit of the process that it adds to the hard one, at times after it has set the process's own.
+ */
+function restoreOpenFiles(
+  { system }: Pick<Os, 'system'>,
+  pid: number,
+  rlimits: readonly POSIXRlimit[],
+): void {
+  const limit = nofileOf(rlimits)
+  if (limit === undefined || limit.Soft === limit.Hard) return
+  try {
+    system.setOpenFileLimitOf(pid, { soft: Number(limit.Soft), hard: Number(limit.Hard) })
+  } catch (error) {
+    // It has ended.
+    if (errnoOf(error) !== 'ESRCH') throw error
   }
 }
 

@@ -10,6 +10,8 @@ export interface System {
   signal(pid: number, signal: number): void
   /** setrlimit(RLIMIT_NOFILE) of this process, soft and hard; EPERM above `/proc/sys/fs/nr_open`. */
   setOpenFileLimit(limit: number): void
+  /** prlimit(2) of RLIMIT_NOFILE of another process. Throws ESRCH when no such process exists. */
+  setOpenFileLimitOf(pid: number, limit: { readonly soft: number; readonly hard: number }): void
   /** setpriority(2) of all threads of this process. Programs that it starts do not inherit a value below 0. */
   setNice(nice: number): void
   /** umask(2) of this process. */
@@ -40,7 +42,10 @@ export function linuxSystem(native: Native): System {
       }
     },
     setOpenFileLimit(limit) {
-      checkErrno('set the limit of open files to', `${limit}`, native.setFileLimit(limit, limit))
+      checkErrno('set the limit of open files to', `${limit}`, native.setFileLimit(0, limit, limit))
+    },
+    setOpenFileLimitOf(pid, { soft, hard }) {
+      checkErrno('set the limit of open files of', `pid ${pid}`, native.setFileLimit(pid, soft, hard))
     },
     setNice(nice) {
       try {

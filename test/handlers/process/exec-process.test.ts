@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { Process } from '../../../src/gen/oci.ts'
 import {
   containerRequest,
   execRequest,
@@ -29,6 +30,18 @@ describe('ExecProcess', () => {
       oomScoreAdj: 0,
     })
     expect(made.os.tools.calls.flatMap(({ argv }) => argv).filter((word) => word.includes('e 1'))).toEqual([])
+  })
+
+  it.each([
+    ['sets a soft limit of open files below the hard one', 77n, [{ soft: 77, hard: 99 }]],
+    ['leaves equal ones to the runtime', 99n, []],
+  ])('%s', async (_what, Soft, limits) => {
+    const { handlers, os } = await machineWithContainer()
+    const request = execRequest('c1', 'e1')
+    const Rlimits = [{ Type: 'RLIMIT_NOFILE', Soft, Hard: 99n }]
+    const process = Process.fromPartial({ ...request.process, Rlimits })
+    await handlers.execProcess({ ...request, process }, neverAborted)
+    expect([...os.system.openFileLimits.values()]).toEqual(limits)
   })
 
   it.each([

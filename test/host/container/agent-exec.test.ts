@@ -77,13 +77,10 @@ describe.each([
     const Rlimits = [
       { Type: 'RLIMIT_CORE', Soft: 7n, Hard: 9n },
       { Type: 'RLIMIT_STACK', Soft: 2n ** 20n, Hard: 2n ** 21n },
-      { Type: 'RLIMIT_NOFILE', Soft: 77n, Hard: 99n },
     ]
-    const look = "grep -E 'core|stack|open' /proc/self/limits | tr -s ' '"
-    // runc 1.1, built with Go 1.19, may raise the soft limit of open files of an added process to its hard one.
-    expect(await outputOf(look, { Rlimits })).toMatch(
-      /^Max stack size 1048576 2097152 bytes \nMax core file size 7 9 bytes \nMax open files (77|99) 99 files \n$/,
-    )
+    const look = "grep -E 'core|stack' /proc/self/limits | tr -s ' '"
+    const shown = await outputOf(look, { Rlimits })
+    expect(shown).toBe('Max stack size 1048576 2097152 bytes \nMax core file size 7 9 bytes \n')
   })
 
   it('starts in its working directory, and is refused when there is none', async () => {

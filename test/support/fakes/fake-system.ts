@@ -12,6 +12,8 @@ export class FakeSystem implements System {
   /** The effect of a signal on a process; none by default. */
   onKill: (pid: number, signal: number) => void = () => {}
   openFileLimit: number | undefined
+  /** The limits that other processes were given, by pid. */
+  readonly openFileLimits = new Map<number, { readonly soft: number; readonly hard: number }>()
   nice: number | undefined
   umask: number | undefined
   hostname: string | undefined
@@ -30,6 +32,11 @@ export class FakeSystem implements System {
 
   setOpenFileLimit(limit: number): void {
     this.openFileLimit = limit
+  }
+
+  setOpenFileLimitOf(pid: number, limit: { readonly soft: number; readonly hard: number }): void {
+    if (!this.processes.has(pid)) throw kernelError('prlimit', `pid ${pid}`, 'ESRCH')
+    this.openFileLimits.set(pid, limit)
   }
 
   setNice(nice: number): void {
