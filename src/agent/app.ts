@@ -21,6 +21,7 @@ import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
 import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
+import { Totals } from '../rpc/limits.ts'
 import type { MethodTable } from '../rpc/method.ts'
 import { bootBehindGate, prepareTransport } from './boot/boot.ts'
 import { BootGate } from './boot/gate.ts'
@@ -71,6 +72,8 @@ interface Parts {
   /** Drivers of the guest's devices. */
   readonly drivers: DeviceDrivers
   readonly policy: Policy
+  /** What all connections have taken of the limits. */
+  readonly totals: Totals
 }
 
 /**
@@ -97,6 +100,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
     networkRecord: new NetworkRecord(log),
     drivers: new DeviceDrivers(os, log),
     policy: await startPolicy({ agentFolder, config, os, log, gate }),
+    totals: new Totals(),
   }
   return serve(parts, start)
 }
@@ -127,7 +131,7 @@ async function startPolicy(
 }
 
 async function serve(parts: Parts, start: AgentStart): Promise<number> {
-  const { given, config, os, log, gate, drivers, policy } = parts
+  const { given, config, os, log, gate, drivers, policy, totals } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
   const context: BootContext = {
@@ -145,9 +149,11 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
     methods: service.methods,
     readDescriptors: () => os.files.readBytes(join(parts.agentFolder, 'descriptors.binpb')),
     checkCall: checkCallOf(policy),
+    totals,
     allowLoopback: config.vsockAllowLoopback,
     log,
   })
+  log.info('limits', Object.fromEntries(totals.uses().map(({ name, limit }) => [name, limit])))
   log.info('listening', { address: config.serverAddress, port: transport.port })
   await bootBehindGate(context, given, gate)
   // After the boot, because modprobe takes a while. Outside a guest udev loads drivers.
@@ -170,7 +176,7 @@ interface Service {
 }
 
 function buildService(parts: Parts, onDestroyed: () => void): Service {
-  const { given, config, os, log, gate, drivers, policy } = parts
+  const { given, config, os, log, gate, drivers, policy, totals } = parts
   const runtime = runtimeChoice(config.runtime)
   const pciBus = new PciBus(os.files)
   const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
@@ -227,14 +233,13 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
     supportsPolicy: () => policy.isSupported(),
-    hotplug,
-    memAgent,
+    ...{ hotplug, memAgent, limits: () => totals.uses() },
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
   return {
     methods: serviceMethods(
       { sandbox, storage: mounts, network, guest, policy },
-      { log, gate, nowMs: os.clock.monotonicMs },
+      { log, gate, totals, nowMs: os.clock.monotonicMs },
     ),
     listenForStreams: hostConnections.listen,
     cleanUpAfterCrash: sandbox.cleanUpAfterCrash,

@@ -1,34 +1,31 @@
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire'
 import { AgentError } from '../base/errors.ts'
 import { MESSAGE_FIELDS, type MessageField } from '../gen/message-fields.ts'
-
-/**
- * The most elements of one request: fields that are set, items of lists, entries of maps, in it and in all messages inside
- * it. A message of nothing takes two bytes in a request and some hundred once it is decoded, so the bytes of a request do
- * not bound the memory that it takes; the elements do. The longest known requests have some thousand.
- */
-export const MAX_ELEMENTS = 65_536
+import { LIMITS } from './limits.ts'
 
 type FieldsByNumber = ReadonlyMap<number, MessageField>
 
 const fieldsByMessage = new Map<string, FieldsByNumber>()
+
+/** Requests of fewer bytes are not worth counting: each byte is taken for an element, which it hardly is. */
+const SHORT_BYTES = 512
 
 /**
  * Counts the elements of an encoded request before it is decoded. `message` is its full name, such as
  * `grpc.CreateContainerRequest`; of a message that is in no proto only the outermost elements are counted. Throws
  * RESOURCE_EXHAUSTED, which names the field that has one too many. Bytes that are no message are left to the decoder.
  */
-export function checkElements(payload: Uint8Array, message: string | undefined): void {
+export function countElements(payload: Uint8Array, message: string | undefined): number {
   // Each element takes at least two bytes, except packed numbers, which take one.
-  if (payload.length <= MAX_ELEMENTS) return
+  if (payload.length <= SHORT_BYTES) return payload.length
   const reader = new BinaryReader(payload)
   let elements = 0
   const count = (path: readonly string[], items = 1): void => {
     elements += items
-    if (elements <= MAX_ELEMENTS) return
+    if (elements <= LIMITS.elements) return
     throw new AgentError(
       'RESOURCE_EXHAUSTED',
-      `${path.join('.')}: more than ${MAX_ELEMENTS} elements in one request`,
+      `${path.join('.')}: more than ${LIMITS.elements} elements in one request`,
     )
   }
   const walk = (end: number, fields: FieldsByNumber | undefined, path: readonly string[]): void => {
@@ -55,6 +52,7 @@ export function checkElements(payload: Uint8Array, message: string | undefined):
   } catch (error) {
     if (error instanceof AgentError) throw error
   }
+  return elements
 }
 
 function fieldsOf(message: string): FieldsByNumber {

@@ -1,21 +1,22 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { describe, expect, it } from 'vitest'
 import { CreateContainerRequest, MemHotplugByProbeRequest, WriteStreamRequest } from '../../src/gen/agent.ts'
-import { checkElements, MAX_ELEMENTS } from '../../src/rpc/count-elements.ts'
+import { countElements } from '../../src/rpc/count-elements.ts'
+import { LIMITS } from '../../src/rpc/limits.ts'
 
 const CREATE = 'grpc.CreateContainerRequest'
 
-describe('checkElements', () => {
+describe('countElements', () => {
   it('passes a specification of some thousand elements', () => {
     const Env = Array.from({ length: 20_000 }, (_, index) => `VARIABLE_${index}=value`)
     const request = CreateContainerRequest.fromPartial({ OCI: { Process: { Env } } })
-    expect(() => checkElements(CreateContainerRequest.encode(request).finish(), CREATE)).not.toThrow()
+    expect(() => countElements(CreateContainerRequest.encode(request).finish(), CREATE)).not.toThrow()
   })
 
   it('passes data of any length', () => {
     const request = WriteStreamRequest.fromPartial({ data: new Uint8Array(4_000_000) })
     expect(() =>
-      checkElements(WriteStreamRequest.encode(request).finish(), 'grpc.WriteStreamRequest'),
+      countElements(WriteStreamRequest.encode(request).finish(), 'grpc.WriteStreamRequest'),
     ).not.toThrow()
   })
 
@@ -28,33 +29,33 @@ describe('checkElements', () => {
   ])('refuses too many %s, and names %s', (_what, field, write) => {
     const writer = new BinaryWriter()
     write(writer)
-    expect(() => checkElements(writer.finish(), CREATE)).toThrow(
+    expect(() => countElements(writer.finish(), CREATE)).toThrow(
       expect.objectContaining({
         code: 'RESOURCE_EXHAUSTED',
-        message: `${field}: more than ${MAX_ELEMENTS} elements in one request`,
+        message: `${field}: more than ${LIMITS.elements} elements in one request`,
       }),
     )
   })
 
   it('refuses too many entries of a map', () => {
-    const entries = Array.from({ length: MAX_ELEMENTS + 1 }, (_, index) => [`${index}`, ''])
+    const entries = Array.from({ length: LIMITS.elements + 1 }, (_, index) => [`${index}`, ''])
     const request = CreateContainerRequest.fromPartial({ OCI: { Annotations: Object.fromEntries(entries) } })
-    expect(() => checkElements(CreateContainerRequest.encode(request).finish(), CREATE)).toThrow(
+    expect(() => countElements(CreateContainerRequest.encode(request).finish(), CREATE)).toThrow(
       'OCI.Annotations.key: more',
     )
   })
 
   it('refuses too many packed numbers', () => {
     const request = MemHotplugByProbeRequest.fromPartial({
-      memHotplugProbeAddr: Array.from({ length: MAX_ELEMENTS + 1 }, (_, index) => BigInt(index)),
+      memHotplugProbeAddr: Array.from({ length: LIMITS.elements + 1 }, (_, index) => BigInt(index)),
     })
     const bytes = MemHotplugByProbeRequest.encode(request).finish()
-    expect(() => checkElements(bytes, 'grpc.MemHotplugByProbeRequest')).toThrow('memHotplugProbeAddr: more')
+    expect(() => countElements(bytes, 'grpc.MemHotplugByProbeRequest')).toThrow('memHotplugProbeAddr: more')
   })
 
   it('leaves bytes that are no message to the decoder', () => {
-    expect(() => checkElements(new Uint8Array(100_000).fill(0xff), CREATE)).not.toThrow()
-    expect(() => checkElements(new Uint8Array(100_000).fill(0x2a), CREATE)).not.toThrow()
+    expect(() => countElements(new Uint8Array(100_000).fill(0xff), CREATE)).not.toThrow()
+    expect(() => countElements(new Uint8Array(100_000).fill(0x2a), CREATE)).not.toThrow()
   })
 })
 

@@ -2,7 +2,8 @@ import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted 
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger } from '../../base/log.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
-import { checkElements } from '../../rpc/count-elements.ts'
+import { countElements } from '../../rpc/count-elements.ts'
+import { exhausted, isWork, shareOf, type Totals } from '../../rpc/limits.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
@@ -13,6 +14,8 @@ export interface WrapperDependencies {
   readonly log: Logger
   readonly gate: Gate
   readonly policy: Checks
+  /** What the requests of open calls take, and how many do work, is counted here. */
+  readonly totals: Totals
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
 }
@@ -23,7 +26,7 @@ export interface WrapperDependencies {
  */
 export function wrap<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, nowMs }: WrapperDependencies,
+  { log, gate, policy, totals, nowMs }: WrapperDependencies,
 ): Method {
   const { name, types, rpc } = method
   const check = policy.checkOf(name)
@@ -38,15 +41,18 @@ export function wrap<Request, Response>(
     let ids: LogFields = {}
     let outcome: Outcome
     let loggedMessage: string | undefined
+    let work: Promise<Response> | undefined
+    const taken = new Taken(totals, name)
     try {
-      checkElements(payload, REQUESTS[name])
+      taken.takeElements(countElements(payload, REQUESTS[name]))
       const request = decode(types.request, payload)
       ids = idsOf(request)
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await gate.wait(limits.signal)
+      await taken.beginWork(limits.signal)
       const checked = check?.(request, limits.signal)
       const refusal = checked && (await refusalOf(checked))
-      const work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
+      work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
       const response = await answerOf(work, method, limits.signal, log)
       const encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
       outcome = {
@@ -61,6 +67,8 @@ export function wrap<Request, Response>(
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
     } finally {
       limits.release()
+      const goesOn = work !== undefined && rpc.onHangup === 'finish' && limits.signal.aborted
+      taken.give(goesOn ? { work, requestBytes: payload.length } : undefined)
     }
     if (log.isLogged(rpc.logLevel)) {
       const { peer, framing } = incoming
@@ -68,6 +76,43 @@ export function wrap<Request, Response>(
       log.log(rpc.logLevel, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
     }
     return outcome
+  }
+}
+
+/** What one call has taken of the limits of all connections. */
+class Taken {
+  readonly #totals: Totals
+  readonly #method: string
+  #elements = 0
+  #endWork: (() => void) | undefined
+
+  constructor(totals: Totals, method: string) {
+    this.#totals = totals
+    this.#method = method
+  }
+
+  takeElements(elements: number): void {
+    const refusal = this.#totals.take('elements', elements, shareOf(this.#method))
+    if (refusal !== undefined) throw exhausted(refusal)
+    this.#elements = elements
+  }
+
+  /** Waits for the call's turn, if it does work. */
+  async beginWork(signal: AbortSignal): Promise<void> {
+    if (isWork(this.#method)) this.#endWork = await this.#totals.beginWork(signal)
+  }
+
+  /** Gives everything back; when work goes on that nobody waits for, once it has ended, and with its request till then. */
+  give(left?: { readonly work: Promise<unknown> | undefined; readonly requestBytes: number }): void {
+    const bytes = left?.requestBytes ?? 0
+    this.#totals.takeAnyway('bytes', bytes)
+    const giveBack = () => {
+      this.#totals.give('bytes', bytes)
+      this.#totals.give('elements', this.#elements)
+      this.#endWork?.()
+    }
+    if (left?.work === undefined) giveBack()
+    else left.work.then(giveBack, giveBack)
   }
 }
 

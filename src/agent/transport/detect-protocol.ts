@@ -12,8 +12,6 @@ export interface DetectedConnection {
 
 /** The limits of {@link ProtocolDetection}, and its callbacks. */
 export interface ProtocolDetectionOptions {
-  /** How many connections may wait; one more closes the oldest. */
-  readonly limit: number
   /** How long a connection may take from its first byte until its framing is known, in milliseconds. */
   readonly headerMs: number
   readonly startTimer: StartTimer
@@ -29,7 +27,7 @@ export interface ProtocolDetectionOptions {
  */
 export class ProtocolDetection {
   readonly #options: ProtocolDetectionOptions
-  /** Oldest first. Each function releases its socket without closing it. */
+  /** Each function releases its socket without closing it. */
   readonly #waiting = new Map<Socket, () => void>()
 
   constructor(options: ProtocolDetectionOptions) {
@@ -62,19 +60,11 @@ export class ProtocolDetection {
     }
     socket.on('data', onData).on('end', close).on('close', release)
     this.#waiting.set(socket, release)
-    if (this.#waiting.size > this.#options.limit) this.#closeOldest()
   }
 
   /** Closes all waiting connections. */
   close(): void {
     for (const socket of [...this.#waiting.keys()]) this.#close(socket, 'the agent is stopping')
-  }
-
-  #closeOldest(): void {
-    for (const socket of this.#waiting.keys()) {
-      this.#close(socket, 'too many waiting connections')
-      return
-    }
   }
 
   #close(socket: Socket, reason: string): void {

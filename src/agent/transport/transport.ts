@@ -5,6 +5,7 @@ import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
+import { type ConnectionTotals, LIMITS, type Totals } from '../../rpc/limits.ts'
 import type { CheckCall, MethodTable } from '../../rpc/method.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
 import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
@@ -19,6 +20,8 @@ export interface TransportOptions {
   readonly readDescriptors: ReadDescriptors
   /** Checks the calls that gRPC serves beside the methods. */
   readonly checkCall: CheckCall
+  /** What all connections take of the limits. */
+  readonly totals: Totals
   readonly log: Logger
   /** Accept processes of this guest over vsock, for tests. */
   readonly allowLoopback?: boolean
@@ -37,10 +40,6 @@ export interface Transport {
   stop(): Promise<void>
 }
 
-/** How many connections may wait for protocol detection: spare ones of a host, or ones of a peer that sends nothing. */
-const MAX_UNDETECTED = 256
-/** The time for the preface of HTTP/2, or for the first frame header of ttRPC. */
-const HEADER_MS = 10_000
 const STOP_MS = 5_000
 
 /** Listens at the address and serves both framings on every connection. */
@@ -56,20 +55,25 @@ export async function startTransport(options: TransportOptions): Promise<Transpo
   }
 }
 
+/** An accepted connection. */
+interface OpenConnection {
+  readonly totals: ConnectionTotals
+  /** Undefined while its framing is unknown or being loaded. */
+  served: ServedConnection | undefined
+}
+
 class Connections {
   readonly #options: TransportOptions
   readonly #startTimer: StartTimer
   readonly #detection: ProtocolDetection
-  /** Every accepted connection; undefined while its framing is unknown or being loaded. */
-  readonly #open = new Map<Socket, ServedConnection | undefined>()
+  readonly #open = new Map<Socket, OpenConnection>()
   #whenEmpty: (() => void) | undefined
 
   constructor(options: TransportOptions) {
     this.#options = options
     this.#startTimer = options.startTimer ?? startTimer
     this.#detection = new ProtocolDetection({
-      limit: MAX_UNDETECTED,
-      headerMs: HEADER_MS,
+      headerMs: LIMITS.connection.headerMs,
       startTimer: this.#startTimer,
       detected: (connection) => this.#serve(connection),
       closing: (socket, reason) => this.#logRefusal(socket, reason),
@@ -88,8 +92,18 @@ class Connections {
     }
     // The end of the client's side ends its calls, so a half-open connection has no use.
     socket.allowHalfOpen = false
-    this.#open.set(socket, undefined)
+    const totals = this.#options.totals.addConnection((reason) => {
+      this.#logRefusal(socket, reason)
+      socket.destroy()
+    })
+    if (totals === undefined) {
+      this.#logRefusal(socket, 'too many connections')
+      socket.destroy()
+      return
+    }
+    this.#open.set(socket, { totals, served: undefined })
     socket.once('close', () => {
+      totals.end()
       this.#open.delete(socket)
       if (this.#open.size === 0) this.#whenEmpty?.()
     })
@@ -98,7 +112,7 @@ class Connections {
 
   async stop(): Promise<void> {
     this.#detection.close()
-    for (const [socket, served] of this.#open) {
+    for (const [socket, { served }] of this.#open) {
       if (served === undefined) socket.destroy()
       else served.drain()
     }
@@ -115,36 +129,38 @@ class Connections {
 
   #serve(connection: DetectedConnection): void {
     const { socket, framing } = connection
+    const open = this.#open.get(socket)
+    if (open === undefined) return
     if (framing === 'ttrpc') {
-      this.#open.set(socket, this.#serveTtrpc(connection))
+      open.served = this.#serveTtrpc(connection, open.totals)
       return
     }
-    this.#serveGrpc(connection).catch((error) => {
+    this.#serveGrpc(connection, open).catch((error) => {
       this.#options.log.error('cannot serve gRPC', { error: messageOf(error) })
       socket.destroy()
     })
   }
 
-  #serveTtrpc({ socket, firstBytes }: DetectedConnection): ServedConnection {
+  #serveTtrpc({ socket, firstBytes }: DetectedConnection, totals: ConnectionTotals): ServedConnection {
     const connection = new TtrpcServerConnection(socket, {
       methods: this.#options.methods,
       peer: this.#nameOf(socket),
       startTimer: this.#startTimer,
+      totals,
     })
     connection.start(firstBytes)
     return connection
   }
 
-  async #serveGrpc({ socket, firstBytes }: DetectedConnection): Promise<void> {
+  async #serveGrpc({ socket, firstBytes }: DetectedConnection, open: OpenConnection): Promise<void> {
     socket.pause()
     // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
     if (socket.destroyed) return
     const { methods, readDescriptors, checkCall } = this.#options
-    this.#open.set(
-      socket,
-      serveGrpc(socket, { methods, readDescriptors, checkCall, peer: this.#nameOf(socket), firstBytes }),
-    )
+    const { totals } = open
+    const peer = this.#nameOf(socket)
+    open.served = serveGrpc(socket, { methods, readDescriptors, checkCall, totals, peer, firstBytes })
   }
 
   /** Logs at debug level, so that a peer cannot fill the console by connecting. */

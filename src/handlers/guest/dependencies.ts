@@ -2,6 +2,7 @@ import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { DetailsDependencies } from './details.ts'
 import type { MemAgent } from './mem-agent/mem-agent.ts'
+import type { MetricsDependencies } from './metrics/metrics.ts'
 
 /** The dependencies of the calls about the guest itself. */
 export interface GuestDependencies extends DetailsDependencies {
@@ -9,4 +10,6 @@ export interface GuestDependencies extends DetailsDependencies {
   /** What waiting for devices needs. */
   readonly hotplug: HotplugDependencies
   readonly memAgent: MemAgent
+  /** The limits of the API. */
+  readonly limits: MetricsDependencies['limits']
 }

@@ -38,21 +38,23 @@ export function healthMethods(methods: MethodTable, checkCall: CheckCall): Metho
 
 const CHECK = `${HealthDefinition.fullName}/${HealthDefinition.methods.check.name}`
 const LIST = `${HealthDefinition.fullName}/${HealthDefinition.methods.list.name}`
-const WATCH = `${HealthDefinition.fullName}/${HealthDefinition.methods.watch.name}`
+/** The full name of the method that streams. */
+export const WATCH = `${HealthDefinition.fullName}/${HealthDefinition.methods.watch.name}`
 
 /** Serves `Watch`: sends the one state, which never changes, and keeps the stream open as the protocol asks. */
 export function registerHealthWatch(server: Server, methods: MethodTable, checkCall: CheckCall): void {
   const known = knownServices(methods)
-  const answer = async (call: ServerWritableStream<HealthCheckRequest, HealthCheckResponse>) => {
+  const answer = async (call: ServerWritableStream<HealthCheckRequest, Uint8Array>) => {
     const failure = await checkCall(WATCH, call.request, neverAborted)
-    if (failure === undefined) call.write(known.has(call.request.service) ? SERVING : SERVICE_UNKNOWN)
+    const status = known.has(call.request.service) ? SERVING : SERVICE_UNKNOWN
+    if (failure === undefined) call.write(HealthCheckResponse.encode(status).finish())
     else call.emit('error', { code: StatusCode[failure.code], details: failure.message })
   }
-  const watch = (call: ServerWritableStream<HealthCheckRequest, HealthCheckResponse>) => void answer(call)
+  const watch = (call: ServerWritableStream<HealthCheckRequest, Uint8Array>) => void answer(call)
   server.register(
     `/${WATCH}`,
     watch,
-    (response: HealthCheckResponse) => Buffer.from(HealthCheckResponse.encode(response).finish()),
+    (response: Uint8Array) => Buffer.from(response),
     (bytes) => HealthCheckRequest.decode(bytes),
     'serverStream',
   )

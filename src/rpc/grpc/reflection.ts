@@ -16,7 +16,7 @@ export type ReadDescriptors = () => Promise<Uint8Array>
 /** Both versions are in use; they differ in the package only. */
 const SERVICE_NAMES = [ServerReflectionDefinition.fullName, 'grpc.reflection.v1alpha.ServerReflection']
 
-type ReflectionCall = ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>
+type ReflectionCall = ServerDuplexStream<Buffer, Uint8Array>
 type Answer = Pick<
   ServerReflectionResponse,
   'fileDescriptorResponse' | 'allExtensionNumbersResponse' | 'listServicesResponse' | 'errorResponse'
@@ -31,6 +31,9 @@ interface ReflectionOptions {
 
 const METHOD = ServerReflectionDefinition.methods.serverReflectionInfo.name
 
+/** The full names of the methods. */
+export const REFLECTION_METHODS = SERVICE_NAMES.map((name) => `${name}/${METHOD}`)
+
 /** Serves server reflection. The descriptors are read at the first question of a connection. */
 export function registerReflection(server: Server, options: ReflectionOptions): void {
   const { methods, readDescriptors, checkCall } = options
@@ -42,14 +45,10 @@ export function registerReflection(server: Server, options: ReflectionOptions): 
       call.emit('error', { code: StatusCode.INTERNAL, details: `server reflection: ${messageOf(error)}` }),
     )
   }
-  for (const name of SERVICE_NAMES) {
-    server.register(
-      `/${name}/${METHOD}`,
-      handler,
-      (response: ServerReflectionResponse) => Buffer.from(ServerReflectionResponse.encode(response).finish()),
-      (bytes) => ServerReflectionRequest.decode(bytes),
-      'bidi',
-    )
+  for (const name of REFLECTION_METHODS) {
+    const encode = (response: Uint8Array) => Buffer.from(response)
+    const decode = (request: Buffer) => request
+    server.register(`/${name}`, handler, encode, decode, 'bidi')
   }
 }
 
@@ -66,15 +65,31 @@ async function answerAll(
 ): Promise<void> {
   const loaded = await index
   for await (const question of call) {
-    const request: ServerReflectionRequest = question
+    const request = ServerReflectionRequest.decode(question)
     const failure = await checkCall(`${ServerReflectionDefinition.fullName}/${METHOD}`, request, neverAborted)
     if (failure !== undefined) {
       call.emit('error', { code: StatusCode[failure.code], details: failure.message })
       return
     }
-    call.write({ validHost: request.host, originalRequest: request, ...answerOf(request, services, loaded) })
+    const answer = {
+      validHost: request.host,
+      originalRequest: request,
+      ...answerOf(request, services, loaded),
+    }
+    await sent(call, ServerReflectionResponse.encode(answer).finish())
   }
   call.end()
+}
+
+/** Resolves once the answer has been sent or never will be: no question is read while its asker reads no answers. */
+function sent(call: ReflectionCall, answer: Uint8Array): Promise<void> {
+  return new Promise((resolve) => {
+    call.once('close', resolve)
+    call.write(answer, () => {
+      call.off('close', resolve)
+      resolve()
+    })
+  })
 }
 
 function answerOf(

@@ -1,10 +1,15 @@
 import type { Duplex } from 'node:stream'
 import { Server, ServerCredentials } from '@grpc/grpc-js'
-import { MAX_MESSAGE_BYTES, MAX_OPEN_CALLS, type ServedConnection } from '../connection.ts'
+import type { ServedConnection } from '../connection.ts'
+import { type ConnectionTotals, LIMITS } from '../limits.ts'
 import type { CheckCall, MethodTable } from '../method.ts'
-import { healthMethods, registerHealthWatch } from './health.ts'
-import { type ReadDescriptors, registerReflection } from './reflection.ts'
+import { healthMethods, registerHealthWatch, WATCH } from './health.ts'
+import { limitCalls } from './limit-calls.ts'
+import { REFLECTION_METHODS, type ReadDescriptors, registerReflection } from './reflection.ts'
 import { serveUnary } from './unary.ts'
+
+/** The methods whose calls may stay open for ever. */
+const STREAMS: ReadonlySet<string> = new Set([WATCH, ...REFLECTION_METHODS])
 
 export interface GrpcOptions {
   readonly methods: MethodTable
@@ -14,6 +19,8 @@ export interface GrpcOptions {
   readonly firstBytes: Buffer
   readonly readDescriptors: ReadDescriptors
   readonly checkCall: CheckCall
+  /** What this connection takes of the limits of all connections. */
+  readonly totals: ConnectionTotals
 }
 
 /**
@@ -23,10 +30,11 @@ export interface GrpcOptions {
 export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnection {
   // One server per connection, which are few: so each has a name, limits and an end of its own.
   const server = new Server({
-    'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
-    'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
-    'grpc.max_concurrent_streams': MAX_OPEN_CALLS,
+    'grpc.max_receive_message_length': LIMITS.messageBytes,
+    'grpc.max_send_message_length': LIMITS.messageBytes,
+    'grpc.max_concurrent_streams': LIMITS.connection.openStreams,
     'grpc.enable_channelz': 0,
+    interceptors: [limitCalls(options.totals, STREAMS)],
   })
   const { checkCall } = options
   const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])

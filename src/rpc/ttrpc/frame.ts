@@ -1,10 +1,10 @@
-import { MAX_MESSAGE_BYTES } from '../connection.ts'
+import { LIMITS } from '../limits.ts'
 
 /** Bytes of a frame header: length (u32), stream id (u32), type (u8), flags (u8); big endian (behaviour spec, B.2). */
 export const FRAME_HEADER_BYTES = 10
 
 /** The largest payload of a frame, both ways. */
-export const MAX_FRAME_PAYLOAD_BYTES = MAX_MESSAGE_BYTES
+export const MAX_FRAME_PAYLOAD_BYTES = LIMITS.messageBytes
 
 /** Message types as on the wire. */
 export const FrameType = { request: 1, response: 2, data: 3 } as const
@@ -29,6 +29,12 @@ export interface FrameEvents {
   onFrame(header: FrameHeader, payload: Uint8Array): void
   /** The end of a frame larger than {@link MAX_FRAME_PAYLOAD_BYTES}, whose payload was dropped as it came. */
   onOversizedFrame(header: FrameHeader): void
+  /** The reader is about to hold so many more bytes of an incomplete frame; false drops the frame. */
+  onHold?(bytes: number, header: FrameHeader): boolean
+  /** The reader holds so many bytes less. */
+  onRelease?(bytes: number): void
+  /** The end of a frame that `onHold` has dropped. */
+  onDroppedFrame?(header: FrameHeader): void
 }
 
 /**
@@ -51,8 +57,10 @@ export class FrameReader {
   #headerLength = 0
   #headers = 0
   #header: FrameHeader | undefined
-  #payload = Buffer.alloc(0)
+  #payload = NOTHING
   #payloadLength = 0
+  #isDropped = false
+  #isHalted = false
 
   constructor(events: FrameEvents) {
     this.#events = events
@@ -63,11 +71,26 @@ export class FrameReader {
     return this.#headerLength > 0 ? this.#headers : undefined
   }
 
-  push(chunk: Buffer): void {
+  /** Returns how many bytes it has read: fewer than all when it is halted. */
+  push(chunk: Buffer): number {
+    this.#isHalted = false
     let offset = 0
-    while (offset < chunk.length) {
+    while (offset < chunk.length && !this.#isHalted) {
       offset = this.#header === undefined ? this.#readHeader(chunk, offset) : this.#readPayload(chunk, offset)
     }
+    return offset
+  }
+
+  /** Makes `push` return after this frame. */
+  halt(): void {
+    this.#isHalted = true
+  }
+
+  /** Lets go of an incomplete frame. */
+  release(): void {
+    const { length } = this.#payload
+    this.#payload = NOTHING
+    if (length > 0) this.#events.onRelease?.(length)
   }
 
   #readHeader(chunk: Buffer, offset: number): number {
@@ -87,6 +110,7 @@ export class FrameReader {
   #beginFrame(header: FrameHeader): void {
     this.#headers += 1
     this.#payloadLength = 0
+    this.#isDropped = false
     if (header.payloadBytes === 0) this.#events.onFrame(header, new Uint8Array(0))
     else this.#header = header
   }
@@ -95,31 +119,41 @@ export class FrameReader {
     const header = this.#header
     if (header === undefined) return offset
     const taken = Math.min(chunk.length - offset, header.payloadBytes - this.#payloadLength)
-    const oversized = header.payloadBytes > MAX_FRAME_PAYLOAD_BYTES
+    const part = chunk.subarray(offset, offset + taken)
+    const isOversized = header.payloadBytes > MAX_FRAME_PAYLOAD_BYTES
     const isWhole = taken === header.payloadBytes
-    if (!oversized && !isWhole) this.#keep(chunk.subarray(offset, offset + taken), header.payloadBytes)
+    if (!isOversized && !isWhole && !this.#isDropped) this.#keep(part, header)
     this.#payloadLength += taken
     if (this.#payloadLength === header.payloadBytes) {
-      const payload = isWhole ? chunk.subarray(offset, offset + taken) : this.#payload
+      const payload = isWhole ? part : this.#payload
       this.#header = undefined
-      this.#payload = Buffer.alloc(0)
-      if (oversized) this.#events.onOversizedFrame(header)
+      this.release()
+      if (isOversized) this.#events.onOversizedFrame(header)
+      else if (this.#isDropped) this.#events.onDroppedFrame?.(header)
       else this.#events.onFrame(header, payload)
     }
     return offset + taken
   }
 
   /** Allocates by what the peer has sent, not by the length that it claims. */
-  #keep(part: Buffer, payloadBytes: number): void {
+  #keep(part: Buffer, header: FrameHeader): void {
     const needed = this.#payloadLength + part.length
     if (needed > this.#payload.length) {
-      const grown = Buffer.allocUnsafeSlow(Math.min(payloadBytes, AHEAD * needed))
+      const size = Math.min(header.payloadBytes, AHEAD * needed)
+      if (this.#events.onHold?.(size - this.#payload.length, header) === false) {
+        this.#isDropped = true
+        this.release()
+        return
+      }
+      const grown = Buffer.allocUnsafeSlow(size)
       this.#payload.copy(grown, 0, 0, this.#payloadLength)
       this.#payload = grown
     }
     part.copy(this.#payload, this.#payloadLength)
   }
 }
+
+const NOTHING = Buffer.alloc(0)
 
 function parseHeader(bytes: Buffer, offset: number): FrameHeader {
   return {

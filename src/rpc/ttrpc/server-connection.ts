@@ -1,7 +1,8 @@
 import type { Duplex } from 'node:stream'
 import { cancelled } from '../../base/abort.ts'
 import { type AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
-import { MAX_OPEN_CALLS, type ServedConnection } from '../connection.ts'
+import type { ServedConnection } from '../connection.ts'
+import { type ConnectionTotals, LIMITS, type Share, shareOf } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { FrameFlag, type FrameHeader, FrameReader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
@@ -15,23 +16,7 @@ import {
 } from './messages.ts'
 
 /** The limits of one connection. A call beyond them is answered RESOURCE_EXHAUSTED. */
-export interface ConnectionLimits {
-  readonly openCalls: number
-  /** Bytes of the encoded requests of all open calls. */
-  readonly openRequestBytes: number
-  /** Bytes of answers that wait to be written; beyond them the connection is closed. */
-  readonly unreadBytes: number
-  /** Milliseconds in which the peer must complete a frame header that it has begun. */
-  readonly headerMs: number
-}
-
-/** Far above what a host needs, which copies files in pieces of a megabyte, one after the other. */
-export const DEFAULT_LIMITS: ConnectionLimits = {
-  openCalls: MAX_OPEN_CALLS,
-  openRequestBytes: 32 * 1024 * 1024,
-  unreadBytes: 64 * 1024 * 1024,
-  headerMs: 10_000,
-}
+export type ConnectionLimits = { readonly [Name in keyof typeof LIMITS.connection]: number }
 
 export interface ServerConnectionOptions {
   readonly methods: MethodTable
@@ -39,6 +24,8 @@ export interface ServerConnectionOptions {
   readonly peer: string
   readonly startTimer: StartTimer
   readonly limits?: ConnectionLimits
+  /** What this connection takes of the limits of all connections. */
+  readonly totals: ConnectionTotals
 }
 
 interface OpenCall {
@@ -49,18 +36,39 @@ interface OpenCall {
 /** Longer error texts are truncated: people read them. */
 const MAX_ERROR_CHARACTERS = 16 * 1024
 
+/** Answers of so many bytes have all of the reserve: an error in their place would be as long. */
+const SHORT_ANSWER_BYTES = 1024
+
+/** An incomplete request of so many bytes has all of the reserve: it may be a call that has. */
+const SHORT_REQUEST_BYTES = 4096
+
+/** Errors that are sent although the total has no room for them, in bytes; with more the peer does not read. */
+const UNCOUNTED_BYTES = 64 * 1024
+
 /**
  * Serves ttRPC on one accepted socket until either side closes it. Calls run side by side and are answered as they
- * finish. While the peer does not read its answers, nothing more is read from it.
+ * finish. While the peer does not read its answers, no more of its requests are served.
  */
 export class TtrpcServerConnection implements ServedConnection {
   readonly #socket: Duplex
   readonly #options: ServerConnectionOptions
   readonly #limits: ConnectionLimits
   readonly #services: ReadonlySet<string>
+  readonly #totals: ConnectionTotals
   readonly #reader: FrameReader
   readonly #calls = new Map<number, OpenCall>()
   #openRequestBytes = 0
+  /** Bytes of answers that are counted in the totals. */
+  #answerBytes = 0
+  /** Bytes of errors that are not. */
+  #uncountedBytes = 0
+  #framesLeft = 0
+  /** Whether answers wait for the peer to read. */
+  #isHeldBack = false
+  /** Why the latest frame was dropped. */
+  #noRoom: string | undefined
+  /** What has been read and not served yet. */
+  #rest: Buffer | undefined
   #stopHeaderTimer: (() => void) | undefined
   #draining = false
   #ended = false
@@ -68,7 +76,8 @@ export class TtrpcServerConnection implements ServedConnection {
   constructor(socket: Duplex, options: ServerConnectionOptions) {
     this.#socket = socket
     this.#options = options
-    this.#limits = options.limits ?? DEFAULT_LIMITS
+    this.#limits = options.limits ?? LIMITS.connection
+    this.#totals = options.totals
     this.#services = serviceNames(options.methods)
     this.#reader = new FrameReader({
       onFrame: (header, payload) => this.#onFrame(header, payload),
@@ -78,6 +87,15 @@ export class TtrpcServerConnection implements ServedConnection {
           'RESOURCE_EXHAUSTED',
           `message of ${header.payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`,
         ),
+      onHold: (bytes, { payloadBytes }) => {
+        this.#noRoom = this.#totals.takeBytes(
+          bytes,
+          payloadBytes <= SHORT_REQUEST_BYTES ? 'reserved' : 'ordinary',
+        )
+        return this.#noRoom === undefined
+      },
+      onRelease: (bytes) => this.#totals.giveBytes(bytes),
+      onDroppedFrame: ({ streamId }) => this.#refuse(streamId, 'RESOURCE_EXHAUSTED', this.#noRoom ?? ''),
     })
   }
 
@@ -100,18 +118,35 @@ export class TtrpcServerConnection implements ServedConnection {
 
   #onData(chunk: Buffer): void {
     const before = this.#reader.incompleteHeader
-    this.#reader.push(chunk)
+    this.#framesLeft = this.#limits.requestsAtOnce
+    const read = this.#reader.push(chunk)
     const after = this.#reader.incompleteHeader
-    if (after === before) return
-    this.#stopHeaderTimer?.()
-    this.#stopHeaderTimer =
-      after === undefined
-        ? undefined
-        : this.#options.startTimer(this.#limits.headerMs, () => this.#socket.destroy())
+    if (after !== before) {
+      this.#stopHeaderTimer?.()
+      this.#stopHeaderTimer =
+        after === undefined
+          ? undefined
+          : this.#options.startTimer(this.#limits.headerMs, () => this.#socket.destroy())
+    }
+    if (read < chunk.length) {
+      this.#rest = chunk.subarray(read)
+      this.#socket.pause()
+      if (!this.#isHeldBack) setImmediate(() => this.#continue())
+    }
+  }
+
+  /** Serves what has been read, then reads on. */
+  #continue(): void {
+    if (this.#ended || this.#isHeldBack) return
+    const rest = this.#rest
+    this.#rest = undefined
+    if (rest !== undefined) this.#onData(rest)
+    if (this.#rest === undefined && !this.#isHeldBack) this.#socket.resume()
   }
 
   #onFrame(header: FrameHeader, payload: Uint8Array): void {
     const { streamId, type } = header
+    this.#framesLeft -= 1
     if (type === FrameType.data) {
       this.#onDataFrame(header)
     } else if (type !== FrameType.request) {
@@ -123,6 +158,7 @@ export class TtrpcServerConnection implements ServedConnection {
     } else {
       this.#onRequest(streamId, payload)
     }
+    if (this.#framesLeft <= 0 || this.#isHeldBack) this.#reader.halt()
   }
 
   /** Every method is unary and has one frame, its request. A frame that only ends the client's side is ignored. */
@@ -141,25 +177,40 @@ export class TtrpcServerConnection implements ServedConnection {
       this.#refuse(streamId, 'INVALID_ARGUMENT', `undecodable ttRPC request: ${messageOf(error)}`)
       return
     }
-    const method = this.#options.methods.get(`${request.service}/${request.method}`)
+    const name = `${request.service}/${request.method}`
+    const method = this.#options.methods.get(name)
     if (method === undefined) {
       this.#refuseUnknown(streamId, request)
-    } else if (this.#draining) {
-      this.#refuse(streamId, 'UNAVAILABLE', 'the agent is stopping')
-    } else if (this.#calls.size >= this.#limits.openCalls) {
-      this.#refuse(streamId, 'RESOURCE_EXHAUSTED', `${this.#calls.size} calls are open on this connection`)
-    } else if (this.#openRequestBytes + bytes.length > this.#limits.openRequestBytes) {
-      this.#refuse(streamId, 'RESOURCE_EXHAUSTED', 'the open calls of this connection hold too many bytes')
-    } else {
-      this.#serve(streamId, method, request, bytes.length)
+      return
     }
+    this.#totals.hasCall()
+    if (this.#draining) {
+      this.#refuse(streamId, 'UNAVAILABLE', 'the agent is stopping')
+      return
+    }
+    const refusal = this.#refusalOf(name, bytes.length)
+    if (refusal === undefined) this.#serve(streamId, method, request, bytes.length)
+    else this.#refuse(streamId, 'RESOURCE_EXHAUSTED', refusal)
+  }
+
+  /** Opens the call in the totals, or returns which limit refuses it. */
+  #refusalOf(method: string, requestBytes: number): string | undefined {
+    const { openCalls, reservedCalls, requestBytes: mostBytes } = this.#limits
+    const isReserved = shareOf(method) === 'reserved'
+    if (this.#calls.size >= (isReserved ? openCalls + reservedCalls : openCalls)) {
+      return `${this.#calls.size} calls are open on this connection`
+    }
+    if (!isReserved && this.#openRequestBytes + requestBytes > mostBytes) {
+      return 'the open calls of this connection hold too many bytes'
+    }
+    return this.#totals.openCall(method, requestBytes)
   }
 
   #serve(streamId: number, method: Method, request: TtrpcRequest, requestBytes: number): void {
     const call: OpenCall = { abort: new AbortController(), requestBytes }
     this.#calls.set(streamId, call)
     this.#openRequestBytes += requestBytes
-    method(request.payload, {
+    method(ownBytes(request.payload), {
       timeoutMs: timeoutMsOf(request.timeoutNano),
       hangup: call.abort.signal,
       peer: this.#options.peer,
@@ -172,6 +223,8 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #onOutcome(streamId: number, call: OpenCall, outcome: Outcome): void {
+    // A call that the peer has left counts until its work is undone.
+    this.#totals.closeCall(call.requestBytes)
     const isOpen = this.#calls.get(streamId) === call
     if (isOpen) this.#close(streamId, call)
     if (!outcome.ok) {
@@ -190,8 +243,15 @@ export class TtrpcServerConnection implements ServedConnection {
       delivered?.(false)
       const message = `response of ${size} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
       this.#refuse(streamId, 'RESOURCE_EXHAUSTED', message)
-    } else {
+      return
+    }
+    const share = size <= SHORT_ANSWER_BYTES ? 'reserved' : 'ordinary'
+    const refusal = this.#takeAnswer(size, share)
+    if (refusal === undefined) {
       this.#send(encodeResponseFrame(streamId, payload, bulk?.length), bulk, delivered)
+    } else {
+      delivered?.(false)
+      this.#refuse(streamId, 'RESOURCE_EXHAUSTED', `response of ${size} bytes: ${refusal}`)
     }
   }
 
@@ -204,7 +264,19 @@ export class TtrpcServerConnection implements ServedConnection {
 
   #refuse(streamId: number, code: StatusCodeName, message: string): void {
     const text = message.slice(0, MAX_ERROR_CHARACTERS).toWellFormed()
-    this.#send(encodeErrorFrame(streamId, { code: StatusCode[code], message: text }))
+    const frame = encodeErrorFrame(streamId, { code: StatusCode[code], message: text })
+    if (this.#takeAnswer(frame.length, 'reserved') !== undefined) this.#uncountedBytes += frame.length
+    if (this.#uncountedBytes > UNCOUNTED_BYTES) this.#socket.destroy()
+    this.#send(frame)
+  }
+
+  /** Counts an answer that is about to be sent. Returns why it cannot be, if the peer has left others unread. */
+  #takeAnswer(size: number, share: Share): string | undefined {
+    // The kernel takes most answers at once.
+    if (this.#socket.writableLength === 0 && size <= SHORT_ANSWER_BYTES) return undefined
+    const refusal = this.#totals.takeBytes(size, share)
+    if (refusal === undefined) this.#answerBytes += size
+    return refusal
   }
 
   /** Writes a frame, whose end may be in a buffer of its own: with one write(2) while the socket takes it. */
@@ -213,7 +285,10 @@ export class TtrpcServerConnection implements ServedConnection {
       delivered?.(false)
       return
     }
-    const written = delivered === undefined ? undefined : (error?: Error | null) => delivered(error == null)
+    const written = (error?: Error | null) => {
+      this.#giveAnswers()
+      delivered?.(error == null)
+    }
     if (bulk === undefined) {
       this.#socket.write(frame, written)
     } else {
@@ -222,18 +297,32 @@ export class TtrpcServerConnection implements ServedConnection {
       this.#socket.write(bulk, written)
       this.#socket.uncork()
     }
+    this.#giveAnswers()
     this.#holdBack()
   }
 
-  /** Reads nothing more while the peer does not read. Open calls are still answered. */
+  /** What the kernel has taken is not counted any more. */
+  #giveAnswers(): void {
+    if (this.#socket.writableLength === 0) this.#uncountedBytes = 0
+    const taken = this.#answerBytes - this.#socket.writableLength
+    if (taken <= 0) return
+    this.#answerBytes -= taken
+    this.#totals.giveBytes(taken)
+  }
+
+  /** Serves nothing more while the peer does not read. Open calls are still answered. */
   #holdBack(): void {
     const { writableLength, writableNeedDrain } = this.#socket
     // The stream asks for a wait even when the kernel has taken everything.
-    if (writableNeedDrain && writableLength > 0 && !this.#socket.isPaused()) {
+    if (writableNeedDrain && writableLength > 0 && !this.#isHeldBack) {
+      this.#isHeldBack = true
       this.#socket.pause()
-      this.#socket.once('drain', () => this.#socket.resume())
+      this.#socket.once('drain', () => {
+        this.#isHeldBack = false
+        this.#continue()
+      })
     }
-    if (writableLength > this.#limits.unreadBytes) this.#socket.destroy()
+    if (writableLength > this.#limits.answerBytes) this.#socket.destroy()
   }
 
   /** The peer is gone: open calls are aborted, and no answer is written. */
@@ -241,6 +330,8 @@ export class TtrpcServerConnection implements ServedConnection {
     if (this.#ended) return
     this.#ended = true
     this.#stopHeaderTimer?.()
+    this.#rest = undefined
+    this.#reader.release()
     for (const streamId of [...this.#calls.keys()]) this.#cancel(streamId, cancelled())
     this.#socket.end()
   }
@@ -263,4 +354,9 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#stopHeaderTimer?.()
     this.#socket.end()
   }
+}
+
+/** The bytes without the rest of what was read with them, which a long call would keep. */
+function ownBytes(payload: Uint8Array): Uint8Array {
+  return payload.length * 2 < payload.buffer.byteLength ? new Uint8Array(payload) : payload
 }

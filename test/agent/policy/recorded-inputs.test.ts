@@ -9,6 +9,7 @@ import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { SetPolicyRequest } from '../../../src/gen/agent.ts'
+import { Totals } from '../../../src/rpc/limits.ts'
 import { type RecordedCall, recordingNamed } from '../../recordings/recording.ts'
 import { payloadOf } from '../../recordings/wire.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
@@ -24,7 +25,7 @@ describe('the inputs of checks', () => {
     const policy = policyOf(calls, lines)
     await policy.load({ path: '/default-policy.rego', text: 'of the image' })
     const log = silentLogger()
-    const wrapper = { log, gate: { wait: async () => {} }, policy, nowMs: () => 0 }
+    const wrapper = { log, gate: { wait: async () => {} }, policy, totals: new Totals(), nowMs: () => 0 }
     const methods = declaredMethods({ ...(await serviceDependencies()), policy })
     for (const call of calls) {
       const method = methods.find(({ name }) => name === `${call.service}/${call.method}`)

@@ -6,8 +6,10 @@ import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
+import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
 import { type LogLine, parseLogLine } from '../../support/log-lines.ts'
+import { turns } from '../../support/rpc/fake-methods.ts'
 
 type Message = { readonly containerId: string; readonly env?: readonly string[] }
 
@@ -30,6 +32,7 @@ function wrapped(
   rpc: Partial<Rpc<Message, Message>> & Pick<Rpc<Message, Message>, 'handle'>,
   gate = openGate,
   check?: Check,
+  totals = new Totals(),
 ) {
   const lines: LogLine[] = []
   const log = jsonLogger({
@@ -41,7 +44,7 @@ function wrapped(
   const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
   const full: Rpc<Message, Message> = { ...defaults, ...rpc }
   const declared = { name: 'grpc.AgentService/Test', types: { request: json, response: json }, rpc: full }
-  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, nowMs: () => 0 })
+  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, totals, nowMs: () => 0 })
   return { method, lines }
 }
 
@@ -184,6 +187,46 @@ describe('the call wrapper', () => {
     it('checks only after the boot', async () => {
       const { method } = wrapped({ handle: async (message) => message }, closedGate, refuse)
       expect(await method(request, callOf({ timeoutMs: 5 }))).toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    })
+  })
+
+  describe('takes from the limits of all connections', () => {
+    const totalsOf = (elements: number) =>
+      new Totals({ ...LIMITS, total: { ...LIMITS.total, elements: { limit: elements, reserve: 0 } } })
+    const used = (totals: Totals) =>
+      Object.fromEntries(totals.uses().map(({ name, used: amount }) => [name, amount]))
+    const nothing = { elements: 0, working_calls: 0, bytes: 0 }
+
+    it('the elements of the request until the call is answered, and refuses a request for which there are too few', async () => {
+      const totals = totalsOf(request.length)
+      const answer = Promise.withResolvers<Message>()
+      const { method } = wrapped({ handle: () => answer.promise }, openGate, undefined, totals)
+      const first = method(request, callOf())
+      expect(await method(request, callOf())).toEqual({
+        ok: false,
+        code: 'RESOURCE_EXHAUSTED',
+        message: `elements of the requests of all connections: ${request.length} of at most ${request.length} in use`,
+      })
+      answer.resolve({ containerId: 'c1' })
+      expect(await first).toMatchObject({ ok: true })
+      expect(used(totals)).toMatchObject(nothing)
+    })
+
+    it('the request of work that goes on without its caller until it has ended', async () => {
+      const totals = totalsOf(1000)
+      const answer = Promise.withResolvers<Message>()
+      const { method } = wrapped(
+        { handle: () => answer.promise, onHangup: 'finish' },
+        openGate,
+        undefined,
+        totals,
+      )
+      expect(await method(request, callOf({ timeoutMs: 5 }))).toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+      const { length } = request
+      expect(used(totals)).toMatchObject({ elements: length, working_calls: 1, bytes: length })
+      answer.resolve({ containerId: 'c1' })
+      await turns()
+      expect(used(totals)).toMatchObject(nothing)
     })
   })
 

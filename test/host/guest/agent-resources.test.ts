@@ -99,7 +99,7 @@ describe('calls about the guest', () => {
       ...['kata_agent_threads', 'kata_agent_total_rss', 'kata_agent_total_time', 'kata_agent_total_vm'],
       ...['kata_guest_cpu_time', 'kata_guest_diskstat', 'kata_guest_filesystem_bytes'],
       ...['kata_guest_filesystem_inodes', 'kata_guest_load', 'kata_guest_meminfo', 'kata_guest_netdev_stat'],
-      ...['kata_guest_tasks', 'kata_guest_vm_stat'],
+      ...['kata_guest_tasks', 'kata_guest_vm_stat', 'microvm_agent_limit', 'microvm_agent_limit_used'],
     ])
     const resident = readFileSync(`/proc/${pod.started.agentPid()}/status`, 'utf8')
     const rssKib = Number(/^VmRSS:\s+(\d+) kB$/m.exec(resident)?.[1])

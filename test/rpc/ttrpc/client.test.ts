@@ -7,6 +7,7 @@ import { encodeErrorFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf } from '../../support/rpc/fake-methods.ts'
 import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
+import { connectionTotals } from '../../support/rpc/totals.ts'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString()
 
@@ -19,6 +20,7 @@ describe('ttrpcClient', () => {
     sockets = await socketPair()
     held = heldMethod()
     new TtrpcServerConnection(sockets.server, {
+      totals: connectionTotals(),
       methods: tableOf({
         'test.Echo/Echo': echo,
         'test.Echo/Held': held.method,

@@ -1,9 +1,10 @@
 import { once } from 'node:events'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { StatusCode } from '../../../src/base/errors.ts'
+import { LIMITS } from '../../../src/rpc/limits.ts'
 import type { Method, Outcome } from '../../../src/rpc/method.ts'
 import { allocateFrame } from '../../../src/rpc/ttrpc/frame.ts'
-import { DEFAULT_LIMITS, TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
+import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
 import {
   GO_REQUEST,
   GO_REQUEST_TO_UNKNOWN_SERVICE,
@@ -13,6 +14,7 @@ import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
 import { type RawPeer, rawPeer } from '../../support/rpc/raw-peer.ts'
 import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
+import { connectionTotals } from '../../support/rpc/totals.ts'
 
 const MIB = 1024 * 1024
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString()
@@ -38,7 +40,8 @@ describe('TtrpcServerConnection', () => {
       }),
       peer: 'vsock 2:77',
       startTimer: (ms, expired) => clock.startTimer(ms, expired),
-      limits: { ...DEFAULT_LIMITS, openCalls: 3, openRequestBytes: 6 * MIB, unreadBytes: 6 * MIB },
+      limits: { ...LIMITS.connection, openCalls: 3, requestBytes: 6 * MIB, answerBytes: 6 * MIB },
+      totals: connectionTotals(),
     })
     connection.start(Buffer.alloc(0))
     peer = rawPeer(sockets.client)

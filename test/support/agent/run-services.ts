@@ -1,5 +1,6 @@
 import { checkCallOf, serviceMethods } from '../../../src/agent/service/services.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { Totals } from '../../../src/rpc/limits.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
@@ -25,7 +26,7 @@ export async function runServices(
   const log = options.log ?? silentLogger()
   const { os, ...dependencies } = await serviceDependencies(options)
   const gate = { wait: async () => {} }
-  const methods = serviceMethods(dependencies, { log, gate, nowMs: () => 0 })
+  const methods = serviceMethods(dependencies, { log, gate, totals: new Totals(), nowMs: () => 0 })
   const transport = await runTransport(methods, { checkCall: checkCallOf(dependencies.policy) })
   const grpc = grpcConnection(transport.path)
   return {

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { ListenAddress, VsockAddress } from '../../../src/os/sockets/sockets.ts'
+import { Totals } from '../../../src/rpc/limits.ts'
 import type { CheckCall, MethodTable } from '../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { FakeClock } from '../fakes/fake-clock.ts'
@@ -38,6 +39,7 @@ export async function runTransport(
     readonly peer?: VsockAddress
     readonly allowLoopback?: boolean
     readonly checkCall?: CheckCall
+    readonly totals?: Totals
   } = {},
 ): Promise<RunningTransport> {
   const folder = makeTemporaryFolder(tmpdir())
@@ -52,6 +54,7 @@ export async function runTransport(
     methods,
     readDescriptors: () => readFile(new URL('../../../src/gen/descriptors.binpb', import.meta.url)),
     checkCall: options.checkCall ?? (async () => undefined),
+    totals: options.totals ?? new Totals(),
     log,
     allowLoopback: options.allowLoopback ?? false,
     startTimer: (ms, expired) => clock.startTimer(ms, expired),

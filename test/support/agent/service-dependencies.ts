@@ -39,6 +39,7 @@ export async function serviceDependencies(
     guest: {
       ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
       ...{ storageHandlers: [], deviceHandlers: [], supportsPolicy: () => policy.isSupported() },
+      limits: () => [],
       memAgent: createMemAgent({
         ...{ os, log, targets: () => [], vminit: '/vminit' },
         config: { ...MEM_AGENT_DEFAULTS, enabled: options.memAgent ?? false },

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { startTransport } from '../../../src/agent/transport/transport.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { Totals } from '../../../src/rpc/limits.ts'
 import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
 import { nodeSockets } from '../agent/node-sockets.ts'
 
@@ -13,6 +14,7 @@ const transport = await startTransport({
   methods: new Map([['test.Echo/Echo', async (payload) => ({ ok: true, payload })]]),
   checkCall: async () => undefined,
   readDescriptors: async () => new Uint8Array(0),
+  totals: new Totals(),
   log: silentLogger(),
 })
 const loaded = [isHttp2Loaded()]

@@ -2,6 +2,13 @@ import type { Files } from '../../../os/files/files.ts'
 import { procStatFields, TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
 import { itemGauge, type Metric, namedNumbers } from './exposition.ts'
 
+/** A limit of the API, and how much of it is in use. */
+export interface LimitUse {
+  readonly name: string
+  readonly limit: number
+  readonly used: number
+}
+
 const PAGE_BYTES = 4096
 
 /** Fields of /proc/PID/stat, counted from the state, which comes after the program's name (proc(5)). */
@@ -54,4 +61,13 @@ export async function ioMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/self/io'))
   const items = IO_ITEMS.map((name) => [name, values.get(name)] as const)
   return [itemGauge('kata_agent_io_stat', 'What the agent read and wrote.', items)]
+}
+
+/** The limits of the API over all connections, and their use. */
+export function limitMetrics(limits: readonly LimitUse[]): Metric[] {
+  const items = (part: 'limit' | 'used') => limits.map((use) => [use.name, use[part]] as const)
+  return [
+    itemGauge('microvm_agent_limit', 'Limits of the API over all connections.', items('limit')),
+    itemGauge('microvm_agent_limit_used', 'What is in use of these limits.', items('used')),
+  ]
 }

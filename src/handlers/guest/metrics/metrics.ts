@@ -2,7 +2,7 @@ import { abortable } from '../../../base/abort.ts'
 import { messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { Os } from '../../../os/os.ts'
-import { ioMetrics, processMetrics, statusMetrics } from './agent-metrics.ts'
+import { ioMetrics, type LimitUse, limitMetrics, processMetrics, statusMetrics } from './agent-metrics.ts'
 import { type Metric, printMetrics } from './exposition.ts'
 import { fileSystemMetrics } from './file-system-metrics.ts'
 import { cpuMetrics, diskMetrics, loadMetrics, networkMetrics } from './guest-metrics.ts'
@@ -12,13 +12,19 @@ import { memoryMetrics, vmstatMetrics } from './memory-metrics.ts'
 export interface MetricsDependencies {
   readonly os: Pick<Os, 'files' | 'mounts' | 'volumes'>
   readonly log: Logger
+  /** The limits of the API. */
+  readonly limits: () => readonly LimitUse[]
 }
 
 /**
  * Creates the call GetMetrics (spec C.24 and H.5), which returns the metrics of the agent and the guest as text for
  * Prometheus. A source that cannot be read is skipped and logged.
  */
-export function createMetrics({ os, log }: MetricsDependencies): (signal: AbortSignal) => Promise<string> {
+export function createMetrics({
+  os,
+  log,
+  limits,
+}: MetricsDependencies): (signal: AbortSignal) => Promise<string> {
   let scrapes = 0
   const collect = async ([name, source]: readonly [string, Source]) => {
     try {
@@ -36,7 +42,7 @@ export function createMetrics({ os, log }: MetricsDependencies): (signal: AbortS
     }
     // statfs never returns when the server of a file system hangs.
     const found = await abortable(Promise.all(Object.entries(SOURCES).map(collect)), signal)
-    return printMetrics([count, ...found.flat()])
+    return printMetrics([count, ...limitMetrics(limits()), ...found.flat()])
   }
 }
 

@@ -54,11 +54,18 @@ describe('GetMetrics', () => {
   it('counts its calls, and leaves out sources that cannot be read', async () => {
     for (const path of PATHS) await os.files.removeFile(`/proc/${path}`)
     await os.files.put('/proc/stat', 'nonsense')
-    const metrics = createMetrics({ os, log: silentLogger() })
+    const metrics = createMetrics({ limits: () => [], os, log: silentLogger() })
     await metrics(neverAborted)
     expect(await metrics(neverAborted)).toBe(
       '# HELP kata_agent_scrape_count Calls of GetMetrics.\n# TYPE kata_agent_scrape_count counter\nkata_agent_scrape_count 2\n',
     )
+  })
+
+  it('reports the limits of the API and their use', async () => {
+    const limits = () => [{ name: 'calls', limit: 4096, used: 3 }]
+    const text = await createMetrics({ limits, os, log: silentLogger() })(neverAborted)
+    expect(text).toContain('\nmicrovm_agent_limit{item="calls"} 4096\n')
+    expect(text).toContain('\nmicrovm_agent_limit_used{item="calls"} 3\n')
   })
 
   it('reports each writable file system once', async () => {
@@ -86,13 +93,13 @@ describe('GetMetrics', () => {
     await mount('/dev/vdb', '/vol', 'ext4', 'rw')
     os.volumes.usage = () => new Promise(() => {})
     const call = new AbortController()
-    const asked = createMetrics({ os, log: silentLogger() })(call.signal)
+    const asked = createMetrics({ limits: () => [], os, log: silentLogger() })(call.signal)
     call.abort(cancelled())
     await expect(asked).rejects.toMatchObject({ code: 'CANCELLED' })
   })
 
   async function values(): Promise<string[]> {
-    const text = await createMetrics({ os, log: silentLogger() })(neverAborted)
+    const text = await createMetrics({ limits: () => [], os, log: silentLogger() })(neverAborted)
     return text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
   }
 

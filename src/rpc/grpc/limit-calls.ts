@@ -1,0 +1,167 @@
+import type { ServerHttp2Stream } from 'node:http2'
+import { Duplex } from 'node:stream'
+import {
+  type Metadata,
+  ServerInterceptingCall,
+  type ServerInterceptingCallInterface,
+  type ServerInterceptor,
+} from '@grpc/grpc-js'
+import { StatusCode } from '../../base/errors.ts'
+import { type ConnectionTotals, LIMITS } from '../limits.ts'
+
+/** Answers of so many bytes have all of the reserve, as errors have, which could take their place. */
+const SHORT_BYTES = 1024
+
+/**
+ * Counts the calls of one connection, the bytes of their requests as they arrive, and those of their answers until they
+ * are sent. A call that a limit refuses is answered RESOURCE_EXHAUSTED and closed. `streams` names the methods whose calls
+ * may stay open for ever.
+ */
+export function limitCalls(totals: ConnectionTotals, streams: ReadonlySet<string>): ServerInterceptor {
+  const inTurn = turnsOf()
+  return ({ path, requestStream }, call) => {
+    const method = path.slice(1)
+    const isStream = streams.has(method)
+    const stream = streamOf(call)
+    const refusal = isStream ? totals.openStream() : totals.openCall(method, 0)
+    if (refusal === undefined)
+      stream.once('close', () => (isStream ? totals.closeStream() : totals.closeCall(0)))
+    const limited = new LimitedCall(call, { stream, totals, inTurn, hasMessages: requestStream, refusal })
+    if (refusal !== undefined) inTurn(() => limited.refuse(refusal))
+    return limited
+  }
+}
+
+/** Runs tasks, but only so many before other connections have their turn. */
+function turnsOf(): (task: () => void) => void {
+  const waiting: (() => void)[] = []
+  let left: number = LIMITS.connection.requestsAtOnce
+  let isTurning = false
+  const turn = () => {
+    isTurning = false
+    left = LIMITS.connection.requestsAtOnce
+    for (const task of waiting.splice(0, left)) run(task)
+  }
+  const run = (task: () => void) => {
+    if (!isTurning) setImmediate(turn)
+    isTurning = true
+    if (left === 0) {
+      waiting.push(task)
+    } else {
+      left -= 1
+      task()
+    }
+  }
+  return run
+}
+
+interface CallOptions {
+  readonly stream: ServerHttp2Stream
+  readonly totals: ConnectionTotals
+  /** Whether its request is any number of messages. */
+  readonly hasMessages: boolean
+  /** Why it is refused at its start. */
+  readonly refusal: string | undefined
+  readonly inTurn: (task: () => void) => void
+}
+
+class LimitedCall extends ServerInterceptingCall {
+  readonly #options: CallOptions
+  #bytes = 0
+  #hasRequest = false
+  #isOver = false
+
+  constructor(call: ServerInterceptingCallInterface, options: CallOptions) {
+    super(call, {
+      start: (next) => {
+        // The method never learns of a call that is refused at its start.
+        if (options.refusal !== undefined) return
+        options.inTurn(() =>
+          next({
+            onReceiveMetadata: (metadata, pass) => {
+              this.#take(headerBytes(metadata), 'ordinary')
+              pass(metadata)
+            },
+            onReceiveMessage: (message: Buffer, pass) => {
+              if (this.#isWelcome(message)) pass(message)
+            },
+          }),
+        )
+      },
+    })
+    this.#options = options
+    const { stream } = options
+    stream.on('data', (chunk: Buffer) => this.#take(chunk.length, 'ordinary'))
+    stream.once('close', () => {
+      this.#isOver = true
+      options.totals.giveBytes(this.#bytes)
+    })
+  }
+
+  /** Answers RESOURCE_EXHAUSTED with this reason. */
+  refuse(details: string): void {
+    this.#isOver = true
+    this.sendStatus({ code: StatusCode.RESOURCE_EXHAUSTED, details })
+    // The peer may never end a request that is incomplete.
+    if (!this.#hasRequest) setImmediate(() => this.#options.stream.close())
+  }
+
+  override sendMessage(message: Uint8Array, callback: () => void): void {
+    const { length } = message
+    if (!this.#take(length, length <= SHORT_BYTES ? 'reserved' : 'ordinary', `response of ${length} bytes: `))
+      return
+    super.sendMessage(message, () => {
+      this.#give(length)
+      callback()
+    })
+  }
+
+  #isWelcome(message: Buffer): boolean {
+    const { hasMessages, totals } = this.#options
+    totals.hasCall()
+    if (!hasMessages) {
+      this.#hasRequest = true
+      return true
+    }
+    // The stream itself holds a few messages that have not been answered.
+    this.#give(message.length)
+    if (message.length <= LIMITS.streamMessageBytes) return true
+    this.refuse(
+      `message of ${message.length} bytes is larger than ${LIMITS.streamMessageBytes}, the limit of a stream`,
+    )
+    return false
+  }
+
+  #take(bytes: number, share: 'ordinary' | 'reserved', what = ''): boolean {
+    if (this.#isOver) return false
+    const refusal = this.#options.totals.takeBytes(bytes, share)
+    if (refusal === undefined) this.#bytes += bytes
+    else this.refuse(`${what}${refusal}`)
+    return refusal === undefined
+  }
+
+  #give(bytes: number): void {
+    if (this.#isOver) return
+    this.#bytes -= bytes
+    this.#options.totals.giveBytes(bytes)
+  }
+}
+
+/** The call's HTTP/2 stream. grpc-js has no other view of a message that is incomplete, or of an answer that is not sent. */
+function streamOf(call: ServerInterceptingCallInterface): ServerHttp2Stream {
+  const stream = 'stream' in call ? call.stream : undefined
+  if (!isHttp2Stream(stream)) throw new Error('grpc-js: the call has no HTTP/2 stream')
+  return stream
+}
+
+function isHttp2Stream(value: unknown): value is ServerHttp2Stream {
+  return value instanceof Duplex && 'rstCode' in value
+}
+
+function headerBytes(metadata: Metadata): number {
+  let bytes = 0
+  for (const [key, values] of Object.entries(metadata.toJSON())) {
+    for (const value of values) bytes += key.length + value.length
+  }
+  return bytes
+}
