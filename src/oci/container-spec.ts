@@ -6,6 +6,7 @@ import { type DeviceChoices, withGuestDevices } from './guest-devices.ts'
 import { type GuestHooks, type SplitHooks, splitHooks } from './hooks.ts'
 import { containerNamespaces, type SharedNamespaces } from './namespaces.ts'
 import { withGuestPciAddresses } from './pci-environment.ts'
+import { withPids } from './resources.ts'
 import { withNofile } from './rlimits.ts'
 import { type SplitSysctls, splitSysctls } from './sysctls.ts'
 
@@ -24,6 +25,8 @@ export interface GuestChoices {
   readonly hooks: GuestHooks
   /** RLIMIT_NOFILE for a process without one; undefined leaves it to the runtime. */
   readonly nofile: POSIXRlimit | undefined
+  /** The limit of processes for a container without one; undefined for none. */
+  readonly pids: bigint | undefined
 }
 
 /** A spec ready for the runtime. */
@@ -75,6 +78,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
       Hooks: hooks.runtime,
       Linux: {
         ...linux,
+        Resources: withPids(linux.Resources, guest.pids),
         Namespaces: namespaces,
         Sysctl: { ...sysctls.container },
         CgroupsPath: cgroupsPath(linux.CgroupsPath, guest.containerId),

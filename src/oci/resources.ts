@@ -43,3 +43,12 @@ export function withExplicitWildcard(rule: LinuxDeviceCgroup): LinuxDeviceCgroup
 function numberOrAny(number: bigint): bigint {
   return number > 0n ? number : ANY
 }
+
+/** The limits with one of processes: the host's if it named one, else `fallback`. A limit of 0 is none. */
+export function withPids(
+  resources: LinuxResources | undefined,
+  fallback: bigint | undefined,
+): LinuxResources | undefined {
+  if (fallback === undefined || resources?.Pids !== undefined) return resources
+  return { ...(resources ?? LinuxResources.create()), Pids: { Limit: fallback } }
+}

@@ -13,6 +13,7 @@ const GUEST = {
   deviceModes: new Map([['/dev/known', 0o660]]),
   hooks: { prestart: [], poststart: [], poststop: [] },
   nofile: { Type: 'RLIMIT_NOFILE', Hard: 6n, Soft: 5n },
+  pids: 100n,
 }
 
 function converted(spec: PartialSpec) {
@@ -21,6 +22,14 @@ function converted(spec: PartialSpec) {
 }
 
 describe('containerSpec', () => {
+  it('has a limit of processes, unless the host names one', () => {
+    expect(converted({}).spec.Linux.Resources?.Pids).toEqual({ Limit: 100n })
+    for (const Limit of [0n, 7n])
+      expect(converted({ Linux: { Resources: { Pids: { Limit } } } }).spec.Linux.Resources?.Pids).toEqual({
+        Limit,
+      })
+  })
+
   it('puts the root into the bundle and keeps it read-only', () => {
     expect(converted({}).spec.Root).toEqual({ Path: '/bundle/rootfs', Readonly: true })
   })

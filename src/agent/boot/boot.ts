@@ -3,6 +3,7 @@ import type { AgentArguments } from '../config/arguments.ts'
 import { setUpCgroups } from './cgroups.ts'
 import { mountExtensions } from './extensions.ts'
 import type { BootGate } from './gate.ts'
+import { raiseGuestLimits } from './guest-limits.ts'
 import { takeIdentity } from './identity.ts'
 import { loadDeviceDrivers, loadNetworkDriver, loadVsock } from './modules.ts'
 import { linkDevices, mountGuestFileSystems } from './mounts.ts'
@@ -32,6 +33,8 @@ function stepsBeforeSocket(serverAddress: string): readonly BootStep[] {
 
 /** The rest of the boot, which runs while the API's socket is open. */
 const STEPS: readonly BootStep[] = [
+  // Numbers of processes, open files, inotify instances and keys for the whole guest.
+  { name: 'limits', run: raiseGuestLimits },
   // Signals, limits, priority, umask and PATH of the agent itself.
   { name: 'own process', run: prepareOwnProcess },
   // Check /proc, /sys and /dev; mount /dev/shm, /dev/pts, /run and /tmp.

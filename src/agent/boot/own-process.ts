@@ -1,6 +1,3 @@
-import { messageOf } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
-import type { Files } from '../../os/files/files.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
 /** The value of indispensable daemons (spec A.10). Helper programs and containers do not inherit it. */
@@ -18,9 +15,8 @@ const AUTOGROUP = '/proc/self/autogroup'
 /** The signals that the kernel sends to the console's session for Ctrl-C, Ctrl-\ and a hang-up. */
 const CONSOLE_SIGNALS = ['SIGINT', 'SIGQUIT', 'SIGHUP'] as const
 
-/** The highest RLIMIT_NOFILE that the kernel takes, and the one that hosts may name: that of Kata's unit (spec D.2). */
+/** The highest RLIMIT_NOFILE that the kernel takes, which the boot has raised (guest-limits.ts). */
 const MAX_OPEN_FILES = '/proc/sys/fs/nr_open'
-const OPEN_FILES = 2 ** 30
 
 const PATH = '/bin:/sbin:/usr/bin:/usr/sbin'
 
@@ -28,10 +24,9 @@ const PATH = '/bin:/sbin:/usr/bin:/usr/sbin'
  * Sets the signals, limits, priority, umask and PATH of the agent itself. The outcome is always `done`, because each
  * start of the agent is a new process.
  */
-export async function prepareOwnProcess({ os, log, environment }: BootContext): Promise<StepOutcome> {
+export async function prepareOwnProcess({ os, environment }: BootContext): Promise<StepOutcome> {
   // Input at the guest's console must not end the sandbox.
   for (const signal of CONSOLE_SIGNALS) os.system.onSignal(signal, () => {})
-  await raiseMaxOpenFiles(os.files, log)
   // As high as the kernel allows: each stream of a container takes a descriptor or two. Containers get it too.
   os.system.setOpenFileLimit(Number(await os.files.readText(MAX_OPEN_FILES)))
   await os.files.write('/proc/self/oom_score_adj', String(OOM_SCORE_ADJUSTMENT))
@@ -41,14 +36,4 @@ export async function prepareOwnProcess({ os, log, environment }: BootContext): 
   os.system.setUmask(0o022)
   environment.PATH = PATH
   return 'done'
-}
-
-/** A kernel that refuses keeps its own maximum; higher limits of containers are lowered to it then. */
-async function raiseMaxOpenFiles(files: Files, log: Logger): Promise<void> {
-  if (Number(await files.readText(MAX_OPEN_FILES)) >= OPEN_FILES) return
-  try {
-    await files.write(MAX_OPEN_FILES, String(OPEN_FILES))
-  } catch (error) {
-    log.warn('fs.nr_open not raised', { error: messageOf(error) })
-  }
 }

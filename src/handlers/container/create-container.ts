@@ -17,7 +17,7 @@ import { supportedSpec } from '../../oci/guest-support.ts'
 import { normalizeSpec } from '../../oci/normalize-spec.ts'
 import { ownNofile } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
-import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
+import { type Cgroup, cgroupAt, hasController, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
@@ -179,7 +179,18 @@ async function specFor(
     deviceModes: await deviceModes(os, request.OCI),
     hooks: sandbox.guestHooks,
     nofile: ownNofile(await os.scratch.readText('/proc/self/limits')),
+    pids: (await hasController(os, 'pids', isV2)) ? await shareOfProcesses(os.scratch) : undefined,
   })
+}
+
+/**
+ * The limit of processes of a container without one: half of what the kernel can have (threads count), so that none can
+ * take them from the agent and all others.
+ */
+async function shareOfProcesses(scratch: Os['scratch']): Promise<bigint> {
+  const numbers = ['threads-max', 'pid_max'].map((name) => scratch.readText(`/proc/sys/kernel/${name}`))
+  const [threads, pids] = (await Promise.all(numbers)).map(Number)
+  return BigInt(Math.floor(Math.min(threads ?? 0, pids ?? 0) / 2))
 }
 
 /** Modes of the guest's device nodes, for devices that the host sent without one. */

@@ -25,6 +25,7 @@ describe('boot', () => {
     await boot(context, true)
     const steps = lines.filter(({ message }) => message === 'boot step').map(({ fields }) => fields)
     expect(steps.map(({ step, outcome }) => `${step}: ${outcome}`)).toEqual([
+      'limits: done',
       'own process: done',
       'mounts: done',
       'device links: done',
@@ -50,6 +51,7 @@ describe('boot', () => {
     expect(os.system.openFileLimit).toBe(2 ** 30)
     const steps = lines.filter(({ message }) => message === 'boot step').map(({ fields }) => fields)
     expect(steps.map(({ step, outcome }) => `${step}: ${outcome}`)).toEqual([
+      'limits: already',
       'own process: done',
       'mounts: already',
       'device links: already',
@@ -74,7 +76,12 @@ describe('boot', () => {
     }
     await boot(context, true)
     expect(os.system.openFileLimit).toBe(1_048_576)
-    expect(lines.map(({ message }) => message)).toContain('fs.nr_open not raised')
+    expect(lines).toContainEqual(
+      expect.objectContaining({
+        message: 'limit of the guest not raised',
+        fields: { limit: 'fs.nr_open', error: 'EINVAL' },
+      }),
+    )
   })
 
   it('names the step that failed and stops there', async () => {

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { GUEST_LIMITS } from '../../../src/agent/boot/guest-limits.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { rulesOf, SAMPLE_RULES } from '../../support/host/iptables-rules.ts'
@@ -32,6 +33,19 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const details = await guest.agent.getGuestDetails({ memBlockSize: true })
     expect(details.agentDetails).toMatchObject({ initDaemon: true, supportsSeccomp: true })
     expect(details.memBlockSizeBytes).toBeGreaterThan(0n)
+  })
+
+  it('has high limits of the kernel, and gives a container half of its processes', async () => {
+    const files = [...GUEST_LIMITS.keys()].map((name) => `/guest/proc/sys/${name}`).join(' ')
+    const shown = await pod.output('kernel-limits', `cat ${files} /guest/proc/sys/kernel/threads-max`, {
+      mounts: [GUEST_PROC],
+    })
+    const numbers = shown.trim().split('\n').map(BigInt)
+    expect(numbers.slice(0, -1)).toEqual([...GUEST_LIMITS.values()])
+    await pod.run('share', ['sleep', '1000'])
+    const { cgroupStats } = await guest.agent.statsContainer({ containerId: 'share' })
+    expect(cgroupStats?.pidsStats?.limit).toBe((numbers.at(-1) ?? 0n) / 2n)
+    await pod.remove('share')
   })
 
   it('passes its oom_score_adj on to nothing, and its limit of open files to containers alone', async () => {
