@@ -27,7 +27,7 @@ import { bootBehindGate, prepareTransport } from './boot/boot.ts'
 import { BootGate } from './boot/gate.ts'
 import type { BootContext } from './boot/step.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
-import { loadConfig } from './config/load-config.ts'
+import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
 import { memAgentConfig } from './mem-agent-config.ts'
 import { INPUT_LOG, InputLog } from './policy/input-log.ts'
@@ -93,6 +93,10 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const os = linuxOs({ agentFolder, channel: given.channel, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
+  const ignored = settingsWithoutEffect(config)
+  if (ignored.length > 0) {
+    log.warn('settings without effect', { settings: ignored.join(', '), because: 'not supported' })
+  }
   await os.files.write(OWN_NAME, config.processName)
   const gate = new BootGate()
   const parts = {

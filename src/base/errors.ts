@@ -19,6 +19,28 @@ export const StatusCode = {
 
 export type StatusCodeName = keyof typeof StatusCode
 
+/** Whose fault a failed call is, for the log: `nobody`'s when it has ended as calls of its kind end. */
+export type Fault = 'caller' | 'guest' | 'nobody'
+
+/** By the code; INTERNAL is also the code of some mistakes of callers (behaviour spec, B.5), which say so. */
+const FAULTS: Readonly<Record<StatusCodeName, Fault>> = {
+  OK: 'nobody',
+  CANCELLED: 'nobody',
+  UNKNOWN: 'caller',
+  INVALID_ARGUMENT: 'caller',
+  DEADLINE_EXCEEDED: 'guest',
+  NOT_FOUND: 'caller',
+  ALREADY_EXISTS: 'caller',
+  PERMISSION_DENIED: 'caller',
+  RESOURCE_EXHAUSTED: 'caller',
+  FAILED_PRECONDITION: 'caller',
+  ABORTED: 'caller',
+  OUT_OF_RANGE: 'caller',
+  UNIMPLEMENTED: 'caller',
+  INTERNAL: 'guest',
+  UNAVAILABLE: 'guest',
+}
+
 /**
  * The error class of the agent: a status code, a text that names what failed (with the id or path), and the cause. A
  * kernel error also has its `errno` name, such as `ENOENT`.
@@ -28,17 +50,19 @@ export class AgentError extends Error {
   readonly errno: string | undefined
   /** What the log says in place of a message that may quote environments, arguments or data. */
   readonly loggedMessage: string | undefined
+  readonly fault: Fault
 
   constructor(
     code: StatusCodeName,
     message: string,
-    options: { cause?: unknown; errno?: string; loggedMessage?: string } = {},
+    options: { cause?: unknown; errno?: string; loggedMessage?: string; fault?: Fault } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause })
     this.name = 'AgentError'
     this.code = code
     this.errno = options.errno
     this.loggedMessage = options.loggedMessage
+    this.fault = options.fault ?? FAULTS[code]
   }
 }
 

@@ -2,7 +2,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { AgentArguments } from './arguments.ts'
 import { commandLineSettings, configFileOf } from './command-line.ts'
 import { parseValue, readSettings } from './read-settings.ts'
-import { type AgentConfig, SETTINGS } from './settings.ts'
+import { type AgentConfig, SETTING_KEYS, SETTINGS } from './settings.ts'
 
 /** The sources of settings. */
 export interface ConfigSources {
@@ -18,6 +18,14 @@ export interface ConfigSources {
  */
 export async function loadConfig(sources: ConfigSources): Promise<AgentConfig> {
   return { ...defaultConfig(), ...(await configured(sources)), ...argumentSettings(sources) }
+}
+
+/** Names of the settings that were changed and have no effect, as a host names them. */
+export function settingsWithoutEffect(config: AgentConfig): readonly string[] {
+  const defaults = defaultConfig()
+  return SETTING_KEYS.filter(
+    (key) => SETTINGS[key].hasNoEffect === true && config[key] !== defaults[key],
+  ).map((key) => SETTINGS[key].commandLine ?? SETTINGS[key].toml ?? key)
 }
 
 /** The defaults of all settings. */

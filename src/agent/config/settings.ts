@@ -32,6 +32,8 @@ export interface Setting<T> {
   readonly doc: string
   /** On the kernel command line the setting is ignored unless this key comes before it. */
   readonly after?: string
+  /** The agent does not have the feature: the setting is read and checked, and nothing else. */
+  readonly hasNoEffect?: true
 }
 
 const MEM_AGENT = 'agent.mem_agent_enable'
@@ -92,6 +94,7 @@ export const SETTINGS = {
     type: port,
     default: 0,
     doc: 'Vsock port from which the host reads the log; 0: the log goes to the console.',
+    hasNoEffect: true,
   }),
   tracing: setting({
     commandLine: 'agent.trace',
@@ -100,6 +103,7 @@ export const SETTINGS = {
     type: flag,
     default: false,
     doc: 'Export of trace spans.',
+    hasNoEffect: true,
   }),
   devMode: setting({
     commandLine: 'agent.devmode',
@@ -107,6 +111,7 @@ export const SETTINGS = {
     type: bareFlag,
     default: false,
     doc: 'Help for developers, such as core dumps of containers.',
+    hasNoEffect: true,
   }),
   debugConsole: setting({
     commandLine: 'agent.debug_console',
@@ -114,6 +119,7 @@ export const SETTINGS = {
     type: bareFlag,
     default: false,
     doc: 'A shell for debugging the guest.',
+    hasNoEffect: true,
   }),
   debugConsolePort: setting({
     commandLine: 'agent.debug_console_vport',
@@ -121,6 +127,7 @@ export const SETTINGS = {
     type: port,
     default: 0,
     doc: 'Vsock port of the debug console; 0: /dev/console.',
+    hasNoEffect: true,
   }),
   hotplugTimeoutMs: setting({
     commandLine: 'agent.hotplug_timeout',
@@ -199,6 +206,7 @@ export const SETTINGS = {
     type: seconds,
     default: 1_200_000,
     doc: 'How long an image may take to be pulled in the guest.',
+    hasNoEffect: true,
   }),
   cdiTimeoutMs: setting({
     commandLine: 'agent.cdi_timeout',
@@ -220,6 +228,7 @@ export const SETTINGS = {
     type: seconds,
     default: 50_000,
     doc: 'How long a call to the confidential data hub may take.',
+    hasNoEffect: true,
   }),
   launchProcessTimeoutMs: setting({
     commandLine: 'agent.launch_process_timeout',
@@ -227,6 +236,7 @@ export const SETTINGS = {
     type: seconds,
     default: 6000,
     doc: 'How long a guest component may take to start.',
+    hasNoEffect: true,
   }),
   httpsProxy: setting({
     commandLine: 'agent.https_proxy',
@@ -234,6 +244,7 @@ export const SETTINGS = {
     type: text,
     default: '',
     doc: 'Proxy that guest components use.',
+    hasNoEffect: true,
   }),
   noProxy: setting({
     commandLine: 'agent.no_proxy',
@@ -241,6 +252,7 @@ export const SETTINGS = {
     type: text,
     default: '',
     doc: 'Hosts that guest components reach without the proxy.',
+    hasNoEffect: true,
   }),
   guestComponentsRestApi: setting({
     commandLine: 'agent.guest_components_rest_api',
@@ -248,6 +260,7 @@ export const SETTINGS = {
     type: oneOf('all', 'attestation', 'resource'),
     default: 'resource',
     doc: 'What the guest components’ REST server offers.',
+    hasNoEffect: true,
   }),
   guestComponentsProcs: setting({
     commandLine: 'agent.guest_components_procs',
@@ -255,6 +268,7 @@ export const SETTINGS = {
     type: oneOf('none', 'attestation-agent', 'confidential-data-hub', 'api-server-rest'),
     default: 'api-server-rest',
     doc: 'The last guest component that is started; each needs the ones before it.',
+    hasNoEffect: true,
   }),
   secureStorageIntegrity: setting({
     commandLine: 'agent.secure_storage_integrity',
@@ -262,6 +276,7 @@ export const SETTINGS = {
     type: boolean,
     default: true,
     doc: 'Encrypted storage is protected against changes too.',
+    hasNoEffect: true,
   }),
   memAgentEnable: setting({
     commandLine: MEM_AGENT,

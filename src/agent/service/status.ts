@@ -21,6 +21,16 @@ export function statusOf(error: unknown): CallStatus {
   }
 }
 
+/**
+ * The level of a failed call's log line: a warning when it is the caller's fault, an error when it is the guest's; undefined
+ * when it is nobody's.
+ */
+export function failureLevel(error: unknown): 'warn' | 'error' | undefined {
+  const fault = error instanceof AgentError ? error.fault : 'guest'
+  if (fault === 'nobody') return undefined
+  return fault === 'caller' ? 'warn' : 'error'
+}
+
 function chainOf(error: unknown): string {
   let text = messageOf(error)
   let cause = error instanceof Error ? error.cause : undefined

@@ -1,13 +1,13 @@
 import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { LogFields, Logger } from '../../base/log.ts'
+import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { countElements } from '../../rpc/count-elements.ts'
 import { exhausted, isWork, shareOf, type Totals } from '../../rpc/limits.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
-import { statusOf } from './status.ts'
+import { failureLevel, statusOf } from './status.ts'
 
 /** What every call is wrapped with. */
 export interface WrapperDependencies {
@@ -41,6 +41,7 @@ export function wrap<Request, Response>(
     let ids: LogFields = {}
     let outcome: Outcome
     let loggedMessage: string | undefined
+    let level: LogLevel = rpc.logLevel
     let work: Promise<Response> | undefined
     const taken = new Taken(totals, name)
     try {
@@ -65,15 +66,16 @@ export function wrap<Request, Response>(
     } catch (error) {
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
+      level = failureLevel(error) ?? level
     } finally {
       limits.release()
       const goesOn = work !== undefined && rpc.onHangup === 'finish' && limits.signal.aborted
       taken.give(goesOn ? { work, requestBytes: payload.length } : undefined)
     }
-    if (log.isLogged(rpc.logLevel)) {
+    if (log.isLogged(level)) {
       const { peer, framing } = incoming
       const fields = { rpc: name, ...ids, ms: (nowMs() - startedMs).toFixed(1), peer, framing }
-      log.log(rpc.logLevel, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
+      log.log(level, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
     }
     return outcome
   }

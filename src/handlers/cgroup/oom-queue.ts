@@ -82,5 +82,5 @@ export class OomQueue {
 }
 
 function closed(): AgentError {
-  return new AgentError('INTERNAL', '')
+  return new AgentError('INTERNAL', '', { fault: 'nobody' })
 }

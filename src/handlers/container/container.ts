@@ -118,7 +118,9 @@ export class Container {
    */
   beginStart(): { readonly parts: ContainerParts; readonly interrupted: AbortSignal } {
     if (this.#state.name !== 'created') {
-      throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`)
+      throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`, {
+        fault: 'caller',
+      })
     }
     const { parts } = this.#state
     this.#startAsked = true
@@ -146,7 +148,9 @@ export class Container {
     const state = this.#state
     const before = from.find((name) => name === state.name)
     if (before === undefined || !('parts' in state)) {
-      throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}, not ${from.join(' or ')}`)
+      throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}, not ${from.join(' or ')}`, {
+        fault: 'caller',
+      })
     }
     const { parts } = state
     const interrupt = new AbortController()
@@ -159,7 +163,7 @@ export class Container {
   beginRemove(): ContainerParts {
     const state = this.#state
     if ('settled' in state || state.name === 'gone') {
-      throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}`)
+      throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}`, { fault: 'caller' })
     }
     this.#state = { name: 'removing', parts: state.parts, settled: this.#newTransition() }
     return state.parts
@@ -191,5 +195,5 @@ export class Container {
 
 /** The error of work on a container that a removal has ended. */
 export function toBeRemoved(containerId: string): AgentError {
-  return new AgentError('INTERNAL', `container ${containerId} is to be removed`)
+  return new AgentError('INTERNAL', `container ${containerId} is to be removed`, { fault: 'caller' })
 }

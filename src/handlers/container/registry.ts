@@ -21,7 +21,9 @@ export class ContainerRegistry implements ProcessOwners {
   add(id: string, cgroupPath: string): Container {
     const present = this.#containers.get(id)
     if (present !== undefined) {
-      throw new AgentError('INTERNAL', `container id '${id}': already exists (${present.state.name})`)
+      throw new AgentError('INTERNAL', `container id '${id}': already exists (${present.state.name})`, {
+        fault: 'caller',
+      })
     }
     for (const other of this.#containers.values()) {
       if (isWithin(cgroupPath, other.cgroupPath) || isWithin(other.cgroupPath, cgroupPath)) {
@@ -72,7 +74,8 @@ export class ContainerRegistry implements ProcessOwners {
       await abortable(container.state.settled, signal)
     }
     const { state } = container
-    if (state.name === 'paused') throw new AgentError('INTERNAL', `container ${id} is paused`)
+    if (state.name === 'paused')
+      throw new AgentError('INTERNAL', `container ${id} is paused`, { fault: 'caller' })
     if (state.name === 'stopped') {
       throw new AgentError('NOT_FOUND', 'Process not found: init process missing')
     }
@@ -83,5 +86,5 @@ export class ContainerRegistry implements ProcessOwners {
 
 /** The answer for a container that does not exist (behaviour spec, section B.5: the code differs by call). */
 export function unknownContainer(code: StatusCodeName): AgentError {
-  return new AgentError(code, 'Invalid container id')
+  return new AgentError(code, 'Invalid container id', { fault: 'caller' })
 }

@@ -92,7 +92,8 @@ function checkNeighbor(field: string, neighbor: ARPNeighbor, links: ReadonlyMap<
     state: state === 0 ? NUD_PERMANENT : checkNumber(`${field}.state`, state, MAX_U16),
     flags: checkNumber(`${field}.flags`, flags, MAX_U8),
   }
-  if (link === undefined) throw new AgentError('INTERNAL', `Link not found (Name: ${device})`)
+  if (link === undefined)
+    throw new AgentError('INTERNAL', `Link not found (Name: ${device})`, { fault: 'caller' })
   if (lladdr !== '') checkHardwareAddressFits(`${field}.lladdr`, checked.hardwareAddress, link)
   return { ...checked, linkIndex: link.index }
 }

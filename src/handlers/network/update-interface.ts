@@ -71,7 +71,7 @@ function getLink(links: readonly Link[], wanted: InterfaceRequest, pluggedName: 
     links.find((link) => link.name === name)
   if (found !== undefined) return found
   const sought = hardwareAddress === undefined ? `Name: ${name}` : `Address: ${hardwareAddress}`
-  throw new AgentError('INTERNAL', `Link not found (${sought})`)
+  throw new AgentError('INTERNAL', `Link not found (${sought})`, { fault: 'caller' })
 }
 
 /** Sets the hardware address. A plugged-in card may keep its own: the device path already identifies it. */

@@ -56,7 +56,8 @@ function withLinks(network: Network, requests: readonly RouteRequest[]): readonl
   const links = new Map(network.links().map(({ name, index }) => [name, index]))
   return requests.map(({ device, route }) => {
     const linkIndex = links.get(device)
-    if (linkIndex === undefined) throw new AgentError('INTERNAL', `Link not found (Name: ${device})`)
+    if (linkIndex === undefined)
+      throw new AgentError('INTERNAL', `Link not found (Name: ${device})`, { fault: 'caller' })
     return { ...route, linkIndex }
   })
 }

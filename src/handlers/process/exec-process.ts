@@ -106,7 +106,7 @@ function restoreOpenFiles(
 /** The process of a request. Throws INTERNAL when it is missing, INVALID_ARGUMENT for a field that cannot be right. */
 function checkedProcess(request: ExecProcessRequest, onDeviation: OnDeviation): Process {
   if (request.process === undefined) {
-    throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest')
+    throw new AgentError('INTERNAL', 'Unable to parse process from ExecProcessRequest', { fault: 'caller' })
   }
   const process = normalizeProcess(request.process, onDeviation)
   checkProcess(process)

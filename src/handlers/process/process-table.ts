@@ -42,7 +42,8 @@ export class ProcessTable {
   /** Takes an id. Throws INTERNAL when it is in use. */
   reserve(execId: string): Reservation {
     const key = this.#key(execId)
-    if (this.#entries.has(key)) throw new AgentError('INTERNAL', `exec_id '${execId}' already exists`)
+    if (this.#entries.has(key))
+      throw new AgentError('INTERNAL', `exec_id '${execId}' already exists`, { fault: 'caller' })
     const [added, settled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const interrupt = new AbortController()
     this.#entries.set(key, { name: 'starting', settled: settled.promise, added: added.promise, interrupt })

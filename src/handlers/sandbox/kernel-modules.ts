@@ -11,7 +11,7 @@ export async function loadKernelModules(
   for (const { name, parameters } of modules) {
     // Such a name would be an option; the `--` keeps parameters that begin with a dash from being options.
     if (name === '' || name.startsWith('-')) {
-      throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`)
+      throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`, { fault: 'caller' })
     }
     const result = await os.tools.run(['/sbin/modprobe', '-v', '--', name, ...parameters], { signal })
     if (result.exitCode !== 0) {

@@ -46,12 +46,13 @@ export class SandboxState implements SandboxLookup {
     if (this.#state.name === 'active') return this.#state.sandbox
     if (this.#state.name === 'none') return this.#standIn
     this.refuseLost()
-    throw new AgentError('INTERNAL', `sandbox: not active (${this.#state.name})`)
+    throw new AgentError('INTERNAL', `sandbox: not active (${this.#state.name})`, { fault: 'caller' })
   }
 
   /** Throws INTERNAL `Dead agent: restarted` when a sandbox was lost and none was created since. */
   refuseLost(): void {
-    if (this.#state.name === 'lost') throw new AgentError('INTERNAL', 'Dead agent: restarted')
+    if (this.#state.name === 'lost')
+      throw new AgentError('INTERNAL', 'Dead agent: restarted', { fault: 'caller' })
   }
 
   /** Resolves when the transition under way is over; undefined when there is none. */
@@ -62,7 +63,9 @@ export class SandboxState implements SandboxLookup {
   /** Ends a creation under way: it fails with INTERNAL, and undoes itself. */
   interruptCreate(): void {
     if (this.#state.name !== 'creating') return
-    this.#state.interrupt.abort(new AgentError('INTERNAL', 'sandbox: is to be destroyed'))
+    this.#state.interrupt.abort(
+      new AgentError('INTERNAL', 'sandbox: is to be destroyed', { fault: 'caller' }),
+    )
   }
 
   /**
@@ -73,7 +76,7 @@ export class SandboxState implements SandboxLookup {
     const before = this.#state
     if (before.name === 'creating' || before.name === 'active' || before.name === 'destroying') {
       const id = before.name === 'active' ? ` '${before.sandbox.id}'` : ''
-      throw new AgentError('INTERNAL', `sandbox${id}: already exists (${before.name})`)
+      throw new AgentError('INTERNAL', `sandbox${id}: already exists (${before.name})`, { fault: 'caller' })
     }
     const interrupt = new AbortController()
     const end = this.#begin((settled) => ({ name: 'creating', settled, interrupt }))
@@ -91,9 +94,10 @@ export class SandboxState implements SandboxLookup {
   beginDestroy(): { readonly sandbox: Sandbox | undefined; destroyed(): void; failed(): void } {
     const before = this.#state
     if (before.name === 'destroyed') {
-      throw new AgentError('INTERNAL', 'failed to get sandbox sender channel')
+      throw new AgentError('INTERNAL', 'failed to get sandbox sender channel', { fault: 'caller' })
     }
-    if ('settled' in before) throw new AgentError('INTERNAL', `sandbox: in transition (${before.name})`)
+    if ('settled' in before)
+      throw new AgentError('INTERNAL', `sandbox: in transition (${before.name})`, { fault: 'caller' })
     const end = this.#begin((settled) => ({ name: 'destroying', settled }))
     return {
       sandbox: before.name === 'active' ? before.sandbox : undefined,

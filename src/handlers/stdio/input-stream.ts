@@ -26,7 +26,8 @@ export class InputStream implements ProcessInput {
    * errno EPIPE when nobody reads any more, and what `signal` is aborted with; a part may then have been written.
    */
   async write(data: Uint8Array, signal: AbortSignal): Promise<void> {
-    if (this.#ending !== undefined || this.#released) throw new AgentError('INTERNAL', 'Cannot get writer')
+    if (this.#ending !== undefined || this.#released)
+      throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
     signal.throwIfAborted()
     const written = this.#queue.then(() => this.#writeAll(data, signal))
     // The next write runs whatever the outcome of this one, which its own caller gets.

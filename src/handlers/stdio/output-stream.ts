@@ -68,7 +68,7 @@ export class OutputStream implements ProcessOutput {
    * Throws what `signal` is aborted with.
    */
   async read(maxBytes: number, signal: AbortSignal): Promise<OutputRead> {
-    if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader')
+    if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
     if (maxBytes === 0) return NOTHING
     this.#readers++
     try {

@@ -16,7 +16,7 @@ export class PortInput implements ProcessInput {
   }
 
   async write(): Promise<void> {
-    throw new AgentError('INTERNAL', 'Cannot get writer')
+    throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
   }
 
   /** Delivers what has arrived by now, and resolves at once: the process may take any time to read it. */
@@ -53,7 +53,7 @@ export class PortOutput implements ProcessOutput {
   }
 
   async read(): Promise<OutputRead> {
-    throw new AgentError('INTERNAL', 'cannot get stream reader')
+    throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
   }
 
   processEnded(): void {

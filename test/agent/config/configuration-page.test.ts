@@ -21,7 +21,7 @@ function rowOf(setting: Setting<unknown>): string {
     nameCell(setting.environment),
     setting.type.name,
     shown === '' ? '–' : `\`${shown}\``,
-    setting.doc,
+    setting.hasNoEffect === true ? `${setting.doc} No effect yet.` : setting.doc,
   ]
   return `| ${cells.join(' | ')} |`
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { defaultConfig, loadConfig } from '../../../src/agent/config/load-config.ts'
+import { defaultConfig, loadConfig, settingsWithoutEffect } from '../../../src/agent/config/load-config.ts'
 
 describe('loadConfig', () => {
   it('uses the defaults when no source sets anything', async () => {
@@ -13,6 +13,14 @@ describe('loadConfig', () => {
       unifiedCgroupHierarchy: true,
       vsockAllowLoopback: false,
     })
+  })
+
+  it('names the changed settings that have no effect', async () => {
+    const config = await load({
+      commandLine: 'agent.trace agent.debug_console agent.log=debug agent.log_vport=0',
+    })
+    expect(settingsWithoutEffect(config)).toEqual(['agent.trace', 'agent.debug_console'])
+    expect(settingsWithoutEffect(defaultConfig())).toEqual([])
   })
 
   it('lets the environment override the kernel command line', async () => {

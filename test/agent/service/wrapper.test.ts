@@ -71,6 +71,22 @@ describe('the call wrapper', () => {
     expect(JSON.stringify(lines)).not.toContain('SECRET')
   })
 
+  it.each([
+    ['a mistake of the caller', new AgentError('INVALID_ARGUMENT', 'wrong'), 'WARN'],
+    [
+      'a mistake with a code that shims look for',
+      new AgentError('INTERNAL', 'Invalid container id', { fault: 'caller' }),
+      'WARN',
+    ],
+    ['a failure of the guest', new AgentError('INTERNAL', 'mount: EIO'), 'ERRO'],
+    ['a defect', new TypeError('x is not a function'), 'ERRO'],
+    ['a call that its client has cancelled', new AgentError('CANCELLED', 'gone'), 'INFO'],
+  ])('logs %s by its class', async (_what, error, level) => {
+    const { method, lines } = wrapped({ handle: () => Promise.reject(error) })
+    await method(request, callOf())
+    expect(lines).toMatchObject([{ msg: 'rpc', level }])
+  })
+
   it('answers UNKNOWN when the payload cannot be decoded', async () => {
     const { method } = wrapped({ handle: async (message) => message })
     expect(await method(Buffer.from('{'), callOf())).toMatchObject({ ok: false, code: 'UNKNOWN' })

@@ -50,7 +50,7 @@ export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
   const stopped = new AbortController()
   let kernel: Promise<KernelSupport> | undefined
   const support = () => {
-    if (!config.enabled) throw new AgentError('INTERNAL', 'mem-agent is disabled')
+    if (!config.enabled) throw new AgentError('INTERNAL', 'mem-agent is disabled', { fault: 'caller' })
     kernel ??= kernelSupport(os)
     return kernel
   }

@@ -64,7 +64,7 @@ export function checkCopy(request: CopyFileRequest, root: string): Copy {
 
 function componentsOf(path: string, root: string): readonly string[] {
   const refuse = (reason: string) =>
-    new AgentError('INTERNAL', `path ${JSON.stringify(truncate(path, 200))}: ${reason}`)
+    new AgentError('INTERNAL', `path ${JSON.stringify(truncate(path, 200))}: ${reason}`, { fault: 'caller' })
   if (Buffer.byteLength(path) > MAX_PATH_BYTES) throw refuse(`longer than ${MAX_PATH_BYTES} bytes`)
   if (path.includes('\0')) throw refuse('contains a NUL byte')
   if (path.split('/').includes('..')) throw refuse('contains ".."')
