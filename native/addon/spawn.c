@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../process/defaults.h"
+#include "call-filter.h"
 #include "functions.h"
 #include "napi/pool.h"
 
@@ -23,6 +24,7 @@ struct spawn_work {
   const char *program, *directory;
   char **command, **environment;         /* the command begins with the program's name */
   int descriptors[STANDARD_DESCRIPTORS]; /* for 0, 1 and 2 of the program; -1 is /dev/null */
+  int denied;                            /* DENY_… */
   volatile int child_errno;              /* written by the child, which shares this memory */
   int started[2];                        /* pid and pidfd */
 };
@@ -48,6 +50,7 @@ static void become_program(const struct spawn_work *work) {
   /* After the descriptors are placed: until execve the child may have more open than the program's limit allows. */
   if (!reset_open_files_limit() || !reset_nice()) return;
   reset_signals();
+  if (!deny_calls(work->denied)) return;
   execve(work->program, work->command, work->environment);
 }
 
@@ -97,6 +100,7 @@ static napi_value spawn(napi_env env, napi_callback_info info) {
   work->environment = strings_argument(arguments, 2);
   work->directory = string_argument(arguments, 3);
   for (int i = 0; i < STANDARD_DESCRIPTORS; i++) work->descriptors[i] = integer_argument(arguments, 4 + i);
+  work->denied = integer_argument(arguments, 7);
   return pool_queue(env, &work->pool, run_spawn);
 }
 

@@ -213,7 +213,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     hostConnections,
     onDestroyed,
     config: {
-      runtime,
+      ...{ runtime, containerVsock: config.containerVsock },
       containerPipeSizeBytes: config.containerPipeSizeBytes,
       sharedRoot: SHARED_ROOT,
       sandboxNamespaceDir: '/run/sandbox-ns',

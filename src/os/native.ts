@@ -118,7 +118,8 @@ export interface Native {
   /**
    * Starts a program (execve(2), on a thread of the pool) in its own session, with the system's default limits, signals
    * and oom_score_adj. Returns its pid and a descriptor (pidfd_open(2)) that becomes readable when it has ended; then
-   * `reap` must be called. `command` begins with the program's name. A stream of -1 is /dev/null.
+   * `reap` must be called. `command` begins with the program's name. A stream of -1 is /dev/null. `denied` is the sum of
+   * the system calls that it and its descendants are denied (seccomp(2)): 1 sockets of AF_VSOCK, 2 io_uring.
    */
   spawn(
     program: string,
@@ -128,6 +129,7 @@ export interface Native {
     stdin: Fd,
     stdout: Fd,
     stderr: Fd,
+    denied: number,
   ): Promise<readonly [number, Fd] | number>
   /** waitpid(2) of a child. Returns its wait status; -EAGAIN while it runs. */
   reap(pid: number): number

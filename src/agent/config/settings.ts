@@ -73,6 +73,13 @@ export const SETTINGS = {
     default: 'runc',
     doc: 'The OCI runtime that makes containers: one of the two names or the absolute path of a binary.',
   }),
+  containerVsock: setting({
+    commandLine: 'agent.container_vsock',
+    toml: 'container_vsock',
+    type: oneOf('deny', 'allow'),
+    default: 'deny',
+    doc: 'Whether containers may make vsock sockets, by which they reach ports of the host and take ports of the guest ([security.md](security.md#vsock)).',
+  }),
   processName: setting({
     commandLine: 'agent.process_name',
     toml: 'process_name',

@@ -211,7 +211,8 @@ async function launchInit(
 ): Promise<ContainerProcess> {
   const { runtime } = dependencies
   const id = request.containerId
-  const program = request.OCI?.Process?.Args[0] ?? ''
+  const { spec, process } = completeSpec(request.OCI)
+  const [program = ''] = process.Args
   // Whatever is in the cgroup from here on counts as the container's, and is killed with it.
   if (!(await cgroup.isEmpty())) {
     throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: cgroup of container ${id}: not empty`)
@@ -225,7 +226,8 @@ async function launchInit(
   const launch = prepareLaunch(dependencies, { ...stdio, onFailure })
   try {
     const isMember = (pid: number) => cgroup.holds(pid)
-    const container = { id, bundle: bundle.folder, program, streams: launch.streams, isMember }
+    const { streams } = launch
+    const container = { id, bundle: bundle.folder, program, spec, streams, isMember }
     return launch.follow(await runtime.create(container, signal))
   } finally {
     launch.close()

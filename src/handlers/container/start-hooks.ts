@@ -3,6 +3,7 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Hook, Process } from '../../gen/oci.ts'
+import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
@@ -42,9 +43,10 @@ export async function runStartContainerHooks(
   for (const hook of parts.startContainer) {
     if (skipped.aborted) return
     try {
-      const process = hookProcess(hook, parts.spec.current.Process)
+      const { current: spec } = parts.spec
+      const process = hookProcess(hook, spec.Process)
       const isMember = (pid: number) => parts.cgroup.holds(pid)
-      await runHook(dependencies, { containerId: id, process, state, hook, isMember }, skipped)
+      await runHook(dependencies, { containerId: id, process, spec, state, hook, isMember }, skipped)
     } catch (error) {
       const fields = { containerId: id, hook: hook.Path, error: messageOf(error) }
       dependencies.log.warn('startContainer hook failed', fields)
@@ -70,7 +72,7 @@ function hookProcess({ Path, Args, Env }: Hook, program: Process): Process {
 /** Throws when the hook cannot be run, fails, or was killed because its time was over or `skipped` fired. */
 async function runHook(
   dependencies: StartHookDependencies,
-  { containerId, process, state, hook, isMember }: HookRun,
+  { containerId, process, spec, state, hook, isMember }: HookRun,
   skipped: AbortSignal,
 ): Promise<void> {
   const { os, log, runtime } = dependencies
@@ -83,7 +85,7 @@ async function runHook(
     let added: ContainerProcess
     try {
       const { streams } = launch
-      const addition = { containerId, process, streams, cgroup: '', isMember }
+      const addition = { containerId, process, spec, streams, cgroup: '', isMember }
       added = launch.follow(await runtime.exec(addition, limit.signal))
     } finally {
       launch.close()
@@ -107,6 +109,7 @@ async function runHook(
 interface HookRun {
   readonly containerId: string
   readonly process: Process
+  readonly spec: ContainerRules
   readonly state: string
   readonly hook: Hook
   readonly isMember: (pid: number) => Promise<boolean>

@@ -1,5 +1,6 @@
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import type { Process } from '../../gen/oci.ts'
+import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
@@ -27,6 +28,7 @@ export interface OciRuntime {
       /** The program that the bundle's configuration names, for error texts. */
       readonly program: string
       readonly streams: ProcessStreams
+      readonly spec: ContainerRules
       readonly isMember: LaunchRun['isMember']
     },
     signal: AbortSignal,
@@ -44,6 +46,7 @@ export interface OciRuntime {
       readonly containerId: string
       readonly process: Process
       readonly streams: ProcessStreams
+      readonly spec: ContainerRules
       /** The cgroup of the process below the container's, such as `/init`; '' for the container's own. */
       readonly cgroup: string
       readonly isMember: LaunchRun['isMember']
@@ -71,8 +74,11 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const stateRoot = `${options.root}/state`
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
-    create: ({ id, bundle, ...run }, signal) =>
-      runs.launch({ verb: 'create', containerId: id, args: ['--bundle', bundle], ...run }, signal),
+    create: ({ id, bundle, spec, ...run }, signal) => {
+      const denied = deniedCalls(spec, options.containerVsock)
+      const args = ['--bundle', bundle]
+      return runs.launch({ verb: 'create', containerId: id, args, denied, ...run }, signal)
+    },
     start: async (id, signal) => {
       await runs.run({ verb: 'start', args: [id], signal })
     },
@@ -86,11 +92,12 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     resume: async (id, signal) => {
       await runs.run({ verb: 'resume', args: [id], signal })
     },
-    exec: ({ containerId, process, cgroup, ...run }, signal) => {
+    exec: ({ containerId, process, cgroup, spec, ...run }, signal) => {
+      const denied = deniedCalls(spec, options.containerVsock)
       const args = ['--detach', ...(cgroup === '' ? [] : ['--cgroup', cgroup])]
       const input = { option: '--process', text: printJson(processConfig(process)) }
       const program = process.Args[0] ?? ''
-      return runs.launch({ verb: 'exec', containerId, args, input, program, ...run }, signal)
+      return runs.launch({ verb: 'exec', containerId, args, input, program, denied, ...run }, signal)
     },
     delete: async (id, hooksMs) => {
       if ((await stateOf(id)) === undefined) return undefined

@@ -1,7 +1,8 @@
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError, errnoOf } from '../../base/errors.ts'
+import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
-import type { ToolResult } from '../../os/process/tools.ts'
+import type { DeniedCall, ToolResult } from '../../os/process/tools.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { lastError, runError } from './run-error.ts'
 
@@ -10,6 +11,8 @@ export interface RuntimeOptions {
   readonly kind: 'runc' | 'crun'
   /** Absolute path of the program. */
   readonly binary: string
+  /** Whether the processes of containers may make sockets of AF_VSOCK, where their annotations do not say. */
+  readonly containerVsock: ContainerVsock
   /** A folder of the agent's own: the runtime's state is in `state` below it, the files of single runs in `calls`. */
   readonly root: string
 }
@@ -36,6 +39,8 @@ export interface LaunchRun {
   /** The program that the process executes, for error texts. */
   readonly program: string
   readonly streams: ProcessStreams
+  /** What the process is denied. The run is denied it too, and so are the hooks in it. */
+  readonly denied: readonly DeniedCall[]
   /** Whether a process is in the container's cgroup: the agent signals no other one, whatever the runtime says. */
   readonly isMember: (pid: number) => Promise<boolean>
 }
@@ -63,6 +68,9 @@ const MASTER_MS = 5000
 const LOG_BYTES = 64 * 1024
 
 const PID_BYTES = 32
+
+/** What seccomp(2) answers where the kernel has no filters. */
+const NO_FILTER: readonly string[] = ['EINVAL', 'ENOSYS']
 
 /** The exit status of the dynamic linker when a program lacks a library. */
 const NEVER_RAN = 127
@@ -164,15 +172,17 @@ export class RuntimeRuns {
     options: {
       readonly stdio?: readonly [Fd, Fd, Fd]
       readonly program: string
+      readonly denied: readonly DeniedCall[]
       readonly isMember: LaunchRun['isMember']
       readonly signal: AbortSignal
     },
   ): Promise<
     { readonly kind: 'made'; readonly pid: number } | Extract<LaunchOutcome, { kind: 'half-started' }>
   > {
-    const { stdio, program, signal, isMember } = options
+    const { stdio, program, denied, signal, isMember } = options
     try {
-      await this.#execute(folder, args, { ...(stdio && { stdio }), program, signal, timeoutMs: LAUNCH_MS })
+      const limits = { denied, signal, timeoutMs: LAUNCH_MS }
+      await this.#execute(folder, args, { ...(stdio && { stdio }), program, ...limits })
     } catch (error) {
       if (!signal.aborted && errnoOf(error) !== 'ETIMEDOUT') throw error
       return { kind: 'half-started', pid: undefined, error }
@@ -210,6 +220,7 @@ export class RuntimeRuns {
     options: {
       readonly program?: string
       readonly stdio?: readonly [Fd, Fd, Fd]
+      readonly denied?: readonly DeniedCall[]
       readonly signal?: AbortSignal
       readonly timeoutMs?: number
     },
@@ -237,7 +248,9 @@ export class RuntimeRuns {
     try {
       return await this.#os.tools.run(argv, options)
     } catch (error) {
-      if (errnoOf(error) !== 'ETIMEDOUT') throw error
+      const errno = errnoOf(error) ?? ''
+      if ((options.denied ?? []).length > 0 && NO_FILTER.includes(errno)) throw noFilter(what, errno)
+      if (errno !== 'ETIMEDOUT') throw error
       const text = `${what}: not finished after ${(options.timeoutMs ?? 0) / 1000} s, and killed`
       throw new AgentError('DEADLINE_EXCEEDED', text, { errno: 'ETIMEDOUT' })
     }
@@ -258,6 +271,11 @@ export class RuntimeRuns {
       await this.#os.scratch.removeTree(folder).catch(() => {})
     }
   }
+}
+
+function noFilter(what: string, errno: string): AgentError {
+  const text = `${what}: AF_VSOCK cannot be denied (seccomp: ${errno}), want a kernel with CONFIG_SECCOMP_FILTER or agent.container_vsock=allow`
+  return new AgentError('FAILED_PRECONDITION', text)
 }
 
 function noMaster({ verb, containerId }: LaunchRun): AgentError {

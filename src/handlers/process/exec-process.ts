@@ -63,8 +63,9 @@ export async function execProcess(
     const launch = prepareLaunch(dependencies, { hasTerminal, connections, onFailure })
     try {
       const isMember = (pid: number) => container.cgroup.holds(pid)
+      const { current: spec } = container.spec
       const { streams } = launch
-      const addition = { containerId: request.containerId, process, streams, cgroup, isMember }
+      const addition = { containerId: request.containerId, process, streams, spec, cgroup, isMember }
       const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))

@@ -1,5 +1,6 @@
 import type { StatusCodeName } from '../../base/errors.ts'
 import type { Process } from '../../gen/oci.ts'
+import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Cgroup } from '../cgroup/cgroup.ts'
 import type { ContainerProcess } from './process.ts'
@@ -11,7 +12,7 @@ export interface ProcessOwner {
   readonly processes: ProcessTable
   readonly cgroup: Cgroup
   /** The description of the first process, which those added later inherit from. */
-  readonly spec: { readonly current: { readonly Process: Process } }
+  readonly spec: { readonly current: ContainerRules & { readonly Process: Process } }
   /** Guest addresses of the container's PCI devices. */
   readonly pciAddresses: PciAddresses
   /**

@@ -25,7 +25,8 @@ export interface SandboxContext extends SandboxDependencies {
 /** Builds the context around one sandbox, which does not exist yet. */
 export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
   const { os, config, log } = dependencies
-  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot })
+  const { containerVsock } = config
+  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock })
   return {
     ...dependencies,
     runtime,

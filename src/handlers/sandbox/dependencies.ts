@@ -1,4 +1,5 @@
 import type { Logger } from '../../base/log.ts'
+import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
@@ -20,6 +21,8 @@ export interface SandboxDependencies {
 /** The settings of the sandbox; all paths are absolute. */
 export interface SandboxConfig {
   readonly runtime: RuntimeChoice
+  /** Whether containers whose annotations do not say may make sockets of AF_VSOCK. */
+  readonly containerVsock: ContainerVsock
   /** F_SETPIPE_SZ of stdio pipes; 0 keeps the kernel's size. */
   readonly containerPipeSizeBytes: number
   /** Bundles and shared folders, `/run/kata-containers` in a guest. CreateSandbox empties it. */

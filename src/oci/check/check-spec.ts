@@ -1,4 +1,5 @@
 import type { Linux, LinuxResources, LinuxSeccomp, Mount, Process, Root, Spec } from '../../gen/oci.ts'
+import { annotatedVsock } from '../denied-calls.ts'
 import { checkHooks } from '../hooks.ts'
 import {
   checkAbsolutePath,
@@ -62,6 +63,8 @@ export function checkSpec({ spec, process, root, linux }: CompleteSpec): void {
   if (linux.Resources !== undefined) checkResources(linux.Resources)
   if (linux.Seccomp !== undefined) checkSeccomp(linux.Seccomp)
   if (spec.Hooks !== undefined) checkHooks(spec.Hooks)
+  // Its only fault is an unknown word.
+  annotatedVsock(spec)
 }
 
 /** Throws INVALID_ARGUMENT for invalid limits. */

@@ -2,6 +2,7 @@ import { checkErrno, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 import { decodeWaitStatus } from '../supervisor/channel-record.ts'
+import type { DeniedCall } from './tools.ts'
 
 /** A running program in its own process group. */
 export interface Child {
@@ -21,11 +22,15 @@ export interface ChildStart {
   readonly cwd: string
   /** Its descriptors 0, 1 and 2, which stay open here; undefined is /dev/null. */
   readonly stdio: readonly (Fd | undefined)[]
+  readonly denied: readonly DeniedCall[]
 }
+
+/** The addon's numbers (native/addon/call-filter.h). */
+const DENIED: Readonly<Record<DeniedCall, number>> = { vsock: 1, io_uring: 2 }
 
 /** Starts a program with the limits and signals of an ordinary process. Throws `start <program>: <ERRNO>`. */
 export async function startChild(native: Native, streams: Streams, start: ChildStart): Promise<Child> {
-  const { argv, name, env, cwd, stdio } = start
+  const { argv, name, env, cwd, stdio, denied } = start
   const [program, ...words] = argv
   const environment = Object.entries(env).map(([name, value]) => `${name}=${value}`)
   const [stdin = -1, stdout = -1, stderr = -1] = stdio
@@ -37,6 +42,7 @@ export async function startChild(native: Native, streams: Streams, start: ChildS
     stdin,
     stdout,
     stderr,
+    denied.reduce((sum, call) => sum | DENIED[call], 0),
   )
   const [pid, ending] = unwrap('start', program, started)
   let isOver = false

@@ -19,8 +19,8 @@ export function linuxTools(native: Native, streams: Streams): Tools {
       const stdio = openToolStdio(streams, options)
       try {
         const env = { PATH: DEFAULT_PATH, ...options.env }
-        const { name, cwd = '/' } = options
-        const start = { argv, name, env, cwd, stdio: stdio.childEnds }
+        const { name, cwd = '/', denied = [] } = options
+        const start = { argv, name, env, cwd, stdio: stdio.childEnds, denied }
         const child = await startChild(native, streams, start)
         const exchanged = stdio.exchange()
         const exitCode = await finished(child, argv[0], options)

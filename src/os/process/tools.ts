@@ -1,5 +1,8 @@
 import type { Fd } from '../streams/streams.ts'
 
+/** What a program and all of its descendants can be denied: sockets of AF_VSOCK (EPERM), and io_uring (ENOSYS). */
+export type DeniedCall = 'vsock' | 'io_uring'
+
 /** The result of a helper program. */
 export interface ToolResult {
   /** 128 + signal when a signal ended the program. */
@@ -24,6 +27,8 @@ export interface Tools {
       readonly stdio?: readonly [Fd | undefined, Fd | undefined, Fd | undefined]
       readonly cwd?: string
       readonly env?: Readonly<Record<string, string>>
+      /** Enforced by a seccomp filter, which no descendant can remove. */
+      readonly denied?: readonly DeniedCall[]
       readonly timeoutMs?: number
       readonly signal?: AbortSignal
       /** The encoding of the output, by default `utf8`; `latin1` makes each byte a character. */

@@ -8,7 +8,12 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 /** A client of a program that writes `pid` to its pid file; `argv` are its calls. */
 function client(kind: 'runc' | 'crun', pid = '42') {
   const os = new FakeOs()
-  const runtime = ociRuntime(os, { kind, binary: `/usr/bin/${kind}`, root: '/run/rt' })
+  const runtime = ociRuntime(os, {
+    kind,
+    binary: `/usr/bin/${kind}`,
+    root: '/run/rt',
+    containerVsock: 'deny',
+  })
   os.tools.script((argv) => {
     const at = argv.indexOf('--pid-file')
     return at < 0 ? {} : os.files.write(argv[at + 1] ?? '', pid).then(() => ({}))
@@ -20,6 +25,7 @@ const CONTAINER = {
   id: 'c1',
   bundle: '/b',
   program: 'sh',
+  spec: { Annotations: {}, Linux: undefined },
   streams: { pipes: [3, 4, 5] },
   isMember: async () => true,
 } as const
@@ -44,7 +50,8 @@ describe('ociRuntime', () => {
     })
     const { isMember } = CONTAINER
     const process = Process.fromPartial({ Args: ['sh'] })
-    const addition = { containerId: 'c1', process, streams: 'terminal', cgroup: '', isMember } as const
+    const { spec } = CONTAINER
+    const addition = { containerId: 'c1', process, spec, streams: 'terminal', cgroup: '', isMember } as const
     const outcome = await runtime.exec(addition, neverAborted)
     expect(outcome).toMatchObject({ kind: 'started', pid: 42 })
     expect(os.streams.openFds).toContain('master' in outcome ? outcome.master : undefined)
@@ -58,8 +65,9 @@ describe('ociRuntime', () => {
   it('adds a process to a cgroup below the container’s', async () => {
     const { runtime, argv } = client('runc')
     const process = Process.fromPartial({ Args: ['sh'] })
-    const { streams, isMember } = CONTAINER
-    await runtime.exec({ containerId: 'c1', process, streams, cgroup: '/init', isMember }, neverAborted)
+    const { spec, streams, isMember } = CONTAINER
+    const addition = { containerId: 'c1', process, spec, streams, cgroup: '/init', isMember }
+    await runtime.exec(addition, neverAborted)
     expect(argv()[0]).toContain(' --cgroup /init ')
   })
 
@@ -108,6 +116,31 @@ describe('ociRuntime', () => {
       error: { code: 'DEADLINE_EXCEEDED', message: 'runc create: not finished after 300 s, and killed' },
     })
     expect(limits).toEqual([300_000])
+  })
+
+  it('denies AF_VSOCK to what makes a process, unless the container may have it', async () => {
+    const { os, runtime } = client('runc')
+    const process = Process.fromPartial({ Args: ['sh'] })
+    const allowed = { ...CONTAINER.spec, Annotations: { 'microvm.agent.container_vsock': 'allow' } }
+    for (const spec of [CONTAINER.spec, allowed]) {
+      await runtime.create({ ...CONTAINER, spec }, neverAborted)
+      const { streams, isMember } = CONTAINER
+      await runtime.exec({ containerId: 'c1', process, spec, streams, cgroup: '', isMember }, neverAborted)
+    }
+    await runtime.start('c1', neverAborted)
+    const denied = ['vsock', 'io_uring']
+    expect(os.tools.calls.map(({ options }) => options.denied)).toEqual([denied, denied, [], [], undefined])
+  })
+
+  it.each(['EINVAL', 'ENOSYS'])('makes no container where the kernel has no filters (%s)', async (errno) => {
+    const { os, runtime } = client('runc')
+    os.tools.run = async () => {
+      throw kernelError('start', '/usr/bin/runc', errno)
+    }
+    await expect(runtime.create(CONTAINER, neverAborted)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `runc create: AF_VSOCK cannot be denied (seccomp: ${errno}), want a kernel with CONFIG_SECCOMP_FILTER or agent.container_vsock=allow`,
+    })
   })
 
   it('names the runtime when it cannot run', async () => {

@@ -20,6 +20,7 @@ const CONFIG: SandboxConfig = {
   containerPipeSizeBytes: 0,
   sharedRoot: '/run/kata-containers',
   sandboxNamespaceDir: '/run/sandbox-ns',
+  containerVsock: 'deny',
   runtimeRoot: '/run/microvm-agent/runtime',
   restarted: false,
 }

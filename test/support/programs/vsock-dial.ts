@@ -2,6 +2,7 @@ import { HealthDefinition } from '../../../src/gen/health.ts'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import type { Pod, RemoteProcess } from '../containers/pod.ts'
 import { guestProgram } from './guest/guest-program.ts'
+import { VSOCK_ALLOWED } from './vsock-attempts.ts'
 
 /**
  * Runs vsock-pipe in a container `dial`: it connects to the agent through the guest's own loopback (CID 1) and sends
@@ -9,7 +10,7 @@ import { guestProgram } from './guest/guest-program.ts'
  */
 export async function dialFromContainer(pod: Pod): Promise<RemoteProcess> {
   const install = 'cat > /tmp/dial; chmod +x /tmp/dial; echo there; sleep 1000'
-  const init = await pod.run('dial', ['sh', '-c', install])
+  const init = await pod.run('dial', ['sh', '-c', install], { spec: { Annotations: VSOCK_ALLOWED } })
   await init.write(await guestProgram('vsock-pipe'))
   await init.closeStdin()
   await init.readUntil('there')

@@ -1,0 +1,43 @@
+import { AgentError } from '../base/errors.ts'
+import type { LinuxSeccomp, Spec } from '../gen/oci.ts'
+
+/** Whether the processes of containers may make sockets of AF_VSOCK. */
+export type ContainerVsock = 'deny' | 'allow'
+
+/** The parts of a container's specification that say what its processes are denied. */
+export interface ContainerRules {
+  readonly Annotations: Spec['Annotations']
+  readonly Linux: { readonly Seccomp: LinuxSeccomp | undefined } | undefined
+}
+
+/** The annotation by which a host asks for one container what `agent.container_vsock` says for all. */
+const VSOCK_ANNOTATION = 'microvm.agent.container_vsock'
+
+/** The actions of seccomp by which a call has its effect. */
+const PERMITTING = ['SCMP_ACT_ALLOW', 'SCMP_ACT_LOG']
+
+/**
+ * What the processes of a container are denied beside its own seccomp profile. io_uring can make any socket unseen by
+ * seccomp, so it is denied with AF_VSOCK unless the profile permits `io_uring_setup` by its name. Throws INVALID_ARGUMENT
+ * for an unknown word in the annotation.
+ */
+export function deniedCalls(
+  spec: ContainerRules,
+  setting: ContainerVsock,
+): readonly ('vsock' | 'io_uring')[] {
+  if ((annotatedVsock(spec) ?? setting) === 'allow') return []
+  const permitted = spec.Linux?.Seccomp?.Syscalls.some(
+    ({ Names, Action }) => PERMITTING.includes(Action) && Names.includes('io_uring_setup'),
+  )
+  return permitted === true ? ['vsock'] : ['vsock', 'io_uring']
+}
+
+/** The word of the annotation; undefined without one. Throws INVALID_ARGUMENT for an unknown word. */
+export function annotatedVsock(spec: Pick<Spec, 'Annotations'>): ContainerVsock | undefined {
+  const word = spec.Annotations[VSOCK_ANNOTATION]
+  if (word === undefined || word === 'deny' || word === 'allow') return word
+  throw new AgentError(
+    'INVALID_ARGUMENT',
+    `annotations['${VSOCK_ANNOTATION}']: unknown value "${word}", want deny or allow`,
+  )
+}
