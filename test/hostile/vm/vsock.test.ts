@@ -1,0 +1,81 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { connectAgent } from '../../../src/microvm/connect-agent.ts'
+import { agentOf } from '../../../src/microvm/run/container-session.ts'
+import { bind } from '../../support/containers/container-requests.ts'
+import type { Pod } from '../../support/containers/pod.ts'
+import { underAttack } from '../../support/hostile/attack.ts'
+import { guestTarget } from '../../support/hostile/guest-target.ts'
+import { DENIED_SOCKETS, startAttempts, VSOCK_ALLOWED } from '../../support/programs/vsock-attempts.ts'
+import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { createPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+
+/** The port of the API, and ports that hosts listen on for streams. */
+const PORTS = ['1024', '1025', '1026', '1027']
+
+/** A profile that permits io_uring by name. */
+const WITH_IO_URING = {
+  DefaultAction: 'SCMP_ACT_ALLOW',
+  Architectures: ['SCMP_ARCH_X86_64', 'SCMP_ARCH_X86', 'SCMP_ARCH_X32'],
+  Syscalls: [{ Names: ['io_uring_setup'], Action: 'SCMP_ACT_ALLOW' }],
+}
+
+describe.skipIf(cannotBoot() !== undefined)('a container that wants the vsock ports of its guest', () => {
+  let guest: TestGuest
+  let pod: Pod
+  beforeAll(async () => {
+    guest = await bootTestGuest({ cpus: 1 })
+    pod = await createPod(guest.agent, guest.rootSource)
+  })
+  afterAll(() => guest?.stop())
+
+  it('comes by no socket, takes no port and reaches no port of the host', async () => {
+    const attempts = await startAttempts(pod, 'denied')
+    const attack = async () => ({
+      sockets: await attempts('sockets'),
+      taken: await attempts('bind', ...PORTS),
+      dialled: await attempts('dial', ...PORTS),
+    })
+    const { result } = await underAttack('vsock ports wanted', guestTarget(guest), attack, () => 0)
+    const refused = PORTS.map((port) => `${port} EPERM\n`).join('')
+    expect(result).toEqual({ sockets: DENIED_SOCKETS, taken: refused, dialled: refused })
+    await pod.remove('denied')
+  })
+
+  it('has them where the host allows it, but for the port of the API', async () => {
+    const attempts = await startAttempts(pod, 'allowed', { spec: { Annotations: VSOCK_ALLOWED } })
+    const made = [
+      'socket OK',
+      'socket-with-upper-bits OK',
+      'socket-i386 OK',
+      'socketcall-i386 OK',
+      'io_uring OK',
+    ]
+    expect((await attempts('sockets')).split('\n')).toEqual(expect.arrayContaining(made))
+    expect(await attempts('bind', ...PORTS)).toBe('1024 EADDRINUSE\n1025 OK\n1026 OK\n1027 OK\n')
+    await pod.remove('allowed')
+  })
+
+  it('has what its own profile permits by name: io_uring, and through it a socket', async () => {
+    const attempts = await startAttempts(pod, 'permitted', { linux: { Seccomp: WITH_IO_URING } })
+    const lines = (await attempts('sockets')).split('\n')
+    expect(lines).toEqual(expect.arrayContaining(['socket EPERM', 'socketcall-i386 EPERM', 'io_uring OK']))
+    await pod.remove('permitted')
+  })
+
+  it('cannot take the port of an agent that it has killed, even where it may make sockets', async () => {
+    const attempts = await startAttempts(pod, 'usurper', {
+      spec: { Annotations: VSOCK_ALLOWED },
+      mounts: [GUEST_PROC, bind('/tmp', '/guest/tmp')],
+    })
+    const attack = async () => {
+      const usurped = attempts('usurp', '1024', '/guest/proc', '/guest/tmp/came-of-it')
+      await expect(usurped).rejects.toThrow()
+      const connection = await connectAgent(guest.guest.link, guest.guest.vm.gone)
+      // Also removes what the agent that died has left.
+      const renewed = await createPod(agentOf(connection), guest.rootSource)
+      return renewed.output('look', 'cat /guest/tmp/came-of-it', { mounts: [bind('/tmp', '/guest/tmp')] })
+    }
+    const { result } = await underAttack('agent killed, port wanted', guestTarget(guest), attack, () => 0)
+    expect(result).toBe('EADDRINUSE\n')
+  })
+})
