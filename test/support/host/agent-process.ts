@@ -4,6 +4,7 @@ import { copyFileSync, linkSync, readdirSync, readFileSync, readlinkSync, realpa
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { errnoOf } from '../../../src/base/errors.ts'
 import { buildAgent } from '../../../src/build/agent.ts'
 import { temporaryRoot } from '../../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
@@ -144,10 +145,20 @@ function childOf(pid: number): number {
   const children = processes()
     .filter(({ parent }) => parent === pid)
     .map((child) => child.pid)
-    .filter((child) => readFileSync(`/proc/${child}/cmdline`, 'utf8').includes('agent.cjs'))
+    .filter((child) => commandLineOf(child).includes('agent.cjs'))
   const [child] = children
   if (child === undefined) throw new Error(`vminit ${pid} has no agent`)
   return child
+}
+
+/** The command line of a process; empty for one that has ended meanwhile. */
+function commandLineOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8')
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ESRCH') return ''
+    throw error
+  }
 }
 
 /** The kind of a file, without the numbers that vary. */
