@@ -31,7 +31,7 @@ const append = ['enable', 'memcg_disable=1', 'compact_disable=1'].map((key) => `
 const { guest, pod } = await bootPod({ append })
 try {
   const mounts = [bind('/sys/fs/cgroup', '/guest/cgroup')]
-  const askForAll = 'while echo 512M > /guest/cgroup/bare/memory.reclaim; do :; done 2> /dev/null'
+  const askForAll = 'while echo 512M > /guest/cgroup/containers/bare/memory.reclaim; do :; done 2> /dev/null'
   const bare = await idleContainer(pod, 'bare', () => pod.output('asking', askForAll, { mounts }))
   const served = await idleContainer(pod, 'served', async () => {
     const settings = { periodSecs: 1n, evictionRunAgingCountMin: 1n }

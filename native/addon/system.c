@@ -1,7 +1,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/swap.h>
 #include <time.h>
@@ -28,6 +31,34 @@ static napi_value set_file_limit(napi_env env, napi_callback_info info) {
   limit.rlim_max = integer_argument(&arguments, 2);
   if (arguments.bad) return NULL;
   return call_result(env, prlimit(pid, RLIMIT_NOFILE, &limit, NULL));
+}
+
+/*
+ * Locks the pages of mapped files, when they are in memory: the program's own text above all, which the kernel would drop
+ * and read again from the disk. V8 and malloc give anonymous memory back (MADV_DONTNEED), which the kernel refuses for
+ * locked memory; so that is left alone.
+ */
+static int lock_mapped_files(void) {
+  FILE *maps = fopen("/proc/self/maps", "re");
+  if (maps == NULL) return -1;
+  char *line = NULL;
+  size_t capacity = 0;
+  int error = 0;
+  while (getline(&line, &capacity, maps) != -1) {
+    unsigned long start, end, inode;
+    char device[32];
+    if (sscanf(line, "%lx-%lx %*4s %*x %31s %lu", &start, &end, device, &inode) != 4 || inode == 0) continue;
+    if (mlock2((void *)start, end - start, MLOCK_ONFAULT) != 0 && error == 0) error = errno;
+  }
+  free(line);
+  fclose(maps);
+  errno = error;
+  return error == 0 ? 0 : -1;
+}
+
+static napi_value lock_files(napi_env env, napi_callback_info info) {
+  (void)info;
+  return call_result(env, lock_mapped_files());
 }
 
 static napi_value set_time(napi_env env, napi_callback_info info) {
@@ -114,6 +145,7 @@ static napi_value control(napi_env env, napi_callback_info info) {
 
 const struct addon_function system_functions[] = {
     {"boottimeNs", boottime},
+    {"lockMappedFiles", lock_files},
     {"setFileLimit", set_file_limit},
     {"setHostname", set_hostname},
     {"setTime", set_time},

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -39,6 +40,11 @@ static void ensure_standard_descriptors(void) {
   if (fd >= 0) close(fd);
 }
 
+/* What the guest cannot do without stays in memory when containers leave none. The agent does not inherit it. */
+static void keep_in_memory(void) {
+  if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) log_line("not kept in memory: %s", strerror(errno));
+}
+
 static int wrap(char *const command[]) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
     log_line("cannot become the reaper of orphans: %s", strerror(errno));
@@ -54,10 +60,14 @@ static int misuse(void) {
 
 int main(int argc, char *argv[]) {
   ensure_standard_descriptors();
-  if (argc > 1 && strcmp(argv[1], "--") == 0) return wrap(argc > 2 ? argv + 2 : agent_command);
+  if (argc > 1 && strcmp(argv[1], "--") == 0) {
+    keep_in_memory();
+    return wrap(argc > 2 ? argv + 2 : agent_command);
+  }
   /* The kernel passes words of its command line to init as arguments, but never a `--`. */
   if (getpid() == 1) {
     boot(AGENT_DIRECTORY);
+    keep_in_memory();
     supervise(true, agent_command);
   }
   if (argc == 2 && strcmp(argv[1], "--compact-memory") == 0) return compact_memory();

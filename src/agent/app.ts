@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { neverAborted } from '../base/abort.ts'
 import { jsonLogger, type Logger } from '../base/log.ts'
+import { ContainersCgroup } from '../handlers/cgroup/containers-cgroup.ts'
 import { createDeviceHandlers } from '../handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../handlers/device/handler-table.ts'
 import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-agent.ts'
@@ -10,7 +11,7 @@ import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxContext } from '../handlers/sandbox/context.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
-import { createHostConnections } from '../handlers/stdio/host-connections.ts'
+import { createHostConnections, type HostConnections } from '../handlers/stdio/host-connections.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/driver-table.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
@@ -163,7 +164,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   // After the boot, because modprobe takes a while. Outside a guest udev loads drivers.
   if (given.init) drivers.follow()
   // Outside a guest, memory is brought online only when a call asks for it.
-  if (given.init) watchMemory(os, log)
+  if (given.init) watchMemory(os, log, service.memoryChanged)
   await service.cleanUpAfterCrash()
   await service.memAgent.start()
   const reason = await stopRequested(os, given, destroyed.promise)
@@ -176,6 +177,8 @@ interface Service {
   readonly listenForStreams: () => Promise<void>
   readonly cleanUpAfterCrash: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
+  /** To be called after memory went online or offline. */
+  readonly memoryChanged: () => Promise<void>
   readonly memAgent: MemAgent
 }
 
@@ -186,20 +189,13 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
   const mounts = { os, log, allowedRoots: [SHARED_ROOT] }
   const storage = createStorageHandlers({ ...mounts, bundlesRoot: SHARED_ROOT, hotplug })
-  const hostConnections = createHostConnections({
-    os,
-    log,
-    config: {
-      dial: config.stdioDial,
-      dialTimeoutMs: config.dialTimeoutMs,
-      listenerPort: config.passfdListenerPort,
-      allowLoopback: config.vsockAllowLoopback,
-    },
-  })
+  const hostConnections = hostConnectionsOf(parts)
+  const containersCgroup = containersCgroupOf(parts)
   const sandbox = createSandboxContext({
     os,
     log,
     storage,
+    containersCgroup,
     devices: createDeviceHandlers({
       os,
       log,
@@ -248,6 +244,26 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     listenForStreams: hostConnections.listen,
     cleanUpAfterCrash: sandbox.cleanUpAfterCrash,
     destroySandbox: () => destroySandbox(sandbox, neverAborted),
+    memoryChanged: () => containersCgroup.limitAgain(),
     memAgent,
   }
+}
+
+function containersCgroupOf({ given, config, os, log }: Parts): ContainersCgroup {
+  // Below another init several agents may run; each has a vminit, which outlives it.
+  const path = given.init ? '/containers' : `/containers-${process.ppid}`
+  return new ContainersCgroup({ os, log, path, reserveMib: config.memoryReserve })
+}
+
+function hostConnectionsOf({ config, os, log }: Parts): HostConnections {
+  return createHostConnections({
+    os,
+    log,
+    config: {
+      dial: config.stdioDial,
+      dialTimeoutMs: config.dialTimeoutMs,
+      listenerPort: config.passfdListenerPort,
+      allowLoopback: config.vsockAllowLoopback,
+    },
+  })
 }

@@ -23,6 +23,8 @@ export interface GuestChoices {
   readonly deviceModes: ReadonlyMap<string, number>
   /** The hooks that are added to the container's own. */
   readonly hooks: GuestHooks
+  /** The cgroup that the cgroups of all containers are below. */
+  readonly cgroupParent: string
   /** RLIMIT_NOFILE for a process without one; undefined leaves it to the runtime. */
   readonly nofile: POSIXRlimit | undefined
   /** The limit of processes for a container without one; undefined for none. */
@@ -81,7 +83,7 @@ export function containerSpec(requested: Spec | undefined, guest: GuestChoices):
         Resources: withPids(linux.Resources, guest.pids),
         Namespaces: namespaces,
         Sysctl: { ...sysctls.container },
-        CgroupsPath: cgroupsPath(linux.CgroupsPath, guest.containerId),
+        CgroupsPath: cgroupsPath(linux.CgroupsPath, guest.containerId, guest.cgroupParent),
         Devices: linux.Devices.map((device) => withMode(device, guest.deviceModes)),
       },
     },
@@ -115,15 +117,15 @@ function withBindOption(mount: Mount): Mount {
 }
 
 /**
- * The path of a container's cgroup below the cgroup root (behaviour spec, section D.6, cgroupfs only). It is always
- * absolute, because a runtime puts a relative path below its own cgroup. The systemd form `slice:prefix:name` becomes
- * `/slice/prefix/name`; an empty path becomes the container's id, because in the root cgroup the container would share
- * the agent's cgroup and be killed with it. `requested` has no `..`; that was checked.
+ * The whole path of a container's cgroup below the cgroup root: `parent`, then the requested one (behaviour spec, section
+ * D.6, cgroupfs only). It is always absolute, because a runtime puts a relative path below its own cgroup. The systemd form
+ * `slice:prefix:name` becomes `/slice/prefix/name`; an empty path becomes the container's id, because a cgroup that is
+ * others' too would be killed with it. `requested` has no `..`; that was checked.
  */
-export function cgroupsPath(requested: string, containerId: string): string {
+export function cgroupsPath(requested: string, containerId: string, parent: string): string {
   const names = requested
     .replaceAll(':', '/')
     .split('/')
     .filter((name) => name !== '' && name !== '.')
-  return `/${names.length === 0 ? containerId : names.join('/')}`
+  return `${parent}/${names.length === 0 ? containerId : names.join('/')}`
 }

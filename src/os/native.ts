@@ -138,6 +138,8 @@ export interface Native {
   boottimeNs(): bigint
   /** prlimit(2) of RLIMIT_NOFILE; pid 0 is this process. */
   setFileLimit(pid: number, soft: number, hard: number): number
+  /** mlock2(2) with MLOCK_ONFAULT of each mapping of a file in /proc/self/maps. The first error, after trying all. */
+  lockMappedFiles(): number
   setHostname(name: string): number
   /** clock_settime(CLOCK_REALTIME). */
   setTime(seconds: number, nanoseconds: number): number

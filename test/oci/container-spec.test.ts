@@ -12,6 +12,7 @@ const GUEST = {
   deviceEdits: [],
   deviceModes: new Map([['/dev/known', 0o660]]),
   hooks: { prestart: [], poststart: [], poststop: [] },
+  cgroupParent: '/containers',
   nofile: { Type: 'RLIMIT_NOFILE', Hard: 6n, Soft: 5n },
   pids: 100n,
 }
@@ -153,13 +154,13 @@ describe('containerSpec', () => {
   })
 
   it.each([
-    ['', '/c1'],
-    ['a:b:c', '/a/b/c'],
-    [':kata:c1', '/kata/c1'],
-    ['/pod/c1', '/pod/c1'],
-    ['pod/c1', '/pod/c1'],
-    ['/', '/c1'],
-    ['::', '/c1'],
+    ['', '/containers/c1'],
+    ['a:b:c', '/containers/a/b/c'],
+    [':kata:c1', '/containers/kata/c1'],
+    ['/pod/c1', '/containers/pod/c1'],
+    ['pod/c1', '/containers/pod/c1'],
+    ['/', '/containers/c1'],
+    ['::', '/containers/c1'],
   ])('puts the cgroups path %s at %s', (CgroupsPath, expected) => {
     expect(converted({ Linux: { CgroupsPath } }).spec.Linux.CgroupsPath).toBe(expected)
   })

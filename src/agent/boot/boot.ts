@@ -8,7 +8,7 @@ import { takeIdentity } from './identity.ts'
 import { loadDeviceDrivers, loadNetworkDriver, loadVsock } from './modules.ts'
 import { linkDevices, mountGuestFileSystems } from './mounts.ts'
 import { setLoopbackUp, setStaticAddress } from './network.ts'
-import { prepareOwnProcess } from './own-process.ts'
+import { keepInMemory, prepareOwnProcess } from './own-process.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
 /**
@@ -69,6 +69,7 @@ export async function bootBehindGate(
   given: Pick<AgentArguments, 'channel' | 'init'>,
   gate: BootGate,
 ): Promise<void> {
+  keepInMemory(context)
   try {
     await boot(context, given.init)
     gate.open()

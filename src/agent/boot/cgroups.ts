@@ -82,8 +82,8 @@ function isComplete(mounted: readonly MountEntry[], controllers: readonly string
 const SUBTREE_CONTROL = `${ROOT}/cgroup.subtree_control`
 
 /**
- * Mounts the unified hierarchy and enables every controller for the cgroups below its root. The agent stays in the root,
- * the only cgroup that may hold processes beside children with controllers (cgroup-v2.rst).
+ * Mounts the unified hierarchy, enables every controller for the cgroups below its root, and moves vminit and the agent
+ * into a cgroup of their own beside that of the containers. The runs of the OCI runtime begin there too.
  */
 async function mountCgroupV2(context: BootContext): Promise<StepOutcome> {
   const mounted = await ensureMounted(context, await context.os.mounts.list(), {
@@ -93,8 +93,38 @@ async function mountCgroupV2(context: BootContext): Promise<StepOutcome> {
     flags: ['nosuid', 'nodev', 'noexec', 'relatime'],
     data: 'nsdelegate',
   })
-  return outcomeOf([mounted, await enableControllers(context)])
+  const enabled = await enableControllers(context)
+  return outcomeOf([mounted, enabled, await moveIntoOwnCgroup(context)])
 }
+
+/** The cgroup of vminit, the agent and the programs that they run. */
+const OWN_CGROUP = `${ROOT}/agent`
+
+/** Ten times the weight of all containers together. */
+const CPU_WEIGHT = 1000
+
+/** What cannot be set is logged: the guest works without it. */
+async function moveIntoOwnCgroup({ os, config, log }: BootContext): Promise<StepOutcome> {
+  const { files, system } = os
+  const members = `${OWN_CGROUP}/cgroup.procs`
+  if ((await files.stat(members)) !== undefined) {
+    if ((await wordsOf(files, members)).includes(`${system.pid}`)) return 'already'
+  }
+  const set = async (file: string, value: string) => {
+    try {
+      await files.write(`${OWN_CGROUP}/${file}`, value)
+    } catch (error) {
+      log.warn("the agent's cgroup is not set up", { file, error: messageOf(error) })
+    }
+  }
+  await files.makeDirectories(OWN_CGROUP)
+  await set('memory.min', `${config.memoryReserve}M`)
+  await set('cpu.weight', `${CPU_WEIGHT}`)
+  for (const pid of [VMINIT, system.pid]) await set('cgroup.procs', `${pid}`)
+  return 'done'
+}
+
+const VMINIT = 1
 
 async function enableControllers(context: BootContext): Promise<StepOutcome> {
   const { files } = context.os

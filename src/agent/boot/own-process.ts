@@ -1,3 +1,4 @@
+import { messageOf } from '../../base/errors.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
 /** The value of indispensable daemons (spec A.10). Helper programs and containers do not inherit it. */
@@ -36,4 +37,16 @@ export async function prepareOwnProcess({ os, environment }: BootContext): Promi
   os.system.setUmask(0o022)
   environment.PATH = PATH
   return 'done'
+}
+
+/**
+ * Keeps the program in memory. When containers leave none, the kernel drops the pages of files first, and an agent that has
+ * to read its own program from a disk answers nobody for half a minute.
+ */
+export function keepInMemory({ os, log }: Pick<BootContext, 'os' | 'log'>): void {
+  try {
+    os.system.lockMappedFiles()
+  } catch (error) {
+    log.warn('the program is not kept in memory', { error: messageOf(error) })
+  }
 }

@@ -1,5 +1,6 @@
 import { parseValue, readSettings } from './read-settings.ts'
-import type { AgentConfig, Setting } from './settings.ts'
+import type { Setting } from './setting-types.ts'
+import type { AgentConfig } from './settings.ts'
 
 /** The key that names a TOML file, which then is the only source (spec A.5). */
 const CONFIG_FILE_KEY = 'agent.config_file'

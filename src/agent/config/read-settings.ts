@@ -1,5 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
-import { type AgentConfig, SETTING_KEYS, SETTINGS, type Setting, type SettingKey } from './settings.ts'
+import type { Setting } from './setting-types.ts'
+import { type AgentConfig, SETTING_KEYS, SETTINGS, type SettingKey } from './settings.ts'
 
 /**
  * The settings of one source. `read` is called for each setting and returns `undefined` when the source does not set it.

@@ -17,6 +17,23 @@ export interface SettingType<T> {
   show(value: T): string
 }
 
+/** A setting: its name in each source, its type and its default. */
+export interface Setting<T> {
+  /** Key on the kernel command line. */
+  readonly commandLine?: string
+  /** Key in a TOML file. */
+  readonly toml?: string
+  /** Name of an environment variable. */
+  readonly environment?: string
+  readonly type: SettingType<T>
+  readonly default: NoInfer<T>
+  readonly doc: string
+  /** On the kernel command line the setting is ignored unless this key comes before it. */
+  readonly after?: string
+  /** The agent does not have the feature: the setting is read and checked, and nothing else. */
+  readonly hasNoEffect?: true
+}
+
 /** See {@link stdioDial}. */
 type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
 

@@ -12,29 +12,13 @@ import {
   port,
   processName,
   runtimeName,
+  type Setting,
   type SettingType,
   seconds,
   stdioDial,
   text,
   unlessFalse,
 } from './setting-types.ts'
-
-/** A setting: its name in each source, its type and its default. */
-export interface Setting<T> {
-  /** Key on the kernel command line. */
-  readonly commandLine?: string
-  /** Key in a TOML file. */
-  readonly toml?: string
-  /** Name of an environment variable. */
-  readonly environment?: string
-  readonly type: SettingType<T>
-  readonly default: NoInfer<T>
-  readonly doc: string
-  /** On the kernel command line the setting is ignored unless this key comes before it. */
-  readonly after?: string
-  /** The agent does not have the feature: the setting is read and checked, and nothing else. */
-  readonly hasNoEffect?: true
-}
 
 const MEM_AGENT = 'agent.mem_agent_enable'
 
@@ -199,6 +183,13 @@ export const SETTINGS = {
     type: onlyAll,
     default: '',
     doc: 'The kernel was started without cgroup v1, so v2 is used in any case.',
+  }),
+  memoryReserve: setting({
+    commandLine: 'agent.memory_reserve',
+    toml: 'memory_reserve',
+    type: count,
+    default: 64,
+    doc: 'Memory in MiB that all containers together leave to the agent and the kernel, at most an eighth of the guest’s ([resources.md](resources.md)); 0: none.',
   }),
   policyFile: setting({
     toml: 'policy_file',

@@ -11,7 +11,8 @@ import { cgroupFiles } from './stats/cgroup-files.ts'
 import { statsV1 } from './stats/stats-v1.ts'
 import { statsV2 } from './stats/stats-v2.ts'
 
-const ROOT = '/sys/fs/cgroup'
+/** Where the hierarchies of cgroups are mounted. */
+export const ROOT = '/sys/fs/cgroup'
 
 /** The file that freezes a cgroup, and the values written to it. */
 interface Freezer {

@@ -18,6 +18,7 @@ import { normalizeSpec } from '../../oci/normalize-spec.ts'
 import { ownNofile } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, hasController, usesCgroupV2 } from '../cgroup/cgroup.ts'
+import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
@@ -42,6 +43,7 @@ export interface CreateDependencies extends LaunchDependencies {
   readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
   readonly sandboxState: SandboxLookup
   readonly containers: ContainerRegistry
+  readonly containersCgroup: Pick<ContainersCgroup, 'path' | 'limit'>
   readonly runtime: Pick<OciRuntime, 'create' | 'erase' | 'seccompFlags'>
   readonly storage: Pick<StorageHandlers, 'attach' | 'release' | 'isUsed'>
   readonly devices: DeviceHandlers
@@ -73,7 +75,7 @@ export async function createContainer(
   requested: CreateContainerRequest,
   signal: AbortSignal,
 ): Promise<void> {
-  const { log, config, containers, devices, sandboxState } = dependencies
+  const { log, config, containers, containersCgroup, devices, sandboxState } = dependencies
   const id = requested.containerId
   checkContainerId(id)
   const onDeviation = logDeviation(log, 'warn', { containerId: id })
@@ -86,7 +88,8 @@ export async function createContainer(
   checkDevicePaths(complete.linux, devices.updatedPaths(request.devices))
   const cdiDevices = devices.requestedCdiDevices(complete.spec)
   const sandbox = sandboxState.active()
-  const container = containers.add(id, cgroupsPath(complete.linux.CgroupsPath, id))
+  const cgroupPath = cgroupsPath(complete.linux.CgroupsPath, id, containersCgroup.path)
+  const container = containers.add(id, cgroupPath)
   const ending = AbortSignal.any([signal, container.creationInterrupted])
   const [onFailure, onRemove] = [new UndoList(log), new UndoList(log)]
   const bundle = bundleOf(config.sharedRoot, id)
@@ -165,7 +168,7 @@ async function specFor(
   isV2: boolean,
 ): Promise<ContainerSpec> {
   const { dependencies, request, onDeviation, signal, sandbox, bundle } = creation
-  const { os, runtime } = dependencies
+  const { os, runtime, containersCgroup } = dependencies
   const { spec: requested } = completeSpec(request.OCI)
   const support = await guestSupport({ os, runtime, isV2 }, requested)
   const pid = request.sandboxPidns
@@ -178,6 +181,7 @@ async function specFor(
     ...devices,
     deviceModes: await deviceModes(os, request.OCI),
     hooks: sandbox.guestHooks,
+    cgroupParent: containersCgroup.path,
     nofile: ownNofile(await os.scratch.readText('/proc/self/limits')),
     pids: (await hasController(os, 'pids', isV2)) ? await shareOfProcesses(os.scratch) : undefined,
   })
@@ -209,7 +213,7 @@ async function launchInit(
   cgroup: Cgroup,
   stdio: { readonly hasTerminal: boolean; readonly connections: PortConnections },
 ): Promise<ContainerProcess> {
-  const { runtime } = dependencies
+  const { runtime, containersCgroup } = dependencies
   const id = request.containerId
   const { spec, process } = completeSpec(request.OCI)
   const [program = ''] = process.Args
@@ -217,6 +221,7 @@ async function launchInit(
   if (!(await cgroup.isEmpty())) {
     throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: cgroup of container ${id}: not empty`)
   }
+  await containersCgroup.limit()
   // Before the step itself: a runtime that fails or is killed half-way leaves processes, state and a cgroup.
   onFailure.add('runtime', async () => {
     await cgroup.killAll()

@@ -5,10 +5,15 @@ import { onlineBlock, onlineMemory } from './memory-blocks.ts'
 
 /**
  * Brings memory online as it is added (spec F.3): the present offline blocks now, then each block that the kernel
- * announces, until the agent ends. Blocks are processed one after the other, because each occupies a thread. Errors are
- * logged; OnlineCPUMem tries again. Throws when it cannot listen for uevents.
+ * announces, until the agent ends. Blocks are processed one after the other, because each occupies a thread. Calls
+ * `changed`, which must not throw, after each block that came online or went offline. Errors are logged; OnlineCPUMem tries
+ * again. Throws when it cannot listen for uevents.
  */
-export function watchMemory(os: Pick<Os, 'files' | 'uevents'>, log: Logger): void {
+export function watchMemory(
+  os: Pick<Os, 'files' | 'uevents'>,
+  log: Logger,
+  changed: () => Promise<void>,
+): void {
   let queue = Promise.resolve()
   const enqueue = (what: string, work: () => Promise<void>) => {
     queue = queue.then(async () => {
@@ -18,14 +23,16 @@ export function watchMemory(os: Pick<Os, 'files' | 'uevents'>, log: Logger): voi
       } catch (error) {
         log.warn('memory stays offline', { what, error: messageOf(error) })
       }
+      await changed()
     })
   }
   const enqueueAll = () => enqueue('all', () => onlineMemory(os.files))
 
   os.uevents.listen({
     event({ action, subsystem, devicePath }) {
-      if (action !== 'add' || subsystem !== 'memory') return
-      enqueue(devicePath, () => onlineBlock(os.files, `/sys${devicePath}`))
+      if (subsystem !== 'memory') return
+      if (action === 'add') enqueue(devicePath, () => onlineBlock(os.files, `/sys${devicePath}`))
+      if (action === 'offline') queue = queue.then(changed)
     },
     error(error) {
       log.warn('uevents of memory were lost', { error: error.message })

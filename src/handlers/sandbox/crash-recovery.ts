@@ -3,6 +3,7 @@ import type { Logger } from '../../base/log.ts'
 import { propertyOf } from '../../base/property-of.ts'
 import type { Os } from '../../os/os.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
+import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import { bundleOf } from '../container/bundle.ts'
 import { clearFolder, emptyFolder } from '../container/empty-folder.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
@@ -20,8 +21,9 @@ export async function cleanUpAfterCrash(options: {
   readonly log: Logger
   readonly config: SandboxConfig
   readonly runtime: OciRuntime
+  readonly containersCgroup: ContainersCgroup
 }): Promise<void> {
-  const { os, log, config, runtime } = options
+  const { os, log, config, runtime, containersCgroup } = options
   const attempt = async (what: string, work: () => Promise<void>) => {
     try {
       await work()
@@ -39,6 +41,7 @@ export async function cleanUpAfterCrash(options: {
   await attempt(config.sandboxNamespaceDir, () => emptyFolder(os, config.sandboxNamespaceDir))
   await attempt(ownNamespaces(config), () => clearFolder(os, ownNamespaces(config)))
   await attempt('mapped layers', () => unmapStale(os))
+  await containersCgroup.remove()
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 

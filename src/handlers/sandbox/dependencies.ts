@@ -1,6 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
+import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
@@ -11,6 +12,7 @@ export interface SandboxDependencies {
   readonly log: Logger
   readonly config: SandboxConfig
   readonly storage: StorageHandlers
+  readonly containersCgroup: ContainersCgroup
   /** Connections with the host for streams whose request names a port. */
   readonly hostConnections: HostConnections
   /** Called once DestroySandbox has undone everything, before its answer is sent. Must not throw. */

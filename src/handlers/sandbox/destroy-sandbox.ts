@@ -23,6 +23,7 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
   // An open file would keep its file system mounted.
   await context.fileCopies.dropAll()
   await transition.sandbox?.onDestroy.run()
+  if (context.containers.list().length === 0) await context.containersCgroup.remove()
   context.oom.queue.close()
   transition.destroyed()
   context.onDestroyed()

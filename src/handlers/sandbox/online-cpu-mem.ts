@@ -9,7 +9,7 @@ import type { SandboxContext } from './context.ts'
  * of the containers, and brings plugged-in memory online unless `cpu_only`. With `nb_cpus` 0 CPUs stay as they are.
  */
 export async function onlineCpuMem(
-  context: Pick<SandboxContext, 'os' | 'containers'>,
+  context: Pick<SandboxContext, 'os' | 'containers' | 'containersCgroup'>,
   { nbCpus, cpuOnly }: OnlineCPUMemRequest,
   signal: AbortSignal,
 ): Promise<void> {
@@ -18,7 +18,12 @@ export async function onlineCpuMem(
     await onlineCpus(os, nbCpus, signal)
     await refreshCpusets(context)
   }
-  if (!cpuOnly) await onlineMemory(os.files)
+  if (cpuOnly) return
+  try {
+    await onlineMemory(os.files)
+  } finally {
+    await context.containersCgroup.limitAgain()
+  }
 }
 
 /** Updates each container, whatever the outcome for the others. Throws one error for all failures. */

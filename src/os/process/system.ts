@@ -14,6 +14,11 @@ export interface System {
   setOpenFileLimitOf(pid: number, limit: { readonly soft: number; readonly hard: number }): void
   /** setpriority(2) of all threads of this process. Programs that it starts do not inherit a value below 0. */
   setNice(nice: number): void
+  /**
+   * Keeps the pages of the program and its libraries in memory once they were used (mlock2(2), MLOCK_ONFAULT). EPERM or
+   * ENOMEM above RLIMIT_MEMLOCK without CAP_IPC_LOCK.
+   */
+  lockMappedFiles(): void
   /** umask(2) of this process. */
   setUmask(mask: number): void
   /** sethostname(2). */
@@ -54,6 +59,9 @@ export function linuxSystem(native: Native): System {
       } catch (error) {
         throw fromNodeError('set', `nice to ${nice}`, error)
       }
+    },
+    lockMappedFiles() {
+      checkErrno('lock', 'mapped files', native.lockMappedFiles())
     },
     setUmask(mask) {
       process.umask(mask)

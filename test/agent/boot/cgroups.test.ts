@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { enabledV1Controllers, setUpCgroups } from '../../../src/agent/boot/cgroups.ts'
+import { kernelError } from '../../../src/os/errors.ts'
 import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 const PROC_CGROUPS = `#subsys_name\thierarchy\tnum_cgroups\tenabled
@@ -9,6 +10,7 @@ devices\t0\t1\t1
 misc\t0\t1\t1
 pids\t0\t1\t1
 `
+const AGENT = '/sys/fs/cgroup/agent'
 const SUBTREE = '/sys/fs/cgroup/cgroup.subtree_control'
 
 describe('setUpCgroups', () => {
@@ -26,6 +28,28 @@ describe('setUpCgroups', () => {
       },
     ])
     expect(written).toEqual(['+cpuset +cpu +memory +pids'])
+  })
+
+  it('moves vminit and the agent into a cgroup that keeps its memory, on v2', async () => {
+    const { os, context } = await bareGuest({ memoryReserve: 32 })
+    const written: string[] = []
+    os.files.onWrite = (path, data) => {
+      if (path.startsWith(`${AGENT}/`)) written.push(`${path.slice(AGENT.length + 1)} ${data}`)
+    }
+    await setUpCgroups(context)
+    const moves = ['cgroup.procs 1', `cgroup.procs ${os.system.pid}`]
+    expect(written).toEqual(['memory.min 32M', 'cpu.weight 1000', ...moves])
+  })
+
+  it('goes on without a controller for that cgroup', async () => {
+    const { os, context, lines } = await bareGuest()
+    os.files.onWrite = (path) => {
+      if (path === `${AGENT}/memory.min`) throw kernelError('write', path, 'EACCES')
+    }
+    await setUpCgroups(context)
+    const error = `write ${AGENT}/memory.min: EACCES`
+    expect(lines.map(({ fields }) => fields)).toEqual([{ file: 'memory.min', error }])
+    expect(await os.files.readText(`${AGENT}/cgroup.procs`)).toBe(`${os.system.pid}`)
   })
 
   it('enables the other controllers when one is refused', async () => {

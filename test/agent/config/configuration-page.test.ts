@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { SETTING_KEYS, SETTINGS, type Setting } from '../../../src/agent/config/settings.ts'
+import type { Setting } from '../../../src/agent/config/setting-types.ts'
+import { SETTING_KEYS, SETTINGS } from '../../../src/agent/config/settings.ts'
 
 const PAGE = join(import.meta.dirname, '../../../docs/configuration.md')
 

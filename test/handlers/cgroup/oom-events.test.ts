@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
-const fileOf = (id: string) => `/sys/fs/cgroup/memory/${id}/memory.oom_control`
+const fileOf = (id: string) => `/sys/fs/cgroup/memory/containers/${id}/memory.oom_control`
 
 /** Lets the kernel kill a process of a container because its memory is used up. */
 async function killByOom({ os }: Machine, id: string): Promise<void> {

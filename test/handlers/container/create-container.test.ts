@@ -46,7 +46,7 @@ describe('CreateContainer', () => {
         rlimits: [{ type: 'RLIMIT_NOFILE', hard: 1048576, soft: 1048576 }],
       },
       linux: {
-        cgroupsPath: '/c1',
+        cgroupsPath: '/containers/c1',
         namespaces: [
           { type: 'mount' },
           { type: 'ipc', path: '/run/sandbox-ns/ipc' },
@@ -184,7 +184,7 @@ describe('CreateContainer', () => {
 
   it('refuses a cgroup with other processes, and leaves them alive', async () => {
     const made = await machineWithSandbox()
-    const cgroup = '/sys/fs/cgroup/freezer/system.slice'
+    const cgroup = '/sys/fs/cgroup/freezer/containers/system.slice'
     await made.os.files.put(`${cgroup}/cgroup.procs`, '')
     await made.os.files.put(`${cgroup}/sshd/cgroup.procs`, '77\n')
     const before = await remains(made)

@@ -11,7 +11,7 @@ import {
 } from '../../support/handlers/machine.ts'
 
 const c1 = { containerId: 'c1' }
-const FREEZER = '/sys/fs/cgroup/freezer/c1/freezer.state'
+const FREEZER = '/sys/fs/cgroup/freezer/containers/c1/freezer.state'
 
 /** The error of a program that runs too long. */
 const TIMED_OUT = new AgentError('INTERNAL', 'run /usr/sbin/runc: not finished', { errno: 'ETIMEDOUT' })

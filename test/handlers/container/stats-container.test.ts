@@ -7,7 +7,7 @@ const c1 = { containerId: 'c1' }
 describe('StatsContainer', () => {
   it('reads the container’s own cgroup', async () => {
     const { handlers, os } = await machineWithContainer()
-    await os.files.put('/sys/fs/cgroup/pids/c1/pids.current', '4\n')
+    await os.files.put('/sys/fs/cgroup/pids/containers/c1/pids.current', '4\n')
     const { cgroupStats, networkStats } = await handlers.statsContainer(c1, neverAborted)
     expect(cgroupStats?.pidsStats?.current).toBe(4n)
     expect(networkStats).toEqual([])

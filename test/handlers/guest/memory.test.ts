@@ -41,9 +41,24 @@ describe('onlineMemory', () => {
 })
 
 describe('watchMemory', () => {
+  const nothing = async () => {}
+
+  it('tells of memory that came online or went offline, in the order of the events', async () => {
+    const seen: string[] = []
+    await sysfs.plugMemory(3)
+    sysfs.refusals.set(`${MEMORY}/memory3/online`, 'EINVAL')
+    watchMemory(os, silentLogger(), async () => void seen.push(await sysfs.memoryOnline(3)))
+    await turn()
+    sysfs.refusals.clear()
+    for (const action of ['add', 'offline'])
+      sysfs.announce(action, '/devices/system/memory/memory3', 'memory')
+    await turn()
+    expect(seen).toEqual(['0', '1', '1'])
+  })
+
   it('brings online the blocks present at its start, and each block that the kernel announces', async () => {
     await sysfs.plugMemory(1)
-    watchMemory(os, silentLogger())
+    watchMemory(os, silentLogger(), nothing)
     await turn()
     expect(await sysfs.memoryOnline(1)).toBe('1')
     for (const block of [2, 3]) await sysfs.plugMemory(block)
@@ -56,7 +71,7 @@ describe('watchMemory', () => {
     ['a block that changes', 'change', 'memory'],
     ['something else that is added', 'add', 'block'],
   ])('ignores %s', async (_what, action, subsystem) => {
-    watchMemory(os, silentLogger())
+    watchMemory(os, silentLogger(), nothing)
     await turn()
     await sysfs.plugMemory(2)
     sysfs.announce(action, '/devices/system/memory/memory2', subsystem)
@@ -67,7 +82,7 @@ describe('watchMemory', () => {
   it('continues after a block that stays offline or was removed', async () => {
     for (const block of [1, 2]) await sysfs.plugMemory(block)
     sysfs.refusals.set(`${MEMORY}/memory1/online`, 'EINVAL')
-    watchMemory(os, silentLogger())
+    watchMemory(os, silentLogger(), nothing)
     sysfs.announce('add', '/devices/system/memory/memory9', 'memory')
     sysfs.announce('add', '/devices/system/memory/memory2', 'memory')
     await turn()
@@ -75,7 +90,7 @@ describe('watchMemory', () => {
   })
 
   it.each(['ENOBUFS', 'EIO'])('checks all blocks again when events are lost (%s)', async (errno) => {
-    watchMemory(os, silentLogger())
+    watchMemory(os, silentLogger(), nothing)
     await turn()
     await sysfs.plugMemory(7)
     for (const { error } of os.uevents.listeners) error(kernelError('receive', 'uevents', errno))

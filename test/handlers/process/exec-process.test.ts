@@ -79,8 +79,8 @@ describe('ExecProcess', () => {
   })
 
   it.each([
-    ['the first process has moved to', '0::/c1/init.scope\n', ['--cgroup', '/init.scope']],
-    ['the container is in', '0::/c1\n', []],
+    ['the first process has moved to', '0::/containers/c1/init.scope\n', ['--cgroup', '/init.scope']],
+    ['the container is in', '0::/containers/c1\n', []],
   ])('puts the process into the cgroup that %s', async (_which, text, expected) => {
     const made = await machineWithSandbox()
     await made.os.files.put('/sys/fs/cgroup/cgroup.controllers', '')

@@ -48,7 +48,7 @@ describe('crash recovery of a restarted agent', () => {
       [7002, '/others'],
     ] as const) {
       os.system.processes.add(pid)
-      await os.files.put(`/sys/fs/cgroup/freezer${cgroup}/cgroup.procs`, `${pid}\n`)
+      await os.files.put(`/sys/fs/cgroup/freezer/containers${cgroup}/cgroup.procs`, `${pid}\n`)
     }
     const { handlers } = await machine({ os, runtime, config: { restarted: true } })
     await handlers.cleanUpAfterCrash()

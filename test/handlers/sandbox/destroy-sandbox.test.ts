@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import {
+  CONTAINERS_CGROUP,
   containerRequest,
   machine,
   machineWithContainer,
@@ -20,6 +21,13 @@ describe('DestroySandbox', () => {
     await made.handlers.destroySandbox({}, neverAborted)
     expect(await remains(made)).toEqual(before)
     expect(made.destroyed()).toBe(1)
+  })
+
+  it('removes the cgroup of all containers, with what they left there', async () => {
+    const made = await machineWithContainer()
+    expect(await made.os.files.stat(CONTAINERS_CGROUP)).toBeDefined()
+    await made.handlers.destroySandbox({}, neverAborted)
+    expect(await made.os.files.stat(CONTAINERS_CGROUP)).toBeUndefined()
   })
 
   it('clears kept storages after those in use are released, while their folder still exists', async () => {

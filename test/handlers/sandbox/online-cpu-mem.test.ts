@@ -5,7 +5,7 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
 import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
-const cpusetOf = (id: string) => `/sys/fs/cgroup/cpuset/pod/${id}/cpuset.cpus`
+const cpusetOf = (id: string) => `/sys/fs/cgroup/cpuset/containers/pod/${id}/cpuset.cpus`
 
 describe('OnlineCPUMem', () => {
   let made: Machine

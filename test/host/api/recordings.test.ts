@@ -9,13 +9,7 @@ import { recordedRequest } from '../../recordings/recorded-request.ts'
 import { type Recording, recordingNamed } from '../../recordings/recording.ts'
 import { replay } from '../../recordings/replay.ts'
 import { recordedRoot, supplyContainer } from '../../recordings/supplies.ts'
-import {
-  cgroupsOf,
-  inNamespaceOf,
-  leftoversOf,
-  NOTHING_LEFT,
-  removeEmptyCgroups,
-} from '../../support/host/agent-pod.ts'
+import { cgroupsOf, inNamespaceOf, leftoversOf, NOTHING_LEFT } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
 import { noPolicyAddon } from '../../support/os/policy-addon.ts'
@@ -83,8 +77,6 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
   it('go-shim.no-shared-fs and the rest of a pod, to the end of the agent', async () => {
     await play(podWithoutSharedFolder(), LINKS.shim)
     expect(await started.exited).toBe(0)
-    // The runtime leaves the folder above those of the pod's containers.
-    removeEmptyCgroups(['k8s.io'])
     expect(cgroupsOf('k8s.io')).toEqual([])
   })
 

@@ -1,18 +1,18 @@
-import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { DeepPartial, Linux } from '../../../src/gen/oci.ts'
 import type { RemoteProcess } from '../../support/containers/pod.ts'
-import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { type AgentPod, cgroupFile, startPod } from '../../support/host/agent-pod.ts'
 
 const MIB = 1n << 20n
 
+let pod: AgentPod
+
 /** One file of a container's cgroup. */
 const setting = (controller: string, id: string, name: string) =>
-  readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8').trim()
+  cgroupFile(pod.started, controller, id, name).trim()
 
 // Bugs of the reference agent that only a real runtime can show (docs/compatibility.md).
 describe('a container with what another agent gets wrong', () => {
-  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })

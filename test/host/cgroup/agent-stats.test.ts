@@ -1,12 +1,12 @@
-import { readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import type { RemoteProcess } from '../../support/containers/pod.ts'
-import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { type AgentPod, cgroupFile, startPod } from '../../support/host/agent-pod.ts'
 
-const textOf = (controller: string, id: string, name: string) =>
-  readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8')
+let pod: AgentPod
+
+const textOf = (controller: string, id: string, name: string) => cgroupFile(pod.started, controller, id, name)
 const numberOf = (controller: string, id: string, name: string) => BigInt(textOf(controller, id, name).trim())
 /** Lines of a name and a number. */
 const pairsOf = (text: string) =>
@@ -56,7 +56,6 @@ function filesOf(id: string) {
 }
 
 describe('StatsContainer', () => {
-  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })

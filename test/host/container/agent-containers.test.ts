@@ -18,8 +18,8 @@ import {
   startPod,
 } from '../../support/host/agent-pod.ts'
 
-/** A hierarchy of cgroup v1. */
-const PIDS = '/sys/fs/cgroup/pids'
+/** A hierarchy of cgroup v1, or the one of v2. */
+const HIERARCHY = ['/sys/fs/cgroup/pids', '/sys/fs/cgroup'].find((path) => existsSync(path))
 
 describe('containers', () => {
   let pod: AgentPod
@@ -158,12 +158,12 @@ describe('a caller that hangs up', () => {
   }
 
   it.each([
-    ['its bundle is made', '/run/kata-containers'],
-    ['the runtime begins', '/run/microvm-agent/state'],
-    ['its cgroups are made', existsSync(PIDS) ? PIDS : '/sys/fs/cgroup'],
+    ['its bundle is made', () => '/run/kata-containers'],
+    ['the runtime begins', () => '/run/microvm-agent/state'],
+    ['its cgroups are made', () => `${HIERARCHY}${pod.started.containersCgroup}`],
   ])('when %s leaves nothing of the container it wanted', async (_when, folder) => {
     const other = await pod.started.connect()
-    const moment = appears(folder)
+    const moment = appears(folder())
     const lost = other.agent
       .createContainer(createContainerRequest('unwanted', pod.root, ['sleep', '1000']))
       .catch((error: unknown) => error)

@@ -1,12 +1,18 @@
-import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
-import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import {
+  type AgentPod,
+  cgroupFile,
+  leftoversOf,
+  NOTHING_LEFT,
+  startPod,
+} from '../../support/host/agent-pod.ts'
 
-const freezerOf = (id: string) => readFileSync(`/sys/fs/cgroup/freezer/${id}/freezer.state`, 'utf8').trim()
+let pod: AgentPod
+
+const freezerOf = (id: string) => cgroupFile(pod.started, 'freezer', id, 'state').trim()
 
 describe('a paused container', () => {
-  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
   })

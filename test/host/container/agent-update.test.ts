@@ -1,15 +1,16 @@
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { type AgentPod, cgroupFile, startPod } from '../../support/host/agent-pod.ts'
 
 const MIB = 1n << 20n
 
+let pod: AgentPod
+
 /** One file of a container's cgroup. */
 const setting = (controller: string, id: string, name: string) =>
-  readFileSync(`/sys/fs/cgroup/${controller}/${id}/${controller}.${name}`, 'utf8').trim()
+  cgroupFile(pod.started, controller, id, name).trim()
 
 describe('UpdateContainer', () => {
-  let pod: AgentPod
   beforeAll(async () => {
     pod = await startPod()
     await pod.run('c1', ['sleep', '1000'])
@@ -51,7 +52,7 @@ describe('UpdateContainer', () => {
     await pod.agent.pauseContainer({ containerId: 'c1' })
     await update({ Pids: { Limit: 44n } })
     expect(setting('pids', 'c1', 'max')).toBe('44')
-    expect(readFileSync('/sys/fs/cgroup/freezer/c1/freezer.state', 'utf8')).toBe('FROZEN\n')
+    expect(cgroupFile(pod.started, 'freezer', 'c1', 'state')).toBe('FROZEN\n')
     await pod.agent.resumeContainer({ containerId: 'c1' })
   })
 

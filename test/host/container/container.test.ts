@@ -7,6 +7,7 @@ import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf, RemoteProcess } from '../../support/containers/pod.ts'
+import { cgroupsOf } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -16,11 +17,6 @@ beforeAll(() => {
   folder = temporaryFolder()
   root = busyboxRoot(folder)
 })
-
-/** The container's cgroups that exist on this machine. */
-function cgroupsOf(id: string): string[] {
-  return readdirSync('/sys/fs/cgroup').filter((name) => existsSync(`/sys/fs/cgroup/${name}/${id}`))
-}
 
 function mountsOf(started: AgentProcess, text: string): string[] {
   const mounts = readFileSync(`/proc/${started.vminitPid}/mountinfo`, 'utf8').split('\n')

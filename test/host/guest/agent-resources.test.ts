@@ -1,13 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmdirSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, inNamespaceOf, startPod } from '../../support/host/agent-pod.ts'
@@ -64,7 +56,6 @@ describe('calls about the guest', () => {
   })
 
   it('OnlineCPUMem gives the online CPUs to containers and to the cgroups above them', async () => {
-    cleanUps.push(removePodCgroups)
     await pod.create('narrow', ['sleep', '1000'], { linux: { CgroupsPath: '/resources-pod/narrow' } })
     if (isV1) writeFileSync(cpuset('narrow/cpuset.cpus'), '0')
     writeFileSync(cpuset('cpuset.cpus'), '0')
@@ -107,6 +98,16 @@ describe('calls about the guest', () => {
     expect(Math.abs(told / 1024 / rssKib - 1)).toBeLessThan(0.2)
   })
 
+  /** A file of the pod's cpuset cgroup. */
+  function cpuset(path: string): string {
+    return join(CGROUPS, isV1 ? 'cpuset' : '', pod.started.containersCgroup, 'resources-pod', path)
+  }
+
+  function effectiveCpus(): string {
+    const file = isV1 ? 'cpuset.effective_cpus' : 'cpuset.cpus.effective'
+    return readFileSync(cpuset(`narrow/${file}`), 'utf8').trim()
+  }
+
   /** Mounts a disk of 300 MiB with XFS in the agent's mount namespace. Returns its device node. */
   function mountXfs(mountPoint: string): string {
     const file = join(folder, 'disk.img')
@@ -120,21 +121,3 @@ describe('calls about the guest', () => {
     return device
   }
 })
-
-/** A file of the pod's cpuset cgroup. */
-function cpuset(path: string): string {
-  return join(CGROUPS, isV1 ? 'cpuset' : '', 'resources-pod', path)
-}
-
-function effectiveCpus(): string {
-  const file = isV1 ? 'cpuset.effective_cpus' : 'cpuset.cpus.effective'
-  return readFileSync(cpuset(`narrow/${file}`), 'utf8').trim()
-}
-
-/** Removes the cgroups above a container's, which the runtime creates and does not remove. */
-function removePodCgroups(): void {
-  for (const hierarchy of ['', ...readdirSync(CGROUPS)]) {
-    const path = join(CGROUPS, hierarchy, 'resources-pod')
-    if (existsSync(path)) rmdirSync(path)
-  }
-}

@@ -16,6 +16,7 @@ export class FakeSystem implements System {
   readonly openFileLimits = new Map<number, { readonly soft: number; readonly hard: number }>()
   nice: number | undefined
   umask: number | undefined
+  locksMappedFiles = false
   hostname: string | undefined
   timeUs: bigint | undefined
   readonly entropy: string[] = []
@@ -41,6 +42,10 @@ export class FakeSystem implements System {
 
   setNice(nice: number): void {
     this.nice = nice
+  }
+
+  lockMappedFiles(): void {
+    this.locksMappedFiles = true
   }
 
   setUmask(mask: number): void {

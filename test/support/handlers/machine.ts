@@ -2,6 +2,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { CreateContainerRequest, CreateSandboxRequest, ExecProcessRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial, Process } from '../../../src/gen/oci.ts'
+import { ContainersCgroup } from '../../../src/handlers/cgroup/containers-cgroup.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { createSandboxContext, type SandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import type { SandboxConfig } from '../../../src/handlers/sandbox/dependencies.ts'
@@ -75,6 +76,7 @@ export async function machine(
     hostConnections,
     config: { ...CONFIG, ...options.config },
     storage,
+    containersCgroup: new ContainersCgroup({ os: seen, log, path: '/containers', reserveMib: 64 }),
     devices: createDeviceHandlers({ os: seen, log, hotplug: hotplugOf(seen), cdi: CDI }),
     onDestroyed: () => {
       destroyed += 1
@@ -168,10 +170,13 @@ export function execRequest(
   return ExecProcessRequest.fromPartial({ ...whole, ...request })
 }
 
-/** Everything that a failed call may leave behind. */
+/** The cgroup of all containers, which stays until the sandbox is destroyed. */
+export const CONTAINERS_CGROUP = '/sys/fs/cgroup/freezer/containers'
+
+/** Everything that a failed call may leave behind; without {@link CONTAINERS_CGROUP}. */
 export async function remains({ os, runtime, storages }: Machine) {
   return {
-    files: await paths(os, '/'),
+    files: (await paths(os, '/')).filter((path) => path !== CONTAINERS_CGROUP),
     mounts: os.mounts.entries.map(({ mountPoint }) => mountPoint),
     fds: os.streams.openFds.length,
     processes: runtime.processes.length,

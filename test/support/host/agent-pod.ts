@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
@@ -71,19 +71,24 @@ export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): L
   }
 }
 
-/** The container's cgroups that exist on this machine. */
-export function cgroupsOf(id: string): string[] {
-  return ['', ...listOf('/sys/fs/cgroup')]
-    .map((hierarchy) => join('/sys/fs/cgroup', hierarchy, id))
-    .filter((path) => existsSync(path))
+/** The cgroups at a path, such as a container's id, that exist on this machine: below those of all containers, or not. */
+export function cgroupsOf(path: string): string[] {
+  const hierarchies = ['', ...listOf('/sys/fs/cgroup')].map((name) => join('/sys/fs/cgroup', name))
+  const parents = hierarchies.flatMap((hierarchy) => [hierarchy, ...containersCgroupsIn(hierarchy)])
+  return parents.map((parent) => join(parent, path)).filter((folder) => existsSync(folder))
 }
 
-/** Removes cgroup folders on this machine and the folders above them. Throws when one is not empty. */
-export function removeEmptyCgroups(paths: readonly string[]): void {
-  for (const path of paths) {
-    const parents = path.split('/').map((_, index, names) => names.slice(0, names.length - index).join('/'))
-    for (const folder of parents.flatMap(cgroupsOf)) rmdirSync(folder)
-  }
+/** The cgroups of all containers of an agent that runs on this machine. */
+function containersCgroupsIn(hierarchy: string): string[] {
+  return readdirSync(hierarchy, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory() && /^containers-\d+$/.test(entry.name))
+    .map(({ name }) => join(hierarchy, name))
+}
+
+/** A file of a container's cgroup on v1. */
+export function cgroupFile(started: AgentProcess, controller: string, id: string, name: string): string {
+  const file = `/sys/fs/cgroup/${controller}${started.containersCgroup}/${id}/${controller}.${name}`
+  return readFileSync(file, 'utf8')
 }
 
 /** The mount points in the agent's mount namespace. */

@@ -32,6 +32,8 @@ export interface AgentProcess extends AgentConnection {
   /** The unix socket on which it listens. */
   readonly path: string
   readonly vminitPid: number
+  /** The cgroup of all its containers, below the root of each hierarchy. */
+  readonly containersCgroup: string
   /** The log lines so far. */
   readonly log: AgentLog['lines']
   agentPid(): number
@@ -103,6 +105,7 @@ export async function startAgent(
     ...connection,
     path,
     vminitPid: pid,
+    containersCgroup: `/containers-${pid}`,
     log: log.lines,
     logged: log.logged,
     exited: once(child, 'exit').then(([code, signal]) => code ?? signal),

@@ -27,7 +27,7 @@ export async function expectAddedProcessesIn(inner: string, pod: Pod): Promise<v
   expect(await init.readUntil('\n')).toBe('memory pids\n')
   expect(await place('after')).toBe(`0::/${inner}\n`)
   await pod.remove(id)
-  const left = await pod.output(`left-${inner}`, `ls -d /guest/cgroup/${id} 2>/dev/null || true`, {
+  const left = await pod.output(`left-${inner}`, `ls -d /guest/cgroup/containers/${id} 2>/dev/null || true`, {
     mounts: [GUEST_CGROUPS],
   })
   expect(left).toBe('')

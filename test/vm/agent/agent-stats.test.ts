@@ -30,7 +30,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
 
   /** Reads files of the guest's cgroups in a separate container. */
   function filesOf(id: string, ...names: readonly string[]): Promise<string> {
-    const paths = names.map((name) => `/guest/cgroup/${id}/${name}`).join(' ')
+    const paths = names.map((name) => `/guest/cgroup/containers/${id}/${name}`).join(' ')
     return pod.output(`look-${id}`, `cat ${paths}`, { mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')] })
   }
 
@@ -75,7 +75,7 @@ describe.skipIf(cannotBoot() !== undefined)('the cgroup of a container on v2', (
     await run('frozen', 'sleep 1000')
     await pod.agent.pauseContainer({ containerId: 'frozen' })
     await pod.remove('frozen')
-    const left = await pod.output('left', 'ls -d /guest/cgroup/frozen || true', {
+    const left = await pod.output('left', 'ls -d /guest/cgroup/containers/frozen || true', {
       mounts: [bind('/sys/fs/cgroup', '/guest/cgroup')],
     })
     expect(left).toBe('')

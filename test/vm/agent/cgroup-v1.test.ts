@@ -42,7 +42,7 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgrou
         .trim()
         .split('\n')
         .map((line) => line.split(':')[2]),
-    ).toEqual(Array(4).fill('/inside'))
+    ).toEqual(Array(4).fill('/containers/inside'))
     const left = await pod.output('left', 'find /guest/cgroup -type d -name inside', {
       mounts: [GUEST_CGROUPS],
     })

@@ -42,7 +42,7 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
   it('a CPU comes online, and is added to a container and to the cgroups above it', async () => {
     await pod.run('narrow', ['sleep', '1000'], { linux: { CgroupsPath: '/pod/narrow' } })
     const cgroups = bind('/sys/fs/cgroup', '/guest/cgroup')
-    await pod.output('limiter', 'echo 0 > /guest/cgroup/pod/cpuset.cpus', { mounts: [cgroups] })
+    await pod.output('limiter', 'echo 0 > /guest/cgroup/containers/pod/cpuset.cpus', { mounts: [cgroups] })
 
     const onlining = pod.agent.onlineCPUMem({ nbCpus: 2, cpuOnly: true })
     await plugCpu(guest.guest.vm.qmp, specKey('cpu'), guest.guest.vm.gone)
@@ -194,7 +194,9 @@ describe.skipIf(skipped)('what is plugged into a running guest', () => {
   async function swappedBytes(id: string): Promise<bigint> {
     const cgroups = bind('/sys/fs/cgroup', '/guest/cgroup')
     return BigInt(
-      await pod.output('swapped', `cat /guest/cgroup/${id}/memory.swap.current`, { mounts: [cgroups] }),
+      await pod.output('swapped', `cat /guest/cgroup/containers/${id}/memory.swap.current`, {
+        mounts: [cgroups],
+      }),
     )
   }
 

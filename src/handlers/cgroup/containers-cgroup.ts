@@ -1,0 +1,132 @@
+import { messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Os } from '../../os/os.ts'
+import { cgroupAt, hasController, ROOT, usesCgroupV2 } from './cgroup.ts'
+import { namedCounters } from './stats/counters.ts'
+
+const MIB = 2n ** 20n
+
+/** The reserve is at most this part of the guest's memory, so that a small guest has room for containers. */
+const LARGEST_RESERVE = 8n
+
+/** `memory.high` is below `memory.max` by this part of it, and by no more than so many bytes. */
+const HIGH_PART = 32n
+const HIGH_BYTES = 32n * MIB
+
+export interface ContainersCgroupOptions {
+  readonly os: Os
+  readonly log: Logger
+  /** Its path below the root of each hierarchy: `/containers`. */
+  readonly path: string
+  /** Memory that containers cannot take, in MiB; 0 lets them take all. */
+  readonly reserveMib: number
+}
+
+/**
+ * The cgroup that the cgroups of all containers are below. Its limit keeps memory for the agent and the kernel whatever
+ * the containers do: what they write to a tmpfs and read from files counts too.
+ */
+export class ContainersCgroup {
+  readonly path: string
+  readonly #os: Os
+  readonly #log: Logger
+  readonly #reserveBytes: bigint
+  #isWarned = false
+
+  constructor({ os, log, path, reserveMib }: ContainersCgroupOptions) {
+    this.path = path
+    this.#os = os
+    this.#log = log
+    this.#reserveBytes = BigInt(reserveMib) * MIB
+  }
+
+  /**
+   * Makes it, unless it is there, and gives it what the guest has now: its memory grows and shrinks, and the agent keeps
+   * files in it. Where it cannot be limited, containers can take all memory, which one line of the log says. Never rejects.
+   */
+  async limit(): Promise<void> {
+    try {
+      await this.#makeAndLimit()
+    } catch (error) {
+      if (this.#isWarned) return
+      this.#isWarned = true
+      const fields = { cgroup: this.path, error: messageOf(error) }
+      this.#log.warn('the memory of all containers together is not limited', fields)
+    }
+  }
+
+  /** The same, if it is there. */
+  async limitAgain(): Promise<void> {
+    const folder = this.#folder(await usesCgroupV2(this.#os))
+    if ((await this.#os.files.stat(folder)) !== undefined) await this.limit()
+  }
+
+  /** Removes it, and what containers have left below it. Logs a failure. */
+  async remove(): Promise<void> {
+    try {
+      await cgroupAt(this.#os, this.path, await usesCgroupV2(this.#os), this.#log).remove()
+    } catch (error) {
+      this.#log.warn('cgroup not removed', { cgroup: this.path, error: messageOf(error) })
+    }
+  }
+
+  #folder(isV2: boolean): string {
+    return `${ROOT}${isV2 ? '' : '/memory'}${this.path}`
+  }
+
+  async #makeAndLimit(): Promise<void> {
+    const { files } = this.#os
+    const isV2 = await usesCgroupV2(this.#os)
+    const folder = this.#folder(isV2)
+    if (!(await hasController(this.#os, 'memory', isV2)))
+      throw new Error('the kernel has no memory controller')
+    await files.makeDirectories(folder)
+    if (isV2) await enableMemory(this.#os, folder)
+    const bytes = await this.#limitOf(folder, isV2)
+    if (!isV2) return files.write(`${folder}/memory.limit_in_bytes`, `${bytes ?? -1}`)
+    await files.write(`${folder}/memory.max`, `${bytes ?? 'max'}`)
+    await files.write(`${folder}/memory.high`, `${bytes === undefined ? 'max' : highOf(bytes)}`)
+  }
+
+  /**
+   * What the containers may use: what of theirs cannot be reclaimed, and what is free or can be reclaimed, but for the
+   * reserve. So it is the same whatever they use at the moment, and never below that.
+   */
+  async #limitOf(folder: string, isV2: boolean): Promise<bigint | undefined> {
+    if (this.#reserveBytes === 0n) return undefined
+    const { files } = this.#os
+    const guest = parseMeminfo(await files.readText('/proc/meminfo'))
+    const used = BigInt(
+      (await files.readText(`${folder}/${isV2 ? 'memory.current' : 'memory.usage_in_bytes'}`)).trim(),
+    )
+    const stat = namedCounters(await files.readText(`${folder}/memory.stat`))
+    const prefix = isV2 ? '' : 'total_'
+    const names = [`${prefix}active_file`, `${prefix}inactive_file`, 'slab_reclaimable']
+    const reclaimable = names.reduce((sum, name) => sum + (stat[name] ?? 0n), 0n)
+    const largest = guest.total / LARGEST_RESERVE
+    const reserve = this.#reserveBytes < largest ? this.#reserveBytes : largest
+    return atLeastZero(used - reclaimable) + atLeastZero(guest.available - reserve)
+  }
+}
+
+/** runc and crun enable it for the cgroups that they make; the first one must have it before. */
+async function enableMemory({ files }: Os, folder: string): Promise<void> {
+  if ((await files.stat(`${folder}/memory.max`)) !== undefined) return
+  await files.write(`${ROOT}/cgroup.subtree_control`, '+memory')
+}
+
+/** Above it the kernel slows down who allocates, and has him reclaim, before an allocation fails. */
+function highOf(max: bigint): bigint {
+  const part = max / HIGH_PART
+  return max - (part < HIGH_BYTES ? part : HIGH_BYTES)
+}
+
+function atLeastZero(value: bigint): bigint {
+  return value > 0n ? value : 0n
+}
+
+function parseMeminfo(text: string): { readonly total: bigint; readonly available: bigint } {
+  const bytesOf = (name: string) =>
+    BigInt(new RegExp(`^${name}: +(\\d+) kB$`, 'm').exec(text)?.[1] ?? 0) * 1024n
+  return { total: bytesOf('MemTotal'), available: bytesOf('MemAvailable') }
+}
