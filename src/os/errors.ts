@@ -18,6 +18,13 @@ export function tooLong(path: string, maxBytes: number): AgentError {
   })
 }
 
+/** The error for a directory with more names than its reader takes. */
+export function tooManyNames(path: string, maxNames: number): AgentError {
+  return new AgentError('RESOURCE_EXHAUSTED', `list ${path}: EFBIG: more than ${maxNames} names`, {
+    errno: 'EFBIG',
+  })
+}
+
 /** Returns the result of an addon function. Throws {@link kernelError} when the result is -errno. */
 export function checkErrno(call: string, subject: string, result: number): number {
   if (result < 0) throw kernelError(call, subject, errnoName(-result))

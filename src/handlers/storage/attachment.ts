@@ -63,7 +63,7 @@ async function removeMountPoint(os: Kernel, mountPoint: string): Promise<void> {
   if (status.kind !== 'directory') {
     throw new AgentError('INTERNAL', `storage ${mountPoint}: is a ${status.kind}, want a directory or file`)
   }
-  if ((await os.files.list(mountPoint)).length > 0) {
+  for await (const _name of os.files.names(mountPoint)) {
     throw new AgentError('INTERNAL', `${mountPoint}: directory is not empty when clean up storage`)
   }
   try {

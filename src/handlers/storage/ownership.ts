@@ -40,19 +40,16 @@ export async function applyFsGroup(
 
 async function walk(
   files: Files,
-  root: string,
+  path: string,
   visit: (path: string, status: FileStatus) => Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
-  const pending = [root]
-  for (let path = pending.pop(); path !== undefined; path = pending.pop()) {
-    signal.throwIfAborted()
-    const status = await files.lstat(path)
-    if (status === undefined || status.kind === 'symlink') continue
-    await visit(path, status)
-    if (status.kind !== 'directory') continue
-    for (const name of await files.list(path)) pending.push(`${path}/${name}`)
-  }
+  signal.throwIfAborted()
+  const status = await files.lstat(path)
+  if (status === undefined || status.kind === 'symlink') return
+  await visit(path, status)
+  if (status.kind !== 'directory') return
+  for await (const name of files.names(path)) await walk(files, `${path}/${name}`, visit, signal)
 }
 
 async function changeGroup(

@@ -32,9 +32,14 @@ export interface Files {
   lstat(path: string): Promise<FileStatus | undefined>
   /** undefined when nothing is at `path`. Follows symbolic links. */
   stat(path: string): Promise<FileStatus | undefined>
-  /** Names in a directory; [] when it does not exist. */
+  /** Names in a directory; [] when it does not exist. EFBIG when there are more than {@link MAX_NAMES}. */
   list(path: string): Promise<readonly string[]>
-  /** Names of the directories in a directory, without links to directories; [] when it does not exist. */
+  /** The same, one after the other, for a directory that may have millions. */
+  names(path: string): AsyncIterable<string>
+  /**
+   * Names of the directories in a directory, without links to directories; [] when it does not exist. EFBIG when there are
+   * more than {@link MAX_NAMES} names.
+   */
   listFolders(path: string): Promise<readonly string[]>
   /**
    * Whether something is at `path` and no part of `path` is a symbolic link. False when the kernel cannot tell (before
@@ -57,6 +62,9 @@ export interface Files {
    */
   openFolder(path: string): Promise<Folder>
 }
+
+/** How many names of a directory are held at once: a container may make millions, of which each takes memory. */
+export const MAX_NAMES = 65_536
 
 /**
  * Small files on a tmpfs in folders that only the agent writes to, such as the input files of helper programs. Calls run

@@ -1,12 +1,13 @@
+import type { Dirent } from 'node:fs'
 import * as fs from 'node:fs/promises'
 import { mkdir, stat } from 'node:fs/promises'
 import { constants } from 'node:os'
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
-import { checkErrno, fromNodeError, tooLong, unwrap } from '../errors.ts'
+import { checkErrno, fromNodeError, tooLong, tooManyNames, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
-import { type Files, MAX_READ_BYTES } from './files.ts'
+import { type Files, MAX_NAMES, MAX_READ_BYTES } from './files.ts'
 import { openFolder } from './linux-folder.ts'
 import { readHead } from './read-head.ts'
 import { removeTree } from './remove-tree.ts'
@@ -15,7 +16,7 @@ import { removeTree } from './remove-tree.ts'
  * Files on the threads of libuv's pool: by node:fs, or by the addon where node:fs would make several trips to a thread.
  * Only `isBlockNodeOf` runs on the calling thread.
  */
-export function linuxFiles(native: Native): Files {
+export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
   const readBytes = async (path: string, maxBytes = MAX_READ_BYTES) => {
     const result = await native.readFile(path, maxBytes)
     if (result === -constants.errno.EFBIG) throw tooLong(path, maxBytes)
@@ -44,12 +45,9 @@ export function linuxFiles(native: Native): Files {
         .stat(path, { bigint: true })
         .then(fileStatus)
         .catch(unless('ENOENT', undefined, failed('stat', path))),
-    list: (path) => fs.readdir(path).catch(unless('ENOENT', [], failed('list', path))),
-    listFolders: async (path) => {
-      const all = fs.readdir(path, { withFileTypes: true })
-      const entries = await all.catch(unless('ENOENT', [], failed('list', path)))
-      return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name)
-    },
+    list: (path) => listed(path, maxNames, () => true),
+    names: (path) => namesOf(path),
+    listFolders: (path) => listed(path, maxNames, (entry) => entry.isDirectory()),
     isReachedWithoutLinks: async (path) => (await native.reachWithoutLinks(path)) === 0,
     isBlockNodeOf: async (node, device) =>
       checkErrno('stat', node, native.isBlockNodeOf(node, `${device}/dev`)) === 1,
@@ -59,6 +57,40 @@ export function linuxFiles(native: Native): Files {
     chmod: (path, mode) => fs.chmod(path, mode).catch(failed('chmod', path)),
     chown: (path, uid, gid) => fs.chown(path, uid, gid).catch(failed('chown', path)),
     openFolder: (path) => openFolder(native, path),
+  }
+}
+
+/** The names of the entries of a directory that are `wanted`. */
+async function listed(
+  path: string,
+  maxNames: number,
+  wanted: (entry: Dirent) => boolean,
+): Promise<readonly string[]> {
+  const names: string[] = []
+  let count = 0
+  for await (const entry of entriesOf(path)) {
+    if (++count > maxNames) throw tooManyNames(path, maxNames)
+    if (wanted(entry)) names.push(entry.name)
+  }
+  return names
+}
+
+async function* namesOf(path: string): AsyncIterable<string> {
+  for await (const { name } of entriesOf(path)) yield name
+}
+
+/** The entries of a directory, some hundred at a time; none when it does not exist. */
+async function* entriesOf(path: string): AsyncIterable<Dirent> {
+  const report = failed('list', path)
+  const directory = await fs.opendir(path, { bufferSize: 256 }).catch(unless('ENOENT', undefined, report))
+  if (directory === undefined) return
+  try {
+    for (let entry = await directory.read().catch(report); entry !== null; ) {
+      yield entry
+      entry = await directory.read().catch(report)
+    }
+  } finally {
+    await directory.close()
   }
 }
 

@@ -55,20 +55,44 @@ async function emptyDirectory(native: Native, parent: Fd, entry: Entry): Promise
   const { name, path } = entry
   const directory = openDirectory(native, { directory: parent, name, path, ...STAY_BELOW })
   try {
-    const listing = fs.readdir(`/proc/self/fd/${directory}`, { withFileTypes: true, encoding: 'buffer' })
-    const children = await listing.catch((error) => {
-      throw fromNodeError('remove', path, error)
-    })
-    for (const child of children) {
-      await removeEntry(native, directory, {
-        name: child.name,
-        isDirectory: child.isDirectory(),
-        path: `${path}/${child.name.toString()}`,
-      })
+    // A part at a time, because a container may have made millions of files.
+    for (let part = await someEntries(directory, path); part.length > 0; ) {
+      for (const child of part) await removeEntry(native, directory, child)
+      part = await someEntries(directory, path)
     }
   } finally {
     native.close(directory)
   }
+}
+
+/** How many entries are held at once. */
+const PART = 1024
+
+/** The first entries of an open directory; none when it is empty. */
+async function someEntries(directory: Fd, path: string): Promise<readonly Entry[]> {
+  const entries: Entry[] = []
+  try {
+    // With buffers the names are bytes; the types of Node know texts only.
+    const listing = await fs.opendir(`/proc/self/fd/${directory}`, {
+      encoding: 'buffer' as never,
+      bufferSize: PART,
+    })
+    try {
+      for (
+        let entry = await listing.read();
+        entry !== null && entries.length < PART;
+        entry = await listing.read()
+      ) {
+        const name = Buffer.from(entry.name)
+        entries.push({ name, isDirectory: entry.isDirectory(), path: `${path}/${name.toString()}` })
+      }
+    } finally {
+      await listing.close()
+    }
+  } catch (error) {
+    throw fromNodeError('remove', path, error)
+  }
+  return entries
 }
 
 function openDirectory(

@@ -244,6 +244,24 @@ describe('linuxFiles', () => {
     })
   })
 
+  it('lists a bounded number of names at once, and walks through and removes any number', async () => {
+    const { files, root } = await workIn(async () => linuxFiles(await realNative(), 3000))
+    mkdirSync(`${root}/tree`)
+    for (let number = 0; number < 3000; number++) writeFileSync(`${root}/tree/${number}`, '')
+    expect(await files.list(`${root}/tree`)).toHaveLength(3000)
+    mkdirSync(`${root}/tree/one-more`)
+    for (const list of [files.list, files.listFolders])
+      await expect(list(`${root}/tree`)).rejects.toMatchObject({
+        code: 'RESOURCE_EXHAUSTED',
+        message: `list ${root}/tree: EFBIG: more than 3000 names`,
+      })
+    const names = new Set<string>()
+    for await (const name of files.names(`${root}/tree`)) names.add(name)
+    expect(names.size).toBe(3001)
+    await files.removeTree(`${root}/tree`)
+    expect(await files.list(root)).toEqual([])
+  })
+
   it('removes trees with names that are not UTF-8', async () => {
     const { files, root } = await workIn(async () => linuxFiles(await realNative()))
     const odd = Buffer.concat([Buffer.from(`${root}/tree/`), Buffer.from([0xff, 0xfe])])

@@ -152,6 +152,10 @@ export class FakeFiles implements FakeTree {
     return children.map((each) => each.slice(each.lastIndexOf('/') + 1)).sort()
   }
 
+  async *names(path: string): AsyncIterable<string> {
+    yield* await this.list(path)
+  }
+
   async listFolders(path: string): Promise<readonly string[]> {
     const names = await this.list(path)
     const place = this.#follow(path)
