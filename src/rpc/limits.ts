@@ -139,8 +139,8 @@ export class Totals {
   }
 
   /**
-   * Waits until the call may work. Resolves with the function that ends its work. Throws the reason of `signal` when that
-   * fires during the wait.
+   * Waits until the call may work. Resolves with the function that ends its work, even if `signal` has just fired. Throws
+   * its reason when it fires during the wait.
    */
   async beginWork(signal: AbortSignal): Promise<() => void> {
     if (this.#working < this.#limits.workingCalls) this.#working += 1
@@ -214,7 +214,10 @@ export class Totals {
         resolve()
       }
       const leave = () => {
-        this.#waitingToWork.splice(this.#waitingToWork.indexOf(begin), 1)
+        const place = this.#waitingToWork.indexOf(begin)
+        // Its turn has come already.
+        if (place < 0) return
+        this.#waitingToWork.splice(place, 1)
         reject(signal.reason)
       }
       signal.addEventListener('abort', leave, { once: true })

@@ -118,4 +118,17 @@ describe('Totals', () => {
     ;(await next)()
     expect(used(totals, 'working_calls')).toBe(0)
   })
+
+  it('loses no turn that comes while its call is cancelled', async () => {
+    const totals = totalsOf({ workingCalls: 1 })
+    const end = await totals.beginWork(neverAborted)
+    const abort = new AbortController()
+    const cancelled = totals.beginWork(abort.signal)
+    const next = totals.beginWork(neverAborted)
+    end()
+    abort.abort(new Error('gone'))
+    ;(await cancelled)()
+    ;(await next)()
+    expect(used(totals, 'working_calls')).toBe(0)
+  })
 })

@@ -101,7 +101,9 @@ class Taken {
 
   /** Waits for the call's turn, if it does work. */
   async beginWork(signal: AbortSignal): Promise<void> {
-    if (isWork(this.#method)) this.#endWork = await this.#totals.beginWork(signal)
+    if (!isWork(this.#method)) return
+    this.#endWork = await this.#totals.beginWork(signal)
+    signal.throwIfAborted()
   }
 
   /** Gives everything back; when work goes on that nobody waits for, once it has ended, and with its request till then. */
