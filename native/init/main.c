@@ -16,10 +16,11 @@
 
 /*
  * What runs when no command is given: in init mode, and as a service. A small young generation makes V8 collect before
- * the heap grows. SIGUSR1 is disabled because it opens Node's debugger on the loopback interface, which containers share.
+ * the heap grows. The old one ends an agent whose heap grows without end, and has room for all that the API's limits
+ * allow. SIGUSR1 is disabled because it opens Node's debugger on the loopback interface, which containers share.
  */
 static char *const agent_command[] = {
-    AGENT_DIRECTORY "/node", "--max-semi-space-size=1",    "--max-old-space-size=96",
+    AGENT_DIRECTORY "/node", "--max-semi-space-size=1",    "--max-old-space-size=192",
     "--disable-sigusr1",     AGENT_DIRECTORY "/agent.cjs", NULL,
 };
 

@@ -50,7 +50,7 @@ export interface AgentProcess extends AgentConnection {
 }
 
 /** Node's flags, the same as in a guest (native/init/main.c). */
-const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=96', '--disable-sigusr1']
+const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=192', '--disable-sigusr1']
 
 const HIDE_HYBRID =
   '{ ! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs tmpfs /sys/fs/cgroup/unified; }'

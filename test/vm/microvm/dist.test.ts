@@ -118,7 +118,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
 const EXPECTED = {
   release: expect.stringMatching(/^12\./),
   agent: [
-    '/usr/lib/microvm-agent/node --max-semi-space-size=1 --max-old-space-size=96 --disable-sigusr1',
+    '/usr/lib/microvm-agent/node --max-semi-space-size=1 --max-old-space-size=192 --disable-sigusr1',
     '/usr/lib/microvm-agent/agent.cjs',
   ].join(' '),
 }
