@@ -143,14 +143,24 @@ export class Totals {
    * its reason when it fires during the wait.
    */
   async beginWork(signal: AbortSignal): Promise<() => void> {
-    if (this.#working < this.#limits.workingCalls) this.#working += 1
-    else await this.#turn(signal)
-    return () => {
-      const next = this.#waitingToWork.shift()
-      if (next === undefined) this.#working -= 1
-      // Other callers have their turn, even if no work ever waits for anything.
-      else setImmediate(next)
-    }
+    const end = this.tryToWork()
+    if (end !== undefined) return end
+    await this.#turn(signal)
+    return () => this.#endWork()
+  }
+
+  /** The function that ends the call's work, if the call may work at once. */
+  tryToWork(): (() => void) | undefined {
+    if (this.#working >= this.#limits.workingCalls) return undefined
+    this.#working += 1
+    return () => this.#endWork()
+  }
+
+  #endWork(): void {
+    const next = this.#waitingToWork.shift()
+    if (next === undefined) this.#working -= 1
+    // Other callers have their turn, even if no work ever waits for anything.
+    else setImmediate(next)
   }
 
   /** Adds a connection; `close` closes it. Returns undefined, and closes nothing, when there are too many. */

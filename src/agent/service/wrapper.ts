@@ -50,7 +50,9 @@ export function wrap<Request, Response>(
       ids = idsOf(request)
       limits.signal.throwIfAborted()
       if (rpc.gate === 'wait') await gate.wait(limits.signal)
-      await taken.beginWork(limits.signal)
+      const turn = taken.beginWork(limits.signal)
+      // A call that need not wait begins before those that came after it.
+      if (turn !== undefined) await turn
       const checked = check?.(request, limits.signal)
       const refusal = checked && (await refusalOf(checked))
       work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
@@ -100,8 +102,13 @@ class Taken {
   }
 
   /** Waits for the call's turn, if it does work. */
-  async beginWork(signal: AbortSignal): Promise<void> {
-    if (!isWork(this.#method)) return
+  beginWork(signal: AbortSignal): Promise<void> | undefined {
+    if (!isWork(this.#method)) return undefined
+    this.#endWork = this.#totals.tryToWork()
+    return this.#endWork === undefined ? this.#waitToWork(signal) : undefined
+  }
+
+  async #waitToWork(signal: AbortSignal): Promise<void> {
     this.#endWork = await this.#totals.beginWork(signal)
     signal.throwIfAborted()
   }

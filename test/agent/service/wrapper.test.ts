@@ -33,6 +33,7 @@ function wrapped(
   gate = openGate,
   check?: Check,
   totals = new Totals(),
+  name = 'grpc.AgentService/Test',
 ) {
   const lines: LogLine[] = []
   const log = jsonLogger({
@@ -43,7 +44,7 @@ function wrapped(
   })
   const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
   const full: Rpc<Message, Message> = { ...defaults, ...rpc }
-  const declared = { name: 'grpc.AgentService/Test', types: { request: json, response: json }, rpc: full }
+  const declared = { name, types: { request: json, response: json }, rpc: full }
   const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, totals, nowMs: () => 0 })
   return { method, lines }
 }
@@ -85,6 +86,20 @@ describe('the call wrapper', () => {
     const { method, lines } = wrapped({ handle: () => Promise.reject(error) })
     await method(request, callOf())
     expect(lines).toMatchObject([{ msg: 'rpc', level }])
+  })
+
+  it('begins calls in the order in which they came, whether they count as work or not', async () => {
+    const begun: string[] = []
+    const totals = new Totals()
+    const calls = ['CreateContainer', 'ReadStdout'].map((name) => {
+      const handle = async (message: Message) => {
+        begun.push(name)
+        return message
+      }
+      return wrapped({ handle }, openGate, undefined, totals, `grpc.AgentService/${name}`).method
+    })
+    await Promise.all(calls.map((method) => method(Buffer.from('{}'), callOf())))
+    expect(begun).toEqual(['CreateContainer', 'ReadStdout'])
   })
 
   it('answers UNKNOWN when the payload cannot be decoded', async () => {
