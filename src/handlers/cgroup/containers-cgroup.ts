@@ -1,5 +1,7 @@
+import { dirname } from 'node:path/posix'
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { isWithin } from '../../base/paths.ts'
 import type { Os } from '../../os/os.ts'
 import { cgroupAt, hasController, ROOT, usesCgroupV2 } from './cgroup.ts'
 import { namedCounters } from './stats/counters.ts'
@@ -67,6 +69,22 @@ export class ContainersCgroup {
       await cgroupAt(this.#os, this.path, await usesCgroupV2(this.#os), this.#log).remove()
     } catch (error) {
       this.#log.warn('cgroup not removed', { cgroup: this.path, error: messageOf(error) })
+    }
+  }
+
+  /**
+   * Removes the cgroups between this one and `path`, the cgroup of a container that is gone, unless another container's
+   * path in `used` is below them. What is not empty stays. Never rejects.
+   */
+  async removeParents(path: string, used: readonly string[]): Promise<void> {
+    const { files } = this.#os
+    const isV2 = await usesCgroupV2(this.#os)
+    const hierarchies = isV2 ? [''] : (await files.list(ROOT)).map((name) => `/${name}`)
+    for (const hierarchy of hierarchies) {
+      for (let parent = dirname(path); isWithin(parent, this.path); parent = dirname(parent)) {
+        if (parent === this.path || used.some((other) => isWithin(other, parent))) break
+        await files.removeDirectory(`${ROOT}${hierarchy}${parent}`).catch(() => {})
+      }
     }
   }
 

@@ -43,7 +43,7 @@ export interface CreateDependencies extends LaunchDependencies {
   readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
   readonly sandboxState: SandboxLookup
   readonly containers: ContainerRegistry
-  readonly containersCgroup: Pick<ContainersCgroup, 'path' | 'limit'>
+  readonly containersCgroup: Pick<ContainersCgroup, 'path' | 'limit' | 'removeParents'>
   readonly runtime: Pick<OciRuntime, 'create' | 'erase' | 'seccompFlags'>
   readonly storage: Pick<StorageHandlers, 'attach' | 'release' | 'isUsed'>
   readonly devices: DeviceHandlers
@@ -115,6 +115,7 @@ export async function createContainer(
     await onFailure.run()
     await onRemove.run()
     containers.drop(container)
+    await containersCgroup.removeParents(cgroupPath, containers.cgroupPaths())
     throw error
   }
 }

@@ -50,6 +50,10 @@ export class ContainerRegistry implements ProcessOwners {
     return [...this.#containers.values()]
   }
 
+  cgroupPaths(): readonly string[] {
+    return this.list().map(({ cgroupPath }) => cgroupPath)
+  }
+
   /** The container as things stand. Throws `code` `Invalid container id` for one that is not there, or not yet. */
   get(id: string, code: StatusCodeName): FoundContainer {
     const container = this.#containers.get(id)

@@ -4,6 +4,7 @@ import type { Logger } from '../../base/log.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import type { FileCopies } from '../storage/copies/file-copies.ts'
@@ -21,6 +22,7 @@ export interface RemoveDependencies {
   readonly os: Os
   readonly log: Logger
   readonly containers: ContainerRegistry
+  readonly containersCgroup: Pick<ContainersCgroup, 'removeParents'>
   readonly runtime: Pick<OciRuntime, 'delete'>
   readonly oom: OomEvents
   readonly fileCopies: Pick<FileCopies, 'dropOf'>
@@ -92,6 +94,7 @@ async function remove(
     throw error
   }
   containers.drop(container)
+  await dependencies.containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }
 
 /** How long the poststop hooks may take, which the runtime runs: the sum of their time-outs. */

@@ -150,3 +150,23 @@ describe('ContainersCgroup', () => {
     expect(await os.files.readText('/sys/fs/cgroup/cgroup.subtree_control')).toBe('+memory')
   })
 })
+
+describe('removeParents', () => {
+  it.each([
+    ['v2', V2],
+    ['v1', V1],
+  ])('removes what is between, but not what another container needs, on %s', async (version, folder) => {
+    await (version === 'v2' ? onV2() : os.files.makeDirectories(V1))
+    await os.files.makeDirectories(`${folder}/kubepods/pod1`)
+    await os.files.makeDirectories(`${folder}/kubepods/pod2/other`)
+    await os.files.makeDirectories(`${folder}/soon`)
+    const cgroup = cgroupOf()
+    await cgroup.removeParents('/containers/kubepods/pod1/c1', [])
+    expect(await os.files.listFolders(`${folder}/kubepods`)).toEqual(['pod2'])
+    await cgroup.removeParents('/containers/soon/c1', ['/containers/soon/c2'])
+    await cgroup.removeParents('/containers/c1', [])
+    expect(await os.files.listFolders(folder)).toEqual(['kubepods', 'soon'])
+    await cgroup.removeParents('/containers/soon/c2', [])
+    expect(await os.files.listFolders(folder)).toEqual(['kubepods'])
+  })
+})
