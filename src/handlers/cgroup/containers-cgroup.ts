@@ -11,9 +11,12 @@ const MIB = 2n ** 20n
 /** The reserve is at most this part of the guest's memory, so that a small guest has room for containers. */
 const LARGEST_RESERVE = 8n
 
-/** `memory.high` is below `memory.max` by this part of it, and by no more than so many bytes. */
-const HIGH_PART = 32n
-const HIGH_BYTES = 32n * MIB
+/**
+ * `memory.high` is below `memory.max` by this part of it, and by no more than so many bytes. Between the two the kernel only
+ * slows down who allocates: with more, a container hangs for minutes before one of its processes is killed.
+ */
+const HIGH_PART = 128n
+const HIGH_BYTES = 8n * MIB
 
 export interface ContainersCgroupOptions {
   readonly os: Os

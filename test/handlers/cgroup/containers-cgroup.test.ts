@@ -46,14 +46,14 @@ describe('ContainersCgroup on cgroup v2', () => {
     await guestHas(4096, 4000)
     await cgroupOf().limit()
     expect(await mibOf(`${V2}/memory.max`)).toBe(3936)
-    expect(await mibOf(`${V2}/memory.high`)).toBe(3904)
+    expect(await mibOf(`${V2}/memory.high`)).toBe(3928)
   })
 
   it('leaves a small guest an eighth of its memory', async () => {
     await guestHas(256, 192)
     await cgroupOf().limit()
     expect(await mibOf(`${V2}/memory.max`)).toBe(160)
-    expect(await mibOf(`${V2}/memory.high`)).toBe(155)
+    expect(await mibOf(`${V2}/memory.high`)).toBe(158.75)
   })
 
   it('gives the same whatever containers use, and what they read', async () => {

@@ -219,6 +219,25 @@ describe('a caller that hangs up', () => {
   })
 })
 
+describe('two agents on one machine', () => {
+  it('keep the cgroups of their containers apart, and remove them', async () => {
+    const pods = [await startPod(), await startPod()] as const
+    try {
+      for (const pod of pods) await pod.run('same', ['sleep', '1000'])
+      const cgroups = cgroupsOf('same')
+      for (const { started } of pods)
+        expect(cgroups).toContainEqual(expect.stringContaining(`${started.containersCgroup}/same`))
+      await pods[0].agent.destroySandbox({})
+      const left = cgroupsOf('same')
+      expect(left).toEqual(cgroups.filter((path) => path.includes(`${pods[1].started.containersCgroup}/`)))
+      await pods[1].agent.destroySandbox({})
+      for (const { started } of pods) expect(cgroupsOf(`..${started.containersCgroup}`)).toEqual([])
+    } finally {
+      for (const pod of pods) await pod.stop()
+    }
+  })
+})
+
 describe('DestroySandbox', () => {
   it('removes running containers, answers, and ends the agent', async () => {
     const pod = await startPod()

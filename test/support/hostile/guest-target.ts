@@ -20,3 +20,40 @@ export function guestTarget({ guest: { link, vm } }: TestGuest): Target {
     residentMib: () => residentMib,
   }
 }
+
+/** A target whose checks are counted. */
+export interface CountedTarget extends Target {
+  /** Resolves after so many more answers. */
+  answers(count: number): Promise<void>
+}
+
+/** The agent's memory changes slowly, and its figures take longer than a check. */
+const RESIDENT_EVERY_MS = 1000
+
+/** An agent in a guest. All checks have one connection, as a host's have, which must last. */
+export function connectedTarget({ agent, health }: TestGuest): CountedTarget {
+  let answered = 0
+  const waits = new Set<{ readonly at: number; readonly resolve: () => void }>()
+  let residentMib = 0
+  let readMs = Number.NEGATIVE_INFINITY
+  return {
+    where: 'guest',
+    check: async () => {
+      await health.check({})
+      answered += 1
+      for (const wait of waits) {
+        if (wait.at > answered) continue
+        waits.delete(wait)
+        wait.resolve()
+      }
+    },
+    answers: (count) => new Promise((resolve) => waits.add({ at: answered + count, resolve })),
+    residentMib: async () => {
+      if (performance.now() - readMs < RESIDENT_EVERY_MS) return residentMib
+      const { metrics } = await agent.getMetrics({})
+      residentMib = Number(/^kata_agent_total_rss (\S+)$/m.exec(metrics)?.[1]) / 2 ** 20
+      readMs = performance.now()
+      return residentMib
+    },
+  }
+}

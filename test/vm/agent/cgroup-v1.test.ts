@@ -49,6 +49,15 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with systemd.unified_cgrou
     expect(left).toBe('')
   })
 
+  it('has one cgroup of all containers, whose limit leaves a reserve of memory', async () => {
+    const script =
+      'cat /guest/cgroup/memory/containers/memory.limit_in_bytes; grep MemTotal /guest/proc/meminfo'
+    const text = await pod.output('look', script, { mounts: [GUEST_CGROUPS, GUEST_PROC] })
+    const [limit = Number.NaN, totalKib = Number.NaN] = text.match(/\d+/g)?.map(Number) ?? []
+    expect(limit).toBeGreaterThan(0.5 * totalKib * 1024)
+    expect(limit).toBeLessThan((totalKib - 50 * 1024) * 1024)
+  })
+
   it('kills all processes of a container, orphans too', async () => {
     const init = await pod.run('killed', ['sh', '-c', '(sleep 1000 &); echo ready; sleep 1000'])
     await init.readUntil('ready')
