@@ -7,6 +7,7 @@ import { connectAgent } from './connect-agent.ts'
 import { type ConsoleTail, isFromUserSpace } from './console-tail.ts'
 import { type GuestParts, guestSpec } from './guest-spec.ts'
 import { chooseAcceleration, hasAccess } from './host.ts'
+import { LockUpWatch } from './lock-up.ts'
 import { startVm, type Vm } from './vm.ts'
 import type { GuestLink } from './vsock/guest-link.ts'
 import { openLink } from './vsock/open-link.ts'
@@ -29,6 +30,7 @@ export interface Guest {
   /** The connection on which the agent answered the health check. */
   readonly connection: TtrpcClient
   readonly link: GuestLink
+  readonly lockUp: Pick<LockUpWatch, 'describe'>
   /** Ends the guest at once, if it still runs, and everything that was started for it. Never throws. */
   close(): Promise<void>
 }
@@ -57,12 +59,13 @@ export async function bootGuest(options: BootOptions): Promise<Guest> {
     const vm = await startVm(guestSpec({ ...parts, link }), accelerationHere(environment.MICROVM_ACCEL))
     try {
       options.started?.(vm)
-      const connection = await withinBootTime(async (late) => {
+      const lockUp = new LockUpWatch(vm)
+      const connection = await withinBootTime(lockUp, async (late) => {
         const ended = AbortSignal.any([signal, vm.gone, late])
         await userSpaceRuns(vm.console, ended)
         return await connectAgent(link, ended)
       })
-      return { vm, connection, link, close: () => closeAll(vm, connection, link) }
+      return { vm, connection, link, lockUp, close: () => closeAll(vm, connection, link) }
     } catch (error) {
       return await undoAndThrow(error, vm.kill)
     }
@@ -102,11 +105,12 @@ async function userSpaceRuns(console: ConsoleTail, signal: AbortSignal): Promise
   }
 }
 
-/** Calls `boot` with a signal that fires when the boot takes too long. */
-async function withinBootTime<T>(boot: (late: AbortSignal) => Promise<T>): Promise<T> {
+/** Calls `boot` with a signal that fires when the boot takes too long, and says if the guest has locked up. */
+async function withinBootTime<T>(lockUp: LockUpWatch, boot: (late: AbortSignal) => Promise<T>): Promise<T> {
   const late = new AbortController()
-  const reason = new AgentError('UNAVAILABLE', `agent: no answer within ${BOOT_TIMEOUT_MS / 1000} s`)
-  const timer = setTimeout(() => late.abort(reason), BOOT_TIMEOUT_MS)
+  const text = `agent: no answer within ${BOOT_TIMEOUT_MS / 1000} s`
+  const onTime = async () => late.abort(new AgentError('UNAVAILABLE', (await lockUp.describe()) ?? text))
+  const timer = setTimeout(() => void onTime(), BOOT_TIMEOUT_MS)
   try {
     return await boot(late.signal)
   } finally {

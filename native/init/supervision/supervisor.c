@@ -160,6 +160,8 @@ static void on_agent_exit(struct supervisor *self, int status) {
   bool final = WIFEXITED(status) &&
                (WEXITSTATUS(status) == EXIT_SUCCESS || (WEXITSTATUS(status) == EXIT_USAGE && !self->ends_with_agent));
   if (final && !self->init_mode) terminate(self, WEXITSTATUS(status));
+  /* Its settings are wrong, and would be for each that follows. One that follows a crash had the same and ran. */
+  if (final && WEXITSTATUS(status) == EXIT_USAGE && self->restarts == 0) terminate(self, EXIT_USAGE);
   restart_or_terminate(self, status);
 }
 

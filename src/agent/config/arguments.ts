@@ -14,7 +14,7 @@ export interface AgentArguments {
   readonly version: boolean
 }
 
-/** Printed after a wrong argument. */
+/** Printed before the sentence about a wrong argument. */
 export const USAGE =
   'usage: agent [--version|-v] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N] [--stored NAME=FD…] [--init]'
 
@@ -56,8 +56,11 @@ const TYPES: ReadonlyMap<string, 'boolean' | 'string'> = new Map(
   Object.entries(OPTIONS).map(([name, { type }]) => [name, type]),
 )
 
+/** A wrong argument of the agent. */
+export class WrongArgument extends AgentError {}
+
 function invalid(message: string): AgentError {
-  return new AgentError('INVALID_ARGUMENT', message)
+  return new WrongArgument('INVALID_ARGUMENT', message)
 }
 
 function wholeNumber(flags: ReadonlyMap<string, string>, name: string): number | undefined {

@@ -1,3 +1,4 @@
+import { AgentError } from '../../base/errors.ts'
 import { AgentServiceDefinition } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
@@ -33,10 +34,8 @@ export async function createSandbox(
   sandbox: { readonly id: string; readonly hostname: string },
   signal: AbortSignal,
 ): Promise<void> {
-  await agent.createSandbox(
-    { sandboxId: sandbox.id, hostname: sandbox.hostname },
-    { signal, timeoutMs: CREATE_TIMEOUT_MS },
-  )
+  const request = { sandboxId: sandbox.id, hostname: sandbox.hostname }
+  await answered('CreateSandbox', agent.createSandbox(request, { signal, timeoutMs: CREATE_TIMEOUT_MS }))
 }
 
 /** Creates the container with its root disk mounted. Its process waits for `startContainer`. */
@@ -46,20 +45,19 @@ export async function createContainer(
   signal: AbortSignal,
 ): Promise<void> {
   const { id, spec, rootDisk } = container
-  await agent.createContainer(
-    {
-      containerId: id,
-      OCI: spec,
-      storages: [
-        {
-          driver: 'blk',
-          source: rootDisk.source,
-          fstype: 'ext4',
-          options: [],
-          mountPoint: rootDisk.mountPoint,
-        },
-      ],
-    },
-    { signal, timeoutMs: CREATE_TIMEOUT_MS },
-  )
+  const { source, mountPoint } = rootDisk
+  const storages = [{ driver: 'blk', source, fstype: 'ext4', options: [], mountPoint }]
+  const request = { containerId: id, OCI: spec, storages }
+  await answered('CreateContainer', agent.createContainer(request, { signal, timeoutMs: CREATE_TIMEOUT_MS }))
+}
+
+/** Waits for the answer of a call with the time limit of a creation, and names both when it does not come in time. */
+async function answered<T>(call: string, answer: Promise<T>): Promise<T> {
+  try {
+    return await answer
+  } catch (error) {
+    if (!(error instanceof AgentError) || error.code !== 'DEADLINE_EXCEEDED') throw error
+    const text = `${call}: no answer within ${CREATE_TIMEOUT_MS / 1000} s`
+    throw new AgentError('DEADLINE_EXCEEDED', text, { cause: error })
+  }
 }

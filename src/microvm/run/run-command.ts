@@ -110,14 +110,32 @@ async function inGuest(run: GuestRun): Promise<number> {
     reporter.detail('the agent answers')
     try {
       return await containerThenPowerOff(guest, run)
+    } catch (error) {
+      throw isTimeOut(error) ? await lockUpOr(error, guest) : error
     } finally {
       await guest.close()
     }
   } catch (error) {
     if (host.interruptions.signal.aborted) throw host.interruptions.signal.reason
     if (vm === undefined || isAnswer(error)) throw error
-    throw new GuestFailure(error, vm.console.lines)
+    throw new GuestFailure(reasonOf(error, vm.console.lines), vm.console.lines)
   }
+}
+
+function isTimeOut(error: unknown): boolean {
+  return error instanceof AgentError && error.code === 'DEADLINE_EXCEEDED'
+}
+
+/** The error of a guest that has locked up, or else `error`. */
+async function lockUpOr(error: unknown, { lockUp }: Pick<Guest, 'lockUp'>): Promise<unknown> {
+  const text = await lockUp.describe()
+  return text === undefined ? error : new AgentError('UNAVAILABLE', text, { cause: error })
+}
+
+/** Why the guest failed: an agent that cannot start writes one line that begins with `agent: `, and the guest ends. */
+function reasonOf(error: unknown, consoleLines: readonly string[]): unknown {
+  const line = consoleLines.findLast((each) => each.startsWith('agent: '))
+  return line === undefined ? error : new Error(`the agent did not start: ${line.slice('agent: '.length)}`)
 }
 
 /** Whether the agent itself answered with the error. Then the guest works, and its console has nothing to add. */

@@ -112,6 +112,17 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect(stderr).toMatch(/^microvm: .*QEMU exited/m)
   })
 
+  it('says once, and last, which setting the agent does not take', async () => {
+    const { status, stderr } = await runMicrovm(['--append', 'agent.log=nonsense', 'true'])
+    expect(status).toBe(125)
+    const sentences = stderr.split('\n').filter((line) => line.includes('agent.log=nonsense: unknown level'))
+    expect(sentences).toEqual([
+      expect.stringMatching(/^console: agent: /),
+      expect.stringMatching(/^microvm: the agent did not start: /),
+    ])
+    expect(stderr.trim().split('\n').at(-1)).toBe(sentences[1])
+  })
+
   it('runs the command of an OCI image as its user in its environment, on machine pc', async () => {
     const layout = join(folder, 'layout')
     const image = `${layout}:latest`

@@ -1,0 +1,51 @@
+import { spawn } from 'node:child_process'
+import { afterAll, describe, expect, it } from 'vitest'
+import { LockUpWatch } from '../../src/microvm/lock-up.ts'
+import { endChild } from '../support/processes.ts'
+
+const spinning = spawn('sh', ['-c', 'while :; do :; done'])
+const sleeping = spawn('sleep', ['1000'])
+afterAll(async () => {
+  await Promise.all([endChild(spinning), endChild(sleeping)])
+})
+
+/** A watch of a guest with this process as its QEMU, and its console. */
+function watched(pid: number | undefined) {
+  const listeners: ((line: string) => void)[] = []
+  const onLine = (listener: (line: string) => void) => {
+    listeners.push(listener)
+    return () => {}
+  }
+  let nowMs = 0
+  const watch = new LockUpWatch({ pid: pid ?? 0, console: { onLine } }, () => nowMs)
+  const print = (line: string) => {
+    for (const listener of listeners) listener(line)
+  }
+  return { watch, print, pass: (ms: number) => (nowMs += ms) }
+}
+
+describe('LockUpWatch', () => {
+  it('quotes the kernel, also when lines come after its words', async () => {
+    const { watch, print } = watched(sleeping.pid)
+    print('[   52.1] watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [swapper/0:1]')
+    print('[   52.2] Modules linked in: virtio_blk')
+    expect(await watch.describe()).toMatch(
+      /^the guest has locked up \(.*soft lockup - CPU#0 stuck for 26s! .*\); under emulation .*--cpus 1/,
+    )
+  })
+
+  it('tells a silent console with a busy CPU from a guest that waits, and from one that prints', async () => {
+    const [busy, idle, printing] = [spinning, sleeping, spinning].map(({ pid }) => watched(pid))
+    for (const guest of [busy, idle, printing]) guest?.pass(30_000)
+    printing?.print('boot step')
+    printing?.pass(9000)
+    expect(await idle?.watch.describe()).toBeUndefined()
+    expect(await printing?.watch.describe()).toBeUndefined()
+    // A busy machine may leave the process less than a CPU.
+    await expect
+      .poll(() => busy?.watch.describe())
+      .toMatch(
+        /^the guest has locked up \(no line on its console for 30 s while a CPU is busy\); under emulation/,
+      )
+  })
+})
