@@ -30,7 +30,7 @@ interface GroupResult {
 }
 
 /**
- * `npm test [-- [--group check|unit|host|hostile|vm]… [PATTERN]…]`: runs all tests, or those requested. The last line is
+ * `npm test [-- [--group check|unit|host|hostile|vm]… [--times N] [PATTERN]…]`: runs all tests, or those requested. The last line is
  * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
  */
 async function main(folder: string): Promise<number> {
@@ -50,11 +50,11 @@ async function main(folder: string): Promise<number> {
 
 /** Leaves out the groups in which no file matches. */
 function onlyWithFiles(selection: Selection): Selection {
-  const { groups, patterns } = selection
+  const { groups, patterns, times } = selection
   if (patterns.length === 0) return selection
   const chosen = groups.filter((group) => testFiles(projectRoot, group, patterns).length > 0)
   if (chosen.length === 0) throw new Error(`no test file's path contains ${patterns.join(' or ')}`)
-  return { groups: chosen, patterns }
+  return { groups: chosen, patterns, times }
 }
 
 /** Runs the lanes at the same time, the groups of a lane one after the other. */
@@ -87,7 +87,7 @@ async function runGroups(
 
 async function runGroup(
   group: Group,
-  { patterns }: Selection,
+  { patterns, times }: Selection,
   attackFigures: string,
   { write }: OutputPart,
 ): Promise<Counts> {
@@ -98,19 +98,29 @@ async function runGroup(
   if (group !== 'unit' && patterns.length === 0) await preparePolicyImage(write)
   const measured = group === 'unit' && patterns.length === 0
   const coverage = measured ? join(buildRoot, 'coverage') : undefined
-  const counts = await runVitest({
-    root: projectRoot,
-    project: group,
-    patterns,
-    write,
-    env: { ...process.env, [ATTACK_FIGURES_VARIABLE]: attackFigures },
-    ...(coverage && { coverage }),
-  })
+  const counts = sum(
+    await inTurn(times, () =>
+      runVitest({
+        root: projectRoot,
+        project: group,
+        patterns,
+        write,
+        env: { ...process.env, [ATTACK_FIGURES_VARIABLE]: attackFigures },
+        ...(coverage && { coverage }),
+      }),
+    ),
+  )
   if (coverage !== undefined && counts.failed === 0) return sum([counts, coverageCounts(coverage, write)])
   const ran = counts.passed + counts.failed > 0
   if (ran || !GUEST_GROUPS.includes(group) || patterns.length > 0 || process.env.CI !== 'true') return counts
   write('FAIL no test of this group ran, and CI must run them\n')
   return sum([counts, oneEntry(false)])
+}
+
+async function inTurn<T>(times: number, run: () => Promise<T>): Promise<T[]> {
+  const results: T[] = []
+  for (let turn = 0; turn < times; turn++) results.push(await run())
+  return results
 }
 
 /** Whether a test file of the group that is to be run is about guests. */

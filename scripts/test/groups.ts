@@ -11,25 +11,35 @@ export interface Selection {
   readonly groups: readonly Group[]
   /** Parts of the paths of test files; empty for all files. */
   readonly patterns: readonly string[]
+  /** How often the tests run, to find what happens now and then. */
+  readonly times: number
 }
 
 /**
- * Reads `[--group NAME]… [PATTERN]…`. A pattern without a group leaves out the checks, which have no files. Throws an
- * error that names the wrong word.
+ * Reads `[--group NAME]… [--times N] [PATTERN]…`. A pattern without a group leaves out the checks, which have no files.
+ * Throws an error that names the wrong word.
  */
 export function readSelection(args: readonly string[]): Selection {
   const named: Group[] = []
   const patterns: string[] = []
+  let times = 1
   const words = args[Symbol.iterator]()
   for (const word of words) {
     if (word === '--group') named.push(groupNamed(words.next().value))
     else if (word.startsWith('--group=')) named.push(groupNamed(word.slice('--group='.length)))
-    else if (word.startsWith('-')) throw new Error(`unknown option ${word}: only --group NAME is known`)
+    else if (word === '--times') times = timesOf(words.next().value)
+    else if (word.startsWith('--times=')) times = timesOf(word.slice('--times='.length))
+    else if (word.startsWith('-')) throw new Error(`unknown option ${word}: want --group NAME or --times N`)
     else patterns.push(word)
   }
   const byDefault = GROUPS.filter((group) => patterns.length === 0 || group !== 'check')
   const groups = named.length === 0 ? byDefault : GROUPS.filter((group) => named.includes(group))
-  return { groups, patterns }
+  return { groups, patterns, times }
+}
+
+function timesOf(text: string | undefined): number {
+  if (text !== undefined && /^[1-9]\d{0,3}$/.test(text)) return Number(text)
+  throw new Error(`--times ${text ?? ''}: want a number from 1 to 9999`)
 }
 
 function groupNamed(name: string | undefined): Group {
