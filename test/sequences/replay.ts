@@ -2,7 +2,7 @@ import { expect } from 'vitest'
 import { abortable } from '../../src/base/abort.ts'
 import { AgentError, messageOf } from '../../src/base/errors.ts'
 import { type Background, loop, type Outcome, outcomeOf, single } from './background.ts'
-import type { CallStep, Clients, Expected, PendingArea, RecordedCall, Sequence, Step } from './sequence.ts'
+import type { Clients, Expected, RecordedCall, Sequence, Step } from './sequence.ts'
 
 /** One connection that a sequence is played on. */
 export interface Wire {
@@ -22,21 +22,19 @@ export interface Place {
   killAgent(): Promise<void>
 }
 
-/** The outcome of one step. */
+/** A step that has ended as recorded. */
 export interface StepReport {
   /** The number of the step, from 1. */
   readonly number: number
   /** The step in words, such as `CreateSandbox (M.1, 4)`. */
   readonly what: string
-  readonly outcome: 'as recorded' | `pending: ${PendingArea}`
 }
 
 /** Longer than any step takes under emulation. The limit only ends a replay that hangs, and names the step. */
 const STEP_LIMIT_MS = 120_000
 
 /**
- * Plays a sequence and reports each step. Throws at the first step that does not end as recorded, and at the first
- * pending call that does not fail with UNIMPLEMENTED: it is implemented now, so its mark must be removed.
+ * Plays a sequence and reports each step. Throws at the first step that does not end as recorded.
  */
 export async function replay(sequence: Sequence, place: Place): Promise<readonly StepReport[]> {
   const wire = await place.dial()
@@ -51,8 +49,8 @@ export async function replay(sequence: Sequence, place: Place): Promise<readonly
         })
       }
       const limit = AbortSignal.timeout(STEP_LIMIT_MS)
-      const outcome = await abortable(player.play(step), limit).catch(failed)
-      reports.push({ number: index + 1, what, outcome })
+      await abortable(player.play(step), limit).catch(failed)
+      reports.push({ number: index + 1, what })
     }
     player.finish()
     return reports
@@ -85,12 +83,8 @@ class Player {
   }
 
   /** Plays one step, and makes one call of every timer at the same time. */
-  async play(step: Step): Promise<StepReport['outcome']> {
-    const [outcome] = await Promise.all([
-      this.#playAlone(step),
-      ...[...this.#timers.values()].map((tick) => tick()),
-    ])
-    return outcome
+  async play(step: Step): Promise<void> {
+    await Promise.all([this.#playAlone(step), ...[...this.#timers.values()].map((tick) => tick())])
   }
 
   /** Throws when a background call or a timer is left whose end no step has checked. */
@@ -104,7 +98,7 @@ class Player {
     this.#wire.close()
   }
 
-  async #playAlone(step: Step): Promise<StepReport['outcome']> {
+  async #playAlone(step: Step): Promise<void> {
     if ('begin' in step)
       this.#add(
         step.begin,
@@ -123,20 +117,7 @@ class Player {
     else if ('ended' in step) await this.#end(step)
     else if ('shares' in step) await this.#place.share(step.shares)
     else if ('connection' in step) await this.#connection[step.connection]()
-    else return this.#call(step)
-    return 'as recorded'
-  }
-
-  async #call(step: CallStep): Promise<StepReport['outcome']> {
-    const { call, pending } = step
-    const outcome = await outcomeOf(this.#make(call, step))
-    if (pending === undefined) {
-      check(step, outcome)
-      return 'as recorded'
-    }
-    const refused = outcome.name === 'failed' && codeOf(outcome.error) === 'UNIMPLEMENTED'
-    if (!refused) throw new Error(`${inWords(outcome)}: it is pending no more, turn the mark '${pending}'`)
-    return `pending: ${pending}`
+    else check(step, await outcomeOf(this.#make(step.call, step)))
   }
 
   async #end(step: Extract<Step, { readonly ended: string }>): Promise<void> {

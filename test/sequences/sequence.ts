@@ -33,9 +33,6 @@ export interface Surroundings {
 /** How a sequence ends: the caller destroys the sandbox, or the agent is killed and restarts. */
 export type Ending = 'DestroySandbox' | 'dead agent'
 
-/** The areas of the API that may not be implemented yet. */
-export type PendingArea = 'storage and devices' | 'network' | 'guest services'
-
 /** One action of the caller or of the host. */
 export type Step =
   | CallStep
@@ -68,8 +65,6 @@ export interface Expected {
 /** A call whose end is awaited; without an expected end it must succeed. */
 export interface CallStep extends Calling, Expected {
   readonly call: RecordedCall
-  /** The call must fail with UNIMPLEMENTED. Remove this mark when its area is implemented. */
-  readonly pending?: PendingArea
 }
 
 /** A call that runs in the background of the following steps. */
