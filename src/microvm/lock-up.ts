@@ -1,14 +1,15 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { ConsoleTail } from './console-tail.ts'
 
 /** The kernel's own words when a CPU does not schedule any more. */
 const KERNEL_WORDS = /BUG: soft lockup|hard LOCKUP|detected stalls on CPUs|self-detected stall on CPU/
 
-/** How long a console must have been silent, and QEMU's use of a CPU measured. */
+/** How long a console must have been silent, and how long QEMU's threads are looked at. */
 const SILENT_MS = 10_000
 const MEASURED_MS = 1000
-const TICKS_PER_SECOND = 100
+/** The part of that time in which a spinning thread wants a CPU. */
+const SPINNING = 0.9
 
 const REMEDY = 'under emulation this happens now and then: run it again, with --cpus 1 if it happens often'
 
@@ -37,22 +38,33 @@ export class LockUpWatch {
     if (this.#kernelWords !== undefined) return `the guest has locked up (${this.#kernelWords}); ${REMEDY}`
     const silentMs = this.#nowMs() - this.#lastLineMs
     if (silentMs < SILENT_MS) return undefined
-    const before = cpuTicks(this.#pid)
+    const before = wantedMs(this.#pid)
+    const begin = performance.now()
     await delay(MEASURED_MS)
-    const share = (cpuTicks(this.#pid) - before) / ((TICKS_PER_SECOND * MEASURED_MS) / 1000)
-    if (share < 0.9) return undefined
+    const after = wantedMs(this.#pid)
+    const enough = (performance.now() - begin) * SPINNING
+    const isSpinning = [...after].some(([thread, ms]) => ms - (before.get(thread) ?? ms) > enough)
+    if (!isSpinning) return undefined
     const seconds = Math.round(silentMs / 1000)
     return `the guest has locked up (no line on its console for ${seconds} s while a CPU is busy); ${REMEDY}`
   }
 }
 
-/** The CPU time of a process in ticks; 0 when it has ended. */
-function cpuTicks(pid: number): number {
+/**
+ * How long each thread of a process has run or waited for a CPU, in ms (/proc/PID/task/TID/schedstat): on a busy machine a
+ * thread that spins does not get all of a CPU. Empty when the process has ended.
+ */
+function wantedMs(pid: number): ReadonlyMap<string, number> {
+  const threads = new Map<string, number>()
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return Number(fields[11]) + Number(fields[12])
+    for (const thread of readdirSync(`/proc/${pid}/task`)) {
+      const [ran = 0, waited = 0] = readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8')
+        .split(' ')
+        .map(Number)
+      threads.set(thread, (ran + waited) / 1e6)
+    }
   } catch {
-    return 0
+    // It has ended, or a thread of it.
   }
+  return threads
 }

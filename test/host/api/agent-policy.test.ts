@@ -170,7 +170,7 @@ describe('an agent without an engine for policies', () => {
     const socket = join(folder, 'agent.sock')
     const agent = [join(built, 'node'), join(built, 'agent.cjs'), '--server-addr', `unix://${socket}`]
     const outcome = await run(['env', `KATA_AGENT_POLICY_FILE=${path}`, ...agent])
-    expect(outcome).toMatchObject({ status: 1, stderr: `agent: policy file ${path}: ${reason}\n` })
+    expect(outcome).toMatchObject({ status: 2, stderr: `agent: policy file ${path}: ${reason}\n` })
     expect(existsSync(socket)).toBe(false)
   })
 })
