@@ -12,9 +12,9 @@ export interface AgentLog {
   logged(fields: LogLine, nth?: number): Promise<LogLine>
 }
 
-/** Parses a line of an agent's output. A line that is not JSON is the message itself. */
+/** Parses a line of an agent's output. A line that is not JSON, or cut by the agent's end, is the message itself. */
 export function parseLogLine(text: string): LogLine {
-  return text.startsWith('{') ? JSON.parse(text) : { msg: text }
+  return /^\{.*\}\s*$/.test(text) ? JSON.parse(text) : { msg: text }
 }
 
 /** Reads the log that an agent writes to its standard output, to its end. */

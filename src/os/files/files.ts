@@ -32,12 +32,12 @@ export interface Files {
   lstat(path: string): Promise<FileStatus | undefined>
   /** undefined when nothing is at `path`. Follows symbolic links. */
   stat(path: string): Promise<FileStatus | undefined>
-  /** Names in a directory; [] when it does not exist. EFBIG when there are more than {@link MAX_NAMES}. */
+  /** Names in a directory, sorted; [] when it does not exist. EFBIG when there are more than {@link MAX_NAMES}. */
   list(path: string): Promise<readonly string[]>
-  /** The same, one after the other, for a directory that may have millions. */
+  /** The same one after the other and in any order, for a directory that may have millions. */
   names(path: string): AsyncIterable<string>
   /**
-   * Names of the directories in a directory, without links to directories; [] when it does not exist. EFBIG when there are
+   * Names of the directories in a directory, sorted, without links to directories; [] when it does not exist. EFBIG when there are
    * more than {@link MAX_NAMES} names.
    */
   listFolders(path: string): Promise<readonly string[]>

@@ -60,7 +60,7 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
   }
 }
 
-/** The names of the entries of a directory that are `wanted`. */
+/** The names of the entries of a directory that are `wanted`, in order: the kernel gives them in any. */
 async function listed(
   path: string,
   maxNames: number,
@@ -72,7 +72,7 @@ async function listed(
     if (++count > maxNames) throw tooManyNames(path, maxNames)
     if (wanted(entry)) names.push(entry.name)
   }
-  return names
+  return names.sort()
 }
 
 async function* namesOf(path: string): AsyncIterable<string> {
