@@ -1,7 +1,3 @@
-import { writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { execProcessRequest } from '../../test/support/containers/container-requests.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { type BareRuntime, type RuntimeKind, startBareRuntime } from './bare-runtime.ts'
@@ -16,24 +12,17 @@ export interface RuntimePair {
 
 /** Calls `work` with a pair, then removes everything. */
 export async function withRuntime<T>(kind: RuntimeKind, work: (pair: RuntimePair) => Promise<T>): Promise<T> {
-  const folder = makeTemporaryFolder(tmpdir())
-  const config = join(folder, 'agent.toml')
-  writeFileSync(config, `runtime = "${kind}"\n`)
+  const pod = await benchPod({ runtime: kind })
   try {
-    const pod = await benchPod({ args: ['--config', config], withoutHybridCgroups: kind === 'crun' })
+    await pod.run('model', ['/bin/sleep', '1000000'])
+    const bare = startBareRuntime(pod, kind, 'model')
     try {
-      await pod.run('model', ['/bin/sleep', '1000000'])
-      const bare = startBareRuntime(pod, kind, 'model')
-      try {
-        return await work({ pod, bare })
-      } finally {
-        bare.stop()
-      }
+      return await work({ pod, bare })
     } finally {
-      await pod.stop()
+      bare.stop()
     }
   } finally {
-    removeTemporaryFolder(folder)
+    await pod.stop()
   }
 }
 

@@ -19,13 +19,13 @@ export const StatusCode = {
 
 export type StatusCodeName = keyof typeof StatusCode
 
-/** Whose fault a failed call is, for the log: `nobody`'s when it has ended as calls of its kind end. */
-export type Fault = 'caller' | 'guest' | 'nobody'
+/** Which side has made a call fail, for the log; `none` where calls of its kind end like this. */
+export type Fault = 'caller' | 'guest' | 'none'
 
 /** By the code; INTERNAL is also the code of some mistakes of callers (behaviour spec, B.5), which say so. */
 const FAULTS: Readonly<Record<StatusCodeName, Fault>> = {
-  OK: 'nobody',
-  CANCELLED: 'nobody',
+  OK: 'none',
+  CANCELLED: 'none',
   UNKNOWN: 'caller',
   INVALID_ARGUMENT: 'caller',
   DEADLINE_EXCEEDED: 'guest',

@@ -41,7 +41,7 @@ export async function prepareOwnProcess({ os, environment }: BootContext): Promi
 
 /**
  * Keeps the program in memory. When containers leave none, the kernel drops the pages of files first, and an agent that has
- * to read its own program from a disk answers nobody for half a minute.
+ * to read its own program from a disk does not answer for half a minute.
  */
 export function keepInMemory({ os, log }: Pick<BootContext, 'os' | 'log'>): void {
   try {

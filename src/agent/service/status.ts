@@ -22,12 +22,12 @@ export function statusOf(error: unknown): CallStatus {
 }
 
 /**
- * The level of a failed call's log line: a warning when it is the caller's fault, an error when it is the guest's; undefined
- * when it is nobody's.
+ * The level of a failed call's log line: a warning when the caller has made a mistake, an error when the guest has failed;
+ * undefined when it has ended as such calls do.
  */
 export function failureLevel(error: unknown): 'warn' | 'error' | undefined {
   const fault = error instanceof AgentError ? error.fault : 'guest'
-  if (fault === 'nobody') return undefined
+  if (fault === 'none') return undefined
   return fault === 'caller' ? 'warn' : 'error'
 }
 

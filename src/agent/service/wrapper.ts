@@ -113,7 +113,7 @@ class Taken {
     signal.throwIfAborted()
   }
 
-  /** Gives everything back; when work goes on that nobody waits for, once it has ended, and with its request till then. */
+  /** Gives everything back; when work goes on without its caller, once that has ended; its request counts till then. */
   give(left?: { readonly work: Promise<unknown> | undefined; readonly requestBytes: number }): void {
     const bytes = left?.requestBytes ?? 0
     this.#totals.takeAnyway('bytes', bytes)

@@ -82,5 +82,5 @@ export class OomQueue {
 }
 
 function closed(): AgentError {
-  return new AgentError('INTERNAL', '', { fault: 'nobody' })
+  return new AgentError('INTERNAL', '', { fault: 'none' })
 }

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { type ClientHttp2Session, type ClientHttp2Stream, connect as connectHttp2 } from 'node:http2'
+import type { ClientHttp2Session } from 'node:http2'
 import type { Socket } from 'node:net'
 import { status } from '@grpc/grpc-js'
 import { afterEach, describe, expect, it } from 'vitest'
@@ -8,6 +8,7 @@ import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { type RunningTransport, runTransport } from '../../support/agent/running-transport.ts'
 import { echo, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
+import { grpcMessage, http2On, openCall } from '../../support/rpc/raw-http2.ts'
 import { rawPeer } from '../../support/rpc/raw-peer.ts'
 
 const MIB = 1024 * 1024
@@ -46,28 +47,7 @@ describe('limits of all connections', () => {
   }
 
   async function openHttp2(initialWindowSize = 65_535): Promise<ClientHttp2Session> {
-    const socket = await running.dial()
-    const session = connectHttp2('http://agent', {
-      createConnection: () => socket,
-      settings: { initialWindowSize },
-    })
-    session.on('error', () => {})
-    await once(session, 'remoteSettings')
-    return session
-  }
-
-  function open(session: ClientHttp2Session, method: string): ClientHttp2Stream {
-    const stream = session.request({
-      ...{ ':method': 'POST', ':path': `/${method}`, 'content-type': 'application/grpc', te: 'trailers' },
-    })
-    stream.on('error', () => {})
-    return stream
-  }
-
-  function message(payload: Uint8Array): Buffer {
-    const head = Buffer.alloc(5)
-    head.writeUInt32BE(payload.length, 1)
-    return Buffer.concat([head, payload])
+    return http2On(await running.dial(), { initialWindowSize })
   }
 
   async function expectCheckServed(): Promise<void> {
@@ -138,10 +118,10 @@ describe('limits of all connections', () => {
     await start(6 * MIB)
     const session = await openHttp2()
     // One valid call.
-    open(session, 'test.Echo/Echo').end(message(NO_BYTES))
+    openCall(session, 'test.Echo/Echo').end(grpcMessage(NO_BYTES))
     const streams = [1, 2].map(() => {
-      const stream = open(session, 'test.Echo/Echo')
-      stream.write(message(Buffer.alloc(4 * MIB - 100)).subarray(0, -1))
+      const stream = openCall(session, 'test.Echo/Echo')
+      stream.write(grpcMessage(Buffer.alloc(4 * MIB - 100)).subarray(0, -1))
       return stream
     })
     const refused = await Promise.race(
@@ -159,7 +139,7 @@ describe('limits of all connections', () => {
     const session = await openHttp2(0)
     const outcomes: boolean[] = []
     for (let call = 0; call < 3; call += 1) {
-      open(session, 'test.Echo/Held').end(message(NO_BYTES))
+      openCall(session, 'test.Echo/Held').end(grpcMessage(NO_BYTES))
       const { answer } = await held.next()
       const delivered = (written: boolean) => outcomes.push(written)
       answer({ ok: true, payload: Buffer.alloc(2.5 * MIB), delivered })
@@ -193,15 +173,15 @@ describe('limits of all connections', () => {
   })
 
   describe('on streams', () => {
-    const LIST = message(Buffer.from([0x3a, 0]))
+    const LIST = grpcMessage(Buffer.from([0x3a, 0]))
 
     it('bound how many are open on a connection, and in all', async () => {
       await start(8 * MIB)
       const session = await openHttp2()
       const most = LIMITS.connection.streams
-      for (let count = 0; count < most; count += 1) open(session, REFLECTION).write(LIST)
+      for (let count = 0; count < most; count += 1) openCall(session, REFLECTION).write(LIST)
       while (used('streams') < most) await turns(1)
-      const [headers] = await once(open(session, REFLECTION), 'response')
+      const [headers] = await once(openCall(session, REFLECTION), 'response')
       expect(headers).toMatchObject({
         'grpc-status': '8',
         'grpc-message': encodeURI(`${most} streams are open on this connection`),
@@ -212,17 +192,17 @@ describe('limits of all connections', () => {
 
     it('refuse a long message', async () => {
       await start(8 * MIB)
-      const stream = open(await openHttp2(), REFLECTION)
-      stream.write(message(Buffer.alloc(LIMITS.streamMessageBytes + 1)))
+      const stream = openCall(await openHttp2(), REFLECTION)
+      stream.write(grpcMessage(Buffer.alloc(LIMITS.streamMessageBytes + 1)))
       const [headers] = await once(stream, 'response')
       expect(headers).toMatchObject({ 'grpc-status': '8' })
     })
 
     it('read no further question while the answer before it is not read', async () => {
       await start(8 * MIB)
-      const stream = open(await openHttp2(0), REFLECTION)
+      const stream = openCall(await openHttp2(0), REFLECTION)
       const name = Buffer.from('agent.proto')
-      const question = message(Buffer.concat([Buffer.from([0x1a, name.length]), name]))
+      const question = grpcMessage(Buffer.concat([Buffer.from([0x1a, name.length]), name]))
       for (let count = 0; count < 2000; count += 1) stream.write(question)
       while (used('bytes') === 0) await turns(1)
       await turns(50)

@@ -17,12 +17,10 @@ describe.each([
   let pod: AgentPod
   beforeAll(async () => {
     folder = temporaryFolder()
-    const config = join(folder, 'agent.toml')
     // A script that records its arguments and then runs the real runtime.
     const noting = `#!/bin/sh\necho "$@" >> ${folder}/calls\nexec ${binary} "$@"\n`
     writeFileSync(join(folder, runtime), noting, { mode: 0o755 })
-    writeFileSync(config, `runtime = "${folder}/${runtime}"\n`)
-    pod = await startPod({ args: ['--config', config], withoutHybridCgroups: runtime === 'crun' })
+    pod = await startPod({ runtime: join(folder, runtime) })
     furnish(pod.root)
     await pod.run('c1', ['sleep', '1000'])
   })

@@ -1,8 +1,5 @@
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
-import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /**
  * A limit of each kind that a machine may be allowed to lower only, as a request names it and as /proc/PID/limits shows it;
@@ -45,9 +42,7 @@ describe.each([
 ] as const)('limits of processes made by %s', (runtime, execs) => {
   let pod: AgentPod
   beforeAll(async () => {
-    const config = join(temporaryFolder(), 'agent.toml')
-    writeFileSync(config, `runtime = "${runtime}"\n`)
-    pod = await startPod({ args: ['--config', config], withoutHybridCgroups: runtime === 'crun' })
+    pod = await startPod({ runtime })
   })
   afterAll(() => pod.stop())
 

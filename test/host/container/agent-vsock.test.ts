@@ -5,7 +5,6 @@ import type { ContainerOptions } from '../../support/containers/container-reques
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { guestProgram } from '../../support/programs/guest/guest-program.ts'
 import { DENIED_SOCKETS } from '../../support/programs/vsock-attempts.ts'
-import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const PRIVILEGED = ['CAP_SYS_ADMIN', 'CAP_NET_ADMIN', 'CAP_SYS_PTRACE', 'CAP_SYS_MODULE']
 
@@ -23,9 +22,7 @@ const PROFILE = {
 describe.each(['runc', 'crun'])('a container that %s makes', (runtime) => {
   let pod: AgentPod
   beforeAll(async () => {
-    const config = join(temporaryFolder(), 'agent.toml')
-    writeFileSync(config, `runtime = "${runtime}"\n`)
-    pod = await startPod({ args: ['--config', config], withoutHybridCgroups: runtime === 'crun' })
+    pod = await startPod({ runtime })
     writeFileSync(join(pod.root, 'bin/attempts'), await guestProgram('vsock-attempts'), { mode: 0o755 })
   })
   afterAll(() => pod.stop())

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
@@ -27,9 +27,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
   let started: AgentProcess
   let pod: Pod
   beforeAll(async () => {
-    const config = join(folder, `${runtime}.toml`)
-    writeFileSync(config, `runtime = "${runtime}"\n`)
-    started = await startAgent({ args: ['--config', config], withoutHybridCgroups: runtime === 'crun' })
+    started = await startAgent({ runtime })
     await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'podname' })
     pod = podOf(started.agent, root)
   })

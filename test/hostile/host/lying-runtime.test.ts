@@ -22,11 +22,9 @@ describe.each([
 ])('a runtime that names %s as the new process', (_what, pid) => {
   it.each(['create', 'exec'])('of %s makes the call fail, and nothing is signalled', async (verb) => {
     const folder = temporaryFolder()
-    const config = join(folder, 'agent.toml')
     const script = LYING_RUNTIME.replace('VERB', verb).replace('PID', pid)
     writeFileSync(join(folder, 'runc'), script, { mode: 0o755 })
-    writeFileSync(config, `runtime = "${folder}/runc"\n`)
-    const pod = await startPod({ args: ['--config', config] })
+    const pod = await startPod({ runtime: join(folder, 'runc') })
     try {
       const agentPid = pod.started.agentPid()
       if (verb === 'exec') await pod.run('lied', ['sleep', '1000'])

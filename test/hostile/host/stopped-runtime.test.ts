@@ -1,5 +1,3 @@
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import {
@@ -11,7 +9,6 @@ import {
 } from '../../support/host/agent-pod.ts'
 import { underAttack } from '../../support/hostile/attack.ts'
 import { hostTarget } from '../../support/hostile/host-target.ts'
-import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Stops what a runtime adds to the container before it executes its program, and says so. */
 const STOP_RUNTIMES = `echo ready; while :; do
@@ -26,9 +23,7 @@ const MUCH_TOO_LATE_MS = 30_000
 describe.each(['runc', 'crun'])('a container that stops every process that %s adds to it', (runtime) => {
   let pod: AgentPod
   beforeAll(async () => {
-    const config = join(temporaryFolder(), 'agent.toml')
-    writeFileSync(config, `runtime = "${runtime}"\n`)
-    pod = await startPod({ args: ['--config', config], withoutHybridCgroups: runtime === 'crun' })
+    pod = await startPod({ runtime })
   })
   afterAll(() => pod.stop())
 

@@ -1,9 +1,17 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { copyFileSync, linkSync, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs'
+import {
+  copyFileSync,
+  linkSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  writeFileSync,
+} from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { errnoOf } from '../../../src/base/errors.ts'
 import { buildAgent } from '../../../src/build/agent.ts'
 import { temporaryRoot } from '../../../src/build/project.ts'
@@ -57,14 +65,14 @@ const HIDE_HYBRID =
 
 /**
  * Starts `vminit -- node agent.cjs` in a mount namespace with an empty /run, and connects. `withoutVminit` starts the
- * agent alone. `withoutHybridCgroups` hides the cgroup v2 hierarchy next to those of v1, because crun does not work
- * with it.
+ * agent alone.
  */
 export async function startAgent(
   options: {
     readonly args?: readonly string[]
     readonly withoutVminit?: boolean
-    readonly withoutHybridCgroups?: boolean
+    /** The setting `runtime`: a name, or the path of a program with one. */
+    readonly runtime?: string
     /** The network namespace to use in place of the machine's. */
     readonly network?: NetworkNamespace
     /** Gives the agent the engine for policies. */
@@ -80,16 +88,19 @@ export async function startAgent(
   const node = [join(installed, 'node'), ...NODE_FLAGS]
   const agent = [...node, join(installed, 'agent.cjs'), '--server-addr', `unix://${path}`]
   const supervised = options.withoutVminit ? [] : [join(installed, 'vminit'), '--']
-  const prepare = ['mount -t tmpfs tmpfs /run', ...(options.withoutHybridCgroups ? [HIDE_HYBRID] : [])].join(
-    ' && ',
-  )
+  const config = join(folder, 'agent.toml')
+  if (options.runtime !== undefined) writeFileSync(config, `runtime = "${options.runtime}"\n`)
+  const settings = options.runtime === undefined ? [] : ['--config', config]
+  // crun does not work with the cgroup v2 hierarchy next to those of v1.
+  const isCrun = options.runtime !== undefined && basename(options.runtime) === 'crun'
+  const prepare = ['mount -t tmpfs tmpfs /run', ...(isCrun ? [HIDE_HYBRID] : [])].join(' && ')
   const [program = '', ...words] = [...(options.network?.enter ?? []), 'unshare']
   const child = spawn(
     program,
     [
       ...words,
       ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
-      ...[...supervised, ...agent, ...(options.args ?? [])],
+      ...[...supervised, ...agent, ...settings, ...(options.args ?? [])],
     ],
     {
       stdio: ['ignore', 'pipe', 'inherit'],

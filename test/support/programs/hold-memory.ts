@@ -1,8 +1,9 @@
 import { once } from 'node:events'
-import { type ClientHttp2Session, type ClientHttp2Stream, connect as connectHttp2 } from 'node:http2'
+import type { ClientHttp2Session, ClientHttp2Stream } from 'node:http2'
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
+import { grpcMessage, http2On, openCall } from '../rpc/raw-http2.ts'
 
 /**
  * A caller that makes the agent hold memory: argument 1 is the agent's unix socket, argument 2 the way, argument 3 the
@@ -55,25 +56,7 @@ async function ttrpc(): Promise<Socket> {
 }
 
 async function http2(settings = {}): Promise<ClientHttp2Session> {
-  const socket = await dial()
-  const session = connectHttp2('http://agent', { createConnection: () => socket, settings })
-  session.on('error', () => {})
-  await once(session, 'remoteSettings')
-  return session
-}
-
-function open(session: ClientHttp2Session, method: string): ClientHttp2Stream {
-  const stream = session.request({
-    ...{ ':method': 'POST', ':path': `/${method}`, 'content-type': 'application/grpc', te: 'trailers' },
-  })
-  stream.on('error', () => {})
-  return stream
-}
-
-function message(payload: Uint8Array): Buffer {
-  const head = Buffer.alloc(5)
-  head.writeUInt32BE(payload.length, 1)
-  return Buffer.concat([head, payload])
+  return http2On(await dial(), settings)
 }
 
 /** Resolves when the bytes have been taken, or are not. */
@@ -106,28 +89,28 @@ const WAYS: Readonly<Record<string, () => Promise<unknown>>> = {
   },
   'incomplete gRPC messages': async () => {
     const session = await http2()
-    const whole = message(LONG)
-    const streams = Array.from({ length: 8 }, () => open(session, 'grpc.AgentService/GetOOMEvent'))
+    const whole = grpcMessage(LONG)
+    const streams = Array.from({ length: 8 }, () => openCall(session, 'grpc.AgentService/GetOOMEvent'))
     await Promise.all(streams.map((stream) => write(stream, whole.subarray(0, -1))))
   },
   'gRPC calls that wait': async () => {
     const session = await http2()
     for (let call = 0; call < 1000; call += 1)
-      open(session, 'grpc.AgentService/GetOOMEvent').end(message(NO_BYTES))
+      openCall(session, 'grpc.AgentService/GetOOMEvent').end(grpcMessage(NO_BYTES))
     await sleep(STUCK_MS)
   },
   'gRPC answers without a window': async () => {
     const session = await http2({ initialWindowSize: 0 })
     for (let call = 0; call < 200; call += 1)
-      open(session, 'grpc.AgentService/GetMetrics').end(message(NO_BYTES))
+      openCall(session, 'grpc.AgentService/GetMetrics').end(grpcMessage(NO_BYTES))
     await sleep(STUCK_MS)
   },
   'reflection without a window': async () => {
     const session = await http2({ initialWindowSize: 0 })
     const name = Buffer.from('agent.proto')
-    const questions = message(Buffer.concat([Buffer.from([0x1a, name.length]), name]))
+    const questions = grpcMessage(Buffer.concat([Buffer.from([0x1a, name.length]), name]))
     const streams = Array.from({ length: 16 }, () =>
-      open(session, 'grpc.reflection.v1.ServerReflection/ServerReflectionInfo'),
+      openCall(session, 'grpc.reflection.v1.ServerReflection/ServerReflectionInfo'),
     )
     const many = Buffer.concat(Array.from({ length: 1000 }, () => questions))
     await Promise.all(streams.map((stream) => write(stream, many)))
