@@ -9,7 +9,6 @@
 #include <linux/vm_sockets.h>
 
 #include "functions.h"
-#include "napi/addon.h"
 #include "napi/arguments.h"
 
 /* Closes the socket and returns the -errno of the call that failed before. */
@@ -160,61 +159,10 @@ static napi_value accept_connection(napi_env env, napi_callback_info info) {
   return call_result(env, accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-/* Returns the first descriptor of a message and closes the others. Returns -1 when it carries none. */
-static int take_descriptor(struct msghdr *message) {
-  int taken = -1;
-  for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t index = 0; index < count; index++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(part) + index * sizeof fd, sizeof fd);
-      if (taken == -1)
-        taken = fd;
-      else
-        close(fd);
-    }
-  }
-  return taken;
-}
-
-/* SCM_MAX_FD: the most descriptors that one message can carry. */
-#define MAX_PASSED_DESCRIPTORS 253
-
-static napi_value receive_descriptor(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  int fd = integer_argument(&arguments, 0);
-  if (arguments.bad) return NULL;
-  _Alignas(struct cmsghdr) char control[CMSG_SPACE(MAX_PASSED_DESCRIPTORS * sizeof(int))];
-  /* The OCI runtime also sends the name of the console, which is not used. */
-  struct iovec name = {addon_of(env)->scratch, SCRATCH_BYTES};
-  struct msghdr message = {.msg_iov = &name, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-  if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) == -1) return call_result(env, -1);
-  int received = take_descriptor(&message);
-  return integer_value(env, received == -1 ? -ENODATA : received);
-}
-
-static napi_value send_descriptor(napi_env env, napi_callback_info info) {
-  struct arguments arguments;
-  arguments_read(&arguments, env, info);
-  size_t length;
-  int fd = integer_argument(&arguments, 0);
-  const void *bytes = bytes_argument(&arguments, 1, &length);
-  int passed = integer_argument(&arguments, 2);
-  if (arguments.bad) return NULL;
-  _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {0};
-  struct iovec data = {(void *)bytes, length};
-  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-  struct cmsghdr *part = CMSG_FIRSTHDR(&message);
-  *part = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof passed), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-  memcpy(CMSG_DATA(part), &passed, sizeof passed);
-  return call_result(env, sendmsg(fd, &message, MSG_NOSIGNAL));
-}
-
 const struct addon_function socket_functions[] = {
-    {"socketPair", socket_pair},       {"vsockListen", vsock_listen}, {"vsockConnect", vsock_connect},
-    {"vsockPeer", vsock_peer},         {"socketError", socket_error}, {"unixListen", unix_listen},
-    {"unixConnect", unix_connect},     {"unixPeer", unix_peer},       {"accept", accept_connection},
-    {"receiveFd", receive_descriptor}, {"sendFd", send_descriptor},   {NULL, NULL},
+    {"socketPair", socket_pair},     {"vsockListen", vsock_listen},
+    {"vsockConnect", vsock_connect}, {"vsockPeer", vsock_peer},
+    {"socketError", socket_error},   {"unixListen", unix_listen},
+    {"unixConnect", unix_connect},   {"unixPeer", unix_peer},
+    {"accept", accept_connection},   {NULL, NULL},
 };

@@ -28,6 +28,8 @@ export interface Native {
   eventFd(): Fd
   /** Opens a blocking AF_UNIX stream pair. */
   socketPair(): readonly [Fd, Fd] | number
+  /** Opens a blocking AF_UNIX pair that keeps the bounds of messages (SOCK_SEQPACKET). */
+  messagePair(): readonly [Fd, Fd] | number
   /** Opens a non-blocking listening AF_VSOCK socket; cid 4294967295 is any. */
   vsockListen(cid: number, port: number, backlog: number): Fd
   /**
@@ -62,6 +64,13 @@ export interface Native {
   receiveFd(fd: Fd): Fd
   /** sendmsg(2). Sends bytes with a descriptor (SCM_RIGHTS), which stays open here. Returns how many were sent. */
   sendFd(fd: Fd, data: Uint8Array, passed: Fd): number
+  /**
+   * One recvmsg(2): a message with its descriptors, which the caller owns; `data` is empty at EOF. -EMSGSIZE for a message
+   * of more than `maxBytes`, which is lost, with its descriptors closed; -EINVAL when `maxBytes` is more than 64 KiB.
+   */
+  recvMessage(fd: Fd, maxBytes: number): ReceivedMessage | number
+  /** One sendmsg(2): a message, with a descriptor if one is given, which stays open here. Returns the bytes sent. */
+  sendMessage(fd: Fd, data: Uint8Array, passed?: Fd): number
 
   /**
    * mount(2), on a thread of libuv's pool because it may wait for a disk. With `refuseLinks`, -ELOOP for a symbolic link on
@@ -160,6 +169,12 @@ export interface Native {
   relayDrain(relay: number): void
   /** Ends a relay with ECANCELED. Does nothing when the relay is over. */
   relayStop(relay: number): void
+}
+
+/** A message with its descriptors (SCM_RIGHTS). */
+export interface ReceivedMessage {
+  readonly data: Buffer
+  readonly fds: readonly Fd[]
 }
 
 /** struct open_how of openat2(2). */
