@@ -1,4 +1,5 @@
 import { AgentError } from '../base/errors.ts'
+import { type InTurn, Turns } from './turns.ts'
 
 const MIB = 1024 * 1024
 
@@ -48,6 +49,8 @@ export const LIMITS = {
   streamMessageBytes: 4096,
   /** Calls that do work at the same time; those that only wait for a process do not count, and the rest waits its turn. */
   workingCalls: 64,
+  /** Calls of gRPC that begin, or end with their connection, in one turn of the event loop. */
+  callsAtOnce: 32,
   /** Connections. One more closes the oldest without a valid call, and is refused if there is none. */
   connections: 1024,
   /** Connections that have sent no valid call yet: spare ones of a host. One more closes the oldest of them. */
@@ -112,8 +115,10 @@ export class Totals {
   readonly #connections = new Set<ConnectionTotals>()
   /** Those of them without a valid call. */
   readonly #withoutCall = new Set<ConnectionTotals>()
+  readonly #turns = new Turns(LIMITS.callsAtOnce)
   #working = 0
-  readonly #waitingToWork: (() => void)[] = []
+  /** In the order in which they came. */
+  readonly #waitingToWork = new Set<() => void>()
 
   constructor(limits: TotalLimits = LIMITS) {
     this.#limits = limits
@@ -157,10 +162,14 @@ export class Totals {
   }
 
   #endWork(): void {
-    const next = this.#waitingToWork.shift()
-    if (next === undefined) this.#working -= 1
+    const [next] = this.#waitingToWork
+    if (next === undefined) {
+      this.#working -= 1
+      return
+    }
+    this.#waitingToWork.delete(next)
     // Other callers have their turn, even if no work ever waits for anything.
-    else setImmediate(next)
+    setImmediate(next)
   }
 
   /** Adds a connection; `close` closes it. Returns undefined, and closes nothing, when there are too many. */
@@ -173,6 +182,7 @@ export class Totals {
     }
     const connection: ConnectionTotals = new ConnectionTotals(this, {
       close,
+      inTurn: this.#turns.connection(),
       onCall: () => this.#withoutCall.delete(connection),
       onEnd: () => {
         this.#connections.delete(connection)
@@ -224,14 +234,11 @@ export class Totals {
         resolve()
       }
       const leave = () => {
-        const place = this.#waitingToWork.indexOf(begin)
-        // Its turn has come already.
-        if (place < 0) return
-        this.#waitingToWork.splice(place, 1)
-        reject(signal.reason)
+        // Otherwise its turn has come already.
+        if (this.#waitingToWork.delete(begin)) reject(signal.reason)
       }
       signal.addEventListener('abort', leave, { once: true })
-      this.#waitingToWork.push(begin)
+      this.#waitingToWork.add(begin)
     })
   }
 }
@@ -257,6 +264,11 @@ export class ConnectionTotals {
   constructor(totals: Totals, events: ConnectionEvents) {
     this.#totals = totals
     this.#events = events
+  }
+
+  /** Runs its tasks in turns that it shares with all connections. */
+  get inTurn(): InTurn {
+    return this.#events.inTurn
   }
 
   /** The bytes of incomplete messages and unread answers that it holds. */
@@ -332,6 +344,7 @@ export class ConnectionTotals {
 }
 
 interface ConnectionEvents {
+  readonly inTurn: InTurn
   readonly close: (reason: string) => void
   readonly onCall: () => void
   readonly onEnd: () => void

@@ -20,11 +20,12 @@ export function parseLogLine(text: string): LogLine {
 /** Reads the log that an agent writes to its standard output, to its end. */
 export function readLog(child: ChildProcess): AgentLog {
   const lines: LogLine[] = []
-  const waiters: { look: () => void; reject: (error: Error) => void }[] = []
+  const waiters = new Set<{ look: (line: LogLine) => void; reject: (error: Error) => void }>()
   if (child.stdout === null) throw new Error('the agent has no stdout')
   createInterface(child.stdout).on('line', (text) => {
-    lines.push(parseLogLine(text))
-    for (const waiter of waiters) waiter.look()
+    const line = parseLogLine(text)
+    lines.push(line)
+    for (const waiter of waiters) waiter.look(line)
   })
   child.once('exit', (code, signal) => {
     for (const waiter of waiters)
@@ -32,13 +33,20 @@ export function readLog(child: ChildProcess): AgentLog {
   })
   const logged = (fields: LogLine, nth = 1) =>
     new Promise<LogLine>((resolve, reject) => {
-      const matches = (line: LogLine) => Object.entries(fields).every(([key, value]) => line[key] === value)
-      const look = () => {
-        const found = lines.filter(matches)[nth - 1]
-        if (found !== undefined) resolve(found)
+      const wanted = Object.entries(fields)
+      let left = nth
+      const waiter = {
+        // A flood's log has thousands of lines: each is looked at once.
+        look: (line: LogLine) => {
+          if (wanted.every(([key, value]) => line[key] === value)) left -= 1
+          if (left > 0) return
+          waiters.delete(waiter)
+          resolve(line)
+        },
+        reject,
       }
-      waiters.push({ look, reject })
-      look()
+      waiters.add(waiter)
+      for (const line of lines) if (left > 0) waiter.look(line)
     })
   return { lines, logged }
 }

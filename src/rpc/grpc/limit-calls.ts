@@ -8,6 +8,7 @@ import {
 } from '@grpc/grpc-js'
 import { StatusCode } from '../../base/errors.ts'
 import { type ConnectionTotals, LIMITS } from '../limits.ts'
+import type { InTurn } from '../turns.ts'
 
 /** Answers of so many bytes have all of the reserve, as errors have, which could take their place. */
 const SHORT_BYTES = 1024
@@ -18,7 +19,7 @@ const SHORT_BYTES = 1024
  * may stay open for ever.
  */
 export function limitCalls(totals: ConnectionTotals, streams: ReadonlySet<string>): ServerInterceptor {
-  const inTurn = turnsOf()
+  const { inTurn } = totals
   return ({ path, requestStream }, call) => {
     const method = path.slice(1)
     const isStream = streams.has(method)
@@ -32,29 +33,6 @@ export function limitCalls(totals: ConnectionTotals, streams: ReadonlySet<string
   }
 }
 
-/** Runs tasks, but only so many before other connections have their turn. */
-function turnsOf(): (task: () => void) => void {
-  const waiting: (() => void)[] = []
-  let left: number = LIMITS.connection.requestsAtOnce
-  let isTurning = false
-  const turn = () => {
-    isTurning = false
-    left = LIMITS.connection.requestsAtOnce
-    for (const task of waiting.splice(0, left)) run(task)
-  }
-  const run = (task: () => void) => {
-    if (!isTurning) setImmediate(turn)
-    isTurning = true
-    if (left === 0) {
-      waiting.push(task)
-    } else {
-      left -= 1
-      task()
-    }
-  }
-  return run
-}
-
 interface CallOptions {
   readonly stream: ServerHttp2Stream
   readonly totals: ConnectionTotals
@@ -62,7 +40,7 @@ interface CallOptions {
   readonly hasMessages: boolean
   /** Why it is refused at its start. */
   readonly refusal: string | undefined
-  readonly inTurn: (task: () => void) => void
+  readonly inTurn: InTurn
 }
 
 class LimitedCall extends ServerInterceptingCall {

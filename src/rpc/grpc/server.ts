@@ -38,7 +38,8 @@ export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnectio
   })
   const { checkCall } = options
   const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])
-  for (const [name, method] of methods) serveUnary(server, name, method, options.peer)
+  for (const [name, method] of methods)
+    serveUnary(server, name, method, { peer: options.peer, inTurn: options.totals.inTurn })
   registerHealthWatch(server, options.methods, checkCall)
   registerReflection(server, options)
   socket.once('close', () => server.forceShutdown())

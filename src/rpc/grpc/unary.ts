@@ -3,23 +3,36 @@ import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { truncate } from '../../base/truncate.ts'
 import type { Encoded, Method, Outcome } from '../method.ts'
+import type { InTurn } from '../turns.ts'
 
 /** Serves one method, whose messages stay encoded. */
-export function serveUnary(server: Server, name: string, method: Method, peer: string): void {
+export function serveUnary(
+  server: Server,
+  name: string,
+  method: Method,
+  connection: CallingConnection,
+): void {
   // Registered as server-streaming, which is the same on the wire for one response: only a streaming handler learns
   // whether its message was written.
   server.register(
     `/${name}`,
-    (call: UnaryCall) => serveCall(call, method, peer),
+    (call: UnaryCall) => serveCall(call, method, connection),
     asBuffer,
     same,
     'serverStream',
   )
 }
 
+/** The connection that a call comes from. */
+export interface CallingConnection {
+  /** Names it in logs. */
+  readonly peer: string
+  readonly inTurn: InTurn
+}
+
 type UnaryCall = ServerWritableStream<Buffer, Uint8Array>
 
-function serveCall(call: UnaryCall, method: Method, peer: string): void {
+function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingConnection): void {
   const deadlineMs = Number(call.getDeadline())
   const hangup = new AbortController()
   let answered: Outcome | undefined
@@ -41,8 +54,13 @@ function serveCall(call: UnaryCall, method: Method, peer: string): void {
   }
   // grpc-js emits 'cancelled' once for every call: when its status has been sent, or when it never will be.
   call.once('cancelled', () => {
-    if (answered !== undefined) tellDelivery(answered, written)
-    else hangup.abort(Date.now() >= deadlineMs ? deadlineExceeded() : cancelled())
+    if (answered !== undefined) {
+      tellDelivery(answered, written)
+      return
+    }
+    const reason = Date.now() >= deadlineMs ? deadlineExceeded() : cancelled()
+    // A connection that ends with hundreds of calls would take a long turn.
+    inTurn(() => hangup.abort(reason))
   })
   const timeoutMs = timeoutMsOf(deadlineMs)
   method(call.request, { timeoutMs, hangup: hangup.signal, peer, framing: 'grpc' }).then(

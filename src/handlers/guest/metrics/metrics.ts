@@ -34,15 +34,36 @@ export function createMetrics({
       return []
     }
   }
-  return async (signal) => {
-    scrapes += 1
+  const print = sharedRuns(async () => {
+    const found = await Promise.all(Object.entries(SOURCES).map(collect))
     const count: Metric = {
       ...{ name: 'kata_agent_scrape_count', help: 'Calls of GetMetrics.', type: 'counter' },
       samples: [{ value: scrapes }],
     }
-    // statfs never returns when the server of a file system hangs.
-    const found = await abortable(Promise.all(Object.entries(SOURCES).map(collect)), signal)
     return printMetrics([count, ...limitMetrics(limits()), ...found.flat()])
+  })
+  return (signal) => {
+    scrapes += 1
+    // statfs never returns when the server of a file system hangs.
+    return abortable(print(), signal)
+  }
+}
+
+/**
+ * Runs `task` once for all callers of a moment: a caller that comes while it runs shares the next run with others. The
+ * metrics take some milliseconds of CPU time, and hundreds of callers would hold up all other calls.
+ */
+function sharedRuns<T>(task: () => Promise<T>): () => Promise<T> {
+  let running: Promise<unknown> = Promise.resolve()
+  let next: Promise<T> | undefined
+  return () => {
+    next ??= running.then(() => {
+      const run = task()
+      next = undefined
+      running = run.catch(() => {})
+      return run
+    })
+    return next
   }
 }
 

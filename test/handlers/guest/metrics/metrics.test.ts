@@ -61,6 +61,19 @@ describe('GetMetrics', () => {
     )
   })
 
+  it('collects once for all callers of a moment, and anew for those that come meanwhile', async () => {
+    let collections = 0
+    const limits = () => {
+      collections += 1
+      return []
+    }
+    const metrics = createMetrics({ limits, os, log: silentLogger() })
+    const first = metrics(neverAborted)
+    await Promise.resolve()
+    await Promise.all([first, metrics(neverAborted), metrics(neverAborted), metrics(neverAborted)])
+    expect(collections).toBe(2)
+  })
+
   it('reports the limits of the API and their use', async () => {
     const limits = () => [{ name: 'calls', limit: 4096, used: 3 }]
     const text = await createMetrics({ limits, os, log: silentLogger() })(neverAborted)

@@ -1,0 +1,58 @@
+/** Runs a task of one connection now or in a later turn of the event loop. */
+export type InTurn = (task: () => void) => void
+
+/**
+ * Shares the turns of the event loop among connections. Only so many tasks run in a turn. The others wait: those of one
+ * connection in their order, and the connections one after the other, so one with many tasks does not delay the rest.
+ */
+export class Turns {
+  readonly #tasksAtOnce: number
+  /** The tasks that wait, a queue for each connection; the first queue is next. */
+  readonly #waiting = new Set<(() => void)[]>()
+  #left: number
+  #isTurning = false
+
+  constructor(tasksAtOnce: number) {
+    this.#tasksAtOnce = tasksAtOnce
+    this.#left = tasksAtOnce
+  }
+
+  /** The turns of one more connection. */
+  connection(): InTurn {
+    const queue: (() => void)[] = []
+    return (task) => {
+      this.#beginTurn()
+      if (this.#left > 0 && this.#waiting.size === 0) {
+        this.#left -= 1
+        task()
+      } else {
+        queue.push(task)
+        this.#waiting.add(queue)
+      }
+    }
+  }
+
+  /** Has the next turn run what waits by then. */
+  #beginTurn(): void {
+    if (this.#isTurning) return
+    this.#isTurning = true
+    setImmediate(() => {
+      this.#isTurning = false
+      this.#left = this.#tasksAtOnce
+      if (this.#waiting.size > 0) this.#runWaiting()
+    })
+  }
+
+  #runWaiting(): void {
+    this.#beginTurn()
+    while (this.#left > 0) {
+      const [queue] = this.#waiting
+      const task = queue?.shift()
+      if (queue === undefined || task === undefined) return
+      this.#waiting.delete(queue)
+      if (queue.length > 0) this.#waiting.add(queue)
+      this.#left -= 1
+      task()
+    }
+  }
+}
