@@ -1,13 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { connectAgent } from '../../../src/microvm/connect-agent.ts'
-import { agentOf } from '../../../src/microvm/run/container-session.ts'
-import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { underAttack } from '../../support/hostile/attack.ts'
 import { guestTarget } from '../../support/hostile/guest-target.ts'
+import { portAfterKill } from '../../support/hostile/port-after-kill.ts'
 import { DENIED_SOCKETS, startAttempts, VSOCK_ALLOWED } from '../../support/programs/vsock-attempts.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { createPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { createPod } from '../../support/vm/guest-pod.ts'
 
 /** The port of the API, and ports that hosts listen on for streams. */
 const PORTS = ['1024', '1025', '1026', '1027']
@@ -63,19 +61,8 @@ describe.skipIf(cannotBoot() !== undefined)('a container that wants the vsock po
   })
 
   it('cannot take the port of an agent that it has killed, even where it may make sockets', async () => {
-    const attempts = await startAttempts(pod, 'usurper', {
-      spec: { Annotations: VSOCK_ALLOWED },
-      mounts: [GUEST_PROC, bind('/tmp', '/guest/tmp')],
-    })
-    const attack = async () => {
-      const usurped = attempts('usurp', '1024', '/guest/proc', '/guest/tmp/came-of-it')
-      await expect(usurped).rejects.toThrow()
-      const connection = await connectAgent(guest.guest.link, guest.guest.vm.gone)
-      // Also removes what the agent that died has left.
-      const renewed = await createPod(agentOf(connection), guest.rootSource)
-      return renewed.output('look', 'cat /guest/tmp/came-of-it', { mounts: [bind('/tmp', '/guest/tmp')] })
-    }
+    const attack = () => portAfterKill(guest, pod)
     const { result } = await underAttack('agent killed, port wanted', guestTarget(guest), attack, () => 0)
-    expect(result).toBe('EADDRINUSE\n')
+    expect(result.outcome).toBe('EADDRINUSE\n')
   })
 })

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Pod } from '../../support/containers/pod.ts'
 import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'
+import { DENIED_SOCKETS, startAttempts, VSOCK_ALLOWED } from '../../support/programs/vsock-attempts.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { expectContainerLife } from '../../support/vm/container-life.ts'
 import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
@@ -53,6 +54,14 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     await init.write('\n')
     expect((await init.readAll()).toString()).toContain('40 100\r\n')
     await pod.remove('terminal')
+  })
+
+  it('keeps containers from vsock, but for one that the host allows it', async () => {
+    const denied = await startAttempts(pod, 'denied')
+    expect(await denied('sockets')).toBe(DENIED_SOCKETS)
+    const allowed = await startAttempts(pod, 'allowed', { spec: { Annotations: VSOCK_ALLOWED } })
+    expect(await allowed('sockets')).toMatch(/^socket OK\n(?:.*\n)*io_uring OK\n/)
+    for (const id of ['denied', 'allowed']) await pod.remove(id)
   })
 
   it('adds processes where a first process has moved that divides its cgroup', async () => {

@@ -9,9 +9,10 @@ import { openLink } from '../../../src/microvm/vsock/open-link.ts'
 import { KATA_SYSTEMD } from '../../fixtures/kata-command-line.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
+import { portAfterKill } from '../../support/hostile/port-after-kill.ts'
 import { noPolicyAddon } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { cannotBoot, progress, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
+import { cannotBoot, progress, type TestGuest, type TestGuestOptions } from '../../support/vm/boot-guest.ts'
 import { expectContainerLife } from '../../support/vm/container-life.ts'
 import { ensureDebianRoot } from '../../support/vm/debian-root.ts'
 import { makeForeignRoot, writeForeignImage } from '../../support/vm/foreign-image.ts'
@@ -77,6 +78,7 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
   ])('runs a container as /sbin/init %s', async (_name, boot) => {
     const console = await inGuest({ boot: boot() }, async (pod) => {
       expect(await whatRuns(pod)).toEqual({ init: 'init', ...EXPECTED })
+      return undefined
     })
     expect(console).toContain('"step":"mounts"')
   })
@@ -84,9 +86,13 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
   it('runs a container as a service of systemd, under the target that Kata names', async (context) => {
     context.skip(!hasVsock, 'there is no vsock here')
     const append = [...SYSTEMD, ...KATA_SYSTEMD]
-    const console = await inGuest({ boot: mountedByKernel(), append }, async (pod) => {
+    const console = await inGuest({ boot: mountedByKernel(), append }, async (pod, guest) => {
       expect(await whatRuns(pod)).toEqual({ init: 'systemd', ...EXPECTED })
       await expectContainerLife(pod)
+      expect(await memoryProtection(pod)).toEqual(PROTECTED)
+      const { outcome, pod: renewed } = await portAfterKill(guest, pod)
+      expect(outcome).toBe('EADDRINUSE\n')
+      return renewed
     })
     expect(console).toContain('boot left to the system that started the agent')
   })
@@ -123,12 +129,18 @@ const EXPECTED = {
   ].join(' '),
 }
 
-/** Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and returns its console. */
-async function inGuest(options: TestGuestOptions, use: (pod: Pod) => Promise<void>): Promise<string> {
+/**
+ * Boots, runs `use`, destroys the sandbox, waits until the guest has powered itself off, and returns its console. `use`
+ * returns the pod of another agent if it has ended the first.
+ */
+async function inGuest(
+  options: TestGuestOptions,
+  use: (pod: Pod, guest: TestGuest) => Promise<Pod | undefined>,
+): Promise<string> {
   const { guest, pod } = await bootPod(options)
   try {
-    await use(pod)
-    await pod.agent.destroySandbox({})
+    const last = (await use(pod, guest)) ?? pod
+    await last.agent.destroySandbox({})
     // With an open connection the agent would wait some seconds for calls in progress.
     guest.guest.connection.close()
     expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
@@ -150,4 +162,34 @@ async function whatRuns(pod: Pod): Promise<Record<'init' | 'release' | 'agent', 
   const output = await pod.output('look', script.join('\n'), { mounts: [GUEST_PROC, GUEST_ETC] })
   const [init = '', release = '', agent = ''] = output.split('\n')
   return { init, release, agent: agent.slice(0, agent.indexOf(' --channel')) }
+}
+
+/** What keeps the service in memory: of its cgroup, of the agent and vminit; and what limits all containers. */
+const PROTECTED = {
+  'memory.min': '67108864',
+  'cpu.weight': '1000',
+  'memory.max': expect.stringMatching(/^\d+$/),
+  vminit: expect.stringMatching(/^[1-9]\d* kB$/),
+  'kata-agent': expect.stringMatching(/^[1-9]\d{3,} kB$/),
+}
+
+async function memoryProtection(pod: Pod): Promise<Record<string, string>> {
+  const script = [
+    'cd /guest/cgroup',
+    'for file in microvm-agent.service/memory.min microvm-agent.service/cpu.weight containers-*/memory.max; do',
+    '  echo "$(basename $file)=$(cat $file)"',
+    'done',
+    'for folder in /guest/proc/[0-9]*; do',
+    '  name=$(cat $folder/comm)',
+    '  case $name in vminit|kata-agent) echo "$name=$(sed -n "s/^VmLck:\\s*//p" $folder/status)" ;; esac',
+    'done',
+  ]
+  const mounts = [GUEST_PROC, bind('/sys/fs/cgroup', '/guest/cgroup')]
+  const output = await pod.output('protected', script.join('\n'), { mounts })
+  return Object.fromEntries(
+    output
+      .trim()
+      .split('\n')
+      .map((line) => line.split('=')),
+  )
 }
