@@ -1,5 +1,5 @@
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire'
-import { AgentError } from '../base/errors.ts'
+import { AgentError, messageOf } from '../base/errors.ts'
 import { MESSAGE_FIELDS, type MessageField } from '../gen/message-fields.ts'
 import { LIMITS } from './limits.ts'
 
@@ -13,7 +13,8 @@ const SHORT_BYTES = 512
 /**
  * Counts the elements of an encoded request before it is decoded. `message` is its full name, such as
  * `grpc.CreateContainerRequest`; of a message that is in no proto only the outermost elements are counted. Throws
- * RESOURCE_EXHAUSTED, which names the field that has one too many. Bytes that are no message are left to the decoder.
+ * RESOURCE_EXHAUSTED, which names the field that has one too many, and {@link undecodable} for bytes that are no message:
+ * the decoder would read on where the count has lost its place.
  */
 export function countElements(payload: Uint8Array, message: string | undefined): number {
   // Each element takes at least two bytes, except packed numbers, which take one.
@@ -39,20 +40,26 @@ export function countElements(payload: Uint8Array, message: string | undefined):
       } else {
         const inner = reader.uint32()
         const innerEnd = reader.pos + inner
-        if (innerEnd > end) return
+        if (innerEnd > end) throw new RangeError(`${here.join('.')}: ends after the message that it is in`)
         if (field.isMap) walk(innerEnd, entryOf(field), here)
         else if (field.message !== undefined) walk(innerEnd, fieldsOf(field.message), here)
         else if (field.isPacked) count(here, numbersIn(payload.subarray(reader.pos, innerEnd)))
         reader.pos = innerEnd
       }
     }
+    if (reader.pos > end) throw new RangeError(`${path.join('.')}: its last field ends after it`)
   }
   try {
     walk(payload.length, message === undefined ? undefined : fieldsOf(message), [])
   } catch (error) {
-    if (error instanceof AgentError) throw error
+    throw error instanceof AgentError ? error : undecodable(error)
   }
   return elements
+}
+
+/** The failure of a request whose bytes are no message. */
+export function undecodable(error: unknown): AgentError {
+  return new AgentError('UNKNOWN', `request: cannot be decoded: ${messageOf(error)}`)
 }
 
 function fieldsOf(message: string): FieldsByNumber {
@@ -74,8 +81,12 @@ function entryOf({ property, message }: MessageField): FieldsByNumber {
   ])
 }
 
-/** How many varints are in `bytes`. No request of the API packs numbers of fixed length. */
+/**
+ * How many varints are in `bytes`. No request of the API packs numbers of fixed length. Throws a RangeError when the last
+ * one ends after them.
+ */
 function numbersIn(bytes: Uint8Array): number {
+  if ((bytes.at(-1) ?? 0) >= 0x80) throw new RangeError('a packed number ends after its field')
   let numbers = 0
   for (const byte of bytes) if (byte < 0x80) numbers += 1
   return numbers

@@ -45,6 +45,13 @@ describe('countElements', () => {
     )
   })
 
+  it('refuses packed numbers that end after their field', () => {
+    const bytes = tooManyBehind(Uint8Array.of(0x0a, 1, 0x80))
+    expect(() => countElements(bytes, 'grpc.MemHotplugByProbeRequest')).toThrow(
+      'request: cannot be decoded: a packed number ends after its field',
+    )
+  })
+
   it('refuses too many packed numbers', () => {
     const request = MemHotplugByProbeRequest.fromPartial({
       memHotplugProbeAddr: Array.from({ length: LIMITS.elements + 1 }, (_, index) => BigInt(index)),
@@ -53,11 +60,32 @@ describe('countElements', () => {
     expect(() => countElements(bytes, 'grpc.MemHotplugByProbeRequest')).toThrow('memHotplugProbeAddr: more')
   })
 
-  it('leaves bytes that are no message to the decoder', () => {
-    expect(() => countElements(new Uint8Array(100_000).fill(0xff), CREATE)).not.toThrow()
-    expect(() => countElements(new Uint8Array(100_000).fill(0x2a), CREATE)).not.toThrow()
+  it.each([
+    ['with any bytes', new Uint8Array(100_000).fill(0xff)],
+    ['whose field ends after it', new Uint8Array(100_000).fill(0x2a)],
+    ['with a tag of 0', tooManyBehind(Uint8Array.of(0x32, 2, 0, 0))],
+    ['with a tag that ends a group', tooManyBehind(Uint8Array.of(0x32, 2, 0x0c, 0))],
+    ['with a message that ends after the one around it', tooManyBehind(Uint8Array.of(0x32, 2, 0x12, 100))],
+    [
+      'with a number that ends after the message around it',
+      tooManyBehind(Uint8Array.of(0x32, 2, 0x18, 0x80)),
+    ],
+  ])('refuses a message %s: the decoder would read on where it cannot be counted', (_what, bytes) => {
+    expect(() => countElements(bytes, CREATE)).toThrow(
+      expect.objectContaining({
+        code: 'UNKNOWN',
+        message: expect.stringMatching(/^request: cannot be decoded: ./),
+      }),
+    )
   })
 })
+
+/** The bytes, and too many storages after them. */
+function tooManyBehind(bytes: Uint8Array): Uint8Array {
+  const writer = new BinaryWriter()
+  empty(writer, 5, 600_000)
+  return Buffer.concat([bytes, writer.finish()])
+}
 
 /** Writes a field with no bytes, `times` times. */
 function empty(writer: BinaryWriter, field: number, times: number): void {

@@ -2,7 +2,7 @@ import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted 
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
-import { countElements } from '../../rpc/count-elements.ts'
+import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { exhausted, isWork, shareOf, type Totals } from '../../rpc/limits.ts'
 import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { Refusal } from '../policy/verdict.ts'
@@ -177,7 +177,7 @@ function decode<Request>(type: MessageType<Request>, payload: Uint8Array): Reque
   try {
     return type.decode(payload)
   } catch (error) {
-    throw new AgentError('UNKNOWN', `request: cannot be decoded: ${messageOf(error)}`)
+    throw undecodable(error)
   }
 }
 
