@@ -44,6 +44,20 @@ describe('a gRPC connection', () => {
     expect((await call).toString()).toBe('y')
   })
 
+  it.each([
+    ['of an unknown method', '/test.Echo/Unknown', 'application/grpc'],
+    ['of another protocol', '/test.Echo/Echo', 'text/html'],
+    ['of a known method', '/test.Echo/Held', 'application/grpc'],
+  ])('survives a call %s that is reset at once', async (_what, path, contentType) => {
+    const socket = await running.dial()
+    // One write, so that the server reads the reset before it serves the call.
+    socket.write(
+      Buffer.concat([PREFACE, frame(4, 0, 0, ''), frame(1, 4, 1, callHeaders(path, contentType)), RESET]),
+    )
+    await new Promise((resolve) => socket.once('data', resolve))
+    expect((await grpc.call('test.Echo/Echo', Buffer.from('hello'))).toString()).toBe('hello')
+  })
+
   it('runs calls concurrently', async () => {
     const first = grpc.call('test.Echo/Held', Buffer.alloc(0))
     const got = await held.next()
@@ -186,3 +200,24 @@ describe('a gRPC connection', () => {
     expect(response?.toString()).toBe('x')
   })
 })
+
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
+/** RST_STREAM of stream 1: CANCEL. */
+const RESET = frame(3, 0, 1, '00000008')
+
+/** A frame of HTTP/2 (RFC 9113, section 4.1); its payload is in hex. */
+function frame(type: number, flags: number, stream: number, payload: string): Buffer {
+  const bytes = Buffer.from(payload, 'hex')
+  const header = Buffer.alloc(9)
+  header.writeUIntBE(bytes.length, 0, 3)
+  header.writeUInt8(type, 3)
+  header.writeUInt8(flags, 4)
+  header.writeUInt32BE(stream, 5)
+  return Buffer.concat([header, bytes])
+}
+
+/** POST by http, with this path and content type (RFC 7541, appendix A). */
+function callHeaders(path: string, contentType: string): string {
+  const text = (value: string) => Buffer.concat([Buffer.of(value.length), Buffer.from(value)]).toString('hex')
+  return `838604${text(path)}0101610f10${text(contentType)}`
+}
