@@ -14,7 +14,7 @@ import {
   removeNeighborRequest,
 } from './netlink/neighbor-messages.ts'
 import { decodeRoute, LIST_ROUTES, newRouteRequest, removeRouteRequest } from './netlink/route-messages.ts'
-import { type Change, RouteSocket } from './netlink/route-socket.ts'
+import { type Change, intact, type Request, RouteSocket } from './netlink/route-socket.ts'
 import type { LinkAddress, LinkChange, Neighbor, Network, Route } from './network.ts'
 
 /** NLM_F_ flags of a request that creates something. */
@@ -25,14 +25,18 @@ const CREATE = 0x400
 /** {@link Network} of the namespace that this process is in at the first call. */
 export function linuxNetwork(native: Native): Network {
   const socket = new RouteSocket(native)
+  const listOf = <T>(what: string, request: Request, decode: (message: Message) => T | undefined) => {
+    const messages = socket.list(request, what)
+    return intact('list', what, () => messages.map(decode).filter((entry) => entry !== undefined))
+  }
   return {
-    links: () => socket.list(LIST_LINKS, 'links').map(decodeLink),
+    links: () => listOf('links', LIST_LINKS, decodeLink),
     setLink(index, change) {
       const subject = () => describeChange(index, change)
       socket.change({ request: setLinkRequest(index, change), flags: 0, call: 'set', subject })
     },
 
-    addresses: () => decoded(socket.list(LIST_ADDRESSES, 'addresses'), decodeAddress),
+    addresses: () => listOf('addresses', LIST_ADDRESSES, decodeAddress),
     addAddress: (address) => socket.change(newAddress(address, CREATE | EXCLUSIVE)),
     replaceAddress: (address) => socket.change(newAddress(address, CREATE | REPLACE)),
     removeAddress(address) {
@@ -40,7 +44,7 @@ export function linuxNetwork(native: Native): Network {
       socket.change({ request: removeAddressRequest(address), flags: 0, call: 'remove', subject })
     },
 
-    routes: () => decoded(socket.list(LIST_ROUTES, 'routes'), decodeRoute),
+    routes: () => listOf('routes', LIST_ROUTES, decodeRoute),
     addRoute(route, place = 'only') {
       socket.change(newRoute(route, place === 'only' ? CREATE | EXCLUSIVE : CREATE))
     },
@@ -54,7 +58,7 @@ export function linuxNetwork(native: Native): Network {
       socket.change({ request: removeRouteRequest(route), flags: 0, call: 'remove', subject })
     },
 
-    neighbors: () => decoded(socket.list(LIST_NEIGHBORS, 'neighbours'), decodeNeighbor),
+    neighbors: () => listOf('neighbours', LIST_NEIGHBORS, decodeNeighbor),
     replaceNeighbor: (neighbor) => socket.change(newNeighbor(neighbor)),
     replaceNeighbors: (neighbors) => socket.changeAll(neighbors.map(newNeighbor)),
     removeNeighbor(neighbor) {
@@ -75,10 +79,6 @@ function newRoute(route: Route, flags: number): Change {
 function newNeighbor(neighbor: Neighbor): Change {
   const subject = () => describeNeighbor(neighbor)
   return { request: newNeighborRequest(neighbor), flags: CREATE | REPLACE, call: 'add', subject }
-}
-
-function decoded<T>(messages: readonly Message[], decode: (message: Message) => T | undefined): readonly T[] {
-  return messages.map(decode).filter((entry) => entry !== undefined)
 }
 
 function describeChange(index: number, change: LinkChange): string {

@@ -134,13 +134,22 @@ export class RouteSocket {
     for (;;) {
       const datagram = this.#native.read(fd, READ_BYTES)
       if (typeof datagram === 'number') throw kernelError(call, 'by netlink', errnoName(-datagram))
-      for (const message of decodeMessages(datagram)) {
+      for (const message of intact(call, 'by netlink', () => decodeMessages(datagram))) {
         if (message.sequence < first) continue
         messages.push(message)
         const ends = message.type === ERROR || message.type === DONE
         if (ends && message.sequence === this.#sequence) return messages
       }
     }
+  }
+}
+
+/** What `read` makes of an answer. Throws EBADMSG when the answer is cut off, or has numbers that none can have. */
+export function intact<T>(call: string, subject: string, read: () => T): T {
+  try {
+    return read()
+  } catch (error) {
+    throw error instanceof RangeError ? kernelError(call, subject, 'EBADMSG', error) : error
   }
 }
 
@@ -151,7 +160,14 @@ function failureOf(
   subject: () => string,
 ): AgentError | undefined {
   if (message === undefined) return kernelError(call, subject(), 'ENODATA')
-  const { type, flags, payload } = message
+  return intact(call, subject(), () => failureIn(message, call, subject))
+}
+
+function failureIn(
+  { type, flags, payload }: Message,
+  call: string,
+  subject: () => string,
+): AgentError | undefined {
   const errno = payload.length < 4 ? 0 : -payload.readInt32LE(0)
   if (errno === 0) return undefined
   const name = errnoName(errno)

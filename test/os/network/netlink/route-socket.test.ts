@@ -62,6 +62,17 @@ describe('RouteSocket', () => {
     expect(socket.changeAll(batch)).toEqual(batch.map(() => undefined))
   })
 
+  it('names the list whose answer is cut off, and opens another socket', () => {
+    const { socket, open } = answering((sequence) => [reply(DONE, 0, sequence, 0).subarray(0, 20)])
+    expect(() => socket.list(REQUEST, 'links')).toThrow('list by netlink: EBADMSG')
+    expect(open).toEqual(new Set())
+  })
+
+  it('names the change whose answer has a number that is no errno', () => {
+    const { socket } = answering((sequence) => [reply(ERROR, 0, sequence, 17)])
+    expect(() => socket.change(CHANGE)).toThrow('set link 1: EBADMSG')
+  })
+
   it('keeps its socket when a request fails', () => {
     const { socket, open } = answering((sequence) => [reply(ERROR, 0, sequence, -1)])
     expect(() => socket.change(CHANGE)).toThrow('set link 1: EPERM')
