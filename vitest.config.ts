@@ -11,7 +11,7 @@ export default defineConfig({
           name: 'unit',
           expect,
           include: ['test/**/*.test.ts'],
-          exclude: ['test/host/**', 'test/hostile/**', 'test/vm/**'],
+          exclude: ['test/host/**', 'test/hostile/**', 'test/fuzz/**', 'test/vm/**'],
           // Milliseconds each; the limit only ends a hung one, also on a busy machine.
           testTimeout: 30_000,
           // The first hook may have to build the addon.
@@ -37,6 +37,14 @@ export default defineConfig({
           fileParallelism: false,
           testTimeout: 120_000,
           hookTimeout: 600_000,
+        },
+      },
+      {
+        test: {
+          name: 'fuzz',
+          include: ['test/fuzz/**/*.test.ts'],
+          // Each file measures its memory, and leaves the other CPU to the guests. A target sets its own limits of time.
+          fileParallelism: false,
         },
       },
       {

@@ -10,6 +10,7 @@ import { checkCounts, checkText, runChecks } from './check.ts'
 import { ATTACK_FIGURES_VARIABLE, attackTable } from './test/attack-figures.ts'
 import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/counts.ts'
 import { COVERAGE_FLOORS, judgeCoverage, readCoverage } from './test/coverage.ts'
+import { FUZZ, fuzzTable } from './test/fuzz-run.ts'
 import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'
 import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
@@ -30,19 +31,22 @@ interface GroupResult {
 }
 
 /**
- * `npm test [-- [--group check|unit|host|hostile|vm]… [--times N] [PATTERN]…]`: runs all tests, or those requested. The last line is
+ * `npm test [-- [--group check|unit|host|hostile|fuzz|vm]… [--times N] [PATTERN]…]`: runs all tests, or those requested. The last line is
  * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
  */
 async function main(folder: string): Promise<number> {
   const start = performance.now()
   const selection = onlyWithFiles(readSelection(process.argv.slice(2)))
   const attackFigures = join(folder, 'attack-figures')
-  const results = await runGroups(selection, attackFigures)
+  const fuzzFigures = join(folder, 'fuzz-figures')
+  const environment = { [ATTACK_FIGURES_VARIABLE]: attackFigures, [FUZZ.figures]: fuzzFigures }
+  const results = await runGroups(selection, environment)
   const total = sum([...results.values()].map(({ counts }) => counts))
   const minutes = [...results].map(([group, result]) => `${group} ${result.minutes.toFixed(1)}`)
   console.log(`\nminutes: ${minutes.join(', ')}; in all ${minutesSince(start).toFixed(1)}`)
   for (const line of slowestLines(total.files, SLOWEST_FILES)) console.log(line)
   for (const line of attackTable(attackFigures)) console.log(line)
+  for (const line of fuzzTable(fuzzFigures)) console.log(line)
   for (const { name, reason } of total.skipped) console.log(`skipped: ${name}: ${reason}`)
   console.log(summaryLine(total))
   return total.failed > 0 ? 1 : 0
@@ -60,7 +64,7 @@ function onlyWithFiles(selection: Selection): Selection {
 /** Runs the lanes at the same time, the groups of a lane one after the other. */
 async function runGroups(
   selection: Selection,
-  attackFigures: string,
+  environment: NodeJS.ProcessEnv,
 ): Promise<ReadonlyMap<Group, GroupResult>> {
   const { groups } = selection
   const parts = orderedOutput(groups.length, (text) => process.stdout.write(text))
@@ -75,7 +79,7 @@ async function runGroups(
       part.write(`\n== ${group}\n`)
       const failure = AGENT_GROUPS.includes(group) ? await built : undefined
       const counts =
-        failure === undefined ? await runGroup(group, selection, attackFigures, part) : oneEntry(false)
+        failure === undefined ? await runGroup(group, selection, environment, part) : oneEntry(false)
       if (failure !== undefined) part.write(`FAIL build: ${failure}\n`)
       part.end()
       results.set(group, { counts, minutes: minutesSince(start) })
@@ -88,7 +92,7 @@ async function runGroups(
 async function runGroup(
   group: Group,
   { patterns, times }: Selection,
-  attackFigures: string,
+  environment: NodeJS.ProcessEnv,
   { write }: OutputPart,
 ): Promise<Counts> {
   if (group === 'check') {
@@ -105,7 +109,7 @@ async function runGroup(
         project: group,
         patterns,
         write,
-        env: { ...process.env, [ATTACK_FIGURES_VARIABLE]: attackFigures },
+        env: { ...process.env, ...environment },
         ...(coverage && { coverage }),
       }),
     ),

@@ -13,5 +13,6 @@ export function testFiles(root: string, group: Group, patterns: readonly string[
 function groupOf(path: string): Group {
   if (path.startsWith('test/host/')) return 'host'
   if (path.startsWith('test/hostile/')) return 'hostile'
+  if (path.startsWith('test/fuzz/')) return 'fuzz'
   return path.startsWith('test/vm/') ? 'vm' : 'unit'
 }

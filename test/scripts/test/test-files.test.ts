@@ -12,6 +12,7 @@ describe('testFiles', () => {
       'test/os/files/files.test.ts',
       'test/host/runc.test.ts',
       'test/hostile/host/runc.test.ts',
+      'test/fuzz/frames.test.ts',
       'test/vm/boot.test.ts',
       'test/vm/boot.ts',
     ]) {
@@ -24,6 +25,7 @@ describe('testFiles', () => {
     ['unit', 'test', ['test/os/files/files.test.ts']],
     ['host', 'test', ['test/host/runc.test.ts']],
     ['hostile', 'test', ['test/hostile/host/runc.test.ts']],
+    ['fuzz', 'test', ['test/fuzz/frames.test.ts']],
     ['vm', 'boot', ['test/vm/boot.test.ts']],
     ['unit', 'boot', []],
   ] as const)('finds the files of %s that match %s', (group, pattern, files) => {

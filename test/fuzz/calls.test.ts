@@ -1,0 +1,163 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import fc from 'fast-check'
+import { describe } from 'vitest'
+import { serviceMethods } from '../../src/agent/service/services.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { Totals } from '../../src/rpc/limits.ts'
+import type { MethodTable, Outcome } from '../../src/rpc/method.ts'
+import { allRecordings } from '../recordings/recording.ts'
+import { serviceDependencies } from '../support/agent/service-dependencies.ts'
+import type { FakeOs } from '../support/fakes/fake-os.ts'
+import { mutated } from '../support/fuzz/bytes.ts'
+import { fuzz } from '../support/fuzz/fuzz.ts'
+import { type AnyCall, anyCalls, showCall } from '../support/fuzz/requests.ts'
+
+/** The calls of each recording, in their order. */
+const RECORDED: readonly (readonly AnyCall[])[] = allRecordings().map(({ lines }) =>
+  lines.flatMap((line) =>
+    line.kind !== 'call' || line.requestBytes === undefined
+      ? []
+      : [{ method: `${line.service}/${line.method}`, payload: line.requestBytes }],
+  ),
+)
+
+/** How a call is made: for how many turns of the loop the next one waits, whether its caller leaves then, and its limit. */
+const HOW = fc.record({
+  turns: fc.nat(12),
+  leaves: fc.boolean(),
+  timeoutMs: fc.constantFrom(undefined, undefined, undefined, 0, 1),
+})
+
+interface Step extends AnyCall {
+  readonly how: typeof HOW extends fc.Arbitrary<infer T> ? T : never
+}
+
+const PATIENT = { turns: 40, leaves: false, timeoutMs: undefined }
+
+/** The first calls of a recording as they were, then others of it: some left out, some changed, and any others between. */
+function steps(): fc.Arbitrary<readonly Step[]> {
+  const others = anyCalls()
+  return fc.constantFrom(...RECORDED).chain((calls) => {
+    const own = fc.constantFrom(...calls)
+    const changed = own.chain(({ method, payload }) =>
+      mutated([payload]).map((bytes) => ({ method, payload: bytes })),
+    )
+    const call = fc.oneof(
+      { weight: 3, arbitrary: own },
+      { weight: 3, arbitrary: changed },
+      { weight: 2, arbitrary: others },
+    )
+    return fc
+      .tuple(fc.nat(8), fc.array(fc.tuple(call, HOW), { minLength: 1, maxLength: 6 }))
+      .map(([first, rest]) => [
+        ...calls.slice(0, first).map((one) => ({ ...one, how: PATIENT })),
+        ...rest.map(([one, how]) => ({ ...one, how })),
+      ])
+  })
+}
+
+describe('the calls of all services', () => {
+  fuzz('calls/sequences', {
+    share: 30,
+    batch: 100,
+    input: steps(),
+    show: (list) => list.map((step) => `${showCall(step)} ${JSON.stringify(step.how)}`).join('\n'),
+    run: callAll,
+  })
+})
+
+/** The recorded network cards. */
+const LINKS = [
+  ['eth0', '02:00:00:00:99:02'],
+  ['eth1', 'b6:97:f5:62:37:bf'],
+  ['eth2', 'f2:50:9d:37:a3:45'],
+] as const
+
+/** So many turns of the loop, with time passing, are more than any call needs to end. */
+const MOST_TURNS = 3000
+
+/** Each call ends, with a status and not by a fault of the program, and gives back what it took of the limits. */
+async function callAll(list: readonly Step[]): Promise<void> {
+  const { os, ...dependencies } = await serviceDependencies({ memAgent: true })
+  await furnish(os)
+  const before = held(os)
+  const totals = new Totals()
+  const gate = { wait: async () => {} }
+  const methods = serviceMethods(dependencies, { log: silentLogger(), gate, totals, nowMs: () => 0 })
+  const open: { readonly hangup: AbortController; readonly outcome: Promise<Outcome> }[] = []
+  for (const { method: name, payload, how } of list) {
+    const { turns, leaves, timeoutMs } = how
+    const hangup = new AbortController()
+    const method = methods.get(name)
+    if (method === undefined) throw new Error(`${name}: no such method`)
+    const outcome = method(payload, { timeoutMs, hangup: hangup.signal, peer: 'test', framing: 'ttrpc' })
+    open.push({ hangup, outcome })
+    for (let count = 0; count < turns; count++) await turn()
+    if (leaves) hangup.abort()
+  }
+  for (const { hangup } of open) hangup.abort()
+  let outcomes: readonly Outcome[] | undefined
+  void Promise.all(open.map(({ outcome }) => outcome)).then((all) => {
+    outcomes = all
+  })
+  for (let turns = 0; outcomes === undefined || isInUse(totals); turns++) {
+    if (turns === MOST_TURNS)
+      throw new Error(
+        `still open: ${outcomes === undefined ? 'calls' : 'work'}, ${JSON.stringify(totals.uses())}`,
+      )
+    await turn()
+    os.clock.advance(turns)
+  }
+  await destroy(methods, os)
+  const after = held(os)
+  if (after !== before) throw new Error(`left: ${after}, before it was ${before}`)
+  for (const outcome of outcomes) {
+    if (outcome.ok) outcome.delivered?.(false)
+    else if (isFaultOfProgram(outcome.message)) throw new Error(`${outcome.code} ${outcome.message}`)
+  }
+}
+
+/** What of a guest the recorded calls find. */
+async function furnish(os: FakeOs): Promise<void> {
+  for (const [name, hardwareAddress] of LINKS) os.network.addLink({ name, hardwareAddress })
+  await os.files.put('/proc/sys/net/ipv4/ip_unprivileged_port_start', '1024\n')
+  await os.files.put('/sys/devices/system/cpu/possible', '0\n')
+  os.tools.script(([program = '']) => (/\/ip6?tables-/.test(program) ? {} : undefined))
+}
+
+/** What the end of a sandbox must close. */
+function held({ streams, exits, clock, consoles }: FakeOs): string {
+  return `${streams.openFds.length} descriptors, ${exits.openWatches} watches of exits, ${clock.sleeping} timers, ${consoles.paths.length} consoles`
+}
+
+async function destroy(methods: MethodTable, os: FakeOs): Promise<void> {
+  let isOver = false
+  const call = {
+    timeoutMs: undefined,
+    hangup: new AbortController().signal,
+    peer: 'test',
+    framing: 'ttrpc',
+  } as const
+  const done = methods
+    .get('grpc.AgentService/DestroySandbox')?.(Buffer.of(), call)
+    .then(() => {
+      isOver = true
+    })
+  for (let turns = 0; !isOver; turns++) {
+    if (turns === MOST_TURNS) throw new Error('DestroySandbox does not end')
+    await turn()
+    os.clock.advance(turns)
+  }
+  await done
+}
+
+function isInUse(totals: Totals): boolean {
+  return totals.uses().some(({ used }) => used !== 0)
+}
+
+/** The words of JavaScript's own errors: something was not checked. */
+function isFaultOfProgram(message: string): boolean {
+  return /Cannot (read|set|convert|mix|destructure|access)|is not (a function|iterable|defined|an? object|a constructor)|Invalid (array|string|time|typed|regular|count|Date)|Maximum call stack|TypeError|RangeError|SyntaxError|ERR_[A-Z_]+|argument must be|out of range|\[object /.test(
+    message,
+  )
+}
