@@ -31,6 +31,7 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/gen', imports: [], packages: ['@bufbuild/protobuf'] },
   { folder: 'src/oci', imports: ['src/gen', 'src/base'] },
   { folder: 'src/os', imports: ['src/base'], node: 'all' },
+  { folder: 'src/state', imports: ['src/os', 'src/gen', 'src/base'] },
   { folder: 'src/hotplug', imports: ['src/os', 'src/base'] },
   {
     folder: 'src/rpc',
@@ -40,11 +41,11 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     folder: 'src/handlers/*',
-    imports: ['src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
+    imports: ['src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
   },
   {
     folder: 'src/handlers/device',
-    imports: ['src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
+    imports: ['src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
     packages: ['yaml'],
   },
   {
@@ -55,6 +56,7 @@ export const LAYERS: readonly Layer[] = [
       'src/handlers/oci-runtime',
       'src/hotplug',
       'src/oci',
+      'src/state',
       'src/os',
       'src/base',
       'src/gen',
@@ -71,6 +73,7 @@ export const LAYERS: readonly Layer[] = [
       'src/handlers/device',
       'src/hotplug',
       'src/oci',
+      'src/state',
       'src/os',
       'src/base',
       'src/gen',
@@ -79,7 +82,7 @@ export const LAYERS: readonly Layer[] = [
   {
     // Order and undo of the sandbox as a whole.
     folder: 'src/handlers/sandbox',
-    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/os', 'src/base', 'src/gen'],
+    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
   },
   {
     folder: 'src/agent/config',
@@ -90,7 +93,7 @@ export const LAYERS: readonly Layer[] = [
     folder: 'src/agent/boot',
     imports: ['src/agent/config', 'src/handlers/network', 'src/os', 'src/base', 'src/gen'],
   },
-  { folder: 'src/agent/policy', imports: ['src/os', 'src/base', 'src/gen'] },
+  { folder: 'src/agent/policy', imports: ['src/state', 'src/os', 'src/base', 'src/gen'] },
   {
     folder: 'src/agent/service',
     imports: [
@@ -98,6 +101,7 @@ export const LAYERS: readonly Layer[] = [
       'src/agent/policy',
       'src/rpc',
       'src/handlers',
+      'src/state',
       'src/os',
       'src/base',
       'src/gen',
@@ -113,6 +117,7 @@ export const LAYERS: readonly Layer[] = [
       'src/handlers',
       'src/hotplug',
       'src/oci',
+      'src/state',
       'src/os',
       'src/base',
       'src/gen',

@@ -18,12 +18,15 @@ import { DeviceDrivers } from '../hotplug/device-drivers.ts'
 import { PciBus } from '../hotplug/pci-bus.ts'
 import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
 import { openLineFile } from '../os/files/line-file.ts'
+import { linuxStateFiles, noStateFiles } from '../os/files/state-files.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
 import { findAgentFolder } from '../os/native.ts'
 import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
 import { Totals } from '../rpc/limits.ts'
 import type { MethodTable } from '../rpc/method.ts'
+import { printState } from '../state/print-state.ts'
+import { StateStore } from '../state/state-store.ts'
 import { bootBehindGate, prepareTransport } from './boot/boot.ts'
 import { BootGate } from './boot/gate.ts'
 import type { BootContext } from './boot/step.ts'
@@ -42,6 +45,10 @@ import { startTransport } from './transport/transport.ts'
 
 /** Bundles, mount points and shared folders (spec E.5). */
 const SHARED_ROOT = '/run/kata-containers'
+
+/** The agent's own files: those of the runtime and its runs, and the state. */
+const OWN_ROOT = '/run/microvm-agent'
+const STATE_ROOT = `${OWN_ROOT}/saved`
 
 /** Specifications of the Container Device Interface (spec F.5); /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
@@ -70,6 +77,8 @@ interface Parts {
   readonly log: Logger
   readonly gate: BootGate
   readonly networkRecord: NetworkRecord
+  /** What an agent after this one goes on with. */
+  readonly state: StateStore
   /** Drivers of the guest's devices. */
   readonly drivers: DeviceDrivers
   readonly policy: Policy
@@ -88,6 +97,10 @@ export async function runAgent(start: AgentStart): Promise<number> {
     output(`${packageJson.name} ${packageJson.version}\n`)
     return 0
   }
+  if (given.printState) {
+    output(`${printState(linuxStateFiles(STATE_ROOT))}\n`)
+    return 0
+  }
   let level: AgentConfig['logLevel'] = 'info'
   const log = jsonLogger({ sink: output, level: () => level, version: packageJson.version, pid: process.pid })
   const agentFolder = findAgentFolder(start.file)
@@ -103,11 +116,20 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const parts = {
     ...{ given, config, os, log, gate, agentFolder },
     networkRecord: new NetworkRecord(log),
+    state: openState(given),
     drivers: new DeviceDrivers(os, log),
     policy: await startPolicy({ agentFolder, config, os, log, gate }),
     totals: new Totals(),
   }
   return serve(parts, start)
+}
+
+/** The state, which is empty at the first start. An agent that nobody starts again keeps none. */
+function openState({ channel }: AgentArguments): StateStore {
+  if (channel === undefined) return new StateStore(noStateFiles)
+  const state = new StateStore(linuxStateFiles(STATE_ROOT))
+  if (channel.restarts === 0) state.remove('')
+  return state
 }
 
 /** The policy of the image, if it has one, which must be in force before the socket opens. */
@@ -188,12 +210,14 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const pciBus = new PciBus(os.files)
   const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
   const mounts = { os, log, allowedRoots: [SHARED_ROOT] }
-  const storage = createStorageHandlers({ ...mounts, bundlesRoot: SHARED_ROOT, hotplug })
+  const { state } = parts
+  const storage = createStorageHandlers({ ...mounts, state, bundlesRoot: SHARED_ROOT, hotplug })
   const hostConnections = hostConnectionsOf(parts)
   const containersCgroup = containersCgroupOf(parts)
   const sandbox = createSandboxContext({
     os,
     log,
+    state,
     storage,
     containersCgroup,
     devices: createDeviceHandlers({
@@ -213,7 +237,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       containerPipeSizeBytes: config.containerPipeSizeBytes,
       sharedRoot: SHARED_ROOT,
       sandboxNamespaceDir: '/run/sandbox-ns',
-      runtimeRoot: '/run/microvm-agent',
+      runtimeRoot: OWN_ROOT,
       restarted: (given.channel?.restarts ?? 0) > 0,
     },
   })

@@ -12,11 +12,13 @@ export interface AgentArguments {
   readonly serverAddress: string | undefined
   /** Print the version and exit. */
   readonly version: boolean
+  /** Print the state that an agent after this one would go on with, and exit. */
+  readonly printState: boolean
 }
 
 /** Printed before the sentence about a wrong argument. */
 export const USAGE =
-  'usage: agent [--version|-v] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N] [--stored NAME=FD…] [--init]'
+  'usage: agent [--version|-v] [--print-state] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N] [--stored NAME=FD…] [--init]'
 
 /** Parses the agent's arguments. Throws INVALID_ARGUMENT naming the one that is wrong. */
 export function parseArguments(argv: readonly string[]): AgentArguments {
@@ -39,11 +41,13 @@ export function parseArguments(argv: readonly string[]): AgentArguments {
     configFile: flags.get('config'),
     serverAddress: flags.get('server-addr'),
     version: flags.has('version'),
+    printState: flags.has('print-state'),
   }
 }
 
 const OPTIONS = {
   version: { type: 'boolean', short: 'v' },
+  'print-state': { type: 'boolean' },
   init: { type: 'boolean' },
   config: { type: 'string', short: 'c' },
   'server-addr': { type: 'string' },

@@ -7,7 +7,8 @@ import { mergeResources } from '../../oci/resources.ts'
 import { runtimeConfig } from '../../oci/runtime-config.ts'
 import type { Files } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
-import { emptyFolder } from './empty-folder.ts'
+import { emptyFolder } from '../storage/empty-folder.ts'
+import type { ContainerRecord } from './container-record.ts'
 
 /** The paths of a container's files in the guest. */
 export interface Bundle {
@@ -45,16 +46,18 @@ export async function mountRoot(os: Os, bundle: Bundle, source: string, onRemove
   onRemove.add('root mount', () => os.mounts.unmount(bundle.rootfs, { detach: true }))
 }
 
-/** The specification of a container as this guest runs it, and its copy in the bundle's `config.json`. */
+/** The specification of a container as this guest runs it, its record, and its copy in the bundle's `config.json`. */
 export class StoredSpec {
   readonly #files: Files
   readonly #path: string
+  readonly #record: ContainerRecord
   #spec: ContainerSpec['spec']
 
   /** `path` is that of `config.json`; nothing is written yet. */
-  constructor(files: Files, path: string, spec: ContainerSpec['spec']) {
+  constructor(files: Files, path: string, record: ContainerRecord, spec: ContainerSpec['spec']) {
     this.#files = files
     this.#path = path
+    this.#record = record
     this.#spec = spec
   }
 
@@ -62,8 +65,9 @@ export class StoredSpec {
     return this.#spec
   }
 
-  /** Writes the copy, completely or not at all. */
+  /** Writes the record and the copy, each completely or not at all. */
   async save(): Promise<void> {
+    this.#record.saveSpec(this.#spec)
     const unfinished = `${this.#path}.new`
     await this.#files.write(unfinished, printJson(runtimeConfig(this.#spec)), { mode: 0o600 })
     await this.#files.rename(unfinished, this.#path)

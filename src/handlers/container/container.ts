@@ -2,6 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Hook } from '../../gen/oci.ts'
 import type { ProcessOwner } from '../process/owner.ts'
 import type { StoredSpec } from './bundle.ts'
+import { type ContainerRecord, Phase } from './container-record.ts'
 
 /** The parts of a created container. */
 export interface ContainerParts extends ProcessOwner {
@@ -46,6 +47,13 @@ export type ContainerState =
 /** A state of a container whose first process is alive. */
 export type LivingState = 'created' | 'running' | 'paused'
 
+/** The phases under which these states outlive the agent. */
+const PHASES: Readonly<Record<LivingState, Phase>> = {
+  created: Phase.CREATED,
+  running: Phase.RUNNING,
+  paused: Phase.PAUSED,
+}
+
 /** A pause, a resume or a change of limits under way. `end` must follow. */
 export interface ContainerUpdate {
   readonly parts: ContainerParts
@@ -61,12 +69,15 @@ export interface ContainerUpdate {
 
 /**
  * One container: its state and the only ways to change it. A transition is set before its work begins, so that two calls
- * never change a container at the same time; a call that needs the outcome of a transition waits for it.
+ * never change a container at the same time; a call that needs the outcome of a transition waits for it. Each change is
+ * in the record when its method returns.
  */
 export class Container {
   readonly id: string
   /** The path of its cgroup below the root of each hierarchy. */
   readonly cgroupPath: string
+  /** What outlives the agent. */
+  readonly record: ContainerRecord
   /** Fires when the container is about to be removed while it is being created. */
   readonly creationInterrupted: AbortSignal
   #state: ContainerState
@@ -74,9 +85,10 @@ export class Container {
   #startAsked = false
 
   /** A container that is being created. {@link Container.publish} or {@link Container.abandon} must follow. */
-  constructor(id: string, cgroupPath: string) {
-    this.id = id
-    this.cgroupPath = cgroupPath
+  constructor(record: ContainerRecord) {
+    this.id = record.fields.id
+    this.cgroupPath = record.fields.cgroupPath
+    this.record = record
     const { promise, resolve } = Promise.withResolvers<void>()
     const interrupt = new AbortController()
     this.#endTransition = resolve
@@ -100,7 +112,18 @@ export class Container {
 
   /** Creating succeeded. */
   publish(parts: ContainerParts): void {
-    this.#state = { name: parts.init.status === undefined ? 'created' : 'stopped', parts }
+    this.record.save({ phase: Phase.CREATED, programBeforeStart: parts.programBeforeStart ?? '' })
+    this.#publishAs('created', parts)
+  }
+
+  /** An agent before this one has created it. */
+  restore(parts: ContainerParts, name: LivingState, startAsked: boolean): void {
+    this.#startAsked = startAsked
+    this.#publishAs(name, parts)
+  }
+
+  #publishAs(name: LivingState, parts: ContainerParts): void {
+    this.#state = { name: parts.init.status === undefined ? name : 'stopped', parts }
     this.#endTransition()
     const onEnd = () => this.#initEnded(parts)
     parts.init.ended.then(onEnd, onEnd)
@@ -108,21 +131,23 @@ export class Container {
 
   /** Creating failed, or removing succeeded: the container is gone. */
   abandon(): void {
+    this.record.remove()
     this.#state = { name: 'gone' }
     this.#endTransition()
   }
 
   /**
    * Begins a start. Throws INTERNAL unless the container awaits its start. `interrupted` fires when the container is
-   * about to be removed.
+   * about to be removed. `request` is the number of the call, 0 without one.
    */
-  beginStart(): { readonly parts: ContainerParts; readonly interrupted: AbortSignal } {
+  beginStart(request: bigint): { readonly parts: ContainerParts; readonly interrupted: AbortSignal } {
     if (this.#state.name !== 'created') {
       throw new AgentError('INTERNAL', `container ${this.id} is ${this.#state.name}, not created`, {
         fault: 'caller',
       })
     }
     const { parts } = this.#state
+    this.record.save({ phase: Phase.STARTING, request })
     this.#startAsked = true
     const interrupt = new AbortController()
     this.#state = { name: 'starting', parts, settled: this.#newTransition(), interrupt }
@@ -139,6 +164,7 @@ export class Container {
 
   /** Ends a start. After a failed one the container awaits its start as before, unless its first process has ended. */
   endStart(parts: ContainerParts, succeeded: boolean): void {
+    this.record.save({ phase: succeeded ? Phase.RUNNING : Phase.CREATED })
     this.#startAsked = succeeded
     this.#settle(parts, succeeded ? 'running' : 'created')
   }
@@ -156,21 +182,27 @@ export class Container {
     const interrupt = new AbortController()
     this.#state = { name: 'updating', parts, settled: this.#newTransition(), interrupt }
     const [{ awaitsStart }, interrupted] = [this, interrupt.signal]
-    return { parts, before, awaitsStart, interrupted, end: (after) => this.#settle(parts, after) }
+    const end = (after: LivingState) => {
+      if (after !== before) this.record.save({ phase: PHASES[after] })
+      this.#settle(parts, after)
+    }
+    return { parts, before, awaitsStart, interrupted, end }
   }
 
-  /** Begins a removal. Throws INTERNAL while another transition is under way. */
-  beginRemove(): ContainerParts {
+  /** Begins a removal, of the call with the number `request`. Throws INTERNAL while another transition is under way. */
+  beginRemove(request: bigint): ContainerParts {
     const state = this.#state
     if ('settled' in state || state.name === 'gone') {
       throw new AgentError('INTERNAL', `container ${this.id} is ${state.name}`, { fault: 'caller' })
     }
+    this.record.save({ phase: Phase.REMOVING, request })
     this.#state = { name: 'removing', parts: state.parts, settled: this.#newTransition() }
     return state.parts
   }
 
   /** Ends a removal that failed. It may be tried again. */
   removeFailed(parts: ContainerParts): void {
+    this.record.save({ phase: Phase.RUNNING })
     this.#settle(parts, 'running')
   }
 

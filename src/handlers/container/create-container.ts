@@ -17,12 +17,14 @@ import { supportedSpec } from '../../oci/guest-support.ts'
 import { normalizeSpec } from '../../oci/normalize-spec.ts'
 import { ownNofile } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
+import { processBeganNs } from '../../os/process/proc-stat.ts'
 import { type Cgroup, cgroupAt, hasController, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process/launch.ts'
 import { logDeviation } from '../process/log-deviation.ts'
+import { newProcess } from '../process/owner.ts'
 import type { ContainerProcess } from '../process/process.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import { programOf } from '../process/signal-process.ts'
@@ -30,6 +32,7 @@ import type { PortConnections } from '../stdio/port-connections.ts'
 import type { StorageHandlers } from '../storage/storage.ts'
 import { type Bundle, bundleOf, makeBundle, mountRoot, StoredSpec } from './bundle.ts'
 import type { ContainerParts } from './container.ts'
+import type { ContainerRecord } from './container-record.ts'
 import { guestSupport } from './guest-support.ts'
 import type { GuestSysctls } from './guest-sysctls.ts'
 import type { ContainerRegistry } from './registry.ts'
@@ -44,8 +47,8 @@ export interface CreateDependencies extends LaunchDependencies {
   readonly sandboxState: SandboxLookup
   readonly containers: ContainerRegistry
   readonly containersCgroup: Pick<ContainersCgroup, 'path' | 'limit' | 'removeParents'>
-  readonly runtime: Pick<OciRuntime, 'create' | 'erase' | 'seccompFlags'>
-  readonly storage: Pick<StorageHandlers, 'attach' | 'release' | 'isUsed'>
+  readonly runtime: Pick<OciRuntime, 'create' | 'discardRun' | 'erase' | 'seccompFlags'>
+  readonly storage: Pick<StorageHandlers, 'attach' | 'release' | 'isUsed' | 'mountPointsOf'>
   readonly devices: DeviceHandlers
   readonly sysctls: GuestSysctls
 }
@@ -53,6 +56,7 @@ export interface CreateDependencies extends LaunchDependencies {
 /** One creation under way. */
 interface Creation {
   readonly dependencies: CreateDependencies
+  readonly record: ContainerRecord
   readonly request: CreateContainerRequest
   readonly onDeviation: OnDeviation
   readonly signal: AbortSignal
@@ -68,14 +72,16 @@ interface Creation {
 
 /**
  * CreateContainer (behaviour spec, section C.1): makes a container whose first process awaits its start. When a step fails,
- * `signal` is aborted or the container is to be removed, all steps before it are undone.
+ * `signal` is aborted or the container is to be removed, all steps before it are undone. `number` is that of the call, 0
+ * without one.
  */
 export async function createContainer(
   dependencies: CreateDependencies,
   requested: CreateContainerRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<void> {
-  const { log, config, containers, containersCgroup, devices, sandboxState } = dependencies
+  const { log, config, containers, containersCgroup, devices, sandboxState, storage } = dependencies
   const id = requested.containerId
   checkContainerId(id)
   const onDeviation = logDeviation(log, 'warn', { containerId: id })
@@ -93,11 +99,18 @@ export async function createContainer(
   const ending = AbortSignal.any([signal, container.creationInterrupted])
   const [onFailure, onRemove] = [new UndoList(log), new UndoList(log)]
   const bundle = bundleOf(config.sharedRoot, id)
-  sandbox.pidNamespace.begin(id)
+  const isMaker = sandbox.pidNamespace.begin(id)
   onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
   try {
+    container.record.save({
+      request: number,
+      pidNamespace: isMaker ? sandbox.pidNamespace.path : '',
+      storages: storage.mountPointsOf(request.storages),
+      hasSharedMounts: request.sharedMounts.length > 0,
+    })
     const creation = {
       dependencies,
+      record: container.record,
       request,
       onDeviation,
       signal: ending,
@@ -139,9 +152,12 @@ async function build(creation: Creation): Promise<ContainerParts> {
     { devices: guestDevices, deviceEdits },
     isV2,
   )
+  const { pciAddresses } = guestDevices
+  const hooks = { startContainer, poststart }
+  creation.record.saveSetUp({ ...hooks, pciAddresses, sysctls: await sysctls.read(guestSysctls) })
   await sysctls.set(guestSysctls, { onFailure, onRemove }, signal)
   if (!storage.isUsed(bundle.rootfs)) await mountRoot(os, bundle, root.Path, onRemove)
-  const stored = new StoredSpec(os.files, bundle.config, spec)
+  const stored = new StoredSpec(os.files, bundle.config, creation.record, spec)
   await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, log)
   const init = await launchInit(creation, cgroup, { hasTerminal, connections })
@@ -151,10 +167,19 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await cloneSharedMounts(dependencies, { mounts: request.sharedMounts, init }, signal)
   const processes = new ProcessTable(request.containerId, init)
   const programBeforeStart = await programOf(os, init.pid)
-  const { pciAddresses } = guestDevices
   const release = () => onRemove.run()
-  const hooks = { startContainer, poststart }
-  return { init, spec: stored, ...hooks, processes, cgroup, programBeforeStart, pciAddresses, release }
+  const { record } = creation
+  return {
+    init,
+    spec: stored,
+    ...hooks,
+    processes,
+    record,
+    cgroup,
+    programBeforeStart,
+    pciAddresses,
+    release,
+  }
 }
 
 async function attachStorages({ dependencies, request, signal, onRemove }: Creation): Promise<void> {
@@ -210,11 +235,11 @@ async function deviceModes({ files }: Os, spec: Spec | undefined): Promise<Map<s
 
 /** Has the runtime make the container, and follows its first process. */
 async function launchInit(
-  { dependencies, request, signal, bundle, onFailure }: Creation,
+  { dependencies, record, request, signal, bundle, onFailure }: Creation,
   cgroup: Cgroup,
   stdio: { readonly hasTerminal: boolean; readonly connections: PortConnections },
 ): Promise<ContainerProcess> {
-  const { runtime, containersCgroup } = dependencies
+  const { os, keys, runtime, containersCgroup } = dependencies
   const id = request.containerId
   const { spec, process } = completeSpec(request.OCI)
   const [program = ''] = process.Args
@@ -229,14 +254,21 @@ async function launchInit(
     await runtime.erase(id)
     await cgroup.remove()
   })
-  const launch = prepareLaunch(dependencies, { ...stdio, onFailure })
+  const key = keys.next()
+  const launch = prepareLaunch(dependencies, { key, ...stdio, onFailure })
   try {
     const isMember = (pid: number) => cgroup.holds(pid)
     const { streams } = launch
-    const container = { id, bundle: bundle.folder, program, spec, streams, isMember }
-    return launch.follow(await runtime.create(container, signal))
+    const container = { key, id, bundle: bundle.folder, program, spec, streams, isMember }
+    const { hasTerminal } = stdio
+    const process = newProcess('', { key, hasTerminal, request: record.fields.request })
+    record.saveProcess(process)
+    const init = launch.follow(await runtime.create(container, signal))
+    record.saveProcess({ ...process, pid: init.pid, beganNs: await processBeganNs(os, init.pid) })
+    return init
   } finally {
     launch.close()
+    await runtime.discardRun(key)
   }
 }
 

@@ -22,6 +22,21 @@ export class GuestSysctls {
     this.#files = files
   }
 
+  /** The values as they are. Throws the kernel's error. */
+  async read(sysctls: SplitSysctls['guest']): Promise<{ path: string; before: string }[]> {
+    const read = async (path: string) => ({ path, before: await this.#files.readText(path) })
+    return Promise.all(sysctls.map(({ path }) => read(path)))
+  }
+
+  /** Goes on with the sysctls of a container that an agent before this one has set. */
+  restore(sysctls: readonly { readonly path: string; readonly before: string }[], onRemove: UndoList): void {
+    for (const { path, before } of sysctls) {
+      const setting = { before }
+      this.#settings.set(path, [...(this.#settings.get(path) ?? []), setting])
+      onRemove.add(`forget sysctl ${path}`, () => this.#forget(path, setting))
+    }
+  }
+
   /**
    * Sets the sysctls of a container. A creation that fails restores the values that no other container has set meanwhile;
    * a removed container is forgotten, and its values stay. Throws the kernel's error, or what `signal` is aborted with.

@@ -1,8 +1,10 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
+import type { StateStore } from '../../state/state-store.ts'
 import type { ProcessOwners } from '../process/owner.ts'
 import { Container, type ContainerParts } from './container.ts'
+import { ContainerRecord } from './container-record.ts'
 
 /** A created container and its parts. */
 export interface FoundContainer {
@@ -13,9 +15,14 @@ export interface FoundContainer {
 /** The containers of the sandbox by id, those being created included. */
 export class ContainerRegistry implements ProcessOwners {
   readonly #containers = new Map<string, Container>()
+  readonly #state: StateStore
+
+  constructor(state: StateStore) {
+    this.#state = state
+  }
 
   /**
-   * Reserves an id and a cgroup for a container about to be created. Throws INTERNAL when the id is in use,
+   * Reserves an id and a cgroup for a container about to be created. Nothing is recorded yet. Throws INTERNAL when the id is in use,
    * INVALID_ARGUMENT when the cgroup is another container's, or above or below it: killing a cgroup would kill both.
    */
   add(id: string, cgroupPath: string): Container {
@@ -31,8 +38,17 @@ export class ContainerRegistry implements ProcessOwners {
         throw new AgentError('INVALID_ARGUMENT', `linux.cgroupsPath: '${cgroupPath}': ${where}`)
       }
     }
-    const container = new Container(id, cgroupPath)
-    this.#containers.set(id, container)
+    return this.#put(new ContainerRecord(this.#state, { id, cgroupPath }))
+  }
+
+  /** Adds a container that an agent before this one has made; it is being created until it is restored. */
+  addRestored(record: ContainerRecord): Container {
+    return this.#put(record)
+  }
+
+  #put(record: ContainerRecord): Container {
+    const container = new Container(record)
+    this.#containers.set(container.id, container)
     return container
   }
 

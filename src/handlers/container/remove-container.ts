@@ -33,10 +33,11 @@ export async function removeContainer(
   dependencies: RemoveDependencies,
   request: RemoveContainerRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<void> {
   const container = dependencies.containers.tryGet(request.containerId)
   if (container === undefined) throw unknownContainer('INTERNAL')
-  const removed = await endAndRemove(dependencies, container, request.timeout, signal)
+  const removed = await endAndRemove(dependencies, container, request.timeout, signal, number)
   if (!removed) throw unknownContainer('INTERNAL')
 }
 
@@ -51,6 +52,7 @@ export async function endAndRemove(
   container: Container,
   timeoutSeconds: number,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<boolean> {
   let endedCreation = false
   for (let { state } = container; 'settled' in state; { state } = container) {
@@ -65,7 +67,7 @@ export async function endAndRemove(
     await abortable(state.settled, signal)
   }
   if (container.state.name === 'gone') return endedCreation
-  await remove(dependencies, container, timeoutSeconds)
+  await remove(dependencies, container, timeoutSeconds, number)
   return true
 }
 
@@ -73,9 +75,10 @@ async function remove(
   dependencies: RemoveDependencies,
   container: Container,
   timeoutSeconds: number,
+  number: bigint,
 ): Promise<void> {
   const { os, log, containers, runtime, oom } = dependencies
-  const parts = container.beginRemove()
+  const parts = container.beginRemove(number)
   try {
     const ended = endProcesses(dependencies, container.id, parts)
     const ms = (timeoutSeconds || DEFAULT_TIMEOUT_SECONDS) * 1000

@@ -18,7 +18,7 @@ export interface StartDependencies extends StartHookDependencies {
   readonly config: StartHookDependencies['config'] & { readonly sharedRoot: string }
   readonly containers: ContainerRegistry
   readonly sandboxState: SandboxLookup
-  readonly runtime: Pick<OciRuntime, 'start' | 'exec'>
+  readonly runtime: Pick<OciRuntime, 'start' | 'exec' | 'discardRun'>
   readonly oom: OomEvents
 }
 
@@ -30,11 +30,12 @@ export async function startContainer(
   dependencies: StartDependencies,
   request: StartContainerRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<void> {
   const { containers, sandboxState, oom } = dependencies
   const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)
   while (container.state.name === 'updating') await abortable(container.state.settled, signal)
-  const { parts, interrupted } = container.beginStart()
+  const { parts, interrupted } = container.beginStart(number)
   let succeeded = false
   try {
     // The sandbox's own container only holds namespaces.

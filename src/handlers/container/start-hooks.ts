@@ -15,7 +15,7 @@ import type { ContainerParts } from './container.ts'
 export interface StartHookDependencies extends LaunchDependencies {
   readonly os: Os
   readonly log: Logger
-  readonly runtime: Pick<OciRuntime, 'exec'>
+  readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
 }
 
 /** How much of a failed hook's stderr is logged. */
@@ -75,20 +75,22 @@ async function runHook(
   { containerId, process, spec, state, hook, isMember }: HookRun,
   skipped: AbortSignal,
 ): Promise<void> {
-  const { os, log, runtime } = dependencies
+  const { os, log, runtime, keys } = dependencies
   const onFailure = new UndoList(log)
   const limit = limitOf(os, hook, skipped)
+  const key = keys.next()
   try {
     const stdio = { ports: NO_PORTS, hasTerminal: false, onFailure }
     const connections = await connectStdio(dependencies, stdio, limit.signal)
-    const launch = prepareLaunch(dependencies, { hasTerminal: false, connections, onFailure })
+    const launch = prepareLaunch(dependencies, { key, hasTerminal: false, connections, onFailure })
     let added: ContainerProcess
     try {
       const { streams } = launch
-      const addition = { containerId, process, spec, streams, cgroup: '', isMember }
+      const addition = { key, containerId, process, spec, streams, cgroup: '', isMember }
       added = launch.follow(await runtime.exec(addition, limit.signal))
     } finally {
       launch.close()
+      await runtime.discardRun(key)
     }
     const [stderr] = await Promise.all([
       lastOf(added.stdio.stderr, limit.signal),

@@ -23,6 +23,8 @@ export interface OciRuntime {
   /** Makes a container whose first process waits to be started. `signal` kills the runtime at once. */
   create(
     container: {
+      /** See {@link LaunchRun.key}; `discardRun` must follow, whatever the outcome. */
+      readonly key: string
       readonly id: string
       readonly bundle: string
       /** The program that the bundle's configuration names, for error texts. */
@@ -43,6 +45,8 @@ export interface OciRuntime {
   /** Adds a process. `signal` kills the runtime at once. */
   exec(
     addition: {
+      /** As above. */
+      readonly key: string
       readonly containerId: string
       readonly process: Process
       readonly streams: ProcessStreams
@@ -58,6 +62,8 @@ export interface OciRuntime {
    * that the runtime logged although it succeeded: a poststop hook that failed. `hooksMs` is added to its time.
    */
   delete(containerId: string, hooksMs: number): Promise<string | undefined>
+  /** Removes the files of the run that made the process with this key, or tried to. */
+  discardRun(key: string): Promise<void>
   /** Removes what the runtime has of a container that was made half, or by an agent that died. */
   erase(containerId: string): Promise<void>
   /** The flags that a seccomp filter may have (OCI runtime specification). */
@@ -104,6 +110,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       const timeoutMs = Math.min(RUN_MS + hooksMs, LONGEST_TIMER_MS)
       return runs.run({ verb: 'delete', args: [id], timeoutMs })
     },
+    discardRun: (key) => runs.discard(key),
     erase: async (id) => {
       if ((await stateOf(id)) === undefined) return
       // A runtime that was killed leaves a folder which it does not take for a container any more.

@@ -32,6 +32,8 @@ export interface Run {
 /** One run of the runtime that makes a process: `create` or `exec`. */
 export interface LaunchRun {
   readonly verb: 'create' | 'exec'
+  /** The key of the process. The folder of the run has it as its name, and stays until {@link RuntimeRuns.discard}. */
+  readonly key: string
   readonly containerId: string
   /** Arguments of the verb, without the container's id, which comes last. */
   readonly args: readonly string[]
@@ -102,13 +104,18 @@ export class RuntimeRuns {
   /** Runs a verb that makes a process. Rejects when it made none. The runtime is killed when `signal` fires, and after five
    * minutes. */
   async launch(run: LaunchRun, signal: AbortSignal): Promise<LaunchOutcome> {
-    return this.#inFolder(async (folder) => {
-      const inputArgs = await this.#writeInput(folder, run.input)
-      const args = [run.verb, ...run.args, ...inputArgs, '--pid-file', `${folder}/pid`]
-      return run.streams === 'terminal'
-        ? this.#launchOnTerminal(folder, args, run, signal)
-        : this.#launchOnPipes(folder, args, { ...run, pipes: run.streams.pipes }, signal)
-    })
+    const folder = await this.#makeFolder(run.key)
+    const inputArgs = await this.#writeInput(folder, run.input)
+    const args = [run.verb, ...run.args, ...inputArgs, '--pid-file', `${folder}/pid`]
+    return run.streams === 'terminal'
+      ? this.#launchOnTerminal(folder, args, run, signal)
+      : this.#launchOnPipes(folder, args, { ...run, pipes: run.streams.pipes }, signal)
+  }
+
+  /** Removes the folder of a launch: until then an agent after this one can find out what the run has made. */
+  async discard(key: string): Promise<void> {
+    // The run has had its effect: a folder that cannot be removed must not make it look failed.
+    await this.#os.scratch.removeTree(this.#folderOf(key)).catch(() => {})
   }
 
   async #launchOnPipes(
@@ -261,15 +268,24 @@ export class RuntimeRuns {
   }
 
   async #inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
-    const folder = `${this.#options.root}/calls/${this.#count++}`
+    // Runs of an agent before this one may be under way.
+    const name = `run-${this.#os.system.pid}-${this.#count++}`
+    try {
+      return await work(await this.#makeFolder(name))
+    } finally {
+      await this.discard(name)
+    }
+  }
+
+  async #makeFolder(name: string): Promise<string> {
+    const folder = this.#folderOf(name)
     await this.#os.scratch.removeTree(folder)
     await this.#os.scratch.makeDirectories(folder, 0o700)
-    try {
-      return await work(folder)
-    } finally {
-      // The run has had its effect: a folder that cannot be removed must not make it look failed.
-      await this.#os.scratch.removeTree(folder).catch(() => {})
-    }
+    return folder
+  }
+
+  #folderOf(name: string): string {
+    return `${this.#options.root}/calls/${name}`
   }
 }
 

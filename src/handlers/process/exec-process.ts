@@ -11,10 +11,12 @@ import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
 import { nofileOf } from '../../oci/rlimits.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
+import { processBeganNs } from '../../os/process/proc-stat.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.ts'
 import { logDeviation } from './log-deviation.ts'
-import type { ProcessOwner, ProcessOwners } from './owner.ts'
+import { newProcess, type ProcessOwner, type ProcessOwners } from './owner.ts'
+import type { ContainerProcess } from './process.ts'
 import { askedOf, processSupport } from './process-support.ts'
 import { killUntrackedProcesses } from './untracked-processes.ts'
 
@@ -22,7 +24,7 @@ import { killUntrackedProcesses } from './untracked-processes.ts'
 export interface ExecDependencies extends LaunchDependencies {
   readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
-  readonly runtime: Pick<OciRuntime, 'exec'>
+  readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
 }
 
 /**
@@ -33,14 +35,15 @@ const GRACE_MS = 2000
 
 /**
  * ExecProcess (behaviour spec, section C.4): adds a process to a container, running. When a step fails, or `signal` is
- * aborted or the container is to be removed, all steps before it are undone.
+ * aborted or the container is to be removed, all steps before it are undone. `number` is that of the call, 0 without one.
  */
 export async function execProcess(
   dependencies: ExecDependencies,
   request: ExecProcessRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<void> {
-  const { os, log, containers, runtime } = dependencies
+  const { os, log, containers, runtime, keys } = dependencies
   const onDeviation = logDeviation(log, 'debug', {
     containerId: request.containerId,
     execId: request.execId,
@@ -60,23 +63,32 @@ export async function execProcess(
     const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, ending)
     // The first process may have moved: on cgroup v2 a cgroup that is divided may hold no process itself.
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
-    const launch = prepareLaunch(dependencies, { hasTerminal, connections, onFailure })
+    const key = keys.next()
+    const launch = prepareLaunch(dependencies, { key, hasTerminal, connections, onFailure })
+    const recorded = newProcess(request.execId, { key, hasTerminal, request: number })
+    container.record.saveProcess(recorded)
+    onFailure.add('record', () => container.record.dropProcess(key))
+    let added: ContainerProcess
     try {
       const isMember = (pid: number) => container.cgroup.holds(pid)
       const { current: spec } = container.spec
       const { streams } = launch
-      const addition = { containerId: request.containerId, process, streams, spec, cgroup, isMember }
+      const { containerId } = request
+      const addition = { key, containerId, process, streams, spec, cgroup, isMember }
       const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
-      const added = launch.follow(outcome)
+      added = launch.follow(outcome)
       restoreOpenFiles(os, added.pid, process.Rlimits)
-      ending.throwIfAborted()
-      reservation.publish(added)
+      const beganNs = await processBeganNs(os, added.pid)
+      container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
       launch.close()
+      await runtime.discardRun(key)
     }
+    ending.throwIfAborted()
+    reservation.publish(added)
   } catch (error) {
     await onFailure.run()
     throw error

@@ -12,6 +12,7 @@ import type { PortConnections } from '../stdio/port-connections.ts'
 import { openPipes, type Pipes, type Stdio } from '../stdio/stdio.ts'
 import { terminalStdio } from '../stdio/terminal-stdio.ts'
 import { ContainerProcess } from './process.ts'
+import type { ProcessKeys } from './process-keys.ts'
 
 /** What making a process needs besides the runtime. */
 export interface LaunchDependencies {
@@ -19,6 +20,7 @@ export interface LaunchDependencies {
   readonly log: Logger
   readonly config: { readonly containerPipeSizeBytes: number }
   readonly hostConnections: HostConnections
+  readonly keys: ProcessKeys
 }
 
 /** A process that the OCI runtime is about to make. */
@@ -56,12 +58,13 @@ export async function connectStdio(
 export function prepareLaunch(
   { os, log, config }: LaunchDependencies,
   process: {
+    readonly key: string
     readonly hasTerminal: boolean
     readonly connections: PortConnections
     readonly onFailure: UndoList
   },
 ): Launch {
-  const { hasTerminal, connections, onFailure } = process
+  const { key, hasTerminal, connections, onFailure } = process
   const watch = os.exits.watch()
   let pipes: Pipes | undefined
   try {
@@ -105,7 +108,7 @@ export function prepareLaunch(
       }
       const { pid, master } = outcome
       const exit = followExit(pid)
-      return new ContainerProcess({ pid, exit, stdio: piped ?? stdioOnTerminal(master), log })
+      return new ContainerProcess({ key, pid, exit, stdio: piped ?? stdioOnTerminal(master), log })
     },
     close() {
       pipes?.closeChildEnds()

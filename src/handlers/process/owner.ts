@@ -1,15 +1,31 @@
 import type { StatusCodeName } from '../../base/errors.ts'
 import type { Process } from '../../gen/oci.ts'
+import { ProcessState } from '../../gen/state/container.ts'
 import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Cgroup } from '../cgroup/cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
 
+/** Where what is known of the processes of a container outlives the agent. */
+export interface ProcessRecords {
+  saveProcess(process: ProcessState): void
+  dropProcess(key: string): void
+}
+
+/** What is recorded of a process before the OCI runtime runs. */
+export function newProcess(
+  execId: string,
+  known: Pick<ProcessState, 'key' | 'hasTerminal' | 'request'>,
+): ProcessState {
+  return { ...ProcessState.create(), execId, ...known }
+}
+
 /** A created container, as far as the operations on its processes need it. */
 export interface ProcessOwner {
   readonly init: ContainerProcess
   readonly processes: ProcessTable
+  readonly record: ProcessRecords
   readonly cgroup: Cgroup
   /** The description of the first process, which those added later inherit from. */
   readonly spec: { readonly current: ContainerRules & { readonly Process: Process } }

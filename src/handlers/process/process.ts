@@ -5,6 +5,8 @@ import type { Stdio } from '../stdio/stdio.ts'
 
 /** A process of a container, from its start until its exit status was collected. */
 export class ContainerProcess {
+  /** Names what is kept for it outside the agent. */
+  readonly key: string
   readonly pid: number
   readonly stdio: Stdio
   /** Its exit status: an exit code, or 128 plus the signal. Rejects when it will never be known (vminit is gone). */
@@ -15,11 +17,13 @@ export class ContainerProcess {
 
   /** Takes over `stdio`. `exit` resolves with the exit record of the process. */
   constructor(options: {
+    readonly key: string
     readonly pid: number
     readonly stdio: Stdio
     readonly exit: Promise<ExitRecord>
     readonly log: Logger
   }) {
+    this.key = options.key
     this.pid = options.pid
     this.stdio = options.stdio
     this.ended = options.exit.then((record) => {

@@ -23,6 +23,7 @@ export async function waitProcess(
     status,
     forget: () => {
       parts.processes.forget(execId, process)
+      parts.record.dropProcess(process.key)
       process.stdio.close()
     },
   }

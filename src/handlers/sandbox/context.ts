@@ -2,6 +2,7 @@ import { OomEvents } from '../cgroup/oom-events.ts'
 import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
+import { ProcessKeys } from '../process/process-keys.ts'
 import { FileCopies } from '../storage/copies/file-copies.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { ownNamespaces, type SandboxDependencies } from './dependencies.ts'
@@ -11,6 +12,7 @@ import { SandboxState, standInSandbox } from './sandbox-state.ts'
 export interface SandboxContext extends SandboxDependencies {
   readonly sandboxState: SandboxState
   readonly containers: ContainerRegistry
+  readonly keys: ProcessKeys
   readonly runtime: OciRuntime
   readonly oom: OomEvents
   readonly sysctls: GuestSysctls
@@ -31,7 +33,8 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     ...dependencies,
     runtime,
     sandboxState: new SandboxState(config.restarted, standInSandbox(ownNamespaces(config))),
-    containers: new ContainerRegistry(),
+    containers: new ContainerRegistry(dependencies.state),
+    keys: new ProcessKeys(),
     oom: new OomEvents(log),
     sysctls: new GuestSysctls(os.files),
     fileCopies: new FileCopies({ os, log, root: `${config.sharedRoot}/shared/containers` }),

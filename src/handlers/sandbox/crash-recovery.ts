@@ -2,12 +2,13 @@ import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { propertyOf } from '../../base/property-of.ts'
 import type { Os } from '../../os/os.ts'
+import type { StateStore } from '../../state/state-store.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import { bundleOf } from '../container/bundle.ts'
-import { clearFolder, emptyFolder } from '../container/empty-folder.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { unmapStale } from '../storage/drivers/image/verity.ts'
+import { clearFolder, emptyFolder } from '../storage/empty-folder.ts'
 import { ownNamespaces, type SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
@@ -20,10 +21,11 @@ export async function cleanUpAfterCrash(options: {
   readonly os: Os
   readonly log: Logger
   readonly config: SandboxConfig
+  readonly state: StateStore
   readonly runtime: OciRuntime
   readonly containersCgroup: ContainersCgroup
 }): Promise<void> {
-  const { os, log, config, runtime, containersCgroup } = options
+  const { os, log, config, state, runtime, containersCgroup } = options
   const attempt = async (what: string, work: () => Promise<void>) => {
     try {
       await work()
@@ -42,6 +44,7 @@ export async function cleanUpAfterCrash(options: {
   await attempt(ownNamespaces(config), () => clearFolder(os, ownNamespaces(config)))
   await attempt('mapped layers', () => unmapStale(os))
   await containersCgroup.remove()
+  await attempt('saved state', async () => state.remove(''))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 

@@ -7,6 +7,7 @@ import { findGuestHooks } from './guest-hooks.ts'
 import { loadKernelModules } from './kernel-modules.ts'
 import { checkHostname, pinNamespaces } from './namespaces.ts'
 import { setResolvConf } from './resolv-conf.ts'
+import { Phase, SandboxRecord } from './sandbox-record.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
 /** CreateSandbox (behaviour spec, section C.25). Throws, and changes nothing, while a sandbox exists.
@@ -15,19 +16,25 @@ export async function createSandbox(
   context: SandboxContext,
   request: CreateSandboxRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<void> {
   checkHostname(request.hostname)
+  const storages = context.storage.mountPointsOf(request.storages)
   const transition = context.sandboxState.beginCreate()
   const ending = AbortSignal.any([signal, transition.interrupted])
   const onDestroy = new UndoList(context.log)
+  const record = new SandboxRecord(context.state)
   try {
     await context.cleanUpAfterCrash()
-    const sandbox = await setUp(context, request, onDestroy, ending)
+    record.save({ phase: Phase.CREATING, request: number, id: request.sandboxId, storages })
+    const sandbox = await setUp(context, request, { onDestroy, record }, ending)
     ending.throwIfAborted()
+    record.save({ phase: Phase.ACTIVE })
     context.oom.queue.open()
     transition.created(sandbox)
   } catch (error) {
     await onDestroy.run()
+    record.remove()
     transition.failed()
     throw error
   }
@@ -36,18 +43,12 @@ export async function createSandbox(
 async function setUp(
   context: SandboxContext,
   request: CreateSandboxRequest,
-  onDestroy: UndoList,
+  { onDestroy, record }: { readonly onDestroy: UndoList; readonly record: SandboxRecord },
   signal: AbortSignal,
 ): Promise<Sandbox> {
-  const { os, config, containers, storage, log, fileCopies } = context
-  // Containers that came before the sandbox have their bundles and storages there.
-  const emptyUnused = async () => {
-    if (containers.list().length > 0) return
-    await fileCopies.dropAll()
-    await emptySharedRoot(os, config.sharedRoot)
-  }
-  await emptyUnused()
-  onDestroy.add('shared folder', emptyUnused)
+  const { os, config, storage, log } = context
+  await emptyUnused(context)
+  onDestroy.add('shared folder', () => emptyUnused(context))
   onDestroy.add('kept storages', () => storage.clear())
   await loadKernelModules(os, request.kernelModules, signal)
   const folder = config.sandboxNamespaceDir
@@ -55,6 +56,7 @@ async function setUp(
   const attached = await storage.attach(request.storages, undefined, signal)
   onDestroy.add('storages', () => storage.release(attached))
   const guestHooks = await findGuestHooks(os.files, request.guestHookPath, log)
+  record.saveHooks(guestHooks)
   await setResolvConf(os, config.sharedRoot, request.dns, onDestroy)
   return {
     id: request.sandboxId,
@@ -62,5 +64,18 @@ async function setUp(
     pidNamespace: new SharedPidNamespace(`${folder}/pid`),
     guestHooks,
     onDestroy,
+    record,
   }
+}
+
+/** Empties the shared folder, unless containers came before the sandbox: their bundles and storages are there. */
+async function emptyUnused({
+  os,
+  config,
+  containers,
+  fileCopies,
+}: Pick<SandboxContext, 'os' | 'config' | 'containers' | 'fileCopies'>): Promise<void> {
+  if (containers.list().length > 0) return
+  await fileCopies.dropAll()
+  await emptySharedRoot(os, config.sharedRoot)
 }

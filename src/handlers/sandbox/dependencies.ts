@@ -1,6 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
+import type { StateStore } from '../../state/state-store.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
@@ -10,6 +11,8 @@ import type { StorageHandlers } from '../storage/storage.ts'
 export interface SandboxDependencies {
   readonly os: Os
   readonly log: Logger
+  /** What outlives the agent. */
+  readonly state: StateStore
   readonly config: SandboxConfig
   readonly storage: StorageHandlers
   readonly containersCgroup: ContainersCgroup

@@ -1,12 +1,17 @@
 import { abortable } from '../../base/abort.ts'
 import { endAndRemove } from '../container/remove-container.ts'
 import type { SandboxContext } from './context.ts'
+import { Phase, SandboxRecord } from './sandbox-record.ts'
 
 /**
  * DestroySandbox (behaviour spec, section C.26): ends a creation under way, removes all containers, then undoes what
  * CreateSandbox set up. When a container cannot be removed, the call fails and the sandbox stays.
  */
-export async function destroySandbox(context: SandboxContext, signal: AbortSignal): Promise<void> {
+export async function destroySandbox(
+  context: SandboxContext,
+  signal: AbortSignal,
+  number = 0n,
+): Promise<void> {
   const { sandboxState } = context
   for (let wait = sandboxState.transition; wait !== undefined; wait = sandboxState.transition) {
     sandboxState.interruptCreate()
@@ -14,6 +19,7 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
   }
   const transition = sandboxState.beginDestroy()
   try {
+    transition.sandbox?.record.save({ phase: Phase.DESTROYING, request: number })
     await context.cleanUpAfterCrash()
     await removeAll(context, signal)
   } catch (error) {
@@ -25,6 +31,8 @@ export async function destroySandbox(context: SandboxContext, signal: AbortSigna
   await transition.sandbox?.onDestroy.run()
   if (context.containers.list().length === 0) await context.containersCgroup.remove()
   context.oom.queue.close()
+  const record = transition.sandbox?.record ?? new SandboxRecord(context.state)
+  record.save({ phase: Phase.DESTROYED, request: number })
   transition.destroyed()
   context.onDestroyed()
 }

@@ -1,5 +1,5 @@
 import type { Os } from '../../os/os.ts'
-import { clearFolder, emptyFolder } from '../container/empty-folder.ts'
+import { clearFolder, emptyFolder } from '../storage/empty-folder.ts'
 import { userFolders } from '../storage/mount-point.ts'
 
 /**

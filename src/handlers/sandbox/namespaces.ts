@@ -1,7 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
-import { emptyFolder } from '../container/empty-folder.ts'
+import { emptyFolder } from '../storage/empty-folder.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
 /** The longest host name that Linux holds (man 2 sethostname). */

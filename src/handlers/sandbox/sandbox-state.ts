@@ -2,11 +2,13 @@ import { AgentError } from '../../base/errors.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { ActiveSandbox, SandboxLookup } from '../container/sharing/active-sandbox.ts'
 import { SharedPidNamespace } from '../container/sharing/shared-pid-namespace.ts'
+import type { SandboxRecord } from './sandbox-record.ts'
 
 /** What CreateSandbox has set up. */
 export interface Sandbox extends ActiveSandbox {
   /** Undo of the set-up, which DestroySandbox runs. */
   readonly onDestroy: UndoList
+  readonly record: SandboxRecord
 }
 
 type State =
@@ -53,6 +55,11 @@ export class SandboxState implements SandboxLookup {
   refuseLost(): void {
     if (this.#state.name === 'lost')
       throw new AgentError('INTERNAL', 'Dead agent: restarted', { fault: 'caller' })
+  }
+
+  /** An agent before this one has created this sandbox; undefined: has destroyed the one that there was. */
+  restore(sandbox: Sandbox | undefined): void {
+    this.#state = sandbox === undefined ? { name: 'destroyed' } : { name: 'active', sandbox }
   }
 
   /** Resolves when the transition under way is over; undefined when there is none. */

@@ -21,7 +21,16 @@ export interface Attachment {
   readonly stop?: () => Promise<void>
   /** Undoes the driver's other steps; runs after the mount or the copy is removed. Never throws. */
   readonly onRemove?: () => Promise<void>
+  /** What the driver needs to make `fault`, `stop` and `onRemove` anew, in an agent after this one. */
+  readonly undo?: Readonly<Record<string, string>>
 }
+
+/** The part of an attachment that outlives the agent. */
+export type AttachmentData = Pick<Attachment, 'mountPoint' | 'kind' | 'keep' | 'device'> &
+  Required<Pick<Attachment, 'undo'>>
+
+/** The part that does not. */
+export type AttachmentWork = Pick<Attachment, 'fault' | 'stop' | 'onRemove'>
 
 type Kernel = Pick<Os, 'files' | 'mounts'>
 

@@ -1,7 +1,8 @@
 import type { Storage } from '../../gen/agent.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
-import type { Attachment } from './attachment.ts'
+import type { StateStore } from '../../state/state-store.ts'
+import type { Attachment, AttachmentData, AttachmentWork } from './attachment.ts'
 import type { HugePages } from './drivers/huge-pages.ts'
 import type { Watch } from './drivers/watchable/watch-roots.ts'
 import type { MountDependencies } from './mount-storage.ts'
@@ -13,6 +14,8 @@ export interface StorageDependencies extends MountDependencies {
   readonly bundlesRoot: string
   /** What waiting for a hot-plugged device needs. */
   readonly hotplug: HotplugDependencies
+  /** Where what is attached outlives the agent. */
+  readonly state: StateStore
   readonly hugePages: HugePages
   /** State that all watched storages share. */
   readonly watch: Watch
@@ -33,4 +36,9 @@ export interface StorageDriver {
    * Makes the storage usable at its mount point. When it throws or `signal` is aborted, it undoes all that it did.
    */
   attach(storage: Storage, request: StorageRequest, signal: AbortSignal): Promise<Attachment>
+  /**
+   * Goes on with a storage that an agent before this one has attached, or began to: the work then undoes what was done.
+   * Without it there is nothing to go on with.
+   */
+  restore?(storage: Storage, attached: AttachmentData, request: StorageRequest): Promise<AttachmentWork>
 }

@@ -1,18 +1,27 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
-import { type Attachment, detach, isPresent } from './attachment.ts'
+import { StoragePayload_Phase as Phase, type StoragePayload } from '../../gen/state/storage.ts'
+import { KINDS, type StateStore, UnreadableState } from '../../state/state-store.ts'
+import { type Attachment, type AttachmentData, type AttachmentWork, detach, isPresent } from './attachment.ts'
 import type { StorageDependencies } from './driver.ts'
 import type { StorageGroup } from './drivers/image/layer-options.ts'
 import { haveSameOptions, refuseOtherStorage, warnOfOptions } from './identity.ts'
+import { unmountTree } from './mount-storage.ts'
+
+/** The folder of the state of storages. */
+const FOLDER = 'storages'
 
 /** The storage at one mount point. */
 interface Entry {
+  /** The name of its state. */
+  readonly name: string
   references: number
   /** Whether a request marked it as shared; it then stays attached until the sandbox ends. */
   shared: boolean
-  /** What the request that attached it asked for. */
+  /** What the request that attached it asked for, and of which container; undefined for the sandbox. */
   requested: StorageGroup
+  owner: string | undefined
   /** Whether the log says that a request got it with options other than its own. */
   warned: boolean
   /** Set once attached. */
@@ -26,6 +35,8 @@ export interface Acquisition {
   readonly mountPoint: string
   readonly shared: boolean
   readonly requested: StorageGroup
+  /** The id of the container whose request it is; undefined for the sandbox. */
+  readonly owner: string | undefined
   readonly attach: () => Promise<Attachment>
   /** Waits for the disk and returns its node; undefined for what is no disk. */
   readonly deviceOf: (() => Promise<string>) | undefined
@@ -36,10 +47,13 @@ export class StorageReferences {
   readonly #entries = new Map<string, Entry>()
   readonly #os: StorageDependencies['os']
   readonly #log: StorageDependencies['log']
+  readonly #state: StateStore
+  #lastName = 0
 
-  constructor({ os, log }: Pick<StorageDependencies, 'os' | 'log'>) {
+  constructor({ os, log, state }: Pick<StorageDependencies, 'os' | 'log' | 'state'>) {
     this.#os = os
     this.#log = log
+    this.#state = state
   }
 
   /**
@@ -67,8 +81,11 @@ export class StorageReferences {
       if (entry?.transition !== undefined) {
         await abortable(entry.transition, signal)
       } else if (entry?.attachment !== undefined && entry.references > 0) {
+        if (acquire.shared && !entry.shared) {
+          entry.shared = true
+          this.#save(acquire.mountPoint, entry, Phase.ATTACHED)
+        }
         entry.references += 1
-        entry.shared ||= acquire.shared
         return 'reused'
       } else if (entry?.attachment !== undefined && !isKept(entry, entry.attachment)) {
         // An earlier detach failed, and the mount point may hold another storage than the requested one.
@@ -90,6 +107,7 @@ export class StorageReferences {
     await refuseOtherStorage(attached, requested, deviceOf)
     if (entry.warned || haveSameOptions(entry.requested, requested)) return
     entry.warned = true
+    this.#save(mountPoint, entry, Phase.ATTACHED)
     warnOfOptions(this.#log, entry.requested, requested)
   }
 
@@ -120,7 +138,7 @@ export class StorageReferences {
     for (const entry of [...this.#entries.values()].reverse()) {
       const { attachment, references, transition } = entry
       if (attachment === undefined || references > 0 || transition !== undefined) continue
-      if (attachment.kind === 'directory') this.#entries.delete(attachment.mountPoint)
+      if (attachment.kind === 'directory') this.#forget(attachment.mountPoint, entry)
       else await this.#detach(entry, attachment).catch((error) => failures.push(error))
     }
     if (failures.length > 0) throw failures[0]
@@ -145,28 +163,33 @@ export class StorageReferences {
    * references. When the mount table cannot be read, `unused` stays registered.
    */
   async #attach(
-    { mountPoint, shared, requested, attach }: Acquisition,
+    { mountPoint, shared, requested, owner, attach }: Acquisition,
     unused: Entry | undefined,
   ): Promise<'attached' | 'reused'> {
     const done = Promise.withResolvers<void>()
-    const fresh = { references: 1, shared, requested, warned: false, attachment: undefined }
+    const name = unused?.name ?? this.#nextName()
+    const fresh = { name, references: 1, shared, requested, owner, warned: false, attachment: undefined }
     const entry: Entry = { ...fresh, transition: done.promise }
     this.#entries.set(mountPoint, entry)
     let previous = unused
     try {
       // The mount may have been removed from outside.
       if (unused?.attachment !== undefined && (await isPresent(this.#os, unused.attachment))) {
-        const { attachment, requested: first, warned } = unused
-        Object.assign(entry, { attachment, requested: first, warned, shared: shared || unused.shared })
+        const { attachment, requested: first, owner: firstOwner, warned } = unused
+        const kept = { attachment, requested: first, owner: firstOwner, warned }
+        Object.assign(entry, { ...kept, shared: shared || unused.shared })
+        if (entry.shared !== unused.shared) this.#save(mountPoint, entry, Phase.ATTACHED)
         return 'reused'
       }
       previous = undefined
       await unused?.attachment?.stop?.()
       await unused?.attachment?.onRemove?.()
+      this.#save(mountPoint, entry, Phase.ATTACHING)
       entry.attachment = await attach()
+      this.#save(mountPoint, entry, Phase.ATTACHED)
       return 'attached'
     } catch (error) {
-      if (previous === undefined) this.#entries.delete(mountPoint)
+      if (previous === undefined) this.#forget(mountPoint, entry)
       else this.#entries.set(mountPoint, previous)
       throw error
     } finally {
@@ -180,14 +203,92 @@ export class StorageReferences {
     const done = Promise.withResolvers<void>()
     entry.transition = done.promise
     try {
+      this.#save(attachment.mountPoint, entry, Phase.DETACHING)
       await detach(this.#os, attachment, (path) => this.#isOtherStorage(path, attachment.mountPoint))
-      this.#entries.delete(attachment.mountPoint)
+      this.#forget(attachment.mountPoint, entry)
     } finally {
       entry.transition = undefined
       done.resolve()
     }
   }
+
+  /**
+   * Takes over what an agent before this one has attached: `references` are those of containers and the sandbox that go
+   * on, by mount point. What it has only half attached or detached, and what nobody refers to and is not kept, is
+   * detached. Throws UnreadableState.
+   */
+  async restore(
+    references: ReadonlyMap<string, number>,
+    workOf: (payload: StoragePayload, data: AttachmentData) => Promise<AttachmentWork>,
+  ): Promise<void> {
+    const unwanted: { readonly entry: Entry; readonly attachment: Attachment; readonly isWhole: boolean }[] =
+      []
+    for (const name of this.#state.list(FOLDER)) {
+      const payload = this.#state.require(KINDS.storage, `${FOLDER}/${name}`)
+      const { mountPoint, shared, warned, owner } = payload
+      const [first, ...rest] = payload.requested
+      if (first === undefined) throw new UnreadableState('INTERNAL', `state ${FOLDER}/${name}: incomplete`)
+      const data = dataOf(payload)
+      const attachment = { ...data, ...(await workOf(payload, data)) }
+      const count = references.get(mountPoint) ?? 0
+      const entry: Entry = {
+        ...{ name, references: count, shared, warned, attachment, transition: undefined },
+        requested: [first, ...rest],
+        owner: owner === '' ? undefined : owner,
+      }
+      this.#entries.set(mountPoint, entry)
+      this.#lastName = Math.max(this.#lastName, Number(name))
+      const isWhole = payload.phase !== Phase.ATTACHING
+      const isWanted = payload.phase === Phase.ATTACHED && (count > 0 || isKept(entry, attachment))
+      if (!isWanted) unwanted.push({ entry, attachment, isWhole })
+    }
+    for (const { entry, attachment, isWhole } of unwanted.reverse()) {
+      const { mountPoint } = attachment
+      const removed = isWhole ? this.#detach(entry, attachment) : this.#undoAttach(entry, attachment)
+      await removed.catch((error) =>
+        this.#log.warn('storage not detached', { mountPoint, error: messageOf(error) }),
+      )
+    }
+  }
+
+  /** Removes what was made of a storage. Which of its steps were done is not known. */
+  async #undoAttach(entry: Entry, { mountPoint, onRemove }: Attachment): Promise<void> {
+    await unmountTree(this.#os.mounts, mountPoint)
+    // What was there before has content, or is no directory.
+    await this.#os.files.removeDirectory(mountPoint).catch(() => {})
+    await onRemove?.()
+    this.#forget(mountPoint, entry)
+  }
+
+  #nextName(): string {
+    this.#lastName += 1
+    return `${this.#lastName}`
+  }
+
+  #save(mountPoint: string, entry: Entry, phase: Phase): void {
+    const { name, requested, owner = '', shared, warned, attachment } = entry
+    this.#state.write(KINDS.storage, `${FOLDER}/${name}`, {
+      ...{ mountPoint, requested: [...requested], owner, shared, warned, phase },
+      kind: attachment?.kind ?? '',
+      keep: attachment?.keep ?? false,
+      device: attachment?.device ?? '',
+      undo: { ...attachment?.undo },
+    })
+  }
+
+  #forget(mountPoint: string, { name }: Entry): void {
+    this.#entries.delete(mountPoint)
+    this.#state.remove(`${FOLDER}/${name}`)
+  }
 }
+
+/** What an attachment was; of one that was only begun, what undoes most. */
+function dataOf({ mountPoint, kind, keep, device, undo }: StoragePayload): AttachmentData {
+  const known = ATTACHMENT_KINDS.find((name) => name === kind) ?? 'mount'
+  return { mountPoint, kind: known, keep, undo, ...(device === '' ? {} : { device }) }
+}
+
+const ATTACHMENT_KINDS = ['mount', 'directory', 'copy', 'existing'] as const
 
 /** Whether a storage stays attached without references. */
 function isKept({ shared }: Entry, { keep }: Attachment): boolean {

@@ -1,12 +1,14 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
+import type { StoragePayload } from '../../gen/state/storage.ts'
+import type { AttachmentData } from './attachment.ts'
 import type { StorageDependencies } from './driver.ts'
 import { storageDriver } from './driver-table.ts'
 import { isDiskDriver } from './drivers/block.ts'
 import { HugePages } from './drivers/huge-pages.ts'
 import { groupLayers, isLayer, type StorageGroup } from './drivers/image/layer-options.ts'
-import { mountImage } from './drivers/image/mount-image.ts'
+import { erofsMultiLayer, mountImage } from './drivers/image/mount-image.ts'
 import { createWatch } from './drivers/watchable/watch-roots.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
 import { StorageReferences } from './references.ts'
@@ -37,6 +39,10 @@ export interface StorageHandlers {
   clear(): Promise<void>
   /** Whether a storage with references is at or below `folder`. */
   isUsed(folder: string): boolean
+  /** The mount points that `attach` attaches for these storages, in its order. */
+  mountPointsOf(storages: readonly Storage[]): string[]
+  /** Takes over what an agent before this one has attached; see `StorageReferences.restore`. */
+  restore(references: ReadonlyMap<string, number>): Promise<void>
 }
 
 /** The storages of one request, in its order; the layers of an image count as one storage. */
@@ -73,16 +79,26 @@ export function createStorageHandlers(
       ? () => driver.waitFor(storage.source, dependencies, signal)
       : undefined
     const outcome = await references.acquire(
-      { mountPoint, shared, requested: group, attach, deviceOf },
+      { mountPoint, shared, requested: group, owner, attach, deviceOf },
       signal,
     )
     dependencies.log.debug('storage attached', { driver: name, mountPoint, owner, outcome })
     return outcome
   }
 
+  const groupsOf = (requested: readonly Storage[]) => groupLayers(requested.map(normalised))
+
+  const workOf = async ({ requested, owner }: StoragePayload, data: AttachmentData) => {
+    const [storage] = requested
+    if (storage === undefined) return {}
+    const driver = isLayer(storage) ? erofsMultiLayer : storageDriver(storage.driver)
+    const request = { ...dependencies, owner: owner === '' ? undefined : owner }
+    return (await driver.restore?.(storage, data, request)) ?? {}
+  }
+
   return {
     async attach(requested, owner, signal) {
-      const groups = groupLayers(requested.map(normalised))
+      const groups = groupsOf(requested)
       const onFailure = new UndoList(dependencies.log)
       try {
         for (const group of groups) {
@@ -112,6 +128,10 @@ export function createStorageHandlers(
     clear: () => references.clear(),
 
     isUsed: (folder) => references.isUsed(folder),
+
+    mountPointsOf: (storages) => groupsOf(storages).map(([{ mountPoint }]) => mountPoint),
+
+    restore: (counts) => references.restore(counts, workOf),
   }
 }
 

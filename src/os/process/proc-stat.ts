@@ -42,6 +42,12 @@ export async function processStartNs(pid: number): Promise<bigint | undefined> {
   }
 }
 
+/** The same, 0 when it cannot be read: the process has ended. */
+export async function processBeganNs({ files }: { readonly files: Files }, pid: number): Promise<bigint> {
+  const stat = await files.readText(`/proc/${pid}/stat`).catch(() => '')
+  return parseStartNs(stat)
+}
+
 const NS_PER_TICK = 1_000_000_000n / BigInt(TICKS_PER_SECOND)
 
 /** `starttime`, field 22. */

@@ -9,6 +9,7 @@ describe('parseArguments', () => {
       configFile: undefined,
       serverAddress: undefined,
       version: false,
+      printState: false,
     })
   })
 

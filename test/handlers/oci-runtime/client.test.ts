@@ -22,6 +22,7 @@ function client(kind: 'runc' | 'crun', pid = '42') {
 }
 
 const CONTAINER = {
+  key: 'p7',
   id: 'c1',
   bundle: '/b',
   program: 'sh',
@@ -30,15 +31,18 @@ const CONTAINER = {
   isMember: async () => true,
 } as const
 
-const general = '--root /run/rt/state --log /run/rt/calls/0/log.json --log-format json'
+const general = '--root /run/rt/state --log /run/rt/calls/p7/log.json --log-format json'
+const generalOfRun = general.replace('p7', 'run-2-0')
 
 describe('ociRuntime', () => {
   it('creates a container with pipes as its standard streams', async () => {
     const { os, runtime, argv } = client('runc')
     const outcome = await runtime.create(CONTAINER, neverAborted)
     expect(outcome).toEqual({ kind: 'started', pid: 42, master: undefined })
-    expect(argv()).toEqual([`/usr/bin/runc ${general} create --bundle /b --pid-file /run/rt/calls/0/pid c1`])
+    expect(argv()).toEqual([`/usr/bin/runc ${general} create --bundle /b --pid-file /run/rt/calls/p7/pid c1`])
     expect(os.tools.calls[0]?.options.stdio).toEqual([3, 4, 5])
+    expect(await os.files.list('/run/rt/calls')).toEqual(['p7'])
+    await runtime.discardRun('p7')
     expect(await os.files.list('/run/rt/calls')).toEqual([])
   })
 
@@ -51,11 +55,19 @@ describe('ociRuntime', () => {
     const { isMember } = CONTAINER
     const process = Process.fromPartial({ Args: ['sh'] })
     const { spec } = CONTAINER
-    const addition = { containerId: 'c1', process, spec, streams: 'terminal', cgroup: '', isMember } as const
+    const addition = {
+      key: 'p7',
+      containerId: 'c1',
+      process,
+      spec,
+      streams: 'terminal',
+      cgroup: '',
+      isMember,
+    } as const
     const outcome = await runtime.exec(addition, neverAborted)
     expect(outcome).toMatchObject({ kind: 'started', pid: 42 })
     expect(os.streams.openFds).toContain('master' in outcome ? outcome.master : undefined)
-    const call = '/run/rt/calls/0'
+    const call = '/run/rt/calls/p7'
     expect(argv()).toEqual([
       `/usr/bin/crun ${general} --cgroup-manager cgroupfs exec --detach --process ${call}/input.json --pid-file ${call}/pid --console-socket ${call}/tty c1`,
     ])
@@ -66,7 +78,7 @@ describe('ociRuntime', () => {
     const { runtime, argv } = client('runc')
     const process = Process.fromPartial({ Args: ['sh'] })
     const { spec, streams, isMember } = CONTAINER
-    const addition = { containerId: 'c1', process, spec, streams, cgroup: '/init', isMember }
+    const addition = { key: 'p7', containerId: 'c1', process, spec, streams, cgroup: '/init', isMember }
     await runtime.exec(addition, neverAborted)
     expect(argv()[0]).toContain(' --cgroup /init ')
   })
@@ -124,8 +136,9 @@ describe('ociRuntime', () => {
     const allowed = { ...CONTAINER.spec, Annotations: { 'microvm.agent.container_vsock': 'allow' } }
     for (const spec of [CONTAINER.spec, allowed]) {
       await runtime.create({ ...CONTAINER, spec }, neverAborted)
-      const { streams, isMember } = CONTAINER
-      await runtime.exec({ containerId: 'c1', process, spec, streams, cgroup: '', isMember }, neverAborted)
+      const { key, streams, isMember } = CONTAINER
+      const addition = { key, containerId: 'c1', process, spec, streams, cgroup: '', isMember }
+      await runtime.exec(addition, neverAborted)
     }
     await runtime.start('c1', neverAborted)
     const denied = ['vsock', 'io_uring']
@@ -154,7 +167,7 @@ describe('ociRuntime', () => {
     await runtime.delete('c1', 0)
     await os.files.makeDirectories('/run/rt/state/c1')
     await runtime.delete('c1', 0)
-    expect(argv()).toEqual([`/usr/bin/runc ${general} delete c1`])
+    expect(argv()).toEqual([`/usr/bin/runc ${generalOfRun} delete c1`])
   })
 
   it('erases the state of a container that the runtime cannot delete', async () => {

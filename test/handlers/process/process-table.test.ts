@@ -10,7 +10,13 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 function processOf(pid: number): ContainerProcess {
   const os = new FakeOs()
   const { stdio } = openPipes(os, 0, new PortConnections(os.streams))
-  return new ContainerProcess({ pid, stdio, exit: os.exits.watch().exitOf(pid), log: silentLogger() })
+  return new ContainerProcess({
+    key: 'p1',
+    pid,
+    stdio,
+    exit: os.exits.watch().exitOf(pid),
+    log: silentLogger(),
+  })
 }
 
 function table() {

@@ -75,7 +75,7 @@ describe('the search for untracked processes', () => {
 
   it('spares a process whose exec begins during the search', async () => {
     const made = await withParents()
-    makeUnreadable(made, '/calls/2/pid')
+    makeUnreadable(made, '/calls/p2/pid')
     const readText = made.os.files.readText.bind(made.os.files)
     let later: Promise<void> | undefined
     made.os.files.readText = async (path) => {
@@ -107,7 +107,7 @@ describe('the search for untracked processes', () => {
     }
     const slow = made.handlers.execProcess(execRequest('c1', 'slow'), neverAborted)
     await began.promise
-    makeUnreadable(made, '/calls/3/pid')
+    makeUnreadable(made, '/calls/p3/pid')
     const failing = made.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
     failing.catch(() => {})
     await new Promise(setImmediate)

@@ -19,7 +19,7 @@ describe('DestroySandbox', () => {
     await made.handlers.createSandbox(sandboxRequest(request), neverAborted)
     expect(made.destroyed()).toBe(0)
     await made.handlers.destroySandbox({}, neverAborted)
-    expect(await remains(made)).toEqual(before)
+    expect(await remains(made)).toEqual({ ...before, state: ['sandbox'] })
     expect(made.destroyed()).toBe(1)
   })
 

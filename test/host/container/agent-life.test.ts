@@ -119,6 +119,7 @@ describe('an agent that is killed', () => {
     expect(mounts).toEqual([])
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
       expect(inNamespaceOf(pod.started, 'ls', folder), folder).toBe('')
+    expect(inNamespaceOf(pod.started, 'ls', '/run/microvm-agent')).not.toContain('saved')
     expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe(
       readFileSync('/etc/resolv.conf', 'utf8'),
     )

@@ -16,6 +16,8 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
+import { noStateFiles } from '../../../src/os/files/state-files.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
 import { hotplugOf, storageOf } from '../../support/handlers/storage-builder.ts'
 import { realOs } from '../../support/os/real-os.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -31,7 +33,7 @@ describe('storages on a real kernel', () => {
     const os = await realOs()
     // The timeout is too short for a rescan of this machine's buses.
     const hotplug = { ...hotplugOf(os), timeoutMs: 100 }
-    const roots = { allowedRoots: [root], bundlesRoot: root }
+    const roots = { allowedRoots: [root], bundlesRoot: root, state: new StateStore(noStateFiles) }
     handlers = createStorageHandlers({ os, log: silentLogger(), ...roots, hotplug })
   })
 

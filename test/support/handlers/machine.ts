@@ -10,8 +10,10 @@ import type { HostConnectionsConfig } from '../../../src/handlers/stdio/host-con
 import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
 import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
+import { MemoryStateFiles } from '../fakes/memory-state-files.ts'
 import { boundCalls, type SandboxCalls } from './bound-calls.ts'
 import { FakeRuntime } from './fake-runtime.ts'
 import { CDI, hotplugOf } from './storage-builder.ts'
@@ -42,6 +44,8 @@ export interface Machine {
   readonly context: SandboxContext
   /** Mount points of the attached storages. */
   readonly storages: string[]
+  /** What outlives the agent. */
+  readonly state: MemoryStateFiles
   /** How often `onDestroyed` was called. */
   destroyed(): number
   /** The storage handlers behind `handlers`. */
@@ -58,6 +62,8 @@ export async function machine(
     /** The runtime that already runs on `os`. */
     readonly runtime?: FakeRuntime
     readonly wrap?: (os: Os) => Os
+    /** What an agent before this one has left. */
+    readonly state?: MemoryStateFiles
   } = {},
 ): Promise<Machine> {
   const os = options.os ?? new FakeOs()
@@ -66,6 +72,7 @@ export async function machine(
   const storages: string[] = []
   const storage = fakeStorage(storages)
   let destroyed = 0
+  const state = options.state ?? new MemoryStateFiles()
   const log = options.log ?? silentLogger()
   const seen = options.wrap?.(os) ?? os
   const hostConnections = createHostConnections({ os: seen, log, config: { ...STDIO, ...options.stdio } })
@@ -73,6 +80,7 @@ export async function machine(
   const context = createSandboxContext({
     os: seen,
     log,
+    state: new StateStore(state),
     hostConnections,
     config: { ...CONFIG, ...options.config },
     storage,
@@ -89,6 +97,7 @@ export async function machine(
     context,
     storages,
     storage,
+    state,
     destroyed: () => destroyed,
   }
 }
@@ -131,6 +140,8 @@ function fakeStorage(attached: string[]): StorageHandlers {
       if (attached.length > 0) throw new Error('storages are in use')
     },
     isUsed: (folder) => attached.includes(folder),
+    mountPointsOf: (storages) => storages.map(({ mountPoint }) => mountPoint),
+    restore: async () => {},
     release: async ({ mountPoints }) => {
       for (const mountPoint of mountPoints) attached.splice(attached.indexOf(mountPoint), 1)
     },
@@ -174,7 +185,7 @@ export function execRequest(
 export const CONTAINERS_CGROUP = '/sys/fs/cgroup/freezer/containers'
 
 /** Everything that a failed call may leave behind; without {@link CONTAINERS_CGROUP}. */
-export async function remains({ os, runtime, storages }: Machine) {
+export async function remains({ os, runtime, storages, state }: Machine) {
   return {
     files: (await paths(os, '/')).filter((path) => path !== CONTAINERS_CGROUP),
     mounts: os.mounts.entries.map(({ mountPoint }) => mountPoint),
@@ -184,6 +195,7 @@ export async function remains({ os, runtime, storages }: Machine) {
     sleeps: os.clock.sleeping,
     consoles: os.consoles.paths,
     storages: [...storages],
+    state: state.names(),
     somaxconn: await os.files.readText('/proc/sys/net/core/somaxconn'),
   }
 }

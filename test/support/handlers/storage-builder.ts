@@ -7,6 +7,8 @@ import { createWatch } from '../../../src/handlers/storage/drivers/watchable/wat
 import { PciBus } from '../../../src/hotplug/pci-bus.ts'
 import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../src/os/os.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../fakes/memory-state-files.ts'
 
 export const ROOT = '/run/kata-containers'
 
@@ -46,6 +48,7 @@ export function dependenciesOf(os: Os): StorageRequest {
     allowedRoots: [ROOT],
     bundlesRoot: ROOT,
     hotplug: hotplugOf(os),
+    state: new StateStore(new MemoryStateFiles()),
     hugePages: new HugePages(os.files),
     watch: createWatch(os.clock),
     owner: 'c1',

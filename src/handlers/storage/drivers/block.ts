@@ -39,6 +39,8 @@ function blockDriver(waitFor: WaitForDisk): DiskDriver {
       const fault = () => diskFault(dependencies.os.files, disk)
       return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, device: disk, fault }
     },
+
+    restore: async (_storage, { device = '' }, { os }) => ({ fault: () => diskFault(os.files, device) }),
   }
 }
 

@@ -1,11 +1,12 @@
 import { AgentError } from '../../../base/errors.ts'
 import { UndoList } from '../../../base/undo.ts'
 import type { Storage } from '../../../gen/agent.ts'
-import type { StorageDriver } from '../driver.ts'
+import type { StorageDriver, StorageRequest } from '../driver.ts'
 import { checkMountPoint, withoutFinalSlash } from '../mount-point.ts'
 import { type MountDependencies, mountStorage } from '../mount-storage.ts'
 import { fsGidOf, setFolderGroup, withoutFsGid } from '../ownership.ts'
 import { refuseNul } from '../validation.ts'
+import type { ReservedPages } from './huge-pages.ts'
 
 /**
  * Memory that the containers of a sandbox share (spec E.3.3): /dev/shm, emptyDir volumes in memory, huge pages. It is
@@ -19,8 +20,8 @@ export const ephemeral: StorageDriver = {
     const given = hasHugePages ? storage.options.flatMap((option) => option.split(',')) : storage.options
     const gid = fsGidOf(given)
     const options = withoutFsGid(given)
-    const onRemove = new UndoList(request.log)
-    if (hasHugePages) onRemove.add('release huge pages', await request.hugePages.reserve(options))
+    const reserved = hasHugePages ? await request.hugePages.reserve(options) : undefined
+    const onRemove = releaseOf(reserved, request)
     try {
       await mountStorage({ ...storage, options }, request, signal, async () => {
         if (gid !== undefined) await setFolderGroup(request.os.files, mountPoint, gid)
@@ -29,8 +30,34 @@ export const ephemeral: StorageDriver = {
       await onRemove.run()
       throw error
     }
-    return { mountPoint, kind: 'mount', keep: true, onRemove: () => onRemove.run() }
+    return {
+      ...{ mountPoint, kind: 'mount', keep: true, onRemove: () => onRemove.run() },
+      ...(reserved && { undo: undoOf(reserved) }),
+    }
   },
+
+  async restore(_storage, { undo }, request) {
+    const reserved = reservedOf(undo)
+    if (reserved !== undefined) request.hugePages.restore(reserved)
+    const onRemove = releaseOf(reserved, request)
+    return { onRemove: () => onRemove.run() }
+  },
+}
+
+function releaseOf(reserved: ReservedPages | undefined, { hugePages, log }: StorageRequest): UndoList {
+  const onRemove = new UndoList(log)
+  if (reserved !== undefined) onRemove.add('release huge pages', () => hugePages.release(reserved))
+  return onRemove
+}
+
+function undoOf({ pageSize, pages, before }: ReservedPages): Record<string, string> {
+  return { pageSize: `${pageSize}`, pages: `${pages}`, before: `${before}` }
+}
+
+function reservedOf(undo: Readonly<Record<string, string>>): ReservedPages | undefined {
+  const { pageSize, pages, before } = undo
+  if (pageSize === undefined || pages === undefined || before === undefined) return undefined
+  return { pageSize: BigInt(pageSize), pages: BigInt(pages), before: BigInt(before) }
 }
 
 /**

@@ -3,6 +3,14 @@ import { AgentError } from '../../../base/errors.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
 import type { Files } from '../../../os/files/files.ts'
 
+/** The pages that a storage has reserved. */
+export interface ReservedPages {
+  readonly pageSize: bigint
+  readonly pages: bigint
+  /** The kernel's number before the first storage. */
+  readonly before: bigint
+}
+
 /** The pages of one size that storages have reserved. */
 interface Pool {
   /** The kernel's number before the first storage; it is never set to less. */
@@ -26,17 +34,16 @@ export class HugePages {
   }
 
   /**
-   * Reserves the pages of the options `pagesize=` and `size=` (bytes; spec E.3.3), and returns a function that releases
-   * them. Throws INVALID_ARGUMENT without these options or with wrong ones, INTERNAL when the kernel has too little
+   * Reserves the pages of the options `pagesize=` and `size=` (bytes; spec E.3.3). Throws INVALID_ARGUMENT without these options or with wrong ones, INTERNAL when the kernel has too little
    * contiguous memory.
    */
-  async reserve(options: readonly string[]): Promise<() => Promise<void>> {
+  async reserve(options: readonly string[]): Promise<ReservedPages> {
     const pageSize = bytesOf(options, 'pagesize')
     const size = bytesOf(options, 'size')
     if (pageSize === undefined || size === undefined) {
       throw new AgentError('INVALID_ARGUMENT', 'no pagesize/size options found')
     }
-    const path = `/sys/kernel/mm/hugepages/hugepages-${pageSize / 1024n}kB/nr_hugepages`
+    const path = pathOf(pageSize)
     // The kernel's folder name is in KiB, so a size that is not a multiple of 1024 would name another size's folder.
     if (pageSize % 1024n !== 0n || (await this.#files.stat(path)) === undefined) {
       throw new AgentError(
@@ -52,7 +59,18 @@ export class HugePages {
       )
     }
     await this.#changes.run(() => this.#grow(path, pageSize, pages), neverAborted)
-    return () => this.#changes.run(() => this.#shrink(path, pageSize, pages), neverAborted)
+    return { pageSize, pages, before: this.#pools.get(pageSize)?.before ?? 0n }
+  }
+
+  /** Counts pages that an agent before this one has reserved. */
+  restore({ pageSize, pages, before }: ReservedPages): void {
+    const pool = this.#pools.get(pageSize) ?? { before, wanted: 0n }
+    pool.wanted += pages
+    this.#pools.set(pageSize, pool)
+  }
+
+  async release({ pageSize, pages }: ReservedPages): Promise<void> {
+    await this.#changes.run(() => this.#shrink(pathOf(pageSize), pageSize, pages), neverAborted)
   }
 
   async #grow(path: string, pageSize: bigint, pages: bigint): Promise<void> {
@@ -88,6 +106,10 @@ export class HugePages {
   async #count(path: string): Promise<bigint> {
     return BigInt((await this.#files.readText(path)).trim())
   }
+}
+
+function pathOf(pageSize: bigint): string {
+  return `/sys/kernel/mm/hugepages/hugepages-${pageSize / 1024n}kB/nr_hugepages`
 }
 
 function bytesOf(options: readonly string[], name: string): bigint | undefined {

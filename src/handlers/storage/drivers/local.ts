@@ -1,6 +1,7 @@
 import { dirname } from 'node:path/posix'
 import { AgentError } from '../../../base/errors.ts'
 import { removeIfPresent, UndoList } from '../../../base/undo.ts'
+import type { Files } from '../../../os/files/files.ts'
 import type { StorageDriver } from '../driver.ts'
 import { checkMountPoint } from '../mount-point.ts'
 import { applyFsGroup, fsGidOf, setFolderGroup } from '../ownership.ts'
@@ -12,6 +13,7 @@ export const local: StorageDriver = {
     const gid = fsGidOf(options)
     const mode = modeOf(options)
     const onRemove = new UndoList(request.log)
+    const undo: Record<string, string> = {}
     try {
       const status = await files.lstat(mountPoint)
       if (status !== undefined && status.kind !== 'directory') {
@@ -23,10 +25,8 @@ export const local: StorageDriver = {
       if (status === undefined) {
         await files.makeDirectories(dirname(mountPoint), 0o755)
         await files.makeDirectory(mountPoint, 0o755)
-        // It may have been removed from outside.
-        onRemove.add('remove directory', () =>
-          removeIfPresent('ENOENT', () => files.removeDirectory(mountPoint)),
-        )
+        undo.made = 'directory'
+        addRemoval(onRemove, files, mountPoint)
       }
       // A symbolic link may have been created since the first check.
       await checkMountPoint(files, mountPoint, request.allowedRoots)
@@ -40,8 +40,19 @@ export const local: StorageDriver = {
       await onRemove.run()
       throw error
     }
-    return { mountPoint, kind: 'directory', keep: true, onRemove: () => onRemove.run() }
+    return { mountPoint, kind: 'directory', keep: true, undo, onRemove: () => onRemove.run() }
   },
+
+  async restore({ mountPoint }, { undo }, request) {
+    const onRemove = new UndoList(request.log)
+    if (undo.made !== undefined) addRemoval(onRemove, request.os.files, mountPoint)
+    return { onRemove: () => onRemove.run() }
+  },
+}
+
+function addRemoval(onRemove: UndoList, files: Files, folder: string): void {
+  // It may have been removed from outside.
+  onRemove.add('remove directory', () => removeIfPresent('ENOENT', () => files.removeDirectory(folder)))
 }
 
 function modeOf(options: readonly string[]): number | undefined {

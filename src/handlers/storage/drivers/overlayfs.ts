@@ -20,9 +20,14 @@ export const overlayfs: StorageDriver = {
     const { files } = request.os
     const onRemove = new UndoList(request.log)
     const onFailure = new UndoList(request.log)
+    const undo: Record<string, string> = {}
     try {
       await createFolders(storage, request, onFailure)
-      const upper = storage.options.includes(WRITABLE) ? await createUpper(files, request, onRemove) : []
+      const folders = storage.options.includes(WRITABLE)
+        ? await createUpper(files, request, onRemove)
+        : undefined
+      const upper = folders === undefined ? [] : [`upperdir=${folders.upper}`, `workdir=${folders.work}`]
+      if (folders !== undefined) Object.assign(undo, folders)
       const plain = storage.options.filter((option) => !option.startsWith(AGENT_PREFIX))
       const fstype = upper.length > 0 ? 'overlay' : storage.fstype
       await mountStorage({ ...storage, fstype, options: [...plain, ...upper] }, request, signal)
@@ -31,8 +36,19 @@ export const overlayfs: StorageDriver = {
       await onFailure.run()
       throw error
     }
-    return { mountPoint: storage.mountPoint, kind: 'mount', keep: false, onRemove: () => onRemove.run() }
+    const { mountPoint } = storage
+    return { mountPoint, kind: 'mount', keep: false, undo, onRemove: () => onRemove.run() }
   },
+
+  async restore(_storage, { undo }, { os: { files }, log }) {
+    const onRemove = new UndoList(log)
+    for (const folder of Object.values(undo)) addRemoval(onRemove, files, folder)
+    return { onRemove: () => onRemove.run() }
+  },
+}
+
+function addRemoval(onRemove: UndoList, files: Files, folder: string): void {
+  onRemove.add(`remove ${folder}`, () => files.removeTree(folder))
 }
 
 /**
@@ -58,8 +74,8 @@ async function createFolders(
 async function createUpper(
   files: Files,
   { owner, bundlesRoot, allowedRoots }: StorageRequest,
-  onFailure: UndoList,
-): Promise<readonly string[]> {
+  onRemove: UndoList,
+): Promise<{ readonly upper: string; readonly work: string }> {
   if (owner === undefined) {
     throw new AgentError(
       'INVALID_ARGUMENT',
@@ -68,16 +84,14 @@ async function createUpper(
   }
   const folder = `${bundlesRoot}/${owner}`
   await files.makeDirectories(folder, 0o755)
-  const options: string[] = []
   const suffix = await freeSuffix(files, `${folder}/upper`)
-  for (const name of ['upper', 'work']) {
-    const path = `${folder}/${name}${suffix}`
+  const folders = { upper: `${folder}/upper${suffix}`, work: `${folder}/work${suffix}` }
+  for (const path of Object.values(folders)) {
     await checkMountPoint(files, path, allowedRoots)
     await files.makeDirectory(path, 0o755)
-    onFailure.add(`remove ${name} folder`, () => files.removeTree(path))
-    options.push(`${name}dir=${path}`)
+    addRemoval(onRemove, files, path)
   }
-  return options
+  return folders
 }
 
 /** The first suffix whose folder is free; a container's first writable layer has none. */

@@ -4,12 +4,13 @@ import type { Storage } from '../../../../gen/agent.ts'
 import { waitForPartition } from '../../../../hotplug/partition.ts'
 import type { Attachment } from '../../attachment.ts'
 import type { StorageDependencies, StorageDriver } from '../../driver.ts'
+import { clearFolder } from '../../empty-folder.ts'
 import { checkMountPoint } from '../../mount-point.ts'
 import { mountStorage } from '../../mount-storage.ts'
 import { makeFilesystem } from '../block.ts'
 import type { LayerDirectory } from './layer-options.ts'
 import { type Image, type Layer, parseImage, type UpperLayer } from './parse-image.ts'
-import { MAPPED_PREFIX, openVerity } from './verity.ts'
+import { MAPPED_PREFIX, openVerity, unmapStale } from './verity.ts'
 
 /** The mount of one image, while it is in progress. */
 interface ImageMount {
@@ -41,9 +42,7 @@ export async function mountImage(
 ): Promise<Attachment> {
   const image = parseImage(storages)
   const { mountPoint, fsGroup } = image
-  const id = await shortHash(mountPoint)
-  // No container id begins with a dot. The name is short because all paths must fit into one page of mount options.
-  const folder = `${dependencies.bundlesRoot}/.layers-${id}`
+  const { id, folder } = await placeOf(mountPoint, dependencies)
   const onRemove = new UndoList(dependencies.log)
   try {
     signal.throwIfAborted()
@@ -55,6 +54,23 @@ export async function mountImage(
     throw error
   }
   return { mountPoint, kind: 'mount', keep: false, onRemove: () => onRemove.run() }
+}
+
+/** Where the layers of the image at `mountPoint` are mounted, and the short name of the image. */
+async function placeOf(
+  mountPoint: string,
+  { bundlesRoot }: Pick<StorageDependencies, 'bundlesRoot'>,
+): Promise<Pick<ImageMount, 'id' | 'folder'>> {
+  const id = await shortHash(mountPoint)
+  // No container id begins with a dot. The name is short because all paths must fit into one page of mount options.
+  return { id, folder: `${bundlesRoot}/.layers-${id}` }
+}
+
+/** Unmounts the layers that are there, and removes their folders and dm-verity devices. */
+async function removeLayers(mountPoint: string, dependencies: StorageDependencies): Promise<void> {
+  const { id, folder } = await placeOf(mountPoint, dependencies)
+  await clearFolder(dependencies.os, folder)
+  await unmapStale(dependencies.os, `${MAPPED_PREFIX}${id}-`)
 }
 
 /** Mounts all layers and returns the options of the overlay. */
@@ -178,4 +194,8 @@ async function prepareUpper(
  */
 export const erofsMultiLayer: StorageDriver = {
   attach: (storage, request, signal) => mountImage([storage], request, signal),
+
+  restore: async ({ mountPoint }, _attached, request) => ({
+    onRemove: () => removeLayers(mountPoint, request),
+  }),
 }

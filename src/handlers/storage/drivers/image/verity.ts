@@ -102,12 +102,18 @@ export const MAPPED_PREFIX = 'microvm-layers-'
 
 const BLOCK = '/sys/block'
 
-/** Unmaps the devices that a crashed agent mapped for layers. Nothing may be mounted from them any more. */
-export async function unmapStale({ blockDevices, files }: Pick<Os, 'blockDevices' | 'files'>): Promise<void> {
+/**
+ * Unmaps the devices that an agent which died has mapped for layers, those whose names begin with `prefix`. Nothing may be
+ * mounted from them any more.
+ */
+export async function unmapStale(
+  { blockDevices, files }: Pick<Os, 'blockDevices' | 'files'>,
+  prefix: string = MAPPED_PREFIX,
+): Promise<void> {
   for (const device of await files.list(BLOCK)) {
     const nameFile = `${BLOCK}/${device}/dm/name`
     if (!device.startsWith('dm-') || (await files.stat(nameFile)) === undefined) continue
     const name = (await files.readText(nameFile)).trim()
-    if (name.startsWith(MAPPED_PREFIX)) await blockDevices.unmap(name)
+    if (name.startsWith(prefix)) await blockDevices.unmap(name)
   }
 }

@@ -78,6 +78,24 @@ export class WatchRoots {
     }
   }
 
+  /**
+   * The reference that an agent before this one has acquired for `staging`, which is emptied. `dependencies` as in
+   * {@link WatchRoots.acquire}.
+   */
+  async restore(path: string, staging: string, { os, log }: MountDependencies): Promise<WatchRootReference> {
+    const root = this.#roots.get(path) ?? { references: 0, onRemove: undoOfRoot(path, { os, log }) }
+    root.references += 1
+    this.#roots.set(path, root)
+    const number = Number(staging.slice(staging.lastIndexOf('-') + 1))
+    this.#lastStaging = Math.max(this.#lastStaging, number)
+    await os.files.removeTree(staging)
+    await os.files.makeDirectory(staging, 0o700)
+    const onRelease = new UndoList(log)
+    onRelease.add('release watch root', () => this.#changes.run(() => this.#release(path), neverAborted))
+    onRelease.add('remove staging folder', () => os.files.removeTree(staging))
+    return { staging, release: () => onRelease.run() }
+  }
+
   async #acquire(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<void> {
     const root = this.#roots.get(path) ?? {
       references: 0,
@@ -95,6 +113,14 @@ export class WatchRoots {
     this.#roots.delete(path)
     await root.onRemove.run()
   }
+}
+
+/** The undo of {@link mountRoot} in an agent that has not mounted it itself. */
+function undoOfRoot(path: string, { os, log }: Pick<MountDependencies, 'os' | 'log'>): UndoList {
+  const onRemove = new UndoList(log)
+  onRemove.add('remove watch root', () => os.files.removeDirectory(path))
+  onRemove.add('unmount watch root', () => os.mounts.unmount(path))
+  return onRemove
 }
 
 async function mountRoot(

@@ -37,14 +37,25 @@ export const watchableBind: StorageDriver = {
       signal.throwIfAborted()
       const attachment = { mountPoint, kind: 'copy', keep: false, onRemove: release } as const
       if (outcome === 'copied' || outcome === 'missing') {
-        return { ...attachment, stop: follow(watched, storage, request) }
+        const undo = { staging, followed: 'yes' }
+        return { ...attachment, undo, stop: follow(watched, storage, request) }
       }
       await mountSource(storage, request, outcome, signal)
-      return attachment
+      return { ...attachment, undo: { staging } }
     } catch (error) {
       await onFailure.run()
       throw error
     }
+  },
+
+  async restore(given, { undo: { staging, followed } }, request) {
+    if (staging === undefined) return {}
+    const storage = { ...given, source: withoutFinalSlash(given.source) }
+    const root = watchRootOf(storage.mountPoint, request.allowedRoots)
+    const { release } = await request.watch.roots.restore(root, staging, request)
+    if (followed === undefined) return { onRemove: release }
+    // All entries are copied once more: what the copy has of each is not known.
+    return { onRemove: release, stop: follow(watchedStorage(storage, staging, request), storage, request) }
   },
 }
 

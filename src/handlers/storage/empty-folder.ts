@@ -2,8 +2,10 @@ import { isWithin } from '../../base/paths.ts'
 import type { MountEntry } from '../../os/files/mounts.ts'
 import type { Os } from '../../os/os.ts'
 
+type Kernel = Pick<Os, 'files' | 'mounts'>
+
 /** Makes `root` an empty directory. What was there is removed as by {@link clearFolder}. */
-export async function emptyFolder(os: Os, root: string): Promise<void> {
+export async function emptyFolder(os: Kernel, root: string): Promise<void> {
   await clearFolder(os, root)
   await os.files.makeDirectories(root, 0o755)
 }
@@ -12,7 +14,7 @@ export async function emptyFolder(os: Os, root: string): Promise<void> {
  * Removes `root`. Everything mounted at or below it is unmounted first and keeps its content: nothing is deleted before the
  * last mount is gone. Throws when a mount stays.
  */
-export async function clearFolder(os: Os, root: string): Promise<void> {
+export async function clearFolder(os: Kernel, root: string): Promise<void> {
   await unmountAll(os, root)
   await os.files.removeTree(root)
 }
@@ -21,7 +23,7 @@ export async function clearFolder(os: Os, root: string): Promise<void> {
  * Unmounts everything that mountinfo lists at or below `root`, deepest first. A mount that is hidden under another can be
  * unmounted only after it, so this repeats as long as one unmount succeeds. Throws the first failure of the last pass.
  */
-async function unmountAll(os: Os, root: string): Promise<void> {
+async function unmountAll(os: Kernel, root: string): Promise<void> {
   for (;;) {
     const mounts = (await os.mounts.list()).filter(({ mountPoint }) => isWithin(mountPoint, root))
     if (mounts.length === 0) return

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { emptyFolder } from '../../../src/handlers/container/empty-folder.ts'
+import { emptyFolder } from '../../../src/handlers/storage/empty-folder.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const ROOT = '/run/kata-containers'

@@ -1,0 +1,88 @@
+import type { Hook } from '../../gen/oci.ts'
+import {
+  ContainerPayload,
+  ContainerPayload_Phase as Phase,
+  type ProcessState,
+  type Sysctl,
+} from '../../gen/state/container.ts'
+import type { ContainerSpec } from '../../oci/container-spec.ts'
+import { KINDS, type StateStore, UnreadableState } from '../../state/state-store.ts'
+
+export { Phase }
+
+type Fields = Omit<ContainerPayload, 'schemaVersion'>
+
+/** The folder of the records; each container has a folder below it with the container's id as its name. */
+const FOLDER = 'containers'
+
+/** What outlives the agent of one container (proto/state/container.proto). */
+export class ContainerRecord {
+  readonly #state: StateStore
+  readonly #folder: string
+  #fields: Fields
+
+  /** The record of a container that is not written yet. */
+  constructor(state: StateStore, container: Pick<Fields, 'id' | 'cgroupPath'> & Partial<Fields>) {
+    this.#state = state
+    this.#folder = `${FOLDER}/${container.id}`
+    this.#fields = ContainerPayload.create({ phase: Phase.CREATING, ...container })
+  }
+
+  get fields(): Readonly<Fields> {
+    return this.#fields
+  }
+
+  /** Changes fields, and writes the record. Throws the kernel's error; the fields then stay as they were. */
+  save(changes: Partial<Fields>): void {
+    const fields = { ...this.#fields, ...changes }
+    this.#state.write(KINDS.container, `${this.#folder}/record`, fields)
+    this.#fields = fields
+  }
+
+  /** Writes what is known before the OCI runtime makes the container. */
+  saveSetUp(setUp: {
+    readonly startContainer: readonly Hook[]
+    readonly poststart: readonly Hook[]
+    readonly pciAddresses: ReadonlyMap<string, string>
+    readonly sysctls: readonly Sysctl[]
+  }): void {
+    this.save({
+      startContainer: [...setUp.startContainer],
+      poststart: [...setUp.poststart],
+      pciAddresses: Object.fromEntries(setUp.pciAddresses),
+      sysctls: [...setUp.sysctls],
+    })
+  }
+
+  /** Writes what is known of a process: the first one, or one that was added. */
+  saveProcess(process: ProcessState): void {
+    const others = this.#fields.execs.filter(({ key }) => key !== process.key)
+    this.save(process.execId === '' ? { init: process } : { execs: [...others, process] })
+  }
+
+  /** Writes that a process cannot be asked for any more. */
+  dropProcess(key: string): void {
+    const { init, execs } = this.#fields
+    if (init?.key === key) this.save({ init: { ...init, forgotten: true } })
+    else if (execs.some((process) => process.key === key)) {
+      this.save({ execs: execs.filter((process) => process.key !== key) })
+    }
+  }
+
+  saveSpec(spec: ContainerSpec['spec']): void {
+    this.#state.write(KINDS.spec, `${this.#folder}/spec`, { spec })
+  }
+
+  /** The specification that was saved last. Throws UnreadableState, also when there is none. */
+  readSpec(): ContainerSpec['spec'] {
+    const { spec } = this.#state.require(KINDS.spec, `${this.#folder}/spec`)
+    const { Process, Linux } = spec ?? {}
+    if (spec !== undefined && Process !== undefined && Linux !== undefined) return { ...spec, Process, Linux }
+    throw new UnreadableState('INTERNAL', `state ${this.#folder}/spec: incomplete`)
+  }
+
+  /** Removes the record and the specification. */
+  remove(): void {
+    this.#state.remove(this.#folder)
+  }
+}

@@ -1,0 +1,41 @@
+import { SandboxPayload_Phase as Phase, SandboxPayload } from '../../gen/state/sandbox.ts'
+import type { GuestHooks } from '../../oci/hooks.ts'
+import { KINDS, type StateStore } from '../../state/state-store.ts'
+
+export { Phase }
+
+type Fields = Omit<SandboxPayload, 'schemaVersion'>
+
+const NAME = 'sandbox'
+
+/** What outlives the agent of the sandbox (proto/state/sandbox.proto). */
+export class SandboxRecord {
+  readonly #state: StateStore
+  #fields: Fields
+
+  /** The record of a sandbox that is not written yet. */
+  constructor(state: StateStore, fields: Partial<Fields> = {}) {
+    this.#state = state
+    this.#fields = SandboxPayload.create(fields)
+  }
+
+  get fields(): Readonly<Fields> {
+    return this.#fields
+  }
+
+  /** Changes fields, and writes the record. Throws the kernel's error; the fields then stay as they were. */
+  save(changes: Partial<Fields>): void {
+    const fields = { ...this.#fields, ...changes }
+    this.#state.write(KINDS.sandbox, NAME, fields)
+    this.#fields = fields
+  }
+
+  saveHooks({ prestart, poststart, poststop }: GuestHooks): void {
+    this.save({ prestart: [...prestart], poststart: [...poststart], poststop: [...poststop] })
+  }
+
+  /** Removes the record: there is no sandbox. */
+  remove(): void {
+    this.#state.remove(NAME)
+  }
+}

@@ -1,0 +1,76 @@
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname } from 'node:path/posix'
+import { errnoOf } from '../../base/errors.ts'
+import { fromNodeError } from '../errors.ts'
+
+/**
+ * Small files on a tmpfs that outlive the agent. All calls run on the calling thread: when one returns, a successor sees
+ * what it has done, and when the agent dies in it, the file has its old content or its new one. Paths are relative.
+ */
+export interface StateFiles {
+  /** Makes or replaces a file, and its folder if that is missing. */
+  write(path: string, bytes: Uint8Array): void
+  /** undefined when there is no such file. */
+  read(path: string): Uint8Array | undefined
+  /** Removes a file, or a folder with all that it contains. Does nothing when there is none. */
+  remove(path: string): void
+  /** Names in a folder, sorted; '' is the top. [] when it does not exist. Unfinished files are not listed. */
+  list(folder: string): readonly string[]
+}
+
+/** Ends the names of files that are being written. No other name has it. */
+const UNFINISHED = '.new'
+
+/** The state files below the folder `root`, which is made with the first file. */
+export function linuxStateFiles(root: string): StateFiles {
+  const inFolder = <T>(call: string, path: string, action: (full: string) => T): T => {
+    const full = path === '' ? root : `${root}/${path}`
+    try {
+      return action(full)
+    } catch (error) {
+      throw fromNodeError(call, full, error)
+    }
+  }
+  return {
+    write: (path, bytes) =>
+      inFolder('write', path, (full) => {
+        const unfinished = `${full}${UNFINISHED}`
+        try {
+          writeFileSync(unfinished, bytes, { mode: 0o600 })
+        } catch (error) {
+          if (errnoOf(error) !== 'ENOENT') throw error
+          mkdirSync(dirname(full), { recursive: true, mode: 0o700 })
+          writeFileSync(unfinished, bytes, { mode: 0o600 })
+        }
+        renameSync(unfinished, full)
+      }),
+    read: (path) =>
+      inFolder('read', path, (full) => absentAs(undefined, () => new Uint8Array(readFileSync(full)))),
+    remove: (path) => inFolder('remove', path, (full) => rmSync(full, { recursive: true, force: true })),
+    list: (folder) =>
+      inFolder('list', folder, (full) =>
+        absentAs([], () =>
+          readdirSync(full)
+            .filter((name) => !name.endsWith(UNFINISHED))
+            .sort(),
+        ),
+      ),
+  }
+}
+
+function absentAs<T>(absent: T, read: () => T): T {
+  try {
+    return read()
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return absent
+    throw error
+  }
+}
+
+/** State files of an agent that nobody restarts: they keep nothing. */
+export const noStateFiles: StateFiles = {
+  write: () => {},
+  read: () => undefined,
+  remove: () => {},
+  list: () => [],
+}

@@ -1,0 +1,120 @@
+import { AgentError, messageOf } from '../base/errors.ts'
+import { Any } from '../gen/google/protobuf/any.ts'
+import { ContainerPayload, SpecPayload } from '../gen/state/container.ts'
+import { Envelope } from '../gen/state/envelope.ts'
+import { OomPayload } from '../gen/state/oom.ts'
+import { OutcomePayload } from '../gen/state/outcome.ts'
+import { PolicyPayload } from '../gen/state/policy.ts'
+import { SandboxPayload } from '../gen/state/sandbox.ts'
+import { StoragePayload } from '../gen/state/storage.ts'
+import type { StateFiles } from '../os/files/state-files.ts'
+
+interface Payload {
+  readonly schemaVersion: number
+}
+
+interface PayloadCodec<T> {
+  encode(message: T): { finish(): Uint8Array }
+  decode(bytes: Uint8Array): T
+}
+
+/** One kind of payload: its message and the version that this agent writes and reads. */
+export interface PayloadKind<T> {
+  /** Full name of the message. */
+  readonly name: string
+  readonly version: number
+  readonly codec: PayloadCodec<T>
+}
+
+const PACKAGE = 'microvm.state.v1'
+/** As `google.protobuf.Any` wants it. */
+const TYPE_PREFIX = 'type.googleapis.com/'
+
+/** The parts of the state, each with a version of its own (proto/state). */
+export const KINDS = {
+  container: kind('ContainerPayload', 1, ContainerPayload),
+  spec: kind('SpecPayload', 1, SpecPayload),
+  sandbox: kind('SandboxPayload', 1, SandboxPayload),
+  storage: kind('StoragePayload', 1, StoragePayload),
+  oom: kind('OomPayload', 1, OomPayload),
+  outcome: kind('OutcomePayload', 1, OutcomePayload),
+  policy: kind('PolicyPayload', 1, PolicyPayload),
+} as const
+
+function kind<T extends Payload>(name: string, version: number, codec: PayloadCodec<T>): PayloadKind<T> {
+  return { name: `${PACKAGE}.${name}`, version, codec }
+}
+
+/** A payload that this agent cannot read: damaged, or written by another version. */
+export class UnreadableState extends AgentError {}
+
+/**
+ * The state that outlives the agent: payloads by name. A write is complete when it returns, whatever becomes of the agent.
+ */
+export class StateStore {
+  readonly #files: StateFiles
+
+  constructor(files: StateFiles) {
+    this.#files = files
+  }
+
+  /** Makes or replaces the payload `name`; its version is set here. Throws the kernel's error, and then keeps the old one. */
+  write<T extends Payload>(kind: PayloadKind<T>, name: string, payload: Omit<T, 'schemaVersion'>): void {
+    this.#files.write(name, encodeEnvelope(kind, payload))
+  }
+
+  /** undefined when there is none. Throws {@link UnreadableState} for one that this agent cannot read. */
+  read<T extends Payload>(kind: PayloadKind<T>, name: string): T | undefined {
+    const bytes = this.#files.read(name)
+    if (bytes === undefined) return undefined
+    try {
+      return decodeEnvelope(kind, bytes)
+    } catch (error) {
+      throw new UnreadableState('INTERNAL', `state ${name}: ${messageOf(error)}`, { cause: error })
+    }
+  }
+
+  /** The same, and throws it also when there is none. */
+  require<T extends Payload>(kind: PayloadKind<T>, name: string): T {
+    const payload = this.read(kind, name)
+    if (payload === undefined) throw new UnreadableState('INTERNAL', `state ${name}: missing`)
+    return payload
+  }
+
+  /** Removes a payload, or all of a folder. */
+  remove(name: string): void {
+    this.#files.remove(name)
+  }
+
+  /** Names in a folder, sorted. */
+  list(folder: string): readonly string[] {
+    return this.#files.list(folder)
+  }
+}
+
+/** How an envelope names the message of a kind. */
+export function typeUrlOf({ name }: { readonly name: string }): string {
+  return `${TYPE_PREFIX}${name}`
+}
+
+/** The bytes of a state file. */
+export function encodeEnvelope<T extends Payload>(
+  kind: PayloadKind<T>,
+  payload: Omit<T, 'schemaVersion'>,
+): Uint8Array {
+  // The version is the one field that Omit takes out, so the sum is the whole message.
+  const value = kind.codec.encode({ ...payload, schemaVersion: kind.version } as T).finish()
+  return Envelope.encode({ payload: { typeUrl: typeUrlOf(kind), value } }).finish()
+}
+
+/** The payload of a state file. Throws an error that says what is wrong with the bytes. */
+export function decodeEnvelope<T extends Payload>(
+  kind: Pick<PayloadKind<T>, 'name' | 'version'> & { readonly codec: Pick<PayloadCodec<T>, 'decode'> },
+  bytes: Uint8Array,
+): T {
+  const { payload: { typeUrl, value } = Any.create() } = Envelope.decode(bytes)
+  if (typeUrl !== typeUrlOf(kind)) throw new Error(`is a '${typeUrl}', want ${kind.name}`)
+  const payload = kind.codec.decode(value)
+  if (payload.schemaVersion === kind.version) return payload
+  throw new Error(`has version ${payload.schemaVersion}, want ${kind.version}`)
+}

@@ -1,0 +1,111 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, it } from 'vitest'
+import { Storage } from '../../src/gen/agent.ts'
+import { Hook, Spec } from '../../src/gen/oci.ts'
+import { decodeEnvelope, encodeEnvelope, KINDS, type PayloadKind } from '../../src/state/state-store.ts'
+
+/**
+ * State files of version 1 in Base64, by kind. They stay: an agent reads what one of this version has written, or refuses
+ * it by its version.
+ */
+const RECORDED: Readonly<Record<string, string>> = JSON.parse(
+  readFileSync(new URL('../fixtures/state/version-1.json', import.meta.url), 'utf8'),
+)
+
+const hook = (Path: string) => Hook.fromPartial({ Path, Args: [Path, 'x'], Env: ['A=b'], Timeout: 10n })
+const process = (execId: string, key: string, pid: number) => ({
+  execId,
+  key,
+  hasTerminal: execId !== '',
+  request: 7n,
+  pid,
+  beganNs: 123450000000n,
+  forgotten: pid === 42,
+})
+/** What the fixtures are the bytes of. */
+const PAYLOADS = {
+  container: {
+    id: 'c1',
+    cgroupPath: '/containers/c1',
+    phase: 4,
+    request: 2n ** 40n + 5n,
+    storages: ['/run/kata-containers/c1/rootfs'],
+    sysctls: [{ path: '/proc/sys/net/core/somaxconn', before: '128' }],
+    vfioDevices: ['0000:00:05.0'],
+    pidNamespace: '/run/sandbox-ns/pid',
+    startContainer: [hook('/a')],
+    poststart: [hook('/b')],
+    hooksBegun: 1,
+    pciAddresses: { '0000:3b:00.0': '0000:00:05.0' },
+    hasSharedMounts: true,
+    programBeforeStart: '/usr/sbin/runc',
+    init: process('', 'p1', 42),
+    execs: [process('e1', 'p2', 43)],
+    oomKills: 3n,
+  },
+  spec: {
+    spec: Spec.fromPartial({
+      Version: '1.0.2',
+      Hostname: 'pod',
+      Process: { Args: ['sh'], Cwd: '/' },
+      Linux: { CgroupsPath: '/containers/c1' },
+    }),
+  },
+  sandbox: {
+    phase: 2,
+    request: 9n,
+    id: 'pod',
+    storages: ['/run/kata-containers/sandbox/shm'],
+    prestart: [hook('/p')],
+    poststart: [],
+    poststop: [hook('/q')],
+  },
+  storage: {
+    mountPoint: '/run/kata-containers/sandbox/shm',
+    requested: [
+      Storage.fromPartial({
+        driver: 'blk',
+        source: '02/01',
+        fstype: 'ext4',
+        options: ['ro'],
+        mountPoint: '/run/kata-containers/sandbox/shm',
+      }),
+    ],
+    owner: 'c1',
+    shared: true,
+    warned: true,
+    phase: 2,
+    kind: 'mount',
+    keep: true,
+    device: '/dev/vdb',
+    undo: { pages: '3' },
+  },
+  oom: { waiting: ['c1', 'c2'], taken: [{ request: 11n, containerId: 'c3' }] },
+  outcome: { request: 12n, response: new Uint8Array([8, 1]) },
+  policy: { text: 'package agent_policy', state: '{"pstate":{"n":1}}', allowed: [13n, 14n] },
+}
+
+describe.each(Object.entries(PAYLOADS))('a recorded %s', (name, payload) => {
+  const kind = Object.entries(KINDS).find(([key]) => key === name)?.[1] as PayloadKind<{
+    schemaVersion: number
+  }>
+  const recorded = new Uint8Array(Buffer.from(RECORDED[name] ?? '', 'base64'))
+
+  it('is read as it was written', () => {
+    expect(decodeEnvelope(kind, recorded)).toEqual({ schemaVersion: 1, ...payload })
+  })
+
+  it('is written to the same bytes', () => {
+    expect(encodeEnvelope(kind, payload)).toEqual(recorded)
+  })
+
+  it('is refused when it is cut off', () => {
+    for (let length = 0; length < recorded.length; length++) {
+      expect(() => decodeEnvelope(kind, recorded.subarray(0, length))).toThrow()
+    }
+  })
+})
+
+it('there is a recorded payload of every kind', () => {
+  expect(Object.keys(RECORDED).sort()).toEqual(Object.keys(KINDS).sort())
+})

@@ -1,0 +1,75 @@
+import { describe, expect, it } from 'vitest'
+import { ContainerPayload_Phase } from '../../src/gen/state/container.ts'
+import { printState } from '../../src/state/print-state.ts'
+import { encodeEnvelope, KINDS, StateStore, UnreadableState } from '../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../support/fakes/memory-state-files.ts'
+
+const OOM = { waiting: ['c1'], taken: [{ request: 2n ** 40n, containerId: 'c2' }] }
+
+function storeWith(bytes?: Uint8Array) {
+  const files = new MemoryStateFiles()
+  if (bytes !== undefined) files.write('oom', bytes)
+  return { files, store: new StateStore(files) }
+}
+
+describe('StateStore', () => {
+  it('returns what was written, with its version', () => {
+    const { store } = storeWith()
+    store.write(KINDS.oom, 'oom', OOM)
+    expect(store.read(KINDS.oom, 'oom')).toEqual({ schemaVersion: 1, ...OOM })
+  })
+
+  it('tells a payload that is not there', () => {
+    const { store } = storeWith()
+    expect(store.read(KINDS.oom, 'oom')).toBeUndefined()
+    expect(() => store.require(KINDS.oom, 'oom')).toThrow('state oom: missing')
+  })
+
+  it.each([
+    ['of another kind', encodeEnvelope(KINDS.policy, { text: '', state: '', allowed: [] }), 'PolicyPayload'],
+    ['of a later version', encodeEnvelope({ ...KINDS.oom, version: 2 }, OOM), 'has version 2, want 1'],
+    ['that is empty', new Uint8Array(), "is a '', want microvm.state.v1.OomPayload"],
+    ['that is cut off', encodeEnvelope(KINDS.oom, OOM).subarray(0, 50), 'state oom: '],
+    ['of other bytes', Buffer.from('not protobuf'), 'state oom: '],
+  ])('refuses one %s', (_what, bytes, text) => {
+    const { store } = storeWith(bytes)
+    expect(() => store.read(KINDS.oom, 'oom')).toThrow(text)
+    expect(() => store.read(KINDS.oom, 'oom')).toThrow(UnreadableState)
+  })
+
+  it('keeps the old payload when a write fails', () => {
+    const { files, store } = storeWith()
+    store.write(KINDS.oom, 'oom', OOM)
+    files.beforeChange = () => {
+      throw new Error('ENOSPC')
+    }
+    expect(() => store.write(KINDS.oom, 'oom', { waiting: [], taken: [] })).toThrow('ENOSPC')
+    expect(store.read(KINDS.oom, 'oom')).toMatchObject(OOM)
+  })
+})
+
+describe('printState', () => {
+  it('prints every payload by its name, and why one cannot be read', () => {
+    const { files, store } = storeWith()
+    store.write(KINDS.oom, 'oom', OOM)
+    store.write(KINDS.spec, 'containers/c1/spec', { spec: undefined })
+    files.write('outcomes/1', Buffer.from('garbage'))
+    expect(JSON.parse(printState(files))).toMatchObject({
+      oom: { schemaVersion: 1, waiting: ['c1'], taken: [{ request: '1099511627776' }] },
+      'containers/c1/spec': { schemaVersion: 1 },
+      'outcomes/1': { error: expect.any(String) },
+    })
+  })
+})
+
+describe('the phases of a container', () => {
+  it('keep their numbers', () => {
+    expect(ContainerPayload_Phase).toMatchObject({
+      CREATING: 1,
+      CREATED: 2,
+      STARTING: 3,
+      RUNNING: 4,
+      PAUSED: 5,
+    })
+  })
+})
