@@ -11,7 +11,7 @@ export interface SplitSysctls {
 /**
  * Separates the `net.*` sysctls of a spec (behaviour spec, section D.5): containers share the guest's network, and a
  * runtime refuses to set these for a container without its own network namespace. Throws INVALID_ARGUMENT for a name
- * that would point outside of /proc/sys/net.
+ * that would point outside of /proc/sys/net, or has a NUL byte, at which the kernel would end it.
  */
 export function splitSysctls(sysctls: { readonly [key: string]: string }, ownNetwork: boolean): SplitSysctls {
   const container: { [key: string]: string } = {}
@@ -28,7 +28,7 @@ function procPath(key: string): string {
   const names = key.startsWith('net/')
     ? key.split('/')
     : key.split('.').map((name) => name.replaceAll('/', '.'))
-  if (names.some((name) => name === '' || name === '.' || name === '..')) {
+  if (key.includes('\0') || names.some((name) => name === '' || name === '.' || name === '..')) {
     throw new AgentError('INVALID_ARGUMENT', `linux.sysctl: invalid name "${key}"`)
   }
   return `/proc/sys/${names.join('/')}`

@@ -98,7 +98,8 @@ function checkConverted({ spec, guestSysctls }: ReturnType<typeof containerSpec>
   const { Root, Linux, Process } = spec
   if (Root?.Path !== GUEST.rootfs) throw new Error(`root ${Root?.Path}`)
   if (!isBelow('/containers/', Linux.CgroupsPath)) throw new Error(`cgroup ${Linux.CgroupsPath}`)
-  for (const { path } of guestSysctls) if (!isBelow('/proc/sys/net/', path)) throw new Error(`sysctl ${path}`)
+  for (const { path } of guestSysctls)
+    if (!isBelow('/proc/sys/net/', path)) throw new Error(`sysctl ${JSON.stringify(path)}`)
   const kinds = Linux.Namespaces.map(({ Type }) => Type)
   if (new Set(kinds).size !== kinds.length) throw new Error(`namespaces ${kinds.join(', ')}`)
   for (const { Type, Path } of Linux.Namespaces) {

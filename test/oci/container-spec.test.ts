@@ -128,7 +128,7 @@ describe('containerSpec', () => {
     expect(converted({ Linux: { Sysctl: { [name]: '1' } } }).guestSysctls).toEqual([{ path, value: '1' }])
   })
 
-  it.each(['net/../kernel/x', 'net..x', 'net./../x.y'])('refuses the sysctl name %s', (name) => {
+  it.each(['net/../kernel/x', 'net..x', 'net./../x.y', 'net.x\0y'])('refuses the sysctl name %j', (name) => {
     expect(() => converted({ Linux: { Sysctl: { [name]: '1' } } })).toThrow(
       expect.objectContaining({ code: 'INVALID_ARGUMENT' }),
     )
