@@ -29,6 +29,7 @@ async function main(folder: string): Promise<number> {
       [FUZZ.seed]: String(seed),
       [FUZZ.replay]: replay,
       [FUZZ.figures]: figures,
+      [FUZZ.progressSeconds]: '20',
     },
   })
   for (const line of fuzzTable(figures)) console.log(line)

@@ -10,6 +10,8 @@ export const FUZZ = {
   replay: 'MICROVM_FUZZ_REPLAY',
   /** The file to which each target appends its figures, one JSON line each. */
   figures: 'MICROVM_FUZZ_FIGURES',
+  /** Seconds between two lines about the progress of a target; none without it. */
+  progressSeconds: 'MICROVM_FUZZ_PROGRESS_SECONDS',
 } as const
 
 /** The cases of `npm test`: about a minute. */

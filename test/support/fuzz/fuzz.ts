@@ -1,4 +1,5 @@
-import { appendFileSync } from 'node:fs'
+import { appendFileSync, writeSync } from 'node:fs'
+import { setImmediate as turn } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
@@ -73,8 +74,9 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
   const first = Math.min(left, batch)
   let maxMs = await runBatch(name, target, watch, { seed: seedOf(seed, name, 0), cases: first })
   left -= first
-  const before = memory()
+  const before = await memory()
   const start = performance.now()
+  const tell = progressOf(name, cases)
   for (let index = 1; left > 0; index++) {
     const size = Math.min(left, batch)
     maxMs = Math.max(
@@ -82,8 +84,9 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
       await runBatch(name, target, watch, { seed: seedOf(seed, name, index), cases: size }),
     )
     left -= size
+    tell(cases - left)
   }
-  const after = memory()
+  const after = await memory()
   const figures: FuzzFigures = {
     target: name,
     cases,
@@ -144,6 +147,17 @@ async function runBatch<Input>(
   return maxMs
 }
 
+/** Prints how many cases of a target are done, now and then, past vitest, which prints a file at its end. */
+function progressOf(name: string, cases: number): (done: number) => void {
+  const everyMs = 1000 * numberFrom(FUZZ.progressSeconds, Number.POSITIVE_INFINITY)
+  let next = performance.now() + everyMs
+  return (done) => {
+    if (performance.now() < next) return
+    next = performance.now() + everyMs
+    writeSync(2, `     ${name}: ${done} of ${cases}\n`)
+  }
+}
+
 /** A batch's own seed: the same for the same run, whichever targets it has. */
 function seedOf(seed: number, name: string, index: number): number {
   let hash = seed ^ Math.imul(index + 1, 0x9e3779b1)
@@ -156,12 +170,16 @@ function numberFrom(variable: string, byDefault: number): number {
   return text === undefined ? byDefault : Number(text)
 }
 
-/** Bytes in use after a garbage collection, and the size of the process. */
-function memory(): { readonly used: number; readonly rss: number } {
+/** Bytes in use after garbage collections, and the size of the process. */
+async function memory(): Promise<{ readonly used: number; readonly rss: number }> {
   setFlagsFromString('--expose-gc')
   // This context is new, so it has the function of the flag.
   const collect: () => void = runInNewContext('gc')
-  collect()
+  // What is released by finalizers, such as of signals, goes in a later one.
+  for (let count = 0; count < 3; count++) {
+    collect()
+    await turn()
+  }
   const { heapUsed, arrayBuffers, rss } = process.memoryUsage()
   return { used: heapUsed + arrayBuffers, rss }
 }
