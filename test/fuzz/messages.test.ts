@@ -22,7 +22,7 @@ const UNKNOWN_FIELD = new BinaryWriter()
 
 describe('the codec of requests', () => {
   fuzz('messages/requests', {
-    share: 340,
+    share: 310,
     input: anyCalls(),
     show: showCall,
     run: ({ method, payload }) => {
