@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,9 +42,22 @@ static void ensure_standard_descriptors(void) {
   if (fd >= 0) close(fd);
 }
 
+/* Has all that is read from the program's file in memory. Its zeroed memory, which is mostly tables, is not. */
+static int lock_segments(struct dl_phdr_info *info, size_t size, void *data) {
+  (void)size;
+  (void)data;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+    if (segment->p_type != PT_LOAD) continue;
+    if (mlock((const char *)info->dlpi_addr + segment->p_vaddr, segment->p_filesz) != 0) return -1;
+  }
+  return 0;
+}
+
 /* What the guest cannot do without stays in memory when containers leave none. The agent does not inherit it. */
 static void keep_in_memory(void) {
-  if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) log_line("not kept in memory: %s", strerror(errno));
+  if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 || dl_iterate_phdr(lock_segments, NULL) != 0)
+    log_line("not kept in memory: %s", strerror(errno));
 }
 
 static int wrap(char *const command[]) {

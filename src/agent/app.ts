@@ -188,6 +188,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
   await service.cleanUpAfterCrash()
+  os.supervisor.gateOpened()
   await service.memAgent.start()
   const reason = await stopRequested(os, given, destroyed.promise)
   service.memAgent.stop()

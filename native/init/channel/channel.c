@@ -4,21 +4,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "../clock.h"
 #include "../log.h"
 
-/*
- * The socket's send buffer, which the kernel doubles, holds less than the ring: a full ring then always has unsent
- * records, and POLLOUT reports when the agent has read some.
- */
-#define RING_BYTES (RING_CAPACITY * sizeof(struct record))
-#define SEND_BUFFER_BYTES (RING_BYTES / 4 < 131072 ? RING_BYTES / 4 : 131072)
-_Static_assert(RING_CAPACITY >= 1024, "the kernel's smallest send buffer must be smaller than the ring");
+/* Room for the commands that an agent sends in one go, a record of each descriptor in the store. The kernel doubles it. */
+#define AGENT_BUFFER_BYTES (8 << 20)
+
+/* Exits in one batch. The rest of the outgoing records has room for answers. */
+#define EXIT_BATCH (OUTGOING_RECORDS / 2)
 
 /* SCM_MAX_FD: the most descriptors that one message can carry. */
 #define MAX_PASSED_DESCRIPTORS 253
@@ -27,19 +25,22 @@ bool channel_open(struct channel *channel) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
   /* Only vminit's end is non-blocking: each end has its own file status flags. */
-  const int bytes = SEND_BUFFER_BYTES;
-  if (fcntl(pair[0], F_SETFL, O_NONBLOCK) != 0 ||
-      setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0) {
+  if (fcntl(pair[0], F_SETFL, O_NONBLOCK) != 0) {
     int error = errno;
     close(pair[0]);
     close(pair[1]);
     errno = error;
     return false;
   }
+  /* An agent without privileges has the kernel's usual room. */
+  const int bytes = AGENT_BUFFER_BYTES;
+  setsockopt(pair[1], SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes);
   channel->fd = pair[0];
   channel->agent_fd = pair[1];
-  channel->hung_up = false;
-  channel->incoming_length = 0;
+  channel->hung_up = channel->draining = false;
+  channel->incoming_length = channel->outgoing_count = channel->outgoing_sent = 0;
+  channel->backlog_end = channel->ring.next;
+  channel->backlog_told = channel->displaced_told = channel->shutdown_told = false;
   return true;
 }
 
@@ -53,58 +54,122 @@ static void set_incoming(struct channel *channel, int fd) {
   channel->incoming_fd = fd;
 }
 
-/* Releases the records that the agent has read completely. */
-static void release_read(struct channel *channel) {
-  int unread = 0;
-  if (channel->fd < 0 || ioctl(channel->agent_fd, FIONREAD, &unread) != 0) return;
-  uint64_t read_bytes = channel->sent - (uint64_t)unread;
-  ring_release(&channel->ring, read_bytes / sizeof(struct record));
+void channel_drain(struct channel *channel) {
+  channel->draining = true;
 }
 
 void channel_close(struct channel *channel) {
   if (channel->fd < 0) return;
-  release_read(channel);
-  channel->sent = channel->ring.oldest * sizeof(struct record);
+  ring_rewind(&channel->ring);
+  kept_exits_rewind(&channel->kept);
   close(channel->fd);
   close(channel->agent_fd);
   channel->fd = channel->agent_fd = -1;
   set_incoming(channel, -1);
 }
 
-void channel_publish_exit(struct channel *channel, struct record *record) {
-  record->sequence = ++channel->exits;
-  if (ring_full(&channel->ring)) release_read(channel);
-  ring_push(&channel->ring, record);
+static void queue_exit(struct channel *channel, struct record record) {
+  record.sequence = ++channel->exits;
+  ring_push(&channel->ring, &record);
+}
+
+void channel_publish_exit(struct channel *channel, const struct record *record) {
+  if (!kept_exits_record(&channel->kept, record)) queue_exit(channel, *record);
 }
 
 void channel_publish_shutdown(struct channel *channel, int signal) {
-  struct record record = {
-      .version = RECORD_VERSION,
-      .kind = RECORD_SHUTDOWN,
-      .status = signal,
-      .boottime_ns = boottime_ns(),
-  };
-  ring_push_reserved(&channel->ring, &record);
+  channel->shutdown_signal = signal;
+}
+
+void channel_keep_exit(struct channel *channel, int32_t pid) {
+  if (!kept_exits_register(&channel->kept, pid)) {
+    if (!channel->too_many_logged) log_line("more than %d exits cannot be kept", KEPT_CAPACITY);
+    channel->too_many_logged = true;
+    return;
+  }
+  /* While a process has the pid, which it has as a zombie too, an exit in the ring is one of another process. */
+  if (pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH)) return;
+  const struct record *exit = ring_find(&channel->ring, pid);
+  if (exit != NULL) kept_exits_record(&channel->kept, exit);
+}
+
+void channel_forget_exit(struct channel *channel, int32_t pid) {
+  struct record unsent;
+  if (kept_exits_forget(&channel->kept, pid, &unsent)) queue_exit(channel, unsent);
+}
+
+void channel_answer(struct channel *channel, const char name[RECORD_NAME_BYTES], int result) {
+  if (channel->draining) return;
+  struct record *answer = &channel->outgoing[channel->outgoing_count++];
+  *answer = (struct record){.version = RECORD_VERSION, .kind = RECORD_STORE_RESULT};
+  memcpy(answer->name, name, RECORD_NAME_BYTES);
+  answer->result = result;
+}
+
+static struct record plain_record(enum record_kind kind) {
+  return (struct record){.version = RECORD_VERSION, .kind = kind, .boottime_ns = boottime_ns()};
+}
+
+/* Sets `*record` to what the agent is to be sent next. Returns false when there is nothing. */
+static bool next_record(struct channel *channel, struct record *record) {
+  struct ring *ring = &channel->ring;
+  if (channel->shutdown_signal != 0 && !channel->shutdown_told) {
+    channel->shutdown_told = true;
+    *record = plain_record(RECORD_SHUTDOWN);
+    record->status = channel->shutdown_signal;
+    return true;
+  }
+  /* Before what is left of the exits of earlier agents. Later ones displace only what this agent was sent. */
+  if (!channel->displaced_told) {
+    channel->displaced_told = true;
+    *record = plain_record(RECORD_OVERFLOW);
+    record->sequence = ring_displaced(ring, channel->exits);
+    if (record->sequence > 0) return true;
+  }
+  const struct record *next = kept_exits_take(&channel->kept);
+  if (next == NULL && !channel->backlog_told && ring->sent >= channel->backlog_end) {
+    channel->backlog_told = true;
+    *record = plain_record(RECORD_BACKLOG_END);
+    return true;
+  }
+  if (next == NULL) next = ring_take(ring);
+  if (next != NULL) *record = *next;
+  return next != NULL;
+}
+
+static size_t unsent_bytes(const struct channel *channel) {
+  return channel->outgoing_count * sizeof(struct record) - channel->outgoing_sent;
+}
+
+/* Fills the outgoing records once all are sent. */
+static void fill_outgoing(struct channel *channel) {
+  channel->outgoing_count = channel->outgoing_sent = 0;
+  while (channel->outgoing_count < EXIT_BATCH && next_record(channel, &channel->outgoing[channel->outgoing_count]))
+    channel->outgoing_count++;
 }
 
 void channel_flush(struct channel *channel) {
   if (channel->fd < 0) return;
-  release_read(channel);
   for (;;) {
-    size_t length;
-    const void *bytes = ring_bytes(&channel->ring, channel->sent, &length);
-    if (length == 0) return;
-    ssize_t sent = send(channel->fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (unsent_bytes(channel) == 0) fill_outgoing(channel);
+    if (unsent_bytes(channel) == 0) return;
+    const char *bytes = (const char *)channel->outgoing + channel->outgoing_sent;
+    ssize_t sent = send(channel->fd, bytes, unsent_bytes(channel), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return;
-    channel->sent += (uint64_t)sent;
+    channel->outgoing_sent += (size_t)sent;
   }
 }
 
+static bool can_answer(const struct channel *channel) {
+  return channel->outgoing_count < OUTGOING_RECORDS || channel->draining;
+}
+
 short channel_events(const struct channel *channel) {
-  if (channel->fd < 0 || channel->hung_up) return 0;
-  bool unsent = channel->sent < channel->ring.next * sizeof(struct record);
-  return unsent ? POLLIN | POLLOUT : POLLIN;
+  if (channel->fd < 0) return 0;
+  short in = channel->hung_up || !can_answer(channel) ? 0 : POLLIN;
+  short out = channel->hung_up || unsent_bytes(channel) == 0 ? 0 : POLLOUT;
+  return (short)(in | out);
 }
 
 /* Keeps the last descriptor of a message for the incoming record, and closes the others. */
@@ -121,7 +186,7 @@ static void take_passed_descriptors(struct channel *channel, struct msghdr *mess
 }
 
 bool channel_receive(struct channel *channel, struct record *record, int *passed) {
-  while (channel->fd >= 0 && !channel->hung_up) {
+  while (channel->fd >= 0 && !channel->hung_up && can_answer(channel)) {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(MAX_PASSED_DESCRIPTORS * sizeof(int))];
     struct iovec bytes = {
         .iov_base = (char *)&channel->incoming + channel->incoming_length,

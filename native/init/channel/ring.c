@@ -1,45 +1,82 @@
 #define _GNU_SOURCE
 #include "ring.h"
 
+#include <stddef.h>
+
 #include "../clock.h"
 
-bool ring_full(const struct ring *ring) {
-  return ring->next - ring->oldest >= RING_CAPACITY;
+static struct record *slot(struct ring *ring, uint64_t number) {
+  return &ring->slots[number % RING_CAPACITY];
 }
 
-void ring_push(struct ring *ring, const struct record *record) {
-  if (ring_full(ring)) {
-    ring->lost++;
-    return;
-  }
-  ring_push_reserved(ring, record);
+/* Returns whether one more record fits, if need be in the place of one that was sent. */
+static bool make_room(struct ring *ring) {
+  if (ring->next - ring->oldest < RING_CAPACITY) return true;
+  if (ring->oldest == ring->sent) return false;
+  ring->oldest++;
+  return true;
 }
 
-void ring_push_reserved(struct ring *ring, const struct record *record) {
-  ring->slots[ring->next % RING_SLOTS] = *record;
-  ring->next++;
-}
-
-void ring_release(struct ring *ring, uint64_t number) {
-  if (number > ring->oldest) ring->oldest = number;
-  /* Exits are lost only while the ring is full, so they belong into the first slot that becomes free. */
-  if (ring->lost == 0 || ring_full(ring)) return;
-  struct record overflow = {
+/* Appends an overflow record if exits were lost and there is room again. Returns whether an exit may follow. */
+static bool report_lost(struct ring *ring) {
+  if (ring->lost == 0) return true;
+  if (!make_room(ring)) return false;
+  *slot(ring, ring->next++) = (struct record){
       .version = RECORD_VERSION,
       .kind = RECORD_OVERFLOW,
       .boottime_ns = boottime_ns(),
       .sequence = ring->lost,
   };
   ring->lost = 0;
-  ring_push_reserved(ring, &overflow);
+  return true;
 }
 
-const void *ring_bytes(const struct ring *ring, uint64_t offset, size_t *length) {
-  uint64_t number = offset / sizeof(struct record);
-  size_t within = offset % sizeof(struct record);
-  size_t slot = number % RING_SLOTS;
-  uint64_t records = ring->next - number;
-  if (records > RING_SLOTS - slot) records = RING_SLOTS - slot;
-  *length = records == 0 ? 0 : records * sizeof(struct record) - within;
-  return (const char *)&ring->slots[slot] + within;
+void ring_push(struct ring *ring, const struct record *record) {
+  if (report_lost(ring) && make_room(ring))
+    *slot(ring, ring->next++) = *record;
+  else
+    ring->lost++;
+}
+
+const struct record *ring_take(struct ring *ring) {
+  if (ring->sent == ring->next) report_lost(ring);
+  if (ring->sent == ring->next) return NULL;
+  const struct record *record = slot(ring, ring->sent++);
+  if (record->kind == RECORD_EXIT && record->sequence > ring->sent_sequence) ring->sent_sequence = record->sequence;
+  return record;
+}
+
+void ring_acknowledge(struct ring *ring, uint64_t sequence) {
+  if (sequence > ring->sent_sequence) sequence = ring->sent_sequence;
+  if (sequence <= ring->acknowledged) return;
+  ring->acknowledged = sequence;
+  /* An overflow record has no number of its own, and goes with an exit that follows it. */
+  for (uint64_t number = ring->oldest; number < ring->sent; number++) {
+    const struct record *record = slot(ring, number);
+    if (record->kind != RECORD_EXIT) continue;
+    if (record->sequence > sequence) break;
+    ring->oldest = number + 1;
+  }
+}
+
+void ring_rewind(struct ring *ring) {
+  ring->sent = ring->oldest;
+}
+
+uint64_t ring_displaced(const struct ring *ring, uint64_t last) {
+  uint64_t counted = 0;
+  for (uint64_t number = ring->oldest; number < ring->next; number++) {
+    const struct record *record = &ring->slots[number % RING_CAPACITY];
+    if (record->kind == RECORD_EXIT) return record->sequence - 1 - ring->acknowledged - counted;
+    counted += record->sequence;
+  }
+  return last - ring->acknowledged - counted - ring->lost;
+}
+
+const struct record *ring_find(const struct ring *ring, int32_t pid) {
+  for (uint64_t number = ring->next; number > ring->oldest; number--) {
+    const struct record *record = &ring->slots[(number - 1) % RING_CAPACITY];
+    if (record->kind == RECORD_EXIT && record->pid == pid) return record;
+  }
+  return NULL;
 }

@@ -11,49 +11,84 @@
 #include <unistd.h>
 
 #include "../../process/defaults.h"
+#include "../log.h"
 
+/* The agent's descriptors after the standard ones. The stored ones have the numbers from FIRST_STORED_FD on. */
 #define CHANNEL_FD 3
+#define STORED_LIST_FD 4
+#define FIRST_STORED_FD 5
+#define TEXT_OF(number) TEXT_OF_VALUE(number)
+#define TEXT_OF_VALUE(value) #value
+
 #define EXIT_CANNOT_EXECUTE 127
 
-bool agent_prepare(struct agent *agent) {
-  void *page = mmap(NULL, sizeof *agent->start_errno, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return false;
-  *agent = (struct agent){.start_errno = page};
+/* Holds the store twice, since the child moves the descriptors. */
+#define OPEN_FILES 65536
+
+/* What an agent with many stored descriptors has room for besides. */
+#define OPEN_FILES_SPARE 4096
+
+#define NUMBER_BYTES sizeof "4294967295"
+
+/* Allocates the command line once. The text of `--restarts` changes with each start. */
+static bool prepare_arguments(struct agent *agent, char *const command[]) {
+  static char restarts[NUMBER_BYTES];
+  char *appended[] = {"--channel",     TEXT_OF(CHANNEL_FD),     "--restarts", restarts,
+                      "--stored-list", TEXT_OF(STORED_LIST_FD), "--init"};
+  size_t count = 0;
+  while (command[count] != NULL) count++;
+  size_t more = sizeof appended / sizeof appended[0] - (agent->init_mode ? 0 : 1);
+  agent->arguments = calloc(count + more + 1, sizeof *agent->arguments);
+  if (agent->arguments == NULL) return false;
+  memcpy(agent->arguments, command, count * sizeof *command);
+  memcpy(agent->arguments + count, appended, more * sizeof *appended);
+  agent->restarts_text = restarts;
   return true;
 }
 
-/* The longest of the words that vminit appends: a stored descriptor's `NAME=FD`. */
-#define WORD_BYTES (RECORD_NAME_BYTES + sizeof "=2147483647")
-
-/* command + `--channel 3 --restarts N`, `--stored NAME=FD` for each stored descriptor, and `--init`. */
-static char **full_command(const struct agent_launch *launch) {
-  static char channel[WORD_BYTES], restarts[WORD_BYTES], stored[STORE_CAPACITY][WORD_BYTES];
-  snprintf(channel, WORD_BYTES, "%d", CHANNEL_FD);
-  snprintf(restarts, WORD_BYTES, "%u", launch->restarts);
-  size_t count = 0;
-  while (launch->command[count] != NULL) count++;
-  char **argv = calloc(count + 2 * (2 + STORE_CAPACITY) + 2, sizeof *argv);
-  if (argv == NULL) return NULL;
-  memcpy(argv, launch->command, count * sizeof *argv);
-  char **next = argv + count;
-  *next++ = "--channel";
-  *next++ = channel;
-  *next++ = "--restarts";
-  *next++ = restarts;
-  for (unsigned i = 0; i < launch->store->count; i++) {
-    snprintf(stored[i], WORD_BYTES, "%s=%u", launch->store->entries[i].name, CHANNEL_FD + 1 + i);
-    *next++ = "--stored";
-    *next++ = stored[i];
-  }
-  if (launch->init_mode) *next++ = "--init";
-  return argv;
+static void raise_open_files(const struct rlimit *before) {
+  struct rlimit raised = *before;
+  if (raised.rlim_cur < OPEN_FILES) raised.rlim_cur = OPEN_FILES;
+  if (raised.rlim_max < raised.rlim_cur) raised.rlim_max = raised.rlim_cur;
+  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return;
+  /* Without privileges the hard limit is all there is. */
+  raised.rlim_cur = raised.rlim_max = before->rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &raised) != 0) log_line("the limit of open files: %s", strerror(errno));
 }
 
-/* Makes the channel descriptor 3 and the stored ones 4, 5 and so on, and closes every other one above stderr. */
+bool agent_prepare(struct agent *agent, char *const command[], bool init_mode) {
+  void *page = mmap(NULL, sizeof *agent->start_errno, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  *agent = (struct agent){.start_errno = page, .init_mode = init_mode};
+  if (getrlimit(RLIMIT_NOFILE, &agent->open_files) != 0) return false;
+  raise_open_files(&agent->open_files);
+  if (init_mode && setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1) != 0) return false;
+  return prepare_arguments(agent, command);
+}
+
+/* Makes a file in memory with one line `NAME FD` for each stored descriptor. Returns it, or -1 with errno set. */
+static int list_stored(const struct store *store) {
+  int fd = memfd_create("stored-list", MFD_CLOEXEC);
+  if (fd < 0) return -1;
+  char lines[4096];
+  size_t length = 0;
+  for (unsigned i = 0; i < store->count; i++) {
+    length +=
+        (size_t)snprintf(lines + length, sizeof lines - length, "%s %u\n", store->entries[i].name, FIRST_STORED_FD + i);
+    bool full = sizeof lines - length < RECORD_NAME_BYTES + NUMBER_BYTES + 1;
+    if (!full && i + 1 < store->count) continue;
+    if (write(fd, lines, length) != (ssize_t)length) return -1;
+    length = 0;
+  }
+  return lseek(fd, 0, SEEK_SET) == 0 ? fd : -1;
+}
+
+/* Gives the descriptors their numbers and closes every other one above stderr. */
 static bool place_descriptors(const struct agent_launch *launch) {
-  int given[1 + STORE_CAPACITY];
+  static int given[FIRST_STORED_FD - CHANNEL_FD + STORE_CAPACITY];
   int count = 0;
   given[count++] = launch->channel_fd;
+  given[count++] = list_stored(launch->store);
   for (unsigned i = 0; i < launch->store->count; i++) given[count++] = launch->store->entries[i].fd;
   /* First out of the way: one may have the number that another is to get. */
   for (int i = 0; i < count; i++)
@@ -63,29 +98,37 @@ static bool place_descriptors(const struct agent_launch *launch) {
   return close_range(CHANNEL_FD + (unsigned)count, ~0U, 0) == 0;
 }
 
+/* Sets the limit that vminit was started with, or a higher one for an agent that the stored descriptors leave little room. */
+static bool limit_open_files(const struct agent *agent, const struct store *store) {
+  struct rlimit limit = agent->open_files;
+  rlim_t given = FIRST_STORED_FD + store->count;
+  if (given > limit.rlim_cur / 2) limit.rlim_cur = given + OPEN_FILES_SPARE;
+  if (limit.rlim_max < limit.rlim_cur) limit.rlim_max = limit.rlim_cur;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 /* In the child: everything up to exec. Returns with errno set when something failed. */
-static void become_agent(const struct agent_launch *launch) {
-  char **argv = full_command(launch);
-  if (argv == NULL || !place_descriptors(launch)) return;
-  if (launch->init_mode) {
+static void become_agent(const struct agent *agent, const struct agent_launch *launch) {
+  if (!place_descriptors(launch) || !limit_open_files(agent, launch->store)) return;
+  if (agent->init_mode) {
     /*
      * The agent owns the console: if vminit did, Ctrl-C would reach it and look like Ctrl-Alt-Del. The argument 1 takes
      * the console from the session of an earlier agent. A console that is not a terminal is ignored.
      */
     setsid();
     ioctl(STDIN_FILENO, TIOCSCTTY, 1);
-    setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
   }
   reset_signals();
-  execvp(argv[0], argv);
+  execvp(agent->arguments[0], agent->arguments);
 }
 
 bool agent_start(struct agent *agent, const struct agent_launch *launch) {
   *agent->start_errno = 0;
+  snprintf(agent->restarts_text, NUMBER_BYTES, "%u", launch->restarts);
   pid_t pid = fork();
   if (pid < 0) return false;
   if (pid == 0) {
-    become_agent(launch);
+    become_agent(agent, launch);
     *agent->start_errno = errno;
     _exit(EXIT_CANNOT_EXECUTE);
   }

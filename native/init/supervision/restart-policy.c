@@ -18,3 +18,7 @@ int64_t restart_delay_ms(struct restart_policy *policy, int64_t now_ms) {
   policy->restarted_ms[policy->count++] = now_ms;
   return delay;
 }
+
+void restart_policy_reset(struct restart_policy *policy) {
+  policy->count = 0;
+}

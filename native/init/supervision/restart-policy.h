@@ -5,7 +5,7 @@
 #define RESTART_LIMIT 5
 #define RESTART_WINDOW_MS 60000
 
-/* The last restarts of the agent. Zero-initialised. */
+/* The last restarts of an agent that never served. Zero-initialised. */
 struct restart_policy {
   int64_t restarted_ms[RESTART_LIMIT]; /* oldest first */
   unsigned count;
@@ -17,3 +17,6 @@ struct restart_policy {
  * RESTART_LIMIT of them.
  */
 int64_t restart_delay_ms(struct restart_policy *policy, int64_t now_ms);
+
+/* Forgets all restarts. */
+void restart_policy_reset(struct restart_policy *policy);

@@ -1,23 +1,40 @@
 #include "store.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
-/* The name becomes a part of the agent's arguments. */
+/* A name is a word of the list that the next agent gets. */
 static bool is_name(const char name[RECORD_NAME_BYTES]) {
+  if (memchr(name, '\0', RECORD_NAME_BYTES) == NULL) return false;
   size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-");
   return length > 0 && name[length] == '\0';
 }
 
-const char *store_put(struct store *store, const char name[RECORD_NAME_BYTES], int fd) {
-  if (memchr(name, '\0', RECORD_NAME_BYTES) == NULL || !is_name(name)) return "its name is not one";
-  if (fd < 0) return "there is none";
-  for (unsigned i = 0; i < store->count; i++)
-    if (strcmp(store->entries[i].name, name) == 0) return "its name is in use";
-  if (store->count == STORE_CAPACITY) return "the store is full";
+/* The index of a name, or `count`. */
+static unsigned find(const struct store *store, const char *name) {
+  unsigned index = 0;
+  while (index < store->count && strcmp(store->entries[index].name, name) != 0) index++;
+  return index;
+}
+
+int store_put(struct store *store, const char name[RECORD_NAME_BYTES], int fd) {
+  if (!is_name(name) || fd < 0) return EINVAL;
+  if (find(store, name) < store->count) return EEXIST;
+  if (store->count == STORE_CAPACITY) return ENOSPC;
   strcpy(store->entries[store->count].name, name);
   store->entries[store->count].fd = fd;
   store->count++;
-  return NULL;
+  return 0;
+}
+
+int store_remove(struct store *store, const char name[RECORD_NAME_BYTES]) {
+  if (!is_name(name)) return EINVAL;
+  unsigned index = find(store, name);
+  if (index == store->count) return ENOENT;
+  close(store->entries[index].fd);
+  store->entries[index] = store->entries[--store->count];
+  return 0;
 }

@@ -30,6 +30,9 @@
 #define REAP_BATCH 1024
 #define COMMAND_BATCH 64
 
+/* The most commands that a dead agent can have left: more than its side of the channel holds. */
+#define LAST_COMMANDS 65536
+
 /* The agent's exit status for a wrong command line: a restart would not help. */
 #define EXIT_USAGE 2
 
@@ -38,7 +41,7 @@
 
 struct supervisor {
   bool init_mode;
-  char *const *command;
+  const char *program; /* the agent's, for the log */
   struct agent agent;
   struct channel channel;
   struct store store;
@@ -48,6 +51,7 @@ struct supervisor {
   int64_t stop_by_ms;   /* when the stop timeout expires, or NEVER */
   bool end_requested;   /* by a signal: vminit ends at the agent's next exit */
   bool ends_with_agent; /* the agent has commanded that it is not restarted */
+  bool gate_opened;     /* the running agent serves */
   int commanded_status; /* the exit status that the agent has commanded in wrapper mode, or NEVER */
 };
 
@@ -75,7 +79,8 @@ static void restart_or_terminate(struct supervisor *self, int status) {
     terminate(self, EXIT_NO_RESTART);
   }
   int64_t now = monotonic_ms();
-  int64_t delay = restart_delay_ms(&self->policy, now);
+  /* An agent that has served is worth another start, however often it dies. */
+  int64_t delay = self->gate_opened ? 0 : restart_delay_ms(&self->policy, now);
   if (delay < 0) {
     log_line("the agent %s %d, after %d restarts within %d s: giving up", how, number, RESTART_LIMIT,
              RESTART_WINDOW_MS / 1000);
@@ -88,55 +93,78 @@ static void restart_or_terminate(struct supervisor *self, int status) {
 
 static void start_agent(struct supervisor *self) {
   self->start_at_ms = NEVER;
+  self->gate_opened = false;
   if (channel_open(&self->channel)) {
     struct agent_launch launch = {
-        .command = self->command,
-        .init_mode = self->init_mode,
         .restarts = self->restarts,
         .channel_fd = self->channel.agent_fd,
         .store = &self->store,
     };
     if (agent_start(&self->agent, &launch)) return;
   }
-  log_line("cannot start %s: %s", self->command[0], strerror(errno));
+  log_line("cannot start %s: %s", self->program, strerror(errno));
   channel_close(&self->channel);
   restart_or_terminate(self, W_EXITCODE(EXIT_FAILURE, 0));
 }
 
-/* Keeps a descriptor that the agent has passed, or closes it. */
+/* Keeps a descriptor that the agent has passed, unless it is refused. */
 static void store_descriptor(struct supervisor *self, const struct record *record, int *passed) {
-  const char *reason = store_put(&self->store, record->name, *passed);
-  if (reason == NULL)
-    *passed = -1;
-  else
-    log_line("a descriptor was not stored: %s", reason);
+  int result = store_put(&self->store, record->name, *passed);
+  if (result == 0) *passed = -1;
+  channel_answer(&self->channel, record->name, result);
+}
+
+/* Ends vminit once the agent has ended. */
+static void exit_with(struct supervisor *self, int status) {
+  if (self->init_mode) power_off();
+  self->commanded_status = status & 0xff; /* as exit(3) does */
+  self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
 }
 
 static void handle_command(struct supervisor *self, const struct record *record, int *passed) {
   if (record->version != RECORD_VERSION) {
     log_line("ignored a command of version %u: only version %d is known", record->version, RECORD_VERSION);
-  } else if (record->kind == RECORD_POWER_OFF && self->init_mode) {
-    power_off();
-  } else if (record->kind == RECORD_POWER_OFF) {
-    log_line("ignored a power-off: this vminit is not the init of a guest");
-  } else if (record->kind == RECORD_EXIT_WITH && self->init_mode) {
-    power_off();
-  } else if (record->kind == RECORD_EXIT_WITH) {
-    self->commanded_status = record->status & 0xff; /* as exit(3) does */
-    self->stop_by_ms = monotonic_ms() + STOP_TIMEOUT_MS;
-  } else if (record->kind == RECORD_END_WITH_AGENT) {
-    self->ends_with_agent = true;
-  } else if (record->kind == RECORD_STORE) {
-    store_descriptor(self, record, passed);
-  } else {
-    log_line("ignored a command of unknown kind %u", record->kind);
+    return;
+  }
+  switch (record->kind) {
+    case RECORD_POWER_OFF:
+      if (self->init_mode) power_off();
+      log_line("ignored a power-off: this vminit is not the init of a guest");
+      break;
+    case RECORD_EXIT_WITH:
+      exit_with(self, record->status);
+      break;
+    case RECORD_END_WITH_AGENT:
+      self->ends_with_agent = true;
+      break;
+    case RECORD_STORE:
+      store_descriptor(self, record, passed);
+      break;
+    case RECORD_UNSTORE:
+      channel_answer(&self->channel, record->name, store_remove(&self->store, record->name));
+      break;
+    case RECORD_ACK_EXITS:
+      ring_acknowledge(&self->channel.ring, record->sequence);
+      break;
+    case RECORD_KEEP_EXIT:
+      channel_keep_exit(&self->channel, record->pid);
+      break;
+    case RECORD_FORGET_EXIT:
+      channel_forget_exit(&self->channel, record->pid);
+      break;
+    case RECORD_GATE_OPENED:
+      self->gate_opened = true;
+      restart_policy_reset(&self->policy);
+      break;
+    default:
+      log_line("ignored a command of unknown kind %u", record->kind);
   }
 }
 
-static void handle_commands(struct supervisor *self) {
+static void handle_commands(struct supervisor *self, int limit) {
   struct record record;
   int passed;
-  for (int i = 0; i < COMMAND_BATCH && channel_receive(&self->channel, &record, &passed); i++) {
+  for (int i = 0; i < limit && channel_receive(&self->channel, &record, &passed); i++) {
     handle_command(self, &record, &passed);
     if (passed >= 0) close(passed);
   }
@@ -144,12 +172,14 @@ static void handle_commands(struct supervisor *self) {
 
 /* The agent was reaped with the wait status `status`: terminates or plans a restart. */
 static void on_agent_exit(struct supervisor *self, int status) {
-  handle_commands(self); /* commands that the agent sent just before it exited */
+  /* What the agent sent before it exited: a descriptor is stored from the moment that it was sent. */
+  channel_drain(&self->channel);
+  handle_commands(self, LAST_COMMANDS);
   self->agent.pid = 0;
   channel_close(&self->channel);
   if (self->commanded_status != NEVER) terminate(self, self->commanded_status);
   if (*self->agent.start_errno != 0) {
-    log_line("cannot run %s: %s", self->command[0], strerror(*self->agent.start_errno));
+    log_line("cannot run %s: %s", self->program, strerror(*self->agent.start_errno));
     /* A restart would not help a program that could not be executed at all. */
     if (self->restarts == 0) terminate(self, shell_status(status));
   }
@@ -253,16 +283,16 @@ static int poll_timeout(const struct supervisor *self) {
 }
 
 noreturn void supervise(bool init_mode, char *const command[]) {
-  static struct supervisor supervisor; /* zeroed, and in BSS because the ring is large */
+  static struct supervisor supervisor; /* zeroed, and in BSS: what is not used of its tables takes no memory */
   struct supervisor *self = &supervisor;
   self->init_mode = init_mode;
-  self->command = command;
+  self->program = command[0];
   self->start_at_ms = monotonic_ms();
   self->stop_by_ms = NEVER;
   self->commanded_status = NEVER;
   channel_prepare(&self->channel);
   int signals = signals_open(init_mode);
-  if (signals < 0 || !agent_prepare(&self->agent)) {
+  if (signals < 0 || !agent_prepare(&self->agent, command, init_mode)) {
     log_line("cannot begin: %s", strerror(errno));
     terminate(self, EXIT_FAILURE);
   }
@@ -278,6 +308,6 @@ noreturn void supervise(bool init_mode, char *const command[]) {
     poll(polled, 2, more ? 0 : poll_timeout(self));
     struct signalfd_siginfo info;
     while (signals_next(signals, &info)) on_signal(self, &info);
-    handle_commands(self);
+    handle_commands(self, COMMAND_BATCH);
   }
 }

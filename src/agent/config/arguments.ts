@@ -18,25 +18,24 @@ export interface AgentArguments {
 
 /** Printed before the sentence about a wrong argument. */
 export const USAGE =
-  'usage: agent [--version|-v] [--print-state] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N] [--stored NAME=FD…] [--init]'
+  'usage: agent [--version|-v] [--print-state] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N [--stored-list FD]] [--init]'
 
 /** Parses the agent's arguments. Throws INVALID_ARGUMENT naming the one that is wrong. */
 export function parseArguments(argv: readonly string[]): AgentArguments {
   const flags = new Map<string, string>()
-  const stored = new Map<string, number>()
   const { tokens } = parseArgs({ args: [...argv], options: OPTIONS, strict: false, tokens: true })
   for (const token of tokens) {
     const type = token.kind === 'option' ? TYPES.get(token.name) : undefined
     if (token.kind !== 'option' || type === undefined) throw invalid(`unknown argument ${argv[token.index]}`)
     if (type === 'string' && !token.value) throw invalid(`${token.rawName} needs a value`)
     if (type === 'boolean' && token.value !== undefined) throw invalid(`${token.rawName} takes no value`)
-    if (token.name === 'stored') stored.set(...storedDescriptor(token.value ?? ''))
-    else flags.set(token.name, token.value ?? '')
+    flags.set(token.name, token.value ?? '')
   }
   const fd = wholeNumber(flags, 'channel')
   const restarts = wholeNumber(flags, 'restarts') ?? 0
+  const storedList = wholeNumber(flags, 'stored-list')
   return {
-    channel: fd === undefined ? undefined : { fd, restarts, stored },
+    channel: fd === undefined ? undefined : { fd, restarts, storedList },
     init: flags.has('init'),
     configFile: flags.get('config'),
     serverAddress: flags.get('server-addr'),
@@ -53,7 +52,7 @@ const OPTIONS = {
   'server-addr': { type: 'string' },
   channel: { type: 'string' },
   restarts: { type: 'string' },
-  stored: { type: 'string' },
+  'stored-list': { type: 'string' },
 } as const
 
 const TYPES: ReadonlyMap<string, 'boolean' | 'string'> = new Map(
@@ -72,10 +71,4 @@ function wholeNumber(flags: ReadonlyMap<string, string>, name: string): number |
   if (value === undefined) return undefined
   if (!/^\d{1,9}$/.test(value)) throw invalid(`--${name} ${value}: not a whole number`)
   return Number(value)
-}
-
-function storedDescriptor(value: string): [string, number] {
-  const [, name = '', fd] = /^([a-z\d-]+)=(\d{1,9})$/.exec(value) ?? []
-  if (fd === undefined) throw invalid(`--stored ${value}: want NAME=FD`)
-  return [name, Number(fd)]
 }

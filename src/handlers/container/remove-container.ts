@@ -92,6 +92,7 @@ async function remove(
     for (const { stdio } of parts.processes.tracked()) stdio.close()
     await dependencies.fileCopies.dropOf(container.id)
     await parts.release()
+    for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
   } catch (error) {
     container.removeFailed(parts)
     throw error

@@ -80,6 +80,8 @@ export function prepareLaunch(
     // Asked first: the promise of an exit that was reported already resolves after an undo in this tick.
     let hasEnded = watch.hasEnded(pid)
     const exit = watch.exitOf(pid)
+    // While the watch is open: until then vminit has the exit in any case.
+    os.exits.keep(pid)
     const ended = () => {
       hasEnded = true
     }
@@ -87,7 +89,11 @@ export function prepareLaunch(
     onFailure.add('process', async () => {
       // Once it is reaped its number may be another process's.
       if (!hasEnded) killIfAlive(os, pid)
-      await withTimeout(os.clock, END_MS, exit, () => notEnded(pid))
+      try {
+        await withTimeout(os.clock, END_MS, exit, () => notEnded(pid))
+      } finally {
+        os.exits.forget(pid)
+      }
     })
     return exit
   }
@@ -108,7 +114,8 @@ export function prepareLaunch(
       }
       const { pid, master } = outcome
       const exit = followExit(pid)
-      return new ContainerProcess({ key, pid, exit, stdio: piped ?? stdioOnTerminal(master), log })
+      const stdio = piped ?? stdioOnTerminal(master)
+      return new ContainerProcess({ key, pid, exit, exits: os.exits, stdio, log })
     },
     close() {
       pipes?.closeChildEnds()

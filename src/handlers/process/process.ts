@@ -1,6 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { ExitRecord } from '../../os/supervisor/supervisor.ts'
+import type { ExitRecord, Exits } from '../../os/supervisor/supervisor.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 
 /** A process of a container, from its start until its exit status was collected. */
@@ -13,19 +13,22 @@ export class ContainerProcess {
   readonly ended: Promise<number>
   /** Its exit status, once its output was delivered too. The host is told this one, because it may tear down then. */
   readonly reported: Promise<number>
+  readonly #exits: Pick<Exits, 'forget'>
   #status: number | undefined
 
-  /** Takes over `stdio`. `exit` resolves with the exit record of the process. */
+  /** Takes over `stdio`. `exit` resolves with the exit record of the process, which `exits` keeps. */
   constructor(options: {
     readonly key: string
     readonly pid: number
     readonly stdio: Stdio
     readonly exit: Promise<ExitRecord>
+    readonly exits: Pick<Exits, 'forget'>
     readonly log: Logger
   }) {
     this.key = options.key
     this.pid = options.pid
     this.stdio = options.stdio
+    this.#exits = options.exits
     this.ended = options.exit.then((record) => {
       this.#status = record.exitCode
       this.stdio.processEnded()
@@ -42,6 +45,11 @@ export class ContainerProcess {
   /** The exit status; undefined while the process runs. */
   get status(): number | undefined {
     return this.#status
+  }
+
+  /** Has vminit drop the exit, which no agent after this one needs. */
+  forgetExit(): void {
+    this.#exits.forget(this.pid)
   }
 
   async #whenDelivered(): Promise<number> {

@@ -1,55 +1,83 @@
 /** Size of every message between vminit and the agent, in both directions. */
 export const RECORD_BYTES = 64
 
-const VERSION = 1
+const VERSION = 2
 
 /** The kinds of records; vminit's own list is in native/init/channel/record.h. */
 export const RecordKind = {
   EXIT: 1,
   OVERFLOW: 2,
   SHUTDOWN: 3,
+  STORE_RESULT: 4,
+  BACKLOG_END: 5,
   POWER_OFF: 16,
   EXIT_WITH: 17,
   END_WITH_AGENT: 19,
   STORE: 20,
+  UNSTORE: 21,
+  ACK_EXITS: 22,
+  KEEP_EXIT: 23,
+  FORGET_EXIT: 24,
+  GATE_OPENED: 25,
 } as const
 
 /**
  * A message, on the wire little endian: `u32 version, u32 kind, i32 pid, i32 status, u64 boottime_ns,
- * u64 utime_us, u64 stime_us, u64 maxrss_kib, u64 sequence, u64 reserved`. In STORE a name follows the kind: 32 bytes,
- * the last of them 0.
+ * u64 utime_us, u64 stime_us, u64 maxrss_kib, u64 sequence, u64 reserved`. In those about the store a name follows the
+ * kind, 32 bytes of which the last is 0, and then `i32 result` (docs/vminit.md).
  */
 export interface ChannelRecord {
   readonly kind: number
   readonly pid: number
-  /** EXIT: the kernel's wait status. SHUTDOWN: a signal. EXIT_WITH: an exit status. */
+  /** EXIT: the kernel's wait status. SHUTDOWN: a signal. */
   readonly status: number
   readonly boottimeNs: bigint
   readonly userTimeUs: bigint
   readonly systemTimeUs: bigint
   readonly maxRssKib: bigint
-  /** EXIT: a running number. OVERFLOW: the number of lost records. */
+  /** EXIT: a running number, 0 for a kept one. OVERFLOW: the number of lost records. */
   readonly sequence: bigint
 }
 
+/** The answer to STORE or UNSTORE. */
+export interface StoreResult {
+  readonly name: string
+  /** 0, or an errno. */
+  readonly errno: number
+}
+
 /** The message of a command to vminit. */
-export function encodeCommand(kind: number, status: number): Buffer {
+export function encodeCommand(
+  kind: number,
+  { pid = 0, status = 0, sequence = 0n }: Partial<Pick<ChannelRecord, 'pid' | 'status' | 'sequence'>> = {},
+): Buffer {
   const record = Buffer.alloc(RECORD_BYTES)
   record.writeUInt32LE(VERSION, 0)
   record.writeUInt32LE(kind, 4)
+  record.writeInt32LE(pid, 8)
   record.writeInt32LE(status, 12)
+  record.writeBigUInt64LE(sequence, 48)
   return record
 }
 
 /** The longest name of a stored descriptor, in bytes. */
 const NAME_BYTES = 31
 
-/** The message that comes with a descriptor to store. Throws RangeError for a name that is too long. */
-export function encodeStore(name: string): Buffer {
+const NAME_AT = 8
+const RESULT_AT = NAME_AT + NAME_BYTES + 1
+
+/** The message of a command about the stored descriptor `name`. Throws RangeError for a name that is too long. */
+export function encodeNamed(kind: number, name: string): Buffer {
   if (name.length > NAME_BYTES) throw new RangeError(`name ${name}: longer than ${NAME_BYTES} bytes`)
-  const record = encodeCommand(RecordKind.STORE, 0)
-  record.write(name, 8, 'latin1')
+  const record = encodeCommand(kind)
+  record.write(name, NAME_AT, 'latin1')
   return record
+}
+
+/** Decodes a STORE_RESULT. */
+export function decodeStoreResult(bytes: Buffer): StoreResult {
+  const name = bytes.toString('latin1', NAME_AT, RESULT_AT)
+  return { name: name.replace(/\0.*$/s, ''), errno: bytes.readInt32LE(RESULT_AT) }
 }
 
 /** Decodes the record at the start of `bytes`; undefined for an unknown version. */

@@ -11,6 +11,8 @@ import {
   RECORD_BYTES,
   RecordKind,
 } from './channel-record.ts'
+import type { ChannelWriter } from './channel-writer.ts'
+import type { VminitStore } from './descriptor-store.ts'
 import { ExitLedger } from './exit-ledger.ts'
 import type { ExitRecord, Exits, ExitWatch, Supervisor } from './supervisor.ts'
 
@@ -18,15 +20,36 @@ import type { ExitRecord, Exits, ExitWatch, Supervisor } from './supervisor.ts'
 const GRACE_MS = 1000
 const READ_BYTES = 1024 * RECORD_BYTES
 
+/** Exits are acknowledged by so many at once. Those that are not are sent to the next agent again, which takes them as old. */
+const ACKNOWLEDGED_AT_ONCE = 64
+/** vminit holds no more exits than this that were not acknowledged. */
+const MAX_UNACKNOWLEDGED = 8192
+
+/** The watch for exits of the time before this agent: it keeps them all. */
+const ANY_TIME_NS = 0n
+
 /** The agent's end of the socket to vminit, which sends exits and shutdown requests and takes commands. */
 export class ExitChannel implements Exits, Supervisor {
   readonly shutdownRequested: Promise<number>
   readonly #fd: Fd
   readonly #streams: Streams
+  readonly #writer: ChannelWriter
+  readonly #descriptors: Pick<VminitStore, 'answered' | 'fail'>
   readonly #clock: Clock
   readonly #log: Logger
   readonly #ledger: ExitLedger
   readonly #shutdown = Promise.withResolvers<number>()
+  /** Open until the gate is: exits may be adopted. */
+  readonly #adoption: ExitWatch
+  readonly #backlogEnded = Promise.withResolvers<void>()
+  /** The processes that were kept or adopted. */
+  readonly #kept = new Set<number>()
+  /** The processes with an exit that an agent before has kept; undefined once the gate is open. */
+  #unclaimed: Set<number> | undefined = new Set<number>()
+  /** Exits with a number, in its order, which is that of their times. */
+  readonly #unacknowledged: ChannelRecord[] = []
+  /** The begin of a record whose rest has not arrived. */
+  #unread = Buffer.alloc(0)
   #overflowAtNs = -1n
   #gone: AgentError | undefined
 
@@ -34,14 +57,19 @@ export class ExitChannel implements Exits, Supervisor {
   constructor(parts: {
     readonly fd: Fd
     readonly streams: Streams
+    readonly writer: ChannelWriter
+    readonly descriptors: Pick<VminitStore, 'answered' | 'fail'>
     readonly clock: Clock
     readonly log: Logger
   }) {
     this.#fd = parts.fd
     this.#streams = parts.streams
+    this.#writer = parts.writer
+    this.#descriptors = parts.descriptors
     this.#clock = parts.clock
     this.#log = parts.log
     this.#ledger = new ExitLedger(() => parts.clock.boottimeNs())
+    this.#adoption = this.#ledger.watch(ANY_TIME_NS)
     this.shutdownRequested = this.#shutdown.promise
   }
 
@@ -55,24 +83,53 @@ export class ExitChannel implements Exits, Supervisor {
     return {
       exitOf: (pid) => {
         const exit = watch.exitOf(pid)
-        if (this.#overflowAtNs >= beganNs) this.#answerLost()
+        if (this.#overflowAtNs >= beganNs) this.#answerLost(this.#ledger.waitedFor())
         return exit
       },
       hasEnded: (pid) => watch.hasEnded(pid),
-      close: () => watch.close(),
+      close: () => {
+        watch.close()
+        this.#acknowledge()
+      },
     }
   }
 
+  keep(pid: number): void {
+    this.#kept.add(pid)
+    this.#writer.post(encodeCommand(RecordKind.KEEP_EXIT, { pid }))
+  }
+
+  forget(pid: number): void {
+    this.#kept.delete(pid)
+    this.#writer.post(encodeCommand(RecordKind.FORGET_EXIT, { pid }))
+  }
+
+  adopt(pid: number, startNs: bigint): Promise<ExitRecord> {
+    this.#kept.add(pid)
+    const exit = this.#ledger.exitOfProcess(pid, startNs)
+    // Before the end of the backlog its record may be on its way.
+    void this.#backlogEnded.promise.then(() => this.#answerLost([{ pid, askedAtNs: startNs }]))
+    return exit
+  }
+
   powerOff(): Promise<void> {
-    return this.#send(encodeCommand(RecordKind.POWER_OFF, 0))
+    return this.#writer.send(encodeCommand(RecordKind.POWER_OFF))
   }
 
   exitWith(status: number): Promise<void> {
-    return this.#send(encodeCommand(RecordKind.EXIT_WITH, status))
+    return this.#writer.send(encodeCommand(RecordKind.EXIT_WITH, { status }))
   }
 
   endWithAgent(): Promise<void> {
-    return this.#send(encodeCommand(RecordKind.END_WITH_AGENT, 0))
+    return this.#writer.send(encodeCommand(RecordKind.END_WITH_AGENT))
+  }
+
+  gateOpened(): void {
+    this.#writer.post(encodeCommand(RecordKind.GATE_OPENED))
+    for (const pid of this.#unclaimed ?? []) if (!this.#kept.has(pid)) this.forget(pid)
+    this.#unclaimed = undefined
+    this.#adoption.close()
+    this.#acknowledge()
   }
 
   /** Receives records until vminit is gone, then rejects all waits for exits. Never rejects itself. */
@@ -86,18 +143,20 @@ export class ExitChannel implements Exits, Supervisor {
   }
 
   async #receiveRecords(): Promise<void> {
-    let unread = Buffer.alloc(0)
+    while (this.#readAvailable()) await this.#streams.readable(this.#fd)
+  }
+
+  /** Takes the records that have arrived. Returns false when vminit is gone. */
+  #readAvailable(): boolean {
     for (;;) {
       const chunk = this.#streams.tryRead(this.#fd, READ_BYTES)
-      if (chunk === undefined) {
-        await this.#streams.readable(this.#fd)
-        continue
-      }
-      if (chunk.length === 0) return
-      unread = Buffer.concat([unread, chunk])
+      if (chunk === undefined) return true
+      if (chunk.length === 0) return false
+      const unread = Buffer.concat([this.#unread, chunk])
       const whole = unread.length - (unread.length % RECORD_BYTES)
+      this.#unread = unread.subarray(whole)
       for (let at = 0; at < whole; at += RECORD_BYTES) this.#accept(unread.subarray(at, at + RECORD_BYTES))
-      unread = unread.subarray(whole)
+      this.#acknowledge()
     }
   }
 
@@ -105,7 +164,7 @@ export class ExitChannel implements Exits, Supervisor {
     const record = decodeRecord(bytes)
     switch (record?.kind) {
       case RecordKind.EXIT:
-        this.#ledger.record(exitRecord(record))
+        this.#exited(record)
         break
       case RecordKind.OVERFLOW:
         this.#overflowed(record)
@@ -113,25 +172,55 @@ export class ExitChannel implements Exits, Supervisor {
       case RecordKind.SHUTDOWN:
         this.#shutdown.resolve(record.status)
         break
+      case RecordKind.STORE_RESULT:
+        this.#descriptors.answered(bytes)
+        break
+      case RecordKind.BACKLOG_END:
+        this.#backlogEnded.resolve()
+        break
       default:
         this.#log.warn('record of vminit ignored', { kind: record?.kind ?? 'another version' })
     }
   }
 
+  #exited(record: ChannelRecord): void {
+    this.#ledger.record(exitRecord(record))
+    if (record.sequence > 0n) {
+      this.#unacknowledged.push(record)
+      if (this.#unacknowledged.length > MAX_UNACKNOWLEDGED) this.#unacknowledged.shift()
+    } else if (!this.#kept.has(record.pid)) {
+      // An agent before this one has kept it. Once the gate is open nothing adopts it any more.
+      if (this.#unclaimed === undefined) this.forget(record.pid)
+      else this.#unclaimed.add(record.pid)
+    }
+  }
+
+  /** Acknowledges what no open watch may ask for, if it is worth a message. */
+  #acknowledge(): void {
+    const neededSinceNs = this.#ledger.neededSinceNs
+    const needed = this.#unacknowledged.findIndex(
+      ({ boottimeNs }) => neededSinceNs !== undefined && neededSinceNs <= boottimeNs,
+    )
+    const count = needed < 0 ? this.#unacknowledged.length : needed
+    if (count < ACKNOWLEDGED_AT_ONCE) return
+    const last = this.#unacknowledged.splice(0, count).at(-1)
+    this.#writer.post(encodeCommand(RecordKind.ACK_EXITS, { sequence: last?.sequence ?? 0n }))
+  }
+
   #overflowed(record: ChannelRecord): void {
     this.#log.critical('vminit lost exit records', { lost: record.sequence })
     this.#overflowAtNs = this.#clock.boottimeNs()
-    this.#answerLost()
+    this.#answerLost(this.#ledger.waitedFor())
   }
 
-  /** Finds waits for processes that are gone, gives their records time to arrive, then answers the waits without. */
-  #answerLost(): void {
+  /** Finds those of `waits` whose processes are gone, gives their records time to arrive, then answers those without. */
+  #answerLost(waits: ReturnType<ExitLedger['waitedFor']>): void {
     const answer = async () => {
-      const waits = this.#ledger.waitedFor()
       const gone = await Promise.all(waits.map(({ pid, askedAtNs }) => isGone(pid, askedAtNs)))
       const suspects = waits.filter((_, index) => gone[index])
       if (suspects.length === 0) return
       await this.#clock.sleep(GRACE_MS)
+      if (this.#gone === undefined) this.#readAvailable()
       for (const { pid, askedAtNs } of suspects) this.#ledger.lost(pid, askedAtNs)
     }
     answer().catch((error) =>
@@ -143,17 +232,10 @@ export class ExitChannel implements Exits, Supervisor {
     this.#log.critical('channel to vminit ended', { reason })
     this.#gone = new AgentError('FAILED_PRECONDITION', reason)
     this.#ledger.fail(this.#gone)
+    this.#descriptors.fail(this.#gone)
+    this.#writer.fail(this.#gone)
     this.#shutdown.resolve(0)
     this.#streams.close(this.#fd)
-  }
-
-  async #send(command: Buffer): Promise<void> {
-    let unsent = command
-    while (unsent.length > 0) {
-      if (this.#gone !== undefined) throw this.#gone
-      unsent = unsent.subarray(this.#streams.tryWrite(this.#fd, unsent))
-      if (unsent.length > 0) await this.#streams.writable(this.#fd)
-    }
   }
 }
 

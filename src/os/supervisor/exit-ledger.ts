@@ -4,7 +4,7 @@ import type { ExitRecord, ExitWatch } from './supervisor.ts'
 interface Waiter {
   readonly pid: number
   readonly sinceNs: bigint
-  /** When `exitOf` was called. A process of this pid that began later is another one. */
+  /** A moment at which the process was alive or had ended. A process of this pid that began later is another one. */
   readonly askedAtNs: bigint
   readonly answer: PromiseWithResolvers<ExitRecord>
 }
@@ -12,13 +12,14 @@ interface Waiter {
 /**
  * Matches exit records to the waits for them. A record answers every wait for its pid whose watch began before the process
  * was reaped. A record without a wait is kept while an open watch could still ask for it, because a process can end before
- * its pid is known; only the last record of a pid is kept.
+ * its pid is known.
  */
 export class ExitLedger {
   readonly #now: () => bigint
   readonly #watches = new Set<{ readonly sinceNs: bigint }>()
   readonly #waiters = new Set<Waiter>()
-  readonly #unmatched = new Map<number, ExitRecord>()
+  /** By pid, at most two: the first and the last. */
+  readonly #unmatched = new Map<number, readonly ExitRecord[]>()
   #failure: AgentError | undefined
 
   /** `now` is CLOCK_BOOTTIME, the clock of the records. */
@@ -26,16 +27,19 @@ export class ExitLedger {
     this.#now = now
   }
 
-  watch(): ExitWatch {
-    const watch = { sinceNs: this.#now() }
+  /** Begins a watch for exits since now, or since an earlier time before any other watch. */
+  watch(sinceNs = this.#now()): ExitWatch {
+    const watch = { sinceNs }
     this.#watches.add(watch)
     return {
       exitOf: async (pid) => {
         if (this.#failure !== undefined) throw this.#failure
         if (!this.#watches.has(watch)) throw new AgentError('INTERNAL', `exit watch for pid ${pid}: closed`)
-        return await this.#take(pid, watch.sinceNs)
+        // The last one: a process of this pid may have ended between the begin of the watch and the start of this one.
+        const known = this.#recordsSince(pid, sinceNs).at(-1)
+        return await this.#take(known, { pid, sinceNs, askedAtNs: this.#now() })
       },
-      hasEnded: (pid) => this.#recordSince(pid, watch.sinceNs) !== undefined,
+      hasEnded: (pid) => this.#recordsSince(pid, sinceNs).length > 0,
       close: () => {
         this.#watches.delete(watch)
         this.#forgetUnneeded()
@@ -43,13 +47,29 @@ export class ExitLedger {
     }
   }
 
-  /** Takes the record of a reaped process. */
+  /** Waits for the exit of the process that began at `startNs` with this pid. */
+  async exitOfProcess(pid: number, startNs: bigint): Promise<ExitRecord> {
+    if (this.#failure !== undefined) throw this.#failure
+    const [known] = this.#recordsSince(pid, startNs)
+    return await this.#take(known, { pid, sinceNs: startNs, askedAtNs: startNs })
+  }
+
+  /** No open watch can ask for an exit before this; undefined when none is open. */
+  get neededSinceNs(): bigint | undefined {
+    // In the order of their begins.
+    const [first] = this.#watches
+    return first?.sinceNs
+  }
+
+  /** Takes the record of a reaped process. vminit may send one again. */
   record(exit: ExitRecord): void {
     const matching = [...this.#waiters].filter(
       ({ pid, sinceNs }) => pid === exit.pid && sinceNs <= exit.reapedAtNs,
     )
     for (const waiter of matching) this.#settle(waiter, exit)
-    if (matching.length === 0 && this.#isNeeded(exit)) this.#unmatched.set(exit.pid, exit)
+    if (matching.length > 0 || !this.#isNeeded(exit)) return
+    const [first] = this.#unmatched.get(exit.pid) ?? []
+    this.#unmatched.set(exit.pid, first === undefined ? [exit] : [first, exit])
   }
 
   /** The pids that are waited for, each with the time of the request. */
@@ -73,20 +93,18 @@ export class ExitLedger {
     this.#unmatched.clear()
   }
 
-  #take(pid: number, sinceNs: bigint): Promise<ExitRecord> {
-    const known = this.#recordSince(pid, sinceNs)
+  #take(known: ExitRecord | undefined, wait: Omit<Waiter, 'answer'>): Promise<ExitRecord> {
     if (known !== undefined) {
-      this.#unmatched.delete(pid)
+      this.#unmatched.delete(wait.pid)
       return Promise.resolve(known)
     }
-    const waiter = { pid, sinceNs, askedAtNs: this.#now(), answer: Promise.withResolvers<ExitRecord>() }
+    const waiter = { ...wait, answer: Promise.withResolvers<ExitRecord>() }
     this.#waiters.add(waiter)
     return waiter.answer.promise
   }
 
-  #recordSince(pid: number, sinceNs: bigint): ExitRecord | undefined {
-    const known = this.#unmatched.get(pid)
-    return known !== undefined && sinceNs <= known.reapedAtNs ? known : undefined
+  #recordsSince(pid: number, sinceNs: bigint): readonly ExitRecord[] {
+    return (this.#unmatched.get(pid) ?? []).filter(({ reapedAtNs }) => sinceNs <= reapedAtNs)
   }
 
   #settle(waiter: Waiter, exit: ExitRecord): void {
@@ -95,13 +113,14 @@ export class ExitLedger {
   }
 
   #forgetUnneeded(): void {
-    for (const exit of this.#unmatched.values()) {
-      if (!this.#isNeeded(exit)) this.#unmatched.delete(exit.pid)
+    for (const [pid, exits] of this.#unmatched) {
+      if (!exits.some((exit) => this.#isNeeded(exit))) this.#unmatched.delete(pid)
     }
   }
 
   #isNeeded(exit: ExitRecord): boolean {
-    return [...this.#watches].some(({ sinceNs }) => sinceNs <= exit.reapedAtNs)
+    const sinceNs = this.neededSinceNs
+    return sinceNs !== undefined && sinceNs <= exit.reapedAtNs
   }
 }
 

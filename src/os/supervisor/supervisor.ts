@@ -19,6 +19,19 @@ export interface Exits {
   readonly unavailable: string | undefined
   /** Begins to watch for exits. Call it before starting the program that starts the process. */
   watch(): ExitWatch
+  /**
+   * Has vminit keep the exit of a process for the agents after this one, until {@link Exits.forget}. Call it while the
+   * watch is open that the process was started under. Does nothing once vminit is gone.
+   */
+  keep(pid: number): void
+  /** Has vminit drop the exit of a process that was kept or adopted. */
+  forget(pid: number): void
+  /**
+   * Waits for the exit of a process that an agent before this one has kept: reaped at or after `startNs`, the process's
+   * own start in CLOCK_BOOTTIME. The exit code is 255 when the process is gone and vminit has no record. To be called
+   * before {@link Supervisor.gateOpened}, which drops what is left of those agents. Rejects when vminit is gone.
+   */
+  adopt(pid: number, startNs: bigint): Promise<ExitRecord>
 }
 
 /** A watch for exits since a moment. */
@@ -37,20 +50,29 @@ export interface ExitWatch {
   close(): void
 }
 
-/** The descriptors that vminit keeps open for the agents after this one. */
+/** The descriptors that vminit keeps open for the agents after this one. Without vminit nothing is stored. */
 export interface DescriptorStore {
   /**
-   * Removes the descriptor of this name from those that this agent has inherited, and returns it; the caller owns it.
-   * undefined when there is none.
+   * Removes the descriptor of this name from those that this agent has inherited, and returns it; the caller owns it,
+   * and vminit still has its own. undefined when there is none.
    */
   take(name: string): Fd | undefined
   /** The names of those that were not taken. */
   names(): readonly string[]
   /**
-   * Passes a descriptor on, under a name of at most 31 letters a-z, digits and `-`. Once this returns it stays open until
-   * vminit ends. Does nothing without vminit. Throws INTERNAL when vminit is gone.
+   * Passes a descriptor on, under a name of at most 31 letters a-z, digits and `-`. Once this returns it survives the
+   * agent, unless vminit refuses it ({@link DescriptorStore.accepted}). Throws INTERNAL when vminit is gone.
    */
   store(name: string, fd: Fd): void
+  /**
+   * Resolves when vminit has answered every `store` before. Throws RESOURCE_EXHAUSTED or INTERNAL naming a descriptor
+   * that it has refused, until that one is removed: the caller removes what it has stored.
+   */
+  accepted(): Promise<void>
+  /**
+   * Resolves when vminit has closed its descriptor of this name, or has none. Throws INTERNAL when vminit is gone.
+   */
+  remove(name: string): Promise<void>
 }
 
 /** The requests of vminit, which started this agent, and the commands to it. */
@@ -66,4 +88,9 @@ export interface Supervisor {
    * 3. Without vminit this does nothing, since no one restarts the agent.
    */
   endWithAgent(): Promise<void>
+  /**
+   * The agent serves: its death does not count towards the restarts after which vminit gives up. What vminit has kept for
+   * this agent and was not adopted is dropped. Does nothing without vminit.
+   */
+  gateOpened(): void
 }

@@ -1,10 +1,12 @@
+import { closeSync, readFileSync } from 'node:fs'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Clock } from '../clock.ts'
 import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
-import { encodeStore } from './channel-record.ts'
+import { ChannelWriter } from './channel-writer.ts'
+import { VminitStore, withoutStore } from './descriptor-store.ts'
 import { ExitChannel } from './exit-channel.ts'
 import type { DescriptorStore, Exits, Supervisor } from './supervisor.ts'
 
@@ -12,13 +14,16 @@ import type { DescriptorStore, Exits, Supervisor } from './supervisor.ts'
 export interface VminitChannel {
   /** The socket to vminit (`--channel FD`). */
   readonly fd: Fd
-  /** The descriptors that agents before this one have stored, by name (`--stored NAME=FD`). */
-  readonly stored: ReadonlyMap<string, Fd>
+  /**
+   * A file that lists the descriptors which agents before this one have stored, a line `NAME FD` for each
+   * (`--stored-list FD`).
+   */
+  readonly storedList: Fd | undefined
 }
 
 /**
  * Connects to vminit. Without a channel the agent runs by itself: waits for exits and commands throw FAILED_PRECONDITION,
- * and nothing is stored.
+ * and nothing is stored. Throws INTERNAL for a list of descriptors that is not one.
  */
 export function connectVminit(parts: {
   readonly channel: VminitChannel | undefined
@@ -30,36 +35,47 @@ export function connectVminit(parts: {
   if (parts.channel === undefined) {
     return { exits: withoutExits, supervisor: withoutSupervisor, descriptors: withoutStore }
   }
-  const { fd, stored } = parts.channel
-  checkErrno('unblock', `channel fd ${fd}`, parts.native.setNonBlocking(fd, true))
-  const channel = new ExitChannel({ ...parts, fd })
+  const { native, streams, log } = parts
+  const { fd, storedList } = parts.channel
+  checkErrno('unblock', `channel fd ${fd}`, native.setNonBlocking(fd, true))
+  const writer = new ChannelWriter(native, streams, fd)
+  const inherited = storedList === undefined ? new Map<string, Fd>() : readStoredList(storedList)
+  const descriptors = new VminitStore({ writer, inherited, log })
+  const channel = new ExitChannel({ ...parts, fd, writer, descriptors })
   // It ends with vminit and never rejects.
   void channel.receive()
-  return { exits: channel, supervisor: channel, descriptors: descriptorStore(parts.native, fd, stored) }
+  return { exits: channel, supervisor: channel, descriptors }
 }
 
-/** The send is not queued behind others: the channel holds thousands of commands, and an agent sends a handful. */
-function descriptorStore(native: Native, channel: Fd, inherited: ReadonlyMap<string, Fd>): DescriptorStore {
-  const stored = new Map(inherited)
-  return {
-    take: (name) => {
-      const fd = stored.get(name)
-      stored.delete(name)
-      return fd
-    },
-    names: () => [...stored.keys()],
-    store: (name, fd) => {
-      checkErrno('store', `descriptor ${name} in vminit`, native.sendFd(channel, encodeStore(name), fd))
-    },
-  }
+/** Reads the list of stored descriptors, and closes it. */
+function readStoredList(list: Fd): Map<string, Fd> {
+  const lines = readFileSync(list, 'utf8').split('\n').slice(0, -1)
+  closeSync(list)
+  return new Map(lines.map(storedDescriptor))
+}
+
+function storedDescriptor(line: string): [string, Fd] {
+  const [, name, fd] = /^([a-z\d-]+) (\d{1,9})$/.exec(line) ?? []
+  if (name === undefined)
+    throw new AgentError('INTERNAL', `list of stored descriptors: '${line}', want NAME FD`)
+  return [name, Number(fd)]
 }
 
 const REMEDY = 'the agent was not started by vminit, which containers need: start it as `vminit -- agent …`'
 
+function withoutVminit(): AgentError {
+  return new AgentError('FAILED_PRECONDITION', REMEDY)
+}
+
 const withoutExits: Exits = {
   unavailable: REMEDY,
   watch() {
-    throw new AgentError('FAILED_PRECONDITION', REMEDY)
+    throw withoutVminit()
+  },
+  keep() {},
+  forget() {},
+  async adopt() {
+    throw withoutVminit()
   },
 }
 
@@ -67,13 +83,11 @@ const withoutSupervisor: Supervisor = {
   // Never resolves without vminit.
   shutdownRequested: new Promise(() => {}),
   async powerOff() {
-    throw new AgentError('FAILED_PRECONDITION', REMEDY)
+    throw withoutVminit()
   },
   async exitWith() {
-    throw new AgentError('FAILED_PRECONDITION', REMEDY)
+    throw withoutVminit()
   },
   async endWithAgent() {},
+  gateOpened() {},
 }
-
-/** The store of a program that vminit did not start: it keeps nothing. */
-export const withoutStore: DescriptorStore = { take: () => undefined, names: () => [], store: () => {} }

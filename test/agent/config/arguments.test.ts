@@ -20,24 +20,9 @@ describe('parseArguments', () => {
     })
   })
 
-  it('reads the descriptors that vminit has stored', () => {
-    const argv = ['--channel', '3', '--restarts', '1', '--stored', 'service-1a=4', '--stored', 'other=5']
-    const stored = new Map([
-      ['service-1a', 4],
-      ['other', 5],
-    ])
-    expect(parseArguments(argv).channel).toEqual({ fd: 3, restarts: 1, stored })
-  })
-
-  it.each([[['--config', '/etc/agent.toml']], [['--config=/etc/agent.toml']], [['-c', '/etc/agent.toml']]])(
-    'reads the configuration file from %j',
-    (argv) => {
-      expect(parseArguments(argv).configFile).toBe('/etc/agent.toml')
-    },
-  )
-
-  it.each([[['--version']], [['-v']]])('reads %j as a request for the version', (argv) => {
-    expect(parseArguments(argv).version).toBe(true)
+  it('reads where the list of stored descriptors is', () => {
+    const argv = ['--channel', '3', '--restarts', '1', '--stored-list', '4']
+    expect(parseArguments(argv).channel).toEqual({ fd: 3, restarts: 1, storedList: 4 })
   })
 
   it('reads the address to serve at', () => {
@@ -47,7 +32,7 @@ describe('parseArguments', () => {
   it.each([
     [['--verbose'], 'unknown argument --verbose'],
     [['toString'], 'unknown argument toString'],
-    [['--stored', 'service'], '--stored service: want NAME=FD'],
+    [['--stored-list', 'x'], '--stored-list x: not a whole number'],
     [['--', '--init'], 'unknown argument --'],
     [['--toString'], 'unknown argument --toString'],
     [['--init=yes'], '--init takes no value'],

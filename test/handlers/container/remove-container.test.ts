@@ -39,7 +39,7 @@ describe('RemoveContainer', () => {
     // The sandbox keeps the pid namespace of its first container.
     const pin = '/run/sandbox-ns/pid'
     expect(after.mounts.filter((path) => path !== pin)).toEqual(before.mounts)
-    expect(after).toMatchObject({ fds: 0, processes: 0, watches: 0, sleeps: 0, storages: [] })
+    expect(after).toMatchObject({ fds: 0, processes: 0, watches: 0, keptExits: 0, sleeps: 0, storages: [] })
     expect(after.files.filter((path) => path.startsWith('/run/kata-containers/'))).toEqual([])
   })
 

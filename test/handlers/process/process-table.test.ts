@@ -15,6 +15,7 @@ function processOf(pid: number): ContainerProcess {
     pid,
     stdio,
     exit: os.exits.watch().exitOf(pid),
+    exits: os.exits,
     log: silentLogger(),
   })
 }

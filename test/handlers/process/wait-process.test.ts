@@ -26,12 +26,17 @@ describe('WaitProcess', () => {
   })
 
   it('keeps the status until it is delivered, then forgets the process', async () => {
-    const { handlers, runtime } = await machineWithContainer()
+    const { handlers, runtime, os } = await machineWithContainer()
+    const before = [...os.exits.kept]
     await handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
-    runtime.end(runtime.last().pid, { signal: SIGKILL })
+    const { pid } = runtime.last()
+    runtime.end(pid, { signal: SIGKILL })
     expect((await handlers.waitProcess(exec, neverAborted)).status).toBe(137)
     const end = await handlers.waitProcess(exec, neverAborted)
+    // For an agent after this one vminit has the exit, too.
+    expect([...os.exits.kept]).toEqual([...before, pid])
     end.forget()
+    expect([...os.exits.kept]).toEqual(before)
     await expect(handlers.waitProcess(exec, neverAborted)).rejects.toMatchObject({
       code: 'NOT_FOUND',
       message: 'Process not found: invalid exec id',
@@ -40,10 +45,11 @@ describe('WaitProcess', () => {
   })
 
   it('keeps the container when the first process is forgotten', async () => {
-    const { handlers, runtime } = await machineWithContainer()
+    const { handlers, runtime, os } = await machineWithContainer()
     runtime.end(runtime.last().pid, { code: 0 })
     const end = await handlers.waitProcess(init, neverAborted)
     end.forget()
+    expect(os.exits.kept.size).toBe(1)
     await expect(handlers.waitProcess(init, neverAborted)).rejects.toThrow(
       'Process not found: init process missing',
     )

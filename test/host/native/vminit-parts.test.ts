@@ -165,9 +165,15 @@ describe('the delay before each of many restarts', () => {
 
 describe('the channel to the agent', () => {
   it.each([1, 2, 3, 4])('loses no exit and repeats none, whatever agents do (seed %i)', async (seed) => {
-    // The program checks each record. Its output says that exits were read, that the ring overflowed and that agents died.
+    // The program checks each record. Its output says that exits were read, that the ring overflowed and that exits were kept.
     const outcome = await run([parts, 'channel', String(seed), '3000'])
-    expect(outcome).toEqual({ status: 0, stdout: '1 exits, 1 lost, 1 deaths\n', stderr: '' })
+    expect(outcome).toEqual({ status: 0, stdout: '1 exits, 1 lost, 1 kept\n', stderr: '' })
+  })
+
+  it('keeps the exits of registered processes through floods of others, and no more than it has room for', async () => {
+    const outcome = await run([parts, 'keep'])
+    const stderr = 'vminit: more than 8192 exits cannot be kept\n'
+    expect(outcome).toEqual({ status: 0, stdout: '1 1\n', stderr })
   })
 
   it.each([1, 7, 63, 64, 65, 128, 255])('receives records in pieces of %i bytes', async (size) => {
@@ -175,7 +181,7 @@ describe('the channel to the agent', () => {
     const rest = Buffer.alloc(63)
     const { status, stdout } = await run([parts, 'receive', String(size)], Buffer.concat([...records, rest]))
     expect(status).toBe(0)
-    expect(stdout).toBe('1 17 1\n1 17 2\n1 17 3\n')
+    expect(stdout).toBe('2 17 1\n2 17 2\n2 17 3\n')
   })
 
   it('receives records of any content', async () => {
@@ -195,20 +201,21 @@ describe('the channel to the agent', () => {
 })
 
 describe('the store of descriptors', () => {
-  it('takes names of letters, digits and hyphens, each once, up to its capacity', async () => {
+  it('takes names of letters, digits and hyphens, each once', async () => {
     const longest = 'n'.repeat(31)
-    const names = ['service', 'service', '', 'a b', 'a=1', 'A', `${longest}n`, longest]
-    const more = Array.from({ length: 15 }, (_, index) => `more-${index}`)
-    const { status, stdout } = await run([parts, 'store', ...names, ...more])
+    const words = ['service', 'service', '', 'a b', 'a=1', 'A', `${longest}n`, longest]
+    const { status, stdout } = await run([parts, 'store', ...words])
     expect(status).toBe(0)
-    expect(stdout.trimEnd().split('\n')).toEqual([
-      'service',
-      'its name is in use',
-      ...Array.from({ length: 5 }, () => 'its name is not one'),
-      longest,
-      ...more.slice(0, 14),
-      'the store is full',
-    ])
+    const invalid = Array.from({ length: 5 }, () => 'EINVAL')
+    expect(stdout.trimEnd().split('\n')).toEqual(['ok', 'EEXIST', ...invalid, 'ok', '2'])
+  })
+
+  it('removes names, and takes them again', async () => {
+    const words = ['a', 'b', 'c', '~a', '~a', '~A', 'a', 'c', '~b', '~c', '~a']
+    const { status, stdout } = await run([parts, 'store', ...words])
+    expect(status).toBe(0)
+    const outcomes = ['ok', 'ok', 'ok', 'ok', 'ENOENT', 'EINVAL', 'ok', 'EEXIST', 'ok', 'ok', 'ok', '0']
+    expect(stdout.trimEnd().split('\n')).toEqual(outcomes)
   })
 })
 

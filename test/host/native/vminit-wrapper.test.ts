@@ -5,6 +5,7 @@ import { buildVminit } from '../../../src/build/native.ts'
 import { projectRoot } from '../../../src/build/project.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import {
+  buildChannelDisturber,
   buildDescriptorPasser,
   buildDescriptorStorer,
   buildSanitizedVminit,
@@ -27,15 +28,39 @@ describe.each([
     })
 
     it('restarts an agent that fails, tells it how often, and gives up after five times', async () => {
-      const { status, stdout, stderr } = await run([vminit, '--', 'sh', '-c', 'echo $0 $1 $2 $3; exit 9'])
+      const { status, stdout, stderr } = await run([
+        vminit,
+        '--',
+        'sh',
+        '-c',
+        'echo $0 $1 $2 $3 $4 $5; exit 9',
+      ])
       expect(status).toBe(9)
       expect(stdout.trimEnd().split('\n')).toEqual(
-        [0, 1, 2, 3, 4, 5].map((n) => `--channel 3 --restarts ${n}`),
+        [0, 1, 2, 3, 4, 5].map((n) => `--channel 3 --restarts ${n} --stored-list 4`),
       )
       expect(stderr).toContain('vminit: the agent exited with status 9: restart 5 in 800 ms')
       expect(stderr).toContain(
         'vminit: the agent exited with status 9, after 5 restarts within 60 s: giving up',
       )
+    })
+
+    it('restarts an agent that has served at once, however often it dies', async () => {
+      const command = octalOf(commandRecord(Kind.GATE_OPENED))
+      const agent = `echo run $3; [ $3 -lt 12 ] || exit 0; printf '${command}' >&3; exit 9`
+      const { status, stdout, stderr } = await run([vminit, '--', 'sh', '-c', agent])
+      expect(status).toBe(0)
+      expect(stdout).toContain('run 12')
+      expect(stderr.match(/restart \d+ in 0 ms/g)).toHaveLength(12)
+    })
+
+    it('counts the deaths before the first that served no more', async () => {
+      const command = octalOf(commandRecord(Kind.GATE_OPENED))
+      const agent = `[ $3 -ne 4 ] || printf '${command}' >&3; exit 9`
+      const { status, stderr } = await run([vminit, '--', 'sh', '-c', agent])
+      expect(status).toBe(9)
+      const delays = [...stderr.matchAll(/in (\d+) ms/g)].map(([, ms]) => Number(ms))
+      expect(delays).toEqual([0, 100, 200, 400, 0, 0, 100, 200, 400, 800])
     })
 
     it('ends with 128 + signal when the last of those deaths was by signal', async () => {
@@ -64,25 +89,25 @@ describe.each([
       { death: 'exit 1', how: 'exited with status 1' },
       { death: 'exit 2', how: 'exited with status 2' },
     ])('does not restart an agent that has commanded so ($death)', async ({ death, how }) => {
-      const command = commandRecord(Kind.END_WITH_AGENT).toString('hex').replaceAll(/../g, octal)
+      const command = octalOf(commandRecord(Kind.END_WITH_AGENT))
       const { status, stderr } = await run([vminit, '--', 'sh', '-c', `printf '${command}' >&3; ${death}`])
       expect(status).toBe(3)
       expect(stderr).toBe(`vminit: the agent ${how}, and must not be restarted: its policy is lost\n`)
     })
 
     it('ends with status 0 when such an agent ends in good order', async () => {
-      const command = commandRecord(Kind.END_WITH_AGENT).toString('hex').replaceAll(/../g, octal)
+      const command = octalOf(commandRecord(Kind.END_WITH_AGENT))
       expect(await run([vminit, '--', 'sh', '-c', `printf '${command}' >&3`])).toMatchObject({ status: 0 })
     })
 
     it('ignores commands it does not know, and a power-off', async () => {
-      const unknown = [commandRecord(99), commandRecord(Kind.EXIT_WITH, 5, 2), commandRecord(Kind.POWER_OFF)]
-      const script = `printf '${Buffer.concat(unknown).toString('hex').replaceAll(/../g, octal)}' >&3`
+      const unknown = [commandRecord(99), commandRecord(Kind.EXIT_WITH, 5, 1), commandRecord(Kind.POWER_OFF)]
+      const script = `printf '${octalOf(Buffer.concat(unknown))}' >&3`
       const { status, stderr } = await run([vminit, '--', 'sh', '-c', script])
       expect(status).toBe(0)
       expect(stderr.trimEnd().split('\n')).toEqual([
         'vminit: ignored a command of unknown kind 99',
-        'vminit: ignored a command of version 2: only version 1 is known',
+        'vminit: ignored a command of version 1: only version 2 is known',
         'vminit: ignored a power-off: this vminit is not the init of a guest',
       ])
     })
@@ -99,37 +124,40 @@ describe.each([
       expect(await run([vminit, '--', await buildDescriptorPasser()])).toMatchObject({ status: 0 })
     })
 
-    it('keeps stored descriptors and gives them to the next agent, and closes those that it refuses', async () => {
+    it('keeps stored descriptors and gives them to the next agent, 8,192 at most', async () => {
       const { status, stdout, stderr } = await run([vminit, '--', await buildDescriptorStorer()])
       expect(status).toBe(0)
-      // What each holds shows which one it is; the last line lists all that the second agent has.
       expect(stdout.split('\n')).toEqual([
-        '--stored one=4: 1',
-        '--stored two=5: 2',
-        '--stored three=6: 3',
-        '0 1 2 3 4 5 6 ',
-        '',
+        ...['one: ok', 'two: ok', 'two: EEXIST', 'no name: EINVAL', 'gone: ok'],
+        ...['nothing: EINVAL', 'gone: ok', 'gone: ENOENT'],
+        // What each holds shows which one it is. The next line lists all that the second agent has.
+        ...['one 5: 1', 'two 6: 2', 'three 7: 3', '0 1 2 3 4 5 6 7 '],
+        ...['more: ENOSPC', '2 refused', '8192 given, one more opened', ''],
       ])
-      expect(stderr.split('\n')).toEqual([
-        'vminit: a descriptor was not stored: its name is in use',
-        'vminit: a descriptor was not stored: its name is not one',
-        'vminit: a descriptor was not stored: there is none',
-        'vminit: the agent exited with status 1: restart 1 in 0 ms',
-        '',
-      ])
+      expect(stderr).toMatch(/^(vminit: the agent exited with status 1: restart \d in \d+ ms\n){2}$/)
     })
 
-    it('gives the agent default signals and no descriptor but the channel', async () => {
+    it.each([1, 2])('answers records of random content in their order (seed %i)', async (seed) => {
+      const command = [await buildChannelDisturber(), String(seed)]
+      const { status, stderr } = await run([vminit, '--', ...command])
+      expect({ status, stderr: stderr.replaceAll(/^vminit: ignored a .*\n/gm, '') }).toEqual({
+        status: 0,
+        stderr: '',
+      })
+    })
+
+    it('gives the agent default signals, its own limit of open files and no descriptor but the channel and the list', async () => {
       // vminit starts with SIGCHLD and SIGTERM ignored and with descriptors 7 and 8 open.
-      const agent = 'grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd'
-      const start = `trap "" CHLD TERM; exec 7</dev/null 8</dev/null; exec ${vminit} -- sh -c '${agent}'`
+      const agent = 'ulimit -n; ulimit -Hn; grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd'
+      const start = `ulimit -Sn 1000; ulimit -Hn 2000; trap "" CHLD TERM; exec 7</dev/null 8</dev/null; exec ${vminit} -- sh -c '${agent}'`
       const { stdout } = await run(['bash', '-c', start])
       expect(stdout.split(/\s+/).filter((word) => word !== '')).toEqual([
+        ...['1000', '2000'],
         'SigBlk:',
         '0000000000000000',
         'SigIgn:',
         '0000000000000000',
-        ...['0', '1', '2', '3'],
+        ...['0', '1', '2', '3', '4'],
       ])
     })
   })
@@ -196,6 +224,7 @@ describe.each([
   })
 })
 
-function octal(byte: string): string {
-  return `\\${Number.parseInt(byte, 16).toString(8).padStart(3, '0')}`
+/** Bytes as printf(1) writes them. */
+function octalOf(bytes: Buffer): string {
+  return [...bytes].map((byte) => `\\${byte.toString(8).padStart(3, '0')}`).join('')
 }

@@ -8,6 +8,7 @@ import type { Native } from '../../../src/os/native.ts'
 import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
 import { linuxSockets, type Sockets } from '../../../src/os/sockets/sockets.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import { withoutStore } from '../../../src/os/supervisor/descriptor-store.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -95,6 +96,7 @@ function storeOfAgents() {
   const agent = (): Sockets => {
     const inherited = new Map([...kept].map(([name, fd]) => [name, native.duplicate(fd)]))
     return linuxSockets(native, linuxStreams(native), {
+      ...withoutStore,
       take: (name) => {
         const fd = inherited.get(name)
         inherited.delete(name)
@@ -155,8 +157,7 @@ describe('listen below vminit', () => {
 
   it('does not listen when vminit cannot keep the socket', async () => {
     const refusing = linuxSockets(native, linuxStreams(native), {
-      take: () => undefined,
-      names: () => [],
+      ...withoutStore,
       store: () => {
         throw new Error('vminit is gone')
       },

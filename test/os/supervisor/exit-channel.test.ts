@@ -1,13 +1,19 @@
+import { openSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { jsonLogger } from '../../../src/base/log.ts'
 import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { RECORD_BYTES, RecordKind } from '../../../src/os/supervisor/channel-record.ts'
+import { ChannelWriter } from '../../../src/os/supervisor/channel-writer.ts'
+import { VminitStore } from '../../../src/os/supervisor/descriptor-store.ts'
 import { ExitChannel } from '../../../src/os/supervisor/exit-channel.ts'
 import { connectVminit } from '../../../src/os/supervisor/vminit.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { isPending } from '../../support/pending.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let native: Native
 beforeAll(async () => {
@@ -22,9 +28,11 @@ function openChannel() {
   const lines: string[] = []
   const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'info', version: '0', pid: 1 })
   native.setNonBlocking(parentEnd, true)
-  const channel = new ExitChannel({ fd: parentEnd, streams, clock, log })
+  const writer = new ChannelWriter(native, streams, parentEnd)
+  const descriptors = new VminitStore({ writer, inherited: new Map([['service-1', 77]]), log })
+  const channel = new ExitChannel({ fd: parentEnd, streams, writer, descriptors, clock, log })
   const ended = channel.receive()
-  return { channel, clock, lines, ended, vminit: childEnd }
+  return { channel, descriptors, clock, lines, ended, vminit: childEnd }
 }
 
 function record(
@@ -32,13 +40,42 @@ function record(
   fields: { pid?: number; status?: number; atNs?: bigint; sequence?: bigint },
 ): Buffer {
   const bytes = Buffer.alloc(RECORD_BYTES)
-  bytes.writeUInt32LE(1, 0)
+  bytes.writeUInt32LE(2, 0)
   bytes.writeUInt32LE(kind, 4)
   bytes.writeInt32LE(fields.pid ?? 0, 8)
   bytes.writeInt32LE(fields.status ?? 0, 12)
   bytes.writeBigUInt64LE(fields.atNs ?? 2_000_000_000n, 16)
   bytes.writeBigUInt64LE(fields.sequence ?? 1n, 48)
   return bytes
+}
+
+/** An answer of the store. */
+function storeResult(name: string, errno: number): Buffer {
+  const bytes = record(RecordKind.STORE_RESULT, { atNs: 0n, sequence: 0n })
+  bytes.write(name, 8)
+  bytes.writeInt32LE(errno, 40)
+  return bytes
+}
+
+/** Waits for the next commands that vminit receives, each as its kind and the field that it is about. */
+async function commands(vminit: number, count: number): Promise<readonly (readonly [number, number])[]> {
+  native.setNonBlocking(vminit, true)
+  const received: (readonly [number, number])[] = []
+  const receive = () => {
+    const bytes = native.read(vminit, (count - received.length) * RECORD_BYTES)
+    if (typeof bytes !== 'number') received.push(...commandsIn(bytes))
+    return received.length
+  }
+  await expect.poll(receive).toBe(count)
+  return received
+}
+
+function commandsIn(bytes: Buffer): readonly (readonly [number, number])[] {
+  return Array.from({ length: bytes.length / RECORD_BYTES }, (_, index) => {
+    const record = bytes.subarray(index * RECORD_BYTES)
+    const kind = record.readUInt32LE(4)
+    return [kind, kind === RecordKind.ACK_EXITS ? Number(record.readBigUInt64LE(48)) : record.readInt32LE(8)]
+  })
 }
 
 /** A pid that no process has: pid_max is at most 4194304. */
@@ -130,6 +167,72 @@ describe('ExitChannel', () => {
     native.close(vminit)
   })
 
+  it('keeps and forgets exits', async () => {
+    const { channel, vminit } = openChannel()
+    channel.keep(42)
+    channel.forget(42)
+    expect(await commands(vminit, 2)).toEqual([
+      [RecordKind.KEEP_EXIT, 42],
+      [RecordKind.FORGET_EXIT, 42],
+    ])
+    native.close(vminit)
+  })
+
+  it('adopts processes that an agent before has kept, and drops the rest once the gate is open', async () => {
+    const { channel, vminit } = openChannel()
+    for (const pid of [41, 42])
+      native.write(vminit, record(RecordKind.EXIT, { pid, status: 3 << 8, sequence: 0n }))
+    native.write(vminit, record(RecordKind.EXIT, { pid: 43, status: 4 << 8, sequence: 1n }))
+    native.write(vminit, record(RecordKind.BACKLOG_END, {}))
+    expect((await channel.adopt(43, 1_000_000_000n)).exitCode).toBe(4)
+    expect((await channel.adopt(42, 1_000_000_000n)).exitCode).toBe(3)
+    channel.gateOpened()
+    expect(await commands(vminit, 2)).toEqual([
+      [RecordKind.GATE_OPENED, 0],
+      [RecordKind.FORGET_EXIT, 41],
+    ])
+    native.write(vminit, record(RecordKind.EXIT, { pid: 40, sequence: 0n }))
+    expect(await commands(vminit, 1)).toEqual([[RecordKind.FORGET_EXIT, 40]])
+    native.close(vminit)
+  })
+
+  it('answers 255 for an adopted process that is gone and of which vminit has no record', async () => {
+    const { channel, clock, vminit } = openChannel()
+    const lost = channel.adopt(NOBODY, 0n)
+    const alive = channel.adopt(process.pid, clock.boottimeNs() + 10n ** 18n)
+    const late = channel.adopt(NOBODY + 1, 0n)
+    expect(clock.sleeping).toBe(0)
+    native.write(vminit, record(RecordKind.BACKLOG_END, {}))
+    await expect.poll(() => clock.sleeping).toBe(2)
+    native.write(vminit, record(RecordKind.EXIT, { pid: NOBODY + 1, status: 6 << 8, sequence: 0n }))
+    clock.advance(1000)
+    expect((await lost).exitCode).toBe(255)
+    expect((await late).exitCode).toBe(6)
+    native.write(vminit, record(RecordKind.EXIT, { pid: process.pid, status: 1 << 8, atNs: 2n * 10n ** 18n }))
+    expect((await alive).exitCode).toBe(1)
+    native.close(vminit)
+  })
+
+  it('acknowledges exits, many at once, that no open watch may ask for', async () => {
+    const { channel, clock, vminit } = openChannel()
+    const atNs = clock.boottimeNs()
+    const exits = (from: number, count: number, atNs: bigint) =>
+      Array.from({ length: count }, (_, index) =>
+        record(RecordKind.EXIT, { pid: from + index, atNs, sequence: BigInt(from + index) }),
+      )
+    channel.gateOpened()
+    const watch = channel.watch()
+    native.write(vminit, Buffer.concat([...exits(1, 100, atNs - 1n), ...exits(101, 100, atNs)]))
+    await watch.exitOf(200)
+    expect(await commands(vminit, 2)).toEqual([
+      [RecordKind.GATE_OPENED, 0],
+      [RecordKind.ACK_EXITS, 100],
+    ])
+    watch.close()
+    expect(await commands(vminit, 1)).toEqual([[RecordKind.ACK_EXITS, 200]])
+    native.close(vminit)
+  })
+
   it('fails every wait and asks for a stop when vminit is gone', async () => {
     const { channel, ended, vminit } = openChannel()
     const watch = channel.watch()
@@ -152,6 +255,12 @@ describe('connectVminit', () => {
     const parts = { native, streams, log, clock: new FakeClock(), channel: undefined }
     const { exits, supervisor, descriptors } = connectVminit(parts)
     descriptors.store('service', 0)
+    await descriptors.accepted()
+    await descriptors.remove('service')
+    exits.keep(1)
+    exits.forget(1)
+    supervisor.gateOpened()
+    await expect(exits.adopt(1, 0n)).rejects.toThrow('vminit -- agent')
     expect(descriptors.take('service')).toBeUndefined()
     expect(exits.unavailable).toContain('start it as `vminit -- agent …`')
     expect(() => exits.watch()).toThrow('vminit -- agent')
@@ -159,22 +268,72 @@ describe('connectVminit', () => {
     await supervisor.endWithAgent()
   })
 
-  it('passes a descriptor to vminit under a name, and gives each inherited one once', () => {
+  it('gives each descriptor of the list once', () => {
     const [parentEnd, childEnd] = unwrap('open', 'a socket pair', native.socketPair())
-    const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
     const log = jsonLogger({ sink: () => {}, level: () => 'info', version: '0', pid: 1 })
-    const channel = { fd: parentEnd, stored: new Map([['service-1', 77]]) }
+    const path = join(temporaryFolder(), 'list')
+    writeFileSync(path, 'service-1 77\np1-stdout 78\n')
+    const channel = { fd: parentEnd, storedList: openSync(path, 'r') }
     const parts = { native, streams: linuxStreams(native), log, clock: new FakeClock(), channel }
     const { descriptors } = connectVminit(parts)
-    expect(descriptors.names()).toEqual(['service-1'])
+    expect(descriptors.names()).toEqual(['service-1', 'p1-stdout'])
     expect([descriptors.take('service-1'), descriptors.take('service-1')]).toEqual([77, undefined])
+    expect(descriptors.names()).toEqual(['p1-stdout'])
+    writeFileSync(path, 'service-1=77\n')
+    expect(() =>
+      connectVminit({ ...parts, channel: { ...channel, storedList: openSync(path, 'r') } }),
+    ).toThrow("list of stored descriptors: 'service-1=77', want NAME FD")
+    native.close(childEnd)
+  })
+})
+
+describe('the store of descriptors in vminit', () => {
+  it('passes a descriptor under a name', async () => {
+    const { descriptors, ended, vminit } = openChannel()
+    const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
     descriptors.store('pipe', writing)
     // The record is read with the descriptor, whose other end receives what is written to it.
-    const passed = native.receiveFd(childEnd)
+    const passed = native.receiveFd(vminit)
     native.write(passed, Buffer.from('through it'))
     expect(unwrap('read', 'the pipe', native.read(reading, 100)).toString()).toBe('through it')
     expect(() => descriptors.store('n'.repeat(32), writing)).toThrow(RangeError)
-    for (const fd of [reading, writing, passed, childEnd]) native.close(fd)
+    for (const fd of [reading, writing, passed, vminit]) native.close(fd)
     expect(() => descriptors.store('pipe', 0)).toThrow('store descriptor pipe in vminit: EPIPE')
+    await ended
+    await expect(descriptors.accepted()).rejects.toThrow('vminit is gone')
+    await expect(descriptors.remove('pipe')).rejects.toThrow('vminit is gone')
+  })
+
+  it('waits for the answers to all that was stored, and throws a refusal until its name is removed', async () => {
+    const { descriptors, lines, vminit } = openChannel()
+    await descriptors.accepted()
+    descriptors.store('p1-stdin', 0)
+    descriptors.store('p1-stdout', 0)
+    const accepted = descriptors.accepted()
+    const removed = descriptors.remove('p1-stdin')
+    native.write(vminit, storeResult('p1-stdin', 0))
+    expect(await isPending(accepted)).toBe(true)
+    native.write(vminit, storeResult('p1-stdout', 28))
+    const refusal = 'store descriptor p1-stdout in vminit: ENOSPC: the store is full'
+    await expect(accepted).rejects.toThrow(refusal)
+    await expect(descriptors.accepted()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    expect(lines.join('')).toContain('descriptor not stored')
+    expect(await isPending(removed)).toBe(true)
+    native.write(vminit, storeResult('p1-stdin', 0))
+    await removed
+    const never = descriptors.remove('p1-stdout')
+    native.write(vminit, storeResult('p1-stdout', 2))
+    await never
+    await descriptors.accepted()
+    native.close(vminit)
+  })
+
+  it('sends many commands in their order while vminit is slow', async () => {
+    const { channel, vminit } = openChannel()
+    const count = 5000
+    for (let pid = 1; pid <= count; pid++) channel.keep(pid)
+    const expected = Array.from({ length: count }, (_, index) => [RecordKind.KEEP_EXIT, index + 1])
+    expect(await commands(vminit, count)).toEqual(expected)
+    native.close(vminit)
   })
 })

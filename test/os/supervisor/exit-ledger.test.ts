@@ -70,6 +70,28 @@ describe('ExitLedger', () => {
     expect(await outcome(first.exitOf(7))).toBe(1)
   })
 
+  it('answers the exit of a process that began at a known time with the first since then', async () => {
+    const { ledger } = ledgerAt(100n)
+    ledger.watch(0n)
+    ledger.record(exitAt(7, 40n, 1))
+    ledger.record(exitAt(7, 60n, 2))
+    expect((await ledger.exitOfProcess(7, 30n)).exitCode).toBe(1)
+    ledger.record(exitAt(7, 40n, 1))
+    ledger.record(exitAt(7, 60n, 2))
+    expect((await ledger.exitOfProcess(7, 50n)).exitCode).toBe(2)
+  })
+
+  it('tells since when a watch may ask for exits', () => {
+    const { ledger, time } = ledgerAt(100n)
+    expect(ledger.neededSinceNs).toBeUndefined()
+    const first = ledger.watch()
+    time.nowNs = 200n
+    ledger.watch()
+    expect(ledger.neededSinceNs).toBe(100n)
+    first.close()
+    expect(ledger.neededSinceNs).toBe(200n)
+  })
+
   it('keeps a pending wait after its watch has closed, and refuses a new one', async () => {
     const { ledger } = ledgerAt(100n)
     const watch = ledger.watch()

@@ -1,12 +1,14 @@
 import type { Clock } from '../../../src/os/clock.ts'
 import { ExitLedger } from '../../../src/os/supervisor/exit-ledger.ts'
-import type { Exits, ExitWatch, Supervisor } from '../../../src/os/supervisor/supervisor.ts'
+import type { ExitRecord, Exits, ExitWatch, Supervisor } from '../../../src/os/supervisor/supervisor.ts'
 
 /** Exit records that the test makes with {@link exit}. The real ledger matches them to waits. */
 export class FakeExits implements Exits {
   unavailable: string | undefined
   /** The number of open watches. */
   openWatches = 0
+  /** The processes whose exits vminit keeps. */
+  readonly kept = new Set<number>()
   readonly #clock: Clock
   readonly #ledger: ExitLedger
 
@@ -28,6 +30,19 @@ export class FakeExits implements Exits {
         watch.close()
       },
     }
+  }
+
+  keep(pid: number): void {
+    this.kept.add(pid)
+  }
+
+  forget(pid: number): void {
+    this.kept.delete(pid)
+  }
+
+  adopt(pid: number, startNs: bigint): Promise<ExitRecord> {
+    this.kept.add(pid)
+    return this.#ledger.exitOfProcess(pid, startNs)
   }
 
   /** Reports that a process ended with a code, or by a signal, and was reaped now. */
@@ -61,6 +76,10 @@ export class FakeSupervisor implements Supervisor {
 
   async endWithAgent(): Promise<void> {
     this.commands.push('end with the agent')
+  }
+
+  gateOpened(): void {
+    this.commands.push('gate opened')
   }
 
   async exitWith(status: number): Promise<void> {

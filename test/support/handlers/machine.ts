@@ -192,6 +192,7 @@ export async function remains({ os, runtime, storages, state }: Machine) {
     fds: os.streams.openFds.length,
     processes: runtime.processes.length,
     watches: os.exits.openWatches,
+    keptExits: os.exits.kept.size,
     sleeps: os.clock.sleeping,
     consoles: os.consoles.paths,
     storages: [...storages],

@@ -16,7 +16,7 @@ const streams = linuxStreams(native)
 const clock = linuxClock(native)
 const channel = Number(argv[argv.indexOf('--channel') + 1])
 const { exits, supervisor } = connectVminit({
-  channel: { fd: channel, stored: new Map() },
+  channel: { fd: channel, storedList: undefined },
   native,
   streams,
   clock,

@@ -9,7 +9,7 @@ const nativeRoot = join(projectRoot, 'native')
 const vminitSources = nativeSources('init').map((name) => join(projectRoot, name))
 
 /** The capacity of the smallest ring that vminit can be built with. */
-export const SMALL_RING = 1024
+const SMALL_RING = 1024
 
 /** vminit is static, but the sanitizers are not: the builds for tests are dynamic. */
 const SANITIZED_VMINIT = [...SANITIZER_FLAGS, `-DRING_CAPACITY=${SMALL_RING}`]
@@ -33,6 +33,16 @@ export function buildDescriptorPasser(): Promise<string> {
 /** An agent that stores descriptors in vminit and dies, and whose successor reads from those that it gets. */
 export function buildDescriptorStorer(): Promise<string> {
   return compile('test-store-descriptors', [join(import.meta.dirname, 'store-descriptors.c')], [])
+}
+
+/** An agent that sends vminit records of random content. */
+export function buildChannelDisturber(): Promise<string> {
+  return compile('test-disturb-channel', [join(import.meta.dirname, 'disturb-channel.c')], [])
+}
+
+/** Agents below a flood of exits. */
+export function buildExitFlooder(): Promise<string> {
+  return compile('test-flood-exits', [join(import.meta.dirname, 'flood-exits.c')], [])
 }
 
 async function compile(name: string, sources: readonly string[], flags: readonly string[]): Promise<string> {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "boot/initramfs.h"
 #include "boot/kernel-command-line.h"
@@ -48,16 +49,20 @@ static int log_texts(char *texts[]) {
   return 0;
 }
 
-/* parts store NAME…: stores a descriptor under each name, cut to the record's bytes, and prints the outcome */
-static int store_names(char *names[]) {
+/* parts store WORD…: stores a descriptor under each NAME, removes each ~NAME, and prints the outcomes */
+static int store_names(char *words[]) {
   static struct store store;
-  for (; *names != NULL; names++) {
+  for (; *words != NULL; words++) {
+    bool removes = **words == '~';
     char *name = malloc(RECORD_NAME_BYTES);
-    strncpy(name, *names, RECORD_NAME_BYTES);
-    const char *reason = store_put(&store, name, 100 + (int)store.count);
-    puts(reason == NULL ? store.entries[store.count - 1].name : reason);
+    strncpy(name, *words + removes, RECORD_NAME_BYTES);
+    int fd = removes ? -1 : dup(STDIN_FILENO);
+    int error = removes ? store_remove(&store, name) : store_put(&store, name, fd);
+    puts(error == 0 ? "ok" : strerrorname_np(error));
+    if (error != 0 && fd >= 0) close(fd);
     free(name);
   }
+  printf("%u\n", store.count);
   return 0;
 }
 
@@ -89,33 +94,66 @@ static uint64_t random_below(uint64_t limit) {
   return random_state % limit;
 }
 
-/* An agent that reads pieces of any size, and the total that all agents have read. */
+/* Processes whose exits are kept. No process has such a pid. */
+#define KEPT_PIDS 300
+#define FIRST_KEPT_PID 5000000
+
+static struct {
+  bool registered, ended, seen;  /* seen by the running agent */
+  bool is_backlog, is_forgotten; /* ended and registered, or forgotten, before the running agent was started */
+} kept[KEPT_PIDS];
+
+/* The running agent, which reads pieces of any size. */
 static struct {
   struct record record;
   size_t length; /* of the record that is read in part */
-  uint64_t last_exit, lost, exits, shutdowns;
+  uint64_t last_exit, lost_before_next, acknowledged;
+  unsigned shutdowns, backlog_ends;
 } reader;
+
+/* What all agents have seen. */
+static uint64_t exits, lost, kept_exits_seen;
 
 static void fail(const char *what) {
   fprintf(stderr, "after exit %llu: %s\n", (unsigned long long)reader.last_exit, what);
   exit(1);
 }
 
-/* Every exit is read once and in order, or counted by an overflow record at the place where it is missing. */
+/* Whether the exit is of one of the kept processes, which has the right content and is registered. */
+static bool check_kept(const struct record *record) {
+  int index = record->pid - FIRST_KEPT_PID;
+  if (index < 0 || index >= KEPT_PIDS) return false;
+  if (!kept[index].ended || record->status != index) fail("a kept exit has another's content");
+  if (record->sequence == 0 && kept[index].is_forgotten) fail("an exit is kept that was forgotten");
+  kept[index].seen = true;
+  kept_exits_seen++;
+  return true;
+}
+
+static void check_backlog(void) {
+  if (reader.backlog_ends++ != 0) fail("the backlog ends twice");
+  for (int i = 0; i < KEPT_PIDS; i++)
+    if (kept[i].registered && kept[i].is_backlog && !kept[i].seen) fail("a kept exit is not in the backlog");
+}
+
+/* An agent reads every exit that was not acknowledged, once and in order, or counted where it is missing. */
 static void check_record(const struct record *record) {
-  static uint64_t lost_before_next;
   if (record->version != RECORD_VERSION) fail("a record of another version");
   if (record->kind == RECORD_SHUTDOWN) {
     reader.shutdowns++;
+  } else if (record->kind == RECORD_BACKLOG_END) {
+    check_backlog();
   } else if (record->kind == RECORD_OVERFLOW) {
-    lost_before_next += record->sequence;
-    reader.lost += record->sequence;
+    reader.lost_before_next += record->sequence;
+    lost += record->sequence;
   } else if (record->kind == RECORD_EXIT) {
-    if (record->sequence != reader.last_exit + lost_before_next + 1) fail("the next exit has a wrong number");
-    if (record->pid != (int32_t)(record->sequence & 0xffff)) fail("the next exit has another's content");
+    bool is_kept = check_kept(record);
+    if (record->sequence == 0 && is_kept) return;
+    if (record->sequence != reader.last_exit + reader.lost_before_next + 1) fail("the next exit has a wrong number");
+    if (!is_kept && record->pid != (int32_t)(record->sequence & 0xffff)) fail("the next exit has another's content");
     reader.last_exit = record->sequence;
-    reader.exits++;
-    lost_before_next = 0;
+    reader.lost_before_next = 0;
+    exits++;
   } else {
     fail("a record of unknown kind");
   }
@@ -157,50 +195,115 @@ static void send_garbage(void) {
   while (channel_receive(&channel, &record, &passed)) continue;
 }
 
-/* A record that one agent has read only in part is read from its start by the next agent. */
+/* The next agent reads again, from its start, what the last one has not acknowledged. */
 static void replace_agent(void) {
   channel_close(&channel);
   if (!channel_open(&channel)) fail("the channel cannot be opened");
   reader.length = 0;
+  reader.last_exit = reader.acknowledged;
+  reader.lost_before_next = reader.shutdowns = reader.backlog_ends = 0;
+  for (int i = 0; i < KEPT_PIDS; i++) {
+    kept[i].seen = false;
+    kept[i].is_backlog = kept[i].ended && kept[i].registered;
+    kept[i].is_forgotten = kept[i].ended && !kept[i].registered;
+  }
 }
 
-/* parts channel SEED STEPS: random exits, reads, commands and deaths of the agent, and their results */
+static void acknowledge(void) {
+  uint64_t unacknowledged = reader.last_exit - reader.acknowledged;
+  reader.acknowledged += random_below(unacknowledged + 1);
+  ring_acknowledge(&channel.ring, reader.acknowledged);
+}
+
+/* One step in the life of a process whose exit is kept. */
+static void live(void) {
+  int index = (int)random_below(KEPT_PIDS);
+  struct record exit = {.version = RECORD_VERSION, .kind = RECORD_EXIT, .status = index};
+  exit.pid = FIRST_KEPT_PID + index;
+  if (!kept[index].registered && !kept[index].ended) {
+    kept[index].registered = true;
+    channel_keep_exit(&channel, exit.pid);
+  } else if (!kept[index].ended) {
+    kept[index].ended = true;
+    channel_publish_exit(&channel, &exit);
+  } else if (kept[index].registered) {
+    kept[index].registered = false;
+    channel_forget_exit(&channel, exit.pid);
+  }
+}
+
+static void take_step(void) {
+  switch (random_below(10)) {
+    case 0:
+      publish(random_below(2 * RING_CAPACITY));
+      break;
+    case 1:
+      publish(random_below(40));
+      break;
+    case 2:
+      acknowledge();
+      break;
+    case 3:
+      send_garbage();
+      break;
+    case 4:
+      if (random_below(8) == 0) replace_agent();
+      break;
+    case 5:
+    case 6:
+      channel_flush(&channel);
+      break;
+    case 7:
+      live();
+      break;
+    default:
+      read_bytes(random_below(100000));
+  }
+}
+
+/* parts channel SEED STEPS: random exits, reads, acknowledgements, commands and deaths of the agent, and their results */
 static int exercise_channel(uint64_t seed, uint64_t steps) {
   random_state = seed * 0x9e3779b97f4a7c15 + 1;
   channel_prepare(&channel);
   replace_agent();
-  uint64_t deaths = 0;
   for (uint64_t step = 0; step < steps; step++) {
     if (step == steps / 2) channel_publish_shutdown(&channel, 15);
-    switch (random_below(8)) {
-      case 0:
-        publish(random_below(2 * RING_CAPACITY));
-        break;
-      case 1:
-      case 2:
-        publish(random_below(40));
-        break;
-      case 3:
-        send_garbage();
-        break;
-      case 4:
-        if (random_below(8) != 0) break;
-        replace_agent();
-        deaths++;
-        break;
-      case 5:
-        channel_flush(&channel);
-        break;
-      default:
-        read_bytes(random_below(100000));
-    }
+    take_step();
   }
   do channel_flush(&channel);
   while (read_bytes(SIZE_MAX));
-  if (reader.exits + reader.lost != channel.exits) fail("some exits were neither read nor counted as lost");
+  if (reader.last_exit + reader.lost_before_next != channel.exits) fail("some exits were neither read nor lost");
   if (reader.shutdowns != 1) fail("the shutdown was not read once");
-  printf("%d exits, %d lost, %d deaths\n", reader.exits > 0, reader.lost > 0, deaths > 0);
+  if (reader.backlog_ends != 1) fail("the end of the backlog was not read");
+  for (int i = 0; i < KEPT_PIDS; i++)
+    if (kept[i].registered && kept[i].ended && !kept[i].seen) fail("a kept exit was lost");
+  printf("%d exits, %d lost, %d kept\n", exits > 0, lost > 0, kept_exits_seen > 0);
   return 0;
+}
+
+/* parts keep: the exit of a registered process outlasts a flood, and one from before the registration is found */
+static int keep_exits(void) {
+  const struct record late = {.version = RECORD_VERSION, .kind = RECORD_EXIT, .pid = FIRST_KEPT_PID, .status = 0};
+  const struct record early = {.version = RECORD_VERSION, .kind = RECORD_EXIT, .pid = FIRST_KEPT_PID + 1, .status = 1};
+  channel_prepare(&channel);
+  replace_agent();
+  kept[0].registered = kept[0].ended = kept[1].registered = kept[1].ended = true;
+  channel_publish_exit(&channel, &early);
+  channel_keep_exit(&channel, late.pid);
+  channel_keep_exit(&channel, early.pid);
+  channel_publish_exit(&channel, &late);
+  for (int floods = 0; floods < 20; floods++) {
+    publish(RING_CAPACITY);
+    channel_flush(&channel);
+    while (read_bytes(SIZE_MAX)) channel_flush(&channel);
+  }
+  replace_agent();
+  do channel_flush(&channel);
+  while (read_bytes(SIZE_MAX));
+  printf("%d %d\n", kept[0].seen, kept[1].seen);
+  /* As many as there is room for, and one more, which is logged. */
+  for (int pid = FIRST_KEPT_PID; pid <= FIRST_KEPT_PID + KEPT_CAPACITY + 1; pid++) channel_keep_exit(&channel, pid);
+  return channel.kept.count == KEPT_CAPACITY ? 0 : 1;
 }
 
 /* parts overrun: an error that ASan must report */
@@ -214,6 +317,7 @@ static int overrun(void) {
 
 int main(int argc, char *argv[]) {
   if (argc == 2 && strcmp(argv[1], "overrun") == 0) return overrun();
+  if (argc == 2 && strcmp(argv[1], "keep") == 0) return keep_exits();
   if (argc < 3) return 2;
   if (strcmp(argv[1], "boot-options") == 0) return print_boot_options(argv + 2);
   if (strcmp(argv[1], "restart-delays") == 0) return print_restart_delays(argv + 2);

@@ -13,7 +13,19 @@ export interface ChannelRecord {
 }
 
 export const RECORD_BYTES = 64
-export const Kind = { EXIT: 1, OVERFLOW: 2, POWER_OFF: 16, EXIT_WITH: 17, END_WITH_AGENT: 19 } as const
+export const Kind = {
+  EXIT: 1,
+  OVERFLOW: 2,
+  BACKLOG_END: 5,
+  POWER_OFF: 16,
+  EXIT_WITH: 17,
+  END_WITH_AGENT: 19,
+  UNSTORE: 21,
+  ACK_EXITS: 22,
+  KEEP_EXIT: 23,
+  FORGET_EXIT: 24,
+  GATE_OPENED: 25,
+} as const
 
 /** Reads the record at the start of `bytes`. It does not share code with the agent, so that each checks the other. */
 export function parseRecord(bytes: Buffer): ChannelRecord {
@@ -31,7 +43,7 @@ export function parseRecord(bytes: Buffer): ChannelRecord {
 }
 
 /** A command of the agent. */
-export function commandRecord(kind: number, status = 0, version = 1): Buffer {
+export function commandRecord(kind: number, status = 0, version = 2): Buffer {
   const bytes = Buffer.alloc(RECORD_BYTES)
   bytes.writeUInt32LE(version, 0)
   bytes.writeUInt32LE(kind, 4)

@@ -1,20 +1,27 @@
 /*
- * An agent that stores the reading ends of pipes in vminit, some under names that vminit refuses, and exits with 1. The
- * second one prints what it reads from each descriptor that it gets, and the numbers of all that it has.
+ * Agents that store descriptors in vminit. The first one stores reading ends of pipes, some under names that vminit
+ * refuses, prints the answers, stores one more and exits without reading that answer. The second one prints what it reads
+ * from each descriptor that it gets and the numbers of all that it has, replaces them by as many as the store has room
+ * for, and exits. The third one prints how many it gets, and whether it can open one more.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "channel/record.h"
+#include "supervision/store.h"
+
+#define CHANNEL_FD 3
+#define LIST_FD 4
 
 /* Sends the record alone when `fd` is -1. */
-static int store(const char *name, int fd) {
-  struct record record = {.version = RECORD_VERSION, .kind = RECORD_STORE};
-  strncpy(record.name, name, RECORD_NAME_BYTES);
+static void command(enum record_kind kind, const char *name, int fd) {
+  struct record record = {.version = RECORD_VERSION, .kind = kind};
+  snprintf(record.name, RECORD_NAME_BYTES, "%s", name);
   struct iovec bytes = {.iov_base = &record, .iov_len = sizeof record};
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {0};
   struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
@@ -25,36 +32,96 @@ static int store(const char *name, int fd) {
         (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &fd, sizeof fd);
   }
-  return sendmsg(3, &message, 0) == sizeof record;
+  if (sendmsg(CHANNEL_FD, &message, 0) != sizeof record) exit(2);
 }
 
-static int store_all(void) {
-  const char *names[] = {"one", "two", "two", "no name", "three"};
+/* Waits for the next answer. Returns its errno. */
+static int answer(const char *name) {
+  struct record record;
+  do
+    if (recv(CHANNEL_FD, &record, sizeof record, MSG_WAITALL) != sizeof record) exit(2);
+  while (record.kind != RECORD_STORE_RESULT);
+  if (strncmp(record.name, name, RECORD_NAME_BYTES - 1) != 0) exit(2);
+  return record.result;
+}
+
+static void print_answer(const char *name) {
+  int error = answer(name);
+  printf("%s: %s\n", name, error == 0 ? "ok" : strerrorname_np(error));
+}
+
+static void store_pipe(const char *name, char content) {
   int ends[2];
-  for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-    char content = "12xx3"[i];
-    if (pipe(ends) != 0 || write(ends[1], &content, 1) != 1 || !store(names[i], ends[0])) return 2;
-    close(ends[0]);
-    close(ends[1]);
-  }
-  return store("nothing", -1) ? 1 : 2;
+  if (pipe(ends) != 0 || write(ends[1], &content, 1) != 1) exit(2);
+  command(RECORD_STORE, name, ends[0]);
+  close(ends[0]);
+  close(ends[1]);
 }
 
-static int print_stored(int count, char *words[]) {
-  for (int i = 0; i < count; i += 2) {
-    int fd = 0;
-    char content = '?';
-    sscanf(strchr(words[i + 1], '=') + 1, "%d", &fd);
-    if (read(fd, &content, 1) != 1) return 2;
-    printf("%s %s: %c\n", words[i], words[i + 1], content);
+static void store_some(void) {
+  const char *names[] = {"one", "two", "two", "no name", "gone"};
+  for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) store_pipe(names[i], "12xxx"[i]);
+  command(RECORD_STORE, "nothing", -1);
+  command(RECORD_UNSTORE, "gone", -1);
+  command(RECORD_UNSTORE, "gone", -1);
+  for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) print_answer(names[i]);
+  print_answer("nothing");
+  print_answer("gone");
+  print_answer("gone");
+  store_pipe("three", '3');
+}
+
+static void print_stored(void) {
+  FILE *list = fdopen(dup(LIST_FD), "r");
+  char name[RECORD_NAME_BYTES], content;
+  int fd;
+  while (fscanf(list, "%31s %d", name, &fd) == 2) {
+    if (read(fd, &content, 1) != 1) exit(2);
+    printf("%s %d: %c\n", name, fd, content);
+    command(RECORD_UNSTORE, name, -1);
+    if (answer(name) != 0) exit(2);
   }
-  for (int fd = 0; fd < 64; fd++)
+  fclose(list);
+  for (fd = 0; fd < 64; fd++)
     if (fcntl(fd, F_GETFD) >= 0) printf("%d ", fd);
   puts("");
-  return 0;
 }
 
-/* The arguments are `--channel 3 --restarts N` and the stored descriptors. */
+static void fill_store(void) {
+  char name[RECORD_NAME_BYTES];
+  int refused = 0;
+  for (int i = 0; i < STORE_CAPACITY + 2; i++) {
+    snprintf(name, sizeof name, "n%d", i);
+    command(RECORD_STORE, name, LIST_FD);
+    refused += answer(name) != 0;
+  }
+  command(RECORD_STORE, "more", LIST_FD);
+  print_answer("more");
+  printf("%d refused\n", refused);
+}
+
+static void count_stored(void) {
+  FILE *list = fdopen(LIST_FD, "r");
+  int count = 0, fd;
+  while (fscanf(list, "%*s %d", &fd) == 1) count += fcntl(fd, F_GETFD) >= 0;
+  printf("%d given, %s\n", count, open("/dev/null", O_RDONLY) >= 0 ? "one more opened" : "none opened");
+}
+
+/* The arguments are `--channel 3 --restarts N --stored-list 4`. */
 int main(int argc, char *argv[]) {
-  return strcmp(argv[4], "0") == 0 ? store_all() : print_stored(argc - 5, argv + 5);
+  setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+  switch (argc == 7 ? argv[4][0] : '?') {
+    case '0':
+      store_some();
+      return 1;
+    case '1':
+      print_stored();
+      fill_store();
+      return 1;
+    case '2':
+      count_stored();
+      return 0;
+    default:
+      return 2;
+  }
 }

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import { onTestFinished } from 'vitest'
 import type { AgentEvent, AgentOrder } from './orders.ts'
-import { type ChannelRecord, parseRecord } from './record.ts'
+import { type ChannelRecord, Kind, parseRecord } from './record.ts'
 
 /** The command line of the agent that takes orders from the test. */
 const testAgent: readonly string[] = [process.execPath, join(import.meta.dirname, 'test-agent.ts')]
@@ -88,6 +88,11 @@ export class Supervised {
     return this.events.flatMap((each) =>
       each.event === 'record' ? [parseRecord(Buffer.from(each.hex, 'hex'))] : [],
     )
+  }
+
+  /** The records about exits, and about lost ones. */
+  get exits(): readonly ChannelRecord[] {
+    return this.records.filter(({ kind }) => kind === Kind.EXIT || kind === Kind.OVERFLOW)
   }
 
   tell(order: AgentOrder): void {
