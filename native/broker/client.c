@@ -1,0 +1,301 @@
+#define _GNU_SOURCE
+#include "client.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/vm_sockets.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "../init/clock.h"
+#include "../init/log.h"
+#include "connection.h"
+#include "sockets/watch.h"
+#include "store/outcomes.h"
+
+#define ACCEPT_PAUSE_MS 100
+
+/* System calls for one client before the others have their turn. */
+#define READ_BATCH 8
+
+/* How much of a payload that is not stored is read at once. */
+#define SINK_BYTES 65536
+
+/* A connection may have a sixth of the budget in requests that no agent has taken: 16 MiB of 96. */
+#define SHARES 6
+
+union address {
+  struct sockaddr any;
+  struct sockaddr_vm vsock;
+  struct sockaddr_in ip4;
+  struct sockaddr_in6 ip6;
+  struct sockaddr_un path;
+};
+
+static bool is_peer_allowed(const struct broker *broker, const union address *address) {
+  if (broker->peer_kind != PEER_VSOCK) return true;
+  if (address->any.sa_family != AF_VSOCK) return false;
+  uint32_t cid = address->vsock.svm_cid;
+  return cid == VMADDR_CID_HOST || (broker->allow_loopback && cid == VMADDR_CID_LOCAL);
+}
+
+static struct peer describe_peer(const struct broker *broker, const union address *address) {
+  struct peer peer = {.address = {.kind = broker->peer_kind}};
+  if (broker->peer_kind == PEER_VSOCK) {
+    peer.address.cid = address->vsock.svm_cid;
+    peer.address.port = address->vsock.svm_port;
+  } else if (broker->peer_kind == PEER_TCP) {
+    bool is_ip4 = address->any.sa_family == AF_INET;
+    const void *bytes = is_ip4 ? (const void *)&address->ip4.sin_addr : (const void *)&address->ip6.sin6_addr;
+    peer.address.port = ntohs(is_ip4 ? address->ip4.sin_port : address->ip6.sin6_port);
+    if (inet_ntop(address->any.sa_family, bytes, peer.text, sizeof peer.text) != NULL)
+      peer.address.text_bytes = (uint32_t)strlen(peer.text);
+  }
+  return peer;
+}
+
+/* Handles a failed accept(2). Returns whether the next one may succeed at once. */
+static bool may_accept_after(struct broker *broker, int error) {
+  switch (error) {
+    case EAGAIN:
+      return false;
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+      /* The socket stays readable: waiting for it would not wait. */
+      watch_remove(broker, &broker->listener);
+      broker->accept_at_ms = monotonic_ms() + ACCEPT_PAUSE_MS;
+      return false;
+    case EBADF:
+    case EINVAL:
+    case ENOTSOCK:
+    case EOPNOTSUPP:
+      log_line("broker: cannot accept connections: %s", strerror(error));
+      watch_close(broker, &broker->listener);
+      return false;
+    default: /* of the connection that is gone, accept(2) */
+      return true;
+  }
+}
+
+void clients_accept(struct broker *broker) {
+  for (int i = 0; i < ACCEPT_BATCH && broker->listener.fd >= 0; i++) {
+    union address address = {.any.sa_family = AF_UNSPEC};
+    socklen_t length = sizeof address;
+    int client = accept4(broker->listener.fd, &address.any, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client < 0) {
+      if (!may_accept_after(broker, errno)) return;
+      continue;
+    }
+    struct peer peer = describe_peer(broker, &address);
+    if (is_peer_allowed(broker, &address))
+      connection_begin(broker, client, &peer);
+    else
+      close(client);
+  }
+}
+
+static uint32_t payload_bytes(const unsigned char header[FRAME_HEADER_BYTES]) {
+  uint32_t bytes;
+  memcpy(&bytes, header, sizeof bytes);
+  return ntohl(bytes);
+}
+
+/* Whether nothing but more room lets a frame arrive, although the agent has taken all before it. */
+static bool may_refuse(const struct broker *broker, const struct connection *connection) {
+  return broker->session.is_ready && connection->unsent == NULL;
+}
+
+bool client_may_read(const struct broker *broker, const struct connection *connection) {
+  if (connection->is_closing || connection->is_grpc) return false;
+  if (!connection->has_header) {
+    uint64_t unsent_bytes = (uint64_t)connection->unsent_blocks * BLOCK_BYTES;
+    return connection->header_bytes > 0 || unsent_bytes < broker->budget_bytes / SHARES;
+  }
+  bool has_room = connection_has_room(broker, connection, POOL_REQUESTS, 1);
+  if (connection->is_skipping) return connection->payload_left > 0 || has_room;
+  const struct frame *request = connection->request;
+  if (request == NULL) return has_room || payload_bytes(connection->header) > broker->max_payload_bytes;
+  return request->filled < request->capacity || has_room || may_refuse(broker, connection);
+}
+
+/* What became of a read. */
+enum progress { PROGRESS_NONE, PROGRESS_MADE, PROGRESS_FRAME };
+
+/* Handles the result of a recv(2) from the client. */
+static enum progress received(struct broker *broker, struct connection *connection, ssize_t bytes) {
+  if (bytes > 0) return PROGRESS_MADE;
+  if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) connection_hang_up(broker, connection);
+  return PROGRESS_NONE;
+}
+
+static const unsigned char http2_preface[MAX_FIRST_BYTES] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+static bool may_be_grpc(const struct connection *connection) {
+  return !connection->is_detected && connection->header_bytes > 0 && connection->header[0] == http2_preface[0];
+}
+
+/*
+ * Detects the protocol as src/rpc/protocol-detection.ts does. Returns false when the first bytes belong to none. A ttRPC
+ * connection begins with a frame header; a first frame of 16 MiB or more is a request of HTTP/1, a TLS hello, or text.
+ */
+static bool detect(struct broker *broker, struct connection *connection) {
+  const unsigned char *header = connection->header;
+  if (may_be_grpc(connection)) {
+    if (memcmp(header, http2_preface, connection->header_bytes) != 0) return false;
+    if (connection->header_bytes < MAX_FIRST_BYTES) return true;
+    connection->is_detected = connection->is_grpc = connection->has_called = true;
+    broker->session.has_unannounced = true;
+    return true;
+  }
+  if (header[0] != 0) return false;
+  if (connection->header_bytes < FRAME_HEADER_BYTES) return true;
+  connection->is_detected = true;
+  return header[8] >= 1 && header[8] <= 3; /* request, response, data */
+}
+
+static enum progress read_header(struct broker *broker, struct connection *connection) {
+  uint32_t wanted = may_be_grpc(connection) ? MAX_FIRST_BYTES : FRAME_HEADER_BYTES;
+  ssize_t bytes = recv(connection->client.fd, connection->header + connection->header_bytes,
+                       wanted - connection->header_bytes, MSG_DONTWAIT);
+  if (bytes <= 0) return received(broker, connection, bytes);
+  connection->header_bytes += (uint32_t)bytes;
+  if (!connection->is_detected && !detect(broker, connection)) {
+    connection_hang_up(broker, connection);
+    return PROGRESS_NONE;
+  }
+  connection->has_header = connection->is_detected && connection->header_bytes >= FRAME_HEADER_BYTES;
+  if (connection->has_header)
+    connection_set_deadline(broker, connection, NEVER);
+  else if (connection->deadline_ms == NEVER)
+    connection_set_deadline(broker, connection, monotonic_ms() + broker->first_bytes_ms);
+  return PROGRESS_MADE;
+}
+
+/* A whole frame has arrived. */
+static enum progress take_request(struct broker *broker, struct connection *connection, struct frame *request) {
+  request->number = ++broker->last_number;
+  request->arrived_ns = boottime_ns();
+  frame_append(&connection->requests, request, LIST_OF_CONNECTION);
+  frame_append(&broker->requests, request, LIST_OF_ALL);
+  if (connection->unsent == NULL) connection->unsent = request;
+  connection->unsent_blocks += request->blocks;
+  connection->request = NULL;
+  connection->has_header = connection->is_skipping = connection->is_refused = false;
+  connection->header_bytes = 0;
+  if (!connection->is_announced) broker->session.has_unannounced = true;
+  connection->has_called = true;
+  return PROGRESS_FRAME;
+}
+
+/* Makes the frame with its header. There must be room. */
+static struct frame *open_request(struct broker *broker, struct connection *connection, uint32_t payload) {
+  connection_reserve(broker, connection, POOL_REQUESTS, 1);
+  struct frame *request = frame_open(&broker->blocks, connection, FRAME_HEADER_BYTES + payload);
+  memcpy(request->head, connection->header, FRAME_HEADER_BYTES);
+  request->filled = FRAME_HEADER_BYTES;
+  return request;
+}
+
+static enum progress begin_request(struct broker *broker, struct connection *connection) {
+  uint32_t payload = payload_bytes(connection->header);
+  if (payload > broker->max_payload_bytes) {
+    connection->is_skipping = true;
+    connection->payload_left = payload;
+    return PROGRESS_MADE;
+  }
+  if (!connection_has_room(broker, connection, POOL_REQUESTS, 1)) return PROGRESS_NONE;
+  struct frame *request = open_request(broker, connection, payload);
+  if (payload == 0) return take_request(broker, connection, request);
+  connection->request = request;
+  return PROGRESS_MADE;
+}
+
+static enum progress skip_payload(struct broker *broker, struct connection *connection) {
+  static unsigned char sink[SINK_BYTES];
+  if (connection->payload_left > 0) {
+    size_t most = connection->payload_left < SINK_BYTES ? connection->payload_left : SINK_BYTES;
+    ssize_t bytes = recv(connection->client.fd, sink, most, MSG_DONTWAIT);
+    if (bytes > 0) connection->payload_left -= (uint32_t)bytes;
+    return received(broker, connection, bytes);
+  }
+  if (!connection_has_room(broker, connection, POOL_REQUESTS, 1)) return PROGRESS_NONE;
+  struct frame *request = open_request(broker, connection, 0);
+  request->header_only = true;
+  request->refused = connection->is_refused;
+  return take_request(broker, connection, request);
+}
+
+/* Gives up a frame that has no room. */
+static void refuse(struct broker *broker, struct connection *connection) {
+  struct frame *request = connection->request;
+  connection->is_skipping = connection->is_refused = true;
+  connection->payload_left = request->bytes - request->filled;
+  connection->request = NULL;
+  connection_release(broker, request, POOL_REQUESTS);
+}
+
+/* Makes room for the next bytes: by what has arrived, not by the length that the client claims. */
+static bool grow(struct broker *broker, struct connection *connection, struct frame *request) {
+  uint32_t wanted = frame_blocks(request->bytes) - request->blocks;
+  uint32_t most = request->blocks < SPAN_VECTORS ? request->blocks : SPAN_VECTORS;
+  uint32_t added = 0;
+  while (added < wanted && added < most && connection_has_room(broker, connection, POOL_REQUESTS, 1)) {
+    connection_reserve(broker, connection, POOL_REQUESTS, 1);
+    frame_grow(request, &broker->blocks);
+    request->blocks++;
+    added++;
+  }
+  return added > 0;
+}
+
+static enum progress read_payload(struct broker *broker, struct connection *connection) {
+  struct frame *request = connection->request;
+  if (request->filled == request->capacity && !grow(broker, connection, request)) {
+    if (!may_refuse(broker, connection)) return PROGRESS_NONE;
+    refuse(broker, connection);
+    return PROGRESS_MADE;
+  }
+  struct iovec vectors[SPAN_VECTORS];
+  uint32_t end = request->bytes < request->capacity ? request->bytes : request->capacity;
+  struct msghdr message = {.msg_iov = vectors};
+  message.msg_iovlen = (size_t)frame_span(request, request->filled, end, vectors);
+  ssize_t bytes = recvmsg(connection->client.fd, &message, MSG_DONTWAIT);
+  if (bytes <= 0) return received(broker, connection, bytes);
+  request->filled += (uint32_t)bytes;
+  return request->filled == request->bytes ? take_request(broker, connection, request) : PROGRESS_MADE;
+}
+
+static enum progress read_some(struct broker *broker, struct connection *connection) {
+  if (!client_may_read(broker, connection)) return PROGRESS_NONE;
+  if (!connection->has_header) return read_header(broker, connection);
+  if (connection->is_skipping) return skip_payload(broker, connection);
+  if (connection->request == NULL) return begin_request(broker, connection);
+  return read_payload(broker, connection);
+}
+
+void client_read(struct broker *broker, struct connection *connection) {
+  for (int i = 0; i < READ_BATCH && connection->client.fd >= 0; i++)
+    if (read_some(broker, connection) != PROGRESS_MADE) break;
+  connection_touch(broker, connection);
+}
+
+void client_write(struct broker *broker, struct connection *connection) {
+  for (struct frame *answer; (answer = connection->answers.first) != NULL;) {
+    struct iovec vectors[SPAN_VECTORS];
+    struct msghdr message = {.msg_iov = vectors};
+    message.msg_iovlen = (size_t)frame_span(answer, connection->written, answer->bytes, vectors);
+    ssize_t bytes = sendmsg(connection->client.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (bytes < 0) {
+      connection_hang_up(broker, connection);
+      return;
+    }
+    connection->written += (uint32_t)bytes;
+    if (connection->written == answer->bytes) connection_settle_answer(broker, connection, REQUEST_WRITTEN);
+  }
+}

@@ -1,0 +1,288 @@
+#define _GNU_SOURCE
+#include "connection.h"
+
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "data-socket.h"
+#include "sockets/watch.h"
+#include "store/outcomes.h"
+
+bool connections_open(struct broker *broker, uint32_t count) {
+  uint32_t places = count + ACCEPT_BATCH;
+  void *memory = mmap(NULL, places * sizeof(struct connection), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  broker->connections = memory;
+  broker->places = places;
+  broker->max_connections = count;
+  return true;
+}
+
+static struct connection *unused_place(struct broker *broker) {
+  for (uint32_t i = 0; i < broker->places; i++)
+    if (broker->connections[i].id == 0) return &broker->connections[i];
+  return NULL;
+}
+
+static bool is_older(const struct connection *one, const struct connection *other) {
+  return other == NULL || one->id < other->id;
+}
+
+/*
+ * Ends a connection for the sake of a new one: the oldest whose client is gone and that the agent does not close, or the
+ * oldest without a whole frame. One with a whole frame may be the life line of the sandbox.
+ */
+static bool make_place(struct broker *broker) {
+  struct connection *gone = NULL, *silent = NULL;
+  for (uint32_t i = 0; i < broker->places; i++) {
+    struct connection *connection = &broker->connections[i];
+    if (connection->id == 0 || connection->has_ended) continue;
+    if (connection->client.fd < 0) {
+      if (is_older(connection, gone)) gone = connection;
+    } else if (!connection->has_called && is_older(connection, silent)) {
+      silent = connection;
+    }
+  }
+  if (gone != NULL)
+    connection_end(broker, gone);
+  else if (silent != NULL)
+    connection_hang_up(broker, silent);
+  return gone != NULL || silent != NULL;
+}
+
+void connection_begin(struct broker *broker, int client, const struct peer *peer) {
+  bool fits = broker->open_connections < broker->max_connections || make_place(broker);
+  struct connection *connection = fits ? unused_place(broker) : NULL;
+  if (connection == NULL) {
+    close(client);
+    return;
+  }
+  *connection = (struct connection){
+      .id = ++broker->last_connection_id,
+      .peer = *peer,
+      .client = {.fd = client, .kind = WATCH_CLIENT, .connection = connection},
+      .data = {.fd = -1, .kind = WATCH_DATA, .connection = connection},
+      .deadline_ms = NEVER,
+  };
+  broker->open_connections++;
+  connection_touch(broker, connection);
+}
+
+struct connection *connection_find(struct broker *broker, uint64_t id) {
+  for (uint32_t i = 0; id != 0 && i < broker->places; i++)
+    if (broker->connections[i].id == id) return &broker->connections[i];
+  return NULL;
+}
+
+void connection_touch(struct broker *broker, struct connection *connection) {
+  if (connection->is_dirty) return;
+  connection->is_dirty = true;
+  connection->next_dirty = broker->dirty;
+  broker->dirty = connection;
+}
+
+void connection_release(struct broker *broker, struct frame *frame, enum pool pool) {
+  frame->connection->blocks[pool] -= frame->blocks;
+  frame_close(frame, &broker->blocks, pool);
+}
+
+bool connection_has_room(const struct broker *broker, const struct connection *connection, enum pool pool,
+                         uint32_t blocks) {
+  return blocks_have_room(&broker->blocks, pool, connection->blocks[pool], blocks);
+}
+
+void connection_reserve(struct broker *broker, struct connection *connection, enum pool pool, uint32_t blocks) {
+  connection->blocks[pool] += blocks;
+  blocks_reserve(&broker->blocks, pool, blocks);
+}
+
+void connection_set_deadline(struct broker *broker, struct connection *connection, int64_t deadline_ms) {
+  connection->deadline_ms = deadline_ms;
+  if (deadline_ms == NEVER) return;
+  if (broker->next_deadline_ms == NEVER || deadline_ms < broker->next_deadline_ms)
+    broker->next_deadline_ms = deadline_ms;
+}
+
+void connections_expire(struct broker *broker, int64_t now_ms) {
+  if (broker->next_deadline_ms == NEVER || now_ms < broker->next_deadline_ms) return;
+  broker->next_deadline_ms = NEVER;
+  for (uint32_t i = 0; i < broker->places; i++) {
+    struct connection *connection = &broker->connections[i];
+    if (connection->id == 0 || connection->client.fd < 0 || connection->deadline_ms == NEVER) continue;
+    if (now_ms >= connection->deadline_ms)
+      connection_hang_up(broker, connection);
+    else
+      connection_set_deadline(broker, connection, connection->deadline_ms);
+  }
+}
+
+/* Unlinks an open request without freeing it. */
+static void unlink_request(struct broker *broker, struct connection *connection, struct frame *request) {
+  if (connection->unsent == request) connection->unsent = request->links[LIST_OF_CONNECTION].next;
+  if (!request->handed) connection->unsent_blocks -= request->blocks;
+  frame_remove(&connection->requests, request, LIST_OF_CONNECTION);
+  frame_remove(&broker->requests, request, LIST_OF_ALL);
+}
+
+void connection_close_request(struct broker *broker, struct connection *connection, struct frame *request) {
+  unlink_request(broker, connection, request);
+  connection_release(broker, request, POOL_REQUESTS);
+}
+
+/* The agent waits for a request that it was told of; it does not come any more. */
+static void tell_dropped(struct broker *broker, const struct frame *request) {
+  if (!request->listed || request->handed) return;
+  outcome_add(&broker->outcomes, request->number, REQUEST_DROPPED)->forgotten_when_told = true;
+  broker->session.has_untold = true;
+}
+
+static void drop_requests(struct broker *broker, struct connection *connection) {
+  for (struct frame *request; (request = connection->requests.first) != NULL;) {
+    /* A part of it is in the data socket already, and what follows must not be taken for the rest. */
+    if (request == connection->sending) {
+      unlink_request(broker, connection, request);
+      connection->sending_is_orphan = true;
+      continue;
+    }
+    tell_dropped(broker, request);
+    connection_close_request(broker, connection, request);
+  }
+  if (connection->request != NULL) connection_release(broker, connection->request, POOL_REQUESTS);
+  connection->request = NULL;
+}
+
+void connection_settle_answer(struct broker *broker, struct connection *connection, enum request_state state) {
+  struct frame *answer = connection->answers.first;
+  if (answer->outcome != NULL) {
+    answer->outcome->state = state;
+    connection->has_untold = true;
+    broker->session.has_untold = true;
+  }
+  frame_remove(&connection->answers, answer, LIST_OF_CONNECTION);
+  connection_release(broker, answer, POOL_ANSWERS);
+  connection->written = 0;
+}
+
+static void discard_incoming_answer(struct broker *broker, struct connection *connection) {
+  if (connection->answer == NULL) return;
+  connection->discard = connection->answer->bytes - connection->answer->filled;
+  connection_release(broker, connection->answer, POOL_ANSWERS);
+  connection->answer = NULL;
+  connection->incoming_bytes = 0;
+}
+
+void connection_hang_up(struct broker *broker, struct connection *connection) {
+  if (connection->client.fd < 0) return;
+  watch_close(broker, &connection->client);
+  drop_requests(broker, connection);
+  while (connection->answers.first != NULL) connection_settle_answer(broker, connection, REQUEST_DROPPED);
+  discard_incoming_answer(broker, connection);
+  if (connection->data.fd < 0) connection_end(broker, connection);
+  connection_touch(broker, connection);
+}
+
+void connection_end(struct broker *broker, struct connection *connection) {
+  if (connection->has_ended) return;
+  watch_close(broker, &connection->client);
+  watch_close(broker, &connection->data);
+  if (connection->sending_is_orphan) connection_release(broker, connection->sending, POOL_REQUESTS);
+  if (connection->sending == NULL && connection->to_send > 0)
+    outcome_tell_again(&broker->outcomes, connection->outgoing.number);
+  connection->sending = NULL;
+  connection->sending_is_orphan = false;
+  outcomes_leave(&broker->outcomes, connection);
+  broker->session.has_untold = true;
+  connection->has_ended = true;
+  broker->open_connections--;
+  connection_touch(broker, connection);
+}
+
+void connection_lose_agent(struct broker *broker, struct connection *connection) {
+  watch_close(broker, &connection->data);
+  discard_incoming_answer(broker, connection);
+  connection->discard = connection->incoming_bytes = 0;
+  connection->awaits_room = connection->data_has_ended = connection->is_announced = false;
+  if (connection->client.fd < 0) {
+    connection_end(broker, connection);
+    return;
+  }
+  connection->sending = NULL;
+  connection->sent = connection->to_send = 0;
+  connection->unsent = connection->requests.first;
+  connection->unsent_blocks = 0;
+  for (struct frame *request = connection->unsent; request != NULL; request = request->links[LIST_OF_CONNECTION].next) {
+    request->sent_before |= request->handed;
+    request->handed = request->listed = false;
+    connection->unsent_blocks += request->blocks;
+  }
+  connection_touch(broker, connection);
+}
+
+/* Whether the agent's CLOSE can be followed: nothing that it wrote before is left. */
+static bool may_close(const struct connection *connection) {
+  if (!connection->is_closing || connection->client.fd < 0 || connection->answers.first != NULL) return false;
+  return connection->answer == NULL && !connection->awaits_room && data_is_empty(connection);
+}
+
+static void set_held(struct broker *broker, struct connection *connection, bool is_held) {
+  if (connection->is_held == is_held) return;
+  connection->is_held = is_held;
+  broker->held_connections += is_held ? 1 : -1;
+}
+
+/* Waits for what the connection can go on with. */
+static void wait_for_events(struct broker *broker, struct connection *connection) {
+  bool is_held = false;
+  if (connection->client.fd >= 0) {
+    bool may_read = client_may_read(broker, connection);
+    is_held = !may_read;
+    /* The end of a client is reported also while nothing is read from it. */
+    uint32_t events = may_read ? EPOLLIN : EPOLLRDHUP;
+    watch_set(broker, &connection->client, connection->answers.first == NULL ? events : events | EPOLLOUT);
+  }
+  if (connection->data.fd >= 0) {
+    bool awaits_room = connection->awaits_room && !data_has_room(broker, connection);
+    is_held |= awaits_room;
+    uint32_t events = awaits_room || connection->data_has_ended ? 0 : EPOLLIN;
+    if (connection->to_send > 0 && !connection->data_is_shut) events |= EPOLLOUT;
+    /* The kernel reports a hang-up again and again, whatever is waited for. */
+    if (events == 0)
+      watch_remove(broker, &connection->data);
+    else
+      watch_set(broker, &connection->data, events);
+  }
+  set_held(broker, connection, is_held);
+}
+
+static void flush(struct broker *broker, struct connection *connection) {
+  client_write(broker, connection);
+  if (may_close(connection)) connection_hang_up(broker, connection);
+  data_send(broker, connection);
+  if (!connection->has_ended) {
+    wait_for_events(broker, connection);
+    return;
+  }
+  set_held(broker, connection, false);
+  connection->id = 0;
+}
+
+/* Room has become free: whoever was held for want of it may go on. */
+static void release_held(struct broker *broker) {
+  for (uint32_t i = 0; i < broker->places; i++)
+    if (broker->connections[i].id != 0 && broker->connections[i].is_held)
+      wait_for_events(broker, &broker->connections[i]);
+}
+
+void connections_flush(struct broker *broker) {
+  for (struct connection *connection; (connection = broker->dirty) != NULL;) {
+    broker->dirty = connection->next_dirty;
+    connection->is_dirty = false;
+    flush(broker, connection);
+  }
+  if (broker->held_connections > 0 && broker->released != broker->blocks.released) release_held(broker);
+  broker->released = broker->blocks.released;
+}

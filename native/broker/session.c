@@ -1,0 +1,388 @@
+#define _GNU_SOURCE
+#include "session.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../init/clock.h"
+#include "../init/log.h"
+#include "connection.h"
+#include "data-socket.h"
+#include "hello.h"
+#include "sockets/message.h"
+#include "sockets/watch.h"
+#include "store/outcomes.h"
+
+/* The agent is asked so often at most. */
+#define PING_PERIOD_MS 1000
+
+/* The broker wakes up that much too late only where the whole machine stood still, the agent included. */
+#define LATE_MS 1000
+
+/* How long after CLOSE a client may take to read its last answers. */
+#define CLOSE_MS 5000
+
+/* Between two tries to give the agent a connection, when there are no descriptors. */
+#define ANNOUNCE_PAUSE_MS 100
+
+/* Messages handled before the loop turns to its other work. */
+#define READ_BATCH 64
+
+/* So many open requests of a hung agent are logged. */
+#define LOGGED_REQUESTS 20
+
+/* The most requests that one REQUEST_STATE tells. */
+#define STATES 256
+
+/* Ends the present agent's sockets. What it has left in them counts; what it has not answered is open again. */
+static void session_end(struct broker *broker) {
+  struct session *session = &broker->session;
+  if (session->control.fd < 0) return;
+  watch_close(broker, &session->control);
+  for (uint32_t i = 0; i < broker->places; i++) {
+    struct connection *connection = &broker->connections[i];
+    if (connection->id == 0 || connection->has_ended || connection->data.fd < 0) continue;
+    data_drain(broker, connection);
+    connection_lose_agent(broker, connection);
+  }
+  /* Those that no agent has got yet were listed all the same. */
+  for (struct frame *request = broker->requests.first; request != NULL; request = request->links[LIST_OF_ALL].next)
+    request->listed = false;
+  outcomes_tell_again(&broker->outcomes);
+}
+
+void session_fail(struct broker *broker, const char *reason) {
+  struct session *session = &broker->session;
+  if (session->control.fd < 0) return;
+  log_line("broker: agent %u %s: it is cut off", session->pid, reason);
+  broker->hung_pid = session->pid;
+  session_end(broker);
+}
+
+static void on_hello(struct broker *broker, const struct control_header *header, const struct hello *hello,
+                     int listener) {
+  const char *fault = hello_accept(broker, header, hello, listener);
+  if (fault != NULL) {
+    session_fail(broker, fault);
+    return;
+  }
+  struct session *session = &broker->session;
+  session->has_said_hello = session->has_untold = session->has_unannounced = true;
+}
+
+static void on_close(struct broker *broker, uint64_t id) {
+  struct connection *connection = connection_find(broker, id);
+  /* It may have hung up meanwhile. */
+  if (connection == NULL || connection->is_closing || connection->client.fd < 0) return;
+  connection->is_closing = true;
+  connection_set_deadline(broker, connection, monotonic_ms() + CLOSE_MS);
+  connection_touch(broker, connection);
+}
+
+static void on_pong(struct session *session, uint64_t number) {
+  if (number != session->pings) return;
+  session->ping_is_out = false;
+  session->pong_by_ms = NEVER;
+}
+
+static void handle_message(struct broker *broker, const struct control_header *header) {
+  switch (header->kind) {
+    case CONTROL_PONG:
+      on_pong(&broker->session, header->a);
+      return;
+    case CONTROL_STOP:
+      broker->is_stopped = true;
+      broker->accept_at_ms = NEVER;
+      watch_remove(broker, &broker->listener);
+      return;
+    case CONTROL_CLOSE:
+      on_close(broker, header->a);
+      return;
+    case CONTROL_CONFIRM:
+      outcome_confirm(&broker->outcomes, header->a);
+      return;
+    default:
+      session_fail(broker, "sent a control message of unknown kind");
+  }
+}
+
+/* Handles one message. Returns false when there is none. */
+static bool read_message(struct broker *broker) {
+  struct __attribute__((packed)) {
+    struct control_header header;
+    struct hello hello;
+  } message = {0};
+  int passed;
+  struct session *session = &broker->session;
+  ssize_t length = message_receive(session->control.fd, &message, sizeof message, &passed);
+  if (length < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  /* The agent died before it read everything; what it sent is still there. */
+  if (length < 0 && errno == ECONNRESET) return true;
+  struct control_header header = message.header;
+  struct hello hello = message.hello;
+  if (length == 0) {
+    session_end(broker);
+  } else if (length == sizeof message && header.kind == CONTROL_HELLO && !session->has_said_hello) {
+    on_hello(broker, &header, &hello, passed);
+    passed = -1;
+  } else if (length != sizeof header || !session->has_said_hello) {
+    session_fail(broker, "sent a control message of wrong length or at a wrong time");
+  } else {
+    handle_message(broker, &header);
+  }
+  if (passed >= 0) close(passed);
+  return true;
+}
+
+void session_read(struct broker *broker) {
+  for (int i = 0; i < READ_BATCH && broker->session.control.fd >= 0; i++)
+    if (!read_message(broker)) return;
+}
+
+void session_begin(struct broker *broker, int control, uint32_t pid) {
+  /* The end of the agent before may not have been read yet. */
+  while (broker->session.control.fd >= 0 && read_message(broker)) continue;
+  session_end(broker);
+  broker->session = (struct session){
+      .control = {.fd = control, .kind = WATCH_CONTROL},
+      .pid = pid,
+      .announce_at_ms = NEVER,
+      .pong_by_ms = NEVER,
+      .last_ping_ms = monotonic_ms() - PING_PERIOD_MS,
+  };
+  watch_set(broker, &broker->session.control, EPOLLIN);
+}
+
+/* Sends a control message. Returns false when the socket takes none: then it is waited for. */
+static bool send_message(struct broker *broker, const void *bytes, size_t length, int passed) {
+  struct session *session = &broker->session;
+  if (message_send(session->control.fd, bytes, length, passed) >= 0) return true;
+  if (errno == EAGAIN || errno == EPIPE || errno == ECONNRESET)
+    session->control_is_full = true;
+  else
+    /* ETOOMANYREFS: the agent does not take its descriptors, which the socket does not report. ENOBUFS: no memory. */
+    session->announce_at_ms = monotonic_ms() + ANNOUNCE_PAUSE_MS;
+  return false;
+}
+
+/* What one REQUEST_STATE tells. */
+struct states {
+  struct request_pair pairs[STATES];
+  struct outcome *outcomes[STATES]; /* NULL where it is a request */
+  struct frame *requests[STATES];
+  uint32_t count;
+};
+
+/*
+ * Whether the control socket tells this outcome now. At first it tells all. Later it tells those of connections that have
+ * no data socket, and none that are not settled.
+ */
+static bool is_to_be_told(const struct session *session, const struct outcome *outcome) {
+  if (outcome->told == (int)outcome->state) return false;
+  if (!session->is_ready) return true;
+  if (outcome->state == REQUEST_ANSWERED) return false;
+  return outcome->connection == NULL || outcome->connection->data.fd < 0;
+}
+
+static void collect_states(const struct broker *broker, struct states *states) {
+  states->count = 0;
+  for (struct outcome *outcome = broker->outcomes.oldest; outcome != NULL && states->count < STATES;
+       outcome = outcome->newer) {
+    if (!is_to_be_told(&broker->session, outcome)) continue;
+    states->pairs[states->count] = (struct request_pair){outcome->number, outcome->state};
+    states->outcomes[states->count++] = outcome;
+  }
+  if (broker->session.is_ready) return;
+  for (struct frame *request = broker->requests.first; request != NULL && states->count < STATES;
+       request = request->links[LIST_OF_ALL].next) {
+    if (request->listed) continue;
+    states->pairs[states->count] = (struct request_pair){request->number, REQUEST_OPEN};
+    states->outcomes[states->count] = NULL;
+    states->requests[states->count++] = request;
+  }
+}
+
+static void mark_told(struct broker *broker, const struct states *states) {
+  for (uint32_t i = 0; i < states->count; i++) {
+    struct outcome *outcome = states->outcomes[i];
+    if (outcome == NULL) {
+      states->requests[i]->listed = true;
+      continue;
+    }
+    outcome->told = (int)outcome->state;
+    if (outcome->forgotten_when_told) outcome_forget(&broker->outcomes, outcome);
+  }
+}
+
+/* Tells the next states of requests. Returns whether some were sent. */
+static bool tell_states(struct broker *broker) {
+  struct states states;
+  collect_states(broker, &states);
+  if (states.count == 0) {
+    broker->session.has_untold = false;
+    return false;
+  }
+  struct {
+    struct control_header header;
+    struct request_pair pairs[STATES];
+  } message;
+  message.header = (struct control_header){
+      .kind = CONTROL_REQUEST_STATE, .flags = (uint32_t)states.pairs[0].state, .a = states.pairs[0].number};
+  size_t further = (states.count - 1) * sizeof *message.pairs;
+  memcpy(message.pairs, states.pairs + 1, further);
+  if (!send_message(broker, &message, sizeof message.header + further, -1)) return false;
+  mark_told(broker, &states);
+  return true;
+}
+
+/* Sends CONNECTION with `passed`, the agent's socket. */
+static bool send_connection(struct broker *broker, const struct connection *connection, int passed) {
+  char message[sizeof(struct control_header) + sizeof(struct peer_address) + ADDRESS_TEXT_BYTES + sizeof(uint32_t) +
+               MAX_FIRST_BYTES];
+  char *next = message;
+  const struct control_header header = {
+      .kind = CONTROL_CONNECTION, .flags = connection->is_grpc ? CONNECTION_GRPC : 0, .a = connection->id};
+  const struct peer *peer = &connection->peer;
+  const uint32_t first_bytes = connection->is_grpc ? connection->header_bytes : 0;
+  next = mempcpy(next, &header, sizeof header);
+  next = mempcpy(next, &peer->address, sizeof peer->address);
+  next = mempcpy(next, peer->text, peer->address.text_bytes);
+  next = mempcpy(next, &first_bytes, sizeof first_bytes);
+  next = mempcpy(next, connection->header, first_bytes);
+  return send_message(broker, message, (size_t)(next - message), passed);
+}
+
+/* Gives the agent the client itself. */
+static bool hand_over(struct broker *broker, struct connection *connection) {
+  if (!send_connection(broker, connection, connection->client.fd)) return false;
+  connection_end(broker, connection);
+  return true;
+}
+
+/* Gives the agent its end of a new data socket. */
+static bool open_data_socket(struct broker *broker, struct connection *connection) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+    broker->session.announce_at_ms = monotonic_ms() + ANNOUNCE_PAUSE_MS;
+    return false;
+  }
+  bool is_sent = send_connection(broker, connection, pair[1]);
+  close(pair[1]);
+  if (!is_sent) {
+    close(pair[0]);
+    return false;
+  }
+  connection->data.fd = pair[0];
+  connection->data_is_shut = connection->data_has_ended = false;
+  connection->is_announced = true;
+  connection_touch(broker, connection);
+  return true;
+}
+
+/* Gives the agent all connections that it does not have. Returns false when it has not got all of them. */
+static bool announce(struct broker *broker) {
+  for (uint32_t i = 0; i < broker->places; i++) {
+    struct connection *connection = &broker->connections[i];
+    if (connection->id == 0 || connection->client.fd < 0 || !connection->has_called || connection->is_announced)
+      continue;
+    if (!(connection->is_grpc ? hand_over(broker, connection) : open_data_socket(broker, connection))) return false;
+  }
+  broker->session.has_unannounced = false;
+  return true;
+}
+
+/* Sends READY, and then the open requests: in the order of their arrival, as far as the data sockets take them. */
+static bool become_ready(struct broker *broker) {
+  const struct control_header ready = {.kind = CONTROL_READY};
+  if (!send_message(broker, &ready, sizeof ready, -1)) return false;
+  broker->session.is_ready = true;
+  for (struct frame *request = broker->requests.first; request != NULL; request = request->links[LIST_OF_ALL].next) {
+    struct connection *connection = request->connection;
+    bool may_go_on = connection->data.fd >= 0;
+    while (may_go_on && connection->unsent == request) may_go_on = data_send_one(broker, connection);
+  }
+  for (uint32_t i = 0; i < broker->places; i++)
+    if (broker->connections[i].id != 0) connection_touch(broker, &broker->connections[i]);
+  return true;
+}
+
+static bool is_ping_due(const struct broker *broker, int64_t now_ms) {
+  const struct session *session = &broker->session;
+  return session->ping_is_wanted && !session->ping_is_out && now_ms >= session->last_ping_ms + PING_PERIOD_MS;
+}
+
+static void send_ping(struct broker *broker, int64_t now_ms) {
+  struct session *session = &broker->session;
+  /* An agent that does not read the control socket is late, too. */
+  if (session->pong_by_ms == NEVER) session->pong_by_ms = now_ms + broker->hang_ms;
+  const struct control_header ping = {.kind = CONTROL_PING, .a = session->pings + 1};
+  if (!send_message(broker, &ping, sizeof ping, -1)) return;
+  session->pings++;
+  session->last_ping_ms = now_ms;
+  session->ping_is_out = true;
+  session->ping_is_wanted = false;
+}
+
+void session_flush(struct broker *broker) {
+  struct session *session = &broker->session;
+  if (session->control.fd < 0 || !session->has_said_hello) return;
+  bool may_go_on = !session->control_is_full && session->announce_at_ms == NEVER;
+  while (may_go_on && session->has_untold) may_go_on = tell_states(broker) || !session->has_untold;
+  if (may_go_on && session->has_unannounced) may_go_on = announce(broker);
+  if (may_go_on && !session->is_ready) may_go_on = become_ready(broker);
+  int64_t now_ms = monotonic_ms();
+  if (may_go_on && session->is_ready && is_ping_due(broker, now_ms)) send_ping(broker, now_ms);
+  watch_set(broker, &session->control, session->control_is_full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void session_want_ping(struct broker *broker) {
+  if (broker->hang_ms > 0 && !broker->session.is_hung) broker->session.ping_is_wanted = true;
+}
+
+/* Names the open requests, and nothing of what is in them. */
+static void log_open_requests(const struct broker *broker) {
+  int logged = 0;
+  for (struct frame *request = broker->requests.first; request != NULL && logged < LOGGED_REQUESTS;
+       request = request->links[LIST_OF_ALL].next) {
+    if (!request->handed) continue;
+    uint32_t stream;
+    memcpy(&stream, request->head + sizeof stream, sizeof stream);
+    log_line("broker: open request %llu: connection %llu, stream %u, for %llu ms", (unsigned long long)request->number,
+             (unsigned long long)request->connection->id, ntohl(stream),
+             (unsigned long long)((boottime_ns() - request->arrived_ns) / 1000000));
+    logged++;
+  }
+}
+
+void session_expire(struct broker *broker, int64_t now_ms) {
+  struct session *session = &broker->session;
+  if (session->control.fd < 0) return;
+  if (session->announce_at_ms != NEVER && now_ms >= session->announce_at_ms) session->announce_at_ms = NEVER;
+  if (session->pong_by_ms == NEVER || now_ms < session->pong_by_ms) return;
+  if (now_ms > session->pong_by_ms + LATE_MS) {
+    session->pong_by_ms = now_ms + broker->hang_ms;
+    return;
+  }
+  log_line("broker: agent %u has not answered for %lld ms", session->pid, (long long)broker->hang_ms);
+  log_open_requests(broker);
+  session->pong_by_ms = NEVER;
+  session->is_hung = true;
+  session->ping_is_wanted = false;
+  broker->hung_pid = session->pid;
+}
+
+int64_t session_next_ms(const struct broker *broker) {
+  const struct session *session = &broker->session;
+  if (session->control.fd < 0) return NEVER;
+  int64_t next = session->pong_by_ms;
+  int64_t other = NEVER;
+  if (session->announce_at_ms != NEVER)
+    other = session->announce_at_ms;
+  else if (session->ping_is_wanted && !session->ping_is_out && !session->control_is_full)
+    other = session->last_ping_ms + PING_PERIOD_MS;
+  return next == NEVER || (other != NEVER && other < next) ? other : next;
+}

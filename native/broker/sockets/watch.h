@@ -1,0 +1,12 @@
+#pragma once
+
+#include "../state.h"
+
+/* Waits for `events`; 0 still reports errors and hang-ups. */
+void watch_set(struct broker *broker, struct watch *watch, uint32_t events);
+
+/* Waits for nothing of the descriptor any more. */
+void watch_remove(struct broker *broker, struct watch *watch);
+
+/* Removes and closes it, if it is open. */
+void watch_close(struct broker *broker, struct watch *watch);

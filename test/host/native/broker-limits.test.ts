@@ -1,0 +1,196 @@
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { buildVminit } from '../../../src/build/native.ts'
+import { TestBroker } from '../../support/broker/broker.ts'
+import { type BrokerClient, frameOf } from '../../support/broker/client.ts'
+import { converse, roundTrip } from '../../support/broker/conversation.ts'
+import { Envelope, encodeEnvelope, RequestFlag } from '../../support/broker/records.ts'
+import { buildSanitizedVminit } from '../../support/vminit/compiled.ts'
+
+let sanitized: string
+let real: string
+let broker: TestBroker
+
+beforeAll(async () => {
+  sanitized = await buildSanitizedVminit()
+  real = await buildVminit()
+})
+afterEach(async () => {
+  const status = await broker.stop()
+  expect(broker.log).not.toMatch(/runtime error|Sanitizer/)
+  expect(status).toBe(0)
+})
+
+const MIB = 1 << 20
+const ask = frameOf(1, 'question')
+const reply = frameOf(1, 'answer')
+
+describe('connections', () => {
+  it('a thousand are served, also by the next agent', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent()
+    const clients: BrokerClient[] = []
+    for (let count = 0; count < 1000; count += 1) clients.push(await broker.connect())
+    await Promise.all(clients.map((client) => client.send(ask)))
+    for (const _ of clients) await (await agent.connections.next()).request()
+    agent.die()
+    const successor = broker.startAgent()
+    const { states, connections } = await successor.start()
+    expect([states.size, connections.length]).toEqual([1000, 1000])
+    for (const connection of connections) connection.answer((await connection.request()).number, reply)
+    for (const client of clients) expect(await client.frames.next()).toEqual(reply)
+  })
+
+  it('beyond the maximum close the oldest that has sent no whole frame, then themselves', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent({ maxConnections: 3 })
+    const lifeLine = await converse(broker, agent)
+    const silent = [await broker.connect(), await broker.connect()]
+    const fourth = await broker.connect()
+    await silent[0]?.closed
+    await fourth.send(ask)
+    await agent.connections.next()
+    await silent[1]?.send(ask)
+    await agent.connections.next()
+    const fifth = await broker.connect()
+    await fifth.closed
+    lifeLine.connection.answer(lifeLine.number, reply)
+    expect(await lifeLine.client.frames.next()).toEqual(reply)
+  })
+
+  it('that have hung up make place, although the agent has not closed its end', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent({ maxConnections: 2 })
+    for (let count = 0; count < 10; count += 1) {
+      const { client, connection } = await converse(broker, agent)
+      connection.open().allowHalfOpen = true
+      client.socket.destroy()
+    }
+    await roundTrip(broker, agent)
+  })
+})
+
+describe('stored bytes', () => {
+  it('a client that no agent serves is not read beyond its share, and goes on with an agent', async () => {
+    broker = await TestBroker.start(sanitized)
+    const first = broker.startAgent({ budgetBytes: 24 * MIB, maxPayloadBytes: MIB })
+    await first.start()
+    first.die()
+    const client = await broker.connect()
+    const requests = Array.from({ length: 40 }, () => frameOf(1, Buffer.alloc(MIB / 4, 'x')))
+    const sent = client.send(...requests)
+    // Its share is 4 MiB. The rest waits in the sockets.
+    await expect.poll(() => broker.residentKib()).toBeGreaterThan(4000)
+    const agent = broker.startAgent({ budgetBytes: 24 * MIB, maxPayloadBytes: MIB })
+    const { states, connections } = await agent.start()
+    expect(states.size).toBeLessThanOrEqual(17)
+    const connection = connections[0] ?? (await agent.connections.next())
+    for (const request of requests) {
+      const { number, frame } = await connection.request()
+      expect(frame.equals(request)).toBe(true)
+      connection.answer(number, reply)
+    }
+    await sent
+    for (const _ of requests) await client.frames.next()
+  })
+
+  it('requests that an agent does not answer leave room for small ones, and refuse large ones', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent({ budgetBytes: 8 * MIB, maxPayloadBytes: MIB })
+    const large = frameOf(1, Buffer.alloc(MIB, 'x'))
+    const greedy = await converse(broker, agent, large)
+    const numbers = [greedy.number]
+    const refused: bigint[] = []
+    // The requests of all connections have 3.5 MiB, without the reserve.
+    for (let count = 0; count < 5; count += 1) {
+      const sent = greedy.client.send(large)
+      const request = await greedy.connection.envelopes.next()
+      await sent
+      if (request.kind === Envelope.request) numbers.push(request.number)
+      else refused.push(request.number)
+      if (request.kind === Envelope.oversized)
+        expect(request).toMatchObject({ flags: RequestFlag.noRoom, frame: large.subarray(0, 10) })
+    }
+    expect([numbers.length, refused.length]).toEqual([3, 3])
+    await roundTrip(broker, agent)
+    for (const number of [...numbers, ...refused]) {
+      greedy.connection.answer(number, reply)
+      await greedy.client.frames.next()
+    }
+    await greedy.client.send(large)
+    expect((await greedy.connection.request()).frame.equals(large)).toBe(true)
+  })
+
+  it('answers that clients do not read leave room for small ones, and arrive once they read', async () => {
+    broker = await TestBroker.start(sanitized)
+    const agent = broker.startAgent({ budgetBytes: 8 * MIB, maxPayloadBytes: MIB })
+    const answer = frameOf(1, Buffer.alloc(MIB, 'x'))
+    const readers = []
+    for (let count = 0; count < 8; count += 1) {
+      const reader = await converse(broker, agent)
+      reader.client.socket.pause()
+      await reader.client.send(ask, ask)
+      const numbers = [
+        reader.number,
+        (await reader.connection.request()).number,
+        (await reader.connection.request()).number,
+      ]
+      for (const number of numbers) reader.connection.answer(number, answer)
+      readers.push(reader)
+    }
+    await roundTrip(broker, agent)
+    for (const { client } of readers) client.socket.resume()
+    for (const { client } of readers) {
+      for (let count = 0; count < 3; count += 1)
+        expect((await client.frames.next()).equals(answer)).toBe(true)
+    }
+  })
+
+  it('incomplete requests take what has arrived, not what they announce', async () => {
+    broker = await TestBroker.start(real)
+    const agent = broker.startAgent()
+    await roundTrip(broker, agent)
+    const before = broker.residentKib()
+    const header = frameOf(1, Buffer.alloc(4 * MIB)).subarray(0, 11)
+    for (let count = 0; count < 200; count += 1) await (await broker.connect()).send(header)
+    await roundTrip(broker, agent)
+    // A block and a place in the table of connections for each.
+    expect(broker.residentKib() - before).toBeLessThan(200 * 6)
+  })
+
+  it('an agent that never confirms takes no memory without bounds', async () => {
+    broker = await TestBroker.start(sanitized)
+    const limits = { budgetBytes: 2 * MIB, maxPayloadBytes: MIB / 4 }
+    const agent = broker.startAgent(limits)
+    const { client, connection, number } = await converse(broker, agent)
+    connection.answerKept(number, reply)
+    // The table has 256 places for answers, and 4,096 for what was not confirmed.
+    for (let count = 0; count < 5000; count += 500) {
+      await client.send(...Array.from({ length: 500 }, () => ask))
+      for (let index = 0; index < 500; index += 1) {
+        const envelope = await connection.envelopes.next(({ kind }) => kind === Envelope.request)
+        connection.answerKept(envelope.number, reply)
+      }
+    }
+    for (let count = 0; count < 5001; count += 1) await client.frames.next()
+    agent.die()
+    const { states } = await broker.startAgent(limits).start()
+    expect(states.size).toBe(4096 + 256)
+  })
+})
+
+describe('memory', () => {
+  it('is below a MiB at rest, and is given back after a load', async () => {
+    broker = await TestBroker.start(real)
+    const agent = broker.startAgent()
+    await roundTrip(broker, agent)
+    const { client, connection, number } = await converse(broker, agent)
+    expect(broker.residentKib()).toBeLessThan(1024)
+    client.socket.pause()
+    await connection.send(encodeEnvelope(Envelope.answer, number, frameOf(1, Buffer.alloc(4 * MIB))))
+    await roundTrip(broker, agent)
+    expect(broker.residentKib()).toBeGreaterThan(3000)
+    client.socket.resume()
+    await client.frames.next()
+    await expect.poll(() => broker.residentKib()).toBeLessThan(1400)
+  })
+})

@@ -1,0 +1,118 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { checkErrno, unwrap } from '../../../src/os/errors.ts'
+import type { Native } from '../../../src/os/native.ts'
+import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
+import { realNative } from '../os/real-native.ts'
+import { temporaryFolder } from '../temporary-folder.ts'
+import { BrokerClient } from './client.ts'
+import { MessageSocket } from './message-socket.ts'
+import { PlayedAgent } from './played-agent.ts'
+import { HELLO, type Hello, PROTOCOL_VERSION, Vminit } from './records.ts'
+
+/** A broker, below the test in vminit's place. The test plays the agents and the clients. */
+export class TestBroker {
+  readonly native: Native
+  readonly #handles: SocketHandles
+  /** Resolves with the status or signal that ended the broker. */
+  readonly ended: Promise<number | string>
+  readonly path = join(temporaryFolder(), 'api.sock')
+  readonly #child: ChildProcess
+  readonly #vminit: MessageSocket
+  readonly #listener: Fd
+  readonly #agents: PlayedAgent[] = []
+  readonly #clients: BrokerClient[] = []
+  #log = ''
+  #lastPid = 1000
+
+  /** Starts a `vminit` as the broker. */
+  static async start(vminit: string): Promise<TestBroker> {
+    return new TestBroker(vminit, await realNative())
+  }
+
+  private constructor(vminit: string, native: Native) {
+    this.native = native
+    this.#handles = new SocketHandles(native)
+    const [parentEnd, childEnd] = unwrap('open', 'a message pair', native.messagePair())
+    this.#child = spawn(vminit, ['--broker'], { stdio: ['ignore', 'ignore', 'pipe', childEnd] })
+    native.close(childEnd)
+    this.#vminit = new MessageSocket(native, parentEnd)
+    this.#listener = checkErrno('listen at', this.path, native.unixListen(this.path, 4096))
+    this.#child.stderr?.on('data', (chunk: Buffer) => {
+      this.#log += chunk.toString()
+    })
+    this.ended = once(this.#child, 'close').then(([status, signal]) => status ?? signal)
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0
+  }
+
+  /** What the broker has logged, and a sanitizer has found. */
+  get log(): string {
+    return this.#log
+  }
+
+  /** Starts an agent that has not said hello. */
+  startSilentAgent(): PlayedAgent {
+    const [agentEnd, brokerEnd] = unwrap('open', 'a message pair', this.native.messagePair())
+    this.#lastPid += 1
+    const message = Buffer.alloc(16)
+    message.writeUInt32LE(PROTOCOL_VERSION, 0)
+    message.writeUInt32LE(Vminit.agent, 4)
+    message.writeUInt32LE(this.#lastPid, 8)
+    this.#vminit.send(message, brokerEnd)
+    this.native.close(brokerEnd)
+    const agent = new PlayedAgent({ native: this.native, handles: this.#handles }, agentEnd, this.#lastPid)
+    this.#agents.push(agent)
+    return agent
+  }
+
+  /** Starts an agent that says hello with the broker's listening socket. */
+  startAgent(hello: Partial<Hello> = {}): PlayedAgent {
+    const agent = this.startSilentAgent()
+    agent.sayHello({ ...HELLO, ...hello }, this.#listener)
+    return agent
+  }
+
+  /** Sends a message as vminit. */
+  sendAsVminit(data: Buffer, passed?: Fd): void {
+    this.#vminit.send(data, passed)
+  }
+
+  /** The pid of the agent that vminit is told to kill next. */
+  async hungPid(): Promise<number> {
+    const { data } = await this.#vminit.inbox.next()
+    if (data.readUInt32LE(4) !== Vminit.hung) throw new Error('another message than HUNG')
+    return data.readUInt32LE(8)
+  }
+
+  async connect(): Promise<BrokerClient> {
+    const client = await BrokerClient.connect(this.path)
+    this.#clients.push(client)
+    return client
+  }
+
+  /** Resident memory in KiB. */
+  residentKib(): number {
+    const [, kib = ''] = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${this.pid}/status`, 'utf8')) ?? []
+    return Number(kib)
+  }
+
+  /** The time that the broker has used of CPUs, in milliseconds. */
+  cpuMs(): number {
+    return Number(readFileSync(`/proc/${this.pid}/schedstat`, 'utf8').split(' ')[0]) / 1e6
+  }
+
+  /** Ends the broker as vminit's end does, and all that the test has opened. Returns the broker's status. */
+  async stop(): Promise<number | string> {
+    for (const agent of this.#agents) agent.die()
+    for (const client of this.#clients) client.socket.destroy()
+    this.#vminit.close()
+    this.native.close(this.#listener)
+    return this.ended
+  }
+}

@@ -1,0 +1,57 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from '../../../src/rpc/ttrpc/frame.ts'
+import { Inbox } from './inbox.ts'
+import { cutter } from './records.ts'
+
+/** A ttRPC frame with any payload. */
+export function frameOf(
+  streamId: number,
+  payload: string | Buffer,
+  type: number = FrameType.request,
+): Buffer {
+  const bytes = Buffer.from(payload)
+  const frame = allocateFrame({ payloadBytes: bytes.length, streamId, type, flags: 0 })
+  bytes.copy(frame, FRAME_HEADER_BYTES)
+  return frame
+}
+
+function frameSize(bytes: Buffer): number | undefined {
+  return bytes.length < FRAME_HEADER_BYTES ? undefined : FRAME_HEADER_BYTES + bytes.readUInt32BE(0)
+}
+
+/** A client of the broker's listening socket. */
+export class BrokerClient {
+  readonly socket: Socket
+  /** The frames that it has received. */
+  readonly frames = new Inbox<Buffer>()
+  readonly closed: Promise<void>
+
+  static async connect(path: string): Promise<BrokerClient> {
+    const socket = connect(path)
+    await once(socket, 'connect')
+    return new BrokerClient(socket)
+  }
+
+  private constructor(socket: Socket) {
+    this.socket = socket
+    const closed = Promise.withResolvers<void>()
+    this.closed = closed.promise
+    socket.on('error', () => {})
+    socket.on(
+      'data',
+      cutter(frameSize, (frame) => this.frames.push(frame)),
+    )
+    socket.on('close', () => {
+      this.frames.end()
+      closed.resolve()
+    })
+  }
+
+  /** Resolves when the kernel has taken all bytes. */
+  send(...frames: readonly Buffer[]): Promise<void> {
+    return new Promise((resolve) => {
+      this.socket.write(Buffer.concat(frames), () => resolve())
+    })
+  }
+}

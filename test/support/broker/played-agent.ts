@@ -1,0 +1,186 @@
+import type { Socket } from 'node:net'
+import type { Native } from '../../../src/os/native.ts'
+import type { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
+import { Inbox } from './inbox.ts'
+import { MessageSocket } from './message-socket.ts'
+import {
+  Control,
+  type ControlMessage,
+  cutter,
+  Envelope,
+  type EnvelopeRecord,
+  encodeControl,
+  encodeEnvelope,
+  encodeHello,
+  envelopeSize,
+  type Hello,
+  KEEP,
+  type Peer,
+  parseControl,
+  parseEnvelope,
+  parsePeer,
+  parseStates,
+} from './records.ts'
+
+/** What agents need of this machine. */
+interface Parts {
+  readonly native: Native
+  readonly handles: SocketHandles
+}
+
+/** What the broker tells an agent at its start. */
+export interface Start {
+  readonly states: ReadonlyMap<bigint, number>
+  readonly connections: readonly PlayedConnection[]
+}
+
+/** An agent, played by the test. */
+export class PlayedAgent {
+  readonly pid: number
+  /** Whether PINGs are answered. */
+  answersPings = true
+  pings = 0
+  /** Messages other than CONNECTION and PING. */
+  readonly messages = new Inbox<ControlMessage>()
+  readonly connections = new Inbox<PlayedConnection>()
+  readonly #parts: Parts
+  readonly #control: MessageSocket
+  readonly #all: PlayedConnection[] = []
+
+  constructor(parts: Parts, control: Fd, pid: number) {
+    this.pid = pid
+    this.#parts = parts
+    this.#control = new MessageSocket(parts.native, control)
+    void this.#read()
+  }
+
+  sayHello(hello: Hello, listener?: Fd): void {
+    this.#control.send(encodeHello(hello), listener)
+  }
+
+  send(message: Partial<ControlMessage> & { readonly kind: number }): void {
+    this.#control.send(encodeControl(message))
+  }
+
+  sendRaw(data: Buffer, passed?: Fd): void {
+    this.#control.send(data, passed)
+  }
+
+  /** What the broker tells until READY. */
+  async start(): Promise<Start> {
+    const states = new Map<bigint, number>()
+    for (;;) {
+      const message = await this.messages.next()
+      if (message.kind === Control.ready) break
+      for (const [number, state] of parseStates(message)) states.set(number, state)
+    }
+    return { states, connections: this.connections.takeAll() }
+  }
+
+  /** Closes all descriptors, as the kernel does when a process dies. */
+  die(): void {
+    this.#control.close()
+    for (const connection of this.#all) connection.close()
+  }
+
+  /** Resolves when the broker has cut the agent off. */
+  async cutOff(): Promise<void> {
+    await this.messages.rest()
+  }
+
+  async #read(): Promise<void> {
+    try {
+      for (;;) this.#take(await this.#control.inbox.next())
+    } catch {
+      this.messages.end()
+      this.connections.end()
+    }
+  }
+
+  #take({ data, fds }: { readonly data: Buffer; readonly fds: readonly Fd[] }): void {
+    const message = parseControl(data)
+    const [fd] = fds
+    if (message.kind === Control.ping) {
+      this.pings += 1
+      if (this.answersPings) this.send({ kind: Control.pong, a: message.a })
+    } else if (message.kind === Control.connection && fd !== undefined) {
+      const connection = new PlayedConnection(this.#parts, message, fd)
+      this.#all.push(connection)
+      this.connections.push(connection)
+    } else {
+      this.messages.push(message)
+    }
+  }
+}
+
+/** A connection as an agent has it. Nothing is read from it before `open`. */
+export class PlayedConnection {
+  readonly id: bigint
+  readonly isGrpc: boolean
+  readonly peer: Peer
+  readonly envelopes = new Inbox<EnvelopeRecord>()
+  readonly #parts: Parts
+  readonly #fd: Fd
+  #socket: Socket | undefined
+  #isClosed = false
+
+  constructor(parts: Parts, message: ControlMessage, fd: Fd) {
+    this.id = message.a
+    this.isGrpc = message.flags === 1
+    this.peer = parsePeer(message.payload)
+    this.#parts = parts
+    this.#fd = fd
+  }
+
+  /** The socket, from which envelopes are read unless it is a client's own. */
+  open(): Socket {
+    if (this.#socket !== undefined) return this.#socket
+    const socket = this.#parts.handles.socket(this.#fd)
+    this.#socket = socket
+    socket.on('error', () => {})
+    if (this.isGrpc) return socket
+    socket.on(
+      'data',
+      cutter(envelopeSize, (record) => this.envelopes.push(parseEnvelope(record))),
+    )
+    socket.on('end', () => this.envelopes.end())
+    socket.on('close', () => this.envelopes.end())
+    return socket
+  }
+
+  /** The next envelope, which must have this kind. */
+  async next(kind: number): Promise<EnvelopeRecord> {
+    this.open()
+    const envelope = await this.envelopes.next()
+    if (envelope.kind !== kind) throw new Error(`envelope of kind ${envelope.kind}, want ${kind}`)
+    return envelope
+  }
+
+  request(): Promise<EnvelopeRecord> {
+    return this.next(Envelope.request)
+  }
+
+  answer(number: bigint, frame: Buffer): void {
+    void this.send(encodeEnvelope(Envelope.answer, number, frame))
+  }
+
+  /** Answers, and wants to know what becomes of it. */
+  answerKept(number: bigint, frame: Buffer): void {
+    void this.send(encodeEnvelope(Envelope.answer, number, frame, KEEP))
+  }
+
+  /** Resolves when the kernel has taken all bytes. */
+  send(bytes: Buffer): Promise<void> {
+    return new Promise((resolve) => {
+      this.open().write(bytes, () => resolve())
+    })
+  }
+
+  close(): void {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    if (this.#socket === undefined) this.#parts.native.close(this.#fd)
+    else this.#socket.destroy()
+  }
+}

@@ -1,0 +1,178 @@
+// The records of native/broker/protocol.h.
+
+export const Vminit = { agent: 1, hung: 2 } as const
+
+export const Control = {
+  hello: 1,
+  pong: 2,
+  stop: 3,
+  close: 4,
+  confirm: 5,
+  connection: 16,
+  requestState: 17,
+  ready: 18,
+  ping: 19,
+} as const
+
+export const State = { open: 0, written: 1, dropped: 2, answered: 3 } as const
+
+export const Envelope = {
+  request: 1,
+  oversized: 2,
+  written: 3,
+  dropped: 4,
+  answer: 16,
+  nothing: 17,
+  confirm: 18,
+} as const
+
+export const PROTOCOL_VERSION = 1
+const CONTROL_HEADER_BYTES = 24
+const ENVELOPE_BYTES = 32
+/** The flag of an answer whose outcome is reported. */
+export const KEEP = 1
+/** The flags of a request. */
+export const RequestFlag = { sentBefore: 1, noRoom: 2 } as const
+
+export interface ControlMessage {
+  readonly kind: number
+  readonly flags: number
+  readonly a: bigint
+  readonly b: bigint
+  readonly payload: Buffer
+}
+
+export function encodeControl(message: Partial<ControlMessage> & { readonly kind: number }): Buffer {
+  const header = Buffer.alloc(CONTROL_HEADER_BYTES)
+  header.writeUInt32LE(message.kind, 0)
+  header.writeUInt32LE(message.flags ?? 0, 4)
+  header.writeBigUInt64LE(message.a ?? 0n, 8)
+  header.writeBigUInt64LE(message.b ?? 0n, 16)
+  return Buffer.concat([header, message.payload ?? Buffer.alloc(0)])
+}
+
+export function parseControl(data: Buffer): ControlMessage {
+  return {
+    kind: data.readUInt32LE(0),
+    flags: data.readUInt32LE(4),
+    a: data.readBigUInt64LE(8),
+    b: data.readBigUInt64LE(16),
+    payload: data.subarray(CONTROL_HEADER_BYTES),
+  }
+}
+
+/** The limits of HELLO. */
+export interface Hello {
+  readonly maxConnections: number
+  readonly firstBytesMs: number
+  readonly maxPayloadBytes: number
+  readonly budgetBytes: number
+  readonly hangMs: number
+  readonly allowLoopback: boolean
+  readonly version: number
+}
+
+export const HELLO: Hello = {
+  maxConnections: 1024,
+  firstBytesMs: 10_000,
+  maxPayloadBytes: 4 << 20,
+  budgetBytes: 96 << 20,
+  hangMs: 0,
+  allowLoopback: false,
+  version: PROTOCOL_VERSION,
+}
+
+export function encodeHello(hello: Hello): Buffer {
+  const payload = Buffer.alloc(20)
+  payload.writeUInt32LE(hello.maxConnections, 0)
+  payload.writeUInt32LE(hello.firstBytesMs, 4)
+  payload.writeUInt32LE(hello.maxPayloadBytes, 8)
+  payload.writeBigUInt64LE(BigInt(hello.budgetBytes), 12)
+  const flags = hello.allowLoopback ? 1 : 0
+  return encodeControl({
+    kind: Control.hello,
+    flags,
+    a: BigInt(hello.version),
+    b: BigInt(hello.hangMs),
+    payload,
+  })
+}
+
+/** The states that a REQUEST_STATE tells, in its order. */
+export function parseStates({ a, flags, payload }: ControlMessage): readonly (readonly [bigint, number])[] {
+  const states: (readonly [bigint, number])[] = [[a, flags]]
+  for (let offset = 0; offset < payload.length; offset += 16)
+    states.push([payload.readBigUInt64LE(offset), Number(payload.readBigUInt64LE(offset + 8))])
+  return states
+}
+
+export interface Peer {
+  readonly kind: number
+  readonly cid: number
+  readonly port: number
+  readonly address: string
+  readonly firstBytes: Buffer
+}
+
+export function parsePeer(payload: Buffer): Peer {
+  const end = 16 + payload.readUInt32LE(12)
+  return {
+    kind: payload.readUInt32LE(0),
+    cid: payload.readUInt32LE(4),
+    port: payload.readUInt32LE(8),
+    address: payload.toString('latin1', 16, end),
+    firstBytes: payload.subarray(end + 4, end + 4 + payload.readUInt32LE(end)),
+  }
+}
+
+export interface EnvelopeRecord {
+  readonly kind: number
+  readonly flags: number
+  readonly number: bigint
+  readonly ageNs: bigint
+  /** A ttRPC frame, header included, or empty. */
+  readonly frame: Buffer
+}
+
+export function encodeEnvelope(
+  kind: number,
+  number: bigint,
+  frame: Buffer = Buffer.alloc(0),
+  flags = 0,
+): Buffer {
+  const header = Buffer.alloc(ENVELOPE_BYTES)
+  header.writeUInt32LE(kind, 0)
+  header.writeUInt32LE(flags, 4)
+  header.writeBigUInt64LE(number, 8)
+  header.writeUInt32LE(frame.length, 24)
+  return Buffer.concat([header, frame])
+}
+
+/** Cuts a byte stream into records. `sizeOf` returns the size of the record that the bytes begin with, once it is known. */
+export function cutter(
+  sizeOf: (bytes: Buffer) => number | undefined,
+  take: (record: Buffer) => void,
+): (chunk: Buffer) => void {
+  let bytes: Buffer = Buffer.alloc(0)
+  return (chunk) => {
+    bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk])
+    for (let size = sizeOf(bytes); size !== undefined && bytes.length >= size; size = sizeOf(bytes)) {
+      take(bytes.subarray(0, size))
+      bytes = bytes.subarray(size)
+    }
+  }
+}
+
+export function envelopeSize(bytes: Buffer): number | undefined {
+  return bytes.length < ENVELOPE_BYTES ? undefined : ENVELOPE_BYTES + bytes.readUInt32LE(24)
+}
+
+export function parseEnvelope(record: Buffer): EnvelopeRecord {
+  return {
+    kind: record.readUInt32LE(0),
+    flags: record.readUInt32LE(4),
+    number: record.readBigUInt64LE(8),
+    ageNs: record.readBigUInt64LE(16),
+    frame: record.subarray(ENVELOPE_BYTES),
+  }
+}
