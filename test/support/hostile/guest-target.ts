@@ -1,3 +1,4 @@
+import { AgentError } from '../../../src/base/errors.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { connectAgent } from '../../../src/microvm/connect-agent.ts'
 import { agentOf } from '../../../src/microvm/run/container-session.ts'
@@ -5,18 +6,26 @@ import { clientFor } from '../../../src/rpc/client.ts'
 import type { TestGuest } from '../vm/boot-guest.ts'
 import type { Target } from './attack.ts'
 
-/** An agent in a guest. Each check dials anew, so that the agent may die meanwhile. */
+/** An agent in a guest, which may die: each check dials anew, and once more when its connection was lost. */
 export function guestTarget({ guest: { link, vm } }: TestGuest): Target {
   let residentMib = 0
-  return {
-    where: 'guest',
-    check: async () => {
-      const connection = await connectAgent(link, vm.gone)
+  const check = async () => {
+    const connection = await connectAgent(link, vm.gone)
+    try {
       await clientFor(HealthDefinition, connection).check({})
       const { metrics } = await agentOf(connection).getMetrics({})
       residentMib = Number(/^kata_agent_total_rss (\S+)$/m.exec(metrics)?.[1]) / 2 ** 20
+    } finally {
       connection.close()
-    },
+    }
+  }
+  return {
+    where: 'guest',
+    check: () =>
+      check().catch((error) => {
+        if (error instanceof AgentError && error.code === 'UNAVAILABLE') return check()
+        throw error
+      }),
     residentMib: () => residentMib,
   }
 }
