@@ -2,7 +2,7 @@ import type { StatusCodeName } from '../base/errors.ts'
 
 /** The part of a call that its framing knows. */
 export interface IncomingCall {
-  /** Time left when the call arrived, in milliseconds; undefined means no limit. */
+  /** Time left when the call arrived, in milliseconds; undefined means no limit. At 0 the call does not begin. */
   readonly timeoutMs: number | undefined
   /** Aborted when the client hangs up or cancels, or the connection breaks; its reason has no meaning. */
   readonly hangup: AbortSignal
@@ -10,6 +10,10 @@ export interface IncomingCall {
   readonly peer: string
   /** `ttrpc` or `grpc`. */
   readonly framing: 'ttrpc' | 'grpc'
+  /** The broker's number of the request (docs/broker.md); undefined with gRPC, and without a broker. */
+  readonly number: bigint | undefined
+  /** How old the request was when it arrived here, in milliseconds: more than 0 only when the broker had it before. */
+  readonly ageMs: number
 }
 
 /** An encoded message: `payload`, followed by `bulk` if there is one, which is kept apart so that it is not copied. */

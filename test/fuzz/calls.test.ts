@@ -90,7 +90,14 @@ async function callAll(list: readonly Step[]): Promise<void> {
     const hangup = new AbortController()
     const method = methods.get(name)
     if (method === undefined) throw new Error(`${name}: no such method`)
-    const outcome = method(payload, { timeoutMs, hangup: hangup.signal, peer: 'test', framing: 'ttrpc' })
+    const outcome = method(payload, {
+      timeoutMs,
+      hangup: hangup.signal,
+      peer: 'test',
+      framing: 'ttrpc',
+      number: undefined,
+      ageMs: 0,
+    })
     open.push({ hangup, outcome })
     for (let count = 0; count < turns; count++) await turn()
     if (leaves) hangup.abort()
@@ -137,6 +144,8 @@ async function destroy(methods: MethodTable, os: FakeOs): Promise<void> {
     hangup: new AbortController().signal,
     peer: 'test',
     framing: 'ttrpc',
+    number: undefined,
+    ageMs: 0,
   } as const
   const done = methods
     .get('grpc.AgentService/DestroySandbox')?.(Buffer.of(), call)

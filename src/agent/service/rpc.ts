@@ -10,6 +10,13 @@ export interface Call {
    */
   readonly signal: AbortSignal
   /**
+   * The broker's number of the request (docs/broker.md): a restarted agent that gets the request again gets it with the
+   * same number. undefined with gRPC, and without a broker.
+   */
+  readonly number: bigint | undefined
+  /** Milliseconds since the whole request arrived in the guest, also at an agent before this one. */
+  ageMs(): number
+  /**
    * Registers what to do once the answer was sent or dropped: `written` says whether it was handed whole to a live
    * connection. For answers that take something away, such as an exit status: what was not written is not lost.
    */

@@ -36,6 +36,8 @@ export function wrap<Request, Response>(
     const deliveries: ((written: boolean) => void)[] = []
     const call: Call = {
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
+      number: incoming.number,
+      ageMs: () => incoming.ageMs + nowMs() - startedMs,
       onDelivered: (callback) => void deliveries.push(callback),
     }
     let ids: LogFields = {}
@@ -58,13 +60,7 @@ export function wrap<Request, Response>(
       work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
       const response = await answerOf(work, method, limits.signal, log)
       const encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
-      outcome = {
-        ok: true,
-        ...encoded,
-        delivered: (written) => {
-          for (const callback of deliveries) callback(written)
-        },
-      }
+      outcome = { ok: true, ...encoded, ...deliveredTo(deliveries) }
     } catch (error) {
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
@@ -80,6 +76,16 @@ export function wrap<Request, Response>(
       log.log(level, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
     }
     return outcome
+  }
+}
+
+/** An answer whose delivery nobody asks for costs the broker less. */
+function deliveredTo(callbacks: readonly ((written: boolean) => void)[]) {
+  if (callbacks.length === 0) return undefined
+  return {
+    delivered: (written: boolean) => {
+      for (const callback of callbacks) callback(written)
+    },
   }
 }
 
@@ -146,7 +152,7 @@ async function refused<Request, Response>(
   refusal: Refusal,
 ): Promise<Response> {
   if (rpc.emptied === undefined) throw refusal
-  await rpc.handle(request, { signal: call.signal, onDelivered: () => {} })
+  await rpc.handle(request, { ...call, onDelivered: () => {} })
   return rpc.emptied()
 }
 
@@ -187,7 +193,10 @@ function limitsOf(incoming: IncomingCall): { readonly signal: AbortSignal; reado
   const onHangup = () => controller.abort(cancelled())
   if (incoming.hangup.aborted) onHangup()
   incoming.hangup.addEventListener('abort', onHangup, { once: true })
-  const timer = timerOf(incoming.timeoutMs, () => controller.abort(deadlineExceeded()))
+  const expire = () => controller.abort(deadlineExceeded())
+  // A timer would let the call begin.
+  if (incoming.timeoutMs === 0) expire()
+  const timer = timerOf(incoming.timeoutMs, expire)
   return {
     signal: controller.signal,
     release: () => {

@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import type { SetGuestDateTimeRequest } from '../../gen/agent.ts'
 import type { System } from '../../os/process/system.ts'
 
 const MICROSECONDS = 1_000_000n
@@ -6,18 +7,25 @@ const MICROSECONDS = 1_000_000n
 /** The largest number that is passed to the kernel without losing digits; the kernel's own limit is far lower. */
 const LATEST_SECOND = BigInt(Number.MAX_SAFE_INTEGER)
 
+/** A time since 1970. */
+type GuestDateTime = Pick<SetGuestDateTimeRequest, 'Sec' | 'Usec'>
+
 /**
- * SetGuestDateTime (spec C.31): sets the clock, in time since 1970. Throws INVALID_ARGUMENT for values out of range,
- * INTERNAL for a time that the kernel refuses, such as one before its own start.
+ * SetGuestDateTime (spec C.31): sets the clock to a time that was right `ageMs` ago. Throws INVALID_ARGUMENT for values
+ * out of range, INTERNAL for a time that the kernel refuses, such as one before its own start.
  */
-export function setGuestDateTime(system: System, seconds: bigint, microseconds: bigint): void {
+export function setGuestDateTime(
+  system: System,
+  { Sec: seconds, Usec: microseconds }: GuestDateTime,
+  ageMs: number,
+): void {
   if (seconds < 0n || seconds > LATEST_SECOND) {
     throw new AgentError('INVALID_ARGUMENT', `Sec: ${seconds}, want 0 to ${LATEST_SECOND}`)
   }
   if (microseconds < 0n || microseconds >= MICROSECONDS) {
     throw new AgentError('INVALID_ARGUMENT', `Usec: ${microseconds}, want 0 to ${MICROSECONDS - 1n}`)
   }
-  system.setTime(seconds * MICROSECONDS + microseconds)
+  system.setTime(seconds * MICROSECONDS + microseconds + BigInt(Math.round(ageMs * 1000)))
 }
 
 /** ReseedRandomDev (spec C.28): adds random bytes of the host to the kernel's pool. Throws INVALID_ARGUMENT for no bytes. */

@@ -63,7 +63,15 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
     inTurn(() => hangup.abort(reason))
   })
   const timeoutMs = timeoutMsOf(deadlineMs)
-  method(call.request, { timeoutMs, hangup: hangup.signal, peer, framing: 'grpc' }).then(
+  const incoming = {
+    timeoutMs,
+    hangup: hangup.signal,
+    peer,
+    framing: 'grpc',
+    number: undefined,
+    ageMs: 0,
+  } as const
+  method(call.request, incoming).then(
     answer,
     // Methods do not reject; the agent must survive one that does.
     (error) => answer({ ok: false, code: 'INTERNAL', message: messageOf(error) }),

@@ -95,14 +95,14 @@ export class FrameReader {
 
   #readHeader(chunk: Buffer, offset: number): number {
     if (this.#headerLength === 0 && chunk.length - offset >= FRAME_HEADER_BYTES) {
-      this.#beginFrame(parseHeader(chunk, offset))
+      this.#beginFrame(parseFrameHeader(chunk, offset))
       return offset + FRAME_HEADER_BYTES
     }
     const copied = chunk.copy(this.#headerBytes, this.#headerLength, offset)
     this.#headerLength += copied
     if (this.#headerLength === FRAME_HEADER_BYTES) {
       this.#headerLength = 0
-      this.#beginFrame(parseHeader(this.#headerBytes, 0))
+      this.#beginFrame(parseFrameHeader(this.#headerBytes, 0))
     }
     return offset + copied
   }
@@ -155,7 +155,8 @@ export class FrameReader {
 
 const NOTHING = Buffer.alloc(0)
 
-function parseHeader(bytes: Buffer, offset: number): FrameHeader {
+/** Parses the header that begins at `offset`. */
+export function parseFrameHeader(bytes: Buffer, offset: number): FrameHeader {
   return {
     payloadBytes: bytes.readUInt32BE(offset),
     streamId: bytes.readUInt32BE(offset + 4),

@@ -5,7 +5,8 @@ import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS, type Share, shareOf } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
-import { FrameFlag, type FrameHeader, FrameReader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
+import { FrameFlag, type FrameHeader, FrameType, MAX_FRAME_PAYLOAD_BYTES } from './frame.ts'
+import { type Arrival, type Framing, type OpenFraming, plainFraming } from './framing.ts'
 import {
   decodeRequest,
   encodeErrorFrame,
@@ -23,12 +24,20 @@ export interface ServerConnectionOptions {
   /** Names the connection in logs. */
   readonly peer: string
   readonly startTimer: StartTimer
+  /** How frames travel on the socket: plain unless it is a data socket of the broker. */
+  readonly framing?: OpenFraming
   readonly limits?: ConnectionLimits
   /** What this connection takes of the limits of all connections. */
   readonly totals: ConnectionTotals
 }
 
-interface OpenCall {
+/** What an answer goes to. */
+interface Asker {
+  readonly streamId: number
+  readonly arrival: Arrival
+}
+
+interface OpenCall extends Asker {
   readonly abort: AbortController
   readonly requestBytes: number
 }
@@ -55,7 +64,7 @@ export class TtrpcServerConnection implements ServedConnection {
   readonly #limits: ConnectionLimits
   readonly #services: ReadonlySet<string>
   readonly #totals: ConnectionTotals
-  readonly #reader: FrameReader
+  readonly #framing: Framing
   readonly #calls = new Map<number, OpenCall>()
   #openRequestBytes = 0
   /** Bytes of answers that are counted in the totals. */
@@ -71,6 +80,9 @@ export class TtrpcServerConnection implements ServedConnection {
   #rest: Buffer | undefined
   #stopHeaderTimer: (() => void) | undefined
   #draining = false
+  /** The peer sends nothing more. */
+  #isGone = false
+  /** Nothing more is sent to the peer. */
   #ended = false
 
   constructor(socket: Duplex, options: ServerConnectionOptions) {
@@ -79,11 +91,11 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#limits = options.limits ?? LIMITS.connection
     this.#totals = options.totals
     this.#services = serviceNames(options.methods)
-    this.#reader = new FrameReader({
-      onFrame: (header, payload) => this.#onFrame(header, payload),
-      onOversizedFrame: (header) =>
+    this.#framing = (options.framing ?? plainFraming)(socket, {
+      onFrame: (header, payload, arrival) => this.#onFrame(header, payload, arrival),
+      onOversizedFrame: (header, arrival) =>
         this.#refuse(
-          header.streamId,
+          { streamId: header.streamId, arrival },
           'RESOURCE_EXHAUSTED',
           `message of ${header.payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`,
         ),
@@ -95,7 +107,8 @@ export class TtrpcServerConnection implements ServedConnection {
         return this.#noRoom === undefined
       },
       onRelease: (bytes) => this.#totals.giveBytes(bytes),
-      onDroppedFrame: ({ streamId }) => this.#refuse(streamId, 'RESOURCE_EXHAUSTED', this.#noRoom ?? ''),
+      onDroppedFrame: ({ streamId }, arrival, reason) =>
+        this.#refuse({ streamId, arrival }, 'RESOURCE_EXHAUSTED', reason ?? this.#noRoom ?? ''),
     })
   }
 
@@ -117,10 +130,10 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #onData(chunk: Buffer): void {
-    const before = this.#reader.incompleteHeader
+    const before = this.#framing.incompleteHeader
     this.#framesLeft = this.#limits.requestsAtOnce
-    const read = this.#reader.push(chunk)
-    const after = this.#reader.incompleteHeader
+    const read = this.#framing.push(chunk)
+    const after = this.#framing.incompleteHeader
     if (after !== before) {
       this.#stopHeaderTimer?.()
       this.#stopHeaderTimer =
@@ -144,53 +157,61 @@ export class TtrpcServerConnection implements ServedConnection {
     if (this.#rest === undefined && !this.#isHeldBack) this.#socket.resume()
   }
 
-  #onFrame(header: FrameHeader, payload: Uint8Array): void {
+  #onFrame(header: FrameHeader, payload: Uint8Array, arrival: Arrival): void {
     const { streamId, type } = header
+    const asker = { streamId, arrival }
     this.#framesLeft -= 1
     if (type === FrameType.data) {
-      this.#onDataFrame(header)
+      this.#onDataFrame(header, asker)
     } else if (type !== FrameType.request) {
-      this.#refuse(streamId, 'INVALID_ARGUMENT', `message type ${type} is not a request`)
+      this.#refuse(asker, 'INVALID_ARGUMENT', `message type ${type} is not a request`)
     } else if (streamId % 2 === 0) {
-      this.#refuse(streamId, 'INVALID_ARGUMENT', 'stream id must be odd')
+      this.#refuse(asker, 'INVALID_ARGUMENT', 'stream id must be odd')
     } else if (this.#calls.has(streamId)) {
-      this.#refuse(streamId, 'INVALID_ARGUMENT', `stream id ${streamId} is in use by a call in progress`)
+      this.#refuse(asker, 'INVALID_ARGUMENT', `stream id ${streamId} is in use by a call in progress`)
     } else {
-      this.#onRequest(streamId, payload)
+      this.#onRequest(asker, payload)
     }
-    if (this.#framesLeft <= 0 || this.#isHeldBack) this.#reader.halt()
+    if (this.#framesLeft <= 0 || this.#isHeldBack) this.#framing.halt()
   }
 
   /** Every method is unary and has one frame, its request. A frame that only ends the client's side is ignored. */
-  #onDataFrame({ streamId, flags, payloadBytes }: FrameHeader): void {
+  #onDataFrame({ streamId, flags, payloadBytes }: FrameHeader, asker: Asker): void {
     const isBareEnd = payloadBytes === 0 && (flags & FrameFlag.remoteClosed) !== 0
-    if (isBareEnd) return
-    this.#cancel(streamId, cancelled())
-    this.#refuse(streamId, 'INVALID_ARGUMENT', `stream ${streamId} takes no data: all methods are unary`)
+    if (isBareEnd) {
+      this.#framing.nothing(asker.arrival)
+      return
+    }
+    const call = this.#calls.get(streamId)
+    if (call !== undefined) {
+      this.#cancel(call, cancelled())
+      this.#framing.nothing(call.arrival)
+    }
+    this.#refuse(asker, 'INVALID_ARGUMENT', `stream ${streamId} takes no data: all methods are unary`)
   }
 
-  #onRequest(streamId: number, bytes: Uint8Array): void {
+  #onRequest(asker: Asker, bytes: Uint8Array): void {
     let request: TtrpcRequest
     try {
       request = decodeRequest(bytes)
     } catch (error) {
-      this.#refuse(streamId, 'INVALID_ARGUMENT', `undecodable ttRPC request: ${messageOf(error)}`)
+      this.#refuse(asker, 'INVALID_ARGUMENT', `undecodable ttRPC request: ${messageOf(error)}`)
       return
     }
     const name = `${request.service}/${request.method}`
     const method = this.#options.methods.get(name)
     if (method === undefined) {
-      this.#refuseUnknown(streamId, request)
+      this.#refuseUnknown(asker, request)
       return
     }
     this.#totals.hasCall()
     if (this.#draining) {
-      this.#refuse(streamId, 'UNAVAILABLE', 'the agent is stopping')
+      this.#refuse(asker, 'UNAVAILABLE', 'the agent is stopping')
       return
     }
     const refusal = this.#refusalOf(name, bytes.length)
-    if (refusal === undefined) this.#serve(streamId, method, request, bytes.length)
-    else this.#refuse(streamId, 'RESOURCE_EXHAUSTED', refusal)
+    if (refusal === undefined) this.#serve(asker, method, request, bytes.length)
+    else this.#refuse(asker, 'RESOURCE_EXHAUSTED', refusal)
   }
 
   /** Opens the call in the totals, or returns which limit refuses it. */
@@ -206,68 +227,72 @@ export class TtrpcServerConnection implements ServedConnection {
     return this.#totals.openCall(method, requestBytes)
   }
 
-  #serve(streamId: number, method: Method, request: TtrpcRequest, requestBytes: number): void {
-    const call: OpenCall = { abort: new AbortController(), requestBytes }
-    this.#calls.set(streamId, call)
+  #serve(asker: Asker, method: Method, request: TtrpcRequest, requestBytes: number): void {
+    const call: OpenCall = { ...asker, abort: new AbortController(), requestBytes }
+    const { number, ageMs } = asker.arrival
+    this.#calls.set(call.streamId, call)
     this.#openRequestBytes += requestBytes
     method(ownBytes(request.payload), {
-      timeoutMs: timeoutMsOf(request.timeoutNano),
+      timeoutMs: timeLeft(timeoutMsOf(request.timeoutNano), ageMs),
       hangup: call.abort.signal,
       peer: this.#options.peer,
       framing: 'ttrpc',
+      number,
+      ageMs,
     }).then(
-      (outcome) => this.#onOutcome(streamId, call, outcome),
+      (outcome) => this.#onOutcome(call, outcome),
       // Methods do not reject; the agent must survive one that does.
-      (error) => this.#onOutcome(streamId, call, { ok: false, code: 'INTERNAL', message: messageOf(error) }),
+      (error) => this.#onOutcome(call, { ok: false, code: 'INTERNAL', message: messageOf(error) }),
     )
   }
 
-  #onOutcome(streamId: number, call: OpenCall, outcome: Outcome): void {
+  #onOutcome(call: OpenCall, outcome: Outcome): void {
     // A call that the peer has left counts until its work is undone.
     this.#totals.closeCall(call.requestBytes)
-    const isOpen = this.#calls.get(streamId) === call
-    if (isOpen) this.#close(streamId, call)
+    const isOpen = this.#calls.get(call.streamId) === call
+    if (isOpen) this.#close(call)
     if (!outcome.ok) {
-      if (isOpen) this.#refuse(streamId, outcome.code, outcome.message)
+      if (isOpen) this.#refuse(call, outcome.code, outcome.message)
     } else if (!isOpen) {
       outcome.delivered?.(false)
     } else {
-      this.#answer(streamId, outcome, outcome.delivered)
+      this.#answer(call, outcome, outcome.delivered)
     }
     if (this.#draining) this.#endWhenDrained()
   }
 
-  #answer(streamId: number, { payload, bulk }: Encoded, delivered?: (written: boolean) => void): void {
+  #answer(asker: Asker, { payload, bulk }: Encoded, delivered?: (written: boolean) => void): void {
     const size = payload.length + (bulk?.length ?? 0)
     if (responseBytes(size) > MAX_FRAME_PAYLOAD_BYTES) {
       delivered?.(false)
       const message = `response of ${size} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
-      this.#refuse(streamId, 'RESOURCE_EXHAUSTED', message)
+      this.#refuse(asker, 'RESOURCE_EXHAUSTED', message)
       return
     }
     const share = size <= SHORT_ANSWER_BYTES ? 'reserved' : 'ordinary'
     const refusal = this.#takeAnswer(size, share)
     if (refusal === undefined) {
-      this.#send(encodeResponseFrame(streamId, payload, bulk?.length), bulk, delivered)
+      const frame = encodeResponseFrame(asker.streamId, payload, bulk?.length)
+      this.#send(asker, frame, bulk, delivered)
     } else {
       delivered?.(false)
-      this.#refuse(streamId, 'RESOURCE_EXHAUSTED', `response of ${size} bytes: ${refusal}`)
+      this.#refuse(asker, 'RESOURCE_EXHAUSTED', `response of ${size} bytes: ${refusal}`)
     }
   }
 
-  #refuseUnknown(streamId: number, { service, method }: TtrpcRequest): void {
+  #refuseUnknown(asker: Asker, { service, method }: TtrpcRequest): void {
     const message = this.#services.has(service)
       ? `${service}/${method} method is not implemented`
       : `${service} service does not exist`
-    this.#refuse(streamId, 'UNIMPLEMENTED', message)
+    this.#refuse(asker, 'UNIMPLEMENTED', message)
   }
 
-  #refuse(streamId: number, code: StatusCodeName, message: string): void {
+  #refuse(asker: Asker, code: StatusCodeName, message: string): void {
     const text = message.slice(0, MAX_ERROR_CHARACTERS).toWellFormed()
-    const frame = encodeErrorFrame(streamId, { code: StatusCode[code], message: text })
+    const frame = encodeErrorFrame(asker.streamId, { code: StatusCode[code], message: text })
     if (this.#takeAnswer(frame.length, 'reserved') !== undefined) this.#uncountedBytes += frame.length
     if (this.#uncountedBytes > UNCOUNTED_BYTES) this.#socket.destroy()
-    this.#send(frame)
+    this.#send(asker, frame)
   }
 
   /** Counts an answer that is about to be sent. Returns why it cannot be, if the peer has left others unread. */
@@ -279,24 +304,13 @@ export class TtrpcServerConnection implements ServedConnection {
     return refusal
   }
 
-  /** Writes a frame, whose end may be in a buffer of its own: with one write(2) while the socket takes it. */
-  #send(frame: Buffer, bulk?: Uint8Array, delivered?: (written: boolean) => void): void {
+  /** Sends a frame, whose end may be in a buffer of its own. */
+  #send({ arrival }: Asker, frame: Buffer, bulk?: Uint8Array, delivered?: (written: boolean) => void): void {
     if (this.#ended) {
       delivered?.(false)
       return
     }
-    const written = (error?: Error | null) => {
-      this.#giveAnswers()
-      delivered?.(error == null)
-    }
-    if (bulk === undefined) {
-      this.#socket.write(frame, written)
-    } else {
-      this.#socket.cork()
-      this.#socket.write(frame)
-      this.#socket.write(bulk, written)
-      this.#socket.uncork()
-    }
+    this.#framing.send({ arrival, frame, bulk, delivered, taken: () => this.#giveAnswers() })
     this.#giveAnswers()
     this.#holdBack()
   }
@@ -327,24 +341,24 @@ export class TtrpcServerConnection implements ServedConnection {
 
   /** The peer is gone: open calls are aborted, and no answer is written. */
   #onGone(): void {
+    if (this.#isGone) return
+    this.#isGone = true
+    this.#framing.close(this.#rest ?? Buffer.alloc(0))
+    this.#rest = undefined
     if (this.#ended) return
     this.#ended = true
     this.#stopHeaderTimer?.()
-    this.#rest = undefined
-    this.#reader.release()
-    for (const streamId of [...this.#calls.keys()]) this.#cancel(streamId, cancelled())
+    for (const call of [...this.#calls.values()]) this.#cancel(call, cancelled())
     this.#socket.end()
   }
 
-  #cancel(streamId: number, reason: AgentError): void {
-    const call = this.#calls.get(streamId)
-    if (call === undefined) return
-    this.#close(streamId, call)
+  #cancel(call: OpenCall, reason: AgentError): void {
+    this.#close(call)
     call.abort.abort(reason)
   }
 
-  #close(streamId: number, call: OpenCall): void {
-    this.#calls.delete(streamId)
+  #close(call: OpenCall): void {
+    this.#calls.delete(call.streamId)
     this.#openRequestBytes -= call.requestBytes
   }
 
@@ -359,4 +373,9 @@ export class TtrpcServerConnection implements ServedConnection {
 /** The bytes without the rest of what was read with them, which a long call would keep. */
 function ownBytes(payload: Uint8Array): Uint8Array {
   return payload.length * 2 < payload.buffer.byteLength ? new Uint8Array(payload) : payload
+}
+
+/** What is left of a time limit; 0 when it is over. */
+function timeLeft(timeoutMs: number | undefined, ageMs: number): number | undefined {
+  return timeoutMs === undefined ? undefined : Math.max(0, timeoutMs - ageMs)
 }

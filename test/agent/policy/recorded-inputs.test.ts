@@ -10,13 +10,17 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { SetPolicyRequest } from '../../../src/gen/agent.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
+import type { IncomingCall } from '../../../src/rpc/method.ts'
 import { type RecordedCall, recordingNamed } from '../../recordings/recording.ts'
 import { payloadOf } from '../../recordings/wire.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
 
 const INPUTS = join(import.meta.dirname, '../../fixtures/recordings/policy-inputs.jsonl')
-const incoming = { timeoutMs: undefined, hangup: neverAborted, peer: 'test', framing: 'ttrpc' } as const
+const incoming: IncomingCall = {
+  ...{ timeoutMs: undefined, hangup: neverAborted, peer: 'test', framing: 'ttrpc' },
+  ...{ number: undefined, ageMs: 0 },
+}
 
 describe('the inputs of checks', () => {
   it('are those of Kata’s agent, line by line, for the recorded calls', async () => {

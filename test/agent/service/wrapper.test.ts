@@ -24,6 +24,8 @@ function callOf(options: Partial<IncomingCall> = {}): IncomingCall {
     hangup: neverAborted,
     peer: 'test',
     framing: 'ttrpc',
+    number: undefined,
+    ageMs: 0,
     ...options,
   }
 }
@@ -34,6 +36,7 @@ function wrapped(
   check?: Check,
   totals = new Totals(),
   name = 'grpc.AgentService/Test',
+  nowMs = () => 0,
 ) {
   const lines: LogLine[] = []
   const log = jsonLogger({
@@ -45,7 +48,7 @@ function wrapped(
   const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
   const full: Rpc<Message, Message> = { ...defaults, ...rpc }
   const declared = { name, types: { request: json, response: json }, rpc: full }
-  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, totals, nowMs: () => 0 })
+  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, totals, nowMs })
   return { method, lines }
 }
 
@@ -259,6 +262,37 @@ describe('the call wrapper', () => {
       await turns()
       expect(used(totals)).toMatchObject(nothing)
     })
+  })
+
+  it('does not begin a call whose time is over', async () => {
+    let ran = false
+    const handle = async (message: Message) => {
+      ran = true
+      return message
+    }
+    const { method, lines } = wrapped({ handle })
+    expect(await method(request, callOf({ timeoutMs: 0 }))).toMatchObject({ code: 'DEADLINE_EXCEEDED' })
+    expect(ran).toBe(false)
+    expect(lines).toMatchObject([{ containerId: 'c1', code: 'DEADLINE_EXCEEDED' }])
+  })
+
+  it('tells the handler the number of the request, and its age at any time', async () => {
+    let now = 100
+    const seen: unknown[] = []
+    const handle: Rpc<Message, Message>['handle'] = async (message, { number, ageMs }) => {
+      seen.push(number, ageMs())
+      now += 40
+      seen.push(ageMs())
+      return message
+    }
+    const { method } = wrapped({ handle }, openGate, undefined, new Totals(), 'grpc.Test/Test', () => now)
+    await method(request, callOf({ number: 7n, ageMs: 1000 }))
+    expect(seen).toEqual([7n, 1000, 1040])
+  })
+
+  it('asks the framing for the delivery only when the handler does', async () => {
+    const { method } = wrapped({ handle: async (message) => message })
+    expect(await method(request, callOf())).not.toHaveProperty('delivered')
   })
 
   it('reports to the handler whether its response was delivered', async () => {

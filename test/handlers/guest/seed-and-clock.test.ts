@@ -4,11 +4,12 @@ import { FakeSystem } from '../../support/fakes/fake-system.ts'
 
 describe('setGuestDateTime', () => {
   it.each([
-    [0n, 0n, 0n],
-    [1_800_000_000n, 999_999n, 1_800_000_000_999_999n],
-  ])('sets %s s and %s µs', (seconds, microseconds, expected) => {
+    [0n, 0n, 0, 0n],
+    [1_800_000_000n, 999_999n, 0, 1_800_000_000_999_999n],
+    [1_800_000_000n, 999_999n, 2_500.0004, 1_800_000_003_499_999n],
+  ])('sets %s s and %s µs of a request that is %d ms old', (Sec, Usec, ageMs, expected) => {
     const system = new FakeSystem()
-    setGuestDateTime(system, seconds, microseconds)
+    setGuestDateTime(system, { Sec, Usec }, ageMs)
     expect(system.timeUs).toBe(expected)
   })
 
@@ -17,10 +18,10 @@ describe('setGuestDateTime', () => {
     [2n ** 62n, 0n, 'Sec: 4611686018427387904, want 0 to 9007199254740991'],
     [1n, -1n, 'Usec: -1, want 0 to 999999'],
     [1n, 1_000_000n, 'Usec: 1000000, want 0 to 999999'],
-  ])('refuses %s s and %s µs', (seconds, microseconds, message) => {
+  ])('refuses %s s and %s µs', (Sec, Usec, message) => {
     const system = new FakeSystem()
     const expected = expect.objectContaining({ code: 'INVALID_ARGUMENT', message })
-    expect(() => setGuestDateTime(system, seconds, microseconds)).toThrow(expected)
+    expect(() => setGuestDateTime(system, { Sec, Usec }, 0)).toThrow(expected)
     expect(system.timeUs).toBeUndefined()
   })
 })

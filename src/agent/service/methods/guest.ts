@@ -24,7 +24,9 @@ export function guestMethods(guest: GuestDependencies) {
       probeMemory(files, memHotplugProbeAddr),
     ),
     // The time to set is the request's plus its age.
-    setGuestDateTime: finishing('idempotent', async ({ Sec, Usec }) => setGuestDateTime(system, Sec, Usec)),
+    setGuestDateTime: finishing('idempotent', async (request, { ageMs }) =>
+      setGuestDateTime(system, request, ageMs()),
+    ),
     // The same bytes must not be credited as entropy twice.
     reseedRandomDev: finishing('at-most-once', ({ data }) => reseedRandom(system, data)),
 

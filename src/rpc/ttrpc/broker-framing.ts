@@ -1,0 +1,247 @@
+import { FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
+import { type AnswerFrame, type Arrival, type Framing, type OpenFraming, writeParts } from './framing.ts'
+
+/** Bytes of the envelope of a frame on a data socket of the broker (docs/broker.md). */
+export const ENVELOPE_BYTES = 32
+
+/** The kinds of envelopes; the broker's own list is in native/broker/protocol.h. */
+export const EnvelopeKind = {
+  request: 1,
+  oversized: 2,
+  written: 3,
+  dropped: 4,
+  answer: 16,
+  nothing: 17,
+  confirm: 18,
+} as const
+
+/** Of an answer: the broker tells what becomes of it, and remembers that until it is confirmed. */
+export const KEEP = 1
+
+/** Of an oversized frame: it is not too large, but the broker's limits had no room for it. */
+export const NO_ROOM = 2
+
+/** Little endian: `u32 kind, u32 flags, u64 number, u64 age_ns, u32 frame_bytes, u32 zero`. */
+export interface Envelope {
+  readonly kind: number
+  readonly flags: number
+  readonly number: bigint
+  readonly ageNs: bigint
+  /** Of the frame that follows, with its header. */
+  readonly frameBytes: number
+}
+
+export function encodeEnvelope({ kind, flags, number, ageNs, frameBytes }: Envelope): Buffer {
+  const bytes = Buffer.allocUnsafe(ENVELOPE_BYTES)
+  bytes.writeUInt32LE(kind, 0)
+  bytes.writeUInt32LE(flags, 4)
+  bytes.writeBigUInt64LE(number, 8)
+  bytes.writeBigUInt64LE(ageNs, 16)
+  bytes.writeUInt32LE(frameBytes, 24)
+  bytes.writeUInt32LE(0, 28)
+  return bytes
+}
+
+/** Decodes the envelope that begins at `offset`. */
+export function decodeEnvelope(bytes: Buffer, offset: number): Envelope {
+  return {
+    kind: bytes.readUInt32LE(offset),
+    flags: bytes.readUInt32LE(offset + 4),
+    number: bytes.readBigUInt64LE(offset + 8),
+    ageNs: bytes.readBigUInt64LE(offset + 16),
+    frameBytes: bytes.readUInt32LE(offset + 24),
+  }
+}
+
+/** The framing's part of the control socket. */
+export interface BrokerLink {
+  /** Confirms a delivery after the end of the data socket. */
+  confirm(number: bigint): void
+  /** The broker tells the delivery of an answer that an agent before this one has sent. */
+  settled(number: bigint, written: boolean): void
+  /** The broker has sent what its protocol does not allow: nothing that it sends can be trusted. */
+  fail(reason: string): void
+}
+
+/** The frames on a data socket of the broker, each in an envelope. */
+export function brokerFraming(link: BrokerLink): OpenFraming {
+  return (socket, events) => new BrokerFraming(socket, events, link)
+}
+
+/** An answer so short is copied behind its envelope, which costs less than writing one more buffer. */
+const COPIED_BYTES = 4096
+
+class BrokerFraming implements Framing {
+  // The broker itself limits the time for a client's frame header.
+  readonly incompleteHeader = undefined
+  readonly #socket: Parameters<OpenFraming>[0]
+  readonly #events: Parameters<OpenFraming>[1]
+  readonly #link: BrokerLink
+  readonly #frames: FrameReader
+  /** An envelope, or the header of an oversized frame, that has not arrived whole. */
+  readonly #head = Buffer.allocUnsafe(ENVELOPE_BYTES)
+  #headBytes = 0
+  #envelope: Envelope | undefined
+  #arrival: Arrival = { number: undefined, ageMs: 0 }
+  /** Bytes of the frame that are still to come. */
+  #bytesLeft = 0
+  /** Whether the frame that is being read has been told. */
+  #isFrameOver = false
+  readonly #undelivered = new Map<bigint, (written: boolean) => void>()
+  #isHalted = false
+  #isBroken = false
+  /** Only deliveries count any more. */
+  #isClosed = false
+
+  constructor(...[socket, events, link]: [...Parameters<OpenFraming>, BrokerLink]) {
+    this.#socket = socket
+    this.#events = events
+    this.#link = link
+    this.#frames = new FrameReader({
+      onFrame: (header, payload) => this.#endFrame(() => events.onFrame(header, payload, this.#arrival)),
+      onOversizedFrame: (header) => this.#endFrame(() => events.onOversizedFrame(header, this.#arrival)),
+      onHold: (bytes, header) => !this.#isClosed && events.onHold(bytes, header),
+      onRelease: (bytes) => events.onRelease(bytes),
+      onDroppedFrame: (header) => this.#endFrame(() => events.onDroppedFrame(header, this.#arrival)),
+    })
+  }
+
+  push(chunk: Buffer): number {
+    this.#isHalted = false
+    let offset = 0
+    while (offset < chunk.length && !this.#isHalted && !this.#isBroken) {
+      if (this.#envelope === undefined) offset += this.#readEnvelope(chunk, offset)
+      else if (this.#envelope.kind === EnvelopeKind.oversized)
+        offset += this.#readOversized(chunk, offset, this.#envelope)
+      else offset += this.#readFrame(chunk, offset, this.#envelope.number)
+    }
+    return this.#isBroken ? chunk.length : offset
+  }
+
+  halt(): void {
+    this.#isHalted = true
+    this.#frames.halt()
+  }
+
+  send({ arrival, frame, bulk, delivered, taken }: AnswerFrame): void {
+    const number = numberOf(arrival)
+    if (delivered !== undefined) this.#undelivered.set(number, delivered)
+    const envelope = encodeEnvelope({
+      ...{ kind: EnvelopeKind.answer, flags: delivered === undefined ? 0 : KEEP, number, ageNs: 0n },
+      frameBytes: frame.length + (bulk?.length ?? 0),
+    })
+    const head = frame.length <= COPIED_BYTES ? [Buffer.concat([envelope, frame])] : [envelope, frame]
+    writeParts(this.#socket, bulk === undefined ? head : [...head, bulk], taken)
+  }
+
+  nothing(arrival: Arrival): void {
+    if (this.#socket.writable) this.#tell(EnvelopeKind.nothing, numberOf(arrival))
+  }
+
+  close(unread: Buffer): void {
+    this.#isClosed = true
+    this.push(unread)
+    this.#isBroken = true
+    this.#frames.release()
+    // The broker has dropped those of which it has told nothing before the end.
+    for (const delivered of this.#undelivered.values()) delivered(false)
+    this.#undelivered.clear()
+  }
+
+  #readEnvelope(chunk: Buffer, offset: number): number {
+    if (this.#headBytes === 0 && chunk.length - offset >= ENVELOPE_BYTES) {
+      this.#begin(decodeEnvelope(chunk, offset))
+      return ENVELOPE_BYTES
+    }
+    const copied = chunk.copy(this.#head, this.#headBytes, offset)
+    this.#headBytes += copied
+    if (this.#headBytes === ENVELOPE_BYTES) {
+      this.#headBytes = 0
+      this.#begin(decodeEnvelope(this.#head, 0))
+    }
+    return copied
+  }
+
+  #begin(envelope: Envelope): void {
+    const { kind, number, frameBytes } = envelope
+    switch (kind) {
+      case EnvelopeKind.written:
+      case EnvelopeKind.dropped:
+        this.#onDelivery(number, kind === EnvelopeKind.written)
+        return
+      case EnvelopeKind.request:
+      case EnvelopeKind.oversized:
+        this.#envelope = envelope
+        this.#arrival = { number, ageMs: Number(envelope.ageNs) / 1e6 }
+        this.#bytesLeft = frameBytes
+        if (!isFrameLength(envelope)) this.#break(`request ${number}: frame of ${frameBytes} bytes`)
+        return
+      default:
+        this.#break(`envelope of kind ${kind}, want 1 to 4`)
+    }
+  }
+
+  #onDelivery(number: bigint, written: boolean): void {
+    const delivered = this.#undelivered.get(number)
+    if (delivered === undefined) {
+      this.#link.settled(number, written)
+      return
+    }
+    this.#undelivered.delete(number)
+    delivered(written)
+    if (this.#socket.writable) this.#tell(EnvelopeKind.confirm, number)
+    else this.#link.confirm(number)
+  }
+
+  #readFrame(chunk: Buffer, offset: number, number: bigint): number {
+    this.#isFrameOver = false
+    const read = this.#frames.push(chunk.subarray(offset, offset + this.#bytesLeft))
+    this.#bytesLeft -= read
+    if (this.#isFrameOver !== (this.#bytesLeft === 0)) this.#break(`request ${number}: its lengths differ`)
+    if (this.#bytesLeft === 0) this.#envelope = undefined
+    return read
+  }
+
+  /** The payload of an oversized frame stays with the broker. */
+  #readOversized(chunk: Buffer, offset: number, { flags }: Envelope): number {
+    const copied = chunk.copy(this.#head, this.#headBytes, offset, offset + this.#bytesLeft)
+    this.#headBytes += copied
+    this.#bytesLeft -= copied
+    if (this.#bytesLeft === 0) {
+      this.#headBytes = 0
+      this.#envelope = undefined
+      const header = parseFrameHeader(this.#head, 0)
+      if (this.#isClosed) return copied
+      if ((flags & NO_ROOM) === 0) this.#events.onOversizedFrame(header, this.#arrival)
+      else this.#events.onDroppedFrame(header, this.#arrival, 'the broker has no room for the request')
+    }
+    return copied
+  }
+
+  /** Sends an envelope without a frame. */
+  #tell(kind: number, number: bigint): void {
+    this.#socket.write(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }))
+  }
+
+  #endFrame(tell: () => void): void {
+    this.#isFrameOver = true
+    this.#frames.halt()
+    if (!this.#isClosed) tell()
+  }
+
+  #break(reason: string): void {
+    this.#isBroken = true
+    this.#link.fail(reason)
+  }
+}
+
+function isFrameLength({ kind, frameBytes }: Envelope): boolean {
+  const mostPayload = kind === EnvelopeKind.oversized ? 0 : MAX_FRAME_PAYLOAD_BYTES
+  return frameBytes >= FRAME_HEADER_BYTES && frameBytes <= FRAME_HEADER_BYTES + mostPayload
+}
+
+/** Frames of the broker have numbers. */
+function numberOf({ number }: Arrival): bigint {
+  if (number === undefined) throw new Error('a frame of the broker has no number')
+  return number
+}

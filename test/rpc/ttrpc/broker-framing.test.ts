@@ -1,0 +1,227 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { StatusCode } from '../../../src/base/errors.ts'
+import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
+import type { Method } from '../../../src/rpc/method.ts'
+import {
+  brokerFraming,
+  decodeEnvelope,
+  EnvelopeKind,
+  encodeEnvelope,
+  KEEP,
+  NO_ROOM,
+} from '../../../src/rpc/ttrpc/broker-framing.ts'
+import { allocateFrame, FrameFlag, FrameType } from '../../../src/rpc/ttrpc/frame.ts'
+import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
+import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
+import { FakeClock } from '../../support/fakes/fake-clock.ts'
+import { type BrokerData, brokerData, requestFrame, responseIn } from '../../support/rpc/broker-data.ts'
+import { aborted, echo, type HeldMethod, heldMethod, tableOf, turns } from '../../support/rpc/fake-methods.ts'
+import { type SocketPair, socketPair } from '../../support/rpc/socket-pair.ts'
+import { connectionTotals } from '../../support/rpc/totals.ts'
+
+const MIB = 1024 * 1024
+const { request, oversized, written, dropped, answer, nothing, confirm } = EnvelopeKind
+
+describe('an envelope', () => {
+  it('has the layout of native/broker/protocol.h', () => {
+    const envelope = { kind: 1, flags: 2, number: 0x10000000003n, ageNs: 4n, frameBytes: 5 }
+    const bytes = encodeEnvelope(envelope)
+    expect(bytes.toString('hex')).toBe(
+      '01000000' + '02000000' + '0300000000010000' + '0400000000000000' + '05000000' + '00000000',
+    )
+    expect(decodeEnvelope(Buffer.concat([Buffer.alloc(3), bytes]), 3)).toEqual(envelope)
+  })
+})
+
+describe('TtrpcServerConnection on a data socket of the broker', () => {
+  let sockets: SocketPair
+  let broker: BrokerData
+  let held: HeldMethod
+  let told: string[]
+  let connection: TtrpcServerConnection
+
+  beforeEach(async () => {
+    sockets = await socketPair()
+    held = heldMethod()
+    told = []
+    const asked: Method = async (payload) => ({
+      ok: true,
+      payload,
+      delivered: (isWritten) => void told.push(`delivered ${isWritten}`),
+    })
+    const clock = new FakeClock()
+    const total = { ...LIMITS.total, bytes: { limit: 3 * MIB, reserve: MIB } }
+    connection = new TtrpcServerConnection(sockets.server, {
+      methods: tableOf({ 'test.Echo/Echo': echo, 'test.Echo/Held': held.method, 'test.Echo/Asked': asked }),
+      peer: 'vsock 2:77',
+      startTimer: (ms, expired) => clock.startTimer(ms, expired),
+      framing: brokerFraming({
+        confirm: (number) => void told.push(`confirm ${number}`),
+        settled: (number, isWritten) => void told.push(`settled ${number} ${isWritten}`),
+        fail: (reason) => void told.push(`fail ${reason}`),
+      }),
+      totals: connectionTotals(new Totals({ ...LIMITS, total })),
+    })
+    connection.start(Buffer.alloc(0))
+    broker = brokerData(sockets.client)
+  })
+
+  afterEach(() => sockets.close())
+
+  it('answers a request under its number', async () => {
+    broker.send(request, 5n, GO_REQUEST)
+    broker.send(request, 6n, requestFrame(3, 'Echo', { payload: Buffer.from('hello') }))
+    const [first, second] = [await broker.next(), await broker.next()]
+    expect(first).toMatchObject({ kind: answer, flags: 0, number: 5n })
+    expect(second).toMatchObject({ kind: answer, number: 6n })
+    expect(responseIn(second)).toMatchObject({ streamId: 3, code: 0 })
+  })
+
+  it('reads envelopes byte by byte', async () => {
+    const frame = requestFrame(1, 'Echo', { payload: Buffer.from('x') })
+    const envelope = { kind: request, flags: 0, number: 9n, ageNs: 0n, frameBytes: frame.length }
+    for (const byte of [...encodeEnvelope(envelope), ...frame]) {
+      sockets.client.write(Uint8Array.of(byte))
+      await turns(1)
+    }
+    expect(await broker.next()).toMatchObject({ kind: answer, number: 9n })
+    const header = allocateFrame({ payloadBytes: 5 * MIB, streamId: 3, type: 1, flags: 0 }, 5 * MIB)
+    for (const byte of [...encodeEnvelope({ ...envelope, kind: oversized, frameBytes: 10 }), ...header]) {
+      sockets.client.write(Uint8Array.of(byte))
+      await turns(1)
+    }
+    expect(responseIn(await broker.next()).message).toBe('message of 5242880 bytes is larger than 4194304')
+  })
+
+  it('carries requests and answers of half a megabyte', async () => {
+    const payload = Buffer.alloc(MIB / 2, 'x')
+    broker.send(request, 1n, requestFrame(1, 'Echo', { payload }))
+    expect(payload.equals(responseIn(await broker.next()).payload)).toBe(true)
+  })
+
+  it('takes the age of a request off its time, and passes both on', async () => {
+    const frame = requestFrame(1, 'Held', { timeoutNano: 3_000_000_000n })
+    broker.send(request, 1n, frame, { ageNs: 2_500_000_000n })
+    expect((await held.next()).call).toMatchObject({ number: 1n, ageMs: 2500, timeoutMs: 500 })
+    broker.send(request, 2n, requestFrame(3, 'Held', { timeoutNano: 2_000_000_000n }), {
+      ageNs: 2_500_000_000n,
+    })
+    expect((await held.next()).call).toMatchObject({ number: 2n, timeoutMs: 0 })
+    broker.send(request, 3n, requestFrame(5, 'Held'), { ageNs: 2_500_000_000n })
+    expect((await held.next()).call).toMatchObject({ number: 3n, timeoutMs: undefined })
+  })
+
+  it('has the broker tell the delivery of an answer whose method asks for it, and confirms it then', async () => {
+    broker.send(request, 1n, requestFrame(1, 'Asked'))
+    broker.send(request, 2n, requestFrame(3, 'Asked'))
+    expect(await broker.next()).toMatchObject({ number: 1n, flags: KEEP })
+    expect(await broker.next()).toMatchObject({ number: 2n, flags: KEEP })
+    expect(told).toEqual([])
+    broker.send(written, 1n)
+    broker.send(dropped, 2n)
+    expect(await broker.next()).toMatchObject({ kind: confirm, number: 1n })
+    expect(await broker.next()).toMatchObject({ kind: confirm, number: 2n })
+    expect(told).toEqual(['delivered true', 'delivered false'])
+  })
+
+  it('ends the calls at a hang-up, when all answers count as dropped whose delivery was not told before', async () => {
+    for (const number of [1n, 2n, 3n]) {
+      broker.send(request, number, requestFrame(Number(2n * number) - 1, 'Asked'))
+      await broker.next()
+    }
+    broker.send(request, 4n, requestFrame(7, 'Held'))
+    const { call } = await held.next()
+    broker.send(written, 2n)
+    sockets.client.end()
+    await aborted(call.hangup)
+    expect(told).toEqual(['delivered true', 'delivered false', 'delivered false'])
+    expect(await broker.next()).toMatchObject({ kind: confirm, number: 2n })
+    await expect(broker.next()).rejects.toThrow('the agent has closed')
+  })
+
+  it('reads what the broker has sent before a hang-up, even when much waits to be served', async () => {
+    broker.send(request, 1n, requestFrame(1, 'Asked'))
+    await broker.next()
+    for (let count = 0; count < 100; count += 1) broker.send(request, 2n, requestFrame(3, 'Echo'))
+    broker.send(written, 1n)
+    sockets.client.end()
+    while (told.length === 0) await turns(1)
+    expect(told).toEqual(['delivered true'])
+  })
+
+  it('passes on the delivery of an answer of an earlier agent', async () => {
+    broker.send(written, 1n)
+    broker.send(dropped, 2n)
+    while (told.length < 2) await turns(1)
+    expect(told).toEqual(['settled 1 true', 'settled 2 false'])
+  })
+
+  it('says which frames have no answer: an end of stream, and a call that data cancels', async () => {
+    const data = { payloadBytes: 0, type: FrameType.data, flags: FrameFlag.remoteClosed }
+    broker.send(request, 1n, allocateFrame({ ...data, streamId: 1 }))
+    expect(await broker.next()).toMatchObject({ kind: nothing, number: 1n, frameBytes: 0 })
+    broker.send(request, 2n, requestFrame(3, 'Held'))
+    const { call, answer: answerHeld } = await held.next()
+    broker.send(request, 3n, allocateFrame({ ...data, streamId: 3, flags: 0 }))
+    expect(await broker.next()).toMatchObject({ kind: nothing, number: 2n })
+    expect(responseIn(await broker.next())).toMatchObject({ streamId: 3, code: StatusCode.INVALID_ARGUMENT })
+    await aborted(call.hangup)
+    answerHeld({ ok: true, payload: Buffer.alloc(0) })
+    broker.send(request, 4n, requestFrame(5, 'Echo'))
+    expect(await broker.next()).toMatchObject({ number: 4n })
+  })
+
+  it('refuses an oversized frame of which only the header came, and a frame without room', async () => {
+    const header = allocateFrame({ payloadBytes: 5 * MIB, streamId: 1, type: 1, flags: 0 }, 5 * MIB)
+    broker.send(oversized, 1n, header)
+    const refusal = await broker.next()
+    expect(refusal).toMatchObject({ kind: answer, number: 1n })
+    expect(responseIn(refusal)).toMatchObject({ streamId: 1, code: StatusCode.RESOURCE_EXHAUSTED })
+    broker.send(oversized, 3n, header, { flags: NO_ROOM })
+    expect(responseIn(await broker.next()).message).toBe('the broker has no room for the request')
+    broker.send(request, 2n, requestFrame(3, 'Echo', { payload: Buffer.alloc(3 * MIB) }))
+    const second = await broker.next()
+    expect(second.number).toBe(2n)
+    expect(responseIn(second)).toMatchObject({ streamId: 3, code: StatusCode.RESOURCE_EXHAUSTED })
+  })
+
+  it('drains: answers what is open, then ends', async () => {
+    broker.send(request, 1n, requestFrame(1, 'Held'))
+    const { answer: answerHeld } = await held.next()
+    connection.drain()
+    answerHeld({ ok: true, payload: Buffer.alloc(0) })
+    expect(await broker.next()).toMatchObject({ kind: answer, number: 1n })
+    await expect(broker.next()).rejects.toThrow('the agent has closed')
+  })
+
+  const echoFrame = requestFrame(1, 'Echo')
+  it.each([
+    ['an unknown kind', 5, echoFrame, 'envelope of kind 5, want 1 to 4'],
+    ['a frame that is too short', request, Buffer.alloc(9), 'request 1: frame of 9 bytes'],
+    [
+      'a frame shorter than its header says',
+      request,
+      echoFrame.subarray(0, -1),
+      'request 1: its lengths differ',
+    ],
+    [
+      'a frame longer than its header says',
+      request,
+      Buffer.concat([echoFrame, echoFrame]),
+      'request 1: its lengths differ',
+    ],
+    [
+      'more of an oversized frame than its header',
+      oversized,
+      Buffer.alloc(11),
+      'request 1: frame of 11 bytes',
+    ],
+  ])('reports %s, and reads nothing more', async (_, kind, frame, reason) => {
+    broker.send(kind, 1n, frame)
+    while (told.length === 0) await turns(1)
+    broker.send(request, 2n, requestFrame(3, 'Held'))
+    await turns()
+    expect(told).toEqual([`fail ${reason}`])
+    expect(held.waiting).toBe(0)
+  })
+})
