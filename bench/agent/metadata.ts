@@ -39,7 +39,7 @@ function inNamespace(agentFolder: string): void {
 }
 
 async function measure(agentFolder: string): Promise<void> {
-  const os = linuxOs({ agentFolder, channel: undefined, log: silentLogger() })
+  const os = linuxOs({ agentFolder, channel: undefined, brokerFd: undefined, log: silentLogger() })
   execFileSync('ip', ['tuntap', 'add', 'dev', LINK, 'mode', 'tap'])
   const root = makeTemporaryFolder(tmpdir())
   try {

@@ -96,26 +96,34 @@ static napi_value socket_error(napi_env env, napi_callback_info info) {
   return integer_value(env, -error);
 }
 
-/* Makes an address of the path in argument 0. Returns false when the path is too long. Releases the arguments. */
-static bool unix_address(struct arguments *arguments, struct sockaddr_un *address) {
+/*
+ * Makes an address of the path in argument 0; `@NAME` is a name in the abstract namespace. Returns the length of the
+ * address, 0 when the path is too long. Releases the arguments.
+ */
+static socklen_t unix_address(struct arguments *arguments, struct sockaddr_un *address) {
   const char *path = string_argument(arguments, 0);
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
   bool fits = path != NULL && strlen(path) < sizeof address->sun_path;
   if (fits) strcpy(address->sun_path, path);
   arguments_release(arguments);
-  return fits;
+  if (!fits) return 0;
+  if (address->sun_path[0] != '@') return sizeof *address;
+  /* The name is every byte after the NUL, so the length must be its own. */
+  socklen_t length = offsetof(struct sockaddr_un, sun_path) + strlen(address->sun_path);
+  address->sun_path[0] = 0;
+  return length;
 }
 
 static napi_value unix_connect(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   struct sockaddr_un address;
-  bool fits = unix_address(&arguments, &address);
+  socklen_t length = unix_address(&arguments, &address);
   if (arguments.bad) return NULL;
-  if (!fits) return integer_value(env, -ENAMETOOLONG);
+  if (length == 0) return integer_value(env, -ENAMETOOLONG);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd == -1) return call_result(env, -1);
-  if (start_connect(fd, &address, sizeof address) != 0) return close_failed(env, fd);
+  if (start_connect(fd, &address, length) != 0) return close_failed(env, fd);
   return integer_value(env, fd);
 }
 
@@ -142,12 +150,12 @@ static napi_value unix_listen(napi_env env, napi_callback_info info) {
   arguments_read(&arguments, env, info);
   int backlog = integer_argument(&arguments, 1);
   struct sockaddr_un address;
-  bool fits = unix_address(&arguments, &address);
+  socklen_t length = unix_address(&arguments, &address);
   if (arguments.bad) return NULL;
-  if (!fits) return integer_value(env, -ENAMETOOLONG);
+  if (length == 0) return integer_value(env, -ENAMETOOLONG);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd == -1) return call_result(env, -1);
-  if (listen_at(fd, &address, sizeof address, backlog) != 0) return close_failed(env, fd);
+  if (listen_at(fd, &address, length, backlog) != 0) return close_failed(env, fd);
   return integer_value(env, fd);
 }
 

@@ -104,7 +104,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   let level: AgentConfig['logLevel'] = 'info'
   const log = jsonLogger({ sink: output, level: () => level, version: packageJson.version, pid: process.pid })
   const agentFolder = findAgentFolder(start.file)
-  const os = linuxOs({ agentFolder, channel: given.channel, log })
+  const os = linuxOs({ agentFolder, channel: given.channel, brokerFd: given.broker, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
   const ignored = settingsWithoutEffect(config)
@@ -121,7 +121,9 @@ export async function runAgent(start: AgentStart): Promise<number> {
     policy: await startPolicy({ agentFolder, config, os, log, gate }),
     totals: new Totals(),
   }
-  return serve(parts, start)
+  const served = serve(parts, start)
+  // What a broker that breaks its protocol has sent cannot be trusted: vminit starts another agent.
+  return os.broker === undefined ? served : Promise.race([served, os.broker.failed])
 }
 
 /** The state, which is empty at the first start. An agent that nobody starts again keeps none. */
@@ -177,6 +179,8 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
     readDescriptors: () => os.files.readBytes(join(parts.agentFolder, 'descriptors.binpb')),
     checkCall: checkCallOf(policy),
     totals,
+    broker: os.broker,
+    hangMs: config.hangTimeoutSecs * 1000,
     allowLoopback: config.vsockAllowLoopback,
     log,
   })

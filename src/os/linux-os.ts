@@ -16,11 +16,15 @@ import { linuxHostSockets } from './sockets/host-sockets.ts'
 import { linuxSockets, type Sockets } from './sockets/sockets.ts'
 import { linuxConsoles } from './streams/consoles.ts'
 import { linuxStreams } from './streams/linux-streams.ts'
+import type { Fd } from './streams/streams.ts'
+import { type Broker, connectBroker } from './supervisor/broker.ts'
 import { connectVminit, type VminitChannel } from './supervisor/vminit.ts'
 
 /** The operating system, and the sockets that only the transport uses. */
 export interface LinuxOs extends Os {
   readonly sockets: Sockets
+  /** The connection broker; undefined without one. */
+  readonly broker: Broker | undefined
 }
 
 /**
@@ -30,12 +34,14 @@ export interface LinuxOs extends Os {
 export function linuxOs(options: {
   readonly agentFolder: string
   readonly channel: VminitChannel | undefined
+  /** The control socket of the connection broker. */
+  readonly brokerFd: Fd | undefined
   readonly log: Logger
 }): LinuxOs {
   const native = loadNative(options.agentFolder)
   const clock = linuxClock(native)
   const streams = linuxStreams(native)
-  const { channel, log } = options
+  const { channel, brokerFd, log } = options
   const { exits, supervisor, descriptors } = connectVminit({ channel, native, streams, clock, log })
   return {
     clock,
@@ -55,5 +61,6 @@ export function linuxOs(options: {
     uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
     sockets: linuxSockets(native, streams, descriptors),
+    broker: brokerFd === undefined ? undefined : connectBroker({ fd: brokerFd, native, streams, clock }),
   }
 }

@@ -45,9 +45,9 @@ export interface Native {
   netlinkRoute(): Fd
   /** SO_ERROR: 0 or -errno. */
   socketError(fd: Fd): number
-  /** Opens a non-blocking listening AF_UNIX stream socket at a path. */
+  /** Opens a non-blocking listening AF_UNIX stream socket at a path, or at `@NAME` in the abstract namespace. */
   unixListen(path: string, backlog: number): Fd
-  /** Opens a non-blocking AF_UNIX stream socket connected to a path; -EAGAIN when the listener's queue is full. */
+  /** Opens a non-blocking AF_UNIX stream socket connected to such an address; -EAGAIN when the listener's queue is full. */
   unixConnect(path: string): Fd
   /** The path that the peer of an AF_UNIX socket is bound to, empty when it has none. */
   unixPeer(fd: Fd): string | number

@@ -6,6 +6,8 @@ import type { VminitChannel } from '../../os/supervisor/vminit.ts'
 export interface AgentArguments {
   /** The connection to vminit; undefined when something else started the agent. */
   readonly channel: (VminitChannel & { readonly restarts: number }) | undefined
+  /** The control socket of the connection broker; undefined when the agent accepts connections itself. */
+  readonly broker: number | undefined
   /** The agent boots the guest. */
   readonly init: boolean
   readonly configFile: string | undefined
@@ -18,7 +20,7 @@ export interface AgentArguments {
 
 /** Printed before the sentence about a wrong argument. */
 export const USAGE =
-  'usage: agent [--version|-v] [--print-state] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N [--stored-list FD]] [--init]'
+  'usage: agent [--version|-v] [--print-state] [--config|-c FILE] [--server-addr URI] [--channel FD --restarts N [--stored-list FD]] [--broker FD] [--init]'
 
 /** Parses the agent's arguments. Throws INVALID_ARGUMENT naming the one that is wrong. */
 export function parseArguments(argv: readonly string[]): AgentArguments {
@@ -36,6 +38,7 @@ export function parseArguments(argv: readonly string[]): AgentArguments {
   const storedList = wholeNumber(flags, 'stored-list')
   return {
     channel: fd === undefined ? undefined : { fd, restarts, storedList },
+    broker: wholeNumber(flags, 'broker'),
     init: flags.has('init'),
     configFile: flags.get('config'),
     serverAddress: flags.get('server-addr'),
@@ -51,6 +54,7 @@ const OPTIONS = {
   config: { type: 'string', short: 'c' },
   'server-addr': { type: 'string' },
   channel: { type: 'string' },
+  broker: { type: 'string' },
   restarts: { type: 'string' },
   'stored-list': { type: 'string' },
 } as const

@@ -120,6 +120,13 @@ export const SETTINGS = {
     doc: 'Vsock port of the debug console; 0: /dev/console.',
     hasNoEffect: true,
   }),
+  hangTimeoutSecs: setting({
+    commandLine: 'agent.hang_timeout',
+    toml: 'hang_timeout',
+    type: numberIn(0, 86_400),
+    default: 10,
+    doc: 'How many seconds the agent may leave a ping of the connection broker unanswered, before it counts as hung and is started again ([broker.md](broker.md)); 0: for ever. Longer on a machine that emulates the guest.',
+  }),
   hotplugTimeoutMs: setting({
     commandLine: 'agent.hotplug_timeout',
     toml: 'hotplug_timeout',

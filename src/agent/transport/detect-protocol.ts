@@ -17,8 +17,8 @@ export interface ProtocolDetectionOptions {
   readonly startTimer: StartTimer
   /** Called with each connection whose framing is known. */
   readonly detected: (connection: DetectedConnection) => void
-  /** Called before a connection of unknown framing is closed. */
-  readonly closing: (socket: Socket, reason: string) => void
+  /** Closes a connection of unknown framing. */
+  readonly refused: (socket: Socket, reason: string) => void
 }
 
 /**
@@ -69,7 +69,6 @@ export class ProtocolDetection {
 
   #close(socket: Socket, reason: string): void {
     this.#waiting.get(socket)?.()
-    this.#options.closing(socket, reason)
-    socket.destroy()
+    this.#options.refused(socket, reason)
   }
 }

@@ -1,30 +1,24 @@
 import type { Socket } from 'node:net'
-import { messageOf } from '../../base/errors.ts'
-import type { Logger } from '../../base/log.ts'
 import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
-import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
-import type { ServedConnection } from '../../rpc/connection.ts'
-import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
-import { type ConnectionTotals, LIMITS, type Totals } from '../../rpc/limits.ts'
-import type { CheckCall, MethodTable } from '../../rpc/method.ts'
+import type { ListenAddress, ListeningSocket, Sockets } from '../../os/sockets/sockets.ts'
+import type { Broker, BrokerConnection } from '../../os/supervisor/broker.ts'
+import type { BrokerPeer } from '../../os/supervisor/broker-messages.ts'
+import { LIMITS } from '../../rpc/limits.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
-import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
-import { type DetectedConnection, ProtocolDetection } from './detect-protocol.ts'
+import { brokerFraming } from '../../rpc/ttrpc/broker-framing.ts'
+import { Connections, type ConnectionsOptions } from './connections.ts'
+import { ProtocolDetection } from './detect-protocol.ts'
 
 /** The parts that the transport needs. */
-export interface TransportOptions {
+export interface TransportOptions extends Omit<ConnectionsOptions, 'startTimer'> {
   readonly sockets: Sockets
   readonly address: ListenAddress
-  readonly methods: MethodTable
-  /** Reads the descriptor set for server reflection. */
-  readonly readDescriptors: ReadDescriptors
-  /** Checks the calls that gRPC serves beside the methods. */
-  readonly checkCall: CheckCall
-  /** What all connections take of the limits. */
-  readonly totals: Totals
-  readonly log: Logger
+  /** Has the clients' connections; without it the agent accepts them itself. */
+  readonly broker: Broker | undefined
+  /** How long the agent may leave the broker's pings unanswered, in milliseconds; 0: for ever. */
+  readonly hangMs: number
   /** Accept processes of this guest over vsock, for tests. */
-  readonly allowLoopback?: boolean
+  readonly allowLoopback: boolean
   /** For tests. */
   readonly startTimer?: StartTimer
 }
@@ -40,137 +34,112 @@ export interface Transport {
   stop(): Promise<void>
 }
 
-const STOP_MS = 5_000
-
-/** Listens at the address and serves both framings on every connection. */
+/** Opens a socket at the address, and serves both framings on every connection. */
 export async function startTransport(options: TransportOptions): Promise<Transport> {
-  const connections = new Connections(options)
-  const listener = await options.sockets.listen(options.address, (socket) => connections.accept(socket))
+  const { sockets, address, broker } = options
+  const timer = options.startTimer ?? startTimer
+  const connections = new Connections({ ...options, startTimer: timer })
+  const listening = await sockets.open(address)
+  return broker === undefined
+    ? await acceptDirectly(options, listening, connections, timer)
+    : await acceptByBroker({ ...options, broker }, listening, connections)
+}
+
+/** The agent's own process accepts connections, and they end with it. */
+async function acceptDirectly(
+  { sockets, address, allowLoopback }: TransportOptions,
+  listening: ListeningSocket,
+  connections: Connections,
+  timer: StartTimer,
+): Promise<Transport> {
+  const nameOf = (socket: Socket) => {
+    const peer = sockets.peerOf(socket)
+    if (peer !== undefined) return nameOfPeer({ kind: 'vsock', ...peer })
+    const { remoteAddress, remotePort = 0 } = socket
+    if (remoteAddress === undefined) return nameOfPeer({ kind: 'unix' })
+    return nameOfPeer({ kind: 'tcp', address: remoteAddress, port: remotePort })
+  }
+  const detection = new ProtocolDetection({
+    headerMs: LIMITS.connection.headerMs,
+    startTimer: timer,
+    detected: ({ socket, framing, firstBytes }) =>
+      framing === 'ttrpc'
+        ? connections.serveTtrpc(socket, firstBytes)
+        : connections.serveGrpc(socket, firstBytes),
+    refused: (socket, reason) => connections.refuse(socket, nameOf(socket), reason),
+  })
+  const listener = await sockets.accept(listening, (socket) => {
+    // The address of a unix or TCP socket itself limits who can connect.
+    if (address.kind === 'vsock' && !isPeerAllowed(sockets.peerOf(socket), allowLoopback)) {
+      connections.refuse(socket, nameOf(socket), 'not the host')
+    } else if (connections.add(socket, nameOf(socket))) {
+      detection.add(socket)
+    }
+  })
   return {
     port: listener.port,
     stop: async () => {
       await listener.close()
+      detection.close()
       await connections.stop()
     },
   }
 }
 
-/** An accepted connection. */
-interface OpenConnection {
-  readonly totals: ConnectionTotals
-  /** Undefined while its framing is unknown or being loaded. */
-  served: ServedConnection | undefined
+/** The broker accepts connections, and keeps them when this agent dies (docs/broker.md). */
+async function acceptByBroker(
+  { sockets, broker, allowLoopback, hangMs }: TransportOptions & { readonly broker: Broker },
+  listening: ListeningSocket,
+  connections: Connections,
+): Promise<Transport> {
+  const { connection, messageBytes, total } = LIMITS
+  const limits = {
+    ...{ allowLoopback, hangMs, connections: LIMITS.connections, headerMs: connection.headerMs },
+    ...{ framePayloadBytes: messageBytes, totalBytes: total.bytes.limit },
+  }
+  await broker.serve(listening.fd, limits, (accepted) =>
+    serveBrokered(broker, sockets.adopt(accepted.fd), accepted, connections),
+  )
+  sockets.release(listening)
+  return {
+    port: listening.port,
+    stop: async () => {
+      broker.stopAccepting()
+      await Promise.all([connections.stop(), sockets.removePath(listening)])
+    },
+  }
 }
 
-class Connections {
-  readonly #options: TransportOptions
-  readonly #startTimer: StartTimer
-  readonly #detection: ProtocolDetection
-  readonly #open = new Map<Socket, OpenConnection>()
-  #whenEmpty: (() => void) | undefined
+function serveBrokered(
+  broker: Broker,
+  socket: Socket,
+  { framing, peer, firstBytes, close }: BrokerConnection,
+  connections: Connections,
+): void {
+  if (framing === 'ttrpc') closeWith(socket, close)
+  if (!connections.add(socket, nameOfPeer(peer))) return
+  if (framing === 'ttrpc') connections.serveTtrpc(socket, firstBytes, brokerFraming(broker))
+  else connections.serveGrpc(socket, firstBytes)
+}
 
-  constructor(options: TransportOptions) {
-    this.#options = options
-    this.#startTimer = options.startTimer ?? startTimer
-    this.#detection = new ProtocolDetection({
-      headerMs: LIMITS.connection.headerMs,
-      startTimer: this.#startTimer,
-      detected: (connection) => this.#serve(connection),
-      closing: (socket, reason) => this.#logRefusal(socket, reason),
-    })
+/** Has the broker close the client when the agent has ended its data socket first. */
+function closeWith(socket: Socket, close: () => void): void {
+  let isOver = false
+  const end = () => {
+    if (!isOver && !socket.readableEnded) close()
+    isOver = true
   }
+  // Everything that was written is in the socket by then.
+  socket.once('finish', end).once('close', end)
+}
 
-  accept(socket: Socket): void {
-    // 'close' follows every error and is handled below.
-    socket.on('error', () => {})
-    const { sockets, address, allowLoopback } = this.#options
-    // The address of a unix or TCP socket itself limits who can connect.
-    if (address.kind === 'vsock' && !isPeerAllowed(sockets.peerOf(socket), allowLoopback ?? false)) {
-      this.#logRefusal(socket, 'not the host')
-      socket.destroy()
-      return
-    }
-    // The end of the client's side ends its calls, so a half-open connection has no use.
-    socket.allowHalfOpen = false
-    const totals = this.#options.totals.addConnection((reason) => {
-      this.#logRefusal(socket, reason)
-      socket.destroy()
-    })
-    if (totals === undefined) {
-      this.#logRefusal(socket, 'too many connections')
-      socket.destroy()
-      return
-    }
-    this.#open.set(socket, { totals, served: undefined })
-    socket.once('close', () => {
-      totals.end()
-      this.#open.delete(socket)
-      if (this.#open.size === 0) this.#whenEmpty?.()
-    })
-    this.#detection.add(socket)
-  }
-
-  async stop(): Promise<void> {
-    this.#detection.close()
-    for (const [socket, { served }] of this.#open) {
-      if (served === undefined) socket.destroy()
-      else served.drain()
-    }
-    if (this.#open.size === 0) return
-    const empty = Promise.withResolvers<void>()
-    this.#whenEmpty = empty.resolve
-    const stopTimer = this.#startTimer(STOP_MS, () => {
-      this.#options.log.warn('connections cut at the stop', { count: this.#open.size })
-      for (const socket of this.#open.keys()) socket.destroy()
-    })
-    await empty.promise
-    stopTimer()
-  }
-
-  #serve(connection: DetectedConnection): void {
-    const { socket, framing } = connection
-    const open = this.#open.get(socket)
-    if (open === undefined) return
-    if (framing === 'ttrpc') {
-      open.served = this.#serveTtrpc(connection, open.totals)
-      return
-    }
-    this.#serveGrpc(connection, open).catch((error) => {
-      this.#options.log.error('cannot serve gRPC', { error: messageOf(error) })
-      socket.destroy()
-    })
-  }
-
-  #serveTtrpc({ socket, firstBytes }: DetectedConnection, totals: ConnectionTotals): ServedConnection {
-    const connection = new TtrpcServerConnection(socket, {
-      methods: this.#options.methods,
-      peer: this.#nameOf(socket),
-      startTimer: this.#startTimer,
-      totals,
-    })
-    connection.start(firstBytes)
-    return connection
-  }
-
-  async #serveGrpc({ socket, firstBytes }: DetectedConnection, open: OpenConnection): Promise<void> {
-    socket.pause()
-    // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
-    const { serveGrpc } = await import('../../rpc/grpc/server.ts')
-    if (socket.destroyed) return
-    const { methods, readDescriptors, checkCall } = this.#options
-    const { totals } = open
-    const peer = this.#nameOf(socket)
-    open.served = serveGrpc(socket, { methods, readDescriptors, checkCall, totals, peer, firstBytes })
-  }
-
-  /** Logs at debug level, so that a peer cannot fill the console by connecting. */
-  #logRefusal(socket: Socket, reason: string): void {
-    this.#options.log.debug('connection refused', { peer: this.#nameOf(socket), reason })
-  }
-
-  #nameOf(socket: Socket): string {
-    const peer = this.#options.sockets.peerOf(socket)
-    if (peer !== undefined) return `vsock ${peer.cid}:${peer.port}`
-    return socket.remoteAddress === undefined ? 'unix' : `tcp ${socket.remoteAddress} ${socket.remotePort}`
+function nameOfPeer(peer: BrokerPeer): string {
+  switch (peer.kind) {
+    case 'unix':
+      return 'unix'
+    case 'vsock':
+      return `vsock ${peer.cid}:${peer.port}`
+    case 'tcp':
+      return `tcp ${peer.address} ${peer.port}`
   }
 }

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
-import { createServer, type Server, type Socket } from 'node:net'
+import { unlink } from 'node:fs/promises'
+import { createServer, type Socket } from 'node:net'
 import { AgentError } from '../../base/errors.ts'
-import { checkErrno, fromNodeError } from '../errors.ts'
+import { checkErrno, errnoName, fromNodeError, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 import { withoutStore } from '../supervisor/descriptor-store.ts'
@@ -23,9 +24,17 @@ export type ListenAddress =
   | { readonly kind: 'unix'; readonly path: string }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
 
-/** A listening socket. */
-export interface Listener {
+/** A listening socket of which nothing is accepted yet. */
+export interface ListeningSocket {
+  readonly address: ListenAddress
+  readonly fd: Fd
   /** The port of a TCP or vsock address, as chosen by the kernel for TCP port 0; undefined for a unix socket. */
+  readonly port: number | undefined
+}
+
+/** A listening socket whose connections this process accepts. */
+export interface Listener {
+  /** As of {@link ListeningSocket}. */
   readonly port: number | undefined
   /** Stops accepting. Open connections stay open. */
   close(): Promise<void>
@@ -34,12 +43,22 @@ export interface Listener {
 /** Stream sockets of every family as `net.Socket`s. Both directions end separately (`allowHalfOpen`). */
 export interface Sockets {
   /**
-   * Listens, with the socket that vminit has of an agent before, or else with a new one, which vminit gets before a
+   * Opens a listening socket: the one that vminit has of an agent before, or else a new one, which vminit gets before a
    * connection is accepted: from then on it is never released, and connections wait in its queue while no agent runs.
-   * `onConnection` gets each connection before any byte of it is read. When it destroys the socket at once, the peer has
-   * received nothing. Throws FAILED_PRECONDITION when vminit has a socket of another address.
+   * The caller hands it to `accept` or `release`. Throws FAILED_PRECONDITION when vminit has a socket of another address.
    */
-  listen(address: ListenAddress, onConnection: (socket: Socket) => void): Promise<Listener>
+  open(address: ListenAddress): Promise<ListeningSocket>
+  /**
+   * Accepts connections, each before any byte of it is read. When `onConnection` destroys the socket at once, the peer has
+   * received nothing.
+   */
+  accept(listening: ListeningSocket, onConnection: (socket: Socket) => void): Promise<Listener>
+  /** Closes a socket that another process accepts from, and goes on to. */
+  release(listening: ListeningSocket): void
+  /** Removes the path of a unix socket that no one listens at any more. */
+  removePath(listening: ListeningSocket): Promise<void>
+  /** Makes a socket of a connected descriptor, which it then owns. */
+  adopt(fd: Fd): Socket
   /** The peer of an AF_VSOCK connection; undefined for every other kind. */
   peerOf(socket: Socket): VsockAddress | undefined
   /** Connects to an AF_VSOCK address. Rejects with the errno, or with the reason of `signal`. */
@@ -54,25 +73,33 @@ export function linuxSockets(
 ): Sockets {
   const handles = new SocketHandles(native)
   return {
-    async listen(address, onConnection) {
+    async open(address) {
       const name = storeName(address)
       const stored = store.take(name)
       if (stored === undefined && store.names().some((other) => other.startsWith(STORE_PREFIX))) {
         const text = `listen ${nameOf(address)}: vminit has the socket of another address, want a new start of vminit`
         throw new AgentError('FAILED_PRECONDITION', text)
       }
-      const opened = (fd: Fd) => {
-        if (stored === undefined) store.store(name, fd)
+      const listening = await open(native, address, stored)
+      try {
+        if (stored === undefined) {
+          store.store(name, listening.fd)
+          await store.accepted()
+        }
+      } catch (error) {
+        release(native, listening)
+        await removePath(address)
+        throw error
       }
-      switch (address.kind) {
-        case 'vsock':
-          return listenVsock({ native, handles, address, stored, opened, onConnection })
-        case 'unix':
-          return await listenUnix({ path: address.path, stored, opened, onConnection })
-        case 'tcp':
-          return await listenTcp({ address, stored, opened, onConnection })
-      }
+      return listening
     },
+    accept: (listening, onConnection) =>
+      listening.address.kind === 'vsock'
+        ? acceptVsock(handles, listening, onConnection)
+        : acceptByNode(listening, onConnection),
+    release: (listening) => release(native, listening),
+    removePath: (listening) => removePath(listening.address),
+    adopt: (fd) => handles.socket(fd),
     peerOf(socket) {
       const fd = handleOf(socket)?.fd
       if (fd === undefined || fd < 0) return undefined
@@ -83,7 +110,8 @@ export function linuxSockets(
   }
 }
 
-const BACKLOG = 128
+/** Node's own default. */
+const BACKLOG = 511
 /** The kernel's own default. */
 const CONNECT_MS = 2000
 
@@ -94,95 +122,112 @@ function storeName(address: ListenAddress): string {
   return STORE_PREFIX + createHash('sha256').update(JSON.stringify(address)).digest('hex').slice(0, 16)
 }
 
-/** How to come by a listening socket. */
-interface Listening {
-  /** The socket of an agent before; undefined for a new one. */
-  readonly stored: Fd | undefined
-  /** Called with the listening socket before a connection is accepted. */
-  readonly opened: (fd: Fd) => void
-  readonly onConnection: (socket: Socket) => void
-}
-
-function listenVsock(
-  request: Listening & {
-    readonly native: Native
-    readonly handles: SocketHandles
-    readonly address: VsockAddress
-  },
-): Listener {
-  const { native, handles, address, stored, opened, onConnection } = request
-  const name = nameOf({ kind: 'vsock', ...address })
-  const fd = stored ?? checkErrno('listen', name, native.vsockListen(address.cid, address.port, BACKLOG))
-  opened(fd)
-  const handle = handles.server(fd)
-  handle.onconnection = (_status, client: PipeHandle | undefined) => {
-    // Without a client, accept(2) has failed; libuv goes on listening.
-    if (client !== undefined) onConnection(socketOver(client))
+/** Makes a listening socket, or takes over the stored one. */
+async function open(
+  native: Native,
+  address: ListenAddress,
+  stored: Fd | undefined,
+): Promise<ListeningSocket> {
+  switch (address.kind) {
+    case 'vsock': {
+      const listen = () => native.vsockListen(address.cid, address.port, BACKLOG)
+      return { address, fd: stored ?? checkErrno('listen', nameOf(address), listen()), port: address.port }
+    }
+    case 'unix':
+      return { address, fd: stored ?? (await listenUnix(native, address.path)), port: undefined }
+    case 'tcp':
+      return await openTcp(native, address, stored)
   }
-  checkErrno('listen', name, handle.listen(BACKLOG))
-  return { port: address.port, close: () => new Promise((resolve) => handle.close(resolve)) }
 }
 
-async function listenUnix(request: Listening & { readonly path: string }): Promise<Listener> {
-  const { path, stored } = request
-  const abstract = path.startsWith('@')
-  if (!abstract && stored === undefined) await removeStaleSocket(path)
-  const server = await listening(request, path, (made) =>
-    forOwnerOnly(() => made.listen(abstract ? `\0${path.slice(1)}` : path)),
+async function listenUnix(native: Native, path: string): Promise<Fd> {
+  if (!isAbstract(path)) await removeStaleSocket(path)
+  return checkErrno(
+    'listen',
+    path,
+    forOwnerOnly(() => native.unixListen(path, BACKLOG)),
   )
-  return { port: undefined, close: () => closed(server) }
 }
 
-/** Calls `make` with a umask by which a new socket file has mode 0600 at once: Node binds before `listen` returns. */
-function forOwnerOnly(make: () => void): void {
+function isAbstract(path: string): boolean {
+  return path.startsWith('@')
+}
+
+/** Calls `make` with a umask by which a new socket file has mode 0600 at once. */
+function forOwnerOnly<T>(make: () => T): T {
   const mask = process.umask(0o177)
   try {
-    make()
+    return make()
   } finally {
     process.umask(mask)
   }
 }
 
-async function listenTcp(
-  request: Listening & { readonly address: { readonly host: string; readonly port: number } },
-): Promise<Listener> {
-  const { host, port } = request.address
-  const server = await listening(request, `${host}:${port}`, (made) => made.listen(port, host))
-  const address = server.address()
-  return {
-    port: address === null || typeof address === 'string' ? undefined : address.port,
-    close: () => closed(server),
-  }
-}
-
-/** A server at the stored socket, or at a new one that `listen` makes. */
-async function listening(
-  { stored, opened, onConnection }: Listening,
-  name: string,
-  listen: (server: Server) => void,
-): Promise<Server> {
-  const server = createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
-  const listened = Promise.withResolvers<void>()
+/** Node looks the host up, and tells the port. Its server is closed before it accepts anything. */
+async function openTcp(
+  native: Native,
+  address: Extract<ListenAddress, { kind: 'tcp' }>,
+  stored: Fd | undefined,
+): Promise<ListeningSocket> {
+  const name = nameOf(address)
+  const server = createServer()
+  const opened = Promise.withResolvers<ListeningSocket>()
   // In the event itself: Node accepts no connection before it.
   server.once('listening', () => {
-    try {
-      opened(handleOf(server)?.fd ?? -1)
-      listened.resolve()
-    } catch (error) {
-      server.close()
-      listened.reject(error)
-    }
+    const bound = server.address()
+    const port = bound === null || typeof bound === 'string' ? undefined : bound.port
+    const fd = stored ?? native.duplicate(handleOf(server)?.fd ?? -1)
+    server.close()
+    if (fd < 0) opened.reject(kernelError('duplicate', name, errnoName(-fd)))
+    else opened.resolve({ address, fd, port })
   })
-  server.on('error', (error) => listened.reject(fromNodeError('listen', name, error)))
-  if (stored === undefined) listen(server)
-  else server.listen({ fd: stored })
-  await listened.promise
-  return server
+  server.on('error', (error) => opened.reject(fromNodeError('listen', name, error)))
+  if (stored === undefined) server.listen(address.port, address.host)
+  else server.listen({ fd: checkErrno('duplicate', name, native.duplicate(stored)) })
+  return await opened.promise
 }
 
-/** Stops accepting, which `close` does at once; only its callback waits for the connections to end. */
-async function closed(server: Server): Promise<void> {
-  server.close()
+function release(native: Native, { address, fd }: ListeningSocket): void {
+  checkErrno('close', nameOf(address), native.close(fd))
+}
+
+async function removePath(address: ListenAddress): Promise<void> {
+  // The path is only a name: what cannot be removed is replaced by the next agent.
+  if (address.kind === 'unix' && !isAbstract(address.path)) await unlink(address.path).catch(() => {})
+}
+
+async function acceptVsock(
+  handles: SocketHandles,
+  { address, fd, port }: ListeningSocket,
+  onConnection: (socket: Socket) => void,
+): Promise<Listener> {
+  const handle = handles.server(fd)
+  handle.onconnection = (_status, client: PipeHandle | undefined) => {
+    // Without a client, accept(2) has failed; libuv goes on listening.
+    if (client !== undefined) onConnection(socketOver(client))
+  }
+  checkErrno('listen', nameOf(address), handle.listen(BACKLOG))
+  return { port, close: () => new Promise((resolve) => handle.close(resolve)) }
+}
+
+async function acceptByNode(
+  { address, fd, port }: ListeningSocket,
+  onConnection: (socket: Socket) => void,
+): Promise<Listener> {
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, onConnection)
+  const listening = Promise.withResolvers<void>()
+  server.once('listening', listening.resolve)
+  server.on('error', (error) => listening.reject(fromNodeError('listen', nameOf(address), error)))
+  server.listen({ fd })
+  await listening.promise
+  return {
+    port,
+    // Stops accepting at once; only its callback waits for the connections to end.
+    close: async () => {
+      server.close()
+      await removePath(address)
+    },
+  }
 }
 
 async function connectVsock(request: {

@@ -5,6 +5,7 @@ describe('parseArguments', () => {
   it('needs no arguments', () => {
     expect(parseArguments([])).toEqual({
       channel: undefined,
+      broker: undefined,
       init: false,
       configFile: undefined,
       serverAddress: undefined,
@@ -14,8 +15,9 @@ describe('parseArguments', () => {
   })
 
   it('reads the arguments of vminit in a guest', () => {
-    expect(parseArguments(['--channel', '3', '--restarts', '2', '--init'])).toMatchObject({
+    expect(parseArguments(['--channel', '3', '--restarts', '2', '--broker', '4', '--init'])).toMatchObject({
       channel: { fd: 3, restarts: 2 },
+      broker: 4,
       init: true,
     })
   })
@@ -39,6 +41,7 @@ describe('parseArguments', () => {
     [['--config'], '--config needs a value'],
     [['-c', ''], '-c needs a value'],
     [['--channel', 'three'], '--channel three: not a whole number'],
+    [['--broker', '-'], '--broker -: not a whole number'],
     [['--restarts', '-1'], '--restarts -1: not a whole number'],
   ])('refuses %j', (argv, message) => {
     expect(() => parseArguments(argv)).toThrow(message)

@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
-import { linuxSockets, type Sockets } from '../../../src/os/sockets/sockets.ts'
+import { type ListenAddress, linuxSockets, type Sockets } from '../../../src/os/sockets/sockets.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { withoutStore } from '../../../src/os/supervisor/descriptor-store.ts'
 import { realNative } from '../../support/os/real-native.ts'
@@ -25,6 +25,11 @@ function echo(socket: Socket): void {
   socket.pipe(socket)
 }
 
+/** Opens a socket and accepts from it. */
+async function listen(own: Sockets, address: ListenAddress, onConnection: (socket: Socket) => void) {
+  return await own.accept(await own.open(address), onConnection)
+}
+
 async function exchange(client: Socket, text: string): Promise<string> {
   let received = ''
   client.setEncoding('utf8')
@@ -39,7 +44,7 @@ async function exchange(client: Socket, text: string): Promise<string> {
 describe('listen', () => {
   it('listens at a path and removes it on close', async () => {
     const path = join(folder, 'agent.sock')
-    const listener = await sockets.listen({ kind: 'unix', path }, echo)
+    const listener = await listen(sockets, { kind: 'unix', path }, echo)
     expect(await exchange(connect(path), 'hello')).toBe('hello')
     await listener.close()
     expect(existsSync(path)).toBe(false)
@@ -47,13 +52,13 @@ describe('listen', () => {
 
   it('listens at a name in the abstract namespace', async () => {
     const name = `microvm-agent-test-${process.pid}`
-    const listener = await sockets.listen({ kind: 'unix', path: `@${name}` }, echo)
+    const listener = await listen(sockets, { kind: 'unix', path: `@${name}` }, echo)
     expect(await exchange(connect({ path: `\0${name}` }), 'hello')).toBe('hello')
     await listener.close()
   })
 
   it('listens at a port that the kernel chooses', async () => {
-    const listener = await sockets.listen({ kind: 'tcp', host: '127.0.0.1', port: 0 }, echo)
+    const listener = await listen(sockets, { kind: 'tcp', host: '127.0.0.1', port: 0 }, echo)
     expect(await exchange(connect(listener.port ?? 0, '127.0.0.1'), 'hello')).toBe('hello')
     await listener.close()
   })
@@ -62,26 +67,26 @@ describe('listen', () => {
     const path = join(folder, 'stale.sock')
     native.close(native.unixListen(path, 1))
     expect(existsSync(path)).toBe(true)
-    const listener = await sockets.listen({ kind: 'unix', path }, echo)
+    const listener = await listen(sockets, { kind: 'unix', path }, echo)
     expect(await exchange(connect(path), 'hello')).toBe('hello')
     await listener.close()
   })
 
   it('leaves a socket with a listener, and a file that is not a socket', async () => {
     const path = join(folder, 'taken.sock')
-    const first = await sockets.listen({ kind: 'unix', path }, echo)
-    await expect(sockets.listen({ kind: 'unix', path }, echo)).rejects.toThrow(`listen ${path}: EADDRINUSE`)
+    const first = await listen(sockets, { kind: 'unix', path }, echo)
+    await expect(listen(sockets, { kind: 'unix', path }, echo)).rejects.toThrow(`listen ${path}: EADDRINUSE`)
     expect(await exchange(connect(path), 'hello')).toBe('hello')
     await first.close()
     const file = join(folder, 'file')
     writeFileSync(file, '')
-    await expect(sockets.listen({ kind: 'unix', path: file }, echo)).rejects.toThrow('EADDRINUSE')
+    await expect(listen(sockets, { kind: 'unix', path: file }, echo)).rejects.toThrow('EADDRINUSE')
   })
 
   it('keeps the connections when it closes', async () => {
     const path = join(folder, 'closing.sock')
     const accepted = Promise.withResolvers<Socket>()
-    const listener = await sockets.listen({ kind: 'unix', path }, accepted.resolve)
+    const listener = await listen(sockets, { kind: 'unix', path }, accepted.resolve)
     const client = connect(path)
     const server = await accepted.promise
     await listener.close()
@@ -124,30 +129,30 @@ describe('listen below vminit', () => {
     'keeps %s while no agent listens, and connections wait for the next agent',
     async (_what, address) => {
       const { agent, close } = storeOfAgents()
-      const first = await agent().listen(address, echo)
+      const first = await listen(agent(), address, echo)
       const port = first.port ?? 0
       await first.close()
       const own = address.kind === 'unix' ? address : { ...address, port }
-      await expect(sockets.listen(own, echo)).rejects.toThrow('EADDRINUSE')
+      await expect(listen(sockets, own, echo)).rejects.toThrow('EADDRINUSE')
       const client =
         address.kind === 'unix' ? connect(`\0${address.path.slice(1)}`) : connect(port, '127.0.0.1')
       await once(client, 'connect')
       const answer = exchange(client, 'is somebody there')
-      const second = await agent().listen(address, echo)
+      const second = await listen(agent(), address, echo)
       expect(second.port).toBe(first.port)
       expect(await answer).toBe('is somebody there')
       await second.close()
       close()
-      await (await sockets.listen(own, echo)).close()
+      await (await listen(sockets, own, echo)).close()
     },
   )
 
   it('refuses the socket of another address', async () => {
     const { agent, close } = storeOfAgents()
     const one = { kind: 'unix', path: join(folder, 'one.sock') } as const
-    const first = await agent().listen(one, echo)
+    const first = await listen(agent(), one, echo)
     const other = { kind: 'vsock', cid: 3, port: 1 } as const
-    await expect(agent().listen(other, echo)).rejects.toMatchObject({
+    await expect(listen(agent(), other, echo)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: 'listen vsock 3:1: vminit has the socket of another address, want a new start of vminit',
     })
@@ -163,7 +168,7 @@ describe('listen below vminit', () => {
       },
     })
     const path = join(folder, 'refused.sock')
-    await expect(refusing.listen({ kind: 'unix', path }, echo)).rejects.toThrow('vminit is gone')
+    await expect(listen(refusing, { kind: 'unix', path }, echo)).rejects.toThrow('vminit is gone')
     expect(existsSync(path)).toBe(false)
   })
 })
@@ -172,7 +177,7 @@ describe('peerOf', () => {
   it('returns undefined for a unix socket', async () => {
     const path = join(folder, 'peer.sock')
     const accepted = Promise.withResolvers<Socket>()
-    const listener = await sockets.listen({ kind: 'unix', path }, accepted.resolve)
+    const listener = await listen(sockets, { kind: 'unix', path }, accepted.resolve)
     const client = connect(path)
     const server = await accepted.promise
     expect(sockets.peerOf(server)).toBeUndefined()

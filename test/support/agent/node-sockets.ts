@@ -16,7 +16,13 @@ export function nodeSockets(
   return {
     accepted,
     nextAccepted: () => new Promise((resolve) => waiting.push(resolve)),
-    listen: async (address, onConnection) => {
+    open: async (address) => ({ address, fd: -1, port: undefined }),
+    release: () => {},
+    removePath: async () => {},
+    adopt: () => {
+      throw new Error('no descriptors here')
+    },
+    accept: async ({ address }, onConnection) => {
       const server = createServer({ allowHalfOpen: true }, (socket) => {
         accepted.push(socket)
         onConnection(socket)

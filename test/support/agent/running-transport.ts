@@ -57,6 +57,8 @@ export async function runTransport(
     totals: options.totals ?? new Totals(),
     log,
     allowLoopback: options.allowLoopback ?? false,
+    broker: undefined,
+    hangMs: 0,
     startTimer: (ms, expired) => clock.startTimer(ms, expired),
   })
   const dialled: { destroy(): void }[] = []

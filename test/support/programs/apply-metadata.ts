@@ -10,7 +10,12 @@ import { linuxOs } from '../../../src/os/linux-os.ts'
 // to eth0 of the network namespace that it was started in, and prints as JSON which of them changed something.
 const [, , addon = ''] = process.argv
 const log = silentLogger()
-const { clock, files, network, uevents } = linuxOs({ agentFolder: dirname(addon), channel: undefined, log })
+const { clock, files, network, uevents } = linuxOs({
+  agentFolder: dirname(addon),
+  channel: undefined,
+  brokerFd: undefined,
+  log,
+})
 const record = new NetworkRecord(log)
 const settings = { interface: 'eth0', timeoutMs: 3000 }
 const configs: Parameters<typeof VMMetadata.create>[0][] = JSON.parse(readFileSync(0, 'utf8'))

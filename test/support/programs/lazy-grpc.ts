@@ -15,6 +15,9 @@ const transport = await startTransport({
   checkCall: async () => undefined,
   readDescriptors: async () => new Uint8Array(0),
   totals: new Totals(),
+  broker: undefined,
+  hangMs: 0,
+  allowLoopback: false,
   log: silentLogger(),
 })
 const loaded = [isHttp2Loaded()]

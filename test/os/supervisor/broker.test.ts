@@ -1,0 +1,154 @@
+import { readdirSync } from 'node:fs'
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { unwrap } from '../../../src/os/errors.ts'
+import type { Native } from '../../../src/os/native.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import { type Broker, type BrokerConnection, connectBroker } from '../../../src/os/supervisor/broker.ts'
+import { BrokerMessageKind } from '../../../src/os/supervisor/broker-messages.ts'
+import { FakeClock } from '../../support/fakes/fake-clock.ts'
+import { realNative } from '../../support/os/real-native.ts'
+import { FakeBroker } from '../../support/rpc/fake-broker.ts'
+import { turns } from '../../support/rpc/fake-methods.ts'
+
+const LIMITS = {
+  ...{ allowLoopback: false, hangMs: 10_000, connections: 8, headerMs: 10_000 },
+  ...{ framePayloadBytes: 100, totalBytes: 1000 },
+}
+
+let native: Native
+beforeAll(async () => {
+  native = await realNative()
+})
+
+describe('the broker', () => {
+  let peer: FakeBroker
+  let clock: FakeClock
+  let broker: Broker
+  let connections: BrokerConnection[]
+
+  beforeEach(() => {
+    peer = new FakeBroker(native)
+    clock = new FakeClock()
+    broker = connectBroker({ fd: peer.agentFd, native, streams: linuxStreams(native), clock })
+    connections = []
+  })
+
+  afterEach(() => peer.close())
+
+  /** Serves with one end of a socket pair in the place of a listening socket. */
+  function serve() {
+    const [listening, other] = unwrap('open', 'a socket pair', native.socketPair())
+    const served = broker.serve(listening, LIMITS, (connection) => connections.push(connection))
+    native.close(other)
+    return served.finally(() => native.close(listening))
+  }
+
+  async function ready() {
+    const served = serve()
+    const hello = await peer.next()
+    peer.send(BrokerMessageKind.READY, {})
+    await served
+    return hello
+  }
+
+  async function connected(): Promise<BrokerConnection> {
+    while (connections.length === 0) await turns(1)
+    const [connection] = connections
+    if (connection === undefined) throw new Error('none')
+    return connection
+  }
+
+  it('gets the listening socket first', async () => {
+    const hello = await ready()
+    expect(hello).toMatchObject({
+      kind: BrokerMessageKind.HELLO,
+      a: 1n,
+      b: 10_000n,
+      fds: [expect.any(Number)],
+    })
+  })
+
+  it('tells what became of earlier requests: what is known before it is ready, the rest later', async () => {
+    const served = serve()
+    peer.send(BrokerMessageKind.REQUEST_STATE, { flags: 1, a: 7n })
+    peer.send(BrokerMessageKind.REQUEST_STATE, { a: 8n })
+    peer.send(BrokerMessageKind.REQUEST_STATE, { flags: 3, a: 9n })
+    peer.send(BrokerMessageKind.READY, {})
+    await served
+    const { states, settled } = broker.earlierRequests
+    expect([...states]).toEqual([
+      [7n, 'written'],
+      [8n, 'open'],
+      [9n, 'answered'],
+    ])
+    expect(await settled(7n)).toBe('written')
+    const [eighth, ninth] = [settled(8n), settled(9n)]
+    peer.send(BrokerMessageKind.REQUEST_STATE, { flags: 2, a: 8n })
+    broker.settled(9n, true)
+    expect([await eighth, await ninth, states.get(9n)]).toEqual(['dropped', 'written', 'written'])
+  })
+
+  it('gets a confirmation of answers whose data socket the agent has ended itself', async () => {
+    await ready()
+    peer.send(BrokerMessageKind.REQUEST_STATE, { flags: 1, a: 7n })
+    expect(await peer.next()).toMatchObject({ kind: BrokerMessageKind.CONFIRM, a: 7n })
+  })
+
+  it('must be ready after 10 s', async () => {
+    const served = expect(serve()).rejects.toThrow('broker: not ready after 10000 ms')
+    await peer.next()
+    clock.advance(10_000)
+    await served
+  })
+
+  it('passes connections with their descriptors, and is told to close them', async () => {
+    await ready()
+    const data = peer.connect(3n)
+    const connection = await connected()
+    expect(connection).toMatchObject({ framing: 'ttrpc', peer: { kind: 'unix' } })
+    native.write(data, Buffer.from('hello'))
+    expect(native.read(connection.fd, 10)).toEqual(Buffer.from('hello'))
+    connection.close()
+    expect(await peer.next()).toMatchObject({ kind: BrokerMessageKind.CLOSE, a: 3n })
+    native.close(data)
+    native.close(connection.fd)
+  })
+
+  it('has its pings answered', async () => {
+    await ready()
+    peer.send(BrokerMessageKind.PING, { a: 5n })
+    expect(await peer.next()).toMatchObject({ kind: BrokerMessageKind.PONG, a: 5n })
+  })
+
+  it('gets every message when it reads late', async () => {
+    await ready()
+    for (let count = 0; count < 1000; count += 1) broker.stopAccepting()
+    broker.confirm(1n)
+    for (let count = 0; count < 1000; count += 1) {
+      expect(await peer.next()).toMatchObject({ kind: BrokerMessageKind.STOP })
+    }
+    expect(await peer.next()).toMatchObject({ kind: BrokerMessageKind.CONFIRM, a: 1n })
+  })
+
+  it.each([
+    ['is gone', (it: FakeBroker) => it.close(), 'broker: it is gone'],
+    ['sends half a header', (it: FakeBroker) => it.sendBytes(Buffer.alloc(7)), 'broker: message of 7 bytes'],
+    [
+      'sends a connection without its socket',
+      (it: FakeBroker) => it.send(BrokerMessageKind.CONNECTION, {}, Buffer.alloc(20)),
+      'broker: message connection with 0 descriptors',
+    ],
+    [
+      'sends a socket with another message',
+      (it: FakeBroker) => it.send(BrokerMessageKind.READY, {}, Buffer.alloc(0), native.eventFd()),
+      'broker: message ready with 1 descriptors',
+    ],
+  ])('fails when it %s, and no descriptor is left', async (_, spoil, message) => {
+    await ready()
+    const before = readdirSync('/proc/self/fd').length
+    spoil(peer)
+    await expect(broker.failed).rejects.toThrow(message)
+    peer.close()
+    expect(readdirSync('/proc/self/fd').length).toBe(before - 1)
+  })
+})
