@@ -24,7 +24,7 @@
 #define UNCONFIRMED_OUTCOMES 4096
 
 /* Descriptors of the broker itself: epoll, vminit, control and listening socket, standard streams, those passed. */
-#define OWN_DESCRIPTORS 64
+#define OWN_DESCRIPTORS 32
 
 static bool get_option(int fd, int option, int *value) {
   socklen_t length = sizeof *value;
@@ -70,16 +70,17 @@ static const char *check(const struct broker *broker, const struct control_heade
   return NULL;
 }
 
-/* Every connection takes two descriptors: the client's and the broker's end of the data socket. */
+/* Every place takes two descriptors: the client's and the broker's end of the data socket. */
 static uint32_t raise_descriptor_limit(uint32_t connections) {
   struct rlimit limit;
-  const rlim_t wanted = 2 * (rlim_t)connections + OWN_DESCRIPTORS;
+  const rlim_t wanted = 2 * ((rlim_t)connections + ACCEPT_BATCH) + OWN_DESCRIPTORS;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return connections;
   struct rlimit raised = {.rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted};
   if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return connections;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  uint32_t possible = limit.rlim_cur > OWN_DESCRIPTORS ? (uint32_t)(limit.rlim_cur - OWN_DESCRIPTORS) / 2 : 1;
+  const rlim_t others = 2 * ACCEPT_BATCH + OWN_DESCRIPTORS;
+  uint32_t possible = limit.rlim_cur > others ? (uint32_t)(limit.rlim_cur - others) / 2 : 1;
   log_line("broker: at most %u connections, not %u: no more descriptors", possible, connections);
   return possible < connections ? possible : connections;
 }

@@ -22,7 +22,7 @@ const UNKNOWN_FIELD = new BinaryWriter()
 
 describe('the codec of requests', () => {
   fuzz('messages/requests', {
-    share: 310,
+    share: 290,
     input: anyCalls(),
     show: showCall,
     run: ({ method, payload }) => {

@@ -18,12 +18,11 @@ static void *map(size_t bytes) {
 
 bool blocks_open(struct blocks *blocks, uint64_t bytes) {
   uint32_t count = (uint32_t)(bytes / BLOCK_BYTES);
-  *blocks = (struct blocks){.count = count, .unused_count = count, .pool_limit = count / POOL_COUNT};
+  *blocks = (struct blocks){.pool_limit = count / POOL_COUNT};
   blocks->memory = map((size_t)count * BLOCK_BYTES);
   blocks->unused = map(count * sizeof *blocks->unused);
   blocks->touched = map(count);
   if (blocks->memory == NULL || blocks->unused == NULL || blocks->touched == NULL) return false;
-  for (uint32_t i = 0; i < count; i++) blocks->unused[i] = count - 1 - i;
   ASAN_POISON_MEMORY_REGION(blocks->memory, (size_t)count * BLOCK_BYTES);
   return true;
 }
@@ -44,7 +43,7 @@ void blocks_release(struct blocks *blocks, enum pool pool, uint32_t count) {
 }
 
 struct block *block_take(struct blocks *blocks) {
-  uint32_t number = blocks->unused[--blocks->unused_count];
+  uint32_t number = blocks->unused_count > 0 ? blocks->unused[--blocks->unused_count] : blocks->used++;
   if (blocks->touched[number]) blocks->idle_pages--;
   blocks->touched[number] = true;
   struct block *block = (struct block *)(blocks->memory + (size_t)number * BLOCK_BYTES);

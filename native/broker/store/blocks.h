@@ -21,10 +21,10 @@ enum pool { POOL_REQUESTS, POOL_ANSWERS, POOL_COUNT };
 
 struct blocks {
   unsigned char *memory;
-  uint32_t *unused; /* a stack of the numbers of unused blocks */
+  uint32_t *unused; /* a stack of the numbers of blocks that were returned */
   uint8_t *touched; /* of each block: whether it has a page */
-  uint32_t count;
   uint32_t unused_count;
+  uint32_t used;       /* blocks that were taken once: the first ones */
   uint32_t idle_pages; /* unused blocks that have a page */
   uint32_t pool_limit;
   uint32_t reserved[POOL_COUNT]; /* of each pool, at most its limit */

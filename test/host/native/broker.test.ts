@@ -1,4 +1,7 @@
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { handleOf } from '../../../src/os/sockets/socket-handles.ts'
 import { encodeRequestFrame } from '../../../src/rpc/ttrpc/messages.ts'
 import { allRecordings } from '../../recordings/recording.ts'
 import { TestBroker } from '../../support/broker/broker.ts'
@@ -171,6 +174,29 @@ describe('a client', () => {
     client.socket.resume()
     expect((await client.frames.rest()).map((frame) => frame.equals(large))).toEqual([true])
     await expect(connection.request()).rejects.toThrow('it has ended')
+  })
+
+  it('may connect over TCP, and keeps its connection when the next agent listens elsewhere', async () => {
+    const server = createServer().listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const address = server.address()
+    const port = address !== null && typeof address === 'object' ? address.port : 0
+    const agent = broker.startAgent({}, handleOf(server)?.fd)
+    // From now on the broker alone has the socket.
+    server.close()
+    const client = await broker.connect(port)
+    await client.send(ask)
+    const connection = await agent.connections.next()
+    const { peer } = connection
+    expect(peer).toMatchObject({ kind: 2, address: '127.0.0.1', port: client.socket.localPort })
+    agent.die()
+    const successor = broker.startAgent()
+    const again = await successor.connections.next()
+    expect(again.peer).toEqual(peer)
+    again.answer((await again.request()).number, reply)
+    expect(await client.frames.next()).toEqual(reply)
+    await roundTrip(broker, successor)
+    await expect(broker.connect(port)).rejects.toThrow('ECONNREFUSED')
   })
 
   it('is not accepted after STOP, but by the next agent', async () => {

@@ -71,10 +71,10 @@ export class TestBroker {
     return agent
   }
 
-  /** Starts an agent that says hello with the broker's listening socket. */
-  startAgent(hello: Partial<Hello> = {}): PlayedAgent {
+  /** Starts an agent that says hello, with the listening socket at `path` unless it has another. */
+  startAgent(hello: Partial<Hello> = {}, listener = this.#listener): PlayedAgent {
     const agent = this.startSilentAgent()
-    agent.sayHello({ ...HELLO, ...hello }, this.#listener)
+    agent.sayHello({ ...HELLO, ...hello }, listener)
     return agent
   }
 
@@ -90,8 +90,9 @@ export class TestBroker {
     return data.readUInt32LE(8)
   }
 
-  async connect(): Promise<BrokerClient> {
-    const client = await BrokerClient.connect(this.path)
+  /** Connects a client to `path`, or to a TCP port of this machine. */
+  async connect(target: string | number = this.path): Promise<BrokerClient> {
+    const client = await BrokerClient.connect(target)
     this.#clients.push(client)
     return client
   }

@@ -27,8 +27,8 @@ export class BrokerClient {
   readonly frames = new Inbox<Buffer>()
   readonly closed: Promise<void>
 
-  static async connect(path: string): Promise<BrokerClient> {
-    const socket = connect(path)
+  static async connect(target: string | number): Promise<BrokerClient> {
+    const socket = typeof target === 'string' ? connect(target) : connect(target, '127.0.0.1')
     await once(socket, 'connect')
     return new BrokerClient(socket)
   }

@@ -78,6 +78,15 @@ export class PlayedAgent {
     return { states, connections: this.connections.takeAll() }
   }
 
+  /** Answers every request of every connection with `answer`, until the agent is cut off or dies. */
+  async serve(answer: Buffer): Promise<void> {
+    try {
+      for (;;) void (await this.connections.next()).serve(answer)
+    } catch {
+      // The agent has ended.
+    }
+  }
+
   /** Closes all descriptors, as the kernel does when a process dies. */
   die(): void {
     this.#control.close()
@@ -175,6 +184,15 @@ export class PlayedConnection {
     return new Promise((resolve) => {
       this.open().write(bytes, () => resolve())
     })
+  }
+
+  async serve(answer: Buffer): Promise<void> {
+    this.open()
+    try {
+      for (;;) this.answer((await this.envelopes.next()).number, answer)
+    } catch {
+      // The connection has ended.
+    }
   }
 
   close(): void {

@@ -1,0 +1,175 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect } from 'vitest'
+import { encodeRequestFrame } from '../../src/rpc/ttrpc/messages.ts'
+import { TestBroker } from '../support/broker/broker.ts'
+import { type BrokerClient, frameOf } from '../support/broker/client.ts'
+import type { PlayedAgent } from '../support/broker/played-agent.ts'
+import { encodeControl, encodeEnvelope, encodeHello, HELLO, KEEP } from '../support/broker/records.ts'
+import { anyBytes, CUTS, inPieces, mutated } from '../support/fuzz/bytes.ts'
+import { fuzz } from '../support/fuzz/fuzz.ts'
+import { recordedCalls } from '../support/fuzz/requests.ts'
+import { buildSanitizedVminit } from '../support/vminit/compiled.ts'
+
+const ASK = frameOf(1, 'question')
+const REPLY = frameOf(1, 'answer', 2)
+const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
+const LIMITS = { ...HELLO, budgetBytes: 8 << 20, maxPayloadBytes: 256 << 10 }
+
+const FRAMES = recordedCalls().map(({ stream, service, method, requestBytes }) =>
+  encodeRequestFrame(stream, { service, method, payload: requestBytes, timeoutNano: 0n }),
+)
+
+/** What a client sends: frames, with some that no agent can take. */
+const SENT = fc
+  .array(
+    fc.oneof(
+      { weight: 6, arbitrary: fc.constantFrom(...FRAMES) },
+      { weight: 3, arbitrary: anyBytes([...FRAMES, PREFACE]) },
+      { weight: 1, arbitrary: fc.nat(600 << 10).map((size) => frameOf(3, Buffer.alloc(size))) },
+    ),
+    { minLength: 1, maxLength: 5 },
+  )
+  .map((parts) => Buffer.concat(parts))
+
+/** What an agent writes into a data socket, but for the number of the request that it has. */
+const ENVELOPE = fc.record({
+  kind: fc.oneof(
+    { weight: 9, arbitrary: fc.constantFrom(16, 17, 18) },
+    { weight: 1, arbitrary: fc.nat(255) },
+  ),
+  ahead: fc.oneof({ weight: 4, arbitrary: fc.constant(0n) }, { weight: 1, arbitrary: fc.bigInt(-3n, 3n) }),
+  flags: fc.oneof({ weight: 9, arbitrary: fc.constantFrom(0, KEEP) }, { weight: 1, arbitrary: fc.nat(255) }),
+  frame: fc.oneof(
+    { weight: 3, arbitrary: fc.constant(Buffer.alloc(0)) },
+    { weight: 6, arbitrary: fc.constantFrom(REPLY, ...FRAMES) },
+    { weight: 1, arbitrary: mutated(FRAMES) },
+  ),
+})
+
+/** What an agent sends over the control socket. The first connections and numbers are those that it has. */
+const MESSAGE = fc.oneof(
+  fc
+    .record({ kind: fc.nat(20), flags: fc.nat(3), a: fc.bigInt(0n, 1000n) })
+    .map((message) => encodeControl(message)),
+  mutated([encodeHello(LIMITS), ...[2, 3, 4, 5].map((kind) => encodeControl({ kind, a: 1n }))]),
+)
+
+let vminit: string
+let broker: TestBroker
+let healthy: PlayedAgent
+let bystander: BrokerClient
+
+function startHealthyAgent(): void {
+  healthy = broker.startAgent(LIMITS)
+  void healthy.serve(REPLY)
+}
+
+async function start(): Promise<void> {
+  broker = await TestBroker.start(vminit)
+  startHealthyAgent()
+  bystander = await broker.connect()
+  await ask(bystander)
+}
+
+/** Nothing that the sanitizers have to report. */
+async function stop(): Promise<void> {
+  expect(await broker.stop()).toBe(0)
+  expect(broker.log).not.toMatch(/runtime error|Sanitizer/)
+}
+
+async function ask(client: BrokerClient): Promise<void> {
+  await client.send(ASK)
+  await client.frames.next((frame) => frame.equals(REPLY))
+}
+
+/** An agent that was cut off can send nothing. */
+function trySend(agent: PlayedAgent, message: Buffer): void {
+  try {
+    agent.sendRaw(message)
+  } catch {
+    // EPIPE
+  }
+}
+
+beforeAll(async () => {
+  vminit = await buildSanitizedVminit()
+  await start()
+})
+afterAll(stop)
+
+async function startAnew(): Promise<void> {
+  await stop()
+  await start()
+}
+
+describe('the connection broker', () => {
+  fuzz('broker/clients', {
+    share: 12,
+    batch: 200,
+    afterBatch: startAnew,
+    input: fc.record({ bytes: SENT, cuts: CUTS, turns: fc.nat(10), dies: fc.boolean() }),
+    show: ({ bytes, cuts, turns, dies }) =>
+      `${turns} turns, ${dies ? 'the agent dies, ' : ''}cut at ${cuts.join(', ')}: ${bytes.toString('hex')}`,
+    run: async ({ bytes, cuts, turns, dies }) => {
+      const client = await broker.connect()
+      for (const piece of inPieces(bytes, cuts)) {
+        client.socket.write(piece)
+        await turn()
+      }
+      if (dies) {
+        healthy.die()
+        startHealthyAgent()
+      }
+      for (let count = 0; count < turns; count++) await turn()
+      client.socket.destroy()
+      await ask(bystander)
+    },
+  })
+
+  fuzz('broker/agents', {
+    share: 8,
+    batch: 200,
+    afterBatch: startAnew,
+    input: fc.record({
+      envelopes: fc.array(ENVELOPE, { maxLength: 6 }),
+      cuts: CUTS,
+      messages: fc.array(MESSAGE, { maxLength: 4 }),
+      turns: fc.nat(10),
+    }),
+    show: ({ envelopes, cuts, messages, turns }) =>
+      JSON.stringify({
+        envelopes: envelopes.map((each) => ({
+          ...each,
+          ahead: String(each.ahead),
+          frame: each.frame.toString('hex'),
+        })),
+        messages: messages.map((message) => message.toString('hex')),
+        cuts,
+        turns,
+      }),
+    run: async ({ envelopes, cuts, messages, turns }) => {
+      healthy.die()
+      const hostile = broker.startAgent(LIMITS)
+      await hostile.start()
+      const client = await broker.connect()
+      await client.send(ASK)
+      const connection = await hostile.connections.next()
+      const { number } = await connection.request()
+      const bytes = Buffer.concat(
+        envelopes.map(({ kind, ahead, flags, frame }) => encodeEnvelope(kind, number + ahead, frame, flags)),
+      )
+      for (const piece of inPieces(bytes, cuts)) void connection.send(piece)
+      for (const message of messages) trySend(hostile, message)
+      for (let count = 0; count < turns; count++) await turn()
+      hostile.die()
+      startHealthyAgent()
+      client.socket.destroy()
+      await ask(bystander).catch(async () => {
+        // The agent may have had it closed.
+        bystander = await broker.connect()
+        await ask(bystander)
+      })
+    },
+  })
+})
