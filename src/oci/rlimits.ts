@@ -4,10 +4,10 @@ import type { POSIXRlimit } from '../gen/oci.ts'
 export const NOFILE = 'RLIMIT_NOFILE'
 
 /**
- * The agent's own RLIMIT_NOFILE, from the text of `/proc/self/limits`: that of a container without one (behaviour spec,
- * section D.2), which otherwise got the far lower one of the OCI runtime. undefined when the text has none.
+ * The RLIMIT_NOFILE in the text of a `/proc/PID/limits`; undefined when it has none. The agent's own is that of a container
+ * without one (behaviour spec, section D.2), which otherwise got the far lower one of the OCI runtime.
  */
-export function ownNofile(limits: string): POSIXRlimit | undefined {
+export function nofileIn(limits: string): POSIXRlimit | undefined {
   const [, soft, hard] = /^Max open files\s+(\d+)\s+(\d+)/m.exec(limits) ?? []
   if (soft === undefined || hard === undefined) return undefined
   return { Type: NOFILE, Soft: BigInt(soft), Hard: BigInt(hard) }

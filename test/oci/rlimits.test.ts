@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ownNofile } from '../../src/oci/rlimits.ts'
+import { nofileIn } from '../../src/oci/rlimits.ts'
 
 const line = (soft: string, hard: string) =>
   `Limit                     Soft Limit           Hard Limit           Units
@@ -7,17 +7,17 @@ Max processes             1                    2                    processes
 Max open files            ${soft}           ${hard}           files
 `
 
-describe('ownNofile', () => {
+describe('nofileIn', () => {
   it.each([
     ['1073741824', '1073741824'],
     ['1024', '524288'],
     ['512', '4096'],
   ])('is the limit of the agent, neither lowered nor raised: %s, %s', (soft, hard) => {
     const expected = { Type: 'RLIMIT_NOFILE', Soft: BigInt(soft), Hard: BigInt(hard) }
-    expect(ownNofile(line(soft, hard))).toEqual(expected)
+    expect(nofileIn(line(soft, hard))).toEqual(expected)
   })
 
   it('is left to the runtime when the kernel does not tell it', () => {
-    expect(ownNofile('')).toBeUndefined()
+    expect(nofileIn('')).toBeUndefined()
   })
 })

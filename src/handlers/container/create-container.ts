@@ -15,7 +15,7 @@ import type { OnDeviation } from '../../oci/deviation.ts'
 import { checkDevicePaths } from '../../oci/guest-devices.ts'
 import { supportedSpec } from '../../oci/guest-support.ts'
 import { normalizeSpec } from '../../oci/normalize-spec.ts'
-import { ownNofile } from '../../oci/rlimits.ts'
+import { nofileIn } from '../../oci/rlimits.ts'
 import type { Os } from '../../os/os.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
 import { type Cgroup, cgroupAt, hasController, usesCgroupV2 } from '../cgroup/cgroup.ts'
@@ -208,7 +208,7 @@ async function specFor(
     deviceModes: await deviceModes(os, request.OCI),
     hooks: sandbox.guestHooks,
     cgroupParent: containersCgroup.path,
-    nofile: ownNofile(await os.scratch.readText('/proc/self/limits')),
+    nofile: nofileIn(await os.scratch.readText('/proc/self/limits')),
     pids: (await hasController(os, 'pids', isV2)) ? await shareOfProcesses(os.scratch) : undefined,
   })
 }

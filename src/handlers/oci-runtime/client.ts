@@ -66,6 +66,8 @@ export interface OciRuntime {
   discardRun(key: string): Promise<void>
   /** Removes what the runtime has of a container that was made half, or by an agent that died. */
   erase(containerId: string): Promise<void>
+  /** Whether a process that it adds may have its hard limit of open files as the soft one at first (docs/resources.md). */
+  readonly mayRaiseOpenFiles: boolean
   /** The flags that a seccomp filter may have (OCI runtime specification). */
   seccompFlags(): Promise<ReadonlySet<string>>
   /** Ids of the containers that the runtime has state of. */
@@ -117,6 +119,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await runs.run({ verb: 'delete', args: ['--force', id] }).catch(() => {})
       await os.files.removeTree(`${stateRoot}/${id}`)
     },
+    mayRaiseOpenFiles: options.kind !== 'crun',
     seccompFlags: () => seccompFlags(os, options),
     list: () => os.files.list(stateRoot),
     killOrphans: async () => {

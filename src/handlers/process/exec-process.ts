@@ -8,7 +8,7 @@ import { supportedProcess } from '../../oci/guest-support.ts'
 import { inheritProcess } from '../../oci/inherit-process.ts'
 import { normalizeProcess } from '../../oci/normalize-spec.ts'
 import { withGuestPciAddresses } from '../../oci/pci-environment.ts'
-import { nofileOf } from '../../oci/rlimits.ts'
+import { nofileIn, nofileOf } from '../../oci/rlimits.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
@@ -24,7 +24,7 @@ import { killUntrackedProcesses } from './untracked-processes.ts'
 export interface ExecDependencies extends LaunchDependencies {
   readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
-  readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun'>
+  readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun' | 'mayRaiseOpenFiles'>
 }
 
 /**
@@ -80,7 +80,7 @@ export async function execProcess(
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
       added = launch.follow(outcome)
-      restoreOpenFiles(os, added.pid, process.Rlimits)
+      if (runtime.mayRaiseOpenFiles) await restoreOpenFiles(os, added.pid, process.Rlimits)
       const beganNs = await processBeganNs(os, added.pid)
       container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
@@ -98,21 +98,25 @@ export async function execProcess(
 }
 
 /**
- * Sets the limit of open files of an added process once more. Before Go 1.20 the Go runtime, and so runc 1.1.5, raises the
- * soft limit of the process that it adds to the hard one, at times after it has set the process's own.
+ * Sets the soft limit of open files of an added process once more where it is the hard one. Before Go 1.20 the Go runtime,
+ * and so runc 1.1.5, raises the limit of the process that it adds, at times after it has set the process's own. Any other
+ * limit is one that the process has set itself (docs/resources.md).
  */
-function restoreOpenFiles(
-  { system }: Pick<Os, 'system'>,
+async function restoreOpenFiles(
+  { system, scratch }: Pick<Os, 'system' | 'scratch'>,
   pid: number,
   rlimits: readonly POSIXRlimit[],
-): void {
+): Promise<void> {
   const limit = nofileOf(rlimits)
   if (limit === undefined || limit.Soft === limit.Hard) return
   try {
+    const present = nofileIn(await scratch.readText(`/proc/${pid}/limits`))
+    if (present?.Soft !== limit.Hard || present.Hard !== limit.Hard) return
     system.setOpenFileLimitOf(pid, { soft: Number(limit.Soft), hard: Number(limit.Hard) })
   } catch (error) {
+    const errno = errnoOf(error)
     // It has ended.
-    if (errnoOf(error) !== 'ESRCH') throw error
+    if (errno !== 'ENOENT' && errno !== 'ESRCH') throw error
   }
 }
 

@@ -33,10 +33,19 @@ describe('ExecProcess', () => {
   })
 
   it.each([
-    ['sets a soft limit of open files below the hard one', 77n, [{ soft: 77, hard: 99 }]],
-    ['leaves equal ones to the runtime', 99n, []],
-  ])('%s', async (_what, Soft, limits) => {
-    const { handlers, os } = await machineWithContainer()
+    [
+      'sets the soft limit of open files again where it is the hard one',
+      77n,
+      '99 99',
+      [{ soft: 77, hard: 99 }],
+    ],
+    ['leaves it where it is right', 77n, '77 99', []],
+    ['leaves one that the process has set itself', 77n, '80 99', []],
+    ['leaves a hard limit that the process has lowered itself', 77n, '80 80', []],
+    ['leaves equal ones to the runtime', 99n, '99 99', []],
+  ])('%s', async (_what, Soft, present, limits) => {
+    const { handlers, os, runtime } = await machineWithContainer()
+    await os.files.put(`/proc/${runtime.last().pid + 1}/limits`, `Max open files ${present} files\n`)
     const request = execRequest('c1', 'e1')
     const Rlimits = [{ Type: 'RLIMIT_NOFILE', Soft, Hard: 99n }]
     const process = Process.fromPartial({ ...request.process, Rlimits })

@@ -23,6 +23,9 @@ const LIMITS: readonly (readonly [string, string, bigint, bigint])[] = [
 
 const AT_ONCE = 4
 
+/** How many processes set a limit themselves. */
+const OWN = 10
+
 const process = { Rlimits: LIMITS.map(([Type, , Soft, Hard]) => ({ Type, Soft, Hard })) }
 const expected = LIMITS.map(([, name, soft, hard]) => `${name}: ${soft} ${hard}`).sort()
 
@@ -65,6 +68,23 @@ describe.each([
     for (let number = 0; number < execs; number += AT_ONCE)
       await Promise.all(Array.from({ length: AT_ONCE }, (_, index) => addOne(number + index)))
     expect(Object.fromEntries(different)).toEqual({})
+    await pod.remove('idle')
+  })
+
+  it('stay those that an added process sets itself at once', async () => {
+    await pod.run('idle', ['sleep', '1000'], { process })
+    for (let number = 0; number < OWN; number += 1) {
+      const added = await pod.add(
+        'idle',
+        `own${number}`,
+        ['sh', '-c', 'ulimit -Sn 80; read line; ulimit -Sn'],
+        {
+          process,
+        },
+      )
+      await added.write('\n')
+      expect((await added.readAll()).toString()).toBe('80\n')
+    }
     await pod.remove('idle')
   })
 })
