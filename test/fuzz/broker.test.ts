@@ -74,7 +74,7 @@ async function start(): Promise<void> {
 
 /** Nothing that the sanitizers have to report. */
 async function stop(): Promise<void> {
-  expect(await broker.stop()).toBe(0)
+  expect(await broker.stop(), broker.log).toBe(0)
   expect(broker.log).not.toMatch(/runtime error|Sanitizer/)
 }
 

@@ -1,5 +1,4 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { checkErrno, unwrap } from '../../../src/os/errors.ts'
@@ -27,6 +26,7 @@ export class TestBroker {
   readonly #clients: BrokerClient[] = []
   #log = ''
   #lastPid = 1000
+  #isClosed = false
 
   /** Starts a `vminit` as the broker. */
   static async start(vminit: string): Promise<TestBroker> {
@@ -44,7 +44,12 @@ export class TestBroker {
     this.#child.stderr?.on('data', (chunk: Buffer) => {
       this.#log += chunk.toString()
     })
-    this.ended = once(this.#child, 'close').then(([status, signal]) => status ?? signal)
+    this.ended = new Promise((resolve) => {
+      this.#child.once('error', ({ message }) => resolve(message))
+      this.#child.once('close', (status, signal) => resolve(status ?? signal ?? 'unknown'))
+    })
+    // Who waits for a broker that has ended must not wait for ever.
+    void this.ended.then(() => this.#close())
   }
 
   get pid(): number {
@@ -110,10 +115,16 @@ export class TestBroker {
 
   /** Ends the broker as vminit's end does, and all that the test has opened. Returns the broker's status. */
   async stop(): Promise<number | string> {
+    this.#close()
+    return this.ended
+  }
+
+  #close(): void {
+    if (this.#isClosed) return
+    this.#isClosed = true
     for (const agent of this.#agents) agent.die()
     for (const client of this.#clients) client.socket.destroy()
     this.#vminit.close()
     this.native.close(this.#listener)
-    return this.ended
   }
 }

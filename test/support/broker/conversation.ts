@@ -20,7 +20,7 @@ export async function converse(
   await client.send(request)
   const connection = await agent.connections.next()
   const { number, frame } = await connection.request()
-  expect(frame).toEqual(request)
+  expect(frame.equals(request)).toBe(true)
   return { client, connection, number }
 }
 
