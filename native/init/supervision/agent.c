@@ -16,7 +16,8 @@
 /* The agent's descriptors after the standard ones. The stored ones have the numbers from FIRST_STORED_FD on. */
 #define CHANNEL_FD 3
 #define STORED_LIST_FD 4
-#define FIRST_STORED_FD 5
+#define BROKER_FD 5
+#define FIRST_STORED_FD 6
 #define TEXT_OF(number) TEXT_OF_VALUE(number)
 #define TEXT_OF_VALUE(value) #value
 
@@ -33,8 +34,9 @@
 /* Allocates the command line once. The text of `--restarts` changes with each start. */
 static bool prepare_arguments(struct agent *agent, char *const command[]) {
   static char restarts[NUMBER_BYTES];
-  char *appended[] = {"--channel",     TEXT_OF(CHANNEL_FD),     "--restarts", restarts,
-                      "--stored-list", TEXT_OF(STORED_LIST_FD), "--init"};
+  char *appended[] = {"--channel", TEXT_OF(CHANNEL_FD), "--restarts",
+                      restarts,    "--stored-list",     TEXT_OF(STORED_LIST_FD),
+                      "--broker",  TEXT_OF(BROKER_FD),  "--init"};
   size_t count = 0;
   while (command[count] != NULL) count++;
   size_t more = sizeof appended / sizeof appended[0] - (agent->init_mode ? 0 : 1);
@@ -89,6 +91,7 @@ static bool place_descriptors(const struct agent_launch *launch) {
   int count = 0;
   given[count++] = launch->channel_fd;
   given[count++] = list_stored(launch->store);
+  given[count++] = launch->broker_fd;
   for (unsigned i = 0; i < launch->store->count; i++) given[count++] = launch->store->entries[i].fd;
   /* First out of the way: one may have the number that another is to get. */
   for (int i = 0; i < count; i++)

@@ -20,6 +20,7 @@ struct agent {
 struct agent_launch {
   unsigned restarts; /* how often it was restarted before */
   int channel_fd;
+  int broker_fd; /* the agent's end of its control socket to the broker */
   const struct store *store;
 };
 

@@ -4,10 +4,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,9 @@
 #include "../log.h"
 #include "../power-off.h"
 #include "agent.h"
+#include "broker-process.h"
+#include "diagnosis.h"
+#include "reap.h"
 #include "restart-policy.h"
 #include "signals.h"
 #include "store.h"
@@ -25,6 +29,9 @@
 
 /* How long the agent may take to stop in order. */
 #define STOP_TIMEOUT_MS 20000
+
+/* How long an agent that hangs has to report where, before it is killed. */
+#define HUNG_TIMEOUT_MS 2000
 
 /* Processes reaped, and commands handled, before the loop turns to its other work. */
 #define REAP_BATCH 1024
@@ -43,12 +50,16 @@ struct supervisor {
   bool init_mode;
   const char *program; /* the agent's, for the log */
   struct agent agent;
+  struct broker_process broker;
   struct channel channel;
   struct store store;
   struct restart_policy policy;
+  struct restart_policy broker_policy;
   unsigned restarts;
   int64_t start_at_ms;  /* when the next agent starts, or NEVER */
+  int64_t broker_at_ms; /* the broker must not start before */
   int64_t stop_by_ms;   /* when the stop timeout expires, or NEVER */
+  int64_t kill_at_ms;   /* when an agent that hangs is killed, or NEVER */
   bool end_requested;   /* by a signal: vminit ends at the agent's next exit */
   bool ends_with_agent; /* the agent has commanded that it is not restarted */
   bool gate_opened;     /* the running agent serves */
@@ -58,6 +69,13 @@ struct supervisor {
 /* The exit status by which a shell reports a wait status. */
 static int shell_status(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Writes how a process ended by the wait status `status` into `text`. */
+static void describe_end(int status, char text[64]) {
+  bool signaled = WIFSIGNALED(status);
+  snprintf(text, 64, signaled ? "was killed by signal %d" : "exited with status %d",
+           signaled ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 /* Powers off in init mode, otherwise exits with `exit_status`. */
@@ -72,38 +90,59 @@ static noreturn void terminate(const struct supervisor *self, int exit_status) {
  * after too many restarts.
  */
 static void restart_or_terminate(struct supervisor *self, int status) {
-  const char *how = WIFSIGNALED(status) ? "was killed by signal" : "exited with status";
-  int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+  char end[64];
+  describe_end(status, end);
   if (self->ends_with_agent) {
-    log_line("the agent %s %d, and must not be restarted: its policy is lost", how, number);
+    log_line("the agent %s, and must not be restarted: its policy is lost", end);
     terminate(self, EXIT_NO_RESTART);
   }
   int64_t now = monotonic_ms();
   /* An agent that has served is worth another start, however often it dies. */
   int64_t delay = self->gate_opened ? 0 : restart_delay_ms(&self->policy, now);
   if (delay < 0) {
-    log_line("the agent %s %d, after %d restarts within %d s: giving up", how, number, RESTART_LIMIT,
-             RESTART_WINDOW_MS / 1000);
+    log_line("the agent %s, after %d restarts within %d s: giving up", end, RESTART_LIMIT, RESTART_WINDOW_MS / 1000);
     terminate(self, shell_status(status));
   }
   self->restarts++;
+  if (now + delay < self->broker_at_ms) delay = self->broker_at_ms - now;
   self->start_at_ms = now + delay;
-  log_line("the agent %s %d: restart %u in %lld ms", how, number, self->restarts, (long long)delay);
+  log_line("the agent %s: restart %u in %lld ms", end, self->restarts, (long long)delay);
 }
 
-static void start_agent(struct supervisor *self) {
-  self->start_at_ms = NEVER;
-  self->gate_opened = false;
-  if (channel_open(&self->channel)) {
+/* Starts the agent with its channel and its control socket. Returns false with errno set. */
+static bool try_start_agent(struct supervisor *self) {
+  int control[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return false;
+  bool started = channel_open(&self->channel);
+  if (started) {
     struct agent_launch launch = {
         .restarts = self->restarts,
         .channel_fd = self->channel.agent_fd,
+        .broker_fd = control[0],
         .store = &self->store,
     };
-    if (agent_start(&self->agent, &launch)) return;
+    started = agent_start(&self->agent, &launch);
   }
-  log_line("cannot start %s: %s", self->program, strerror(errno));
-  channel_close(&self->channel);
+  int error = errno;
+  /* A broker that takes nothing has no use any more. The agent ends with it. */
+  if (started && !broker_process_announce(&self->broker, self->agent.pid, control[1])) kill(self->broker.pid, SIGKILL);
+  close(control[0]);
+  close(control[1]);
+  errno = error;
+  return started;
+}
+
+/* Starts the agent, and before it the broker if none runs. */
+static void start_agent(struct supervisor *self) {
+  self->start_at_ms = NEVER;
+  self->gate_opened = false;
+  const char *what = "the broker";
+  if (self->broker.pid != 0 || broker_process_start(&self->broker)) {
+    if (try_start_agent(self)) return;
+    what = self->program;
+    channel_close(&self->channel);
+  }
+  log_line("cannot start %s: %s", what, strerror(errno));
   restart_or_terminate(self, W_EXITCODE(EXIT_FAILURE, 0));
 }
 
@@ -176,6 +215,7 @@ static void on_agent_exit(struct supervisor *self, int status) {
   channel_drain(&self->channel);
   handle_commands(self, LAST_COMMANDS);
   self->agent.pid = 0;
+  self->kill_at_ms = NEVER;
   channel_close(&self->channel);
   if (self->commanded_status != NEVER) terminate(self, self->commanded_status);
   if (*self->agent.start_errno != 0) {
@@ -195,29 +235,35 @@ static void on_agent_exit(struct supervisor *self, int status) {
   restart_or_terminate(self, status);
 }
 
-static uint64_t microseconds(struct timeval time) {
-  return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec;
+/* The broker was reaped: the clients' connections are gone, and the agent with its own ends of them is killed. */
+static void on_broker_exit(struct supervisor *self, int status) {
+  char end[64];
+  describe_end(status, end);
+  broker_process_ended(&self->broker);
+  int64_t now = monotonic_ms();
+  int64_t delay = restart_delay_ms(&self->broker_policy, now);
+  if (delay < 0) {
+    log_line("the broker %s, after %d restarts within %d s: giving up", end, RESTART_LIMIT, RESTART_WINDOW_MS / 1000);
+    terminate(self, EXIT_FAILURE);
+  }
+  log_line("the broker %s: it starts again with the next agent", end);
+  self->broker_at_ms = now + delay;
+  if (self->start_at_ms != NEVER && self->start_at_ms < self->broker_at_ms) self->start_at_ms = self->broker_at_ms;
+  /* An agent that stops in order needs no connections. */
+  if (self->agent.pid != 0 && self->stop_by_ms == NEVER && !self->end_requested) kill(self->agent.pid, SIGKILL);
 }
 
-/* Reaps one process that has ended and describes it. Returns false when there is none. */
-static bool reap_one(struct record *record) {
-  int status;
-  struct rusage usage;
-  pid_t pid;
-  do pid = wait4(-1, &status, WNOHANG | __WALL, &usage);
-  while (pid < 0 && errno == EINTR);
-  if (pid <= 0) return false;
-  *record = (struct record){
-      .version = RECORD_VERSION,
-      .kind = RECORD_EXIT,
-      .pid = pid,
-      .status = status,
-      .boottime_ns = boottime_ns(),
-      .utime_us = microseconds(usage.ru_utime),
-      .stime_us = microseconds(usage.ru_stime),
-      .maxrss_kib = (uint64_t)usage.ru_maxrss,
-  };
-  return true;
+/* The agent does not answer the broker. */
+static void on_hung(struct supervisor *self) {
+  if (self->kill_at_ms != NEVER) return;
+  log_line("the agent hangs, and is killed in %d ms", HUNG_TIMEOUT_MS);
+  log_kernel_stack(self->agent.pid);
+  self->kill_at_ms = monotonic_ms() + HUNG_TIMEOUT_MS;
+}
+
+static void on_hung_timeout(struct supervisor *self) {
+  self->kill_at_ms = NEVER;
+  kill(self->agent.pid, SIGKILL);
 }
 
 /* Returns whether more processes may have ended. */
@@ -227,6 +273,8 @@ static bool reap_batch(struct supervisor *self) {
     if (!reap_one(&record)) return false;
     if (record.pid == self->agent.pid) {
       on_agent_exit(self, record.status);
+    } else if (record.pid == self->broker.pid) {
+      on_broker_exit(self, record.status);
     } else {
       channel_publish_exit(&self->channel, &record);
     }
@@ -270,13 +318,16 @@ static void on_stop_timeout(struct supervisor *self) {
 static void run_expired_timers(struct supervisor *self) {
   int64_t now = monotonic_ms();
   if (self->stop_by_ms != NEVER && now >= self->stop_by_ms) on_stop_timeout(self);
+  if (self->kill_at_ms != NEVER && now >= self->kill_at_ms) on_hung_timeout(self);
   if (self->start_at_ms != NEVER && now >= self->start_at_ms) start_agent(self);
 }
 
 /* Milliseconds until the next timer expires, as poll(2) takes them. */
 static int poll_timeout(const struct supervisor *self) {
-  int64_t next = self->start_at_ms;
-  if (next == NEVER || (self->stop_by_ms != NEVER && self->stop_by_ms < next)) next = self->stop_by_ms;
+  const int64_t times[] = {self->start_at_ms, self->stop_by_ms, self->kill_at_ms};
+  int64_t next = NEVER;
+  for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+    if (times[i] != NEVER && (next == NEVER || times[i] < next)) next = times[i];
   if (next == NEVER) return -1;
   int64_t wait = next - monotonic_ms();
   return wait > 0 ? (int)wait : 0;
@@ -288,8 +339,9 @@ noreturn void supervise(bool init_mode, char *const command[]) {
   self->init_mode = init_mode;
   self->program = command[0];
   self->start_at_ms = monotonic_ms();
-  self->stop_by_ms = NEVER;
+  self->stop_by_ms = self->kill_at_ms = NEVER;
   self->commanded_status = NEVER;
+  self->broker.fd = -1;
   channel_prepare(&self->channel);
   int signals = signals_open(init_mode);
   if (signals < 0 || !agent_prepare(&self->agent, command, init_mode)) {
@@ -304,10 +356,12 @@ noreturn void supervise(bool init_mode, char *const command[]) {
     struct pollfd polled[] = {
         {.fd = signals, .events = POLLIN},
         {.fd = events == 0 ? -1 : self->channel.fd, .events = events},
+        {.fd = self->broker.fd, .events = POLLIN},
     };
-    poll(polled, 2, more ? 0 : poll_timeout(self));
+    poll(polled, 3, more ? 0 : poll_timeout(self));
     struct signalfd_siginfo info;
     while (signals_next(signals, &info)) on_signal(self, &info);
     handle_commands(self, COMMAND_BATCH);
+    if (broker_process_reports_hung(&self->broker, self->agent.pid) && self->agent.pid != 0) on_hung(self);
   }
 }

@@ -1,6 +1,7 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Files } from '../../os/files/files.ts'
 import type { MountEntry, MountFlag } from '../../os/files/mounts.ts'
+import { parentPid } from '../../os/process/proc-stat.ts'
 import { ensureMounted, isMounted } from './mounts.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
@@ -82,8 +83,8 @@ function isComplete(mounted: readonly MountEntry[], controllers: readonly string
 const SUBTREE_CONTROL = `${ROOT}/cgroup.subtree_control`
 
 /**
- * Mounts the unified hierarchy, enables every controller for the cgroups below its root, and moves vminit and the agent
- * into a cgroup of their own beside that of the containers. The runs of the OCI runtime begin there too.
+ * Mounts the unified hierarchy, enables every controller for the cgroups below its root, and moves vminit, the broker and
+ * the agent into a cgroup of their own beside that of the containers. The runs of the OCI runtime begin there too.
  */
 async function mountCgroupV2(context: BootContext): Promise<StepOutcome> {
   const mounted = await ensureMounted(context, await context.os.mounts.list(), {
@@ -97,7 +98,7 @@ async function mountCgroupV2(context: BootContext): Promise<StepOutcome> {
   return outcomeOf([mounted, enabled, await moveIntoOwnCgroup(context)])
 }
 
-/** The cgroup of vminit, the agent and the programs that they run. */
+/** The cgroup of vminit, the broker, the agent and the programs that they run. */
 const OWN_CGROUP = `${ROOT}/agent`
 
 /** Ten times the weight of all containers together. */
@@ -120,11 +121,19 @@ async function moveIntoOwnCgroup({ os, config, log }: BootContext): Promise<Step
   await files.makeDirectories(OWN_CGROUP)
   await set('memory.min', `${config.memoryReserve}M`)
   await set('cpu.weight', `${CPU_WEIGHT}`)
-  for (const pid of [VMINIT, system.pid]) await set('cgroup.procs', `${pid}`)
+  const pids = new Set([VMINIT, `${system.pid}`, ...(await childrenOf(files, VMINIT))])
+  for (const pid of pids) await set('cgroup.procs', pid)
   return 'done'
 }
 
-const VMINIT = 1
+const VMINIT = '1'
+
+/** Of vminit these are the agent and the broker. */
+async function childrenOf(files: Files, parent: string): Promise<string[]> {
+  const pids = (await files.list('/proc')).filter((name) => /^\d+$/.test(name))
+  const parents = await Promise.all(pids.map((pid) => parentPid(files, pid)))
+  return pids.filter((_, index) => parents[index] === parent)
+}
 
 async function enableControllers(context: BootContext): Promise<StepOutcome> {
   const { files } = context.os

@@ -30,14 +30,22 @@ describe('setUpCgroups', () => {
     expect(written).toEqual(['+cpuset +cpu +memory +pids'])
   })
 
-  it('moves vminit and the agent into a cgroup that keeps its memory, on v2', async () => {
+  it('moves vminit, the agent and the broker into a cgroup that keeps its memory, on v2', async () => {
     const { os, context } = await bareGuest({ memoryReserve: 32 })
+    for (const [pid, parent] of [
+      [2, 0],
+      [71, 2],
+      [72, 1],
+    ]) {
+      await os.files.makeDirectories(`/proc/${pid}`)
+      await os.files.write(`/proc/${pid}/stat`, `${pid} (a b) S ${parent} 0`)
+    }
     const written: string[] = []
     os.files.onWrite = (path, data) => {
       if (path.startsWith(`${AGENT}/`)) written.push(`${path.slice(AGENT.length + 1)} ${data}`)
     }
     await setUpCgroups(context)
-    const moves = ['cgroup.procs 1', `cgroup.procs ${os.system.pid}`]
+    const moves = ['cgroup.procs 1', `cgroup.procs ${os.system.pid}`, 'cgroup.procs 72']
     expect(written).toEqual(['memory.min 32M', 'cpu.weight 1000', ...moves])
   })
 

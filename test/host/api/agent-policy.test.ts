@@ -42,10 +42,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
   let pod: AgentPod
   afterEach(() => pod.stop())
 
-  const killed = async () => {
-    process.kill(pod.started.agentPid(), 'SIGKILL')
-    await pod.started.closed
-  }
+  const kill = () => process.kill(pod.started.agentPid(), 'SIGKILL')
 
   describe.each(['ttrpc', 'grpc'] as const)('over %s', (framing) => {
     let agent: ServiceClient<typeof AgentServiceDefinition>
@@ -124,7 +121,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
   it('that a call has set ends vminit when it dies', async () => {
     pod = await startPod({ withPolicyEngine: true })
     await pod.agent.setPolicy({ policy: policyOf(LIFE) })
-    await killed()
+    kill()
     expect(await pod.started.exited).toBe(3)
   })
 
@@ -132,7 +129,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     const file = join(temporaryFolder(), 'policy.rego')
     writeFileSync(file, policyOf(ONCE))
     pod = await startPod({ withPolicyEngine: true, environment: { KATA_AGENT_POLICY_FILE: file } })
-    await killed()
+    kill()
     await pod.started.logged({ msg: 'listening' }, 2)
     const { agent } = await pod.started.connect()
     await expect(agent.pauseContainer({ containerId: 'c1' })).rejects.toMatchObject({
@@ -143,7 +140,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     await expect(agent.createContainer({ containerId: 'x', OCI: {} })).rejects.toMatchObject({
       message: expect.not.stringContaining('Request'),
     })
-    process.kill(pod.started.agentPid(), 'SIGKILL')
+    kill()
     expect(await pod.started.exited).toBe(3)
   })
 

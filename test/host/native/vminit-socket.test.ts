@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+import { processes, processState } from '../../support/processes.ts'
 
 /** O_CLOEXEC, as /proc/PID/fdinfo shows it. */
 const CLOSE_ON_EXEC = 0o2000000
@@ -16,8 +17,9 @@ describe('the socket of an agent below vminit', () => {
   async function withoutAgent<T>(meanwhile: () => Promise<T>): Promise<T> {
     process.kill(agent.vminitPid, 'SIGSTOP')
     try {
-      process.kill(agent.agentPid(), 'SIGKILL')
-      await agent.closed
+      const pid = agent.agentPid()
+      process.kill(pid, 'SIGKILL')
+      await expect.poll(() => processState(pid)?.state).toBe('Z')
       return await meanwhile()
     } finally {
       process.kill(agent.vminitPid, 'SIGCONT')
@@ -33,6 +35,36 @@ describe('the socket of an agent below vminit', () => {
     expect(await answer).toMatchObject({ status: 1 })
     connection.close()
     expect(agent.agentPid()).not.toBe(before)
+  })
+
+  it('keeps the connections that there were, and what was asked over them', async () => {
+    const before = agent.agentPid()
+    const answer = await withoutAgent(async () => ({ promise: agent.health.check({}) }))
+    expect(await answer.promise).toMatchObject({ status: 1 })
+    expect(agent.agentPid()).not.toBe(before)
+  })
+
+  it('takes new connections once the broker has died, which ends those that there were', async () => {
+    const before = agent.agentPid()
+    const broker = processes().find(({ parent, name }) => parent === agent.vminitPid && name === 'api-broker')
+    const lost = await agent.connect()
+    process.kill(broker?.pid ?? 0, 'SIGKILL')
+    await lost.closed
+    const connection = await agent.connect()
+    expect(await connection.health.check({})).toMatchObject({ status: 1 })
+    connection.close()
+    expect(agent.agentPid()).not.toBe(before)
+  })
+
+  it('costs 2 MB of memory at most, that of vminit and the broker together', () => {
+    const own = processes().filter(({ pid, name }) => pid === agent.vminitPid || name === 'api-broker')
+    const kilobytes = own
+      .filter(({ pid, parent }) => pid === agent.vminitPid || parent === agent.vminitPid)
+      .map(({ pid }) => readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))
+      .map((text) => Number(/^Pss: +(\d+) kB$/m.exec(text)?.[1]))
+    expect(kilobytes).toHaveLength(2)
+    expect(Math.max(...kilobytes)).toBeGreaterThan(0)
+    expect(kilobytes.reduce((sum, each) => sum + each)).toBeLessThan(2000)
   })
 
   it('is passed on to nothing that the agent starts', () => {

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { buildVminit } from '../../../src/build/native.ts'
 import { projectRoot } from '../../../src/build/project.ts'
+import { processes, processState } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import {
   buildChannelDisturber,
@@ -11,7 +12,7 @@ import {
   buildSanitizedVminit,
 } from '../../support/vminit/compiled.ts'
 import { commandRecord, Kind } from '../../support/vminit/record.ts'
-import { run, supervise } from '../../support/vminit/supervised.ts'
+import { run, type Supervised, supervise } from '../../support/vminit/supervised.ts'
 
 describe.each([
   { name: 'vminit', build: buildVminit },
@@ -28,16 +29,10 @@ describe.each([
     })
 
     it('restarts an agent that fails, tells it how often, and gives up after five times', async () => {
-      const { status, stdout, stderr } = await run([
-        vminit,
-        '--',
-        'sh',
-        '-c',
-        'echo $0 $1 $2 $3 $4 $5; exit 9',
-      ])
+      const { status, stdout, stderr } = await run([vminit, '--', 'sh', '-c', 'echo $0 $*; exit 9'])
       expect(status).toBe(9)
       expect(stdout.trimEnd().split('\n')).toEqual(
-        [0, 1, 2, 3, 4, 5].map((n) => `--channel 3 --restarts ${n} --stored-list 4`),
+        [0, 1, 2, 3, 4, 5].map((n) => `--channel 3 --restarts ${n} --stored-list 4 --broker 5`),
       )
       expect(stderr).toContain('vminit: the agent exited with status 9: restart 5 in 800 ms')
       expect(stderr).toContain(
@@ -131,7 +126,7 @@ describe.each([
         ...['one: ok', 'two: ok', 'two: EEXIST', 'no name: EINVAL', 'gone: ok'],
         ...['nothing: EINVAL', 'gone: ok', 'gone: ENOENT'],
         // What each holds shows which one it is. The next line lists all that the second agent has.
-        ...['one 5: 1', 'two 6: 2', 'three 7: 3', '0 1 2 3 4 5 6 7 '],
+        ...['one 6: 1', 'two 7: 2', 'three 8: 3', '0 1 2 3 4 5 6 7 8 '],
         ...['more: ENOSPC', '2 refused', '8192 given, one more opened', ''],
       ])
       expect(stderr).toMatch(/^(vminit: the agent exited with status 1: restart \d in \d+ ms\n){2}$/)
@@ -146,7 +141,7 @@ describe.each([
       })
     })
 
-    it('gives the agent default signals, its own limit of open files and no descriptor but the channel and the list', async () => {
+    it('gives the agent default signals, its own limit of open files and no descriptor but the channel, the list and the broker’s', async () => {
       // vminit starts with SIGCHLD and SIGTERM ignored and with descriptors 7 and 8 open.
       const agent = 'ulimit -n; ulimit -Hn; grep -E "Sig(Blk|Ign)" /proc/self/status; ls /proc/$$/fd'
       const start = `ulimit -Sn 1000; ulimit -Hn 2000; trap "" CHLD TERM; exec 7</dev/null 8</dev/null; exec ${vminit} -- sh -c '${agent}'`
@@ -157,8 +152,56 @@ describe.each([
         '0000000000000000',
         'SigIgn:',
         '0000000000000000',
-        ...['0', '1', '2', '3', '4'],
+        ...['0', '1', '2', '3', '4', '5'],
       ])
+    })
+  })
+
+  describe('and the broker', () => {
+    it('starts it once, and tells it of each agent', async () => {
+      const supervised = await supervise(vminit)
+      const [broker] = brokersOf(supervised)
+      process.kill(supervised.agentPid, 'SIGKILL')
+      await supervised.started(1)
+      expect(brokersOf(supervised)).toEqual([broker])
+      expect(broker).toBeDefined()
+      await supervised.kill()
+      await expect.poll(() => processState(broker ?? 0)).toBeUndefined()
+    })
+
+    it('starts both anew when it dies', async () => {
+      const supervised = await supervise(vminit)
+      const [broker = 0] = brokersOf(supervised)
+      const agent = supervised.agentPid
+      process.kill(broker, 'SIGKILL')
+      await supervised.started(1)
+      expect(supervised.agentPid).not.toBe(agent)
+      expect(brokersOf(supervised)).toHaveLength(1)
+      expect(brokersOf(supervised)).not.toContain(broker)
+    })
+
+    it('gives up when it dies too often, although the agent serves each time', async () => {
+      const supervised = await supervise(vminit)
+      const hex = commandRecord(Kind.GATE_OPENED).toString('hex')
+      for (let deaths = 0; deaths <= 5; deaths++) {
+        await supervised.started(deaths)
+        supervised.tell({ order: 'send', hex })
+        await supervised.until(({ events }) => events.filter(({ event }) => event === 'sent').length > deaths)
+        for (const broker of brokersOf(supervised)) process.kill(broker, 'SIGKILL')
+      }
+      expect(await supervised.ended).toBe(1)
+    })
+
+    it('kills an agent of which it says that it hangs, and logs where it is in the kernel', async () => {
+      // A message that the broker does not know counts as one that cannot be answered.
+      const script = '[ $3 = 1 ] && exit 0; printf unknown >&5; exec sleep 60'
+      const { status, stderr } = await run([vminit, '--', 'sh', '-c', script])
+      expect(status).toBe(0)
+      const lines = stderr.trimEnd().split('\n')
+      expect(lines).toContain('vminit: the agent hangs, and is killed in 2000 ms')
+      expect(stderr).toMatch(/^vminit: \/proc\/\d+\/wchan: /m)
+      expect(stderr).toMatch(/^vminit: \/proc\/\d+\/stack: /m)
+      expect(lines.at(-1)).toBe('vminit: the agent was killed by signal 9: restart 1 in 0 ms')
     })
   })
 
@@ -223,6 +266,18 @@ describe.each([
     })
   })
 })
+
+/** The brokers below vminit, once they have their name. */
+function brokersOf({ vminitPid }: Supervised): readonly number[] {
+  return processes()
+    .filter(
+      ({ pid, parent }) => parent === vminitPid && readFileSync(`/proc/${pid}/cmdline`, 'utf8') === BROKER,
+    )
+    .map(({ pid }) => pid)
+}
+
+/** Its command line. */
+const BROKER = 'vminit\0--broker\0'
 
 /** Bytes as printf(1) writes them. */
 function octalOf(bytes: Buffer): string {

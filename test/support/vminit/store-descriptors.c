@@ -107,10 +107,10 @@ static void count_stored(void) {
   printf("%d given, %s\n", count, open("/dev/null", O_RDONLY) >= 0 ? "one more opened" : "none opened");
 }
 
-/* The arguments are `--channel 3 --restarts N --stored-list 4`. */
+/* The arguments are `--channel 3 --restarts N --stored-list 4 --broker 5`. */
 int main(int argc, char *argv[]) {
   setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
-  switch (argc == 7 ? argv[4][0] : '?') {
+  switch (argc == 9 ? argv[4][0] : '?') {
     case '0':
       store_some();
       return 1;
