@@ -93,6 +93,16 @@ static napi_value read_once(napi_env env, napi_callback_info info) {
   return buffer;
 }
 
+static napi_value readable_bytes(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  int ready = 0;
+  int result = ioctl(fd, FIONREAD, &ready);
+  return call_result(env, result == -1 ? -1 : ready);
+}
+
 static napi_value write_once(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
@@ -120,6 +130,7 @@ const struct addon_function descriptor_functions[] = {
     {"setNonBlocking", set_non_blocking},
     {"duplicate", duplicate},
     {"read", read_once},
+    {"readableBytes", readable_bytes},
     {"write", write_once},
     {"close", close_descriptor},
     {"eventFd", event_fd},

@@ -27,13 +27,6 @@
 /* A connection may have a sixth of the budget in requests that no agent has taken: 16 MiB of 96. */
 #define SHARES 6
 
-/*
- * For each so many bytes of a payload a client has so many times the time for its first bytes, from the moment that there is
- * nothing to read: a minute. So 4 MiB may take an hour, but no frame is held for ever.
- */
-#define PAYLOAD_STEP_BYTES 65536
-#define PAYLOAD_TIMES 6
-
 union address {
   struct sockaddr any;
   struct sockaddr_vm vsock;
@@ -165,35 +158,6 @@ static bool detect(struct broker *broker, struct connection *connection) {
   return header[8] >= 1 && header[8] <= 3; /* request, response, data */
 }
 
-static void limit_payload_step(struct broker *broker, struct connection *connection) {
-  connection->step_left = PAYLOAD_STEP_BYTES;
-  connection_set_deadline(broker, connection, monotonic_ms() + (int64_t)PAYLOAD_TIMES * broker->first_bytes_ms);
-}
-
-/* Handles the result of a recv(2) of the payload. */
-static enum progress payload_received(struct broker *broker, struct connection *connection, ssize_t bytes) {
-  enum progress progress = received(broker, connection, bytes);
-  if (connection->client.fd < 0) return progress;
-  if (progress == PROGRESS_NONE) {
-    if (connection->deadline_ms == NEVER) limit_payload_step(broker, connection);
-  } else if (connection->deadline_ms != NEVER) {
-    if ((size_t)bytes >= connection->step_left)
-      connection_set_deadline(broker, connection, NEVER);
-    else
-      connection->step_left -= (uint32_t)bytes;
-  }
-  return progress;
-}
-
-bool client_is_late(struct broker *broker, struct connection *connection) {
-  if (connection->is_closing || !connection->has_header) return true;
-  char byte;
-  if (client_may_read(broker, connection) && recv(connection->client.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0)
-    return true;
-  limit_payload_step(broker, connection);
-  return false;
-}
-
 static enum progress read_header(struct broker *broker, struct connection *connection) {
   uint32_t wanted = may_be_grpc(connection) ? MAX_FIRST_BYTES : FRAME_HEADER_BYTES;
   ssize_t bytes = recv(connection->client.fd, connection->header + connection->header_bytes,
@@ -223,7 +187,6 @@ static enum progress take_request(struct broker *broker, struct connection *conn
   connection->request = NULL;
   connection->has_header = connection->is_skipping = connection->is_refused = false;
   connection->header_bytes = 0;
-  if (!connection->is_closing) connection_set_deadline(broker, connection, NEVER);
   if (!connection->is_announced) broker->session.has_unannounced = true;
   connection->has_called = true;
   return PROGRESS_FRAME;
@@ -258,7 +221,7 @@ static enum progress skip_payload(struct broker *broker, struct connection *conn
     size_t most = connection->payload_left < SINK_BYTES ? connection->payload_left : SINK_BYTES;
     ssize_t bytes = recv(connection->client.fd, sink, most, MSG_DONTWAIT);
     if (bytes > 0) connection->payload_left -= (uint32_t)bytes;
-    return payload_received(broker, connection, bytes);
+    return received(broker, connection, bytes);
   }
   if (!connection_has_room(broker, connection, POOL_REQUESTS, 1)) return PROGRESS_NONE;
   struct frame *request = open_request(broker, connection, 0);
@@ -302,8 +265,7 @@ static enum progress read_payload(struct broker *broker, struct connection *conn
   struct msghdr message = {.msg_iov = vectors};
   message.msg_iovlen = (size_t)frame_span(request, request->filled, end, vectors);
   ssize_t bytes = recvmsg(connection->client.fd, &message, MSG_DONTWAIT);
-  enum progress progress = payload_received(broker, connection, bytes);
-  if (progress == PROGRESS_NONE) return progress;
+  if (bytes <= 0) return received(broker, connection, bytes);
   request->filled += (uint32_t)bytes;
   return request->filled == request->bytes ? take_request(broker, connection, request) : PROGRESS_MADE;
 }

@@ -113,10 +113,10 @@ void connections_expire(struct broker *broker, int64_t now_ms) {
   for (uint32_t i = 0; i < broker->places; i++) {
     struct connection *connection = &broker->connections[i];
     if (connection->id == 0 || connection->client.fd < 0 || connection->deadline_ms == NEVER) continue;
-    if (now_ms < connection->deadline_ms)
-      connection_set_deadline(broker, connection, connection->deadline_ms);
-    else if (client_is_late(broker, connection))
+    if (now_ms >= connection->deadline_ms)
       connection_hang_up(broker, connection);
+    else
+      connection_set_deadline(broker, connection, connection->deadline_ms);
   }
 }
 

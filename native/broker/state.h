@@ -67,7 +67,7 @@ struct connection {
   bool is_held;        /* a byte limit stops it: it goes on when room becomes free */
   bool has_untold;     /* of its outcomes, some may not be told yet */
   struct connection *next_dirty;
-  int64_t deadline_ms; /* for a frame header, a part of a payload, or a client that is to be closed; NEVER */
+  int64_t deadline_ms; /* for a frame header, or for a client that is to be closed; NEVER */
 
   /* From the client. */
   unsigned char header[MAX_FIRST_BYTES];
@@ -76,7 +76,6 @@ struct connection {
   bool is_skipping;      /* the payload is not stored */
   bool is_refused;       /* because there is no room, not because it is too large */
   uint32_t payload_left; /* of a payload that is skipped */
-  uint32_t step_left;    /* of the part of a payload that has a deadline */
   struct frame *request; /* whose payload arrives; NULL before its first block, and while it is skipped */
 
   /* To the agent. */

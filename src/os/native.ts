@@ -24,6 +24,25 @@ export interface Native {
   /** close(2); -EBUSY while the descriptor is watched. */
   close(fd: Fd): number
 
+  /** FIONREAD: how many bytes wait to be read. */
+  readableBytes(fd: Fd): number
+  /** memfd_create(2). */
+  memoryFile(name: string): Fd
+  /** One splice(2) that never waits for a pipe, between the positions of both: the bytes moved, 0 at EOF. */
+  splice(source: Fd, target: Fd, maxBytes: number): number
+  /** One pread(2), of up to `maxBytes`. */
+  readAt(fd: Fd, offset: number, maxBytes: number): Buffer | number
+  /** One pwrite(2). */
+  writeAt(fd: Fd, offset: number, data: Uint8Array): number
+  /** lseek(2) by nothing. */
+  positionOf(fd: Fd): number
+  /** lseek(2) to an offset. */
+  setPosition(fd: Fd, offset: number): number
+  /** ftruncate(2). */
+  truncate(fd: Fd, sizeBytes: number): number
+  /** fallocate(2): gives the memory of a part back. The file keeps its size. */
+  punchHole(fd: Fd, offset: number, bytes: number): number
+
   /** Opens a non-blocking eventfd(2) with the value 0. */
   eventFd(): Fd
   /** Opens a blocking AF_UNIX stream pair. */
@@ -163,8 +182,18 @@ export interface Native {
   /** Ends a watch without calling its callback; 0, or -ENOENT when it is over. */
   cancelWatch(fd: Fd, watch: number): number
 
-  /** Starts a relay, which owns both descriptors, and calls `ended` once. Returns the relay's number. */
-  relayStart(source: Fd, target: Fd, ended: (bytes: bigint, errno: number) => void): number
+  /**
+   * Starts a relay, which owns the descriptors, and calls `ended` once. `through` is a whole pipe, or -1 when the source is
+   * a pipe; what it holds is moved first. With `shutsDown`, shutdown(2) of a socket before its close. Returns the relay's
+   * number.
+   */
+  relayStart(
+    source: Fd,
+    target: Fd,
+    through: Fd,
+    shutsDown: boolean,
+    ended: (bytes: bigint, errno: number) => void,
+  ): number
   /** Ends a relay as after EOF once it has moved what its source holds now. Does nothing when the relay is over. */
   relayDrain(relay: number): void
   /** Ends a relay with ECANCELED. Does nothing when the relay is over. */

@@ -11,7 +11,7 @@ import type { Tools } from './process/tools.ts'
 import type { HostSockets } from './sockets/host-sockets.ts'
 import type { Consoles } from './streams/consoles.ts'
 import type { Streams } from './streams/streams.ts'
-import type { Exits, Supervisor } from './supervisor/supervisor.ts'
+import type { DescriptorStore, Exits, Supervisor } from './supervisor/supervisor.ts'
 
 /**
  * All system calls of the agent. `src/os` implements them for Linux; a fake implements them in unit tests. Failures are
@@ -30,6 +30,7 @@ export interface Os {
   readonly hostSockets: HostSockets
   readonly exits: Exits
   readonly supervisor: Supervisor
+  readonly descriptors: DescriptorStore
   readonly system: System
   readonly network: Network
   readonly uevents: Uevents

@@ -31,8 +31,6 @@ export const LIMITS = {
     requestsAtOnce: 32,
     /** Milliseconds for the preface of HTTP/2, and for each frame header of ttRPC, from its first byte. */
     headerMs: 10_000,
-    /** Milliseconds for each 64 KiB of a payload of ttRPC. The connection broker has the same, as six times `headerMs`. */
-    payloadPartMs: 60_000,
     /** Streams of server reflection and of the health service's Watch. */
     streams: 8,
   },

@@ -47,7 +47,7 @@ function pipeToSocket(signal?: AbortSignal, drain?: AbortSignal) {
   return {
     writing: kept(writing),
     reading: kept(reading),
-    result: streams.relay(source, target, signal, drain),
+    result: streams.relay(source, target, { signal, drain }),
   }
 }
 
@@ -187,7 +187,7 @@ describe('relay', () => {
     const ended = once(endless, 'exit')
     native.close(writing)
     const drain = new AbortController()
-    const result = streams.relay(source, target, undefined, drain.signal)
+    const result = streams.relay(source, target, { drain: drain.signal })
     await streams.readable(kept(reading))
     drain.abort()
     const received = await readToEnd(reading)
@@ -201,7 +201,7 @@ describe('relay', () => {
     const [target, reading] = open('socketPair')
     const data = pattern(60_000)
     await writeAll(kept(writing), data)
-    const result = streams.relay(source, target, undefined, AbortSignal.abort())
+    const result = streams.relay(source, target, { drain: AbortSignal.abort() })
     expect((await readToEnd(kept(reading), 1000)).equals(data)).toBe(true)
     expect(await result).toEqual({ bytes: 60_000n, errno: undefined })
   })
@@ -225,7 +225,7 @@ describe('relay', () => {
     kept(showing)
     const stop = new AbortController()
     const inputResult = streams.relay(input, streams.duplicate(terminal))
-    const outputResult = streams.relay(streams.duplicate(terminal), output, stop.signal)
+    const outputResult = streams.relay(streams.duplicate(terminal), output, { signal: stop.signal })
     await writeAll(typing, Buffer.from('typed'))
     await streams.readable(user)
     expect(streams.tryRead(user, 10)?.toString()).toBe('typed')
@@ -249,7 +249,7 @@ describe('relay', () => {
       const [source, writing] = native.pipe();
       const [target, reading] = native.socketPair();
       native.setNonBlocking(writing, true);
-      native.relayStart(source, target, (bytes, errno) => console.log('ended with', errno));
+      native.relayStart(source, target, -1, false, (bytes, errno) => console.log('ended with', errno));
       const started = threads().filter((id) => !before.includes(id));
       const field = (name) =>
         new RegExp('^' + name + ':\\\\s+(\\\\w+)', 'm').exec(readFileSync('/proc/self/task/' + started[0] + '/status', 'utf8'))[1];

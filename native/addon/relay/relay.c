@@ -77,17 +77,25 @@ static struct relay *relay_of(struct addon *addon) {
   return relay;
 }
 
+struct request {
+  int source;
+  int target;
+  int through;
+  bool shuts_down;
+};
+
 /* Returns the id of the stream, or -errno. Takes ownership of the callback and the descriptors when it succeeds. */
-static int64_t start(struct addon *addon, int source, int target, napi_ref callback) {
+static int64_t start(struct addon *addon, const struct request *request, napi_ref callback) {
   struct relay *relay = relay_of(addon);
   if (relay == NULL) return -errno;
   struct relayed *relayed = calloc(1, sizeof *relayed);
   if (relayed == NULL) return -ENOMEM;
-  int status = stream_open(&relayed->stream, source, target);
+  int status = stream_open(&relayed->stream, request->source, request->target, request->through);
   if (status != 0) {
     free(relayed);
     return status;
   }
+  relayed->stream.shuts_down = request->shuts_down;
   relayed->id = ++relay->last_id;
   relayed->owner_data = callback;
   if (relay->active++ == 0) uv_ref((uv_handle_t *)&relay->ended);
@@ -99,11 +107,15 @@ static int64_t start(struct addon *addon, int source, int target, napi_ref callb
 static napi_value relay_start(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
-  int source = integer_argument(&arguments, 0);
-  int target = integer_argument(&arguments, 1);
-  napi_ref callback = function_argument(&arguments, 2);
+  struct request request = {
+      .source = integer_argument(&arguments, 0),
+      .target = integer_argument(&arguments, 1),
+      .through = integer_argument(&arguments, 2),
+      .shuts_down = boolean_argument(&arguments, 3),
+  };
+  napi_ref callback = function_argument(&arguments, 4);
   if (arguments.bad) return NULL;
-  int64_t result = start(addon_of(env), source, target, callback);
+  int64_t result = start(addon_of(env), &request, callback);
   if (result < 0) napi_delete_reference(env, callback);
   return integer_value(env, result);
 }

@@ -1,7 +1,7 @@
 /*
- * splice(2) moves bytes from a pipe to a socket without a copy in user space. Ptys, and sockets as a source, are read
- * and written. A stream reads nothing while it has unsent bytes: its memory is bounded, and the kernel's back-pressure
- * reaches the source.
+ * splice(2) moves all bytes: from a pipe straight to the target, from a socket or pty by way of a pipe that outlives the
+ * agent. No byte is ever in this process's memory only. A stream takes nothing while that pipe holds bytes: the kernel's
+ * back-pressure reaches the source.
  */
 #define _GNU_SOURCE
 #include "stream.h"
@@ -9,8 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,29 +33,32 @@ static int check_pollable(int fd) {
   return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISCHR(status.st_mode) ? 0 : -EINVAL;
 }
 
-static bool is_pipe(int fd) {
-  struct stat status;
-  return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
-}
-
-int stream_open(struct stream *stream, int source, int target) {
+int stream_open(struct stream *stream, int source, int target, int through) {
   int result = check_pollable(source);
   if (result == 0) result = check_pollable(target);
   if (result == 0) result = make_non_blocking(source);
   if (result == 0) result = make_non_blocking(target);
+  int held = 0;
+  if (result == 0 && through >= 0 && ioctl(through, FIONREAD, &held) != 0) result = -errno;
   if (result != 0) return result;
   memset(stream, 0, sizeof *stream);
   stream->source = source;
   stream->target = target;
-  stream->can_splice = is_pipe(source);
+  stream->through = through;
+  stream->held_bytes = (size_t)held;
   return 0;
 }
 
+/* A descriptor that outlives this process's own keeps a socket open: only shutdown(2) ends the connection. */
+static void close_side(const struct stream *stream, int fd) {
+  if (stream->shuts_down) shutdown(fd, SHUT_RDWR);
+  close(fd);
+}
+
 void stream_close(struct stream *stream) {
-  free(stream->unsent);
-  stream->unsent = NULL;
-  close(stream->source);
-  close(stream->target);
+  close_side(stream, stream->source);
+  close_side(stream, stream->target);
+  if (stream->through >= 0) close(stream->through);
 }
 
 void stream_drain(struct stream *stream) {
@@ -93,76 +96,57 @@ static enum stream_state blocked_side(struct stream *stream) {
   return poll(&source, 1, 0) == 1 ? STREAM_WAITS_FOR_TARGET : source_is_empty(stream);
 }
 
-static enum stream_state splice_once(struct stream *stream) {
-  size_t length = allowed(stream, SPLICE_BYTES);
-  ssize_t moved = splice(stream->source, NULL, stream->target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+static ssize_t splice_some(int source, int target, size_t length) {
+  return splice(source, NULL, target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+}
+
+static enum stream_state move_directly(struct stream *stream) {
+  ssize_t moved = splice_some(stream->source, stream->target, allowed(stream, SPLICE_BYTES));
   if (moved > 0) {
     count_taken(stream, (size_t)moved);
     stream->moved_bytes += (uint64_t)moved;
     return STREAM_HAS_MORE;
   }
   if (moved == 0) return end(stream, 0);
-  if (errno == EINTR) return STREAM_HAS_MORE;
   if (errno == EAGAIN) return blocked_side(stream);
-  if (errno != EINVAL) return end(stream, errno);
-  stream->can_splice = false;
-  return STREAM_HAS_MORE;
+  return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno);
 }
 
-static enum stream_state write_unsent(struct stream *stream) {
-  ssize_t written = write(stream->target, stream->unsent + stream->unsent_offset, stream->unsent_length);
-  if (written == -1) {
-    if (errno == EAGAIN) return STREAM_WAITS_FOR_TARGET;
-    return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno);
+/* The pipe between is empty, so that only the source can block. */
+static enum stream_state fill(struct stream *stream) {
+  ssize_t moved = splice_some(stream->source, stream->through, allowed(stream, SPLICE_BYTES));
+  if (moved > 0) {
+    count_taken(stream, (size_t)moved);
+    stream->held_bytes += (size_t)moved;
+    return STREAM_HAS_MORE;
   }
-  stream->moved_bytes += (uint64_t)written;
-  stream->unsent_offset += (size_t)written;
-  stream->unsent_length -= (size_t)written;
-  if (stream->unsent_length > 0) return STREAM_WAITS_FOR_TARGET;
-  free(stream->unsent);
-  stream->unsent = NULL;
-  return STREAM_HAS_MORE;
+  if (moved == 0) return end(stream, 0);
+  if (errno == EAGAIN) return source_is_empty(stream);
+  /* The master of a pty returns EIO once no process has the other side open. */
+  return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno == EIO ? 0 : errno);
 }
 
-static enum stream_state keep_unsent(struct stream *stream, const char *bytes, size_t length) {
-  stream->unsent = malloc(length);
-  if (stream->unsent == NULL) return end(stream, ENOMEM);
-  memcpy(stream->unsent, bytes, length);
-  stream->unsent_offset = 0;
-  stream->unsent_length = length;
-  return STREAM_WAITS_FOR_TARGET;
-}
-
-static enum stream_state copy_once(struct stream *stream, char *scratch, size_t scratch_bytes) {
-  ssize_t length = read(stream->source, scratch, allowed(stream, scratch_bytes));
-  if (length == -1) {
-    if (errno == EAGAIN) return source_is_empty(stream);
-    /* The master of a pty returns EIO once no process has the other side open. */
-    return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno == EIO ? 0 : errno);
+/* Returns STREAM_HAS_MORE also when the pipe between is empty. */
+static enum stream_state flush(struct stream *stream) {
+  ssize_t moved = splice_some(stream->through, stream->target, stream->held_bytes);
+  if (moved >= 0) {
+    stream->held_bytes -= (size_t)moved;
+    stream->moved_bytes += (uint64_t)moved;
+    return STREAM_HAS_MORE;
   }
-  if (length == 0) return end(stream, 0);
-  count_taken(stream, (size_t)length);
-  ssize_t written = write(stream->target, scratch, (size_t)length);
-  if (written == -1) {
-    if (errno != EAGAIN && errno != EINTR) return end(stream, errno);
-    written = 0;
-  }
-  stream->moved_bytes += (uint64_t)written;
-  if (written == length) return STREAM_HAS_MORE;
-  return keep_unsent(stream, scratch + written, (size_t)(length - written));
+  if (errno == EAGAIN) return STREAM_WAITS_FOR_TARGET;
+  return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno);
 }
 
-enum stream_state stream_move(struct stream *stream, char *scratch, size_t scratch_bytes) {
+enum stream_state stream_move(struct stream *stream) {
   enum stream_state state = STREAM_HAS_MORE;
   for (int call = 0; call < CALLS_PER_MOVE && state == STREAM_HAS_MORE; call++) {
-    if (stream->unsent != NULL)
-      state = write_unsent(stream);
+    if (stream->held_bytes > 0)
+      state = flush(stream);
     else if (stream->is_draining && stream->rest_bytes == 0)
       state = end(stream, 0);
-    else if (stream->can_splice)
-      state = splice_once(stream);
     else
-      state = copy_once(stream, scratch, scratch_bytes);
+      state = stream->through >= 0 ? fill(stream) : move_directly(stream);
   }
   return state;
 }

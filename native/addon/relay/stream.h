@@ -12,26 +12,24 @@ enum stream_state {
   STREAM_ENDED,    /* `error` holds the reason */
 };
 
-/* Bytes that move from one descriptor to another. Owns both; both are non-blocking. */
+/* Bytes that move from one descriptor to another. Owns all its descriptors, which are non-blocking. */
 struct stream {
   int source;
   int target;
-  bool can_splice;  /* false once splice(2) has returned EINVAL */
-  bool is_draining; /* ends when the source is empty, or after `rest_bytes` */
+  int through;       /* both ends of the pipe between them, or -1 when the source is a pipe */
+  size_t held_bytes; /* in that pipe */
+  bool shuts_down;   /* ends the connection of a socket, whoever else has it open */
+  bool is_draining;  /* ends when the source is empty, or after `rest_bytes` */
   size_t rest_bytes;
   uint64_t moved_bytes;
   int error; /* errno, 0 after EOF */
-  /* Bytes that were read and not written yet; NULL while there are none. */
-  char *unsent;
-  size_t unsent_offset;
-  size_t unsent_length;
 };
 
-/* Returns 0, or -errno, in which case the caller still owns both descriptors. */
-int stream_open(struct stream *stream, int source, int target);
+/* Returns 0, or -errno, in which case the caller still owns the descriptors. */
+int stream_open(struct stream *stream, int source, int target, int through);
 
-/* Moves bytes until one side would block. `scratch` is shared by all streams of a thread. */
-enum stream_state stream_move(struct stream *stream, char *scratch, size_t scratch_bytes);
+/* Moves bytes until one side would block. */
+enum stream_state stream_move(struct stream *stream);
 
 /* Ends the stream once the source is empty, or after as many bytes as the source can hold. */
 void stream_drain(struct stream *stream);
@@ -39,5 +37,5 @@ void stream_drain(struct stream *stream);
 /* Returns false when the target's reader is known to be gone. */
 bool stream_has_reader(const struct stream *stream);
 
-/* Closes both descriptors. The reader of the target sees EOF. */
+/* Closes the descriptors. The reader of the target sees EOF. */
 void stream_close(struct stream *stream);

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define EVENTS_PER_WAIT 64
-#define SCRATCH_BYTES 65536
 
 /* A command to one stream. */
 struct command {
@@ -42,7 +41,6 @@ struct relay_thread {
   /* Used by the thread only. */
   struct relayed_list running;
   struct relayed_list ending;
-  char scratch[SCRATCH_BYTES];
 };
 
 static void arm(struct relay_thread *thread, int fd, uint32_t events, struct side *side) {
@@ -66,7 +64,7 @@ static void end(struct relay_thread *thread, struct relayed *relayed) {
 
 static void move(struct relay_thread *thread, struct relayed *relayed) {
   struct stream *stream = &relayed->stream;
-  relayed->state = stream_move(stream, thread->scratch, sizeof thread->scratch);
+  relayed->state = stream_move(stream);
   /*
    * A lost reader shows as EPOLLHUP or EPOLLERR, which epoll always reports. A closed vsock peer may show only as
    * EPOLLRDHUP.

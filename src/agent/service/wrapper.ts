@@ -152,7 +152,8 @@ async function refused<Request, Response>(
   refusal: Refusal,
 ): Promise<Response> {
   if (rpc.emptied === undefined) throw refusal
-  await rpc.handle(request, { ...call, onDelivered: () => {} })
+  // What the answer would have taken is gone, as if it had been written.
+  await rpc.handle(request, { ...call, onDelivered: (callback) => callback(true) })
   return rpc.emptied()
 }
 

@@ -255,7 +255,7 @@ async function launchInit(
     await cgroup.remove()
   })
   const key = keys.next()
-  const launch = prepareLaunch(dependencies, { key, ...stdio, onFailure })
+  const launch = await prepareLaunch(dependencies, { key, ...stdio, onFailure })
   try {
     const isMember = (pid: number) => cgroup.holds(pid)
     const { streams } = launch
@@ -263,11 +263,11 @@ async function launchInit(
     const { hasTerminal } = stdio
     const process = newProcess('', { key, hasTerminal, request: record.fields.request })
     record.saveProcess(process)
-    const init = launch.follow(await runtime.create(container, signal))
+    const init = await launch.follow(await runtime.create(container, signal))
     record.saveProcess({ ...process, pid: init.pid, beganNs: await processBeganNs(os, init.pid) })
     return init
   } finally {
-    launch.close()
+    await launch.close()
     await runtime.discardRun(key)
   }
 }

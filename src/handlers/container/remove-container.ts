@@ -89,7 +89,7 @@ async function remove(
     if (hookFailure !== undefined) {
       log.warn('poststop hook failed', { containerId: container.id, error: hookFailure })
     }
-    for (const { stdio } of parts.processes.tracked()) stdio.close()
+    await Promise.all(parts.processes.tracked().map(({ stdio }) => stdio.close()))
     await dependencies.fileCopies.dropOf(container.id)
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()

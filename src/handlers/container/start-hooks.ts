@@ -82,14 +82,14 @@ async function runHook(
   try {
     const stdio = { ports: NO_PORTS, hasTerminal: false, onFailure }
     const connections = await connectStdio(dependencies, stdio, limit.signal)
-    const launch = prepareLaunch(dependencies, { key, hasTerminal: false, connections, onFailure })
+    const launch = await prepareLaunch(dependencies, { key, hasTerminal: false, connections, onFailure })
     let added: ContainerProcess
     try {
       const { streams } = launch
       const addition = { key, containerId, process, spec, streams, cgroup: '', isMember }
-      added = launch.follow(await runtime.exec(addition, limit.signal))
+      added = await launch.follow(await runtime.exec(addition, limit.signal))
     } finally {
-      launch.close()
+      await launch.close()
       await runtime.discardRun(key)
     }
     const [stderr] = await Promise.all([
@@ -98,7 +98,7 @@ async function runHook(
       giveState(added.stdio.stdin, state, limit.signal),
     ])
     const status = await abortable(added.ended, limit.signal)
-    added.stdio.close()
+    await added.stdio.close()
     if (status !== 0) throw new Error(`exit status ${status}: ${stderr.trim()}`)
   } catch (error) {
     await onFailure.run()
@@ -127,7 +127,8 @@ async function giveState(stdin: Stdio['stdin'], state: string, signal: AbortSign
 async function lastOf(stream: Stdio['stdout'], signal: AbortSignal): Promise<string> {
   let last = ''
   for (;;) {
-    const { data } = await stream.read(READ_BYTES, signal)
+    const { data, discard } = await stream.read(READ_BYTES, signal)
+    discard()
     if (data.length === 0) return last
     last = (last + Buffer.from(data).toString()).slice(-LOGGED_CHARACTERS)
   }

@@ -3,6 +3,7 @@ import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
 import type { DeniedCall, ToolResult } from '../../os/process/tools.ts'
+import type { ConsoleListener } from '../../os/streams/consoles.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { lastError, runError } from './run-error.ts'
 
@@ -48,7 +49,9 @@ export interface LaunchRun {
 }
 
 /** The standard streams of a new process: descriptors that become 0, 1 and 2, or a terminal that the runtime makes. */
-export type ProcessStreams = { readonly pipes: readonly [Fd, Fd, Fd] } | 'terminal'
+export type ProcessStreams =
+  | { readonly pipes: readonly [Fd, Fd, Fd] }
+  | { readonly terminal: ConsoleListener }
 
 /** What a run that makes a process has left. A run that made none rejects. */
 export type LaunchOutcome =
@@ -107,9 +110,10 @@ export class RuntimeRuns {
     const folder = await this.#makeFolder(run.key)
     const inputArgs = await this.#writeInput(folder, run.input)
     const args = [run.verb, ...run.args, ...inputArgs, '--pid-file', `${folder}/pid`]
-    return run.streams === 'terminal'
-      ? this.#launchOnTerminal(folder, args, run, signal)
-      : this.#launchOnPipes(folder, args, { ...run, pipes: run.streams.pipes }, signal)
+    const { streams } = run
+    return 'terminal' in streams
+      ? this.#launchOnTerminal(folder, args, { ...run, console: streams.terminal }, signal)
+      : this.#launchOnPipes(folder, args, { ...run, pipes: streams.pipes }, signal)
   }
 
   /** Removes the folder of a launch: until then an agent after this one can find out what the run has made. */
@@ -131,11 +135,11 @@ export class RuntimeRuns {
   async #launchOnTerminal(
     folder: string,
     args: readonly string[],
-    run: LaunchRun,
+    run: LaunchRun & { readonly console: ConsoleListener },
     signal: AbortSignal,
   ): Promise<LaunchOutcome> {
     const { containerId } = run
-    const socket = this.#os.consoles.listen(`${folder}/tty`)
+    const socket = this.#os.consoles.listen(`${folder}/tty`, run.console)
     const unwanted = new AbortController()
     const master = socket.master(AbortSignal.any([signal, unwanted.signal]))
     // It may fail before the runtime has ended, whose error says more.

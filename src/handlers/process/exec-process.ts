@@ -64,7 +64,7 @@ export async function execProcess(
     // The first process may have moved: on cgroup v2 a cgroup that is divided may hold no process itself.
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const key = keys.next()
-    const launch = prepareLaunch(dependencies, { key, hasTerminal, connections, onFailure })
+    const launch = await prepareLaunch(dependencies, { key, hasTerminal, connections, onFailure })
     const recorded = newProcess(request.execId, { key, hasTerminal, request: number })
     container.record.saveProcess(recorded)
     onFailure.add('record', () => container.record.dropProcess(key))
@@ -79,12 +79,12 @@ export async function execProcess(
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
-      added = launch.follow(outcome)
+      added = await launch.follow(outcome)
       if (runtime.mayRaiseOpenFiles) await restoreOpenFiles(os, added.pid, process.Rlimits)
       const beganNs = await processBeganNs(os, added.pid)
       container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
-      launch.close()
+      await launch.close()
       await runtime.discardRun(key)
     }
     ending.throwIfAborted()

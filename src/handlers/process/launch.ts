@@ -4,19 +4,21 @@ import type { Logger } from '../../base/log.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import type { ConsoleListener } from '../../os/streams/consoles.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import type { LaunchOutcome, ProcessStreams } from '../oci-runtime/run.ts'
 import { connectPorts, type StdioPorts } from '../stdio/connect-ports.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
 import { openPipes, type Pipes, type Stdio } from '../stdio/stdio.ts'
+import { StoredDescriptors } from '../stdio/stored-descriptors.ts'
 import { terminalStdio } from '../stdio/terminal-stdio.ts'
 import { ContainerProcess } from './process.ts'
 import type { ProcessKeys } from './process-keys.ts'
 
 /** What making a process needs besides the runtime. */
 export interface LaunchDependencies {
-  readonly os: Pick<Os, 'clock' | 'exits' | 'streams' | 'system'>
+  readonly os: Pick<Os, 'clock' | 'exits' | 'streams' | 'system' | 'descriptors'>
   readonly log: Logger
   readonly config: { readonly containerPipeSizeBytes: number }
   readonly hostConnections: HostConnections
@@ -31,9 +33,9 @@ export interface Launch {
    * Takes over what the run has left, and follows its exit. Throws the error of an outcome that is half-started; the
    * undo of its process, if the pid is known, is registered by then.
    */
-  follow(outcome: LaunchOutcome): ContainerProcess
+  follow(outcome: LaunchOutcome): Promise<ContainerProcess>
   /** Closes what only the launch itself needs. Must be called once, after {@link Launch.follow}. */
-  close(): void
+  close(): Promise<void>
 }
 
 /** Connects the ports of a request with the host, and registers the undo: the connections are closed. */
@@ -52,10 +54,11 @@ export async function connectStdio(
 }
 
 /**
- * Watches for exits and opens the streams of a process, both before the runtime runs: the process may have ended before
- * its pid is known. `onFailure` gets the undo of each step: the process is killed, its streams are closed.
+ * Watches for exits, and opens and stores the streams of a process, all before the runtime runs: the process may have
+ * ended before its pid is known. `key` names it in vminit's store, which fails with RESOURCE_EXHAUSTED when it is full.
+ * `onFailure` gets the undo of each step: the process is killed, its streams are closed.
  */
-export function prepareLaunch(
+export async function prepareLaunch(
   { os, log, config }: LaunchDependencies,
   process: {
     readonly key: string
@@ -63,18 +66,26 @@ export function prepareLaunch(
     readonly connections: PortConnections
     readonly onFailure: UndoList
   },
-): Launch {
+): Promise<Launch> {
   const { key, hasTerminal, connections, onFailure } = process
   const watch = os.exits.watch()
+  const stored = new StoredDescriptors(os.descriptors, process.key)
+  onFailure.add('stored descriptors', () => stored.removeAll())
   let pipes: Pipes | undefined
   try {
-    if (!hasTerminal) pipes = openPipes(os, config.containerPipeSizeBytes, connections)
+    connections.keepIn(stored, hasTerminal)
+    if (!hasTerminal) {
+      const opened = openPipes(os, config.containerPipeSizeBytes, connections, stored)
+      onFailure.add('stdio', () => closeStdio(opened.stdio))
+      pipes = opened
+    }
+    await stored.accepted()
   } catch (error) {
+    pipes?.closeChildEnds()
     watch.close()
     throw error
   }
   const piped = pipes?.stdio
-  if (piped !== undefined) onFailure.add('stdio', () => closeStdio(piped))
 
   const followExit = (pid: number) => {
     // Asked first: the promise of an exit that was reported already resolves after an undo in this tick.
@@ -98,28 +109,34 @@ export function prepareLaunch(
     return exit
   }
 
-  const stdioOnTerminal = (master: Fd | undefined) => {
+  const stdioOnTerminal = async (master: Fd | undefined) => {
     if (master === undefined) throw new Error('the runtime client returned no terminal')
-    const stdio = terminalStdio(os, master, connections)
+    const stdio = terminalStdio(os, master, connections, stored)
     onFailure.add('stdio', () => closeStdio(stdio))
+    await stored.accepted()
     return stdio
+  }
+  const terminal: ConsoleListener = {
+    listening: (socket) => stored.put('console', socket),
+    received: (master) => stored.put('master', master),
   }
 
   return {
-    streams: pipes === undefined ? 'terminal' : { pipes: pipes.childEnds },
-    follow(outcome) {
+    streams: pipes === undefined ? { terminal } : { pipes: pipes.childEnds },
+    async follow(outcome) {
       if (outcome.kind === 'half-started') {
         if (outcome.pid !== undefined) void followExit(outcome.pid)
         throw outcome.error
       }
       const { pid, master } = outcome
       const exit = followExit(pid)
-      const stdio = piped ?? stdioOnTerminal(master)
+      const stdio = piped ?? (await stdioOnTerminal(master))
       return new ContainerProcess({ key, pid, exit, exits: os.exits, stdio, log })
     },
-    close() {
+    async close() {
       pipes?.closeChildEnds()
       watch.close()
+      await Promise.all([stored.remove('console'), connections.settled()])
     },
   }
 }
@@ -134,6 +151,5 @@ export function notEnded(which: number | string): AgentError {
 
 /** Resolves once the host sees its connections closed, so that it does before the failure is answered. */
 async function closeStdio(stdio: Stdio): Promise<void> {
-  stdio.close()
-  await stdio.delivered
+  await Promise.all([stdio.close(), stdio.delivered])
 }

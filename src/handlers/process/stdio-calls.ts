@@ -6,9 +6,20 @@ import type {
   TtyWinResizeRequest,
   WriteStreamRequest,
 } from '../../gen/agent.ts'
-import type { OutputRead } from '../stdio/process-streams.ts'
+import type { InputWrite, OutputRead } from '../stdio/process-streams.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import type { ProcessOwners } from './owner.ts'
+
+/** A call on a stream: when it ends, and its request's number, by which a request that is sent again is known. */
+export interface StreamCall {
+  readonly signal: AbortSignal
+  readonly number?: bigint | undefined
+}
+
+/** What WriteStdin has written. */
+export interface Written extends InputWrite {
+  readonly bytes: number
+}
 
 /** What the calls on a process's streams need. */
 export interface StdioCallDependencies {
@@ -16,19 +27,20 @@ export interface StdioCallDependencies {
 }
 
 /**
- * WriteStdin (behaviour spec, section C.13): no data is the end of input. Resolves with the number of bytes taken, which
- * is all of them. Every failure is INTERNAL.
+ * WriteStdin (behaviour spec, section C.13): no data is the end of input. Resolves when all bytes are taken. Every
+ * failure is INTERNAL.
  */
 export async function writeStdin(
   dependencies: StdioCallDependencies,
   request: WriteStreamRequest,
-  signal: AbortSignal,
-): Promise<number> {
+  { signal, number }: StreamCall,
+): Promise<Written> {
   try {
     const { stdin } = await stdioOf(dependencies, request, signal)
-    if (request.data.length === 0) await abortable(stdin.end(), signal)
-    else await stdin.write(request.data, signal)
-    return request.data.length
+    const bytes = request.data.length
+    if (bytes > 0) return { bytes, ...(await stdin.write(request.data, signal, number)) }
+    await abortable(stdin.end(), signal)
+    return { bytes, settle: () => {} }
   } catch (error) {
     if (signal.aborted) throw error
     throw new AgentError('INTERNAL', messageOf(error), { cause: error })
@@ -39,20 +51,20 @@ export async function writeStdin(
 export async function readStdout(
   dependencies: StdioCallDependencies,
   request: ReadStreamRequest,
-  signal: AbortSignal,
+  { signal, number }: StreamCall,
 ): Promise<OutputRead> {
   const { stdout } = await stdioOf(dependencies, request, signal)
-  return stdout.read(request.len, signal)
+  return stdout.read(request.len, signal, number)
 }
 
 /** ReadStderr (behaviour spec, section C.14). */
 export async function readStderr(
   dependencies: StdioCallDependencies,
   request: ReadStreamRequest,
-  signal: AbortSignal,
+  { signal, number }: StreamCall,
 ): Promise<OutputRead> {
   const { stderr } = await stdioOf(dependencies, request, signal)
-  return stderr.read(request.len, signal)
+  return stderr.read(request.len, signal, number)
 }
 
 /** CloseStdin (behaviour spec, section C.15): after the writes before it. May be repeated. */

@@ -24,7 +24,7 @@ export async function waitProcess(
     forget: () => {
       parts.processes.forget(execId, process)
       parts.record.dropProcess(process.key)
-      process.stdio.close()
+      void process.stdio.close()
       // That of the first process is a part of the container's state, until it is removed.
       if (process !== parts.init) process.forgetExit()
     },

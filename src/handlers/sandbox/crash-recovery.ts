@@ -7,6 +7,7 @@ import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import { bundleOf } from '../container/bundle.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
+import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
 import { unmapStale } from '../storage/drivers/image/verity.ts'
 import { clearFolder, emptyFolder } from '../storage/empty-folder.ts'
 import { ownNamespaces, type SandboxConfig } from './dependencies.ts'
@@ -37,6 +38,7 @@ export async function cleanUpAfterCrash(options: {
   const ids: string[] = []
   await attempt('containers', async () => void ids.push(...(await runtime.list())))
   for (const id of ids) await clearContainer(options, id, attempt)
+  await attempt('streams', () => discardStored(os.descriptors, os.streams, isOfProcess))
   // Before the file is removed that identifies the mount.
   await attempt('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
   await attempt(config.sharedRoot, () => emptySharedRoot(os, config.sharedRoot))

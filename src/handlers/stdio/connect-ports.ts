@@ -31,12 +31,16 @@ export async function connectPorts(
     firsts.map(async ({ name, port }) => [port, await host.connect(port, name, signal)] as const),
   )
   const byPort = new Map(made.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : [])))
+  const settled = async () => void (await Promise.all([...byPort.keys()].map((port) => host.settled(port))))
   const failure = made.find((result) => result.status === 'rejected')
   if (failure !== undefined) {
     for (const fd of byPort.values()) streams.close(fd)
+    await settled()
     throw failure.reason
   }
-  return new PortConnections(streams, spread(streams, named, byPort))
+  const { stdinPort, stdoutPort } = request.ports
+  const isShared = stdinPort !== 0 && stdinPort === stdoutPort
+  return new PortConnections(streams, spread(streams, named, byPort), { isShared, settled })
 }
 
 interface NamedPort {

@@ -1,10 +1,9 @@
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Clock } from '../../os/clock.ts'
 import type { Os } from '../../os/os.ts'
 import { isPeerAllowed } from '../../os/sockets/allow-list.ts'
 import type { HostAddress, HostPeer } from '../../os/sockets/host-sockets.ts'
-import type { Fd, Streams } from '../../os/streams/streams.ts'
+import type { Fd } from '../../os/streams/streams.ts'
 import type { StreamName } from './port-connections.ts'
 
 /** Where the host's ports are: on vsock, or, for an agent without a VM, unix sockets in a folder. */
@@ -24,6 +23,11 @@ export interface HostConnectionsConfig {
 export interface HostConnections {
   /** Connects `stream` with the host's port. Throws INTERNAL, naming both, when there is no connection. */
   connect(port: number, stream: StreamName, signal: AbortSignal): Promise<Fd>
+  /**
+   * To be called when the process that got the connection of this port is made, or never will be. Until then the next agent
+   * gives the connection to the same request again.
+   */
+  settled(port: number): Promise<void>
   /** Opens the listener, if one is configured. To be called once, before requests are answered. */
   listen(): Promise<void>
 }
@@ -43,7 +47,7 @@ export function createHostConnections(options: {
 }): HostConnections {
   const { os, config } = options
   if (config.listenerPort > 0) return listenForHost(options)
-  return { connect: dialHost(os, config), listen: async () => {} }
+  return { connect: dialHost(os, config), settled: async () => {}, listen: async () => {} }
 }
 
 /** Errors of a dial to a port without a listener: a host answers a vsock dial with a reset, or not at all. */
@@ -121,7 +125,9 @@ function listenForHost(options: {
   }
   return {
     connect: (port, stream, signal) => waiting.waitFor(port, stream, signal),
+    settled: (port) => waiting.settled(port),
     listen: async () => {
+      waiting.restore()
       await os.hostSockets.listen(listenerAddress(config), {
         connection,
         error: (error) => log.error('no stream could be accepted', { error: messageOf(error) }),
@@ -145,15 +151,18 @@ function portOf(peer: HostPeer, allowLoopback: boolean): number | undefined {
   return isPeerAllowed(peer, allowLoopback) ? peer.port : undefined
 }
 
-/** Connections that no request has named yet, oldest first. */
-class WaitingConnections {
-  readonly #streams: Streams
-  readonly #clock: Clock
-  readonly #byPort = new Map<number, { readonly fd: Fd; readonly taken: AbortController }>()
+/** The name of a waiting connection in vminit's store; its port follows. */
+const STORED_PREFIX = 'from-port-'
 
-  constructor(os: { readonly streams: Streams; readonly clock: Clock }) {
-    this.#streams = os.streams
-    this.#clock = os.clock
+/** Connections that no request has named yet, oldest first. Each is stored until the process that gets it is made. */
+class WaitingConnections {
+  readonly #os: Pick<Os, 'streams' | 'clock' | 'descriptors'>
+  readonly #byPort = new Map<number, { readonly fd: Fd; readonly taken: AbortController }>()
+  /** The ports of connections that a request has, whose process is not made yet. */
+  readonly #unsettled = new Set<number>()
+
+  constructor(os: Pick<Os, 'streams' | 'clock' | 'descriptors'>) {
+    this.#os = os
   }
 
   /**
@@ -162,30 +171,60 @@ class WaitingConnections {
    */
   add(port: number, fd: Fd): void {
     this.#drop(port)
+    if (this.#unsettled.has(port)) void this.settled(port)
     const [oldest] = this.#byPort.keys()
     if (oldest !== undefined && this.#byPort.size >= MAX_WAITING) this.#drop(oldest)
-    const taken = new AbortController()
-    this.#byPort.set(port, { fd, taken })
-    this.#clock.sleep(MAX_AGE_MS, taken.signal).then(
-      () => this.#drop(port),
-      () => {},
-    )
+    this.#os.descriptors.store(`${STORED_PREFIX}${port}`, fd)
+    this.#wait(port, fd)
+  }
+
+  /** Waits with the connections of the agent before. */
+  restore(): void {
+    const { descriptors } = this.#os
+    for (const name of descriptors.names().filter((one) => one.startsWith(STORED_PREFIX))) {
+      const fd = descriptors.take(name)
+      if (fd !== undefined) this.#wait(Number(name.slice(STORED_PREFIX.length)), fd)
+    }
   }
 
   async waitFor(port: number, stream: string, signal: AbortSignal): Promise<Fd> {
     for (let attempt = 1; ; attempt++) {
       signal.throwIfAborted()
       const fd = this.#take(port)
-      if (fd !== undefined) return fd
+      if (fd !== undefined) {
+        this.#unsettled.add(port)
+        return fd
+      }
       if (attempt === TRIES) break
-      await this.#clock.sleep(BETWEEN_TRIES_MS, signal)
+      await this.#os.clock.sleep(BETWEEN_TRIES_MS, signal)
     }
     throw new AgentError('INTERNAL', `${stream}: the host has made no connection from its port ${port}`)
   }
 
+  /** See {@link HostConnections.settled}. */
+  async settled(port: number): Promise<void> {
+    if (this.#unsettled.delete(port)) await this.#removeStored(port)
+  }
+
+  #wait(port: number, fd: Fd): void {
+    const taken = new AbortController()
+    this.#byPort.set(port, { fd, taken })
+    this.#os.clock.sleep(MAX_AGE_MS, taken.signal).then(
+      () => this.#drop(port),
+      () => {},
+    )
+  }
+
   #drop(port: number): void {
     const fd = this.#take(port)
-    if (fd !== undefined) this.#streams.close(fd)
+    if (fd === undefined) return
+    this.#os.streams.close(fd)
+    void this.#removeStored(port)
+  }
+
+  /** Never rejects: without vminit nothing is stored. */
+  async #removeStored(port: number): Promise<void> {
+    await this.#os.descriptors.remove(`${STORED_PREFIX}${port}`).catch(() => {})
   }
 
   #take(port: number): Fd | undefined {

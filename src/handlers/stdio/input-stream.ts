@@ -1,38 +1,66 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { ProcessInput } from './process-streams.ts'
+import { InputFile } from './input-file.ts'
+import type { InputWrite, ProcessInput } from './process-streams.ts'
+import type { StoredDescriptors } from './stored-descriptors.ts'
+
+/** What an input stream writes to, and where its descriptors are stored. */
+export interface InputTarget {
+  /** The agent's end of the pipe, or a duplicate of the terminal's master; undefined when the input has ended. */
+  readonly fd: Fd | undefined
+  readonly isTerminal: boolean
+  readonly stored: StoredDescriptors
+}
 
 /**
  * The agent's end of a process's input (behaviour spec, section C.13). Writes run one after the other, each complete, in the
- * order of the calls; the end comes after the writes before it. Owns its descriptor until it is ended or closed.
+ * order of the calls; the end comes after the writes before it. The data of a write goes through {@link InputFile}. Owns
+ * its descriptors until it is ended or closed.
  */
 export class InputStream implements ProcessInput {
   readonly #streams: Streams
-  readonly #fd: Fd
+  readonly #target: InputTarget
+  #fd: Fd | undefined
+  #file: InputFile | undefined
+  /** Input for a terminal passes this pipe: only from and to pipes the kernel moves bytes in one call. */
+  #pipe: Fd | undefined
   /** Aborted when the process has ended or the stream is closed: a blocked write ends. */
   readonly #stop = new AbortController()
   #queue: Promise<void> = Promise.resolve()
   #ending: Promise<void> | undefined
-  #released = false
+  /** The write that the agent before was killed in. */
+  #resumed:
+    | { readonly number: bigint; readonly written: Promise<void>; readonly stop: AbortController }
+    | undefined
+  #room = Promise.withResolvers<void>()
 
-  constructor(streams: Streams, fd: Fd) {
+  /** Goes on with the input that the agent before has left in the store, if any. */
+  constructor(streams: Streams, target: InputTarget) {
     this.#streams = streams
-    this.#fd = fd
+    this.#target = target
+    this.#fd = target.fd
+    if (target.fd === undefined) this.#ending = Promise.resolve()
+    const file = target.stored.take('stdin-data')
+    this.#pipe = target.stored.take('stdin-pipe')
+    if (file !== undefined) this.#resume(new InputFile(streams, file))
+    if (target.fd === undefined && this.numbers.length === 0) void this.#closeFile()
   }
 
-  /**
-   * Resolves when all of `data` is in the pipe. Throws INTERNAL `Cannot get writer` after the end, INTERNAL with
-   * errno EPIPE when nobody reads any more, and what `signal` is aborted with; a part may then have been written.
-   */
-  async write(data: Uint8Array, signal: AbortSignal): Promise<void> {
-    if (this.#ending !== undefined || this.#released)
+  async write(data: Uint8Array, signal: AbortSignal, number?: bigint): Promise<InputWrite> {
+    if (number !== undefined && this.#file?.isDone(number)) return this.#written(number)
+    if (number !== undefined && this.#resumed?.number === number) {
+      await this.#untilResumed(this.#resumed, signal)
+      return this.#written(number)
+    }
+    if (this.#ending !== undefined || this.#fd === undefined)
       throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
     signal.throwIfAborted()
-    const written = this.#queue.then(() => this.#writeAll(data, signal))
+    const written = this.#queue.then(() => this.#writeAll(data, signal, number))
     // The next write runs whatever the outcome of this one, which its own caller gets.
     this.#queue = written.catch(() => {})
     await abortable(written, signal)
+    return this.#written(number)
   }
 
   /** Closes the pipe after the writes before it; the process then reads the end. May be called again. */
@@ -41,40 +69,173 @@ export class InputStream implements ProcessInput {
     return this.#ending
   }
 
-  /** To be called when the process has ended: a blocked write would never end. */
+  get numbers(): readonly bigint[] {
+    return this.#file?.numbers ?? []
+  }
+
+  settled(number: bigint): void {
+    if (this.#resumed?.number === number) this.#resumed.stop.abort(brokenPipe())
+    else this.#forget(number)
+  }
+
   processEnded(): void {
-    this.#stop.abort()
+    this.#stop.abort(brokenPipe())
   }
 
-  /** Closes at once. Pending writes fail. */
-  close(): void {
-    this.#stop.abort()
-    this.#release()
+  async close(): Promise<void> {
+    this.#stop.abort(brokenPipe())
+    const released = this.#release()
+    await Promise.all([released, this.#closeFile()])
   }
 
-  async #writeAll(data: Uint8Array, signal: AbortSignal): Promise<void> {
-    for (let rest = data; rest.length > 0; ) {
-      signal.throwIfAborted()
-      if (this.#released) throw brokenPipe()
-      const count = this.#streams.tryWrite(this.#fd, rest)
-      rest = rest.subarray(count)
-      if (count === 0) await this.#untilWritable(signal)
+  /** Goes on with the write that the agent before was killed in. */
+  #resume(file: InputFile): void {
+    this.#file = file
+    const number = file.current?.number
+    if (number === undefined) {
+      this.#emptyPipe()
+      return
+    }
+    const stop = new AbortController()
+    const written = this.#queue.then(() => this.#moveAll(file, stop.signal))
+    this.#resumed = { number, written, stop }
+    this.#queue = written
+      .catch(() => {})
+      .then(() => {
+        this.#resumed = undefined
+      })
+  }
+
+  async #untilResumed(
+    { written, stop }: { readonly written: Promise<void>; readonly stop: AbortController },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const onAbort = () => stop.abort(signal.reason)
+    signal.addEventListener('abort', onAbort, { once: true })
+    try {
+      await abortable(written, signal)
+    } finally {
+      signal.removeEventListener('abort', onAbort)
     }
   }
 
-  async #untilWritable(signal: AbortSignal): Promise<void> {
+  #written(number: bigint | undefined): InputWrite {
+    return {
+      settle: () => {
+        if (number !== undefined) this.#forget(number)
+      },
+    }
+  }
+
+  #forget(number: bigint): void {
+    this.#file?.forget(number)
+    this.#room.resolve()
+    this.#room = Promise.withResolvers()
+    if (this.#fd === undefined && this.numbers.length === 0) void this.#closeFile()
+  }
+
+  async #writeAll(data: Uint8Array, signal: AbortSignal, number: bigint | undefined): Promise<void> {
+    signal.throwIfAborted()
+    if (this.#fd === undefined) throw brokenPipe()
+    const file = this.#file ?? (await this.#makeFile())
+    while (!file.hasRoom) await abortable(this.#room.promise, AbortSignal.any([signal, this.#stop.signal]))
+    signal.throwIfAborted()
+    if (this.#file === undefined) throw brokenPipe()
+    file.begin(data, number)
+    await this.#moveAll(file, signal)
+  }
+
+  /** Moves the rest of the current write out of the file. When that fails, what is left is thrown away. */
+  async #moveAll(file: InputFile, signal: AbortSignal): Promise<void> {
     try {
-      await this.#streams.writable(this.#fd, AbortSignal.any([signal, this.#stop.signal]))
+      for (;;) {
+        signal.throwIfAborted()
+        if (this.#fd === undefined) throw brokenPipe()
+        const isMoved =
+          this.#pipe === undefined
+            ? this.#move(file, this.#fd)
+            : this.#moveThrough(file, this.#fd, this.#pipe)
+        if (isMoved) break
+        await this.#untilWritable(this.#fd, signal)
+      }
+      file.finish()
     } catch (error) {
-      if (this.#stop.signal.aborted && !signal.aborted) throw brokenPipe()
+      if (this.#file !== undefined) {
+        file.abandon()
+        this.#emptyPipe()
+      }
       throw error
     }
   }
 
-  #release(): void {
-    if (this.#released) return
-    this.#released = true
+  /** Returns whether everything is moved. */
+  #move(file: InputFile, fd: Fd): boolean {
+    for (let restBytes = file.current?.restBytes ?? 0; restBytes > 0; ) {
+      const moved = this.#streams.move(file.fd, fd, restBytes)
+      if (moved === undefined) return false
+      restBytes -= moved
+    }
+    return true
+  }
+
+  #moveThrough(file: InputFile, fd: Fd, pipe: Fd): boolean {
+    for (;;) {
+      const restBytes = file.current?.restBytes ?? 0
+      if (restBytes > 0) this.#streams.move(file.fd, pipe, restBytes)
+      const heldBytes = this.#streams.pipedBytes(pipe)
+      if (heldBytes === 0) return true
+      if (this.#streams.move(pipe, fd, heldBytes) === undefined) return false
+    }
+  }
+
+  async #untilWritable(fd: Fd, signal: AbortSignal): Promise<void> {
+    await this.#streams.writable(fd, AbortSignal.any([signal, this.#stop.signal]))
+  }
+
+  /** Throws away what a write that is over has left in the pipe to the terminal. */
+  #emptyPipe(): void {
+    if (this.#pipe === undefined) return
+    const heldBytes = this.#streams.pipedBytes(this.#pipe)
+    if (heldBytes > 0) this.#streams.tryRead(this.#pipe, heldBytes)
+  }
+
+  /** The file for what is to be written, which is stored before anything is written from it. */
+  async #makeFile(): Promise<InputFile> {
+    const { stored, isTerminal } = this.#target
+    if (isTerminal && this.#pipe === undefined) {
+      this.#pipe = this.#streams.wholePipe()
+      stored.put('stdin-pipe', this.#pipe)
+    }
+    const file = new InputFile(this.#streams, this.#streams.memoryFile('stdin-data'))
+    try {
+      // After the pipe: where the file is stored, the pipe is.
+      stored.put('stdin-data', file.fd)
+      await stored.accepted()
+      if (this.#fd === undefined) throw brokenPipe()
+    } catch (error) {
+      file.close()
+      await stored.remove('stdin-data', 'stdin-pipe')
+      throw error
+    }
+    this.#file = file
+    return file
+  }
+
+  async #release(): Promise<void> {
+    if (this.#fd === undefined) return
     this.#streams.close(this.#fd)
+    this.#fd = undefined
+    await this.#target.stored.remove('stdin')
+    // A request whose answer was not delivered may be sent again.
+    if (this.numbers.length === 0) await this.#closeFile()
+  }
+
+  async #closeFile(): Promise<void> {
+    this.#file?.close()
+    if (this.#pipe !== undefined) this.#streams.close(this.#pipe)
+    this.#file = undefined
+    this.#pipe = undefined
+    await this.#target.stored.remove('stdin-data', 'stdin-pipe')
   }
 }
 

@@ -2,7 +2,9 @@ import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
+import { OutputFile } from './output-file.ts'
 import { DRAIN_MS, type OutputRead, type ProcessOutput } from './process-streams.ts'
+import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** The capacity of a pipe or pty, unless it was made larger. */
 const DEFAULT_CAPACITY_BYTES = 65_536
@@ -10,24 +12,37 @@ const DEFAULT_CAPACITY_BYTES = 65_536
 /** The capacity that a process may give its pipe (`/proc/sys/fs/pipe-max-size`). */
 const MAX_CAPACITY_BYTES = 1_048_576
 
-const NOTHING: OutputRead = { data: new Uint8Array(0), unread: () => {} }
+/** The read of a stream that has ended. */
+const NOTHING: OutputRead = { data: new Uint8Array(0), unread: () => {}, discard: () => {} }
 
-/** A piece of the stream. */
-interface Piece {
-  /** How many bytes of the stream come before it. */
-  readonly offset: number
-  readonly data: Uint8Array
+/** For how long the memory of a file that is empty is kept for the next output: to have it anew costs more than a copy. */
+const TRIM_MS = 1000
+
+/** What an output stream reads from, and where its descriptors are stored. */
+export interface OutputSource {
+  /** The agent's end of the pipe, or the master of the terminal. */
+  readonly fd: Fd
+  /** The pipe's size, 0 for the kernel's default. */
+  readonly capacityBytes: number
+  readonly name: 'stdout' | 'stderr'
+  readonly isTerminal: boolean
+  readonly stored: StoredDescriptors
 }
 
 /**
  * The agent's end of a process's output (behaviour spec, section C.14). Any number of reads may be pending; each takes the
- * bytes of one read(2). After the process has ended, what is in the pipe is still delivered; then the stream ends, even if
- * other processes hold the pipe open. Owns its descriptor until {@link OutputStream.close}.
+ * bytes of one move out of the pipe, and has them in {@link OutputFile} until it is settled. After the process has ended,
+ * what is in the pipe is still delivered; then the stream ends, even if other processes hold the pipe open. Owns its
+ * descriptors until {@link OutputStream.close}.
  */
 export class OutputStream implements ProcessOutput {
   readonly #streams: Streams
   readonly #clock: Clock
-  readonly #fd: Fd
+  readonly #source: OutputSource
+  /** A terminal's output passes this pipe: only from and to pipes the kernel moves bytes in one call. */
+  #pipe: Fd | undefined
+  #file: OutputFile | undefined
+  #opening: Promise<OutputFile> | undefined
   #capacityBytes: number
   /** Whether the pipe may be made larger: it has the default size, and none was configured. */
   #mayGrow: boolean
@@ -38,25 +53,26 @@ export class OutputStream implements ProcessOutput {
   #restBytes: number
   #ended = false
   #closed = false
-  #released = false
+  readonly #released = Promise.withResolvers<void>()
+  #isReleased = false
   #readers = 0
-  /** How many bytes were read. */
-  #offset = 0
-  /** Pieces whose answers were not delivered, in the order of the stream. */
-  readonly #undelivered: Piece[] = []
   /** What reads that found no output wait for. */
   #wait: PromiseWithResolvers<void> | undefined
   #isWatched = false
+  #isTrimming = false
 
-  /** `capacityBytes` is the pipe's size, 0 for the kernel's default. */
-  constructor(os: { readonly streams: Streams; readonly clock: Clock }, fd: Fd, capacityBytes: number) {
+  /** Goes on with the output that the agent before has left in the store, if any. */
+  constructor(os: { readonly streams: Streams; readonly clock: Clock }, source: OutputSource) {
     this.#streams = os.streams
     this.#clock = os.clock
-    this.#fd = fd
-    this.#capacityBytes = Math.max(capacityBytes, DEFAULT_CAPACITY_BYTES)
-    this.#mayGrow = capacityBytes === 0
+    this.#source = source
+    this.#capacityBytes = Math.max(source.capacityBytes, DEFAULT_CAPACITY_BYTES)
+    this.#mayGrow = source.capacityBytes === 0
     // The kernel rounds a pipe's size up, to less than its double.
     this.#restBytes = Math.max(2 * this.#capacityBytes, MAX_CAPACITY_BYTES)
+    const file = source.stored.take(`${source.name}-data`)
+    this.#pipe = source.stored.take(`${source.name}-pipe`)
+    if (file !== undefined) this.#file = new OutputFile(os.streams, file)
   }
 
   get isClosed(): boolean {
@@ -65,15 +81,16 @@ export class OutputStream implements ProcessOutput {
 
   /**
    * At most `maxBytes` of output as soon as there is any; empty at the end of the stream, and for `maxBytes` 0.
-   * Throws what `signal` is aborted with.
+   * Throws what `signal` is aborted with. A request that had an answer before the agent's death gets the same again.
    */
-  async read(maxBytes: number, signal: AbortSignal): Promise<OutputRead> {
+  async read(maxBytes: number, signal: AbortSignal, number?: bigint): Promise<OutputRead> {
     if (this.#closed) throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
     if (maxBytes === 0) return NOTHING
     this.#readers++
     try {
       if (this.#mayGrow && maxBytes > this.#capacityBytes) this.#grow(maxBytes)
-      return await this.#next(Math.min(maxBytes, this.#capacityBytes), signal)
+      const file = this.#file ?? (await this.#open())
+      return await this.#next(file, { maxBytes: Math.min(maxBytes, this.#capacityBytes), number }, signal)
     } finally {
       this.#readers--
       this.#releaseWhenUnused()
@@ -88,67 +105,131 @@ export class OutputStream implements ProcessOutput {
     this.#clock.sleep(DRAIN_MS, this.#final.signal).then(finish, finish)
   }
 
+  get numbers(): readonly bigint[] {
+    return this.#file?.numbers ?? []
+  }
+
+  settled(number: bigint, outcome: 'written' | 'dropped'): void {
+    const taken = this.#file?.taken(number, this.#changed)
+    if (outcome === 'written') taken?.discard()
+    else taken?.unread()
+  }
+
   /** Ends the stream. Pending reads get what is in the pipe, or the end of the stream. */
-  close(): void {
-    if (this.#closed) return
-    this.#closed = true
-    this.#final.abort()
-    this.#releaseWhenUnused()
+  close(): Promise<void> {
+    if (!this.#closed) {
+      this.#closed = true
+      this.#file?.seal()
+      this.#final.abort()
+      this.#releaseWhenUnused()
+    }
+    return this.#released.promise
+  }
+
+  /** The file for what was read, which is stored before anything is read into it. */
+  #open(): Promise<OutputFile> {
+    this.#opening ??= this.#makeFile().catch((error: unknown) => {
+      this.#opening = undefined
+      throw error
+    })
+    return this.#opening
+  }
+
+  async #makeFile(): Promise<OutputFile> {
+    const { name, stored, isTerminal } = this.#source
+    if (isTerminal && this.#pipe === undefined) {
+      this.#pipe = this.#streams.wholePipe()
+      stored.put(`${name}-pipe`, this.#pipe)
+    }
+    const file = new OutputFile(this.#streams, this.#streams.memoryFile(`${name}-data`))
+    try {
+      // After the pipe: where the file is stored, the pipe is.
+      stored.put(`${name}-data`, file.fd)
+      await stored.accepted()
+    } catch (error) {
+      file.close()
+      await stored.remove(`${name}-data`, `${name}-pipe`)
+      throw error
+    }
+    this.#file = file
+    return file
   }
 
   /** Makes the pipe larger for a reader of large pieces, so that it needs fewer calls. */
   #grow(bytes: number): void {
     this.#mayGrow = false
     const wanted = Math.min(bytes, MAX_CAPACITY_BYTES)
-    if (this.#streams.growPipe(this.#fd, wanted)) this.#capacityBytes = wanted
+    if (this.#streams.growPipe(this.#source.fd, wanted)) this.#capacityBytes = wanted
   }
 
-  async #next(maxBytes: number, signal: AbortSignal): Promise<OutputRead> {
+  async #next(
+    file: OutputFile,
+    request: { readonly maxBytes: number; readonly number: bigint | undefined },
+    signal: AbortSignal,
+  ): Promise<OutputRead> {
+    const { maxBytes, number } = request
     for (;;) {
       signal.throwIfAborted()
-      const piece = this.#undelivered.shift()
-      if (piece !== undefined) return this.#partOf(piece, maxBytes)
+      const again = number === undefined ? undefined : file.taken(number, this.#changed)
+      if (again !== undefined) return again
+      if (!file.hasRoom) {
+        await abortable(this.#untilChanged(), signal)
+        continue
+      }
+      const { unread } = file
+      if (unread !== undefined) {
+        return file.take(unread.start, Math.min(unread.length, maxBytes), number, this.#changed)
+      }
       if (this.#ended) return NOTHING
       const isFinal = this.#final.signal.aborted
-      const data = this.#streams.tryRead(this.#fd, maxBytes)
-      if (data === undefined && !isFinal) await abortable(this.#untilReady(), signal)
-      else if (data === undefined || data.length === 0) this.#ended = true
-      else return this.#count(data, isFinal)
+      const moved = this.#pull(file, maxBytes)
+      if (moved === undefined && !isFinal) {
+        this.#trimLater(file)
+        this.#watch()
+        await abortable(this.#untilChanged(), signal)
+      } else if (moved === undefined || moved === 0) this.#ended = true
+      else if (isFinal) this.#countRest(moved)
     }
   }
 
-  #count(data: Uint8Array, isFinal: boolean): OutputRead {
-    if (isFinal) this.#restBytes -= data.length
+  /** Moves output into the file. What the agent before has left in a terminal's pipe comes first. */
+  #pull(file: OutputFile, maxBytes: number): number | undefined {
+    if (this.#pipe === undefined) return file.moveFrom(this.#source.fd, maxBytes)
+    const left = file.moveFrom(this.#pipe, maxBytes)
+    if (left !== undefined) return left
+    const moved = this.#streams.move(this.#source.fd, this.#pipe, maxBytes)
+    return moved === undefined || moved === 0 ? moved : file.moveFrom(this.#pipe, moved)
+  }
+
+  /** Gives the file's memory back once a while has passed without output. */
+  #trimLater(file: OutputFile): void {
+    if (this.#isTrimming || file.isTrimmed) return
+    this.#isTrimming = true
+    const { movedBytes } = file
+    this.#clock.sleep(TRIM_MS, this.#final.signal).then(
+      () => {
+        this.#isTrimming = false
+        if (file.movedBytes === movedBytes) file.trim()
+        else this.#trimLater(file)
+      },
+      () => {},
+    )
+  }
+
+  #countRest(bytes: number): void {
+    this.#restBytes -= bytes
     if (this.#restBytes <= 0) this.#ended = true
-    const offset = this.#offset
-    this.#offset += data.length
-    return this.#answer({ offset, data })
   }
 
-  #partOf({ offset, data }: Piece, maxBytes: number): OutputRead {
-    if (data.length > maxBytes) this.#unread({ offset: offset + maxBytes, data: data.subarray(maxBytes) })
-    return this.#answer({ offset, data: data.subarray(0, maxBytes) })
-  }
+  readonly #changed = (): void => this.#wake()
 
-  #answer(piece: Piece): OutputRead {
-    return { data: piece.data, unread: () => this.#unread(piece) }
-  }
-
-  /** Puts a piece back in its place: answers that were not delivered are reported in any order. A closed stream keeps none. */
-  #unread(piece: Piece): void {
-    if (this.#closed) return
-    const later = this.#undelivered.findIndex(({ offset }) => offset > piece.offset)
-    this.#undelivered.splice(later === -1 ? this.#undelivered.length : later, 0, piece)
-    this.#wake()
-  }
-
-  /** One wait for all readers. Never rejects: the read that follows reports the error. */
-  #untilReady(): Promise<void> {
+  /** One wait for all readers. */
+  #untilChanged(): Promise<void> {
     this.#wait ??= Promise.withResolvers()
-    this.#watch()
     return this.#wait.promise
   }
 
+  /** Wakes the readers when the source is readable; the read that follows reports an error. */
   #watch(): void {
     if (this.#isWatched) return
     this.#isWatched = true
@@ -156,7 +237,7 @@ export class OutputStream implements ProcessOutput {
       this.#isWatched = false
       this.#wake()
     }
-    this.#streams.readable(this.#fd, this.#final.signal).then(done, done)
+    this.#streams.readable(this.#source.fd, this.#final.signal).then(done, done)
   }
 
   #wake(): void {
@@ -165,9 +246,13 @@ export class OutputStream implements ProcessOutput {
   }
 
   #releaseWhenUnused(): void {
-    if (this.#closed && this.#readers === 0 && !this.#released) {
-      this.#released = true
-      this.#streams.close(this.#fd)
-    }
+    if (!this.#closed || this.#readers > 0 || this.#isReleased) return
+    this.#isReleased = true
+    const { fd, name, stored, isTerminal } = this.#source
+    this.#file?.close()
+    if (this.#pipe !== undefined) this.#streams.close(this.#pipe)
+    this.#streams.close(fd)
+    const own = isTerminal ? 'master' : name
+    void stored.remove(own, `${name}-data`, `${name}-pipe`).then(this.#released.resolve)
   }
 }

@@ -1,35 +1,83 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import { DRAIN_MS, type OutputRead, type ProcessInput, type ProcessOutput } from './process-streams.ts'
+import {
+  DRAIN_MS,
+  type InputWrite,
+  type OutputRead,
+  type ProcessInput,
+  type ProcessOutput,
+} from './process-streams.ts'
+import type { StoredDescriptors } from './stored-descriptors.ts'
+
+/** The descriptors of a stream that is relayed, and where they are stored. */
+export interface PortStream {
+  /** The connection with the host. */
+  readonly connection: Fd
+  /** The agent's end of the pipe or pty. */
+  readonly fd: Fd
+  /** The pipe that the bytes of a socket or pty pass; undefined for those of a pipe. */
+  readonly through: Fd | undefined
+  readonly stored: StoredDescriptors
+}
 
 /** Input that the host sends on a connection of its own. The native relay moves the bytes. */
 export class PortInput implements ProcessInput {
+  readonly numbers: readonly bigint[] = []
+  readonly #streams: Streams
+  readonly #stored: StoredDescriptors
   readonly #stop = new AbortController()
   readonly #drain = new AbortController()
-  /** Resolves when both descriptors are closed. */
+  #isOver = false
+  /** Resolves when nothing is open any more, in vminit either. */
   readonly ended: Promise<void>
 
-  /** Takes over both descriptors, or neither when it throws. `fd` is the agent's end of the pipe or pty. */
-  constructor(streams: Streams, connection: Fd, fd: Fd) {
-    this.ended = over(streams.relay(connection, fd, this.#stop.signal, this.#drain.signal))
+  /**
+   * Takes over the descriptors, or none when it throws. `isShared`: output has the same connection, which goes on when the
+   * input ends. `hasEnded`: the input ends with what has arrived.
+   */
+  constructor(
+    streams: Streams,
+    { connection, fd, through, stored }: PortStream,
+    { isShared, hasEnded }: { readonly isShared: boolean; readonly hasEnded: boolean },
+  ) {
+    this.#streams = streams
+    this.#stored = stored
+    if (hasEnded) this.#drain.abort()
+    const { signal } = this.#stop
+    const options = { signal, drain: this.#drain.signal, through, shutsDown: !isShared }
+    this.ended = streams.relay(connection, fd, options).then(async () => {
+      this.#isOver = true
+      await stored.remove('stdin', 'stdin-host', 'stdin-shared', 'stdin-pipe', 'stdin-end')
+    })
   }
 
-  async write(): Promise<void> {
+  async write(): Promise<InputWrite> {
     throw new AgentError('INTERNAL', 'Cannot get writer', { fault: 'caller' })
   }
 
-  /** Delivers what has arrived by now, and resolves at once: the process may take any time to read it. */
+  /** Delivers what has arrived by now, and does not wait for that: the process may take any time to read it. */
   async end(): Promise<void> {
+    if (this.#isOver || this.#drain.signal.aborted) return
+    const mark = this.#streams.memoryFile('stdin-end')
+    try {
+      this.#stored.put('stdin-end', mark)
+    } finally {
+      this.#streams.close(mark)
+    }
     this.#drain.abort()
+    await this.#stored.accepted()
   }
+
+  settled(): void {}
 
   processEnded(): void {
     this.#stop.abort()
   }
 
-  close(): void {
+  close(): Promise<void> {
     this.#stop.abort()
+    return this.ended
   }
 }
 
@@ -38,23 +86,36 @@ export class PortInput implements ProcessInput {
  * what is in the pipe is still delivered, at the reader's pace; other processes that hold the pipe open have half a second.
  */
 export class PortOutput implements ProcessOutput {
+  readonly numbers: readonly bigint[] = []
   readonly #clock: Clock
   readonly #stop = new AbortController()
   readonly #drain = new AbortController()
   readonly #over = new AbortController()
-  /** Resolves when everything was written to the connection, or its reader is gone. Both descriptors are closed then. */
+  /**
+   * Resolves when everything was written to the connection, or its reader is gone, and nothing is open any more, in vminit
+   * either.
+   */
   readonly ended: Promise<void>
 
-  /** Takes over both descriptors, or neither when it throws. `fd` is the agent's end of the pipe or pty. */
-  constructor(os: { readonly streams: Streams; readonly clock: Clock }, fd: Fd, connection: Fd) {
+  /** Takes over the descriptors, or none when it throws. */
+  constructor(
+    os: { readonly streams: Streams; readonly clock: Clock },
+    name: 'stdout' | 'stderr',
+    { connection, fd, through, stored }: PortStream,
+  ) {
     this.#clock = os.clock
-    const relay = os.streams.relay(fd, connection, this.#stop.signal, this.#drain.signal)
-    this.ended = over(relay).then(() => this.#over.abort())
+    const options = { signal: this.#stop.signal, drain: this.#drain.signal, through, shutsDown: true }
+    this.ended = os.streams.relay(fd, connection, options).then(async () => {
+      this.#over.abort()
+      await stored.remove(name, `${name}-host`, `${name}-pipe`)
+    })
   }
 
   async read(): Promise<OutputRead> {
     throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
   }
+
+  settled(): void {}
 
   processEnded(): void {
     this.#clock.sleep(DRAIN_MS, this.#over.signal).then(
@@ -63,11 +124,8 @@ export class PortOutput implements ProcessOutput {
     )
   }
 
-  close(): void {
+  close(): Promise<void> {
     this.#stop.abort()
+    return this.ended
   }
-}
-
-async function over(relay: Promise<unknown>): Promise<void> {
-  await relay
 }

@@ -1,31 +1,52 @@
-/** The agent's side of a process's input. */
-export interface ProcessInput {
-  /** Resolves when all of `data` is written. Throws INTERNAL `Cannot get writer` when there is nothing to write to. */
-  write(data: Uint8Array, signal: AbortSignal): Promise<void>
-  /** Ends the input after the writes before it. May be called again. */
-  end(): Promise<void>
+/**
+ * A stream as vminit's store keeps it for the next agent. `number` of a read or write is that of its request, undefined
+ * where the request is not sent again to a next agent.
+ */
+interface KeptStream {
+  /** The requests that had taken or brought something when the agent before died. */
+  readonly numbers: readonly bigint[]
+  /** To be called for each of {@link numbers} that is not sent again: what became of its answer. */
+  settled(number: bigint, outcome: 'written' | 'dropped'): void
   /** To be called when the process has ended. */
   processEnded(): void
-  /** Closes at once. */
-  close(): void
+  /** Closes at once. Resolves when nothing is open any more, in vminit either; never rejects. */
+  close(): Promise<void>
 }
 
-/** The result of one read of a process's output. */
+/** The agent's side of a process's input. */
+export interface ProcessInput extends KeptStream {
+  /**
+   * Resolves when all of `data` is written. A request that was begun before the agent's death goes on where it was.
+   * Throws INTERNAL `Cannot get writer` when there is nothing to write to.
+   */
+  write(data: Uint8Array, signal: AbortSignal, number?: bigint): Promise<InputWrite>
+  /** Ends the input after the writes before it; the process then reads the end. May be called again. */
+  end(): Promise<void>
+}
+
+/** The result of one write of a process's input. */
+export interface InputWrite {
+  /** Forgets the request. To be called when its answer was delivered, or never will be. */
+  settle(): void
+}
+
+/** The result of one read of a process's output. One of its functions is to be called, once. */
 export interface OutputRead {
   /** Empty at the end of the stream. */
   readonly data: Uint8Array
+  /** Gives the data's memory back. To be called when the answer was delivered. */
+  discard(): void
   /** Returns the data to the front of the stream. To be called when the answer was not delivered. */
   unread(): void
 }
 
 /** The agent's side of a process's output. */
-export interface ProcessOutput {
-  /** At most `maxBytes`; empty at the end. Throws INTERNAL `cannot get stream reader` when there is nothing to read. */
-  read(maxBytes: number, signal: AbortSignal): Promise<OutputRead>
-  /** To be called when the process has ended. */
-  processEnded(): void
-  /** Ends it at once. */
-  close(): void
+export interface ProcessOutput extends KeptStream {
+  /**
+   * At most `maxBytes`; empty at the end. A request that had an answer before the agent's death gets the same again.
+   * Throws INTERNAL `cannot get stream reader` when there is nothing to read.
+   */
+  read(maxBytes: number, signal: AbortSignal, number?: bigint): Promise<OutputRead>
 }
 
 /** How long reads wait for output after the process has ended: another process may hold the pipe open for ever. */

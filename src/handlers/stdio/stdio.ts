@@ -6,6 +6,7 @@ import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'
 import { PortInput, PortOutput } from './port-streams.ts'
 import type { ProcessInput, ProcessOutput } from './process-streams.ts'
+import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** What the streams of a process need of the kernel. */
 export type StreamOs = Pick<Os, 'clock' | 'streams'>
@@ -24,10 +25,14 @@ export interface Stdio {
   readonly delivered: Promise<void>
   /** Sets the terminal's size. Throws UNAVAILABLE `no tty` without one. */
   resize(rows: number, columns: number): void
+  /** The requests that had taken or brought something when the agent before died. */
+  readonly numbers: readonly bigint[]
+  /** To be called for each of {@link numbers} that is not sent again: what became of its answer. */
+  settled(number: bigint, outcome: 'written' | 'dropped'): void
   /** To be called when the process has ended. */
   processEnded(): void
-  /** Closes everything; pending reads and writes end. */
-  close(): void
+  /** Closes everything; pending reads and writes end. Resolves when nothing is open any more, in vminit either. */
+  close(): Promise<void>
 }
 
 /**
@@ -45,14 +50,22 @@ export interface Pipes {
   closeChildEnds(): void
 }
 
-/** Opens three pipes, relayed where a stream has a connection. When one fails, none stays open. */
-export function openPipes(os: StreamOs, sizeBytes: number, connections: PortConnections): Pipes {
-  const pipes: { stream: { close(): void }; childEnd: Fd }[] = []
-  const open = <S extends { close(): void }>(
+/**
+ * Opens three pipes, relayed where a stream has a connection, and stores their descriptors. When one fails, none stays
+ * open.
+ */
+export function openPipes(
+  os: StreamOs,
+  sizeBytes: number,
+  connections: PortConnections,
+  stored: StoredDescriptors,
+): Pipes {
+  const pipes: { stream: { close(): unknown }; childEnd: Fd }[] = []
+  const open = <S extends { close(): unknown }>(
     { parentEnd, childEnd }: { readonly parentEnd: Fd; readonly childEnd: Fd },
     streamOf: (parentEnd: Fd) => S,
   ) => {
-    const pipe = { stream: { close: () => os.streams.close(parentEnd) }, childEnd }
+    const pipe = { stream: { close: (): unknown => os.streams.close(parentEnd) }, childEnd }
     pipes.push(pipe)
     const stream = streamOf(parentEnd)
     pipe.stream = stream
@@ -61,22 +74,28 @@ export function openPipes(os: StreamOs, sizeBytes: number, connections: PortConn
   const closeChildEnds = () => {
     for (const { childEnd } of pipes) os.streams.close(childEnd)
   }
-  const outputFor = (name: 'stdout' | 'stderr') => (fd: Fd) =>
-    connections.take(name, (connection) => new PortOutput(os, fd, connection)) ??
-    new OutputStream(os, fd, sizeBytes)
+  const outputFor = (name: 'stdout' | 'stderr') => (fd: Fd) => {
+    stored.put(name, fd)
+    const relayed = connections.take(
+      name,
+      (connection) => new PortOutput(os, name, { connection, fd, through: undefined, stored }),
+    )
+    return relayed ?? new OutputStream(os, { fd, capacityBytes: sizeBytes, name, isTerminal: false, stored })
+  }
   try {
-    const stdin = open(os.streams.pipe('child-reads', sizeBytes), (fd) => inputOf(os, fd, connections))
+    const stdin = open(inputPipe(os, sizeBytes), (fd) =>
+      inputOf(os, fd, { connections, stored, isTerminal: false }),
+    )
     const stdout = open(outputPipe(os, sizeBytes, connections.has('stdout')), outputFor('stdout'))
     const stderr = open(outputPipe(os, sizeBytes, connections.has('stderr')), outputFor('stderr'))
+    const streams = {
+      stdin: stdin.stream,
+      stdout: stdout.stream,
+      stderr: stderr.stream,
+      resize: withoutTerminal,
+    }
     return {
-      stdio: stdioOf({
-        stdin: stdin.stream,
-        stdout: stdout.stream,
-        stderr: stderr.stream,
-        resize: () => {
-          throw new AgentError('UNAVAILABLE', 'no tty')
-        },
-      }),
+      stdio: stdioOf(streams),
       childEnds: [stdin.childEnd, stdout.childEnd, stderr.childEnd],
       closeChildEnds,
     }
@@ -87,39 +106,101 @@ export function openPipes(os: StreamOs, sizeBytes: number, connections: PortConn
   }
 }
 
+/** The size of a process without a terminal cannot be set. */
+export function withoutTerminal(): never {
+  throw new AgentError('UNAVAILABLE', 'no tty')
+}
+
+/**
+ * Each write takes pages of its own in the pipe, however short it is. The default size has 16, this one 32: as many short
+ * writes do not wait for a process that does not read.
+ */
+const INPUT_BYTES = 128 * 1024
+
+function inputPipe(os: StreamOs, sizeBytes: number): ReturnType<Os['streams']['pipe']> {
+  return pipeOf(os, 'child-reads', sizeBytes, INPUT_BYTES)
+}
+
 function outputPipe(os: StreamOs, sizeBytes: number, isRelayed: boolean): ReturnType<Os['streams']['pipe']> {
-  if (sizeBytes > 0 || !isRelayed) return os.streams.pipe('child-writes', sizeBytes)
+  return pipeOf(os, 'child-writes', sizeBytes, isRelayed ? RELAYED_OUTPUT_BYTES : 0)
+}
+
+/** A pipe of the configured size, or else of `wantedBytes`, if the kernel allows as much. */
+function pipeOf(
+  os: StreamOs,
+  direction: 'child-reads' | 'child-writes',
+  sizeBytes: number,
+  wantedBytes: number,
+): ReturnType<Os['streams']['pipe']> {
+  if (sizeBytes > 0 || wantedBytes === 0) return os.streams.pipe(direction, sizeBytes)
   try {
-    return os.streams.pipe('child-writes', RELAYED_OUTPUT_BYTES)
+    return os.streams.pipe(direction, wantedBytes)
   } catch {
     // This kernel is set to allow less, which is only slower.
-    return os.streams.pipe('child-writes')
+    return os.streams.pipe(direction)
   }
 }
 
-/** The input stream over `fd`, which it owns unless this throws. */
-export function inputOf(os: StreamOs, fd: Fd, connections: PortConnections): ProcessInput {
-  return (
-    connections.take('stdin', (connection) => new PortInput(os.streams, connection, fd)) ??
-    new InputStream(os.streams, fd)
+/** The input stream over `fd`, which it stores, and owns unless this throws. */
+export function inputOf(
+  os: StreamOs,
+  fd: Fd,
+  input: {
+    readonly connections: PortConnections
+    readonly stored: StoredDescriptors
+    readonly isTerminal: boolean
+  },
+): ProcessInput {
+  const { connections, stored, isTerminal } = input
+  stored.put('stdin', fd)
+  const { isShared } = connections
+  const relayed = connections.take('stdin', (connection) =>
+    throughPipe(os, stored, 'stdin-pipe', (through) => {
+      return new PortInput(os.streams, { connection, fd, through, stored }, { isShared, hasEnded: false })
+    }),
   )
+  return relayed ?? new InputStream(os.streams, { fd, isTerminal, stored })
 }
 
-/** Combines the streams of a process. */
-export function stdioOf(parts: Pick<Stdio, 'stdin' | 'stdout' | 'stderr' | 'resize'>): Stdio {
+/** Passes `use` a stored pipe, which it owns unless it throws. */
+export function throughPipe<T>(
+  os: StreamOs,
+  stored: StoredDescriptors,
+  name: 'stdin-pipe' | 'stdout-pipe',
+  use: (pipe: Fd) => T,
+): T {
+  const pipe = os.streams.wholePipe()
+  try {
+    stored.put(name, pipe)
+    return use(pipe)
+  } catch (error) {
+    os.streams.close(pipe)
+    throw error
+  }
+}
+
+/** Combines the streams of a process. `closed` resolves when what else belongs to them is closed. */
+export function stdioOf(
+  parts: Pick<Stdio, 'stdin' | 'stdout' | 'stderr' | 'resize'>,
+  closed: Promise<void> = Promise.resolve(),
+): Stdio {
   const { stdin, stdout, stderr } = parts
-  const streams = [stdin, stdout, stderr]
+  const streams = [...new Set([stdin, stdout, stderr])]
   const relays = streams.flatMap((stream) =>
     stream instanceof PortInput || stream instanceof PortOutput ? [stream.ended] : [],
   )
   return {
     ...parts,
     delivered: Promise.all(relays).then(() => {}),
+    numbers: streams.flatMap(({ numbers }) => numbers),
+    settled: (number, outcome) => {
+      for (const stream of streams) stream.settled(number, outcome)
+    },
     processEnded: () => {
       for (const stream of streams) stream.processEnded()
     },
-    close: () => {
-      for (const stream of streams) stream.close()
+    close: async () => {
+      await Promise.all([...streams.map((stream) => stream.close()), closed])
     },
   }
 }

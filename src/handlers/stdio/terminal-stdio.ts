@@ -4,51 +4,75 @@ import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'
 import { PortOutput } from './port-streams.ts'
 import type { ProcessInput } from './process-streams.ts'
-import { inputOf, type Stdio, type StreamOs, stdioOf } from './stdio.ts'
+import { inputOf, type Stdio, type StreamOs, stdioOf, throughPipe } from './stdio.ts'
+import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** The kernel stores a terminal's size in 16-bit numbers. */
 const MAX_SIZE = 0xffff
 
+/** What the streams of a terminal are made of. */
+interface Terminal {
+  readonly os: StreamOs
+  readonly master: Fd
+  readonly stdin: ProcessInput
+  readonly stored: StoredDescriptors
+}
+
 /**
- * The streams of a process on a terminal. Takes over the pty's master, also when it throws. Input has a descriptor of its
- * own, so that the end of input does not hang up the terminal. A terminal has no stderr: a connection for it is closed at
- * once.
+ * The streams of a process on a terminal. Takes over the pty's master, which is stored already, also when it throws. Input
+ * has a descriptor of its own, so that the end of input does not hang up the terminal. A terminal has no stderr: a
+ * connection for it is closed at once.
  */
-export function terminalStdio(os: StreamOs, master: Fd, connections: PortConnections): Stdio {
+export function terminalStdio(
+  os: StreamOs,
+  master: Fd,
+  connections: PortConnections,
+  stored: StoredDescriptors,
+): Stdio {
   let stdin: ProcessInput | undefined
   try {
-    stdin = onDuplicate(os, master, (fd) => inputOf(os, fd, connections))
-    const stdio = connections.has('stdout')
-      ? relayed(os, master, connections, stdin)
-      : readByCalls(os, master, stdin)
-    connections.close()
-    return stdio
+    stdin = onDuplicate(os, master, (fd) => inputOf(os, fd, { connections, stored, isTerminal: true }))
+    const terminal = { os, master, stdin, stored }
+    const output = connections.take('stdout', (connection) =>
+      throughPipe(os, stored, 'stdout-pipe', (through) => relayedOutput(terminal, connection, through)),
+    )
+    void connections.close()
+    return output === undefined ? terminalByCalls(terminal) : terminalByPort(terminal, output)
   } catch (error) {
-    stdin?.close()
+    void stdin?.close()
     os.streams.close(master)
     throw error
   }
 }
 
-function readByCalls(os: StreamOs, master: Fd, stdin: ProcessInput): Stdio {
-  const output = new OutputStream(os, master, 0)
+/** Output that is read by calls. */
+export function terminalByCalls({ os, master, stdin, stored }: Terminal): Stdio {
+  const output = new OutputStream(os, {
+    fd: master,
+    capacityBytes: 0,
+    name: 'stdout',
+    isTerminal: true,
+    stored,
+  })
   const resize = resizer(os, master, () => !output.isClosed)
   return stdioOf({ stdin, stdout: output, stderr: output, resize })
 }
 
+/** The relay of a terminal's output. Takes over the connection and the pipe unless it throws. */
+export function relayedOutput({ os, master, stored }: Terminal, connection: Fd, through: Fd): PortOutput {
+  return onDuplicate(os, master, (fd) => new PortOutput(os, 'stdout', { connection, fd, through, stored }))
+}
+
 /** The master itself is kept for the terminal's size. The end of the output is the end of the terminal. */
-function relayed(os: StreamOs, master: Fd, connections: PortConnections, stdin: ProcessInput): Stdio {
-  const output = onDuplicate(os, master, (fd) =>
-    connections.take('stdout', (connection) => new PortOutput(os, fd, connection)),
-  )
-  if (output === undefined) throw new Error('the output has no connection')
+export function terminalByPort({ os, master, stdin, stored }: Terminal, output: PortOutput): Stdio {
   let isOpen = true
-  void output.ended.then(() => {
+  const closed = output.ended.then(async () => {
     isOpen = false
-    stdin.close()
     os.streams.close(master)
+    await Promise.all([stdin.close(), stored.remove('master')])
   })
-  return stdioOf({ stdin, stdout: output, stderr: output, resize: resizer(os, master, () => isOpen) })
+  const resize = resizer(os, master, () => isOpen)
+  return stdioOf({ stdin, stdout: output, stderr: output, resize }, closed)
 }
 
 /** Sets the size only while the master is open: once it is closed, its number may be another file's. */

@@ -3,6 +3,7 @@ import type { Clock } from '../clock.ts'
 import { checkErrno, fromNodeError, kernelError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
+import type { DescriptorStore } from '../supervisor/supervisor.ts'
 import { VSOCK_CID } from './allow-list.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
@@ -18,7 +19,10 @@ export interface HostSockets {
    * nothing listens there, and the reason of `signal`. On vsock the kernel gives up after `timeoutMs`.
    */
   connect(address: HostAddress, timeoutMs: number, signal: AbortSignal): Promise<Fd>
-  /** Accepts connections of the host until `close`, which leaves them open. */
+  /**
+   * Accepts connections of the host until `close`, which leaves them open, at the socket of the agent before or a new one,
+   * which is stored.
+   */
   listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }>
 }
 
@@ -41,12 +45,17 @@ const BACKLOG = 128
 const PAUSE_MS = 100
 
 /** {@link HostSockets} over AF_VSOCK, or over unix sockets in its place. */
-export function linuxHostSockets(native: Native, streams: Streams, clock: Clock): HostSockets {
+export function linuxHostSockets(parts: {
+  readonly native: Native
+  readonly streams: Streams
+  readonly clock: Clock
+  readonly descriptors: DescriptorStore
+}): HostSockets {
+  const { native, streams, clock, descriptors } = parts
   return {
     connect: (address, timeoutMs, signal) => connect({ native, streams, address, timeoutMs, signal }),
     async listen(address, listener) {
-      if (address.kind === 'unix') await removeStaleSocket(address.path)
-      const fd = openListener(native, address)
+      const fd = descriptors.take(STORED_LISTENER) ?? (await storedListener(parts, address))
       const closed = new AbortController()
       void acceptAll({ native, streams, clock, address, fd, listener, signal: closed.signal })
       return {
@@ -83,6 +92,26 @@ async function connect(request: {
 function startConnect(native: Native, address: HostAddress, timeoutMs: number): Fd {
   if (address.kind === 'unix') return native.unixConnect(address.path)
   return native.vsockConnect(VSOCK_CID.host, address.port, timeoutMs)
+}
+
+/** The socket in vminit's store. */
+const STORED_LISTENER = 'stream-listener'
+
+/** A new listening socket, which is stored before a connection is accepted. */
+async function storedListener(
+  { native, streams, descriptors }: Parameters<typeof linuxHostSockets>[0],
+  address: HostAddress,
+): Promise<Fd> {
+  if (address.kind === 'unix') await removeStaleSocket(address.path)
+  const fd = openListener(native, address)
+  try {
+    descriptors.store(STORED_LISTENER, fd)
+    await descriptors.accepted()
+    return fd
+  } catch (error) {
+    streams.close(fd)
+    throw error
+  }
 }
 
 function openListener(native: Native, address: HostAddress): Fd {

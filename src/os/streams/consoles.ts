@@ -6,17 +6,36 @@ import type { Fd, Streams } from './streams.ts'
 
 /** The receiving side of an OCI runtime's `--console-socket`. */
 export interface Consoles {
-  /** Listens at `path`. `master` resolves with the non-blocking pty master that the runtime sends. */
-  listen(path: string): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
+  /**
+   * Listens at `path`. `master` resolves with the non-blocking pty master that the runtime sends.
+   */
+  listen(
+    path: string,
+    listener?: ConsoleListener,
+  ): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
+}
+
+/** Told of a terminal's descriptors as soon as they are open. What it throws fails the call. */
+export interface ConsoleListener {
+  /** The console socket. */
+  listening(socket: Fd): void
+  /** The terminal's master. */
+  received(master: Fd): void
 }
 
 /** Console sockets: the OCI runtime connects once and sends the master of its new pty (SCM_RIGHTS). */
 export function linuxConsoles(native: Native, streams: Streams): Consoles {
   return {
-    listen(path) {
+    listen(path, listener) {
       const listening = checkErrno('listen', path, native.unixListen(path, 1))
+      try {
+        listener?.listening(listening)
+      } catch (error) {
+        streams.close(listening)
+        throw error
+      }
       return {
-        master: (signal) => receiveMaster({ native, streams, path, listening, signal }),
+        master: (signal) => receiveMaster({ native, streams, path, listening, listener, signal }),
         async close() {
           streams.close(listening)
           await unlink(path).catch((error) => {
@@ -33,6 +52,7 @@ async function receiveMaster(console: {
   readonly streams: Streams
   readonly path: string
   readonly listening: Fd
+  readonly listener: ConsoleListener | undefined
   readonly signal: AbortSignal
 }): Promise<Fd> {
   const { native, streams, path, signal } = console
@@ -41,7 +61,13 @@ async function receiveMaster(console: {
   try {
     await streams.readable(connection, signal)
     const master = checkErrno('receive a descriptor at', path, native.receiveFd(connection))
-    checkErrno('unblock', `the console of ${path}`, native.setNonBlocking(master, true))
+    try {
+      checkErrno('unblock', `the console of ${path}`, native.setNonBlocking(master, true))
+      console.listener?.received(master)
+    } catch (error) {
+      streams.close(master)
+      throw error
+    }
     return master
   } finally {
     streams.close(connection)

@@ -1,7 +1,9 @@
+import { constants } from 'node:fs'
 import { checkErrno, errnoName, kernelError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
+import { AT_FDCWD } from '../open-flags.ts'
 import { Readiness } from './readiness.ts'
-import type { Fd, RelayResult, Streams } from './streams.ts'
+import type { Fd, RelayOptions, RelayResult, Streams } from './streams.ts'
 
 /** {@link Streams} by the addon's watches and its single reads and writes. */
 export function linuxStreams(native: Native): Streams {
@@ -20,14 +22,30 @@ export function linuxStreams(native: Native): Streams {
     writable: (fd, signal) => readiness.wait(fd, 'write', signal),
     tryRead: (fd, maxBytes) => tryRead(native, fd, maxBytes),
     tryWrite: (fd, data) => tryWrite(native, fd, data),
+    memoryFile: (name) => checkErrno('make', `memory file ${name}`, native.memoryFile(name)),
+    wholePipe: () => openWholePipe(native),
+    pipedBytes: (fd) => checkErrno('count', `bytes of fd ${fd}`, native.readableBytes(fd)),
+    move: (source, target, maxBytes) => move(native, source, target, maxBytes),
+    readAt: (fd, offset, maxBytes) => unwrap('read', `fd ${fd}`, native.readAt(fd, offset, maxBytes)),
+    writeAt: (fd, offset, data) => writeAt(native, fd, offset, data),
+    position: (fd) => checkErrno('seek', `fd ${fd}`, native.positionOf(fd)),
+    setPosition(fd, offset) {
+      checkErrno('seek', `fd ${fd}`, native.setPosition(fd, offset))
+    },
+    truncate(fd, sizeBytes) {
+      checkErrno('truncate', `fd ${fd}`, native.truncate(fd, sizeBytes))
+    },
+    punchHole(fd, offset, bytes) {
+      checkErrno('punch a hole in', `fd ${fd}`, native.punchHole(fd, offset, bytes))
+    },
     setWindowSize(fd, rows, columns) {
       checkErrno('set the window size of', `fd ${fd}`, native.setWindowSize(fd, rows, columns))
     },
-    relay(source, target, signal, drain) {
-      signal?.throwIfAborted()
+    relay(source, target, options = {}) {
+      options.signal?.throwIfAborted()
       readiness.abandon(source)
       readiness.abandon(target)
-      return relay({ native, source, target, signal, drain })
+      return relay(native, source, target, options)
     },
   }
 }
@@ -67,20 +85,45 @@ function tryWrite(native: Native, fd: Fd, data: Uint8Array): number {
   return checkErrno('write', `fd ${fd}`, result)
 }
 
-function relay(request: {
-  readonly native: Native
-  readonly source: Fd
-  readonly target: Fd
-  readonly signal: AbortSignal | undefined
-  readonly drain: AbortSignal | undefined
-}): Promise<RelayResult> {
-  const { native, source, target, signal, drain } = request
+/** /proc opens a pipe's other end too: one descriptor keeps the whole pipe. */
+function openWholePipe(native: Native): Fd {
+  const ends = unwrap('open', 'a pipe', native.pipe())
+  try {
+    const path = `/proc/self/fd/${ends[0]}`
+    const how = { flags: constants.O_RDWR | constants.O_NONBLOCK, mode: 0, resolve: 0 }
+    return checkErrno('open', path, native.openAt2(AT_FDCWD, path, how))
+  } finally {
+    for (const end of ends) native.close(end)
+  }
+}
+
+function move(native: Native, source: Fd, target: Fd, maxBytes: number): number | undefined {
+  const result = native.splice(source, target, maxBytes)
+  if (result >= 0) return result
+  const errno = errnoName(-result)
+  if (errno === 'EAGAIN') return undefined
+  // A pty's master whose other side nothing has open any more.
+  if (errno === 'EIO') return 0
+  throw kernelError('splice', `fd ${source} to fd ${target}`, errno)
+}
+
+function writeAt(native: Native, fd: Fd, offset: number, data: Uint8Array): void {
+  for (let done = 0; done < data.length; ) {
+    done += checkErrno('write', `fd ${fd}`, native.writeAt(fd, offset + done, data.subarray(done)))
+  }
+}
+
+function relay(native: Native, source: Fd, target: Fd, options: RelayOptions): Promise<RelayResult> {
+  const { signal, drain, shutsDown = false } = options
   const ended = Promise.withResolvers<RelayResult>()
-  const number = native.relayStart(source, target, (bytes, errno) => {
+  const isPipe = native.pipeSize(source) >= 0
+  const through = options.through ?? (isPipe ? undefined : openWholePipe(native))
+  const number = native.relayStart(source, target, through ?? -1, shutsDown, (bytes, errno) => {
     signal?.removeEventListener('abort', onStop)
     drain?.removeEventListener('abort', onDrain)
     ended.resolve({ bytes, errno: errno === 0 ? undefined : errnoName(errno) })
   })
+  if (number < 0 && through !== undefined && options.through === undefined) native.close(through)
   checkErrno('relay', `fd ${source} to fd ${target}`, number)
   const onStop = () => native.relayStop(number)
   const onDrain = () => native.relayDrain(number)

@@ -72,9 +72,8 @@ export function brokerFraming(link: BrokerLink): OpenFraming {
 const COPIED_BYTES = 4096
 
 class BrokerFraming implements Framing {
-  // The broker itself limits the time for a client's frame.
+  // The broker itself limits the time for a client's frame header.
   readonly incompleteHeader = undefined
-  readonly incompletePart = undefined
   readonly #socket: Parameters<OpenFraming>[0]
   readonly #events: Parameters<OpenFraming>[1]
   readonly #link: BrokerLink

@@ -20,12 +20,6 @@ export interface FrameHeader {
   readonly flags: number
 }
 
-/** A payload comes in parts of so many bytes, each of which has a time limit. */
-const PAYLOAD_PART_BYTES = 65_536
-
-/** Of the longest payload that a header can announce. */
-const MOST_PARTS = 2 ** 32 / PAYLOAD_PART_BYTES
-
 /** A buffer is at most so many times what has arrived: enough for the largest frame after its first read. */
 const AHEAD = 16
 
@@ -75,12 +69,6 @@ export class FrameReader {
   /** The number of the frame header that the bytes end within; undefined when they end elsewhere. */
   get incompleteHeader(): number | undefined {
     return this.#headerLength > 0 ? this.#headers : undefined
-  }
-
-  /** The number of the part of a payload that the bytes end within; undefined when they end elsewhere. */
-  get incompletePart(): number | undefined {
-    if (this.#header === undefined) return undefined
-    return this.#headers * (MOST_PARTS + 1) + Math.floor(this.#payloadLength / PAYLOAD_PART_BYTES)
   }
 
   /** Returns how many bytes it has read: fewer than all when it is halted. */

@@ -43,8 +43,6 @@ export interface AnswerFrame {
 export interface Framing {
   /** The number of the frame header that the bytes end within, if its end is waited for; else undefined. */
   readonly incompleteHeader: number | undefined
-  /** The same for the parts of a payload. */
-  readonly incompletePart: number | undefined
   /** Returns how many bytes it has read: fewer than all when it is halted. */
   push(chunk: Buffer): number
   /** Makes `push` return after this frame. */
@@ -77,9 +75,6 @@ export const plainFraming: OpenFraming = (socket, events) => {
   return {
     get incompleteHeader() {
       return reader.incompleteHeader
-    },
-    get incompletePart() {
-      return reader.incompletePart
     },
     push: (chunk) => reader.push(chunk),
     halt: () => reader.halt(),

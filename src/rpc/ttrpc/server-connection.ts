@@ -78,7 +78,7 @@ export class TtrpcServerConnection implements ServedConnection {
   #noRoom: string | undefined
   /** What has been read and not served yet. */
   #rest: Buffer | undefined
-  #stopFrameTimer: (() => void) | undefined
+  #stopHeaderTimer: (() => void) | undefined
   #draining = false
   /** The peer sends nothing more. */
   #isGone = false
@@ -130,32 +130,22 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #onData(chunk: Buffer): void {
-    const { incompleteHeader, incompletePart } = this.#framing
+    const before = this.#framing.incompleteHeader
     this.#framesLeft = this.#limits.requestsAtOnce
     const read = this.#framing.push(chunk)
-    const isSame =
-      this.#framing.incompleteHeader === incompleteHeader && this.#framing.incompletePart === incompletePart
-    if (!isSame) this.#limitFrameTime()
+    const after = this.#framing.incompleteHeader
+    if (after !== before) {
+      this.#stopHeaderTimer?.()
+      this.#stopHeaderTimer =
+        after === undefined
+          ? undefined
+          : this.#options.startTimer(this.#limits.headerMs, () => this.#socket.destroy())
+    }
     if (read < chunk.length) {
       this.#rest = chunk.subarray(read)
       this.#socket.pause()
       if (!this.#isHeldBack) setImmediate(() => this.#continue())
     }
-  }
-
-  /** Limits the time of the header, or the part of a payload, whose end is waited for. */
-  #limitFrameTime(): void {
-    this.#stopFrameTimer?.()
-    this.#stopFrameTimer = undefined
-    const { incompleteHeader, incompletePart } = this.#framing
-    if (incompleteHeader === undefined && incompletePart === undefined) return
-    const { headerMs, payloadPartMs } = this.#limits
-    const ms = incompleteHeader === undefined ? payloadPartMs : headerMs
-    this.#stopFrameTimer = this.#options.startTimer(ms, () => {
-      // What is not read may have come.
-      if (this.#isHeldBack) this.#limitFrameTime()
-      else this.#socket.destroy()
-    })
   }
 
   /** Serves what has been read, then reads on. */
@@ -357,7 +347,7 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#rest = undefined
     if (this.#ended) return
     this.#ended = true
-    this.#stopFrameTimer?.()
+    this.#stopHeaderTimer?.()
     for (const call of [...this.#calls.values()]) this.#cancel(call, cancelled())
     this.#socket.end()
   }
@@ -375,7 +365,7 @@ export class TtrpcServerConnection implements ServedConnection {
   #endWhenDrained(): void {
     if (this.#calls.size > 0 || this.#ended) return
     this.#ended = true
-    this.#stopFrameTimer?.()
+    this.#stopHeaderTimer?.()
     this.#socket.end()
   }
 }

@@ -215,7 +215,7 @@ describe('the call wrapper', () => {
       const outcome = await method(request, callOf())
       expect(outcome.ok && Buffer.from(outcome.payload).toString()).toBe('{"containerId":""}')
       if (outcome.ok) outcome.delivered?.(false)
-      expect(told).toEqual([])
+      expect(told).toEqual([true])
     })
 
     it('checks only after the boot', async () => {

@@ -55,18 +55,15 @@ describe('ociRuntime', () => {
     const { isMember } = CONTAINER
     const process = Process.fromPartial({ Args: ['sh'] })
     const { spec } = CONTAINER
-    const addition = {
-      key: 'p7',
-      containerId: 'c1',
-      process,
-      spec,
-      streams: 'terminal',
-      cgroup: '',
-      isMember,
-    } as const
+    const heard: string[] = []
+    const streams = {
+      terminal: { listening: () => void heard.push('socket'), received: () => void heard.push('master') },
+    }
+    const addition = { key: 'p7', containerId: 'c1', process, spec, streams, cgroup: '', isMember }
     const outcome = await runtime.exec(addition, neverAborted)
     expect(outcome).toMatchObject({ kind: 'started', pid: 42 })
     expect(os.streams.openFds).toContain('master' in outcome ? outcome.master : undefined)
+    expect(heard).toEqual(['socket', 'master'])
     const call = '/run/rt/calls/p7'
     expect(argv()).toEqual([
       `/usr/bin/crun ${general} --cgroup-manager cgroupfs exec --detach --process ${call}/input.json --pid-file ${call}/pid --console-socket ${call}/tty c1`,

@@ -5,11 +5,17 @@ import { ContainerProcess } from '../../../src/handlers/process/process.ts'
 import { ProcessTable } from '../../../src/handlers/process/process-table.ts'
 import { PortConnections } from '../../../src/handlers/stdio/port-connections.ts'
 import { openPipes } from '../../../src/handlers/stdio/stdio.ts'
+import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 function processOf(pid: number): ContainerProcess {
   const os = new FakeOs()
-  const { stdio } = openPipes(os, 0, new PortConnections(os.streams))
+  const { stdio } = openPipes(
+    os,
+    0,
+    new PortConnections(os.streams),
+    new StoredDescriptors(os.descriptors, 'p1'),
+  )
   return new ContainerProcess({
     key: 'p1',
     pid,

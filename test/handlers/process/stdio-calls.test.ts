@@ -17,7 +17,9 @@ describe('the streams of a process', () => {
   it('carry stdin, stdout and stderr', async () => {
     const { os, handlers, runtime } = await machineWithContainer()
     const { stdin, stdout, stderr } = runtime.last()
-    expect(await handlers.writeStdin({ ...init, data: Buffer.from('in') }, neverAborted)).toBe(2)
+    expect(await handlers.writeStdin({ ...init, data: Buffer.from('in') }, neverAborted)).toMatchObject({
+      bytes: 2,
+    })
     expect(os.streams.tryRead(stdin, 9)?.toString()).toBe('in')
     os.streams.tryWrite(stdout, Buffer.from('out'))
     os.streams.tryWrite(stderr, Buffer.from('err'))

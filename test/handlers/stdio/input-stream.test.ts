@@ -1,13 +1,16 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { InputStream } from '../../../src/handlers/stdio/input-stream.ts'
+import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 /** A stream into a pipe of four bytes. */
 function inputStream() {
   const os = new FakeOs()
   const { parentEnd, childEnd } = os.streams.pipe('child-reads', 4)
-  const stream = new InputStream(os.streams, parentEnd)
+  const stored = new StoredDescriptors(os.descriptors, 'p1')
+  stored.put('stdin', parentEnd)
+  const stream = new InputStream(os.streams, { fd: parentEnd, isTerminal: false, stored })
   return {
     os,
     stream,
@@ -92,7 +95,7 @@ describe('InputStream', () => {
   it('fails pending writes when it is closed, and closes its descriptor', async () => {
     const { os, stream, write } = inputStream()
     const writes = [write('abcdef'), write('g')]
-    stream.close()
+    void stream.close()
     for (const written of writes) await expect(written).rejects.toMatchObject({ errno: 'EPIPE' })
     expect(os.streams.openFds).toHaveLength(1)
   })

@@ -69,21 +69,6 @@ describe('FrameReader', () => {
     expect(reader.incompleteHeader).not.toBe(first)
   })
 
-  it('numbers the parts of payloads that are incomplete', () => {
-    const { reader } = collect()
-    const bytes = frame(Buffer.alloc(200_000))
-    const parts = [9, 1, 65_535, 1, 65_535, 1, 200_000].map((length, index, lengths) => {
-      const begin = lengths.slice(0, index).reduce((sum, each) => sum + each, 0)
-      reader.push(bytes.subarray(begin, begin + length))
-      return reader.incompletePart
-    })
-    expect(parts[0]).toBeUndefined()
-    expect(parts[2]).toBe(parts[1])
-    expect(parts[4]).toBe(parts[3])
-    expect(new Set(parts.slice(1, -1)).size).toBe(3)
-    expect(parts.at(-1)).toBeUndefined()
-  })
-
   it('accepts the largest frame', () => {
     const { reader, frames, oversized } = collect()
     const payload = Buffer.alloc(MAX_FRAME_PAYLOAD_BYTES, 7)

@@ -316,46 +316,16 @@ describe('TtrpcServerConnection', () => {
       await peer.closed
     })
 
-    it('has no such limit for the body after a complete header', async () => {
+    it('has no time limit for the body after a complete header', async () => {
       peer.send(GO_REQUEST.subarray(0, 5))
       await once(sockets.server, 'data')
       expect(clock.sleeping).toBe(1)
       peer.send(GO_REQUEST.subarray(5, 20))
       await once(sockets.server, 'data')
-      clock.advance(59_999)
+      expect(clock.sleeping).toBe(0)
+      clock.advance(3_600_000)
       peer.send(GO_REQUEST.subarray(20))
       expect(await peer.response()).toMatchObject({ streamId: 1, code: 0 })
-      expect(clock.sleeping).toBe(0)
-    })
-  })
-
-  describe('within a payload', () => {
-    const HEADER = Buffer.from([0, 2, 0, 0, 0, 0, 0, 1, 1, 0])
-    const part = (bytes: number) => Buffer.alloc(bytes)
-
-    /** Sends bytes, and resolves when the server has read them all. */
-    async function arrived(bytes: Buffer): Promise<void> {
-      let left = bytes.length
-      const read = Promise.withResolvers<void>()
-      const onData = (chunk: Buffer) => {
-        left -= chunk.length
-        if (left <= 0) read.resolve()
-      }
-      sockets.server.on('data', onData)
-      peer.send(bytes)
-      await read.promise
-      sockets.server.off('data', onData)
-    }
-
-    it('waits 60 s for each 64 KiB, even if they come byte by byte', async () => {
-      await arrived(Buffer.concat([HEADER, part(1)]))
-      clock.advance(59_999)
-      await arrived(part(65_535))
-      clock.advance(59_999)
-      await arrived(part(65_535))
-      expect(sockets.server.destroyed).toBe(false)
-      clock.advance(1)
-      await peer.closed
     })
   })
 

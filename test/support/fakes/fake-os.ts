@@ -2,6 +2,7 @@ import type { Os } from '../../../src/os/os.ts'
 import { FakeCgroupEvents } from './fake-cgroup-events.ts'
 import { FakeClock } from './fake-clock.ts'
 import { FakeConsoles } from './fake-consoles.ts'
+import { FakeDescriptors } from './fake-descriptors.ts'
 import { FakeBlockDevices, FakeVolumes } from './fake-devices.ts'
 import { FakeExits, FakeSupervisor } from './fake-exits.ts'
 import { FakeFiles } from './fake-files.ts'
@@ -24,6 +25,7 @@ export class FakeOs implements Os {
   readonly hostSockets = new FakeHostSockets(this.streams)
   readonly exits = new FakeExits(this.clock)
   readonly supervisor = new FakeSupervisor()
+  readonly descriptors = new FakeDescriptors(this.streams)
   readonly system = new FakeSystem()
   readonly network = new FakeNetwork()
   readonly uevents = new FakeUevents()

@@ -1,12 +1,13 @@
 import { abortable } from '../../../src/base/abort.ts'
 import { errnoOf } from '../../../src/base/errors.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { Fd, RelayResult, Streams } from '../../../src/os/streams/streams.ts'
+import type { Fd, RelayOptions, RelayResult, Streams } from '../../../src/os/streams/streams.ts'
 
-/** The pipes behind a descriptor: an end of a pipe has one of them, a side of a pty both. */
+/** The pipes behind a descriptor: an end of a pipe has one of them, a side of a pty both; or its file in memory. */
 interface OpenFile {
   readonly from: FakePipe | undefined
   readonly to: FakePipe | undefined
+  readonly memory?: FakeMemory
 }
 
 /** Pipes and ptys in memory. The child's ends work with the same calls, so a test plays the child. */
@@ -93,13 +94,67 @@ export class FakeStreams implements Streams {
     this.windowSizes.set(fd, { rows, columns })
   }
 
-  async relay(source: Fd, target: Fd, signal?: AbortSignal, drain?: AbortSignal): Promise<RelayResult> {
+  memoryFile(_name: string): Fd {
+    return this.#register({ from: undefined, to: undefined, memory: new FakeMemory() })
+  }
+
+  wholePipe(): Fd {
+    const pipe = new FakePipe(65536)
+    return this.#register({ from: pipe, to: pipe })
+  }
+
+  pipedBytes(fd: Fd): number {
+    return this.#file('count', fd).from?.length ?? 0
+  }
+
+  move(source: Fd, target: Fd, maxBytes: number): number | undefined {
+    const [{ from, memory }, into] = [this.#file('splice', source), this.#file('splice', target)]
+    if (into.to !== undefined && into.to.readers === 0) throw kernelError('splice', `fd ${source}`, 'EPIPE')
+    const room = Math.min(maxBytes, into.to?.room ?? maxBytes)
+    if (room === 0) return maxBytes === 0 ? 0 : undefined
+    const data = from === undefined ? memory?.next(room) : from.read(room)
+    if (data !== undefined) into.to?.write(data)
+    if (data !== undefined) into.memory?.append(data)
+    return data?.length
+  }
+
+  readAt(fd: Fd, offset: number, maxBytes: number): Buffer {
+    return this.#memory('read', fd).read(offset, maxBytes)
+  }
+
+  writeAt(fd: Fd, offset: number, data: Uint8Array): void {
+    this.#memory('write', fd).write(offset, data)
+  }
+
+  position(fd: Fd): number {
+    return this.#memory('seek', fd).position
+  }
+
+  setPosition(fd: Fd, offset: number): void {
+    this.#memory('seek', fd).position = offset
+  }
+
+  truncate(fd: Fd, sizeBytes: number): void {
+    this.#memory('truncate', fd).truncate(sizeBytes)
+  }
+
+  punchHole(fd: Fd, offset: number, bytes: number): void {
+    this.#memory('punch a hole in', fd).punch(offset, bytes)
+  }
+
+  /** How many bytes of memory a file in memory has. */
+  memoryBytes(fd: Fd): number {
+    return this.#memory('measure', fd).usedBytes
+  }
+
+  async relay(source: Fd, target: Fd, { signal, drain, through }: RelayOptions = {}): Promise<RelayResult> {
     const moved = { bytes: 0n }
     const stopped = new AbortController()
     const stop = AbortSignal.any([stopped.signal, ...(signal === undefined ? [] : [signal])])
     try {
       const gone = this.#readerGone(target, stop)
       gone.catch(() => {})
+      if (through !== undefined) await this.#moveLeft(through, target, stop)
       await Promise.race([gone, this.#moveAll(source, target, moved, stop, drain)])
       return { bytes: moved.bytes, errno: undefined }
     } catch (error) {
@@ -108,6 +163,14 @@ export class FakeStreams implements Streams {
       stopped.abort()
       this.close(source)
       this.close(target)
+      if (through !== undefined) this.close(through)
+    }
+  }
+
+  /** Moves what a pipe holds. */
+  async #moveLeft(pipe: Fd, target: Fd, stop: AbortSignal): Promise<void> {
+    while (this.pipedBytes(pipe) > 0) {
+      if (this.move(pipe, target, this.pipedBytes(pipe)) === undefined) await this.writable(target, stop)
     }
   }
 
@@ -162,6 +225,12 @@ export class FakeStreams implements Streams {
     return this.#lastFd
   }
 
+  #memory(call: string, fd: Fd): FakeMemory {
+    const { memory } = this.#file(call, fd)
+    if (memory === undefined) throw kernelError(call, `fd ${fd}`, 'EINVAL')
+    return memory
+  }
+
   #file(call: string, fd: Fd): OpenFile {
     const file = this.#open.get(fd)
     if (file === undefined) throw kernelError(call, `fd ${fd}`, 'EBADF')
@@ -179,6 +248,14 @@ class FakePipe {
 
   constructor(capacity: number) {
     this.#capacity = capacity
+  }
+
+  get length(): number {
+    return this.#bytes.length
+  }
+
+  get room(): number {
+    return this.#capacity - this.#bytes.length
   }
 
   get isReadable(): boolean {
@@ -221,5 +298,61 @@ class FakePipe {
     const callbacks = [...this.#changed]
     this.#changed.clear()
     for (const callback of callbacks) callback()
+  }
+}
+
+const PAGE_BYTES = 4096
+
+/** A file in memory: its pages, and the position that all its descriptors share. */
+class FakeMemory {
+  position = 0
+  #size = 0
+  readonly #pages = new Map<number, Buffer>()
+
+  get usedBytes(): number {
+    return this.#pages.size * PAGE_BYTES
+  }
+
+  read(offset: number, maxBytes: number): Buffer {
+    const data = Buffer.alloc(Math.max(0, Math.min(maxBytes, this.#size - offset)))
+    for (let at = 0; at < data.length; at++) {
+      data[at] = this.#pages.get(Math.floor((offset + at) / PAGE_BYTES))?.[(offset + at) % PAGE_BYTES] ?? 0
+    }
+    return data
+  }
+
+  write(offset: number, data: Uint8Array): void {
+    for (const [at, byte] of data.entries()) {
+      const page = Math.floor((offset + at) / PAGE_BYTES)
+      const bytes = this.#pages.get(page) ?? Buffer.alloc(PAGE_BYTES)
+      this.#pages.set(page, bytes)
+      bytes[(offset + at) % PAGE_BYTES] = byte
+    }
+    this.#size = Math.max(this.#size, offset + data.length)
+  }
+
+  /** The bytes from the position on, which moves behind them. */
+  next(maxBytes: number): Buffer {
+    const data = this.read(this.position, maxBytes)
+    this.position += data.length
+    return data
+  }
+
+  append(data: Uint8Array): void {
+    this.write(this.position, data)
+    this.position += data.length
+  }
+
+  truncate(sizeBytes: number): void {
+    for (const page of [...this.#pages.keys()]) if (page * PAGE_BYTES >= sizeBytes) this.#pages.delete(page)
+    this.#size = sizeBytes
+  }
+
+  /** Frees whole pages only; the kernel also zeroes the parts of others. */
+  punch(offset: number, bytes: number): void {
+    for (const page of [...this.#pages.keys()]) {
+      const start = page * PAGE_BYTES
+      if (start >= offset && start + PAGE_BYTES <= offset + bytes) this.#pages.delete(page)
+    }
   }
 }

@@ -13,6 +13,7 @@ import {
   closeStdin,
   readStderr,
   readStdout,
+  type StreamCall,
   ttyWinResize,
   writeStdin,
 } from '../../../src/handlers/process/stdio-calls.ts'
@@ -50,12 +51,20 @@ export function boundCalls(context: SandboxContext) {
     execProcess: usable(execProcess),
     signalProcess: usable(signalProcess),
     waitProcess: usable(waitProcess),
-    writeStdin: usable(writeStdin),
-    readStdout: usable(readStdout),
-    readStderr: usable(readStderr),
+    writeStdin: usable(withoutNumber(writeStdin)),
+    readStdout: usable(withoutNumber(readStdout)),
+    readStderr: usable(withoutNumber(readStderr)),
     closeStdin: usable(closeStdin),
     ttyWinResize: usable(ttyWinResize),
   }
+}
+
+/** A stream's call as it comes without a broker. */
+function withoutNumber<Request, Answer>(
+  call: (context: SandboxContext, request: Request, call: StreamCall) => Promise<Answer>,
+) {
+  return (context: SandboxContext, request: Request, signal: AbortSignal) =>
+    call(context, request, { signal })
 }
 
 function bindTo(context: () => SandboxContext) {

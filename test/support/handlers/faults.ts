@@ -18,7 +18,12 @@ const ASYNCHRONOUS: Counted = {
   tools: ['run'],
   hostSockets: ['connect'],
 }
-const SYNCHRONOUS: Counted = { streams: ['pipe', 'duplicate'], consoles: ['listen'], exits: ['watch'] }
+const SYNCHRONOUS: Counted = {
+  streams: ['pipe', 'duplicate', 'wholePipe'],
+  consoles: ['listen'],
+  exits: ['watch'],
+  descriptors: ['store', 'accepted'],
+}
 
 type Counted = Readonly<Partial<Record<keyof Os, readonly string[]>>>
 

@@ -67,6 +67,7 @@ export async function machine(
   } = {},
 ): Promise<Machine> {
   const os = options.os ?? new FakeOs()
+  if (options.config?.restarted === true) os.descriptors.restart()
   await furnish(os)
   const runtime = options.runtime ?? new FakeRuntime(os)
   const storages: string[] = []
@@ -190,6 +191,7 @@ export async function remains({ os, runtime, storages, state }: Machine) {
     files: (await paths(os, '/')).filter((path) => path !== CONTAINERS_CGROUP),
     mounts: os.mounts.entries.map(({ mountPoint }) => mountPoint),
     fds: os.streams.openFds.length,
+    stored: os.descriptors.stored,
     processes: runtime.processes.length,
     watches: os.exits.openWatches,
     keptExits: os.exits.kept.size,

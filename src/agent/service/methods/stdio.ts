@@ -18,18 +18,20 @@ export function stdioMethods(sandbox: SandboxContext) {
   const usable = () => usableContainers(sandbox)
   return {
     // Journaled: the bytes that the process's pipe has taken already are not written again.
-    writeStdin: streaming('journaled', async (request, { signal }) => ({
-      len: await writeStdin(usable(), request, signal),
-    })),
+    writeStdin: streaming('journaled', async (request, call) => {
+      const { bytes, settle } = await writeStdin(usable(), request, call)
+      call.onDelivered(settle)
+      return { len: bytes }
+    }),
     // Journaled: the answer takes the bytes out of the stream.
     readStdout: streaming(
       'journaled',
-      async (request, call) => answered(await readStdout(usable(), request, call.signal), call),
+      async (request, call) => answered(await readStdout(usable(), request, call), call),
       READ,
     ),
     readStderr: streaming(
       'journaled',
-      async (request, call) => answered(await readStderr(usable(), request, call.signal), call),
+      async (request, call) => answered(await readStderr(usable(), request, call), call),
       READ,
     ),
     closeStdin: finishing('idempotent', async (request, { signal }) => closeStdin(usable(), request, signal)),
@@ -40,10 +42,8 @@ export function stdioMethods(sandbox: SandboxContext) {
 }
 
 /** The answer to a read. Output whose answer is not written stays at the front of the stream. */
-function answered({ data, unread }: OutputRead, call: Call): ReadStreamResponse {
-  call.onDelivered((written) => {
-    if (!written) unread()
-  })
+function answered({ data, discard, unread }: OutputRead, call: Call): ReadStreamResponse {
+  call.onDelivered((written) => (written ? discard() : unread()))
   return { data }
 }
 

@@ -1,0 +1,115 @@
+import type { Fd, Streams } from '../../os/streams/streams.ts'
+import { DATA_START, JournalPage } from './journal-page.ts'
+
+/** The states of a request in the journal. */
+const WRITING = 1
+const DONE = 2
+
+/**
+ * Input that is on its way to the process, in a file in memory that outlives the agent: the data of one request at a time,
+ * and the requests whose answers were not delivered yet. An agent that is killed between any two calls leaves one of
+ * these:
+ *
+ * | the last call | what the next agent finds |
+ * |---|---|
+ * | the data is in the file | no record of the request: sent again, it is written from its first byte |
+ * | its record is written | a request that is being written; the file's position is how far it is |
+ * | splice(2) out of the file | the same: bytes and position move in one call |
+ * | the record says that it is done | sent again, it is answered and not written |
+ * | the answer was delivered: the record is free | nothing |
+ */
+export class InputFile {
+  readonly fd: Fd
+  readonly #streams: Streams
+  readonly #journal: JournalPage
+  /** The places of the records of requests that were begun. */
+  readonly #places = new Map<bigint, number>()
+  readonly #done = new Set<bigint>()
+  #current: { readonly number: bigint | undefined; readonly end: number } | undefined
+
+  /** Goes on with a file, which may be new. */
+  constructor(streams: Streams, fd: Fd) {
+    this.fd = fd
+    this.#streams = streams
+    this.#journal = new JournalPage(streams, fd)
+    for (const [place, { number, length, state }] of this.#journal.readUsed(() => true)) {
+      this.#places.set(number, place)
+      if (state === DONE) this.#done.add(number)
+      else this.#current = { number, end: DATA_START + length }
+    }
+  }
+
+  get numbers(): readonly bigint[] {
+    return [...this.#places.keys()]
+  }
+
+  /** Whether one more request can be begun. */
+  get hasRoom(): boolean {
+    return this.#journal.hasRoom
+  }
+
+  /** The request that is being written, and how many of its bytes are still in the file. */
+  get current(): { readonly number: bigint | undefined; readonly restBytes: number } | undefined {
+    if (this.#current === undefined) return undefined
+    const { number, end } = this.#current
+    return { number, restBytes: end - this.#streams.position(this.fd) }
+  }
+
+  isDone(number: bigint): boolean {
+    return this.#done.has(number)
+  }
+
+  begin(data: Uint8Array, number: bigint | undefined): void {
+    // New memory: a pipe may still refer to that of the request before.
+    this.#streams.truncate(this.fd, DATA_START)
+    this.#streams.setPosition(this.fd, DATA_START)
+    this.#streams.writeAt(this.fd, DATA_START, data)
+    if (number !== undefined) {
+      const place = this.#journal.reserve()
+      this.#places.set(number, place)
+      this.#journal.write(place, { number, length: data.length, state: WRITING })
+    }
+    this.#current = { number, end: DATA_START + data.length }
+  }
+
+  /** All of the current request is written. */
+  finish(): void {
+    const number = this.#current?.number
+    this.#current = undefined
+    if (number !== undefined) {
+      this.#done.add(number)
+      this.#journal.write(this.#placeOf(number), { number, state: DONE })
+    }
+    this.#streams.truncate(this.fd, DATA_START)
+  }
+
+  /** Throws the rest of the current request away. */
+  abandon(): void {
+    const number = this.#current?.number
+    this.#current = undefined
+    if (number !== undefined) this.forget(number)
+    this.#streams.truncate(this.fd, DATA_START)
+  }
+
+  /** Frees the record of a request. */
+  forget(number: bigint): void {
+    const place = this.#places.get(number)
+    if (place === undefined) return
+    this.#journal.write(place, {})
+    this.#journal.release(place)
+    this.#places.delete(number)
+    this.#done.delete(number)
+  }
+
+  /** Closes the file. What is forgotten later has no effect. */
+  close(): void {
+    this.#places.clear()
+    this.#streams.close(this.fd)
+  }
+
+  #placeOf(number: bigint): number {
+    const place = this.#places.get(number)
+    if (place === undefined) throw new Error(`request ${number} has no record`)
+    return place
+  }
+}

@@ -1,0 +1,206 @@
+import type { Fd, Streams } from '../../os/streams/streams.ts'
+import { DATA_START, JournalPage } from './journal-page.ts'
+import type { OutputRead } from './process-streams.ts'
+
+/** The states of a range in the journal; a range of the file without a record is unread. */
+const TAKEN = 1
+const DISCARDED = 2
+
+/** While ranges are out, the memory of what was discarded before them is given back in pieces of this size. */
+const PUNCHED_BYTES = 2 ** 20
+
+interface Range {
+  readonly start: number
+  readonly length: number
+  /** The place of its record in the journal. */
+  readonly place: number
+  readonly number: bigint | undefined
+  isDiscarded: boolean
+}
+
+/**
+ * Output that was read from the process and not delivered yet, in a file in memory that outlives the agent. The file's
+ * position is the end of the output. An agent that is killed between any two calls leaves one of these:
+ *
+ * | the last call | what the next agent finds |
+ * |---|---|
+ * | splice(2) into the file | bytes before the position without a record: unread, the front of the stream |
+ * | the record of a read (number, range) is written | the range is the request's: sent again, it gets the same bytes |
+ * | its answer was written to the client: first record, with all before this offset discarded; or, behind a range that is out, the range's record as discarded | those bytes are gone |
+ * | its answer was dropped: the record is free | unread again |
+ * | nothing is left: first the position goes back to the start, then the first record says so, in a new epoch | a position before the discarded offset: empty |
+ */
+export class OutputFile {
+  readonly fd: Fd
+  readonly #streams: Streams
+  readonly #journal: JournalPage
+  /** Ranges that are out or discarded behind one that is out, in the order of the stream. */
+  readonly #ranges: Range[] = []
+  #epoch: number
+  /** Everything before this offset is gone. */
+  #discarded: number
+  #end: number
+  /** The memory before this offset was given back. */
+  #punched = DATA_START
+  /** Whether only the journal has memory. */
+  isTrimmed = false
+  /** How many bytes this agent has moved into the file. */
+  movedBytes = 0
+  #isSealed = false
+
+  /** Goes on with a file, which may be new. */
+  constructor(streams: Streams, fd: Fd) {
+    this.fd = fd
+    this.#streams = streams
+    this.#journal = new JournalPage(streams, fd)
+    const { start, epoch } = this.#journal.readFirst()
+    this.#epoch = epoch
+    this.#discarded = Math.max(start, DATA_START)
+    this.#end = streams.position(fd)
+    if (this.#end < this.#discarded) this.#restart()
+    else this.#readRanges()
+  }
+
+  #readRanges(): void {
+    const used = this.#journal.readUsed(
+      ({ epoch, start, length }) => epoch === this.#epoch && start + length > this.#discarded,
+    )
+    for (const [place, { number, start, length, state }] of used) {
+      this.#insert({ start, length, place, number, isDiscarded: state === DISCARDED })
+    }
+  }
+
+  /** Whether one more range can be taken. */
+  get hasRoom(): boolean {
+    return this.#journal.hasRoom
+  }
+
+  /** The requests whose ranges are out. */
+  get numbers(): readonly bigint[] {
+    return this.#ranges.flatMap(({ number, isDiscarded }) => (number && !isDiscarded ? [number] : []))
+  }
+
+  /** The first unread bytes; undefined when there are none. */
+  get unread(): { readonly start: number; readonly length: number } | undefined {
+    let start = this.#discarded
+    for (const range of this.#ranges) {
+      if (range.start > start) return { start, length: range.start - start }
+      start = range.start + range.length
+    }
+    return start < this.#end ? { start, length: this.#end - start } : undefined
+  }
+
+  /** Moves output from a pipe into the file. Returns as {@link Streams.move} does. */
+  moveFrom(pipe: Fd, maxBytes: number): number | undefined {
+    const moved = this.#streams.move(pipe, this.fd, maxBytes)
+    this.#end += moved ?? 0
+    if (moved !== undefined && moved > 0) {
+      this.isTrimmed = false
+      this.movedBytes += moved
+    }
+    return moved
+  }
+
+  /** Takes unread bytes for the request `number`. `changed` is called when bytes are unread, or a record free, again. */
+  take(start: number, length: number, number: bigint | undefined, changed: () => void): OutputRead {
+    const range = { start, length, place: this.#journal.reserve(), number, isDiscarded: false }
+    const data = this.#streams.readAt(this.fd, start, length)
+    // Without a number nobody asks again after the agent's death: the bytes are unread then.
+    if (number !== undefined) this.#write(range, TAKEN)
+    this.#insert(range)
+    return this.#answer(range, data, changed)
+  }
+
+  /** What was taken for this request; undefined when nothing is out. */
+  taken(number: bigint, changed: () => void): OutputRead | undefined {
+    const range = this.#ranges.find((one) => one.number === number && !one.isDiscarded)
+    if (range === undefined) return undefined
+    return this.#answer(range, this.#streams.readAt(this.fd, range.start, range.length), changed)
+  }
+
+  /** Gives the memory of an empty file back. */
+  trim(): void {
+    if (this.#end > DATA_START || this.isTrimmed) return
+    this.#streams.truncate(this.fd, DATA_START)
+    this.isTrimmed = true
+  }
+
+  /** What is settled from now on has no effect. */
+  seal(): void {
+    this.#isSealed = true
+  }
+
+  close(): void {
+    this.seal()
+    this.#streams.close(this.fd)
+  }
+
+  #answer(range: Range, data: Uint8Array, changed: () => void): OutputRead {
+    const once = (settle: (range: Range) => void) => () => {
+      if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
+      settle(range)
+      changed()
+    }
+    return {
+      data,
+      discard: once((taken) => this.#discard(taken)),
+      unread: once((taken) => this.#unread(taken)),
+    }
+  }
+
+  #discard(range: Range): void {
+    range.isDiscarded = true
+    if (range.start === this.#discarded) this.#advance()
+    else this.#write(range, DISCARDED)
+  }
+
+  #unread(range: Range): void {
+    if (range.number !== undefined) this.#journal.write(range.place, {})
+    this.#ranges.splice(this.#ranges.indexOf(range), 1)
+    this.#journal.release(range.place)
+  }
+
+  /** Discards the ranges at the front, whose records are then without a meaning. */
+  #advance(): void {
+    for (
+      let [first] = this.#ranges;
+      first?.isDiscarded && first.start === this.#discarded;
+      [first] = this.#ranges
+    ) {
+      this.#discarded += first.length
+      this.#ranges.shift()
+      this.#journal.release(first.place)
+    }
+    this.#writeFirst()
+    if (this.#discarded === this.#end) this.#restart()
+    else if (this.#discarded - this.#punched >= PUNCHED_BYTES) this.#punch()
+  }
+
+  #punch(): void {
+    this.#streams.punchHole(this.fd, this.#punched, this.#discarded - this.#punched)
+    this.#punched = this.#discarded
+  }
+
+  /** Begins anew with an empty file, whose memory is used again. */
+  #restart(): void {
+    this.#streams.setPosition(this.fd, DATA_START)
+    this.#epoch = (this.#epoch + 1) >>> 0
+    this.#discarded = DATA_START
+    this.#end = DATA_START
+    this.#punched = DATA_START
+    this.#writeFirst()
+  }
+
+  #insert(range: Range): void {
+    const later = this.#ranges.findIndex(({ start }) => start > range.start)
+    this.#ranges.splice(later === -1 ? this.#ranges.length : later, 0, range)
+  }
+
+  #write({ start, length, place, number }: Range, state: number): void {
+    this.#journal.write(place, { number: number ?? 0n, start, length, state, epoch: this.#epoch })
+  }
+
+  #writeFirst(): void {
+    this.#journal.write(0, { start: this.#discarded, epoch: this.#epoch })
+  }
+}

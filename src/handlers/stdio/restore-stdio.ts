@@ -1,0 +1,124 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Os } from '../../os/os.ts'
+import type { Fd } from '../../os/streams/streams.ts'
+import { InputStream } from './input-stream.ts'
+import { OutputStream } from './output-stream.ts'
+import { PortInput, PortOutput } from './port-streams.ts'
+import type { ProcessInput, ProcessOutput } from './process-streams.ts'
+import { type Stdio, stdioOf, withoutTerminal } from './stdio.ts'
+import { type DescriptorName, StoredDescriptors } from './stored-descriptors.ts'
+import { relayedOutput, terminalByCalls, terminalByPort } from './terminal-stdio.ts'
+
+/** What the streams of a process are restored from. */
+export interface RestoreOs extends Pick<Os, 'clock' | 'streams' | 'descriptors'> {}
+
+/** A process whose streams an agent before this one had. */
+export interface StoredProcess {
+  readonly key: string
+  readonly hasTerminal: boolean
+  /** The configured size of its pipes, 0 for none. */
+  readonly pipeSizeBytes: number
+}
+
+/**
+ * The streams of a process as the agent before left them: each goes on where it was. To be called before requests are
+ * served; then {@link Stdio.settled} for each of {@link Stdio.numbers} that is not sent again.
+ */
+export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
+  const stored = new StoredDescriptors(os.descriptors, process.key)
+  const { hasTerminal: isTerminal, pipeSizeBytes: capacityBytes } = process
+  const master = isTerminal ? stored.take('master') : undefined
+  const stdin = restoreInput(os, stored, isTerminal)
+  if (!isTerminal) {
+    const stdout = restoreOutput(os, stored, 'stdout', capacityBytes)
+    const stderr = restoreOutput(os, stored, 'stderr', capacityBytes)
+    return stdioOf({ stdin, stdout, stderr, resize: withoutTerminal })
+  }
+  const connection = stored.take('stdout-host')
+  if (master === undefined) {
+    discard(os, stored, [
+      ['stdout-host', connection],
+      taken(stored, 'stdout-pipe'),
+      taken(stored, 'stdout-data'),
+    ])
+    return stdioOf({ stdin, stdout: CLOSED_OUTPUT, stderr: CLOSED_OUTPUT, resize: () => {} })
+  }
+  const terminal = { os, master, stdin, stored }
+  if (connection === undefined) return terminalByCalls(terminal)
+  const through = pipeOf(os, stored, 'stdout-pipe')
+  return terminalByPort(terminal, relayedOutput(terminal, connection, through))
+}
+
+function restoreInput(os: RestoreOs, stored: StoredDescriptors, isTerminal: boolean): ProcessInput {
+  const fd = stored.take('stdin')
+  const [host, shared, end] = [
+    stored.take('stdin-host'),
+    stored.take('stdin-shared'),
+    stored.take('stdin-end'),
+  ]
+  const connection = host ?? shared
+  if (end !== undefined) os.streams.close(end)
+  if (fd === undefined || connection === undefined) {
+    // A relay that was over when the agent died has nothing left to move.
+    if (connection !== undefined) {
+      discard(os, stored, [['stdin-host', host], ['stdin-shared', shared], taken(stored, 'stdin-pipe')])
+    }
+    void stored.remove('stdin-end')
+    return new InputStream(os.streams, { fd, isTerminal, stored })
+  }
+  const through = pipeOf(os, stored, 'stdin-pipe')
+  const how = { isShared: shared !== undefined, hasEnded: end !== undefined }
+  return new PortInput(os.streams, { connection, fd, through, stored }, how)
+}
+
+function restoreOutput(
+  os: RestoreOs,
+  stored: StoredDescriptors,
+  name: 'stdout' | 'stderr',
+  capacityBytes: number,
+): ProcessOutput {
+  const fd = stored.take(name)
+  const connection = stored.take(`${name}-host`)
+  if (fd === undefined) {
+    discard(os, stored, [[`${name}-host`, connection], taken(stored, `${name}-data`)])
+    return CLOSED_OUTPUT
+  }
+  return connection === undefined
+    ? new OutputStream(os, { fd, capacityBytes, name, isTerminal: false, stored })
+    : new PortOutput(os, name, { connection, fd, through: undefined, stored })
+}
+
+/** The pipe of a relay, which may have died before it was stored. */
+function pipeOf(os: RestoreOs, stored: StoredDescriptors, name: 'stdin-pipe' | 'stdout-pipe'): Fd {
+  const restored = stored.take(name)
+  if (restored !== undefined) return restored
+  const pipe = os.streams.wholePipe()
+  stored.put(name, pipe)
+  return pipe
+}
+
+type Taken = readonly [DescriptorName, Fd | undefined]
+
+function taken(stored: StoredDescriptors, name: DescriptorName): Taken {
+  return [name, stored.take(name)]
+}
+
+/** Closes what is left of a stream that had ended. */
+function discard(os: RestoreOs, stored: StoredDescriptors, left: readonly Taken[]): void {
+  for (const [name, fd] of left) {
+    if (fd === undefined) continue
+    os.streams.close(fd)
+    void stored.remove(name)
+  }
+}
+
+/** The output of a stream that had ended. */
+const CLOSED_OUTPUT: ProcessOutput = {
+  numbers: [],
+  read: async () => {
+    throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })
+  },
+  settled: () => {},
+  processEnded: () => {},
+  close: async () => {},
+}

@@ -1,0 +1,203 @@
+import { setImmediate } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { restoreStdio } from '../../../src/handlers/stdio/restore-stdio.ts'
+import type { Stdio } from '../../../src/handlers/stdio/stdio.ts'
+import { StoredDescriptors } from '../../../src/handlers/stdio/stored-descriptors.ts'
+import type { Fd } from '../../../src/os/streams/streams.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { type Death, MortalAgents } from '../../support/handlers/mortal-agent.ts'
+
+const TERMINAL = [false, true] as const
+
+/** A process whose stdin and stdout are pipes, or a terminal, and are stored; the test plays the process. */
+function processWith(hasTerminal: boolean) {
+  const os = new FakeOs()
+  const stored = new StoredDescriptors(os.descriptors, 'p1')
+  let ends: readonly [Fd, Fd]
+  if (hasTerminal) {
+    const { master, slave } = os.streams.pty()
+    const input = os.streams.duplicate(master)
+    stored.put('master', master)
+    stored.put('stdin', input)
+    ends = [slave, slave]
+  } else {
+    const input = os.streams.pipe('child-reads', 7)
+    const output = os.streams.pipe('child-writes')
+    const error = os.streams.pipe('child-writes')
+    stored.put('stdin', input.parentEnd)
+    stored.put('stdout', output.parentEnd)
+    stored.put('stderr', error.parentEnd)
+    ends = [input.childEnd, output.childEnd]
+  }
+  const agents = new MortalAgents(os, ends)
+  agents.end()
+  const [stdin, stdout] = ends
+  return { os, agents, stdin, stdout, restored: { key: 'p1', hasTerminal, pipeSizeBytes: 0 } }
+}
+
+/** Resolves when everything that waits for no further event has run: on this machine that takes no timers. */
+async function turn(): Promise<void> {
+  await setImmediate()
+  await setImmediate()
+}
+
+/** The broker's requests: what becomes of each outlives the agents. */
+class Requests {
+  readonly #open = new Set<bigint>()
+  readonly #answered = new Map<bigint, 'written' | 'dropped'>()
+  #last = 0n
+
+  /** Those that have no answer, in the order of their arrival, and new ones until there are `count`. */
+  open(count: number): readonly bigint[] {
+    while (this.#open.size < count) this.#open.add(++this.#last)
+    return [...this.#open]
+  }
+
+  answer(number: bigint, outcome: 'written' | 'dropped'): void {
+    this.#open.delete(number)
+    this.#answered.set(number, outcome)
+  }
+
+  /** The agent has acted on what became of the answer. */
+  confirm(number: bigint): void {
+    this.#answered.delete(number)
+  }
+
+  /** Tells a new agent. */
+  tell(stdio: Stdio): void {
+    for (const number of stdio.numbers) {
+      if (!this.#open.has(number)) stdio.settled(number, this.#answered.get(number) ?? 'dropped')
+    }
+  }
+}
+
+/** Runs agents one after the other until `work` is done; resolves with the steps of the last one. */
+async function throughDeaths(
+  { agents, restored }: Pick<ReturnType<typeof processWith>, 'agents' | 'restored'>,
+  deaths: readonly Death[],
+  work: (stdio: Stdio) => Promise<void>,
+): Promise<number> {
+  for (let life = 0; ; life++) {
+    const agent = agents.start(deaths[life])
+    try {
+      const stdio = restoreStdio(agent.os, restored)
+      await work(stdio)
+      await turn()
+      if (!agent.isDead()) return agent.steps()
+    } catch (error) {
+      if (!agent.isDead()) throw error
+    }
+    await turn()
+  }
+}
+
+/** Each byte of the output once, so that each can be told from all others. */
+const OUTPUT = Buffer.from(Array.from({ length: 120 }, (_, index) => index + 1))
+
+/** Reads the output by two requests at a time, drops some answers, and settles later answers before earlier ones. */
+async function readThrough(hasTerminal: boolean, deaths: readonly Death[]) {
+  const made = processWith(hasTerminal)
+  const requests = new Requests()
+  const read: number[] = []
+  let drops = 3
+  let written = 0
+  const steps = await throughDeaths(made, deaths, async (stdio) => {
+    requests.tell(stdio)
+    while (read.length < OUTPUT.length) {
+      written += made.os.streams.tryWrite(made.stdout, OUTPUT.subarray(written, written + 20))
+      const deadline = new AbortController()
+      const pending = requests.open(2).map(async (number) => {
+        const answer = await stdio.stdout.read(Number(number % 7n) + 3, deadline.signal, number)
+        return { number, answer }
+      })
+      const outcomes = Promise.allSettled(pending)
+      await turn()
+      const late = new Error('late')
+      deadline.abort(late)
+      for (const outcome of (await outcomes).reverse()) {
+        // A request that had to wait stays open, as if its answer were still to come.
+        if (outcome.status === 'rejected' && outcome.reason === late) continue
+        if (outcome.status === 'rejected') throw outcome.reason
+        const { number, answer } = outcome.value
+        const isDropped = number % 3n === 0n && drops-- > 0
+        requests.answer(number, isDropped ? 'dropped' : 'written')
+        if (!isDropped) read.push(...answer.data)
+        if (isDropped) answer.unread()
+        else answer.discard()
+        requests.confirm(number)
+      }
+    }
+  })
+  return { ...made, steps, read: read.sort((one, other) => one - other) }
+}
+
+const INPUT = Array.from({ length: 6 }, (_, index) => `write ${index};`)
+
+/** Writes by two requests at a time while the process reads a few bytes at a time, then ends the input. */
+async function writeThrough(hasTerminal: boolean, deaths: readonly Death[]) {
+  const made = processWith(hasTerminal)
+  const requests = new Requests()
+  let text = ''
+  let answered = 0
+  const steps = await throughDeaths(made, deaths, async (stdio) => {
+    requests.tell(stdio)
+    while (answered < INPUT.length) {
+      const pending = requests.open(2).map(async (number) => {
+        const data = Buffer.from(INPUT[Number(number) - 1] ?? '')
+        const { settle: forget } = await stdio.stdin.write(data, neverAborted, number)
+        requests.answer(number, 'written')
+        if (data.length > 0) answered += 1
+        forget()
+        requests.confirm(number)
+      })
+      const outcomes = Promise.all(pending)
+      outcomes.catch(() => {})
+      let isOver = false
+      const over = () => {
+        isOver = true
+      }
+      outcomes.then(over, over)
+      for (await turn(); !isOver; await turn()) {
+        text += made.os.streams.tryRead(made.stdin, 3)?.toString() ?? ''
+      }
+      await outcomes
+    }
+    await stdio.stdin.end()
+  })
+  for (let data = made.os.streams.tryRead(made.stdin, 9); data !== undefined && data.length > 0; ) {
+    text += data.toString()
+    data = made.os.streams.tryRead(made.stdin, 9)
+  }
+  return { ...made, steps, text }
+}
+
+/** The deaths to try: before every step of the first agent, and at some later step of the second. */
+function deathsOf(steps: number): readonly (readonly Death[])[] {
+  return Array.from({ length: steps }, (_, index) => [
+    { step: index + 1, when: 'before' },
+    { step: 4 + (index % 25), when: 'after' },
+  ])
+}
+
+describe.each(TERMINAL)('the streams of a process whose agent is killed (terminal: %s)', (hasTerminal) => {
+  it('lose and repeat no byte of output, at whatever step that is', async () => {
+    const { steps, read } = await readThrough(hasTerminal, [])
+    expect(Buffer.from(read).equals(OUTPUT)).toBe(true)
+    expect(steps).toBeGreaterThan(100)
+    for (const deaths of deathsOf(steps)) {
+      const after = await readThrough(hasTerminal, deaths)
+      expect(Buffer.from(after.read).toString('hex'), JSON.stringify(deaths)).toBe(OUTPUT.toString('hex'))
+    }
+  }, 120_000)
+
+  it('lose and repeat no byte of input, at whatever step that is', async () => {
+    const { steps, text } = await writeThrough(hasTerminal, [])
+    expect(text).toBe(INPUT.join(''))
+    expect(steps).toBeGreaterThan(50)
+    for (const deaths of deathsOf(steps)) {
+      const after = await writeThrough(hasTerminal, deaths)
+      expect(after.text, JSON.stringify(deaths)).toBe(INPUT.join(''))
+    }
+  }, 120_000)
+})
