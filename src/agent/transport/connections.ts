@@ -117,9 +117,10 @@ export class Connections {
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
     const open = this.#open.get(socket)
     if (open === undefined || socket.destroyed) return
-    const { methods, readDescriptors, checkCall } = this.#options
+    const { methods, readDescriptors, checkCall, startTimer } = this.#options
     const { totals, peer } = open
-    open.served = serveGrpc(socket, { methods, readDescriptors, checkCall, totals, peer, firstBytes })
+    const calls = { methods, readDescriptors, checkCall }
+    open.served = serveGrpc(socket, { ...calls, startTimer, totals, peer, firstBytes })
     if (this.#isStopping) open.served.drain()
   }
 }

@@ -1,9 +1,10 @@
-import type { ServerHttp2Stream } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { Server, ServerCredentials } from '@grpc/grpc-js'
 import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS } from '../limits.ts'
 import type { CheckCall, MethodTable } from '../method.ts'
+import type { StartTimer } from '../timer.ts'
+import { guardStreams } from './guard-streams.ts'
 import { healthMethods, registerHealthWatch, WATCH } from './health.ts'
 import { limitCalls } from './limit-calls.ts'
 import { REFLECTION_METHODS, type ReadDescriptors, registerReflection } from './reflection.ts'
@@ -22,6 +23,7 @@ export interface GrpcOptions {
   readonly checkCall: CheckCall
   /** What this connection takes of the limits of all connections. */
   readonly totals: ConnectionTotals
+  readonly startTimer: StartTimer
 }
 
 /**
@@ -43,30 +45,10 @@ export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnectio
     serveUnary(server, name, method, { peer: options.peer, inTurn: options.totals.inTurn })
   registerHealthWatch(server, options.methods, checkCall)
   registerReflection(server, options)
-  passOverResetStreams(server)
+  guardStreams(server, options.startTimer)
   socket.once('close', () => server.forceShutdown())
   socket.unshift(options.firstBytes)
   server.createConnectionInjector(ServerCredentials.createInsecure()).injectConnection(socket)
   // The connection is closed once the calls have ended; the caller of `drain` limits the time.
   return { drain: () => server.tryShutdown(() => {}) }
 }
-
-/**
- * Makes grpc-js pass over a stream that the client has reset by the time it is told of it: a call of an unknown method, or
- * of another content type, it would answer all the same, and the error of that would end the agent.
- */
-function passOverResetStreams(server: Server): void {
-  const serve: unknown = Reflect.get(server, STREAM_HANDLER)
-  if (typeof serve !== 'function') throw new Error(`grpc-js: the server has no ${STREAM_HANDLER}`)
-  Reflect.set(
-    server,
-    STREAM_HANDLER,
-    (interceptors: unknown, stream: ServerHttp2Stream, headers: unknown) => {
-      stream.on('error', () => {})
-      if (!stream.destroyed && !stream.closed) serve.call(server, interceptors, stream, headers)
-    },
-  )
-}
-
-/** Is read when a connection is injected. grpc-js has nothing else that comes before its look at a call's headers. */
-const STREAM_HANDLER = '_streamHandler'

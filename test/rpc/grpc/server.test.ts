@@ -1,4 +1,5 @@
 import { connect } from 'node:http2'
+import { connect as connectTo } from 'node:net'
 import { Metadata, status } from '@grpc/grpc-js'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Method } from '../../../src/rpc/method.ts'
@@ -56,6 +57,40 @@ describe('a gRPC connection', () => {
     )
     await new Promise((resolve) => socket.once('data', resolve))
     expect((await grpc.call('test.Echo/Echo', Buffer.from('hello'))).toString()).toBe('hello')
+  })
+
+  it('ends the calls of a client 60 s after it has said that it will close', async () => {
+    const socket = await running.dial()
+    // After this, Node would not notice that the client is gone.
+    const brokenProtocol = frame(0, 1, 7, '0000000000')
+    socket.write(Buffer.concat([PREFACE, frame(4, 0, 0, ''), HELD_CALL, GOAWAY, brokenProtocol]))
+    const { call } = await held.next()
+    socket.destroy()
+    await expect.poll(() => running.clock.sleeping).toBe(1)
+    running.clock.advance(60_000)
+    await aborted(call.hangup)
+    await expect.poll(() => running.clock.sleeping).toBe(0)
+  })
+
+  it('answers the calls of a client that has said that it will close', async () => {
+    const client = connect('http://agent', { createConnection: () => connectTo(running.path) })
+    const stream = client.request({
+      ...{
+        ':method': 'POST',
+        ':path': '/test.Echo/Held',
+        'content-type': 'application/grpc',
+        te: 'trailers',
+      },
+    })
+    stream.end(Buffer.alloc(5))
+    const { answer } = await held.next()
+    client.close()
+    await expect.poll(() => running.clock.sleeping).toBe(1)
+    answer({ ok: true, payload: Buffer.from('late') })
+    const chunks: Buffer[] = []
+    for await (const chunk of stream) chunks.push(chunk)
+    expect(Buffer.concat(chunks).subarray(5).toString()).toBe('late')
+    await expect.poll(() => running.clock.sleeping).toBe(0)
   })
 
   it('runs calls concurrently', async () => {
@@ -221,3 +256,10 @@ function callHeaders(path: string, contentType: string): string {
   const text = (value: string) => Buffer.concat([Buffer.of(value.length), Buffer.from(value)]).toString('hex')
   return `838604${text(path)}0101610f10${text(contentType)}`
 }
+
+/** A call with an empty message. */
+const HELD_CALL = Buffer.concat([
+  frame(1, 4, 1, callHeaders('/test.Echo/Held', 'application/grpc')),
+  frame(0, 1, 1, '0000000000'),
+])
+const GOAWAY = frame(7, 0, 0, '0000000000000000')
