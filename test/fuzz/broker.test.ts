@@ -1,3 +1,4 @@
+import { readdirSync } from 'node:fs'
 import { setImmediate as turn } from 'node:timers/promises'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect } from 'vitest'
@@ -59,6 +60,8 @@ let vminit: string
 let broker: TestBroker
 let healthy: PlayedAgent
 let bystander: BrokerClient
+/** The broker's open descriptors with an agent and one client. */
+let files: number
 
 function startHealthyAgent(): void {
   healthy = broker.startAgent(LIMITS)
@@ -70,6 +73,15 @@ async function start(): Promise<void> {
   startHealthyAgent()
   bystander = await broker.connect()
   await ask(bystander)
+  // As after a case: with a client of an earlier agent.
+  healthy.die()
+  startHealthyAgent()
+  await ask(bystander)
+  files = openFiles()
+}
+
+function openFiles(): number {
+  return readdirSync(`/proc/${broker.pid}/fd`).length
 }
 
 /** Nothing that the sanitizers have to report. */
@@ -99,6 +111,11 @@ beforeAll(async () => {
 afterAll(stop)
 
 async function startAnew(): Promise<void> {
+  // The next agent gets no connection but that of the one client that is left.
+  healthy.die()
+  startHealthyAgent()
+  await ask(bystander)
+  await expect.poll(openFiles).toBe(files)
   await stop()
   await start()
 }
