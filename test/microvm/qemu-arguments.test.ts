@@ -17,7 +17,7 @@ const EMULATED_LINE = 'mitigations=off rcupdate.rcu_expedited=1 console=ttyS0 ro
 const bootBy = (line: string) => ['-kernel', '/k', '-initrd', '/i', '-append', line]
 const BOOT = bootBy(EMULATED_LINE)
 const QMP = ['-chardev', 'socket,id=qmp,fd=3', '-mon', 'qmp,mode=control']
-const TCG = ['-accel', 'tcg,thread=multi', '-cpu', 'max,erms=off,la57=off']
+const TCG = ['-accel', 'tcg,thread=multi', '-cpu', 'max,erms=off,la57=off,smap=off']
 const SIZE = ['-smp', '2', '-m', '512M']
 
 type Parts = readonly (readonly [string, Device, (Backend | undefined)?])[]
