@@ -18,7 +18,8 @@
 #define MAX_CONNECTIONS 4096
 #define MAX_BUDGET_BYTES (1024ull * 1024 * 1024)
 #define MAX_PAYLOAD_BYTES (64u * 1024 * 1024)
-#define MAX_TIME_MS 3600000u
+/* A week. */
+#define MAX_TIME_MS 604800000u
 
 /* Outcomes beyond those of the answers that can be stored: what agents have not confirmed yet. */
 #define UNCONFIRMED_OUTCOMES 4096
@@ -63,7 +64,7 @@ static const char *check(const struct broker *broker, const struct control_heade
   if ((header->flags & ~HELLO_ALLOW_LOOPBACK) != 0) return "said hello with an unknown flag";
   if (hello->max_connections == 0 || hello->max_connections > MAX_CONNECTIONS)
     return "said hello with a wrong number of connections, want 1 to 4096";
-  if (header->b > MAX_TIME_MS || hello->first_bytes_ms > MAX_TIME_MS) return "said hello with a time of over an hour";
+  if (header->b > MAX_TIME_MS || hello->first_bytes_ms > MAX_TIME_MS) return "said hello with a time of over a week";
   if (hello->budget_bytes > MAX_BUDGET_BYTES) return "said hello with a budget of over 1 GiB";
   if (hello->max_payload_bytes > MAX_PAYLOAD_BYTES || !has_room_for_frame(broker, hello))
     return "said hello with a budget that has no room for its largest frame";

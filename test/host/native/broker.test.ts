@@ -239,11 +239,16 @@ describe('an agent that breaks the protocol', () => {
     ['says hello in another version', { version: 2 }],
     ['wants too many connections', { maxConnections: 100_000 }],
     ['has a budget smaller than its frames', { budgetBytes: 1 << 20 }],
+    ['waits for more than a week', { hangMs: 604_800_001 }],
   ])('and %s is cut off', async (_, hello) => {
     const agent = broker.startAgent(hello)
     expect(await broker.hungPid()).toBe(agent.pid)
     await agent.cutOff()
     await roundTrip(broker, broker.startAgent())
+  })
+
+  it('may wait for a day for an answer to a ping', async () => {
+    await roundTrip(broker, broker.startAgent({ hangMs: 86_400_000 }))
   })
 
   it('is cut off when it says hello without a listening socket', async () => {
