@@ -17,6 +17,9 @@ const REPLY = frameOf(1, 'answer', 2)
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const LIMITS = { ...HELLO, budgetBytes: 8 << 20, maxPayloadBytes: 256 << 10 }
 
+/** The compilation of the broker and of the addon, on a busy machine. */
+const BUILD_MS = 240_000
+
 const FRAMES = recordedCalls().map(({ stream, service, method, requestBytes }) =>
   encodeRequestFrame(stream, { service, method, payload: requestBytes, timeoutNano: 0n }),
 )
@@ -107,7 +110,7 @@ function trySend(agent: PlayedAgent, message: Buffer): void {
 beforeAll(async () => {
   vminit = await buildSanitizedVminit()
   await start()
-})
+}, BUILD_MS)
 afterAll(stop)
 
 async function startAnew(): Promise<void> {
