@@ -186,6 +186,8 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   })
   log.info('limits', Object.fromEntries(totals.uses().map(({ name, limit }) => [name, limit])))
   log.info('listening', { address: config.serverAddress, port: transport.port })
+  // A request that comes during the boot is heeded after it.
+  const requested = stopRequested(os, given, destroyed.promise)
   await bootBehindGate(context, given, gate)
   // After the boot, because modprobe takes a while. Outside a guest udev loads drivers.
   if (given.init) drivers.follow()
@@ -194,7 +196,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   await service.cleanUpAfterCrash()
   os.supervisor.gateOpened()
   await service.memAgent.start()
-  const reason = await stopRequested(os, given, destroyed.promise)
+  const reason = await requested
   service.memAgent.stop()
   return stopAgent({ os, log, given, transport, reason, destroySandbox: service.destroySandbox })
 }
