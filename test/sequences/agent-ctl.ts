@@ -3,7 +3,7 @@ import { SIGKILL } from '../../src/base/signals.ts'
 import { CreateContainerRequest, ExecProcessRequest } from '../../src/gen/agent.ts'
 import { recordedRequest } from '../recordings/recorded-request.ts'
 import { exited, outputs, type ShimProcess, started, written } from './process-steps.ts'
-import { agent, type Ending, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
+import { agent, type Ending, health, LOST, type Sequence, type Step, type Surroundings } from './sequence.ts'
 
 const SANDBOX = '8e'.repeat(32)
 const INIT: ShimProcess = {
@@ -145,7 +145,7 @@ function destroyed(): readonly Step[] {
 function deadAgent(): readonly Step[] {
   return [
     { from: 'I.13', connection: 'agent dies' },
-    { from: 'B.6', ended: 'out of memory', fails: { codes: ['UNAVAILABLE'] } },
+    { from: 'B.6', ended: 'out of memory', fails: LOST },
     { from: 'B.1', connection: 'breaks' },
     { from: 'J.3', call: health('check', { service: '' }), answers: { status: 1 } },
     { from: 'B.6', call: agent('getOOMEvent', {}), fails: { codes: ['INTERNAL'], text: /^Dead agent/ } },

@@ -26,7 +26,7 @@ import {
   written,
 } from './process-steps.ts'
 import { sandboxCreated, shmResized } from './sandbox-steps.ts'
-import { agent, type Ending, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
+import { agent, type Ending, health, LOST, type Sequence, type Step, type Surroundings } from './sequence.ts'
 
 /** The sandbox has the id of its first container. */
 const PAUSE = initOf('pause', '5a'.repeat(32))
@@ -250,7 +250,7 @@ function destroyed(): readonly Step[] {
 
 /** The agent restarts. The watcher of out-of-memory events stops at the error `Dead agent`. */
 function deadAgent(): readonly Step[] {
-  const lost = { from: 'B.6', fails: { codes: ['UNAVAILABLE'] } } as const
+  const lost = { from: 'B.6', fails: LOST } as const
   return [
     { from: 'I.13', connection: 'agent dies' },
     { ...lost, ended: 'out of memory' },

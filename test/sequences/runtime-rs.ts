@@ -25,7 +25,7 @@ import {
   written,
 } from './process-steps.ts'
 import { sandboxCreated } from './sandbox-steps.ts'
-import { agent, type Ending, health, type Sequence, type Step, type Surroundings } from './sequence.ts'
+import { agent, type Ending, health, LOST, type Sequence, type Step, type Surroundings } from './sequence.ts'
 
 /** The sandbox has the id of its first container. */
 const PAUSE = initOf('pause', '7b'.repeat(32))
@@ -196,7 +196,7 @@ function destroyed(): readonly Step[] {
 
 /** The agent restarts. Every later call except the health checks fails. */
 function deadAgent(): readonly Step[] {
-  const lost = { from: 'M.2', fails: { codes: ['UNAVAILABLE'] } } as const
+  const lost = { from: 'M.2', fails: LOST } as const
   const dead = { from: 'B.6', fails: { codes: ['INTERNAL'], text: /^Dead agent/ } } as const
   return [
     { from: 'I.13', connection: 'agent dies' },

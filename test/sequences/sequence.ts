@@ -62,6 +62,15 @@ export interface Expected {
   readonly fails?: { readonly codes: readonly StatusCodeName[]; readonly text?: RegExp }
 }
 
+/**
+ * How a call ends in which the agent dies: by the next agent's answer where the connection broker has kept the connection,
+ * else with its connection (gRPC, and when the broker has died too).
+ */
+export const LOST: NonNullable<Expected['fails']> = {
+  codes: ['INTERNAL', 'UNAVAILABLE'],
+  text: /^Dead agent|closed|dropped|reset/i,
+}
+
 /** A call whose end is awaited; without an expected end it must succeed. */
 export interface CallStep extends Calling, Expected {
   readonly call: RecordedCall

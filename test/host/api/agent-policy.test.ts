@@ -131,7 +131,7 @@ describe.skipIf(skipped)('an agent with a policy', () => {
     pod = await startPod({ withPolicyEngine: true, environment: { KATA_AGENT_POLICY_FILE: file } })
     kill()
     await pod.started.logged({ msg: 'listening' }, 2)
-    const { agent } = await pod.started.connect()
+    const { agent } = pod
     await expect(agent.pauseContainer({ containerId: 'c1' })).rejects.toMatchObject({
       message: expect.stringMatching(/^PauseContainerRequest: internal error/),
     })
