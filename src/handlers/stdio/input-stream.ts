@@ -214,7 +214,7 @@ export class InputStream implements ProcessInput {
       if (this.#fd === undefined) throw brokenPipe()
     } catch (error) {
       file.close()
-      await stored.remove('stdin-data', 'stdin-pipe')
+      await this.#closeFile()
       throw error
     }
     this.#file = file

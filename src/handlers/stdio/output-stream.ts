@@ -148,6 +148,8 @@ export class OutputStream implements ProcessOutput {
       await stored.accepted()
     } catch (error) {
       file.close()
+      if (this.#pipe !== undefined) this.#streams.close(this.#pipe)
+      this.#pipe = undefined
       await stored.remove(`${name}-data`, `${name}-pipe`)
       throw error
     }

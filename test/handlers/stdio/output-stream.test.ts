@@ -209,4 +209,44 @@ describe('OutputStream', () => {
     await new Promise(setImmediate)
     expect(os.clock.sleeping).toBe(0)
   })
+
+  it('gives back the memory of what was delivered, while other answers are on their way', async () => {
+    const { os, stream, write } = outputStream(2 ** 20)
+    const file = () => os.streams.openFds.find((fd) => os.streams.isMemoryFile(fd)) ?? -1
+    write('x'.repeat(60_000))
+    let earlier = await stream.read(50_000, neverAborted)
+    for (let round = 0; round < 60; round++) {
+      write('x'.repeat(50_000))
+      const later = await stream.read(50_000, neverAborted)
+      earlier.discard()
+      earlier = later
+    }
+    expect(os.streams.memoryBytes(file())).toBeLessThan(2 * 2 ** 20)
+    earlier.discard()
+  }, 60_000)
+
+  it('keeps no memory once it was idle for a second', async () => {
+    const { os, stream, read, write } = outputStream()
+    write('x'.repeat(60_000))
+    const { discard } = await stream.read(60_000, neverAborted)
+    discard()
+    const file = os.streams.openFds.find((fd) => os.streams.isMemoryFile(fd)) ?? -1
+    const pending = read()
+    await new Promise(setImmediate)
+    expect(os.streams.memoryBytes(file)).toBeGreaterThan(60_000)
+    os.clock.advance(1000)
+    await new Promise(setImmediate)
+    expect(os.streams.memoryBytes(file)).toBe(4096)
+    write('y')
+    expect(await pending).toBe('y')
+  })
+
+  it('fails when vminit cannot store what it reads, and reads once it can', async () => {
+    const { os, read, write } = outputStream()
+    os.descriptors.capacity = 1
+    write('kept')
+    await expect(read()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    os.descriptors.capacity = 9
+    expect(await read()).toBe('kept')
+  })
 })

@@ -201,3 +201,76 @@ describe.each(TERMINAL)('the streams of a process whose agent is killed (termina
     }
   }, 120_000)
 })
+
+/** Ends the agent, and returns the streams as the next one has them. */
+async function restarted({ os, agents, restored }: ReturnType<typeof processWith>): Promise<Stdio> {
+  agents.end()
+  await turn()
+  return restoreStdio(os, restored)
+}
+
+describe('restored streams', () => {
+  it('answer a write that was done, also after the end of the input', async () => {
+    const made = processWith(false)
+    const first = restoreStdio(made.os, made.restored)
+    await first.stdin.write(Buffer.from('once'), neverAborted, 7n)
+    await first.stdin.end()
+    const next = await restarted(made)
+    expect(next.numbers).toEqual([7n])
+    const { settle } = await next.stdin.write(Buffer.from('once'), neverAborted, 7n)
+    expect(made.os.streams.tryRead(made.stdin, 9)?.toString()).toBe('once')
+    expect(made.os.streams.tryRead(made.stdin, 9)?.length).toBe(0)
+    await expect(next.stdin.write(Buffer.from('x'), neverAborted, 8n)).rejects.toThrow('Cannot get writer')
+    settle()
+    await turn()
+    expect(made.os.descriptors.stored).toEqual(['p1-stderr', 'p1-stdout'])
+  })
+
+  it('throw away the rest of a write that is not sent again', async () => {
+    const made = processWith(false)
+    const first = restoreStdio(made.os, made.restored)
+    first.stdin.write(Buffer.from('0123456789'), neverAborted, 7n).catch(() => {})
+    await turn()
+    const next = await restarted(made)
+    next.settled(7n, 'dropped')
+    await turn()
+    expect(made.os.streams.tryRead(made.stdin, 9)?.toString()).toBe('0123456')
+    await next.stdin.write(Buffer.from('next'), neverAborted, 8n)
+    expect(made.os.streams.tryRead(made.stdin, 9)?.toString()).toBe('next')
+  })
+
+  it('are closed where the agent before had closed them, and leave nothing in the store when they are', async () => {
+    const made = processWith(true)
+    const first = restoreStdio(made.os, made.restored)
+    made.os.streams.tryWrite(made.stdout, Buffer.from('shown'))
+    await first.stdout.read(9, neverAborted, 1n)
+    await first.stdin.write(Buffer.from('typed'), neverAborted, 2n)
+    const next = await restarted(made)
+    expect(made.os.descriptors.stored).toHaveLength(6)
+    await next.close()
+    expect(made.os.descriptors.stored).toEqual([])
+    const last = await restarted(made)
+    const noReader = { message: 'cannot get stream reader' }
+    await expect(last.stdout.read(1, neverAborted)).rejects.toMatchObject(noReader)
+  })
+
+  it('are stored as a whole once vminit has room again', async () => {
+    const made = processWith(true)
+    const { os } = made
+    const stdio = restoreStdio(os, made.restored)
+    os.streams.tryWrite(made.stdout, Buffer.from('shown'))
+    os.descriptors.capacity = 3
+    const full = { code: 'RESOURCE_EXHAUSTED' }
+    await expect(stdio.stdout.read(9, neverAborted, 1n)).rejects.toMatchObject(full)
+    await expect(stdio.stdin.write(Buffer.from('x'), neverAborted, 2n)).rejects.toMatchObject(full)
+    expect(os.descriptors.stored).toEqual(['p1-master', 'p1-stdin'])
+    os.descriptors.capacity = 9
+    expect(Buffer.from((await stdio.stdout.read(9, neverAborted, 3n)).data).toString()).toBe('shown')
+    await stdio.stdin.write(Buffer.from('typed'), neverAborted, 4n)
+    expect(os.descriptors.stored).toEqual([
+      ...['p1-master', 'p1-stdin', 'p1-stdin-data', 'p1-stdin-pipe'],
+      ...['p1-stdout-data', 'p1-stdout-pipe'],
+    ])
+    await stdio.close()
+  })
+})

@@ -142,6 +142,10 @@ export class FakeStreams implements Streams {
     this.#memory('punch a hole in', fd).punch(offset, bytes)
   }
 
+  isMemoryFile(fd: Fd): boolean {
+    return this.#file('look at', fd).memory !== undefined
+  }
+
   /** How many bytes of memory a file in memory has. */
   memoryBytes(fd: Fd): number {
     return this.#memory('measure', fd).usedBytes

@@ -1,0 +1,86 @@
+// Plays an agent that has the streams of processes and dies at any moment. Arguments: the addon's folder, the channel to
+// the test, the keys of the processes that have a terminal, those that have none, and NAME=FD of what is stored.
+import { flushCompileCache } from 'node:module'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { restoreStdio } from '../../../src/handlers/stdio/restore-stdio.ts'
+import type { Stdio } from '../../../src/handlers/stdio/stdio.ts'
+import { linuxClock } from '../../../src/os/clock.ts'
+import { loadNative } from '../../../src/os/native.ts'
+import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import type { DescriptorStore } from '../../../src/os/supervisor/supervisor.ts'
+
+// The next agents start faster.
+flushCompileCache()
+const [folder = '', channelText, terminals = '', others = '', ...inherited] = process.argv.slice(2)
+const native = loadNative(folder)
+const channel = Number(channelText)
+native.setNonBlocking(channel, true)
+const streams = linuxStreams(native)
+const stored = new Map(
+  inherited.map((one): [string, number] => [one.replace(/=.*/, ''), Number(one.replace(/.*=/, ''))]),
+)
+
+const descriptors: DescriptorStore = {
+  take: (name) => {
+    const fd = stored.get(name)
+    stored.delete(name)
+    return fd
+  },
+  names: () => [...stored.keys()],
+  store: (name, fd) => tell(`store ${name}`, fd),
+  accepted: async () => {},
+  remove: async (name) => tell(`remove ${name}`),
+}
+
+const os = { clock: linuxClock(native), streams, descriptors }
+const restored = new Map<string, Stdio>()
+for (const [keys, hasTerminal] of [
+  [terminals, true],
+  [others, false],
+] as const) {
+  for (const key of keys.split(',').filter((one) => one !== '')) {
+    restored.set(key, restoreStdio(os, { key, hasTerminal, pipeSizeBytes: 0 }))
+  }
+}
+const numbers = [...restored].flatMap(([key, stdio]) => stdio.numbers.map((number) => `${key}:${number}`))
+tell(`restored ${numbers.join(' ')}`)
+for (;;) {
+  await streams.readable(channel)
+  const message = native.recvMessage(channel, 65_536)
+  if (typeof message === 'number') continue
+  if (message.data.length === 0) process.exit(0)
+  serve(message.data.toString('latin1'))
+}
+
+function tell(text: string, fd?: number): void {
+  const sent = native.sendMessage(channel, Buffer.from(text, 'latin1'), fd)
+  if (sent < 0) throw new Error(`not sent: ${text.slice(0, 40)}: ${sent}`)
+}
+
+/** `settled KEY NUMBER OUTCOME`, `read KEY NUMBER LENGTH`, `write KEY NUMBER DATA`, `end KEY`. */
+function serve(message: string): void {
+  const [, what, key = '', number = '', rest = ''] = /^(\w+) (\w+) ?(\d*) ?(.*)$/s.exec(message) ?? []
+  const stdio = restored.get(key)
+  if (stdio === undefined) throw new Error(`no process of ${message}`)
+  if (what === 'settled') {
+    stdio.settled(BigInt(number), rest === 'written' ? 'written' : 'dropped')
+    tell(`confirmed ${key} ${number}`)
+  }
+  if (what === 'read') void read(stdio, key, number, Number(rest))
+  if (what === 'write') void write(stdio, key, number, rest)
+  if (what === 'end') void stdio.stdin.end().then(() => tell(`ended ${key}`))
+}
+
+async function read({ stdout }: Stdio, key: string, number: string, length: number): Promise<void> {
+  const { data, discard } = await stdout.read(length, neverAborted, BigInt(number))
+  tell(`read ${key} ${number} ${Buffer.from(data).toString('latin1')}`)
+  discard()
+  tell(`confirmed ${key} ${number}`)
+}
+
+async function write({ stdin }: Stdio, key: string, number: string, data: string): Promise<void> {
+  const { settle } = await stdin.write(Buffer.from(data, 'latin1'), neverAborted, BigInt(number))
+  tell(`written ${key} ${number}`)
+  settle()
+  tell(`confirmed ${key} ${number}`)
+}
