@@ -99,7 +99,7 @@ async function runGroup(
     return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
   }
   if (bootsGuests(group, patterns)) await prepareImage(write)
-  if (group !== 'unit' && patterns.length === 0) await preparePolicyImage(write)
+  if (AGENT_GROUPS.includes(group) && patterns.length === 0) await preparePolicyImage(write)
   const measured = group === 'unit' && patterns.length === 0
   const coverage = measured ? join(buildRoot, 'coverage') : undefined
   const counts = sum(
