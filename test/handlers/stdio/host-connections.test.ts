@@ -3,9 +3,11 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import {
   containerRequest,
   execRequest,
+  machine,
   machineWithContainer,
   machineWithSandbox,
   remains,
+  sandboxRequest,
 } from '../../support/handlers/machine.ts'
 import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
 import { isPending, settle } from '../../support/pending.ts'
@@ -111,5 +113,32 @@ describe('waiting for connections from the host', () => {
     os.clock.advance(60_000)
     expect(await readToEnd(os, replacing)).toBe('')
     expect(os.clock.sleeping).toBe(0)
+  })
+
+  it('hands connections that no request has named to the next agent', async () => {
+    const { os, runtime } = await listening()
+    const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
+    expect(os.descriptors.stored).toContain('from-port-8')
+    const options = { os, runtime, stdio: { listenerPort: LISTENER }, config: { restarted: true } }
+    const next = await machine(options)
+    await next.handlers.createSandbox(sandboxRequest(), neverAborted)
+    await next.handlers.createContainer(containerRequest('c2', {}, { stdoutPort: 8 }), neverAborted)
+    write(os, runtime.last().stdout, 'out')
+    await settle()
+    expect(os.streams.tryRead(end, 9)?.toString()).toBe('out')
+    expect(os.descriptors.stored).not.toContain('from-port-8')
+  })
+
+  it('keeps a connection stored until the process is made that has it', async () => {
+    const { os, handlers, runtime } = await listening()
+    os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
+    const seen: string[][] = []
+    runtime.refuse = (verb) => {
+      if (verb === 'exec') seen.push(os.descriptors.stored.filter((name) => /port|host/.test(name)))
+      return undefined
+    }
+    await handlers.execProcess(request, neverAborted)
+    expect(seen).toEqual([['from-port-8', 'p2-stdout-host']])
+    expect(os.descriptors.stored).not.toContain('from-port-8')
   })
 })

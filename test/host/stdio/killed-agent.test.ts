@@ -186,6 +186,40 @@ describe('the streams of processes whose agent is killed at random moments', () 
     }
     for (const fd of agents.kept.values()) closeSync(fd)
   }, 120_000)
+
+  it('end input by a connection with what had arrived, also when the agent dies before that is delivered', async () => {
+    const agents = new KeptDescriptors(native, streams)
+    const [stdin, agentsInput] = unwrap('open', 'a pipe', native.pipe())
+    const [agentsEnd, host] = unwrap('open', 'a socket pair', native.socketPair())
+    for (const fd of [stdin, agentsInput, host]) native.setNonBlocking(fd, true)
+    agents.kept.set('p1-stdin', agentsInput)
+    agents.kept.set('p1-stdin-host', agentsEnd)
+    // More than the pipes between hold.
+    const sent = streams.tryWrite(host, numbered(0, 200_000))
+    expect(sent).toBeGreaterThan(150_000)
+    await agents.start('', 'p1')
+    agents.send('end p1')
+    expect([await agents.next(), await agents.next()]).toEqual(['restored ', 'ended p1'])
+    agents.kill()
+    expect(await agents.next()).toBeUndefined()
+    await agents.start('', 'p1')
+    expect(await agents.next()).toBe('restored ')
+    const flow = new Flow('input')
+    // Vminit's part, closing what the agent removes, goes on while the process reads.
+    const ended = agents.next()
+    for (let isOver = false; !isOver; ) {
+      await streams.readable(stdin)
+      const data = streams.tryRead(stdin, 65_536)
+      if (data !== undefined && data.length > 0) flow.take(data)
+      isOver = data?.length === 0
+    }
+    expect(flow.arrived).toBe(sent)
+    expect(() => streams.tryWrite(host, Buffer.from('late'))).toThrow('EPIPE')
+    agents.kill()
+    await ended
+    expect([...agents.kept.keys()]).toEqual([])
+    for (const fd of [stdin, host]) streams.close(fd)
+  }, 60_000)
 })
 
 /** The client and the broker of one process's calls: one read, and two writes, at a time. */
