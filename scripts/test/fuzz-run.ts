@@ -78,8 +78,9 @@ export interface FuzzFigures {
   readonly seconds: number
   /** The longest case. */
   readonly maxMs: number
-  /** How much larger the process was at the end, and how much of that was still in use. */
+  /** How much larger the process was at the end than after half of the cases. */
   readonly residentMib: number
+  /** How much more of the heap was in use at the end than at the start. */
   readonly usedMib: number
 }
 

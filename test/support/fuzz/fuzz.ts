@@ -38,8 +38,8 @@ const BATCH_MS = 10 * 60_000
 /** How much larger the heap may be after all cases of a target, which leave nothing. */
 const KEPT_MIB = 48
 
-/** How much larger the process may be. V8 and the allocator return memory late. */
-const RESIDENT_MIB = 400
+/** How much larger the process may be than it was after half of them. V8 and the allocator return memory late. */
+const RESIDENT_MIB = 256
 
 const MIB = 1024 * 1024
 
@@ -77,6 +77,7 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
   const before = await memory()
   const start = performance.now()
   const tell = progressOf(name, cases)
+  let half: number | undefined
   for (let index = 1; left > 0; index++) {
     const size = Math.min(left, batch)
     maxMs = Math.max(
@@ -85,6 +86,7 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
     )
     left -= size
     tell(cases - left)
+    if (left <= cases / 2) half ??= (await memory()).rss
   }
   const after = await memory()
   const figures: FuzzFigures = {
@@ -92,7 +94,7 @@ async function runAll<Input>(name: string, target: Target<Input>, watch: CaseWat
     cases,
     seconds: (performance.now() - start) / 1000,
     maxMs,
-    residentMib: (after.rss - before.rss) / MIB,
+    residentMib: (after.rss - (half ?? before.rss)) / MIB,
     usedMib: (after.used - before.used) / MIB,
   }
   const file = process.env[FUZZ.figures]
