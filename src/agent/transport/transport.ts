@@ -6,6 +6,7 @@ import type { BrokerPeer } from '../../os/supervisor/broker-messages.ts'
 import { LIMITS } from '../../rpc/limits.ts'
 import { type StartTimer, startTimer } from '../../rpc/timer.ts'
 import { brokerFraming } from '../../rpc/ttrpc/broker-framing.ts'
+import type { OpenFraming } from '../../rpc/ttrpc/framing.ts'
 import { Connections, type ConnectionsOptions } from './connections.ts'
 import { ProtocolDetection } from './detect-protocol.ts'
 
@@ -42,7 +43,7 @@ export async function startTransport(options: TransportOptions): Promise<Transpo
   const listening = await sockets.open(address)
   return broker === undefined
     ? await acceptDirectly(options, listening, connections, timer)
-    : await acceptByBroker({ ...options, broker }, listening, connections)
+    : await acceptByBroker({ ...options, broker }, listening, connections, timer)
 }
 
 /** The agent's own process accepts connections, and they end with it. */
@@ -91,6 +92,7 @@ async function acceptByBroker(
   { sockets, broker, allowLoopback, hangMs }: TransportOptions & { readonly broker: Broker },
   listening: ListeningSocket,
   connections: Connections,
+  timer: StartTimer,
 ): Promise<Transport> {
   const { connection, messageBytes, total } = LIMITS
   const limits = {
@@ -98,7 +100,7 @@ async function acceptByBroker(
     ...{ framePayloadBytes: messageBytes, totalBytes: total.bytes.limit },
   }
   await broker.serve(listening.fd, limits, (accepted) =>
-    serveBrokered(broker, sockets.adopt(accepted.fd), accepted, connections),
+    serveBrokered(sockets.adopt(accepted.fd), accepted, connections, brokerFraming(broker, timer)),
   )
   sockets.release(listening)
   return {
@@ -111,14 +113,14 @@ async function acceptByBroker(
 }
 
 function serveBrokered(
-  broker: Broker,
   socket: Socket,
   { framing, peer, firstBytes, close }: BrokerConnection,
   connections: Connections,
+  open: OpenFraming,
 ): void {
   if (framing === 'ttrpc') closeWith(socket, close)
   if (!connections.add(socket, nameOfPeer(peer))) return
-  if (framing === 'ttrpc') connections.serveTtrpc(socket, firstBytes, brokerFraming(broker))
+  if (framing === 'ttrpc') connections.serveTtrpc(socket, firstBytes, open)
   else connections.serveGrpc(socket, firstBytes)
 }
 

@@ -1,3 +1,4 @@
+import type { StartTimer } from '../timer.ts'
 import { FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
 import { type AnswerFrame, type Arrival, type Framing, type OpenFraming, writeParts } from './framing.ts'
 
@@ -64,9 +65,15 @@ export interface BrokerLink {
 }
 
 /** The frames on a data socket of the broker, each in an envelope. */
-export function brokerFraming(link: BrokerLink): OpenFraming {
-  return (socket, events) => new BrokerFraming(socket, events, link)
+export function brokerFraming(link: BrokerLink, startTimer: StartTimer): OpenFraming {
+  return (socket, events) => new BrokerFraming(socket, events, { link, startTimer })
 }
+
+/** How long a confirmation may wait for an answer that it can go with, which spares the broker a wake-up. */
+const CONFIRM_MS = 20
+
+/** So many go at once. */
+const CONFIRMATIONS = 64
 
 /** An answer so short is copied behind its envelope, which costs less than writing one more buffer. */
 const COPIED_BYTES = 4096
@@ -77,6 +84,10 @@ class BrokerFraming implements Framing {
   readonly #socket: Parameters<OpenFraming>[0]
   readonly #events: Parameters<OpenFraming>[1]
   readonly #link: BrokerLink
+  readonly #startTimer: StartTimer
+  /** Confirmations that have not been sent. */
+  #unconfirmed: bigint[] = []
+  #stopConfirmTimer: (() => void) | undefined
   readonly #frames: FrameReader
   /** An envelope, or the header of an oversized frame, that has not arrived whole. */
   readonly #head = Buffer.allocUnsafe(ENVELOPE_BYTES)
@@ -93,10 +104,15 @@ class BrokerFraming implements Framing {
   /** Only deliveries count any more. */
   #isClosed = false
 
-  constructor(...[socket, events, link]: [...Parameters<OpenFraming>, BrokerLink]) {
+  constructor(
+    socket: Parameters<OpenFraming>[0],
+    events: Parameters<OpenFraming>[1],
+    { link, startTimer }: { readonly link: BrokerLink; readonly startTimer: StartTimer },
+  ) {
     this.#socket = socket
     this.#events = events
     this.#link = link
+    this.#startTimer = startTimer
     this.#frames = new FrameReader({
       onFrame: (header, payload) => this.#endFrame(() => events.onFrame(header, payload, this.#arrival)),
       onOversizedFrame: (header) => this.#endFrame(() => events.onOversizedFrame(header, this.#arrival)),
@@ -126,21 +142,26 @@ class BrokerFraming implements Framing {
   send({ arrival, frame, bulk, delivered, taken }: AnswerFrame): void {
     const number = numberOf(arrival)
     if (delivered !== undefined) this.#undelivered.set(number, delivered)
+    const confirmations = this.#takeConfirmations().map((confirmed) => bare(EnvelopeKind.confirm, confirmed))
     const envelope = encodeEnvelope({
       ...{ kind: EnvelopeKind.answer, flags: delivered === undefined ? 0 : KEEP, number, ageNs: 0n },
       frameBytes: frame.length + (bulk?.length ?? 0),
     })
-    const head = frame.length <= COPIED_BYTES ? [Buffer.concat([envelope, frame])] : [envelope, frame]
+    const head =
+      frame.length <= COPIED_BYTES
+        ? [Buffer.concat([...confirmations, envelope, frame])]
+        : [...confirmations, envelope, frame]
     writeParts(this.#socket, bulk === undefined ? head : [...head, bulk], taken)
   }
 
   nothing(arrival: Arrival): void {
-    if (this.#socket.writable) this.#tell(EnvelopeKind.nothing, numberOf(arrival))
+    if (this.#socket.writable) this.#socket.write(bare(EnvelopeKind.nothing, numberOf(arrival)))
   }
 
   close(unread: Buffer): void {
     this.#isClosed = true
     this.push(unread)
+    this.#confirm()
     this.#isBroken = true
     this.#frames.release()
     // The broker has dropped those of which it has told nothing before the end.
@@ -189,8 +210,9 @@ class BrokerFraming implements Framing {
     }
     this.#undelivered.delete(number)
     delivered(written)
-    if (this.#socket.writable) this.#tell(EnvelopeKind.confirm, number)
-    else this.#link.confirm(number)
+    this.#unconfirmed.push(number)
+    if (this.#unconfirmed.length >= CONFIRMATIONS || !this.#socket.writable) this.#confirm()
+    else this.#stopConfirmTimer ??= this.#startTimer(CONFIRM_MS, () => this.#confirm())
   }
 
   #readFrame(chunk: Buffer, offset: number, number: bigint): number {
@@ -218,9 +240,23 @@ class BrokerFraming implements Framing {
     return copied
   }
 
-  /** Sends an envelope without a frame. */
-  #tell(kind: number, number: bigint): void {
-    this.#socket.write(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }))
+  /** Sends the confirmations that wait. */
+  #confirm(): void {
+    const numbers = this.#takeConfirmations()
+    if (numbers.length === 0) return
+    if (this.#socket.writable) {
+      this.#socket.write(Buffer.concat(numbers.map((number) => bare(EnvelopeKind.confirm, number))))
+    } else {
+      for (const number of numbers) this.#link.confirm(number)
+    }
+  }
+
+  #takeConfirmations(): readonly bigint[] {
+    this.#stopConfirmTimer?.()
+    this.#stopConfirmTimer = undefined
+    const numbers = this.#unconfirmed
+    if (numbers.length > 0) this.#unconfirmed = []
+    return numbers
   }
 
   #endFrame(tell: () => void): void {
@@ -244,4 +280,9 @@ function isFrameLength({ kind, frameBytes }: Envelope): boolean {
 function numberOf({ number }: Arrival): bigint {
   if (number === undefined) throw new Error('a frame of the broker has no number')
   return number
+}
+
+/** An envelope without a frame. */
+function bare(kind: number, number: bigint): Buffer {
+  return encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 })
 }

@@ -38,6 +38,7 @@ describe('TtrpcServerConnection on a data socket of the broker', () => {
   let broker: BrokerData
   let held: HeldMethod
   let told: string[]
+  let clock: FakeClock
   let connection: TtrpcServerConnection
 
   beforeEach(async () => {
@@ -49,17 +50,20 @@ describe('TtrpcServerConnection on a data socket of the broker', () => {
       payload,
       delivered: (isWritten) => void told.push(`delivered ${isWritten}`),
     })
-    const clock = new FakeClock()
+    clock = new FakeClock()
     const total = { ...LIMITS.total, bytes: { limit: 3 * MIB, reserve: MIB } }
     connection = new TtrpcServerConnection(sockets.server, {
       methods: tableOf({ 'test.Echo/Echo': echo, 'test.Echo/Held': held.method, 'test.Echo/Asked': asked }),
       peer: 'vsock 2:77',
       startTimer: (ms, expired) => clock.startTimer(ms, expired),
-      framing: brokerFraming({
-        confirm: (number) => void told.push(`confirm ${number}`),
-        settled: (number, isWritten) => void told.push(`settled ${number} ${isWritten}`),
-        fail: (reason) => void told.push(`fail ${reason}`),
-      }),
+      framing: brokerFraming(
+        {
+          confirm: (number) => void told.push(`confirm ${number}`),
+          settled: (number, isWritten) => void told.push(`settled ${number} ${isWritten}`),
+          fail: (reason) => void told.push(`fail ${reason}`),
+        },
+        (ms, expired) => clock.startTimer(ms, expired),
+      ),
       totals: connectionTotals(new Totals({ ...LIMITS, total })),
     })
     connection.start(Buffer.alloc(0))
@@ -119,9 +123,34 @@ describe('TtrpcServerConnection on a data socket of the broker', () => {
     expect(told).toEqual([])
     broker.send(written, 1n)
     broker.send(dropped, 2n)
+    while (told.length < 2) await turns(1)
+    expect(told).toEqual(['delivered true', 'delivered false'])
+    clock.advance(20)
     expect(await broker.next()).toMatchObject({ kind: confirm, number: 1n })
     expect(await broker.next()).toMatchObject({ kind: confirm, number: 2n })
-    expect(told).toEqual(['delivered true', 'delivered false'])
+  })
+
+  it('confirms with the next answer, or after 20 ms, or once 64 wait', async () => {
+    const asked = async (number: bigint) => {
+      broker.send(request, number, requestFrame(Number(2n * number) - 1, 'Asked'))
+      let next = await broker.next()
+      const before: bigint[] = []
+      for (; next.kind === confirm; next = await broker.next()) before.push(next.number)
+      broker.send(written, number)
+      return before
+    }
+    expect(await asked(1n)).toEqual([])
+    expect(await asked(2n)).toEqual([1n])
+    while (told.length < 2) await turns(1)
+    expect(clock.sleeping).toBe(1)
+    clock.advance(20)
+    expect(await broker.next()).toMatchObject({ kind: confirm, number: 2n })
+    const numbers = Array.from({ length: 64 }, (_, index) => BigInt(index + 3))
+    for (const number of numbers) broker.send(request, number, requestFrame(Number(2n * number) - 1, 'Asked'))
+    for (const number of numbers) expect(await broker.next()).toMatchObject({ kind: answer, number })
+    for (const number of numbers) broker.send(written, number)
+    for (const number of numbers) expect(await broker.next()).toMatchObject({ kind: confirm, number })
+    expect(clock.sleeping).toBe(0)
   })
 
   it('ends the calls at a hang-up, when all answers count as dropped whose delivery was not told before', async () => {
