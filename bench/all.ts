@@ -4,7 +4,7 @@ import { benchEnvironment } from './support/figure.ts'
 
 /** `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. */
 const PATHS = [
-  ...['agent/agent-start', 'agent/rpc', 'agent/rpc-under-load', 'agent/policy'],
+  ...['agent/agent-start', 'agent/rpc', 'agent/rpc-through-broker', 'agent/rpc-under-load', 'agent/policy'],
   ...['agent/network', 'agent/metadata'],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
   ...['stdio/port-stdout', 'stdio/read-stdout', 'stdio/copy-file', 'containers/exec-leak'],

@@ -60,6 +60,10 @@ export interface AgentProcess extends AgentConnection {
 /** Node's flags, the same as in a guest (native/init/main.c). */
 const NODE_FLAGS = ['--max-semi-space-size=1', '--max-old-space-size=192', '--disable-sigusr1']
 
+/** Runs the command of the arguments without the `--broker FD` in them. */
+const WITHOUT_BROKER =
+  'for word; do shift; case $last in --broker) ;; *) [ "$word" = --broker ] || set -- "$@" "$word" ;; esac; last=$word; done; exec "$@"'
+
 const HIDE_HYBRID =
   '{ ! mountpoint -q /sys/fs/cgroup/unified || mount -t tmpfs tmpfs /sys/fs/cgroup/unified; }'
 
@@ -71,6 +75,8 @@ export async function startAgent(
   options: {
     readonly args?: readonly string[]
     readonly withoutVminit?: boolean
+    /** Keeps the agent from vminit's broker: it accepts connections itself. */
+    readonly withoutBroker?: boolean
     /** The setting `runtime`: a name, or the path of a program with one. */
     readonly runtime?: string
     /** The network namespace to use in place of the machine's. */
@@ -85,7 +91,8 @@ export async function startAgent(
   const folder = makeTemporaryFolder(tmpdir())
   const installed = options.withPolicyEngine === true ? await withPolicyEngine(built) : built
   const path = join(folder, 'agent.sock')
-  const node = [join(installed, 'node'), ...NODE_FLAGS]
+  const direct = options.withoutBroker === true ? ['sh', '-c', WITHOUT_BROKER, 'sh'] : []
+  const node = [...direct, join(installed, 'node'), ...NODE_FLAGS]
   const agent = [...node, join(installed, 'agent.cjs'), '--server-addr', `unix://${path}`]
   const supervised = options.withoutVminit ? [] : [join(installed, 'vminit'), '--']
   const config = join(folder, 'agent.toml')
