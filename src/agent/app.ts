@@ -11,6 +11,7 @@ import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxContext } from '../handlers/sandbox/context.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
+import { restoreSandbox } from '../handlers/sandbox/restore-sandbox.ts'
 import { createHostConnections, type HostConnections } from '../handlers/stdio/host-connections.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/driver-table.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
@@ -113,12 +114,13 @@ export async function runAgent(start: AgentStart): Promise<number> {
   }
   await os.files.write(OWN_NAME, config.processName)
   const gate = new BootGate()
+  const state = openState(given)
   const parts = {
     ...{ given, config, os, log, gate, agentFolder },
     networkRecord: new NetworkRecord(log),
-    state: openState(given),
+    state,
     drivers: new DeviceDrivers(os, log),
-    policy: await startPolicy({ agentFolder, config, os, log, gate }),
+    policy: await startPolicy({ agentFolder, config, os, log, gate, state }),
     totals: new Totals(),
   }
   const served = serve(parts, start)
@@ -136,9 +138,9 @@ function openState({ channel }: AgentArguments): StateStore {
 
 /** The policy of the image, if it has one, which must be in force before the socket opens. */
 async function startPolicy(
-  parts: Pick<Parts, 'config' | 'os' | 'log' | 'gate' | 'agentFolder'>,
+  parts: Pick<Parts, 'config' | 'os' | 'log' | 'gate' | 'agentFolder' | 'state'>,
 ): Promise<Policy> {
-  const { agentFolder, config, os, log, gate } = parts
+  const { agentFolder, config, os, log, gate, state } = parts
   let engines: ReturnType<typeof loadPolicyEngines>
   let isLoaded = false
   // The boot mounts the file's folder.
@@ -152,8 +154,15 @@ async function startPolicy(
     },
     log,
     inputLog: log.isLogged('debug') ? new InputLog(openInputLog, log) : undefined,
-    endWithAgent: () => os.supervisor.endWithAgent(),
+    state,
   })
+  try {
+    if (await policy.restore()) return policy
+  } catch (error) {
+    // Without it every call would pass.
+    await os.supervisor.endWithAgent()
+    throw error
+  }
   const file = await readPolicyFile(os.files, config.policyFile)
   if (file !== undefined) await policy.load(file)
   return policy
@@ -188,12 +197,11 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   log.info('listening', { address: config.serverAddress, port: transport.port })
   // A request that comes during the boot is heeded after it.
   const requested = stopRequested(os, given, destroyed.promise)
-  await bootBehindGate(context, given, gate)
+  await bootBehindGate(context, given, gate, service.restore)
   // After the boot, because modprobe takes a while. Outside a guest udev loads drivers.
   if (given.init) drivers.follow()
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
-  await service.cleanUpAfterCrash()
   os.supervisor.gateOpened()
   await service.memAgent.start()
   const reason = await requested
@@ -204,7 +212,8 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
 interface Service {
   readonly methods: MethodTable
   readonly listenForStreams: () => Promise<void>
-  readonly cleanUpAfterCrash: () => Promise<void>
+  /** Goes on with what an agent before this one has left. Never rejects. */
+  readonly restore: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
   /** To be called after memory went online or offline. */
   readonly memoryChanged: () => Promise<void>
@@ -273,7 +282,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       { log, gate, totals, nowMs: os.clock.monotonicMs },
     ),
     listenForStreams: hostConnections.listen,
-    cleanUpAfterCrash: sandbox.cleanUpAfterCrash,
+    restore: () => restoreSandbox(sandbox, os.broker),
     destroySandbox: () => destroySandbox(sandbox, neverAborted),
     memoryChanged: () => containersCgroup.limitAgain(),
     memAgent,

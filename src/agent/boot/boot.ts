@@ -61,17 +61,20 @@ export async function prepareTransport(context: BootContext, init: boolean): Pro
 }
 
 /**
- * Boots the guest and opens `gate`, or logs the failure and fails `gate` with it. Never throws: an agent that could not
+ * Boots the guest, then goes on with what an agent before this one has left (`restore`, which never rejects), and opens
+ * `gate`; or logs the failure and fails `gate` with it. Never throws: an agent that could not
  * boot goes on serving and answers every call with the reason.
  */
 export async function bootBehindGate(
   context: BootContext,
   given: Pick<AgentArguments, 'channel' | 'init'>,
   gate: BootGate,
+  restore: () => Promise<void>,
 ): Promise<void> {
   keepInMemory(context)
   try {
     await boot(context, given.init)
+    await restore()
     gate.open()
     context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })
   } catch (error) {

@@ -4,6 +4,7 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import { truncate } from '../../base/truncate.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import type { PolicyEngine, PolicyEngines } from '../../os/policy/policy-engine.ts'
+import { KINDS, type StateStore } from '../../state/state-store.ts'
 import { AllowedInputs } from './allowed-inputs.ts'
 import { checkInput, hasLargeBytes } from './check-input.ts'
 import type { InputLog } from './input-log.ts'
@@ -18,20 +19,21 @@ export interface PolicyDependencies {
   readonly log: Logger
   /** Takes the inputs of the checks, if they are to be recorded. */
   readonly inputLog: InputLog | undefined
-  /** Makes the guest end with this agent, because the next one would not have the state, nor a policy that a call set. */
-  readonly endWithAgent: () => Promise<void>
+  /** Where the state, and a policy that a call has set, outlive the agent. */
+  readonly state: StateStore
 }
 
 /**
- * Checks a request, and applies the changes of the state that come with the permission. Throws a {@link Refusal} when the
- * call may not run, and the reason of `signal` when that fires before the check has ended. Returns undefined while no
- * policy is set.
+ * Checks a request, and applies the changes of the state that come with the permission. `number` is the broker's number of
+ * the request: one that has changed the state is allowed when it is sent again. Throws a {@link Refusal} when the call may
+ * not run, and the reason of `signal` when that fires before the check has ended. Returns undefined while no policy is set.
  */
-export type Check = (request: unknown, signal: AbortSignal) => Promise<void> | undefined
+export type Check = (request: unknown, signal: AbortSignal, number?: bigint) => Promise<void> | undefined
 
 /** A policy that is in force. */
 interface Current {
   readonly engine: PolicyEngine
+  readonly text: string
   /** The document `data`. */
   state: string
   /** What this policy refuses passes, with a warning. */
@@ -41,7 +43,15 @@ interface Current {
   /** The rules whose large field this policy does not read. */
   readonly withoutLargeField: readonly string[]
   readonly allowed: AllowedInputs
+  /** The numbers of the requests that have changed the state, the latest last. */
+  changedBy: readonly bigint[]
 }
+
+/** The name of the state. */
+const NAME = 'policy'
+
+/** As many calls may be pending. */
+const MAX_CHANGED_BY = 4096
 
 const SET_POLICY = 'grpc.AgentService/SetPolicy'
 /** A host asks these to learn whether the guest lives. */
@@ -68,7 +78,6 @@ export class Policy {
   #current: Current | undefined
   /** The number of checks and replacements that have not ended. */
   #unfinished = 0
-  #endsWithAgent = false
 
   constructor(dependencies: PolicyDependencies) {
     this.#dependencies = dependencies
@@ -83,15 +92,38 @@ export class Policy {
   checkOf(method: string): Check | undefined {
     if (UNCHECKED.includes(method) || method === SET_POLICY) return undefined
     const rule = ruleOf(method)
-    return (request, signal) => {
+    return (request, signal, number = 0n) => {
       const current = this.#current
       if (current === undefined || this.#isAllowedAgain(current, rule, request)) return undefined
-      return this.#enqueue(() => this.#check(rule, request, signal), signal)
+      if (number !== 0n && current.changedBy.includes(number)) return undefined
+      return this.#enqueue(() => this.#check(rule, request, signal, number), signal)
     }
   }
 
   /**
-   * Enforces the policy of a file, which a restarted agent loads again. Throws FAILED_PRECONDITION, naming the file, when
+   * Enforces what an agent before this one has left: a policy that a call has set, or one with a state. Returns whether
+   * there is one. Throws FAILED_PRECONDITION when it cannot be read or enforced: no call may run then.
+   */
+  async restore(): Promise<boolean> {
+    const { engines: load, log, state } = this.#dependencies
+    try {
+      const saved = state.read(KINDS.policy, NAME)
+      if (saved === undefined) return false
+      const engines = load()
+      if (engines === undefined) throw new Error('this image has no policy engine')
+      const current = await this.#compile(engines, saved.text)
+      await current.engine.setData(saved.state)
+      this.#current = { ...current, state: saved.state, changedBy: saved.allowed }
+      log.info('policy restored')
+      return true
+    } catch (error) {
+      const text = `the policy of the agent before: ${messageOf(error)}`
+      throw new AgentError('FAILED_PRECONDITION', text, { cause: error })
+    }
+  }
+
+  /**
+   * Enforces the policy of a file. Throws FAILED_PRECONDITION, naming the file, when
    * the image has no engine, and when the policy cannot be parsed.
    */
   async load({ path, text }: { readonly path: string; readonly text: string }): Promise<void> {
@@ -114,14 +146,20 @@ export class Policy {
    * Replaces the policy if the current one allows it; the state begins anew. Throws NOT_FOUND without an engine, and
    * INVALID_ARGUMENT for a policy that cannot be parsed. After a failure the old policy is in force.
    */
-  async replace(request: { readonly policy: string }, signal: AbortSignal): Promise<void> {
+  async replace(
+    request: { readonly policy: string },
+    signal: AbortSignal,
+    number: bigint | undefined = 0n,
+  ): Promise<void> {
     const engines = this.#dependencies.engines()
     if (engines === undefined) throw new AgentError('NOT_FOUND', `/${SET_POLICY} is not supported`)
     await this.#enqueue(async () => {
-      await this.#check(ruleOf(SET_POLICY), request, signal)
+      if (number !== 0n && this.#current?.changedBy.includes(number)) return
+      await this.#check(ruleOf(SET_POLICY), request, signal, 0n)
       const next = await this.#compile(engines, request.policy).catch(refuseText)
+      if (number !== 0n) next.changedBy = [number]
       try {
-        await this.#endWithAgent()
+        this.#save(next)
       } catch (error) {
         next.engine.close()
         throw error
@@ -139,7 +177,9 @@ export class Policy {
       const unread = Object.entries(LARGE_FIELDS).filter(([, field]) => !mayReadField(text, field))
       return {
         engine,
+        text,
         state: FRESH_STATE,
+        changedBy: [],
         letsAllPass: await this.#letsAllPass(engine),
         readsInput: mayReadInput(text),
         withoutLargeField: unread.map(([rule]) => rule),
@@ -187,12 +227,14 @@ export class Policy {
     return current.readsInput ? checkInput(rule.message, request, unreadField(current, rule)) : '{}'
   }
 
-  async #check(rule: Rule, request: unknown, signal: AbortSignal): Promise<void> {
+  async #check(rule: Rule, request: unknown, signal: AbortSignal, number: bigint): Promise<void> {
     const current = this.#current
     if (current === undefined) return
     const verdict = await this.#evaluate(current, rule, request)
     signal.throwIfAborted()
-    const refusal = verdict.allowed ? await this.#applyOps(current, rule, verdict.ops) : verdict.refusal
+    const refusal = verdict.allowed
+      ? await this.#applyOps(current, rule, verdict.ops, number)
+      : verdict.refusal
     if (refusal === undefined) return
     if (!current.letsAllPass) throw refusal
     this.#dependencies.log.warn('a refused call passes', { reason: refusal.loggedMessage })
@@ -215,17 +257,30 @@ export class Policy {
     }
   }
 
-  /** Changes the state, all or nothing. Returns why it could not be done. */
-  async #applyOps(current: Current, rule: Rule, ops: readonly unknown[]): Promise<Refusal | undefined> {
+  /** Changes the state for the request `number`, all or nothing. Returns why it could not be done. */
+  async #applyOps(
+    current: Current,
+    rule: Rule,
+    ops: readonly unknown[],
+    number: bigint,
+  ): Promise<Refusal | undefined> {
     if (ops.length === 0) return undefined
     try {
       const state = patchJson(current.state, ops, STATE_ROOT)
       if (state.length > MAX_STATE_CHARACTERS) {
         throw new Error(`ops: ${state.length} characters of state, want at most ${MAX_STATE_CHARACTERS}`)
       }
-      await this.#endWithAgent()
+      const changedBy =
+        number === 0n ? current.changedBy : [...current.changedBy, number].slice(-MAX_CHANGED_BY)
       await current.engine.setData(state)
+      try {
+        this.#save({ ...current, state, changedBy })
+      } catch (error) {
+        await current.engine.setData(current.state)
+        throw error
+      }
       current.state = state
+      current.changedBy = changedBy
       current.allowed.clear()
       return undefined
     } catch (error) {
@@ -233,9 +288,8 @@ export class Policy {
     }
   }
 
-  async #endWithAgent(): Promise<void> {
-    if (!this.#endsWithAgent) await this.#dependencies.endWithAgent()
-    this.#endsWithAgent = true
+  #save({ text, state, changedBy }: Pick<Current, 'text' | 'state' | 'changedBy'>): void {
+    this.#dependencies.state.write(KINDS.policy, NAME, { text, state, allowed: [...changedBy] })
   }
 }
 

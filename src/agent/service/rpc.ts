@@ -44,6 +44,11 @@ export interface Rpc<Request, Response> {
   /** What becomes of the call when the agent dies while it serves it. */
   readonly recovery: Recovery
   /**
+   * Set on a `journaled` RPC whose function itself records what its answers take, with the call's number. Of the others
+   * the wrapper records the outcome.
+   */
+  readonly ownJournal?: true
+  /**
    * What a hang-up or a passed deadline does to work in progress: `cancel` aborts it and waits until it has undone
    * itself; `finish` answers the deadline but lets the work run to its end.
    */
@@ -116,6 +121,11 @@ export function cancellable<Request, Response>(
   return { handle, recovery, onHangup: 'cancel', gate: 'wait', logLevel: 'info' }
 }
 
+/** The same with a journal of its own. */
+export function taking<Request, Response>(handle: Handle<Request, Response>): Rpc<Request, Response> {
+  return { ...cancellable('journaled', handle), ownJournal: true }
+}
+
 /** An RPC whose work, once begun, runs to its end. */
 export function finishing<Request, Response>(
   recovery: Recovery,
@@ -124,13 +134,13 @@ export function finishing<Request, Response>(
   return { handle, recovery, onHangup: 'finish', gate: 'wait', logLevel: 'info' }
 }
 
-/** An RPC of the stdio path: cancellable, logged at debug. */
+/** An RPC that comes by the thousand: cancellable, logged at debug. */
 export function streaming<Request, Response>(
   recovery: Recovery,
   handle: Handle<Request, Response>,
-  answer: Pick<Rpc<Request, Response>, 'encode' | 'emptied'> = {},
+  more: Pick<Rpc<Request, Response>, 'encode' | 'emptied' | 'ownJournal'> = {},
 ): Rpc<Request, Response> {
-  return { handle, recovery, onHangup: 'cancel', gate: 'wait', logLevel: 'debug', ...answer }
+  return { handle, recovery, onHangup: 'cancel', gate: 'wait', logLevel: 'debug', ...more }
 }
 
 /** An RPC that is answered at any time, also while the agent boots; logged at debug. */

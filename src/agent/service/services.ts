@@ -54,11 +54,12 @@ export function declaredMethods(
 /** The same as the framings need them. */
 export function serviceMethods(
   dependencies: ServiceDependencies,
-  wrapper: Omit<WrapperDependencies, 'policy'>,
+  wrapper: Omit<WrapperDependencies, 'policy' | 'outcomes'>,
 ): MethodTable {
   const { policy } = dependencies
+  const { outcomes } = dependencies.sandbox
   const methods = declaredMethods(dependencies)
-  return new Map(methods.map((method) => [method.name, wrap(method, { ...wrapper, policy })]))
+  return new Map(methods.map((method) => [method.name, wrap(method, { ...wrapper, policy, outcomes })]))
 }
 
 /** The check of calls that are in no table of methods. */

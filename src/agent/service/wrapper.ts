@@ -4,7 +4,8 @@ import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { exhausted, isWork, shareOf, type Totals } from '../../rpc/limits.ts'
-import type { IncomingCall, Method, Outcome } from '../../rpc/method.ts'
+import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
+import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
 import { Refusal } from '../policy/verdict.ts'
 import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 import { failureLevel, statusOf } from './status.ts'
@@ -16,6 +17,8 @@ export interface WrapperDependencies {
   readonly policy: Checks
   /** What the requests of open calls take, and how many do work, is counted here. */
   readonly totals: Totals
+  /** Where the outcome of a call outlives the agent. */
+  readonly outcomes: Outcomes
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
 }
@@ -26,7 +29,7 @@ export interface WrapperDependencies {
  */
 export function wrap<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, totals, nowMs }: WrapperDependencies,
+  { log, gate, policy, totals, outcomes, nowMs }: WrapperDependencies,
 ): Method {
   const { name, types, rpc } = method
   const check = policy.checkOf(name)
@@ -34,6 +37,7 @@ export function wrap<Request, Response>(
     const startedMs = nowMs()
     const limits = limitsOf(incoming)
     const deliveries: ((written: boolean) => void)[] = []
+    const number = incoming.number ?? 0n
     const call: Call = {
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
       number: incoming.number,
@@ -55,13 +59,22 @@ export function wrap<Request, Response>(
       const turn = taken.beginWork(limits.signal)
       // A call that need not wait begins before those that came after it.
       if (turn !== undefined) await turn
-      const checked = check?.(request, limits.signal)
-      const refusal = checked && (await refusalOf(checked))
-      work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
-      const response = await answerOf(work, method, limits.signal, log)
-      const encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
+      const kept = keepsOutcome(rpc) ? outcomes.of(number) : undefined
+      let encoded: Encoded | undefined = kept && { payload: kept }
+      if (encoded === undefined) {
+        const checked = check?.(request, limits.signal, number)
+        const refusal = checked && (await refusalOf(checked))
+        if (rpc.recovery === 'at-most-once') outcomes.answer(number, EMPTY_RESPONSE)
+        work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
+        const response = await answerOf(work, method, limits.signal, log)
+        encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }
+        if (keepsOutcome(rpc)) outcomes.answer(number, encoded.payload)
+      }
+      if (keepsOutcome(rpc) && number !== 0n) deliveries.push(() => outcomes.forget(number))
       outcome = { ok: true, ...encoded, ...deliveredTo(deliveries) }
     } catch (error) {
+      // What has failed has undone itself: it may be tried again.
+      if (keepsOutcome(rpc)) outcomes.forget(number)
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
       level = failureLevel(error) ?? level
@@ -77,6 +90,14 @@ export function wrap<Request, Response>(
     }
     return outcome
   }
+}
+
+/** Whether the answer to a call is recorded before it is sent: a call that is sent again is not carried out again. */
+function keepsOutcome({
+  recovery,
+  ownJournal,
+}: Pick<Rpc<never, unknown>, 'recovery' | 'ownJournal'>): boolean {
+  return recovery === 'at-most-once' || (recovery === 'journaled' && ownJournal !== true)
 }
 
 /** An answer whose delivery nobody asks for costs the broker less. */

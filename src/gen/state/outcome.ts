@@ -13,12 +13,12 @@ export const protobufFileName = "state/outcome.proto";
 export interface OutcomePayload {
   schemaVersion: number;
   request: bigint;
-  /** The encoded response. Absent: the request was begun, and what has become of it is not known. */
-  response?: Uint8Array | undefined;
+  /** The encoded response. */
+  response: Uint8Array;
 }
 
 function createBaseOutcomePayload(): OutcomePayload {
-  return { schemaVersion: 0, request: 0n, response: undefined };
+  return { schemaVersion: 0, request: 0n, response: new Uint8Array(0) };
 }
 
 export const OutcomePayload: MessageFns<OutcomePayload> = {
@@ -32,7 +32,7 @@ export const OutcomePayload: MessageFns<OutcomePayload> = {
       }
       writer.uint32(16).uint64(message.request);
     }
-    if (message.response !== undefined) {
+    if (message.response.length !== 0) {
       writer.uint32(26).bytes(message.response);
     }
     return writer;
@@ -94,7 +94,7 @@ export const OutcomePayload: MessageFns<OutcomePayload> = {
     const message = createBaseOutcomePayload();
     message.schemaVersion = object.schemaVersion ?? 0;
     message.request = (object.request !== undefined && object.request !== null) ? BigInt(object.request) : 0n;
-    message.response = object.response ?? undefined;
+    message.response = object.response ?? new Uint8Array(0);
     return message;
   },
 };

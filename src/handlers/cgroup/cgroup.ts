@@ -48,8 +48,8 @@ export interface Cgroup {
   thaw(): Promise<void>
   /** Its statistics; zeros for what it does not count, or when it does not exist. Never throws. */
   stats(): Promise<CgroupStats>
-  /** Calls `killed` whenever the kernel has OOM-killed processes in it. Throws when it cannot be watched. */
-  watchOom(killed: () => void): Promise<OomWatch>
+  /** As the function of this name. */
+  watchOom(before: bigint | undefined, killed: (kills: bigint) => void): Promise<OomWatch>
   /**
    * The cgroup below it that a process has moved to, such as `/init`; '' when the process is in the cgroup itself, or not
    * below it. Always '' on v1, where a process need not leave a cgroup to divide it.
@@ -103,7 +103,8 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       isV2
         ? statsV2(cgroupFiles(os.files, () => inHierarchy('')))
         : statsV1(cgroupFiles(os.files, (controller) => inHierarchy(`/${controller}`))),
-    watchOom: (killed) => watchOom(os, { folder: inHierarchy(isV2 ? '' : '/memory'), isV2 }, killed),
+    watchOom: (before, killed) =>
+      watchOom(os, { folder: inHierarchy(isV2 ? '' : '/memory'), isV2 }, before, killed),
     innerPathOf: async (pid) => {
       const text = isV2 ? await os.files.readText(`/proc/${pid}/cgroup`).catch(() => '') : ''
       const current = /^0::(.*)$/m.exec(text)?.[1] ?? ''

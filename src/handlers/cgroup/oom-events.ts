@@ -1,8 +1,16 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
 import { OomQueue } from './oom-queue.ts'
 import type { OomWatch } from './oom-watch.ts'
+
+/** What outlives the agent of a container's kills. */
+export interface OomRecord {
+  /** The number of kills that were reported. */
+  readonly oomKills: bigint
+  saveOomKills(kills: bigint): void
+}
 
 /** Watches the memory of containers, and queues an event for each that runs out of it. */
 export class OomEvents {
@@ -10,20 +18,29 @@ export class OomEvents {
   readonly #log: Logger
   readonly #watches = new Map<string, OomWatch>()
 
-  constructor(log: Logger) {
+  constructor(log: Logger, state: StateStore) {
     this.#log = log
-    this.queue = new OomQueue(log)
+    this.queue = new OomQueue(log, state)
   }
 
-  /** Watches a container until {@link end}. A container that cannot be watched runs all the same, with a line in the log. */
+  /**
+   * Watches a container until {@link end}. `before` kills were reported before; undefined: all that there are now. A container that cannot be watched runs all the same, with a line in the log.
+   */
   async watch(
     containerId: string,
-    container: { readonly cgroup: Cgroup; readonly init: { readonly ended: Promise<unknown> } },
+    container: {
+      readonly cgroup: Cgroup
+      readonly init: { readonly ended: Promise<unknown> }
+      readonly record: OomRecord
+    },
+    before?: bigint,
   ): Promise<void> {
+    const { record } = container
     try {
-      const watch = await container.cgroup.watchOom(() => {
+      const watch = await container.cgroup.watchOom(before, (kills) => {
         this.#log.warn('container out of memory', { containerId })
         this.queue.add(containerId)
+        record.saveOomKills(kills)
       })
       this.#watches.set(containerId, watch)
       const look = () => watch.look()
@@ -44,15 +61,19 @@ export class OomEvents {
 /** A container that ran out of memory. */
 export interface OomEventTaken {
   readonly containerId: string
-  /** Puts the event back at the front of the queue, when the answer was not delivered. */
-  requeue(): void
+  /** What has become of the answer: an event that was not delivered goes back to the front of the queue. */
+  settle(written: boolean): void
 }
 
-/** GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. */
+/**
+ * GetOOMEvent (behaviour spec, section C.33): waits for the next container that ran out of memory. `number` is that of the
+ * call, 0 without one.
+ */
 export async function getOomEvent(
   { oom }: { readonly oom: OomEvents },
   signal: AbortSignal,
+  number = 0n,
 ): Promise<OomEventTaken> {
-  const containerId = await oom.queue.take(signal)
-  return { containerId, requeue: () => oom.queue.requeue(containerId) }
+  const containerId = await oom.queue.take(signal, number)
+  return { containerId, settle: (written) => oom.queue.settle(number, containerId, written) }
 }

@@ -1,10 +1,15 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { KINDS, type StateStore } from '../../state/state-store.ts'
+
+/** The name of the state. */
+const NAME = 'oom'
 
 /** How many events wait for a caller. */
 const CAPACITY = 100
 
 interface Consumer {
+  readonly number: bigint
   resolve(containerId: string): void
   reject(reason: unknown): void
 }
@@ -15,37 +20,67 @@ interface Consumer {
  */
 export class OomQueue {
   readonly #log: Logger
+  readonly #state: StateStore
   readonly #events: string[] = []
+  /** Events in answers whose delivery is not known, by the number of the request. */
+  readonly #taken = new Map<bigint, string>()
   /** Waiting callers, in the order of their calls. */
   readonly #consumers = new Set<Consumer>()
   #isClosed = false
 
-  constructor(log: Logger) {
+  constructor(log: Logger, state: StateStore) {
     this.#log = log
+    this.#state = state
+  }
+
+  /**
+   * Takes over the events of an agent before this one. `whenSettled` calls back with what has become of an answer, once
+   * that is known; never for a request that will be sent again. Throws UnreadableState.
+   */
+  restore(whenSettled: (request: bigint, act: (outcome: 'written' | 'dropped') => void) => void): void {
+    const saved = this.#state.read(KINDS.oom, NAME)
+    if (saved === undefined) return
+    this.#events.push(...saved.waiting)
+    for (const { request, containerId } of saved.taken) this.#taken.set(request, containerId)
+    for (const { request, containerId } of saved.taken.toReversed()) {
+      whenSettled(request, (outcome) => this.settle(request, containerId, outcome === 'written'))
+    }
   }
 
   /** Adds an event. A full queue drops the new one, with a line in the log. */
   add(containerId: string): void {
     if (this.#isClosed || this.#hand(containerId)) return
-    if (this.#events.length < CAPACITY) this.#events.push(containerId)
-    else this.#log.warn('out-of-memory event dropped: the queue is full', { containerId })
+    if (this.#events.length < CAPACITY) {
+      this.#events.push(containerId)
+      this.#save()
+    } else this.#log.warn('out-of-memory event dropped: the queue is full', { containerId })
   }
 
-  /** Puts an event back at the front, whose answer was not delivered. */
-  requeue(containerId: string): void {
-    if (!this.#isClosed && !this.#hand(containerId)) this.#events.unshift(containerId)
+  /** What has become of the answer that the event was taken for: one that was not delivered goes back to the front. */
+  settle(number: bigint, containerId: string, written: boolean): void {
+    this.#taken.delete(number)
+    if (!written && !this.#isClosed && !this.#hand(containerId)) this.#events.unshift(containerId)
+    this.#save()
   }
 
   /**
-   * The next event. An aborted caller consumes no event. Throws INTERNAL without text once the queue is closed, or what
+   * The next event; for a request that has taken one in an agent before, the same. `number` is that of the request, 0
+   * without one. An aborted caller consumes no event. Throws INTERNAL without text once the queue is closed, or what
    * `signal` is aborted with.
    */
-  async take(signal: AbortSignal): Promise<string> {
+  async take(signal: AbortSignal, number = 0n): Promise<string> {
     signal.throwIfAborted()
+    const again = this.#taken.get(number)
+    if (again !== undefined) return again
     if (this.#isClosed) throw closed()
     const event = this.#events.shift()
-    if (event !== undefined) return event
-    const consumer = Promise.withResolvers<string>()
+    if (event === undefined) return this.#wait(signal, number)
+    this.#take(number, event)
+    return event
+  }
+
+  async #wait(signal: AbortSignal, number: bigint): Promise<string> {
+    const consumer = { number, ...Promise.withResolvers<string>() }
     const onAbort = () => {
       this.#consumers.delete(consumer)
       consumer.reject(signal.reason)
@@ -68,14 +103,27 @@ export class OomQueue {
   close(): void {
     this.#isClosed = true
     this.#events.length = 0
+    this.#taken.clear()
+    this.#state.remove(NAME)
     for (const consumer of this.#consumers) consumer.reject(closed())
     this.#consumers.clear()
+  }
+
+  #take(number: bigint, containerId: string): void {
+    if (number !== 0n) this.#taken.set(number, containerId)
+    this.#save()
+  }
+
+  #save(): void {
+    const taken = [...this.#taken].map(([request, containerId]) => ({ request, containerId }))
+    this.#state.write(KINDS.oom, NAME, { waiting: [...this.#events], taken })
   }
 
   #hand(containerId: string): boolean {
     const [first] = this.#consumers
     if (first === undefined) return false
     this.#consumers.delete(first)
+    this.#take(first.number, containerId)
     first.resolve(containerId)
     return true
   }

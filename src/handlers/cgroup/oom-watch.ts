@@ -21,9 +21,16 @@ export interface OomSource {
 
 /**
  * Calls `killed` whenever the kernel has OOM-killed processes of a cgroup (behaviour spec, section H.4), once for those
- * killed at the same time. Throws when the cgroup cannot be watched.
+ * killed at the same time, with the number of all kills. `before` of them were reported before; undefined: all that there
+ * are now. Throws when the cgroup
+ * cannot be watched.
  */
-export async function watchOom(os: Os, source: OomSource, killed: () => void): Promise<OomWatch> {
+export async function watchOom(
+  os: Os,
+  source: OomSource,
+  before: bigint | undefined,
+  killed: (kills: bigint) => void,
+): Promise<OomWatch> {
   const { folder, isV2 } = source
   const file = isV2 ? 'memory.events' : 'memory.oom_control'
   const ended = new AbortController()
@@ -31,12 +38,12 @@ export async function watchOom(os: Os, source: OomSource, killed: () => void): P
     const text = await os.files.readText(`${folder}/${file}`).catch(() => undefined)
     return namedCounters(text).oom_kill ?? 0n
   }
-  let reported = await kills()
+  let reported = before ?? (await kills())
   const look = async () => {
     const now = await kills()
     if (now <= reported) return false
     reported = now
-    killed()
+    killed(now)
     return true
   }
   const lookUntilKilled = async () => {

@@ -69,6 +69,14 @@ export class ContainerRecord {
     }
   }
 
+  get oomKills(): bigint {
+    return this.#fields.oomKills
+  }
+
+  saveOomKills(oomKills: bigint): void {
+    this.save({ oomKills })
+  }
+
   saveSpec(spec: ContainerSpec['spec']): void {
     this.#state.write(KINDS.spec, `${this.#folder}/spec`, { spec })
   }
@@ -85,4 +93,15 @@ export class ContainerRecord {
   remove(): void {
     this.#state.remove(this.#folder)
   }
+}
+/** The records of all containers. Throws UnreadableState for one that cannot be read. */
+export function readContainerRecords(state: StateStore): readonly ContainerRecord[] {
+  return state.list(FOLDER).flatMap((id) => {
+    const payload = state.read(KINDS.container, `${FOLDER}/${id}/record`)
+    // Its writing had not ended: nothing was done yet.
+    if (payload === undefined) return []
+    const record = new ContainerRecord(state, payload)
+    if (payload.init !== undefined) record.readSpec()
+    return [record]
+  })
 }

@@ -6,6 +6,7 @@ import { type ContainerRecord, Phase } from './container-record.ts'
 
 /** The parts of a created container. */
 export interface ContainerParts extends ProcessOwner {
+  readonly record: ContainerRecord
   /** The description of the container. Processes that are added later inherit from its first one. */
   readonly spec: StoredSpec
   /** Hooks to run in the container before its program. */

@@ -4,6 +4,7 @@ import type { Logger } from '../../base/log.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
@@ -26,6 +27,7 @@ export interface RemoveDependencies {
   readonly runtime: Pick<OciRuntime, 'delete'>
   readonly oom: OomEvents
   readonly fileCopies: Pick<FileCopies, 'dropOf'>
+  readonly outcomes: Pick<Outcomes, 'answer'>
 }
 
 /** RemoveContainer (behaviour spec, section C.3). It ends a transition under way, then removes. */
@@ -77,7 +79,7 @@ async function remove(
   timeoutSeconds: number,
   number: bigint,
 ): Promise<void> {
-  const { os, log, containers, runtime, oom } = dependencies
+  const { os, log, containers, runtime, oom, outcomes } = dependencies
   const parts = container.beginRemove(number)
   try {
     const ended = endProcesses(dependencies, container.id, parts)
@@ -97,6 +99,8 @@ async function remove(
     container.removeFailed(parts)
     throw error
   }
+  // Before the record goes: the call, when it is sent again, would not know the container.
+  outcomes.answer(number, EMPTY_RESPONSE)
   containers.drop(container)
   await dependencies.containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }

@@ -4,7 +4,7 @@ import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
-import { killOrphanedRuns } from './orphaned-runs.ts'
+import { killOrphanedRuns, orphanedRunsEnded } from './orphaned-runs.ts'
 import {
   type LaunchOutcome,
   type LaunchRun,
@@ -64,6 +64,8 @@ export interface OciRuntime {
   delete(containerId: string, hooksMs: number): Promise<string | undefined>
   /** Removes the files of the run that made the process with this key, or tried to. */
   discardRun(key: string): Promise<void>
+  /** Removes the files of all runs: none may be under way. */
+  discardAllRuns(): Promise<void>
   /** Removes what the runtime has of a container that was made half, or by an agent that died. */
   erase(containerId: string): Promise<void>
   /** Whether a process that it adds may have its hard limit of open files as the soft one at first (docs/resources.md). */
@@ -72,6 +74,21 @@ export interface OciRuntime {
   seccompFlags(): Promise<ReadonlySet<string>>
   /** Ids of the containers that the runtime has state of. */
   list(): Promise<readonly string[]>
+  /** Whether the program of a container was started: a container that was made waits at a fifo of the runtime. */
+  hasStarted(containerId: string): Promise<boolean>
+  /**
+   * Resolves when the runs for this container that an agent which died has left are over; one that does not end in 10 s
+   * is killed.
+   */
+  runsEnded(containerId: string): Promise<void>
+  /**
+   * The pid of the process with this key, which a run of an agent that died has made; undefined when it has made none.
+   * To be called once its runs are over.
+   */
+  adopt(process: {
+    readonly key: string
+    readonly isMember: LaunchRun['isMember']
+  }): Promise<number | undefined>
   /** Kills the runs that an agent which died has left under way, and removes their files. */
   killOrphans(): Promise<void>
 }
@@ -113,6 +130,10 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       return runs.run({ verb: 'delete', args: [id], timeoutMs })
     },
     discardRun: (key) => runs.discard(key),
+    discardAllRuns: () => os.files.removeTree(`${options.root}/calls`),
+    hasStarted: async (id) => (await os.files.lstat(`${stateRoot}/${id}/exec.fifo`)) === undefined,
+    runsEnded: (id) => orphanedRunsEnded(os, stateRoot, id),
+    adopt: ({ key, isMember }) => runs.adopt(key, isMember),
     erase: async (id) => {
       if ((await stateOf(id)) === undefined) return
       // A runtime that was killed leaves a folder which it does not take for a container any more.

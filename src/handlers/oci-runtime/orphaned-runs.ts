@@ -1,6 +1,30 @@
+import { withTimeout } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { parentPid } from '../../os/process/proc-stat.ts'
+
+/** How long a run of the agent before may still take. Then it is killed, with what its hooks have started. */
+const RUN_MS = 10_000
+
+/**
+ * Resolves when no run of the OCI runtime that an agent which died has left is under way, of those with `word` among their
+ * arguments. `root` is the folder of the runtime's state. A run that does not end in time is killed.
+ */
+export async function orphanedRunsEnded(os: Os, root: string, word: string): Promise<void> {
+  // Before the search: exits of what it finds are not reported yet.
+  const watch = os.exits.watch()
+  try {
+    const pids = await orphanedRuns(os, root, word)
+    const ended = Promise.all(pids.map((pid) => watch.exitOf(pid)))
+    await withTimeout(os.clock, RUN_MS, ended, () => new AgentError('INTERNAL', 'not ended')).catch(() => {
+      for (const pid of pids) killIfAlive(os, -pid)
+    })
+    await ended
+  } finally {
+    watch.close()
+  }
+}
 
 /**
  * Kills the runs of the OCI runtime that an agent which died has left under way: they would go on while the restarted
@@ -21,14 +45,15 @@ export async function killOrphanedRuns(os: Os, root: string): Promise<void> {
   }
 }
 
-/** Children of vminit, which adopts orphans and is the agent's parent too, that have `root` among their arguments. */
-async function orphanedRuns(os: Os, root: string): Promise<number[]> {
+/** Children of vminit, which adopts orphans and is the agent's parent too, that have these words among their arguments. */
+async function orphanedRuns(os: Os, ...words: readonly string[]): Promise<number[]> {
   const vminit = await parentPid(os.files, 'self')
   const runs: number[] = []
   for (const name of await os.files.list('/proc')) {
     if (!/^\d+$/.test(name) || (await parentPid(os.files, name)) !== vminit) continue
     const commandLine = await os.files.readText(`/proc/${name}/cmdline`).catch(() => '')
-    if (commandLine.split('\0').includes(root)) runs.push(Number(name))
+    const given = commandLine.split('\0')
+    if (words.every((word) => given.includes(word))) runs.push(Number(name))
   }
   return runs
 }

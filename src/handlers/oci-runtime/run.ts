@@ -116,6 +116,16 @@ export class RuntimeRuns {
       : this.#launchOnPipes(folder, args, { ...run, pipes: streams.pipes }, signal)
   }
 
+  /** The pid of the process that a launch of the agent before has made; undefined when it has made none. */
+  async adopt(key: string, isMember: LaunchRun['isMember']): Promise<number | undefined> {
+    try {
+      const pid = await this.#readPid(`${this.#folderOf(key)}/pid`)
+      return (await isMember(pid)) ? pid : undefined
+    } catch {
+      return undefined
+    }
+  }
+
   /** Removes the folder of a launch: until then an agent after this one can find out what the run has made. */
   async discard(key: string): Promise<void> {
     // The run has had its effect: a folder that cannot be removed must not make it look failed.

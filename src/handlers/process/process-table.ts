@@ -68,6 +68,11 @@ export class ProcessTable {
     }
   }
 
+  /** Adds a process that an agent before this one has made. */
+  restore(execId: string, process: ContainerProcess): void {
+    this.#entries.set(this.#key(execId), { name: 'tracked', process })
+  }
+
   /** The process as things stand. Throws NOT_FOUND for one that is not there, or not yet. */
   get(execId: string): ContainerProcess {
     const entry = this.#entries.get(this.#key(execId))

@@ -1,10 +1,10 @@
+import { Outcomes } from '../../state/outcomes.ts'
 import { OomEvents } from '../cgroup/oom-events.ts'
 import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
 import { ProcessKeys } from '../process/process-keys.ts'
 import { FileCopies } from '../storage/copies/file-copies.ts'
-import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { ownNamespaces, type SandboxDependencies } from './dependencies.ts'
 import { SandboxState, standInSandbox } from './sandbox-state.ts'
 
@@ -15,13 +15,9 @@ export interface SandboxContext extends SandboxDependencies {
   readonly keys: ProcessKeys
   readonly runtime: OciRuntime
   readonly oom: OomEvents
+  readonly outcomes: Outcomes
   readonly sysctls: GuestSysctls
   readonly fileCopies: FileCopies
-  /**
-   * Kills and removes what an agent that died before this one has left, once, and logs one line. Does nothing when none
-   * died. Never rejects. CreateSandbox waits for it.
-   */
-  readonly cleanUpAfterCrash: () => Promise<void>
 }
 
 /** Builds the context around one sandbox, which does not exist yet. */
@@ -35,17 +31,9 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     sandboxState: new SandboxState(config.restarted, standInSandbox(ownNamespaces(config))),
     containers: new ContainerRegistry(dependencies.state),
     keys: new ProcessKeys(),
-    oom: new OomEvents(log),
+    oom: new OomEvents(log, dependencies.state),
+    outcomes: new Outcomes(dependencies.state),
     sysctls: new GuestSysctls(os.files),
     fileCopies: new FileCopies({ os, log, root: `${config.sharedRoot}/shared/containers` }),
-    cleanUpAfterCrash: onceIf(config.restarted, () => cleanUpAfterCrash({ ...dependencies, runtime })),
-  }
-}
-
-function onceIf(isNeeded: boolean, work: () => Promise<void>): () => Promise<void> {
-  let done: Promise<void> | undefined
-  return async () => {
-    if (isNeeded) done ??= work()
-    await done
   }
 }

@@ -14,6 +14,9 @@ import { ownNamespaces, type SandboxConfig } from './dependencies.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
 
+/** The saved state of sandbox and containers. */
+const STATES: readonly string[] = ['containers', 'oom', 'outcomes', 'sandbox', 'storages']
+
 /**
  * Removes what an agent that died has left: its containers, which no call can reach any more, their mounts and bundles,
  * and the sandbox's namespaces and resolver configuration. A step that fails is logged. Never rejects.
@@ -46,7 +49,8 @@ export async function cleanUpAfterCrash(options: {
   await attempt(ownNamespaces(config), () => clearFolder(os, ownNamespaces(config)))
   await attempt('mapped layers', () => unmapStale(os))
   await containersCgroup.remove()
-  await attempt('saved state', async () => state.remove(''))
+  // The policy stays in force.
+  for (const name of STATES) await attempt(`saved ${name}`, async () => state.remove(name))
   log.critical('the agent was restarted: its sandbox is lost', { containers: ids.length })
 }
 

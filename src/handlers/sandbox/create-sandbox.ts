@@ -1,12 +1,13 @@
 import { UndoList } from '../../base/undo.ts'
 import type { CreateSandboxRequest } from '../../gen/agent.ts'
 import { SharedPidNamespace } from '../container/sharing/shared-pid-namespace.ts'
+import { emptyFolder } from '../storage/empty-folder.ts'
 import type { SandboxContext } from './context.ts'
 import { emptySharedRoot } from './empty-shared-root.ts'
 import { findGuestHooks } from './guest-hooks.ts'
 import { loadKernelModules } from './kernel-modules.ts'
 import { checkHostname, pinNamespaces } from './namespaces.ts'
-import { setResolvConf } from './resolv-conf.ts'
+import { removeStaleResolvConf, setResolvConf } from './resolv-conf.ts'
 import { Phase, SandboxRecord } from './sandbox-record.ts'
 import type { Sandbox } from './sandbox-state.ts'
 
@@ -25,7 +26,6 @@ export async function createSandbox(
   const onDestroy = new UndoList(context.log)
   const record = new SandboxRecord(context.state)
   try {
-    await context.cleanUpAfterCrash()
     record.save({ phase: Phase.CREATING, request: number, id: request.sandboxId, storages })
     const sandbox = await setUp(context, request, { onDestroy, record }, ending)
     ending.throwIfAborted()
@@ -78,4 +78,25 @@ async function emptyUnused({
   if (containers.list().length > 0) return
   await fileCopies.dropAll()
   await emptySharedRoot(os, config.sharedRoot)
+}
+/**
+ * The sandbox that an agent before this one has created, or was about to: what its undo finds not done is skipped.
+ */
+export function restoredSandbox(context: SandboxContext, record: SandboxRecord): Sandbox {
+  const { os, config, storage, log } = context
+  const { id, prestart, poststart, poststop, storages: mountPoints } = record.fields
+  const onDestroy = new UndoList(log)
+  const folder = config.sandboxNamespaceDir
+  onDestroy.add('shared folder', () => emptyUnused(context))
+  onDestroy.add('kept storages', () => storage.clear())
+  onDestroy.add('namespaces', () => emptyFolder(os, folder))
+  if (record.fields.phase !== Phase.CREATING)
+    onDestroy.add('storages', () => storage.release({ mountPoints }))
+  onDestroy.add('resolv.conf', () => removeStaleResolvConf(os, config.sharedRoot))
+  return {
+    ...{ id, onDestroy, record },
+    namespaces: { ipc: `${folder}/ipc`, uts: `${folder}/uts` },
+    pidNamespace: new SharedPidNamespace(`${folder}/pid`),
+    guestHooks: { prestart, poststart, poststop },
+  }
 }

@@ -20,7 +20,6 @@ export async function destroySandbox(
   const transition = sandboxState.beginDestroy()
   try {
     transition.sandbox?.record.save({ phase: Phase.DESTROYING, request: number })
-    await context.cleanUpAfterCrash()
     await removeAll(context, signal)
   } catch (error) {
     transition.failed()

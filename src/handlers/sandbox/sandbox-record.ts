@@ -39,3 +39,8 @@ export class SandboxRecord {
     this.#state.remove(NAME)
   }
 }
+/** The record of the sandbox; undefined when there is none. Throws UnreadableState. */
+export function readSandboxRecord(state: StateStore): SandboxRecord | undefined {
+  const payload = state.read(KINDS.sandbox, NAME)
+  return payload && new SandboxRecord(state, payload)
+}

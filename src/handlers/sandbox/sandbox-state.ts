@@ -57,9 +57,9 @@ export class SandboxState implements SandboxLookup {
       throw new AgentError('INTERNAL', 'Dead agent: restarted', { fault: 'caller' })
   }
 
-  /** An agent before this one has created this sandbox; undefined: has destroyed the one that there was. */
-  restore(sandbox: Sandbox | undefined): void {
-    this.#state = sandbox === undefined ? { name: 'destroyed' } : { name: 'active', sandbox }
+  /** What an agent before this one has left: the sandbox that it has created, none yet, or none any more. */
+  restore(sandbox: Sandbox | 'none' | 'destroyed'): void {
+    this.#state = typeof sandbox === 'string' ? { name: sandbox } : { name: 'active', sandbox }
   }
 
   /** Resolves when the transition under way is over; undefined when there is none. */

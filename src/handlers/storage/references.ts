@@ -223,8 +223,10 @@ export class StorageReferences {
   ): Promise<void> {
     const unwanted: { readonly entry: Entry; readonly attachment: Attachment; readonly isWhole: boolean }[] =
       []
-    for (const name of this.#state.list(FOLDER)) {
-      const payload = this.#state.require(KINDS.storage, `${FOLDER}/${name}`)
+    const saved = this.#state.list(FOLDER).map((name) => {
+      return { name, payload: this.#state.require(KINDS.storage, `${FOLDER}/${name}`) }
+    })
+    for (const { name, payload } of saved) {
       const { mountPoint, shared, warned, owner } = payload
       const [first, ...rest] = payload.requested
       if (first === undefined) throw new UnreadableState('INTERNAL', `state ${FOLDER}/${name}: incomplete`)

@@ -2,9 +2,11 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { Policy } from '../../../src/agent/policy/policy.ts'
 import { readPolicyFile } from '../../../src/agent/policy/policy-file.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
 import type { FakeFiles } from '../../support/fakes/fake-files.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
+import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 
 const DEFAULT = '/etc/kata-opa/default-policy.rego'
 
@@ -59,7 +61,7 @@ describe('the policy of an image', () => {
   ])('stops the start when $reason', async ({ engines, reason }) => {
     const policy = new Policy({
       ...{ engines: () => engines, log: silentLogger(), inputLog: undefined },
-      endWithAgent: async () => {},
+      state: new StateStore(new MemoryStateFiles()),
     })
     await expect(policy.load({ path: '/p', text: 'nonsense' })).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',

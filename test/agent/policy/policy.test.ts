@@ -2,7 +2,9 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { Policy } from '../../../src/agent/policy/policy.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { AddSwapPathRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
 import { FakePolicyEngines, type RuleContext } from '../../support/fakes/fake-policy-engines.ts'
+import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 
 const WRITE = 'grpc.AgentService/WriteStdin'
@@ -30,14 +32,12 @@ const POLICIES = {
 describe('a policy', () => {
   let engines: FakePolicyEngines
   let policy: Policy
-  let commands: string[]
-  let endFails: boolean
+  let files: MemoryStateFiles
   const recorded = recordingLog()
 
   beforeEach(() => {
     engines = new FakePolicyEngines(POLICIES)
-    commands = []
-    endFails = false
+    files = new MemoryStateFiles()
     recorded.lines.length = 0
     const debug = (message: string, fields = {}) =>
       void recorded.lines.push({ level: 'debug', message, fields })
@@ -45,10 +45,7 @@ describe('a policy', () => {
       engines: () => engines,
       log: { ...recorded.log, debug, isLogged: () => true },
       inputLog: undefined,
-      endWithAgent: async () => {
-        if (endFails) throw new Error('vminit is gone')
-        commands.push('end with agent')
-      },
+      state: new StateStore(files),
     })
   })
 
@@ -130,27 +127,70 @@ describe('a policy', () => {
     })
   })
 
-  it('of a file makes the guest end with the agent once it has state, before the call runs', async () => {
+  /** The policy of an agent that is started after this one. */
+  const successor = () =>
+    new Policy({
+      ...{ engines: () => engines, log: recorded.log, inputLog: undefined },
+      state: new StateStore(files),
+    })
+
+  it('of a file is saved once it has state, before the call runs', async () => {
     await load('input.id')
     await check(WRITE, WriteStreamRequest.create({}))
-    expect(commands).toEqual([])
+    expect(files.names()).toEqual([])
     await swap()
     await swap()
-    expect(commands).toEqual(['end with agent'])
+    expect(files.names()).toEqual(['policy'])
   })
 
-  it('neither changes its state nor is replaced when that cannot be had', async () => {
-    endFails = true
+  it('is restored with its state, and allows a request that has changed it when it is sent again', async () => {
+    await load('input.id of the first write')
+    const swapped = AddSwapPathRequest.create({ path: '/swap' })
+    await policy.checkOf(SWAP)?.(swapped, neverAborted, 7n)
+    const after = successor()
+    expect(await after.restore()).toBe(true)
+    const write = WriteStreamRequest.create({})
+    await expect(after.checkOf(WRITE)?.(write, neverAborted)).rejects.toMatchObject({
+      code: 'PERMISSION_DENIED',
+    })
+    const asked = engines.evaluations.length
+    expect(after.checkOf(SWAP)?.(swapped, neverAborted, 7n)).toBeUndefined()
+    expect(engines.evaluations).toHaveLength(asked)
+    await after.checkOf(SWAP)?.(swapped, neverAborted, 8n)
+    expect(engines.evaluations).toHaveLength(asked + 1)
+  })
+
+  it('that a call has set is restored', async () => {
+    await policy.replace({ policy: 'reads nothing' }, neverAborted, 3n)
+    const after = successor()
+    expect(await after.restore()).toBe(true)
+    await after.checkOf(WRITE)?.(WriteStreamRequest.create({}), neverAborted)
+    await expect(after.checkOf(SWAP)?.(AddSwapPathRequest.create({}), neverAborted)).rejects.toThrow()
+    // Sent again, it replaces nothing.
+    const open = engines.open
+    await after.replace({ policy: 'talks' }, neverAborted, 3n)
+    expect(engines.open).toBe(open)
+  })
+
+  it('that cannot be restored lets no agent start', async () => {
+    files.write('policy', Buffer.from('damaged'))
+    await expect(successor().restore()).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    files.remove('policy')
+    expect(await successor().restore()).toBe(false)
+  })
+
+  it('neither changes its state nor is replaced when that cannot be saved', async () => {
+    files.beforeChange = () => {
+      throw new Error('ENOSPC')
+    }
     await load('input.id')
     await expect(swap()).rejects.toMatchObject({ code: 'INTERNAL' })
     const replaced = new Policy({
       ...{ engines: () => engines, log: recorded.log, inputLog: undefined },
-      endWithAgent: async () => {
-        throw new Error('vminit is gone')
-      },
+      state: new StateStore(files),
     })
     const before = engines.open
-    await expect(replaced.replace({ policy: 'talks' }, neverAborted)).rejects.toThrow('vminit is gone')
+    await expect(replaced.replace({ policy: 'talks' }, neverAborted)).rejects.toThrow('ENOSPC')
     expect(engines.open).toBe(before)
     expect(replaced.checkOf(SWAP)?.(AddSwapPathRequest.create({}), neverAborted)).toBeUndefined()
   })

@@ -11,10 +11,13 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { SetPolicyRequest } from '../../../src/gen/agent.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
+import { Outcomes } from '../../../src/state/outcomes.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
 import { type RecordedCall, recordingNamed } from '../../recordings/recording.ts'
 import { payloadOf } from '../../recordings/wire.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
+import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 
 const INPUTS = join(import.meta.dirname, '../../fixtures/recordings/policy-inputs.jsonl')
 const incoming: IncomingCall = {
@@ -29,7 +32,9 @@ describe('the inputs of checks', () => {
     const policy = policyOf(calls, lines)
     await policy.load({ path: '/default-policy.rego', text: 'of the image' })
     const log = silentLogger()
-    const wrapper = { log, gate: { wait: async () => {} }, policy, totals: new Totals(), nowMs: () => 0 }
+    const outcomes = new Outcomes(new StateStore(new MemoryStateFiles()))
+    const gate = { wait: async () => {} }
+    const wrapper = { log, gate, policy, outcomes, totals: new Totals(), nowMs: () => 0 }
     const methods = declaredMethods({ ...(await serviceDependencies()), policy })
     for (const call of calls) {
       const method = methods.find(({ name }) => name === `${call.service}/${call.method}`)
@@ -52,7 +57,7 @@ function policyOf(calls: readonly RecordedCall[], lines: string[]): Policy {
       new FakePolicyEngines(Object.fromEntries(['of the image', ...texts].map((text) => [text, rules]))),
     log,
     inputLog: new InputLog(async () => ({ append: async (line) => void lines.push(line.trimEnd()) }), log),
-    endWithAgent: async () => {},
+    state: new StateStore(new MemoryStateFiles()),
   })
 }
 

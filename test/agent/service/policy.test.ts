@@ -213,9 +213,9 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     )
   })
 
-  it('makes the guest end with the agent before it is answered', async () => {
+  it('is saved for the next agent before it is answered', async () => {
     await setPolicy('allow all')
-    expect(services.os.supervisor.commands).toEqual(['end with the agent'])
+    expect(services.state.list('')).toEqual(['policy'])
   })
 
   it.each(['at its deadline', 'when its caller leaves'])(

@@ -8,6 +8,9 @@ import { AgentError } from '../../../src/base/errors.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
+import { Outcomes } from '../../../src/state/outcomes.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 import { type LogLine, parseLogLine } from '../../support/log-lines.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
 
@@ -37,6 +40,7 @@ function wrapped(
   totals = new Totals(),
   name = 'grpc.AgentService/Test',
   nowMs = () => 0,
+  files = new MemoryStateFiles(),
 ) {
   const lines: LogLine[] = []
   const log = jsonLogger({
@@ -48,7 +52,8 @@ function wrapped(
   const defaults = { recovery: 'read', onHangup: 'cancel', gate: 'wait', logLevel: 'info' } as const
   const full: Rpc<Message, Message> = { ...defaults, ...rpc }
   const declared = { name, types: { request: json, response: json }, rpc: full }
-  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, totals, nowMs })
+  const outcomes = new Outcomes(new StateStore(files))
+  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, totals, outcomes, nowMs })
   return { method, lines }
 }
 
@@ -307,5 +312,54 @@ describe('the call wrapper', () => {
     expect(seen).toEqual([])
     if (outcome.ok) outcome.delivered?.(true)
     expect(seen).toEqual([true])
+  })
+})
+
+describe('the outcome of a call that must not be carried out twice', () => {
+  const calls: string[] = []
+  const agent = (
+    files: MemoryStateFiles,
+    rpc: Pick<Rpc<Message, Message>, 'recovery'> & Partial<Rpc<Message, Message>>,
+  ) => {
+    calls.length = 0
+    const handle = async ({ containerId }: Message) => {
+      calls.push(files.names().join())
+      return { containerId: `${containerId} done` }
+    }
+    return wrapped({ handle, ...rpc }, openGate, undefined, undefined, undefined, undefined, files).method
+  }
+
+  it.each([
+    ['journaled', ''],
+    ['at-most-once', 'outcomes/5'],
+  ] as const)(
+    'is recorded before the answer (%s), and answers the call when it is sent again',
+    async (recovery, atWork) => {
+      const files = new MemoryStateFiles()
+      const answer = await agent(files, { recovery })(request, callOf({ number: 5n }))
+      expect(calls).toEqual([atWork])
+      expect(files.names()).toEqual(['outcomes/5'])
+      const again = await agent(files, { recovery })(request, callOf({ number: 5n, ageMs: 9 }))
+      expect(calls).toEqual([])
+      if (!again.ok || !answer.ok) throw new Error('a call has failed')
+      expect(Buffer.from(again.payload)).toEqual(Buffer.from(answer.payload))
+      again.delivered?.(true)
+      expect(files.names()).toEqual([])
+    },
+  )
+
+  it.each(['read', 'idempotent'] as const)('is not recorded of one that may be (%s)', async (recovery) => {
+    const files = new MemoryStateFiles()
+    await agent(files, { recovery })(request, callOf({ number: 5n }))
+    expect(files.names()).toEqual([])
+  })
+
+  it('is not recorded of one that keeps a journal of its own, nor without a number, nor of a failure', async () => {
+    const files = new MemoryStateFiles()
+    await agent(files, { recovery: 'journaled', ownJournal: true })(request, callOf({ number: 5n }))
+    await agent(files, { recovery: 'journaled' })(request, callOf())
+    const handle = () => Promise.reject(new AgentError('INTERNAL', 'no'))
+    await agent(files, { recovery: 'at-most-once', handle })(request, callOf({ number: 6n }))
+    expect(files.names()).toEqual([])
   })
 })

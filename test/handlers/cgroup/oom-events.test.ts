@@ -32,7 +32,7 @@ describe('GetOOMEvent', () => {
     await start(made, 'c1')
     await killByOom(made, 'c1')
     const lost = await made.handlers.getOomEvent({}, neverAborted)
-    lost.requeue()
+    lost.settle(false)
     expect((await made.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
   })
 

@@ -2,8 +2,10 @@ import { describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { OomQueue } from '../../../src/handlers/cgroup/oom-queue.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 
-const queue = () => new OomQueue(silentLogger())
+const queue = (files = new MemoryStateFiles()) => new OomQueue(silentLogger(), new StateStore(files))
 
 describe('OomQueue', () => {
   it('keeps events in order for later callers', async () => {
@@ -35,10 +37,10 @@ describe('OomQueue', () => {
   it('delivers a requeued event before all others', async () => {
     const events = queue()
     for (const id of ['a', 'b']) events.add(id)
-    events.requeue(await events.take(neverAborted))
+    events.settle(0n, await events.take(neverAborted), false)
     expect([await events.take(neverAborted), await events.take(neverAborted)]).toEqual(['a', 'b'])
     const waiting = events.take(neverAborted)
-    events.requeue('a')
+    events.settle(0n, 'a', false)
     expect(await waiting).toBe('a')
   })
 
@@ -66,10 +68,37 @@ describe('OomQueue', () => {
     events.add('old')
     events.close()
     events.add('dead')
-    events.requeue('dead')
+    events.settle(0n, 'dead', false)
     events.open()
     const next = events.take(neverAborted)
     events.add('new')
     expect(await next).toBe('new')
+  })
+})
+
+describe('an OomQueue after another one', () => {
+  it('goes on with the events that waited, and with those whose answers were not delivered', async () => {
+    const files = new MemoryStateFiles()
+    const before = queue(files)
+    const waiting = before.take(neverAborted, 1n)
+    for (const id of ['a', 'b', 'c', 'd', 'e']) before.add(id)
+    await waiting
+    for (const number of [2n, 3n, 4n]) await before.take(neverAborted, number)
+    before.settle(4n, 'd', true)
+    const after = queue(files)
+    after.restore((number, act) => {
+      if (number !== 1n) act(number === 2n ? 'dropped' : 'written')
+    })
+    // The request that is sent again gets the same event.
+    expect(await after.take(neverAborted, 1n)).toBe('a')
+    expect([await after.take(neverAborted), await after.take(neverAborted)]).toEqual(['b', 'e'])
+  })
+
+  it('is empty after a close', () => {
+    const files = new MemoryStateFiles()
+    const before = queue(files)
+    before.add('a')
+    before.close()
+    expect(files.names()).toEqual([])
   })
 })

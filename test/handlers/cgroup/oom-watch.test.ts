@@ -5,7 +5,7 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 const FOLDER = '/cgroup'
 
 /** A watched cgroup; `calls` is how often its callback was called. */
-async function watched(isV2: boolean) {
+async function watched(isV2: boolean, before?: bigint) {
   const os = new FakeOs()
   const file = `${FOLDER}/${isV2 ? 'memory.events' : 'memory.oom_control'}`
   const kills = (count: number) =>
@@ -17,7 +17,7 @@ async function watched(isV2: boolean) {
     )
   await kills(0)
   let calls = 0
-  const watch = await watchOom(os, { folder: FOLDER, isV2 }, () => {
+  const watch = await watchOom(os, { folder: FOLDER, isV2 }, before, () => {
     calls += 1
   })
   const settle = () => new Promise(setImmediate)
@@ -47,6 +47,16 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     expect(calls()).toBe(2)
   })
 
+  it('reports a kill that nobody has reported before it watched', async () => {
+    const { kills, happen, calls } = await watched(isV2, 2n)
+    await kills(2)
+    await happen()
+    expect(calls()).toBe(0)
+    await kills(3)
+    await happen()
+    expect(calls()).toBe(1)
+  })
+
   it('reports nothing for an event without a kill', async () => {
     const { happen, calls } = await watched(isV2)
     await happen()
@@ -74,7 +84,7 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
   })
 
   it('throws when the cgroup is missing', async () => {
-    const watching = watchOom(new FakeOs(), { folder: '/nothing', isV2 }, () => {})
+    const watching = watchOom(new FakeOs(), { folder: '/nothing', isV2 }, undefined, () => {})
     await expect(watching).rejects.toMatchObject({ errno: 'ENOENT' })
   })
 })

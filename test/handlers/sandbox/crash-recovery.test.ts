@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
+import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 import {
   containerRequest,
   machine,
@@ -10,28 +11,41 @@ import {
 } from '../../support/handlers/machine.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
 
-/** A restarted agent: the one before it died with container c1 running. */
+/** State that no agent can read. */
+function damagedState(): MemoryStateFiles {
+  const state = new MemoryStateFiles()
+  state.write('sandbox', Buffer.from('damaged'))
+  return state
+}
+
+/** A restarted agent that cannot read the state: the one before it died with container c1 running. */
 async function restartedAgent() {
   const { os, runtime } = await machineWithContainer()
   const lines: string[] = []
   const log = jsonLogger({ sink: (line) => lines.push(line), level: () => 'critical', version: '1', pid: 1 })
-  const { handlers } = await machine({ os, runtime, log, config: { restarted: true } })
+  const { handlers } = await machine({ os, runtime, log, state: damagedState(), config: { restarted: true } })
   return { os, runtime, handlers, lines }
 }
 
-describe('crash recovery of a restarted agent', () => {
-  it('kills and removes everything left, and logs one line', async () => {
+describe('crash recovery of an agent that cannot read the state', () => {
+  it('kills and removes everything left, and says why', async () => {
     const { os, handlers, lines } = await restartedAgent()
     const target = '/run/user/1000/run/kata-containers/shared/containers'
     await os.files.makeDirectories(target)
     await os.mounts.mount({ source: 'kataShared', target, type: 'virtiofs', flags: [], data: '' })
-    await Promise.all([handlers.cleanUpAfterCrash(), handlers.cleanUpAfterCrash()])
+    await handlers.restore()
     expect(os.system.processes.size).toBe(0)
     expect(os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
     expect(await os.files.list('/run/kata-containers')).toEqual([])
     expect(await os.files.list('/run/microvm-agent/runtime/state')).toEqual([])
-    expect(lines).toHaveLength(1)
-    expect(parseLogLine(lines[0] ?? '')).toMatchObject({ level: 'CRIT', containers: '1' })
+    expect(lines.map(parseLogLine)).toMatchObject([
+      {
+        level: 'CRIT',
+        msg: 'the saved state cannot be read',
+        error: expect.stringContaining('state sandbox'),
+      },
+      { level: 'CRIT', containers: '1' },
+    ])
   })
 
   it.each(['/pods\\x2d1.slice/c2', '/pods "1"/c2'])('kills all processes in the cgroup %s', async (path) => {
@@ -50,8 +64,8 @@ describe('crash recovery of a restarted agent', () => {
       os.system.processes.add(pid)
       await os.files.put(`/sys/fs/cgroup/freezer/containers${cgroup}/cgroup.procs`, `${pid}\n`)
     }
-    const { handlers } = await machine({ os, runtime, config: { restarted: true } })
-    await handlers.cleanUpAfterCrash()
+    const { handlers } = await machine({ os, runtime, state: damagedState(), config: { restarted: true } })
+    await handlers.restore()
     const killed = os.system.signals.map(({ pid }) => pid)
     expect(killed).toContain(7001)
     expect(killed).not.toContain(7002)
@@ -59,6 +73,7 @@ describe('crash recovery of a restarted agent', () => {
 
   it('makes container calls fail with `Dead agent: restarted` until a sandbox is created', async () => {
     const { os, handlers } = await restartedAgent()
+    await handlers.restore()
     const wait = () => handlers.waitProcess({ containerId: 'c1', execId: '' }, neverAborted)
     await expect(wait()).rejects.toMatchObject({ code: 'INTERNAL', message: 'Dead agent: restarted' })
     await expect(handlers.createContainer(containerRequest('c2'), neverAborted)).rejects.toThrow('Dead agent')
@@ -72,7 +87,7 @@ describe('crash recovery of a restarted agent', () => {
     const { os, handlers } = await restartedAgent()
     const target = { type: 'verity', sectors: 8n, parameters: '' }
     for (const name of ['microvm-layers-0123abcd-0', 'other-layers']) await os.blockDevices.map(name, target)
-    await handlers.cleanUpAfterCrash()
+    await handlers.restore()
     expect([...os.blockDevices.mapped.keys()]).toEqual(['other-layers'])
   })
 
@@ -82,8 +97,8 @@ describe('crash recovery of a restarted agent', () => {
     await os.files.put('/lib/resolv.conf', '')
     await os.mounts.mount({ source: '/lib/resolv.conf', target, type: '', flags: ['bind'], data: '' })
     await before.createSandbox(sandboxRequest({ dns: ['nameserver 1.1.1.1'] }), neverAborted)
-    const { handlers } = await machine({ os, runtime, config: { restarted: true } })
-    await handlers.cleanUpAfterCrash()
+    const { handlers } = await machine({ os, runtime, state: damagedState(), config: { restarted: true } })
+    await handlers.restore()
     const left = os.mounts.entries.filter(({ mountPoint }) => mountPoint === target)
     expect(left).toMatchObject([{ source: '/lib/resolv.conf' }])
   })
@@ -92,14 +107,14 @@ describe('crash recovery of a restarted agent', () => {
     const { os, handlers } = await restartedAgent()
     await os.files.removeFile('/etc/resolv.conf')
     await os.files.symlink('resolv.conf', '/etc/resolv.conf')
-    await handlers.cleanUpAfterCrash()
+    await handlers.restore()
     expect(await os.files.list('/run/kata-containers')).toEqual([])
   })
 
   it('continues when something cannot be removed', async () => {
     const { os, handlers } = await restartedAgent()
     os.mounts.failWith = (call) => (call === 'unmount' ? 'EBUSY' : undefined)
-    await handlers.cleanUpAfterCrash()
+    await handlers.restore()
     expect(os.system.processes.size).toBe(0)
   })
 })
@@ -108,7 +123,7 @@ describe('crash recovery of a first agent', () => {
   it('changes nothing', async () => {
     const { os, handlers } = await machine()
     await os.files.put('/run/kata-containers/x', '')
-    await handlers.cleanUpAfterCrash()
+    await handlers.restore()
     expect(await os.files.list('/run/kata-containers')).toEqual(['x'])
   })
 })

@@ -96,14 +96,6 @@ describe('the death of an agent', () => {
     one.socket.destroy()
   })
 
-  it('makes calls about containers fail over the connection that there was', async () => {
-    const one = peer()
-    await killAfter(() => one.request(1, 'grpc.AgentService', 'WaitProcess'))
-    const lost = { code: StatusCode.INTERNAL, message: 'Dead agent: restarted' }
-    expect(await one.response()).toMatchObject({ streamId: 1, ...lost })
-    one.socket.destroy()
-  })
-
   it('forgets what a client has asked that leaves before the next agent', async () => {
     const leaving = peer()
     await killAfter(async () => {

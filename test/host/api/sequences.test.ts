@@ -8,7 +8,7 @@ import type { Ending, Sequence } from '../../sequences/sequence.ts'
 import { say } from '../../sequences/summary.ts'
 import { dialWire } from '../../sequences/wires.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
-import { cgroupsOf, inNamespaceOf } from '../../support/host/agent-pod.ts'
+import { cgroupsOf, inNamespaceOf, killWithState } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
 import { type Forward, forward } from '../../support/rpc/forward.ts'
@@ -49,7 +49,7 @@ describe('the calls of known callers, replayed on an agent that is a process', (
   async function play({ sequenceIn, framing }: Replay, ending: Ending): Promise<Sequence> {
     const sequence = sequenceIn({ isGuest: false }, ending)
     const killAgent = async () => {
-      process.kill(started.agentPid(), 'SIGKILL')
+      killWithState(started)
       await started.logged({ msg: 'listening' }, 2)
     }
     const reports = await replay(sequence, { dial: () => dialWire(way, framing, sequence), share, killAgent })

@@ -84,7 +84,7 @@ describe('containers', () => {
     const all = [init, added, terminal]
     const reads = all.flatMap((one) => [one.read('stdout'), one.read('stderr')])
     const waits = all.map((one) => one.wait())
-    const writing = init.write(Buffer.alloc(100_000)).catch((error: unknown) => error)
+    const writing = init.write(Buffer.alloc(1_000_000)).catch((error: unknown) => error)
     await pod.started.health.check({})
     await pod.remove('heavy')
     expect((await Promise.all(reads)).map(({ length }) => length)).toEqual([0, 0, 0, 0, 0, 0])

@@ -7,7 +7,7 @@ import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf, RemoteProcess } from '../../support/containers/pod.ts'
-import { cgroupsOf } from '../../support/host/agent-pod.ts'
+import { cgroupsOf, killWithState } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -231,12 +231,12 @@ describe('a sandbox on a real kernel', () => {
     }
   })
 
-  it('is lost with its agent: the next agent removes it and answers so until CreateSandbox', async () => {
+  it('is lost with its agent whose state cannot be read: the next one says so until CreateSandbox', async () => {
     const started = await startAgent()
     try {
       await started.agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })
       await podOf(started.agent, root).run('orphaned', ['sleep', '1000'])
-      process.kill(started.agentPid(), 'SIGKILL')
+      killWithState(started)
       await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
       const { agent, close } = await started.connect()
       const init = new RemoteProcess(agent, 'orphaned')

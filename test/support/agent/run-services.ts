@@ -2,6 +2,7 @@ import { checkCallOf, serviceMethods } from '../../../src/agent/service/services
 import { silentLogger } from '../../../src/base/log.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import type { StateStore } from '../../../src/state/state-store.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
 import { runTransport } from './running-transport.ts'
@@ -10,6 +11,8 @@ import { serviceDependencies } from './service-dependencies.ts'
 /** All services of a booted agent, on a unix socket and an in-memory machine. */
 export interface RunningServices {
   readonly os: FakeOs
+  /** What outlives the agent. */
+  readonly state: StateStore
   /** The path of the socket. */
   readonly path: string
   /** A connection for each framing. */
@@ -31,6 +34,7 @@ export async function runServices(
   const grpc = grpcConnection(transport.path)
   return {
     os,
+    state: dependencies.sandbox.state,
     path: transport.path,
     connections: { ttrpc: await transport.dialTtrpc(), grpc },
     close: async () => {

@@ -23,12 +23,11 @@ export async function serviceDependencies(
   const { os, context } = await machine()
   const log = silentLogger()
   const hotplug = hotplugOf(os)
-  const endWithAgent = () => os.supervisor.endWithAgent()
   const policy = new Policy({
     engines: () => options.engines,
     log: options.log ?? log,
     inputLog: undefined,
-    endWithAgent,
+    state: context.state,
   })
   return {
     os,

@@ -23,6 +23,7 @@ import { createSandbox } from '../../../src/handlers/sandbox/create-sandbox.ts'
 import { destroySandbox } from '../../../src/handlers/sandbox/destroy-sandbox.ts'
 import { onlineCpuMem } from '../../../src/handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../src/handlers/sandbox/remove-stale-mounts.ts'
+import { restoreSandbox } from '../../../src/handlers/sandbox/restore-sandbox.ts'
 import { usableContainers } from '../../../src/handlers/sandbox/usable-containers.ts'
 
 /** The functions behind the RPCs of a sandbox, its containers and processes, bound to one context. */
@@ -33,7 +34,7 @@ export function boundCalls(context: SandboxContext) {
   const any = bindTo(() => context)
   const usable = bindTo(() => usableContainers(context))
   return {
-    cleanUpAfterCrash: context.cleanUpAfterCrash,
+    restore: (source?: Parameters<typeof restoreSandbox>[1]) => restoreSandbox(context, source),
     createSandbox: any(createSandbox),
     destroySandbox: (_request: DestroySandboxRequest, signal: AbortSignal) => destroySandbox(context, signal),
     removeStaleShareMounts: any(removeStaleShareMounts),
@@ -69,8 +70,13 @@ function withoutNumber<Request, Answer>(
 
 function bindTo(context: () => SandboxContext) {
   return <Request, Answer>(
-    call: (context: SandboxContext, request: Request, signal: AbortSignal) => Promise<Answer>,
+    call: (
+      context: SandboxContext,
+      request: Request,
+      signal: AbortSignal,
+      number?: bigint,
+    ) => Promise<Answer>,
   ) =>
-    async (request: Request, signal: AbortSignal): Promise<Answer> =>
-      call(context(), request, signal)
+    async (request: Request, signal: AbortSignal, number?: bigint): Promise<Answer> =>
+      call(context(), request, signal, number)
 }

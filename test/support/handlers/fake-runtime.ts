@@ -66,6 +66,7 @@ export class FakeRuntime {
       stdio,
     }
     if (verb === 'create') await this.#create(call, option('--bundle'))
+    if (verb === 'start') await this.#os.files.removeTree(`${call.state}/exec.fifo`)
     if (verb === 'exec') await this.#start(call)
     if (verb === 'delete') await this.#delete(call)
     return {}
@@ -82,6 +83,7 @@ export class FakeRuntime {
     await files.makeDirectories(call.state)
     const config = JSON.parse(await files.readText(`${bundle}/config.json`))
     await files.put(`${call.state}/cgroup`, config.linux.cgroupsPath)
+    await files.put(`${call.state}/exec.fifo`, '')
     await this.#start(call)
   }
 

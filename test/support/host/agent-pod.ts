@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
@@ -100,6 +100,12 @@ export function mountPointsOf(started: AgentProcess): string[] {
 /** Runs a program in the agent's mount namespace. */
 export function inNamespaceOf(started: AgentProcess, ...argv: readonly string[]): string {
   return execFileSync('nsenter', ['-t', String(started.vminitPid), '-m', ...argv], { encoding: 'utf8' })
+}
+
+/** Kills the agent, whose saved state the next one cannot read: it ends and removes everything. */
+export function killWithState(started: AgentProcess): void {
+  writeFileSync(started.inside('/run/microvm-agent/saved/sandbox'), 'damaged')
+  process.kill(started.agentPid(), 'SIGKILL')
 }
 
 /** The first process of a container, as the runtime recorded it. */

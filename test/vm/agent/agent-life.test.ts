@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../../src/microvm/connect-agent.ts'
 import { agentOf } from '../../../src/microvm/run/container-session.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
-import type { Pod } from '../../support/containers/pod.ts'
+import { type Pod, podOf } from '../../support/containers/pod.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
 import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { consoleLine, createPod, GUEST_PROC, ROOT } from '../../support/vm/guest-pod.ts'
@@ -31,25 +31,22 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
     connection = await connectAgent(guest.guest.link, guest.guest.vm.gone)
   }
 
-  async function createSandboxAgain(): Promise<void> {
-    pod = await createPod(agentOf(connection), guest.rootSource)
-  }
-
-  it('restarts its agent, which removes what was left, logs it, and serves a new sandbox', async () => {
+  it('restarts its agent, which knows how the containers have ended, and runs others', async () => {
     await pod.run('before', ['sleep', '1000'])
     await killAll()
     await reconnect(1)
     const agent = agentOf(connection)
-    const lost = { code: 'INTERNAL', message: 'Dead agent: restarted' }
-    await expect(agent.waitProcess({ containerId: 'before' })).rejects.toMatchObject(lost)
-    await expect(agent.startContainer({ containerId: 'before' })).rejects.toMatchObject(lost)
-    const line = await consoleLine(guest, /the agent was restarted: its sandbox is lost/)
-    expect(parseLogLine(line)).toMatchObject({ level: 'CRIT', containers: '2' })
+    const line = await consoleLine(guest, /the agent was restarted, and goes on/)
+    expect(parseLogLine(line)).toMatchObject({ level: 'WARN', sandbox: 'pod', containers: '2' })
+    pod = podOf(agent, pod.root)
+    for (const containerId of ['before', 'killer']) {
+      expect(await agent.waitProcess({ containerId })).toEqual({ status: 137 })
+      await pod.remove(containerId)
+    }
     // The second boot found everything in place and mounted nothing again.
     expect(
       guest.guest.vm.console.lines.filter((text) => /"step":"mounts".*"already"/.test(text)),
     ).toHaveLength(1)
-    await createSandboxAgain()
     expect(await pod.output('before', 'echo again')).toBe('again\n')
     const looks = { mounts: [GUEST_PROC] }
     const mounts = await pod.output('look', 'cut -d " " -f 5 /guest/proc/1/mountinfo | sort', looks)

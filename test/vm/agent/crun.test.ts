@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { connectAgent } from '../../../src/microvm/connect-agent.ts'
+import { agentOf } from '../../../src/microvm/run/container-session.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'
 import { DENIED_SOCKETS, startAttempts, VSOCK_ALLOWED } from '../../support/programs/vsock-attempts.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { expectContainerLife } from '../../support/vm/container-life.ts'
 import { expectAddedProcessesIn } from '../../support/vm/divided-cgroup.ts'
-import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
+import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 const canCheck = (await noPolicyAddon()) === undefined
 
@@ -75,16 +77,16 @@ describe.skipIf(cannotBoot() !== undefined)('an agent with agent.runtime=crun', 
     })
   })
 
-  it.skipIf(!canCheck)('ends the guest when it dies with a policy', async () => {
+  it.skipIf(!canCheck)('enforces a policy that a call has set also after it has died', async () => {
     const rules = ['CreateContainerRequest', 'StartContainerRequest'].map((name) => `${name} := true\n`)
     await guest.agent.setPolicy({ policy: policyOf(rules.join('')) })
     await expect(guest.agent.listRoutes({})).rejects.toMatchObject({ code: 'INTERNAL' })
     // Kills every process but PID 1; the agent may die before it has answered.
     const killer = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
     await pod.run('killer', killer, { mounts: [GUEST_PROC] }).catch(() => {})
-    expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
-    expect(guest.consoleText()).toContain(
-      'vminit: the agent was killed by signal 9, and must not be restarted: its policy is lost',
-    )
+    await consoleLine(guest, /vminit: the agent was killed by signal 9: restart 1 in/)
+    const agent = agentOf(await connectAgent(guest.guest.link, guest.guest.vm.gone))
+    await expect(agent.listRoutes({})).rejects.toMatchObject({ code: 'INTERNAL' })
+    expect(guest.consoleText()).toContain('policy restored')
   })
 })

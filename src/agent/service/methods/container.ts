@@ -14,14 +14,14 @@ import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
 export function containerMethods(sandbox: SandboxContext) {
   const usable = () => usableContainers(sandbox)
   return {
-    createContainer: cancellable('journaled', async (request, { signal }) =>
-      createContainer(usable(), request, signal),
+    createContainer: cancellable('journaled', async (request, { signal, number }) =>
+      createContainer(usable(), request, signal, number),
     ),
-    startContainer: finishing('journaled', async (request, { signal }) =>
-      startContainer(usable(), request, signal),
+    startContainer: finishing('journaled', async (request, { signal, number }) =>
+      startContainer(usable(), request, signal, number),
     ),
-    removeContainer: finishing('journaled', async (request, { signal }) =>
-      removeContainer(usable(), request, signal),
+    removeContainer: finishing('journaled', async (request, { signal, number }) =>
+      removeContainer(usable(), request, signal, number),
     ),
     updateContainer: finishing('idempotent', async (request, { signal }) =>
       updateContainer(usable(), request, signal),

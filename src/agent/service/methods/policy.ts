@@ -1,11 +1,11 @@
 import type { AgentServiceDefinition } from '../../../gen/agent.ts'
 import type { Policy } from '../../policy/policy.ts'
-import { cancellable, type ServiceMethods } from '../rpc.ts'
+import { type ServiceMethods, taking } from '../rpc.ts'
 
 /** The RPC of the policy (spec C.37), which checks itself: no other call comes between its check and the replacement. */
 export function policyMethods(policy: Policy) {
   return {
     // Journaled: a second run would be checked against the policy that the first one has set.
-    setPolicy: cancellable('journaled', (request, { signal }) => policy.replace(request, signal)),
+    setPolicy: taking((request, { signal, number }) => policy.replace(request, signal, number)),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

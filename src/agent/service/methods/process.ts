@@ -4,19 +4,19 @@ import { signalProcess } from '../../../handlers/process/signal-process.ts'
 import { waitProcess } from '../../../handlers/process/wait-process.ts'
 import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
-import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
+import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
 /** The RPCs of a container's processes (spec C.4 to C.6). */
 export function processMethods(sandbox: SandboxContext) {
   return {
-    execProcess: cancellable('journaled', async (request, { signal }) =>
-      execProcess(usableContainers(sandbox), request, signal),
+    execProcess: cancellable('journaled', async (request, { signal, number }) =>
+      execProcess(usableContainers(sandbox), request, signal, number),
     ),
     signalProcess: finishing('at-most-once', async (request) =>
       signalProcess(usableContainers(sandbox), request),
     ),
     // Journaled: with the answer the process is forgotten, and its exit status with it.
-    waitProcess: cancellable('journaled', async (request, call) => {
+    waitProcess: taking(async (request, call) => {
       const exit = await waitProcess(usableContainers(sandbox), request, call.signal)
       call.onDelivered((written) => {
         if (written) exit.forget()

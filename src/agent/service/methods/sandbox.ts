@@ -6,20 +6,22 @@ import { destroySandbox } from '../../../handlers/sandbox/destroy-sandbox.ts'
 import { onlineCpuMem } from '../../../handlers/sandbox/online-cpu-mem.ts'
 import { removeStaleShareMounts } from '../../../handlers/sandbox/remove-stale-mounts.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
-import { cancellable, finishing, type ServiceMethods } from '../rpc.ts'
+import { cancellable, finishing, type ServiceMethods, taking } from '../rpc.ts'
 
 /** The RPCs of the sandbox as a whole (spec C.11, C.25 to C.27, C.33, C.37). */
 export function sandboxMethods(sandbox: SandboxContext) {
   return {
-    createSandbox: cancellable('journaled', (request, { signal }) => createSandbox(sandbox, request, signal)),
-    destroySandbox: finishing('journaled', (_request, { signal }) => destroySandbox(sandbox, signal)),
+    createSandbox: cancellable('journaled', (request, { signal, number }) =>
+      createSandbox(sandbox, request, signal, number),
+    ),
+    destroySandbox: finishing('journaled', (_request, { signal, number }) =>
+      destroySandbox(sandbox, signal, number),
+    ),
 
     // Journaled: the answer takes the event out of the queue.
-    getOOMEvent: cancellable('journaled', async (_request, call) => {
-      const event = await getOomEvent(usableContainers(sandbox), call.signal)
-      call.onDelivered((written) => {
-        if (!written) event.requeue()
-      })
+    getOOMEvent: taking(async (_request, call) => {
+      const event = await getOomEvent(usableContainers(sandbox), call.signal, call.number)
+      call.onDelivered((written) => event.settle(written))
       return { containerId: event.containerId }
     }),
     onlineCPUMem: cancellable('idempotent', (request, { signal }) => onlineCpuMem(sandbox, request, signal)),

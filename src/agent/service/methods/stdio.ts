@@ -18,11 +18,15 @@ export function stdioMethods(sandbox: SandboxContext) {
   const usable = () => usableContainers(sandbox)
   return {
     // Journaled: the bytes that the process's pipe has taken already are not written again.
-    writeStdin: streaming('journaled', async (request, call) => {
-      const { bytes, settle } = await writeStdin(usable(), request, call)
-      call.onDelivered(settle)
-      return { len: bytes }
-    }),
+    writeStdin: streaming(
+      'journaled',
+      async (request, call) => {
+        const { bytes, settle } = await writeStdin(usable(), request, call)
+        call.onDelivered(settle)
+        return { len: bytes }
+      },
+      { ownJournal: true },
+    ),
     // Journaled: the answer takes the bytes out of the stream.
     readStdout: streaming(
       'journaled',
@@ -48,8 +52,10 @@ function answered({ data, discard, unread }: OutputRead, call: Call): ReadStream
 }
 
 const READ = {
+  /** The file of the stream's bytes. */
+  ownJournal: true,
   /** Without a copy of the data. */
   encode: ({ data }: ReadStreamResponse): Encoded => encodeBytesField(1, data),
   /** The bytes are read, so that the process can go on writing. */
   emptied: (): ReadStreamResponse => ({ data: new Uint8Array(0) }),
-}
+} as const

@@ -12,10 +12,6 @@ export function storageMethods(storage: MountDependencies, sandbox: SandboxConte
       updateEphemeral(storage, storages, signal),
     ),
     // Journaled: once the last chunk has completed the file, the file is not unfinished any more.
-    copyFile: streaming('journaled', async (request, { signal }) => {
-      // It removes what was copied for the sandbox that is lost.
-      await sandbox.cleanUpAfterCrash()
-      await sandbox.fileCopies.copy(request, signal)
-    }),
+    copyFile: streaming('journaled', (request, { signal }) => sandbox.fileCopies.copy(request, signal)),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

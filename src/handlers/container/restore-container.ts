@@ -1,0 +1,259 @@
+import { neverAborted, withTimeout } from '../../base/abort.ts'
+import { messageOf } from '../../base/errors.ts'
+import { UndoList } from '../../base/undo.ts'
+import type { ProcessState } from '../../gen/state/container.ts'
+import { killIfAlive } from '../../os/process/kill-if-alive.ts'
+import { processBeganNs } from '../../os/process/proc-stat.ts'
+import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
+import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
+import type { OomEvents } from '../cgroup/oom-events.ts'
+import type { OciRuntime } from '../oci-runtime/client.ts'
+import { END_MS, notEnded } from '../process/launch.ts'
+import { ProcessTable } from '../process/process-table.ts'
+import {
+  isSentAgain,
+  type RestoreProcessDependencies,
+  restoreProcess,
+  restoreStreams,
+} from '../process/restore-process.ts'
+import { programOf } from '../process/signal-process.ts'
+import { bundleOf, StoredSpec } from './bundle.ts'
+import type { Container, ContainerParts } from './container.ts'
+import { type ContainerRecord, Phase } from './container-record.ts'
+import type { CreateDependencies } from './create-container.ts'
+import { endAndRemove, type RemoveDependencies } from './remove-container.ts'
+import type { ActiveSandbox } from './sharing/active-sandbox.ts'
+import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
+
+/** What going on with containers needs. */
+export interface RestoreDependencies
+  extends Omit<CreateDependencies, 'runtime' | 'os' | 'config'>,
+    Omit<RemoveDependencies, 'runtime' | 'os' | 'containersCgroup'>,
+    Omit<RestoreProcessDependencies, 'os' | 'config'> {
+  readonly os: CreateDependencies['os']
+  readonly config: CreateDependencies['config']
+  readonly containersCgroup: CreateDependencies['containersCgroup']
+  readonly runtime: Pick<OciRuntime, 'adopt' | 'delete' | 'erase' | 'discardRun' | 'hasStarted' | 'runsEnded'>
+  readonly oom: OomEvents
+  readonly outcomes: Outcomes
+}
+
+/**
+ * Whether the storages of a container stay attached for it: one that was about to be removed, or to be made and had come
+ * to no process, does not go on.
+ */
+export function keepsStorages({ fields: { phase, init } }: ContainerRecord): boolean {
+  return phase !== Phase.CREATING || init !== undefined
+}
+
+/**
+ * Goes on with a container that an agent before this one had. A creation under way is finished if its caller still waits
+ * for it and the runtime has made the process, and else undone; a start is told by what the runtime has done; a removal is
+ * begun again, by its caller or else here.
+ */
+export async function restoreContainer(
+  dependencies: RestoreDependencies,
+  record: ContainerRecord,
+  sandbox: ActiveSandbox,
+): Promise<void> {
+  const { os, log, containers, runtime, outcomes, requests } = dependencies
+  const { id, cgroupPath, phase, request } = record.fields
+  const container = containers.addRestored(record)
+  const cgroup = cgroupAt(os, cgroupPath, await usesCgroupV2(os), log)
+  const restored = { dependencies, record, sandbox, cgroup }
+  const isOpen = isSentAgain(requests, request)
+  try {
+    await runtime.runsEnded(id)
+    if (phase !== Phase.CREATING) await goOn(restored, container)
+    else if (!isOpen || !(await finishCreation(restored, container))) return await drop(restored, container)
+    // A start that has not happened has no request any more.
+    if (isOpen && phase !== Phase.REMOVING && record.fields.request === request) {
+      outcomes.answer(request, EMPTY_RESPONSE)
+    }
+  } catch (error) {
+    log.critical('a container cannot be gone on with', { containerId: id, error: messageOf(error) })
+    await drop(restored, container)
+  }
+}
+
+/** Ends and removes a container, and all that it holds. Never rejects. */
+async function drop(restored: Restored, container: Container): Promise<void> {
+  const { log, containers, containersCgroup } = restored.dependencies
+  await undoCreation(restored).catch((error: unknown) => {
+    log.error('container not removed', { containerId: container.id, error: messageOf(error) })
+  })
+  containers.drop(container)
+  await containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
+}
+
+/** One container that is gone on with. */
+interface Restored {
+  readonly dependencies: RestoreDependencies
+  readonly record: ContainerRecord
+  readonly sandbox: ActiveSandbox
+  readonly cgroup: Cgroup
+}
+
+async function goOn(restored: Restored, container: Container): Promise<void> {
+  const { dependencies, record, sandbox } = restored
+  const { log, runtime, oom, requests } = dependencies
+  const { id, phase, request, init } = record.fields
+  if (init === undefined) throw new Error(`the record of container ${id} has no first process`)
+  const parts = await partsOf(restored, init)
+  const hasStarted = await runtime.hasStarted(id)
+  if (phase === Phase.STARTING) {
+    // Without the start the request is not answered, and is carried out again.
+    record.save(hasStarted ? { phase: Phase.RUNNING } : { phase: Phase.CREATED, request: 0n })
+  }
+  const name = phase === Phase.PAUSED ? 'paused' : hasStarted ? 'running' : 'created'
+  container.restore(parts, name, hasStarted)
+  if (hasStarted && id !== sandbox.id) await oom.watch(id, parts, record.oomKills)
+  if (phase === Phase.REMOVING && !isSentAgain(requests, request)) {
+    endAndRemove(dependencies, container, 0, neverAborted).catch((error: unknown) => {
+      log.warn('container not removed', { containerId: id, error: messageOf(error) })
+    })
+  }
+}
+
+/** The parts of a container whose first process was made. */
+async function partsOf(restored: Restored, init: ProcessState): Promise<ContainerParts> {
+  const { dependencies, record, sandbox, cgroup } = restored
+  const { os, config } = dependencies
+  const { id, startContainer, poststart, pciAddresses, programBeforeStart, pidNamespace } = record.fields
+  const first = restoreProcess(dependencies, init)
+  const processes = new ProcessTable(id, first)
+  if (init.forgotten) processes.forget('', first)
+  for (const process of record.fields.execs) await restoreExec(restored, processes, process)
+  if (pidNamespace === sandbox.pidNamespace.path) {
+    sandbox.pidNamespace.begin(id)
+    sandbox.pidNamespace.made(id, first)
+  }
+  const release = releaseOf(restored)
+  return {
+    ...{ init: first, processes, record, cgroup, startContainer, poststart },
+    spec: new StoredSpec(os.files, bundleOf(config.sharedRoot, id).config, record, record.readSpec()),
+    programBeforeStart: programBeforeStart === '' ? undefined : programBeforeStart,
+    pciAddresses: new Map(Object.entries(pciAddresses)),
+    release: () => release.run(),
+  }
+}
+
+/** Goes on with an added process, or with adding it if the caller still waits for that. */
+async function restoreExec(
+  { dependencies, record, cgroup }: Restored,
+  processes: ProcessTable,
+  process: ProcessState,
+): Promise<void> {
+  const { outcomes, requests } = dependencies
+  const isOpen = isSentAgain(requests, process.request)
+  const made = process.pid === 0 ? await adopt(dependencies, process, cgroup) : process
+  if (made === undefined || (process.pid === 0 && !isOpen)) {
+    await endUnwanted(dependencies, made ?? process, () => {
+      if (made !== undefined) killIfAlive(dependencies.os, made.pid)
+    })
+    record.dropProcess(process.key)
+    return
+  }
+  if (made !== process) record.saveProcess(made)
+  await dependencies.runtime.discardRun(process.key)
+  processes.restore(process.execId, restoreProcess(dependencies, made))
+  if (isOpen) outcomes.answer(process.request, EMPTY_RESPONSE)
+}
+
+/** The process that a run of the agent before has made; undefined when it has made none. */
+async function adopt(
+  { os, runtime }: RestoreDependencies,
+  process: ProcessState,
+  cgroup: Cgroup,
+): Promise<ProcessState | undefined> {
+  const isMember = (pid: number) => cgroup.holds(pid)
+  const pid = await runtime.adopt({ key: process.key, isMember })
+  return pid === undefined ? undefined : { ...process, pid, beganNs: await processBeganNs(os, pid) }
+}
+
+/** Ends a process that nobody waits for, by `kill`, and closes its streams. */
+async function endUnwanted(
+  dependencies: RestoreDependencies,
+  process: ProcessState,
+  kill: () => Promise<void> | void,
+): Promise<void> {
+  const { os, runtime, log } = dependencies
+  if (process.pid === 0) {
+    await kill()
+    await restoreStreams(dependencies, process).close()
+  } else {
+    // Before the kill: what is adopted later may have been forgotten.
+    const restored = restoreProcess(dependencies, process)
+    await kill()
+    await withTimeout(os.clock, END_MS, restored.ended, () => notEnded(process.pid)).catch(
+      (error: unknown) => {
+        log.warn('process not ended', { pid: process.pid, error: messageOf(error) })
+      },
+    )
+    restored.forgetExit()
+    await restored.stdio.close()
+  }
+  await runtime.discardRun(process.key)
+}
+
+/** Finishes a creation of which the runtime has made the process. Returns whether that can be done. */
+async function finishCreation(restored: Restored, container: Container): Promise<boolean> {
+  const { dependencies, record, sandbox, cgroup } = restored
+  const { os } = dependencies
+  const { init, hasSharedMounts } = record.fields
+  if (init === undefined || hasSharedMounts) return false
+  const made = init.pid === 0 ? await adopt(dependencies, init, cgroup) : init
+  if (made === undefined) return false
+  record.saveProcess(made)
+  await dependencies.runtime.discardRun(made.key)
+  const { path } = sandbox.pidNamespace
+  if (record.fields.pidNamespace === path && !(await isMounted(os, path))) {
+    // Its undo is that of the container.
+    await pinPidNamespace({ os, target: path, pid: made.pid, onRemove: new UndoList(dependencies.log) })
+  }
+  record.save({ programBeforeStart: (await programOf(os, made.pid)) ?? '' })
+  container.publish(await partsOf(restored, made))
+  return true
+}
+
+/** Undoes a creation under way. What was not done is skipped. */
+async function undoCreation(restored: Restored): Promise<void> {
+  const { dependencies, record, cgroup } = restored
+  const { os, runtime } = dependencies
+  const { id, init, sysctls } = record.fields
+  const killAll = () => cgroup.killAll()
+  if (init === undefined) await killAll()
+  else await endUnwanted(dependencies, init, killAll)
+  await runtime.erase(id)
+  await cgroup.remove()
+  for (const { path, before } of sysctls) await os.files.write(path, before)
+  await releaseOf(restored).run()
+}
+
+/** Releases what a container holds besides the runtime's state. */
+function releaseOf({ dependencies, record, sandbox }: Restored): UndoList {
+  const { os, log, config, storage, sysctls } = dependencies
+  const { id, storages: mountPoints, pidNamespace } = record.fields
+  const { folder, rootfs } = bundleOf(config.sharedRoot, id)
+  const onRemove = new UndoList(log)
+  onRemove.add('shared pid namespace', () => sandbox.pidNamespace.gone(id))
+  onRemove.add('bundle', () => os.files.removeTree(folder))
+  if (keepsStorages(record)) onRemove.add('storages', () => storage.release({ mountPoints }))
+  sysctls.restore(record.fields.sysctls, onRemove)
+  if (!storage.isUsed(rootfs)) onRemove.add('root mount', () => unmountIfMounted(os, rootfs))
+  if (pidNamespace !== '') {
+    onRemove.add('pid namespace file', () => os.files.removeTree(pidNamespace))
+    onRemove.add('pid namespace mount', () => unmountIfMounted(os, pidNamespace))
+  }
+  return onRemove
+}
+
+type MountOs = Pick<RestoreDependencies['os'], 'mounts'>
+
+async function unmountIfMounted(os: MountOs, path: string): Promise<void> {
+  if (await isMounted(os, path)) await os.mounts.unmount(path, { detach: true })
+}
+
+async function isMounted({ mounts }: MountOs, path: string): Promise<boolean> {
+  return (await mounts.list()).some(({ mountPoint }) => mountPoint === path)
+}

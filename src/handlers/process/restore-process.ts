@@ -1,0 +1,60 @@
+import type { Logger } from '../../base/log.ts'
+import type { ProcessState } from '../../gen/state/container.ts'
+import type { Os } from '../../os/os.ts'
+import type { EarlierRequests } from '../../os/supervisor/broker.ts'
+import { restoreStdio } from '../stdio/restore-stdio.ts'
+import type { Stdio } from '../stdio/stdio.ts'
+import { ContainerProcess } from './process.ts'
+
+/** What going on with a process needs. */
+export interface RestoreProcessDependencies {
+  readonly os: Pick<Os, 'clock' | 'streams' | 'descriptors' | 'exits'>
+  readonly log: Logger
+  readonly config: { readonly containerPipeSizeBytes: number }
+  readonly requests: EarlierRequests
+}
+
+/** A process that an agent before this one has made, with its streams. */
+export function restoreProcess(
+  dependencies: RestoreProcessDependencies,
+  process: ProcessState,
+): ContainerProcess {
+  const { os, log } = dependencies
+  const { key, pid, beganNs } = process
+  const stdio = restoreStreams(dependencies, process)
+  return new ContainerProcess({ key, pid, exit: os.exits.adopt(pid, beganNs), exits: os.exits, stdio, log })
+}
+
+/**
+ * The streams of a process, where they were. Requests that had taken output or brought input and are not sent again are
+ * settled.
+ */
+export function restoreStreams(
+  { os, config, requests }: RestoreProcessDependencies,
+  { key, hasTerminal }: Pick<ProcessState, 'key' | 'hasTerminal'>,
+): Stdio {
+  const stdio = restoreStdio(os, { key, hasTerminal, pipeSizeBytes: config.containerPipeSizeBytes })
+  for (const number of stdio.numbers) {
+    whenSettled(requests, number, (outcome) => stdio.settled(number, outcome))
+  }
+  return stdio
+}
+
+/** Whether a request of the time before is sent again; false for number 0. */
+export function isSentAgain({ states }: EarlierRequests, number: bigint): boolean {
+  return states.get(number) === 'open'
+}
+
+/**
+ * Calls `act` with what became of the answer to a request of the time before, now or as soon as it is known; never for one
+ * that is sent again. An answer that nobody knows of any more was dropped: its client is gone.
+ */
+export function whenSettled(
+  { states, settled }: EarlierRequests,
+  number: bigint,
+  act: (outcome: 'written' | 'dropped') => void,
+): void {
+  const state = states.get(number) ?? 'dropped'
+  if (state === 'answered') void settled(number).then(act)
+  else if (state !== 'open') act(state)
+}

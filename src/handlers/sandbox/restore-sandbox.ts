@@ -1,0 +1,97 @@
+import { messageOf } from '../../base/errors.ts'
+import type { Broker, EarlierRequests } from '../../os/supervisor/broker.ts'
+import { type ContainerRecord, readContainerRecords } from '../container/container-record.ts'
+import { keepsStorages, restoreContainer } from '../container/restore-container.ts'
+import { isSentAgain, whenSettled } from '../process/restore-process.ts'
+import type { SandboxContext } from './context.ts'
+import { cleanUpAfterCrash } from './crash-recovery.ts'
+import { restoredSandbox } from './create-sandbox.ts'
+import { Phase, readSandboxRecord, type SandboxRecord } from './sandbox-record.ts'
+import type { Sandbox } from './sandbox-state.ts'
+
+/** Where the requests of the time before are known; undefined without a broker, whose clients are gone then. */
+type RequestSource = Pick<Broker, 'earlierRequests' | 'confirm'> | undefined
+
+/**
+ * Goes on with the sandbox and the containers that an agent before this one has left. When the saved state cannot be read,
+ * all are ended and removed, with one line at level CRIT that says why; a container that cannot be gone on with, alone.
+ * Never rejects. To be called once, before requests are served.
+ */
+export async function restoreSandbox(context: SandboxContext, source: RequestSource): Promise<void> {
+  const { log, outcomes, config } = context
+  if (!config.restarted) return
+  const requests = source?.earlierRequests ?? NO_REQUESTS
+  try {
+    const restored = await restoreAll(context, requests)
+    outcomes.keepOnly((number) => isSentAgain(requests, number))
+    log.warn('the agent was restarted, and goes on', restored)
+  } catch (error) {
+    log.critical('the saved state cannot be read', { error: messageOf(error) })
+    await cleanUpAfterCrash(context)
+  }
+  for (const number of requests.states.keys()) {
+    whenSettled(requests, number, () => source?.confirm(number))
+  }
+}
+
+const NO_REQUESTS: EarlierRequests = { states: new Map(), settled: () => new Promise(() => {}) }
+
+async function restoreAll(
+  context: SandboxContext,
+  requests: EarlierRequests,
+): Promise<{ readonly sandbox: string; readonly containers: number }> {
+  const { os, state, storage, containers, keys, sandboxState } = context
+  const records = readContainerRecords(state)
+  const sandboxRecord = readSandboxRecord(state)
+  context.oom.queue.restore((number, act) => whenSettled(requests, number, act))
+  for (const name of os.descriptors.names()) keys.skip(name)
+  for (const { fields } of records) {
+    for (const process of [fields.init, ...fields.execs]) keys.skip(process?.key ?? '')
+  }
+  const ofSandbox =
+    sandboxRecord !== undefined && !isUndone(sandboxRecord) ? sandboxRecord.fields.storages : []
+  await storage.restore(referencesOf(records.filter(keepsStorages), ofSandbox))
+  sandboxState.restore(sandboxRecord === undefined ? 'none' : sandboxOf(context, sandboxRecord))
+  const dependencies = { ...context, requests }
+  if (sandboxRecord?.fields.phase === Phase.DESTROYED) {
+    // The agent before was about to stop.
+    context.onDestroyed()
+    return { sandbox: '', containers: 0 }
+  }
+  const active = sandboxState.active()
+  // A container whose pid namespace others share comes before those.
+  for (const record of records.toSorted(makersFirst)) await restoreContainer(dependencies, record, active)
+  await context.runtime.discardAllRuns()
+  if (sandboxRecord !== undefined && isUndone(sandboxRecord)) {
+    await restoredSandbox(context, sandboxRecord).onDestroy.run()
+    sandboxRecord.remove()
+  }
+  return { sandbox: sandboxRecord?.fields.id ?? '', containers: containers.list().length }
+}
+
+/** A creation under way is undone, and begins again when its request is sent again. */
+function isUndone({ fields }: SandboxRecord): boolean {
+  return fields.phase === Phase.CREATING
+}
+
+/** The sandbox as it is now. One that was about to be destroyed is active: its caller destroys it again. */
+function sandboxOf(context: SandboxContext, record: SandboxRecord): Sandbox | 'none' | 'destroyed' {
+  if (record.fields.phase === Phase.DESTROYED) return 'destroyed'
+  return isUndone(record) ? 'none' : restoredSandbox(context, record)
+}
+
+function makersFirst(one: ContainerRecord, other: ContainerRecord): number {
+  return Number(other.fields.pidNamespace !== '') - Number(one.fields.pidNamespace !== '')
+}
+
+/** How often each mount point is referred to. */
+function referencesOf(
+  records: readonly ContainerRecord[],
+  ofSandbox: readonly string[],
+): ReadonlyMap<string, number> {
+  const references = new Map<string, number>()
+  for (const mountPoint of [...ofSandbox, ...records.flatMap(({ fields }) => fields.storages)]) {
+    references.set(mountPoint, (references.get(mountPoint) ?? 0) + 1)
+  }
+  return references
+}

@@ -1,0 +1,218 @@
+import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import {
+  ContainerRecord,
+  Phase,
+  readContainerRecords,
+} from '../../../src/handlers/container/container-record.ts'
+import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
+import { Outcomes } from '../../../src/state/outcomes.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
+import {
+  containerRequest,
+  execRequest,
+  type Machine,
+  machine,
+  machineWithContainer,
+  machineWithSandbox,
+  remains,
+  sandboxRequest,
+} from '../../support/handlers/machine.ts'
+import { write } from '../../support/handlers/stdio-ends.ts'
+
+/** The number of a request that is sent again. */
+const OPEN = 5n
+
+/** The agent after `before`, which has died. */
+async function successorOf(before: Machine): Promise<Machine> {
+  const { os, runtime, state } = before
+  os.descriptors.restart()
+  const made = await machine({ os, runtime, state, config: { restarted: true } })
+  const states = new Map([[OPEN, 'open' as const]])
+  const earlierRequests: EarlierRequests = { states, settled: () => new Promise(() => {}) }
+  await made.handlers.restore({ earlierRequests, confirm: () => {} })
+  return made
+}
+
+/** Changes what the agent that died has recorded of container `c1`. */
+function record({ state }: Machine, changes: Partial<ContainerRecord['fields']>): void {
+  const [found] = readContainerRecords(new StateStore(state))
+  if (found === undefined) throw new Error('no container is recorded')
+  found.save(changes)
+}
+
+/** Whether the request that is sent again is answered from its outcome. */
+function isAnswered({ state }: Machine): boolean {
+  return new Outcomes(new StateStore(state)).of(OPEN) !== undefined
+}
+
+const wait = ({ handlers }: Machine, execId = '') =>
+  handlers.waitProcess({ containerId: 'c1', execId }, neverAborted)
+
+describe('an agent after one that died', () => {
+  it('goes on with a running container, its output and its exit', async () => {
+    const before = await machineWithContainer()
+    const { stdout, pid } = before.runtime.last()
+    write(before.os, stdout, 'before ')
+    const after = await successorOf(before)
+    write(after.os, stdout, 'and after')
+    const read = await after.handlers.readStdout({ containerId: 'c1', execId: '', len: 100 }, neverAborted)
+    expect(Buffer.from(read.data).toString()).toBe('before and after')
+    before.runtime.end(pid, { code: 3 })
+    expect((await wait(after)).status).toBe(3)
+    await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    expect(after.state.names()).toEqual(['sandbox'])
+    expect(after.os.descriptors.stored).toEqual([])
+  })
+
+  it('goes on with the sandbox, which it can destroy', async () => {
+    const before = await machineWithContainer()
+    const after = await successorOf(before)
+    await expect(after.handlers.createSandbox(sandboxRequest(), neverAborted)).rejects.toThrow(
+      "sandbox 'pod': already exists",
+    )
+    await after.handlers.destroySandbox({}, neverAborted)
+    expect(after.os.mounts.entries.map(({ mountPoint }) => mountPoint)).toEqual(['/'])
+    expect((await remains(after)).state).toEqual(['sandbox'])
+    expect((await successorOf(after)).context.sandboxState.transition).toBeUndefined()
+    await expect(after.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('failed to get sandbox')
+  })
+
+  it('goes on with processes that were added, and gives their keys to no other', async () => {
+    const before = await machineWithContainer()
+    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    const { pid } = before.runtime.last()
+    const after = await successorOf(before)
+    await after.handlers.execProcess(execRequest('c1', 'e2'), neverAborted)
+    before.runtime.end(pid, { code: 4 })
+    const exit = await wait(after, 'e1')
+    expect(exit.status).toBe(4)
+    exit.forget()
+    const [saved] = readContainerRecords(new StateStore(after.state))
+    expect(saved?.fields.execs.map(({ execId, key }) => [execId, key])).toEqual([['e2', 'p3']])
+    await expect(wait(await successorOf(after), 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it('waits for the start of a container that was created', async () => {
+    const before = await machineWithSandbox()
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    const after = await successorOf(before)
+    await after.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await expect(after.handlers.startContainer({ containerId: 'c1' }, neverAborted)).rejects.toThrow(
+      'is running, not created',
+    )
+  })
+
+  it('keeps a container paused, which can be resumed', async () => {
+    const before = await machineWithContainer()
+    await before.handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
+    const after = await successorOf(before)
+    await expect(after.handlers.execProcess(execRequest('c1', 'e'), neverAborted)).rejects.toThrow('paused')
+    await after.handlers.resumeContainer({ containerId: 'c1' }, neverAborted)
+    await after.handlers.execProcess(execRequest('c1', 'e'), neverAborted)
+  })
+
+  it.each([
+    ['finishes a creation whose caller waits, if the runtime has made the process', OPEN, true],
+    ['undoes a creation whose caller is gone', 6n, false],
+  ])('%s', async (_what, request, isFinished) => {
+    const before = await machineWithSandbox()
+    const clean = await remains(before)
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    record(before, { phase: Phase.CREATING, request, programBeforeStart: '' })
+    const after = await successorOf(before)
+    expect(isAnswered(after)).toBe(isFinished)
+    if (isFinished) await after.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    else expect((await remains(after)).processes).toBe(clean.processes)
+    expect(after.context.containers.list()).toHaveLength(isFinished ? 1 : 0)
+  })
+
+  it('undoes a creation that had come to no process, and lets its caller create again', async () => {
+    const before = await machineWithSandbox()
+    new ContainerRecord(new StateStore(before.state), { id: 'c1', cgroupPath: '/containers/c1' }).save({
+      request: OPEN,
+      sysctls: [{ path: '/proc/sys/net/core/somaxconn', before: '77' }],
+    })
+    const after = await successorOf(before)
+    expect(isAnswered(after)).toBe(false)
+    expect(await after.os.files.readText('/proc/sys/net/core/somaxconn')).toBe('77')
+    await after.handlers.createContainer(containerRequest('c1'), neverAborted, OPEN)
+  })
+
+  it.each([true, false])('asks the runtime whether a start has happened (%s)', async (hasStarted) => {
+    const before = await machineWithSandbox()
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    if (hasStarted) await before.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    record(before, { phase: Phase.STARTING, request: OPEN })
+    const after = await successorOf(before)
+    expect(isAnswered(after)).toBe(hasStarted)
+    const again = after.handlers.startContainer({ containerId: 'c1' }, neverAborted, OPEN)
+    if (hasStarted) await expect(again).rejects.toThrow('is running')
+    else await again
+  })
+
+  it.each([
+    ['is begun again by its caller', OPEN],
+    ['is finished when its caller is gone', 6n],
+  ])('a removal %s', async (_what, request) => {
+    const before = await machineWithContainer()
+    record(before, { phase: Phase.REMOVING, request })
+    const after = await successorOf(before)
+    if (request === OPEN) {
+      await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted, OPEN)
+      expect(isAnswered(after)).toBe(true)
+    }
+    await expect.poll(() => after.context.containers.list()).toEqual([])
+    expect(after.runtime.processes).toEqual([])
+  })
+
+  it.each([
+    ['keeps a process whose caller waits', OPEN, 2],
+    ['kills a process whose caller is gone', 6n, 1],
+  ])('%s, when it was added and not recorded', async (_what, request, left) => {
+    const before = await machineWithContainer()
+    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted, request)
+    const { pid } = before.runtime.last()
+    const [saved] = readContainerRecords(new StateStore(before.state))
+    record(before, { execs: (saved?.fields.execs ?? []).map((exec) => ({ ...exec, pid: 0 })) })
+    await before.os.files.put('/run/microvm-agent/runtime/calls/p2/pid', `${pid}`)
+    const after = await successorOf(before)
+    expect(after.runtime.processes).toHaveLength(left)
+    expect(isAnswered(after)).toBe(request === OPEN)
+    if (request === OPEN) {
+      after.runtime.end(pid, { signal: SIGKILL })
+      expect((await wait(after, 'e1')).status).toBe(137)
+    } else {
+      await expect(wait(after, 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    }
+  })
+
+  it('undoes a sandbox whose creation was under way', async () => {
+    const before = await machine()
+    const clean = await remains(before)
+    await before.handlers.createSandbox(sandboxRequest(), neverAborted)
+    const bytes = new StateStore(before.state)
+    const { SandboxRecord } = await import('../../../src/handlers/sandbox/sandbox-record.ts')
+    new SandboxRecord(bytes, { id: 'pod' }).save({ phase: 1 })
+    const after = await successorOf(before)
+    expect((await remains(after)).mounts).toEqual(clean.mounts)
+    await after.handlers.createSandbox(sandboxRequest(), neverAborted)
+  })
+
+  it('ends and removes a container that it cannot go on with, and keeps the others', async () => {
+    const before = await machineWithContainer()
+    await before.handlers.createContainer(containerRequest('c2'), neverAborted)
+    record(before, { init: undefined })
+    const after = await successorOf(before)
+    expect(after.context.containers.list().map(({ id }) => id)).toEqual(['c2'])
+    expect(after.runtime.processes.map(({ containerId }) => containerId)).toEqual(['c2'])
+  })
+
+  it('does nothing when none has died', async () => {
+    const made = await machine()
+    await made.os.files.put('/run/kata-containers/x', '')
+    await made.handlers.restore()
+    expect(await made.os.files.list('/run/kata-containers')).toEqual(['x'])
+  })
+})

@@ -1,0 +1,92 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+
+/** Kills the agent, and resolves when the next one serves. */
+async function killAgent({ started }: AgentPod): Promise<void> {
+  const booted = () => started.log.filter(({ msg }) => msg === 'booted').length
+  const before = booted()
+  process.kill(started.agentPid(), 'SIGKILL')
+  await expect.poll(booted, { timeout: 20_000 }).toBeGreaterThan(before)
+}
+
+describe('a container whose agent is killed', () => {
+  let pod: AgentPod
+  beforeAll(async () => {
+    pod = await startPod()
+  })
+  afterAll(() => pod.stop())
+
+  it('goes on, with its output, input and exit status', async () => {
+    const init = await pod.run('c1', [
+      'sh',
+      '-c',
+      'echo begun; read line; echo "got $line"; read end; exit 7',
+    ])
+    expect(await init.readUntil('begun\n')).toBe('begun\n')
+    const waiting = init.wait()
+    await killAgent(pod)
+    await init.write('words\n')
+    expect(await init.readUntil('words\n')).toBe('got words\n')
+    await init.write('\n')
+    expect(await waiting).toBe(7)
+    await pod.remove('c1')
+    expect(leftoversOf(pod.started, 'c1')).toEqual(NOTHING_LEFT)
+  })
+
+  it.each([false, true])('loses and repeats no byte, and no exit status (terminal: %s)', async (terminal) => {
+    const script = 'i=0; while [ $i -lt 3000 ]; do echo "line $i of many"; i=$((i+1)); done; exit 9'
+    const ids = ['a1', 'a2', 'a3']
+    const inits = await Promise.all(ids.map((id) => pod.run(id, ['sh', '-c', script], { terminal })))
+    let isOver = false
+    const killing = (async () => {
+      for (let kills = 0; !isOver && kills < 6; kills++) await killAgent(pod)
+    })()
+    const outputs = await Promise.all(inits.map((init) => init.readAll()))
+    const statuses = await Promise.all(inits.map((init) => init.wait()))
+    isOver = true
+    await killing
+    const expected = Array.from({ length: 3000 }, (_, line) => `line ${line} of many`)
+    for (const output of outputs) {
+      const lines = output.toString().replaceAll('\r', '').split('\n').slice(0, -1)
+      expect({
+        n: lines.length,
+        first: lines[0],
+        bad: lines.findIndex((line, index) => line !== expected[index]),
+      }).toEqual({ n: 3000, first: expected[0], bad: -1 })
+    }
+    expect(statuses).toEqual([9, 9, 9])
+    for (const id of ids) await pod.remove(id)
+    expect(leftoversOf(pod.started, ...ids)).toEqual(NOTHING_LEFT)
+  })
+
+  it('is created, started, added to and removed whenever the agent dies', async () => {
+    let isOver = false
+    const killing = (async () => {
+      while (!isOver) {
+        await new Promise((resolve) => setTimeout(resolve, Math.random() * 300))
+        await killAgent(pod)
+      }
+    })()
+    const step = async <T>(what: string, promise: Promise<T>): Promise<T> =>
+      promise.catch((error) => {
+        throw new Error(`${what}: ${error}`)
+      })
+    const life = async (name: string) => {
+      for (let round = 0; round < 4; round++) {
+        const id = `${name}-${round}`
+        const init = await step('run', pod.run(id, ['sh', '-c', 'read line; exit 3']))
+        const added = await step('add', pod.add(id, 'e', ['sh', '-c', 'echo added; exit 4']))
+        expect((await step('read', added.readAll())).toString()).toBe('added\n')
+        expect(await step('wait e', added.wait())).toBe(4)
+        await step('write', init.write('end\n'))
+        expect(await step('wait', init.wait())).toBe(3)
+        await step('remove', pod.remove(id))
+      }
+    }
+    const lives = await Promise.allSettled(['x', 'y'].map(life))
+    isOver = true
+    await killing
+    expect(lives.filter(({ status }) => status === 'rejected')).toEqual([])
+    expect(leftoversOf(pod.started, 'x-0', 'y-0', 'x-3', 'y-3')).toEqual(NOTHING_LEFT)
+  }, 120_000)
+})
