@@ -3,6 +3,7 @@ import type { Broker, EarlierRequests } from '../../os/supervisor/broker.ts'
 import { type ContainerRecord, readContainerRecords } from '../container/container-record.ts'
 import { keepsStorages, restoreContainer } from '../container/restore-container.ts'
 import { isSentAgain, whenSettled } from '../process/restore-process.ts'
+import { discardStored, isOfProcess } from '../stdio/stored-descriptors.ts'
 import type { SandboxContext } from './context.ts'
 import { cleanUpAfterCrash } from './crash-recovery.ts'
 import { restoredSandbox } from './create-sandbox.ts'
@@ -61,6 +62,8 @@ async function restoreAll(
   const active = sandboxState.active()
   // A container whose pid namespace others share comes before those.
   for (const record of records.toSorted(makersFirst)) await restoreContainer(dependencies, record, active)
+  // Those of hooks, and of processes that were about to be made.
+  await discardStored(os.descriptors, os.streams, isOfProcess)
   await context.runtime.discardAllRuns()
   if (sandboxRecord !== undefined && isUndone(sandboxRecord)) {
     await restoredSandbox(context, sandboxRecord).onDestroy.run()

@@ -7,7 +7,6 @@ import {
   machineWithContainer,
   machineWithSandbox,
   remains,
-  sandboxRequest,
 } from '../../support/handlers/machine.ts'
 import { readToEnd, write } from '../../support/handlers/stdio-ends.ts'
 import { isPending, settle } from '../../support/pending.ts'
@@ -116,12 +115,13 @@ describe('waiting for connections from the host', () => {
   })
 
   it('hands connections that no request has named to the next agent', async () => {
-    const { os, runtime } = await listening()
+    const { os, runtime, state } = await listening()
     const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
     expect(os.descriptors.stored).toContain('from-port-8')
-    const options = { os, runtime, stdio: { listenerPort: LISTENER }, config: { restarted: true } }
+    os.descriptors.restart()
+    const options = { os, runtime, state, stdio: { listenerPort: LISTENER }, config: { restarted: true } }
     const next = await machine(options)
-    await next.handlers.createSandbox(sandboxRequest(), neverAborted)
+    await next.handlers.restore()
     await next.handlers.createContainer(containerRequest('c2', {}, { stdoutPort: 8 }), neverAborted)
     write(os, runtime.last().stdout, 'out')
     await settle()
