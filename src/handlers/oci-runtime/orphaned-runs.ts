@@ -9,7 +9,8 @@ const RUN_MS = 10_000
 
 /**
  * Resolves when no run of the OCI runtime that an agent which died has left is under way, of those with `word` among their
- * arguments. `root` is the folder of the runtime's state. A run that does not end in time is killed.
+ * arguments. `root` is the folder of the runtime's state. A run that does not end in time is killed. Throws INTERNAL when
+ * that does not end it.
  */
 export async function orphanedRunsEnded(os: Os, root: string, word: string): Promise<void> {
   // Before the search: exits of what it finds are not reported yet.
@@ -17,10 +18,11 @@ export async function orphanedRunsEnded(os: Os, root: string, word: string): Pro
   try {
     const pids = await orphanedRuns(os, root, word)
     const ended = Promise.all(pids.map((pid) => watch.exitOf(pid)))
-    await withTimeout(os.clock, RUN_MS, ended, () => new AgentError('INTERNAL', 'not ended')).catch(() => {
+    const late = () => new AgentError('INTERNAL', `runs of the OCI runtime (${pids.join(', ')}): not ended`)
+    await withTimeout(os.clock, RUN_MS, ended, late).catch(() => {
       for (const pid of pids) killIfAlive(os, -pid)
     })
-    await ended
+    await withTimeout(os.clock, RUN_MS, ended, late)
   } finally {
     watch.close()
   }
