@@ -47,7 +47,8 @@ export function isSentAgain({ states }: EarlierRequests, number: bigint): boolea
 
 /**
  * Calls `act` with what became of the answer to a request of the time before, now or as soon as it is known; never for one
- * that is sent again. An answer that nobody knows of any more was dropped: its client is gone.
+ * that is sent again. An answer that nobody knows of any more was dropped: its client is gone. So is that of a request whose
+ * client leaves before it is sent again.
  */
 export function whenSettled(
   { states, settled }: EarlierRequests,
@@ -55,6 +56,6 @@ export function whenSettled(
   act: (outcome: 'written' | 'dropped') => void,
 ): void {
   const state = states.get(number) ?? 'dropped'
-  if (state === 'answered') void settled(number).then(act)
-  else if (state !== 'open') act(state)
+  if (state === 'answered' || state === 'open') void settled(number).then(act)
+  else act(state)
 }
