@@ -215,7 +215,6 @@ describe.skipIf(cannotBoot() !== undefined)('the agent in a guest', () => {
     const dialling = await dialFromContainer(pod)
     expect(await dialling.readAll('stdout')).toHaveLength(0)
     expect((await dialling.readAll('stderr')).toString()).toBe('connected\nclosed\n')
-    expect(guest.guest.vm.console.lines.join('\n')).toContain('"connection refused"')
     expect((await guest.health.check({})).status).toBe(1)
     await pod.remove('dial')
   })

@@ -250,8 +250,11 @@ async function killAgent(machine: Machine): Promise<void> {
   supplyRoot(root, shared(killerRoot))
   const own = await connectAgent(guest.guest.link, vm.gone)
   const agent = agentOf(own)
-  const kill = ['sh', '-c', 'echo i > /guest/proc/sysrq-trigger']
-  const request = createContainerRequest('killer', killerRoot, kill, { mounts: [GUEST_PROC] })
+  // The next agent cannot read the state: it ends what is left, and the next replay has a guest without a sandbox.
+  const damage = 'echo damaged > /guest/proc/1/root/run/microvm-agent/saved/sandbox'
+  const kill = ['sh', '-c', `${damage} && echo i > /guest/proc/sysrq-trigger`]
+  const rights = { mounts: [GUEST_PROC], capabilities: ['CAP_SYS_PTRACE'] }
+  const request = createContainerRequest('killer', killerRoot, kill, rights)
   await agent.createContainer(request)
   // The agent may die before it has answered.
   await agent.startContainer({ containerId: 'killer' }).catch(() => {})
