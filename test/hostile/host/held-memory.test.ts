@@ -33,7 +33,10 @@ describe('many connections that make the agent hold memory', () => {
 
   /** What is in use, apart from the call that asks, which has a short request. */
   async function inUse(): Promise<number> {
-    const { metrics } = await started.agent.getMetrics({})
+    // As long as the calls of the attack are open, there is no room for one that is not in the reserve.
+    const answer = await started.agent.getMetrics({}).catch(() => undefined)
+    if (answer === undefined) return Number.POSITIVE_INFINITY
+    const { metrics } = answer
     const used = (name: string) =>
       Number(new RegExp(`^microvm_agent_limit_used\\{item="${name}"\\} (\\d+)$`, 'm').exec(metrics)?.[1])
     return used('calls') - 1 + used('elements') + used('streams') + Math.max(0, used('bytes') - 100)
