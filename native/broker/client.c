@@ -66,7 +66,7 @@ static bool may_accept_after(struct broker *broker, int error) {
     case ENFILE:
     case ENOBUFS:
     case ENOMEM:
-      /* The socket stays readable: waiting for it would not wait. */
+      /* A wait for the socket would return at once, as long as a client waits there: pauses instead. */
       watch_remove(broker, &broker->listener);
       broker->accept_at_ms = monotonic_ms() + ACCEPT_PAUSE_MS;
       return false;

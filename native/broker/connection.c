@@ -270,7 +270,7 @@ static void flush(struct broker *broker, struct connection *connection) {
   connection->id = 0;
 }
 
-/* Room has become free: whoever was held for want of it may go on. */
+/* Memory has become free: reads on, from the connections that were not read because there was none. */
 static void release_held(struct broker *broker) {
   for (uint32_t i = 0; i < broker->places; i++)
     if (broker->connections[i].id != 0 && broker->connections[i].is_held)

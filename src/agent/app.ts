@@ -128,7 +128,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   return os.broker === undefined ? served : Promise.race([served, os.broker.failed])
 }
 
-/** The state, which is empty at the first start. An agent that nobody starts again keeps none. */
+/** The state, which is empty at the first start. Without `vminit`, which would start it again, the agent keeps none. */
 function openState({ channel }: AgentArguments): StateStore {
   if (channel === undefined) return new StateStore(noStateFiles)
   const state = new StateStore(linuxStateFiles(STATE_ROOT))

@@ -100,7 +100,7 @@ function keepsOutcome({
   return recovery === 'at-most-once' || (recovery === 'journaled' && ownJournal !== true)
 }
 
-/** An answer whose delivery nobody asks for costs the broker less. */
+/** Undefined without callbacks: the broker then does not keep the outcome of the answer. */
 function deliveredTo(callbacks: readonly ((written: boolean) => void)[]) {
   if (callbacks.length === 0) return undefined
   return {

@@ -171,7 +171,7 @@ async function adopt(
   return pid === undefined ? undefined : { ...process, pid, beganNs: await processBeganNs(os, pid) }
 }
 
-/** Ends a process that nobody waits for, by `kill`, and closes its streams. */
+/** Ends by `kill` a process that no call has been told of, and closes its streams. */
 async function endUnwanted(
   dependencies: RestoreDependencies,
   process: ProcessState,

@@ -47,8 +47,8 @@ export function isSentAgain({ states }: EarlierRequests, number: bigint): boolea
 
 /**
  * Calls `act` with what became of the answer to a request of the time before, now or as soon as it is known; never for one
- * that is sent again. An answer that nobody knows of any more was dropped: its client is gone. So is that of a request whose
- * client leaves before it is sent again.
+ * that is sent again. It was dropped when the broker does not know of it any more, and when the client leaves before its
+ * request is sent again.
  */
 export function whenSettled(
   { states, settled }: EarlierRequests,

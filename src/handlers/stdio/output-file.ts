@@ -105,7 +105,7 @@ export class OutputFile {
   take(start: number, length: number, number: bigint | undefined, changed: () => void): OutputRead {
     const range = { start, length, place: this.#journal.reserve(), number, isDiscarded: false }
     const data = this.#streams.readAt(this.fd, start, length)
-    // Without a number nobody asks again after the agent's death: the bytes are unread then.
+    // A request without a number is not sent again to the next agent: for that one the bytes are unread.
     if (number !== undefined) this.#write(range, TAKEN)
     this.#insert(range)
     return this.#answer(range, data, changed)

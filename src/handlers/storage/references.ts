@@ -214,8 +214,8 @@ export class StorageReferences {
 
   /**
    * Takes over what an agent before this one has attached: `references` are those of containers and the sandbox that go
-   * on, by mount point. What it has only half attached or detached, and what nobody refers to and is not kept, is
-   * detached. Throws UnreadableState.
+   * on, by mount point. Detaches what was half attached or half detached, and what has no reference and is not kept.
+   * Throws UnreadableState.
    */
   async restore(
     references: ReadonlyMap<string, number>,
