@@ -62,7 +62,23 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "grpc.reflection.v1.ServerReflection/ServerReflectionInfo": "grpc.reflection.v1.ServerReflectionRequest",
   "grpc.Health/Check": "grpc.CheckRequest",
   "grpc.Health/Version": "grpc.CheckRequest",
-  "microvm.agent.v1.Introspection/GetVersion": "microvm.agent.v1.GetVersionRequest"
+  "microvm.agent.v1.Introspection/GetVersion": "microvm.agent.v1.GetVersionRequest",
+  "microvm.agent.v1.Introspection/GetCapabilities": "microvm.agent.v1.GetCapabilitiesRequest",
+  "microvm.agent.v1.Introspection/GetSandbox": "microvm.agent.v1.GetSandboxRequest",
+  "microvm.agent.v1.Introspection/ListContainers": "microvm.agent.v1.ListContainersRequest",
+  "microvm.agent.v1.Introspection/ListProcesses": "microvm.agent.v1.ListProcessesRequest",
+  "microvm.agent.v1.Introspection/ListMounts": "microvm.agent.v1.ListMountsRequest",
+  "microvm.agent.v1.Introspection/ListDevices": "microvm.agent.v1.ListDevicesRequest",
+  "microvm.agent.v1.Introspection/GetNetwork": "microvm.agent.v1.GetNetworkRequest",
+  "microvm.agent.v1.Introspection/ListCalls": "microvm.agent.v1.ListCallsRequest",
+  "microvm.agent.v1.Introspection/ListExits": "microvm.agent.v1.ListExitsRequest",
+  "microvm.agent.v1.Introspection/AcknowledgeExits": "microvm.agent.v1.AcknowledgeExitsRequest",
+  "microvm.agent.v1.Introspection/GetEvents": "microvm.agent.v1.GetEventsRequest",
+  "microvm.agent.v1.Introspection/StreamEvents": "microvm.agent.v1.StreamEventsRequest",
+  "microvm.agent.v1.Introspection/GetStacks": "microvm.agent.v1.GetStacksRequest",
+  "microvm.agent.v1.Introspection/ReadProfile": "microvm.agent.v1.ReadProfileRequest",
+  "microvm.agent.v1.Introspection/GetLoopHistogram": "microvm.agent.v1.GetLoopHistogramRequest",
+  "microvm.agent.v1.Introspection/ReadOutput": "microvm.agent.v1.ReadOutputRequest"
 }
 export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = {
  "grpc.CreateContainerRequest": [
@@ -1791,5 +1807,130 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "service"
   }
  ],
- "microvm.agent.v1.GetVersionRequest": []
+ "microvm.agent.v1.GetVersionRequest": [],
+ "microvm.agent.v1.GetCapabilitiesRequest": [],
+ "microvm.agent.v1.GetSandboxRequest": [],
+ "microvm.agent.v1.ListContainersRequest": [
+  {
+   "number": 1,
+   "name": "container_id",
+   "property": "containerId"
+  }
+ ],
+ "microvm.agent.v1.ListProcessesRequest": [
+  {
+   "number": 1,
+   "name": "container_id",
+   "property": "containerId"
+  }
+ ],
+ "microvm.agent.v1.ListMountsRequest": [],
+ "microvm.agent.v1.ListDevicesRequest": [],
+ "microvm.agent.v1.GetNetworkRequest": [],
+ "microvm.agent.v1.ListCallsRequest": [],
+ "microvm.agent.v1.ListExitsRequest": [
+  {
+   "number": 1,
+   "name": "after_sequence",
+   "property": "afterSequence"
+  },
+  {
+   "number": 2,
+   "name": "container_id",
+   "property": "containerId"
+  }
+ ],
+ "microvm.agent.v1.AcknowledgeExitsRequest": [
+  {
+   "number": 1,
+   "name": "up_to_sequence",
+   "property": "upToSequence"
+  }
+ ],
+ "microvm.agent.v1.GetEventsRequest": [
+  {
+   "number": 1,
+   "name": "after_sequence",
+   "property": "afterSequence"
+  },
+  {
+   "number": 2,
+   "name": "timeout_ms",
+   "property": "timeoutMs"
+  },
+  {
+   "number": 3,
+   "name": "limit",
+   "property": "limit"
+  }
+ ],
+ "microvm.agent.v1.StreamEventsRequest": [
+  {
+   "number": 1,
+   "name": "after_sequence",
+   "property": "afterSequence"
+  }
+ ],
+ "microvm.agent.v1.GetStacksRequest": [],
+ "microvm.agent.v1.ReadProfileRequest": [
+  {
+   "number": 1,
+   "name": "kind",
+   "property": "kind"
+  },
+  {
+   "number": 2,
+   "name": "duration_ms",
+   "property": "durationMs"
+  },
+  {
+   "number": 3,
+   "name": "id",
+   "property": "id"
+  },
+  {
+   "number": 4,
+   "name": "offset",
+   "property": "offset"
+  },
+  {
+   "number": 5,
+   "name": "discard",
+   "property": "discard"
+  }
+ ],
+ "microvm.agent.v1.GetLoopHistogramRequest": [
+  {
+   "number": 1,
+   "name": "duration_ms",
+   "property": "durationMs"
+  }
+ ],
+ "microvm.agent.v1.ReadOutputRequest": [
+  {
+   "number": 1,
+   "name": "container_id",
+   "property": "containerId"
+  },
+  {
+   "number": 2,
+   "name": "exec_id",
+   "property": "execId"
+  },
+  {
+   "number": 3,
+   "name": "stream",
+   "property": "stream"
+  },
+  {
+   "number": 4,
+   "name": "offset",
+   "property": "offset"
+  },
+  {
+   "number": 5,
+   "name": "len",
+   "property": "len"
+  }
+ ]
 }

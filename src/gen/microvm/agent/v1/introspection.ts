@@ -9,8 +9,11 @@ export const protobufPackage = "microvm.agent.v1";
 export const protobufFileName = "microvm/agent/v1/introspection.proto";
 
 /**
- * What the agent tells about itself: an interface of this project's own, beside
- * those that existing callers prescribe.
+ * What the agent tells about itself and its guest: an interface of this project's own, beside
+ * those that existing callers prescribe (docs/introspection.md).
+ *
+ * All calls read, except AcknowledgeExits. Times of day are milliseconds since 1970 by the guest's
+ * clock, which the host may set; ages and durations are by a clock that nobody sets.
  */
 
 export interface GetVersionRequest {
@@ -23,6 +26,551 @@ export interface GetVersionResponse {
   apiVersion: string;
   /** Version of the Node.js that runs the agent, such as `v24.21.0`. */
   nodeVersion: string;
+}
+
+export interface GetCapabilitiesRequest {
+}
+
+export interface GetCapabilitiesResponse {
+  capabilities: Capability[];
+}
+
+export interface Capability {
+  kind: Capability_Kind;
+  name: string;
+  enabled: boolean;
+  /** Why it is not enabled; empty when it is. */
+  reason: string;
+  /** What more is known of it, such as a version or a path; may be empty. */
+  detail: string;
+}
+
+export const Capability_Kind = {
+  KIND_UNSPECIFIED: 0,
+  /** RPC - A method, by its full name. */
+  RPC: 1,
+  /** STORAGE_DRIVER - A driver that a storage may name. */
+  STORAGE_DRIVER: 2,
+  /** DEVICE_TYPE - A type that a device may have. */
+  DEVICE_TYPE: 3,
+  /** KERNEL - A feature of the guest's kernel. */
+  KERNEL: 4,
+  /** TOOL - A program of the guest. */
+  TOOL: 5,
+  /** FEATURE - A part of the agent that a setting turns on or that the image may lack. */
+  FEATURE: 6,
+} as const;
+
+export type Capability_Kind = typeof Capability_Kind[keyof typeof Capability_Kind];
+
+export namespace Capability_Kind {
+  export type KIND_UNSPECIFIED = typeof Capability_Kind.KIND_UNSPECIFIED;
+  export type RPC = typeof Capability_Kind.RPC;
+  export type STORAGE_DRIVER = typeof Capability_Kind.STORAGE_DRIVER;
+  export type DEVICE_TYPE = typeof Capability_Kind.DEVICE_TYPE;
+  export type KERNEL = typeof Capability_Kind.KERNEL;
+  export type TOOL = typeof Capability_Kind.TOOL;
+  export type FEATURE = typeof Capability_Kind.FEATURE;
+}
+
+export interface GetSandboxRequest {
+}
+
+export interface GetSandboxResponse {
+  /** `none`, `lost`, `creating`, `active`, `destroying` or `destroyed`. */
+  state: string;
+  /** Empty unless the state is `active`. */
+  id: string;
+  hostname: string;
+  /** Whether it has an ipc, a uts and a pid namespace of its own for its containers. */
+  namespaces: string[];
+  /** Names of the hooks that the guest adds to containers, such as `prestart/nvidia`. */
+  guestHooks: string[];
+  containers: number;
+  /** How often the agent was started again since the boot. */
+  agentRestarts: number;
+  /** For how long this agent has been running. */
+  agentUptimeMs: bigint;
+  /** For how long the guest's kernel has been running. */
+  guestUptimeMs: bigint;
+}
+
+export interface ListContainersRequest {
+  /** Only this container; empty: all. */
+  containerId: string;
+}
+
+export interface ListContainersResponse {
+  containers: Container[];
+}
+
+export interface Container {
+  containerId: string;
+  /** `creating`, `created`, `starting`, `running`, `paused`, `updating`, `stopped` or `removing`. */
+  state: string;
+  /** Its first process; 0 until it is created. */
+  initPid: number;
+  /** Its cgroup's path below the root of each hierarchy. */
+  cgroupPath: string;
+  /** Its processes whose exit may still be asked for, the first one included. */
+  processes: number;
+  /** Mount points of the storages that it holds. */
+  storages: string[];
+  /** The exit status of the first process; absent while it runs. */
+  exitStatus?:
+    | number
+    | undefined;
+  /** How often the kernel has killed one of its processes for want of memory, as far as it was reported. */
+  oomKills: bigint;
+}
+
+export interface ListProcessesRequest {
+  /** Only those of this container; empty: those of all containers, and the agent's own. */
+  containerId: string;
+}
+
+export interface ListProcessesResponse {
+  processes: Process[];
+}
+
+/** A process. Never has its arguments or its environment. */
+export interface Process {
+  role: Process_Role;
+  /** Empty for the agent's own. */
+  containerId: string;
+  /** Set for EXEC. */
+  execId: string;
+  /** In the guest's own pid namespace. */
+  pid: number;
+  parentPid: number;
+  /** The name that the process has given itself (`/proc/PID/comm`, at most 15 bytes). */
+  name: string;
+  /** The letter of proc(5), such as `R`, `S`, `D` or `Z`; empty when the process is gone. */
+  state: string;
+  /** The kernel function that it waits in; empty when it runs or the kernel does not tell. */
+  waitsIn: string;
+  startedAtMs: bigint;
+  threads: number;
+  residentBytes: bigint;
+  /** For INIT and EXEC. */
+  hasTerminal: boolean;
+  /** For INIT and EXEC that have ended: 128 plus the signal, or the exit code. */
+  exitStatus?: number | undefined;
+}
+
+export const Process_Role = {
+  ROLE_UNSPECIFIED: 0,
+  /** INIT - The first process of a container. */
+  INIT: 1,
+  /** EXEC - A process that ExecProcess has added. */
+  EXEC: 2,
+  /** OTHER - Another member of the container's cgroup, such as a child of these. */
+  OTHER: 3,
+  /** AGENT - The agent, vminit, or a program that the agent has started, such as the OCI runtime. */
+  AGENT: 4,
+} as const;
+
+export type Process_Role = typeof Process_Role[keyof typeof Process_Role];
+
+export namespace Process_Role {
+  export type ROLE_UNSPECIFIED = typeof Process_Role.ROLE_UNSPECIFIED;
+  export type INIT = typeof Process_Role.INIT;
+  export type EXEC = typeof Process_Role.EXEC;
+  export type OTHER = typeof Process_Role.OTHER;
+  export type AGENT = typeof Process_Role.AGENT;
+}
+
+export interface ListMountsRequest {
+}
+
+export interface ListMountsResponse {
+  /** The mounts of the guest's own mount namespace, in the kernel's order. */
+  mounts: Mount[];
+  /** The storages that requests have attached. */
+  storages: Storage[];
+}
+
+export interface Mount {
+  mountPoint: string;
+  type: string;
+  source: string;
+  readOnly: boolean;
+}
+
+export interface Storage {
+  mountPoint: string;
+  driver: string;
+  source: string;
+  type: string;
+  /** The node that the disk turned out to have; empty for what is no disk. */
+  device: string;
+  /** How many requests hold it. One that is shared or kept stays attached without any. */
+  references: number;
+  /** The containers among them, and `sandbox`. One that holds it twice is listed twice. */
+  holders: string[];
+  /** `attaching`, `attached` or `detaching`. */
+  state: string;
+  shared: boolean;
+}
+
+export interface ListDevicesRequest {
+}
+
+export interface ListDevicesResponse {
+  devices: Device[];
+}
+
+export interface Device {
+  kind: Device_Kind;
+  /** `vda1`, `eth0`, `0000:00:02.0`. */
+  name: string;
+  /** `/dev/vda1`; empty for what has no node. */
+  node: string;
+  /** `254:1`; empty for what has no node. */
+  numbers: string;
+  /** The kernel driver that has it; empty without one. */
+  driver: string;
+  /** Where it is in sysfs, with its buses. */
+  path: string;
+  /** Of a disk. */
+  sizeBytes: bigint;
+  /** Of a PCI function: vendor, device and class, such as `1af4:1042 018000`. */
+  identity: string;
+}
+
+export const Device_Kind = {
+  KIND_UNSPECIFIED: 0,
+  /** BLOCK - A disk or a partition of one. */
+  BLOCK: 1,
+  NETWORK: 2,
+  /** PCI - Any function on a PCI bus. */
+  PCI: 3,
+} as const;
+
+export type Device_Kind = typeof Device_Kind[keyof typeof Device_Kind];
+
+export namespace Device_Kind {
+  export type KIND_UNSPECIFIED = typeof Device_Kind.KIND_UNSPECIFIED;
+  export type BLOCK = typeof Device_Kind.BLOCK;
+  export type NETWORK = typeof Device_Kind.NETWORK;
+  export type PCI = typeof Device_Kind.PCI;
+}
+
+export interface GetNetworkRequest {
+}
+
+export interface GetNetworkResponse {
+  interfaces: Interface[];
+  routes: Route[];
+  /** What the agent has set, in the order of the last changes. */
+  settings: NetworkSetting[];
+}
+
+export interface Interface {
+  index: number;
+  name: string;
+  hardwareAddress: string;
+  mtu: number;
+  isUp: boolean;
+  /** `10.0.0.2/24`. */
+  addresses: NetworkAddress[];
+  /** Who has set the interface: `metadata`, `rpc`, or `kernel`. */
+  source: string;
+}
+
+export interface NetworkAddress {
+  /** `10.0.0.2/24`. */
+  address: string;
+  /** Who has set it: `metadata`, `rpc`, or `kernel`. */
+  source: string;
+}
+
+export interface Route {
+  /** `0.0.0.0/0`. */
+  destination: string;
+  gateway: string;
+  device: string;
+  /** Who has set it: `metadata`, `rpc`, or `kernel`. */
+  source: string;
+}
+
+export interface NetworkSetting {
+  /** `interface`, `address`, `route`, `neighbors`, `iptables` or `hostname`. */
+  kind: string;
+  /** What was set, such as `eth0`. */
+  subject: string;
+  /** To what. */
+  value: string;
+  /** `metadata` or `rpc`. */
+  source: string;
+}
+
+export interface ListCallsRequest {
+}
+
+export interface ListCallsResponse {
+  calls: Call[];
+}
+
+export interface Call {
+  /** Full name of the method. */
+  method: string;
+  /** Since the request arrived in the guest. */
+  ageMs: bigint;
+  /** What it does or waits for, such as `storage /run/x: attach`. */
+  step: string;
+  /** Since that step began. */
+  stepAgeMs: bigint;
+  /** Where it came from, such as `vsock 2:1234`. */
+  connection: string;
+  /** `ttrpc` or `grpc`. */
+  framing: string;
+  /** What becomes of it when the agent dies: `read`, `idempotent`, `journaled` or `at-most-once` (docs/rpcs.md). */
+  recovery: string;
+  containerId: string;
+  execId: string;
+}
+
+export interface ListExitsRequest {
+  /** Only those after this number; 0: all. */
+  afterSequence: bigint;
+  /** Only those of this container; empty: all. */
+  containerId: string;
+}
+
+export interface ListExitsResponse {
+  /** The oldest first. */
+  exits: Exit[];
+  /** How many were dropped since the agent's start because there were too many. */
+  dropped: bigint;
+}
+
+export interface Exit {
+  /** The number of its event. */
+  sequence: bigint;
+  containerId: string;
+  /** Empty for the container's first process. */
+  execId: string;
+  pid: number;
+  /** The exit code, or 128 plus the signal; 255 when it is not known. */
+  status: number;
+  /** The signal that has ended it; 0 without one. */
+  signal: number;
+  /** Whether the kernel has killed a process of the container for want of memory since this one began. */
+  oomKilled: boolean;
+  /** 0 when it is not known. */
+  startedAtMs: bigint;
+  endedAtMs: bigint;
+  /** Absent when vminit did not reap it. */
+  resources: ResourceUse | undefined;
+}
+
+/** What a process and the children that it has waited for have used (getrusage(2)). */
+export interface ResourceUse {
+  userTimeUs: bigint;
+  systemTimeUs: bigint;
+  maxResidentKib: bigint;
+}
+
+export interface AcknowledgeExitsRequest {
+  /** All exits up to and including this number. */
+  upToSequence: bigint;
+}
+
+export interface AcknowledgeExitsResponse {
+  acknowledged: number;
+}
+
+export interface GetEventsRequest {
+  /** The last event that the caller has; 0: all that are still held. */
+  afterSequence: bigint;
+  /** How long to wait when there is none, at most 60,000; 0: not at all. */
+  timeoutMs: number;
+  /** At most so many events; 0: 256, which is also the most. */
+  limit: number;
+}
+
+export interface StreamEventsRequest {
+  /** The last event that the caller has; 0: all that are still held. */
+  afterSequence: bigint;
+}
+
+export interface GetEventsResponse {
+  /** In their order; empty when none came in time. */
+  events: Event[];
+  /** The number to go on from: that of the last event here, or `after_sequence`. */
+  lastSequence: bigint;
+  /** Set when events after `after_sequence` are not held any more. */
+  gap: EventGap | undefined;
+}
+
+/**
+ * Numbers without an event: those that were dropped for newer ones, and those of an agent that died, which had not
+ * necessarily used all of them.
+ */
+export interface EventGap {
+  firstSequence: bigint;
+  lastSequence: bigint;
+}
+
+export interface Event {
+  /** From 1, without a gap as long as the agent lives. The next agent goes on with a higher one. */
+  sequence: bigint;
+  atMs: bigint;
+  agentStarted?: AgentStarted | undefined;
+  processStarted?: ProcessStarted | undefined;
+  processExited?: Exit | undefined;
+  outOfMemory?: OutOfMemory | undefined;
+  deviceChanged?: DeviceChanged | undefined;
+  storageChanged?: StorageChanged | undefined;
+  networkChanged?: NetworkChanged | undefined;
+  clockSet?: ClockSet | undefined;
+}
+
+export interface AgentStarted {
+  /** How often the agent was started again since the boot; 0 for the first one. */
+  restarts: number;
+}
+
+export interface ProcessStarted {
+  containerId: string;
+  /** Empty for the container's first process. */
+  execId: string;
+  pid: number;
+}
+
+export interface OutOfMemory {
+  containerId: string;
+}
+
+export interface DeviceChanged {
+  /** `add`, `remove`, `change` and so on: what the kernel's uevent says. */
+  action: string;
+  /** In sysfs. */
+  path: string;
+  subsystem: string;
+}
+
+export interface StorageChanged {
+  /** `attached` or `detached`. */
+  action: string;
+  mountPoint: string;
+  driver: string;
+}
+
+export interface NetworkChanged {
+  settings: NetworkSetting[];
+}
+
+export interface ClockSet {
+  /** By how much the guest's clock was moved; negative: backwards. */
+  stepMs: bigint;
+}
+
+export interface GetStacksRequest {
+}
+
+export interface GetStacksResponse {
+  /** The threads of the agent and of the programs that it has started. */
+  threads: Thread[];
+  /** What the event loop waits for: the kinds of its handles and requests with their number. */
+  loopResources: LoopResource[];
+  /** The calls in flight, as ListCalls has them. */
+  calls: Call[];
+}
+
+export interface Thread {
+  pid: number;
+  threadId: number;
+  name: string;
+  /** The letter of proc(5). */
+  state: string;
+  /** The stack in the kernel, innermost function first; empty when the kernel does not tell. */
+  kernelStack: string[];
+}
+
+export interface LoopResource {
+  /** As Node.js names it, such as `TCPSocketWrap` or `FSReqPromise`. */
+  type: string;
+  count: number;
+}
+
+export interface ReadProfileRequest {
+  /** Takes a new profile of this kind. Must be unset in the calls that read it. */
+  kind: ReadProfileRequest_Kind;
+  /** For how long the CPU is profiled, 1 to 60,000; 0: 1,000. The call waits for so long. */
+  durationMs: number;
+  /** The profile to go on with, as the first answer has named it. */
+  id: string;
+  offset: bigint;
+  /** Drops the profile after this read. */
+  discard: boolean;
+}
+
+export const ReadProfileRequest_Kind = {
+  KIND_UNSPECIFIED: 0,
+  /** CPU - A CPU profile, for Chrome's developer tools (`.cpuprofile`). */
+  CPU: 1,
+  /** HEAP - A snapshot of the heap (`.heapsnapshot`). Has every text that the agent holds; see docs/security.md. */
+  HEAP: 2,
+} as const;
+
+export type ReadProfileRequest_Kind = typeof ReadProfileRequest_Kind[keyof typeof ReadProfileRequest_Kind];
+
+export namespace ReadProfileRequest_Kind {
+  export type KIND_UNSPECIFIED = typeof ReadProfileRequest_Kind.KIND_UNSPECIFIED;
+  export type CPU = typeof ReadProfileRequest_Kind.CPU;
+  export type HEAP = typeof ReadProfileRequest_Kind.HEAP;
+}
+
+export interface ReadProfileResponse {
+  id: string;
+  sizeBytes: bigint;
+  /** From the offset; at most 1 MiB. Empty at the end. */
+  data: Uint8Array;
+}
+
+export interface GetLoopHistogramRequest {
+  /** For how long it is measured, 1 to 60,000; 0: 1,000. The call waits for so long. */
+  durationMs: number;
+}
+
+export interface GetLoopHistogramResponse {
+  /** How late the loop was, in microseconds. */
+  samples: bigint;
+  minUs: bigint;
+  meanUs: bigint;
+  p50Us: bigint;
+  p90Us: bigint;
+  p99Us: bigint;
+  maxUs: bigint;
+  /** The share of the time in which the loop was busy, in percent. */
+  utilizationPercent: number;
+  /** What the JavaScript heap has in use, and the process's resident memory. */
+  heapUsedBytes: bigint;
+  residentBytes: bigint;
+}
+
+export interface ReadOutputRequest {
+  containerId: string;
+  /** Empty for the container's first process. */
+  execId: string;
+  /** `stdout` or `stderr`. A process with a terminal has `stdout` only. */
+  stream: string;
+  /** Counted from the first byte that the process has written. Before the first byte held, the answer begins there. */
+  offset: bigint;
+  /** At most so many bytes; 0: all that are held. */
+  len: number;
+}
+
+export interface ReadOutputResponse {
+  /** Where `data` begins; more than the request's offset when bytes in between are not held any more. */
+  offset: bigint;
+  data: Uint8Array;
+  /** How many bytes the process has written so far, as far as they have passed the agent. */
+  totalBytes: bigint;
+  /** Whether no more will come. */
+  isComplete: boolean;
 }
 
 function createBaseGetVersionRequest(): GetVersionRequest {
@@ -147,6 +695,4824 @@ export const GetVersionResponse: MessageFns<GetVersionResponse> = {
   },
 };
 
+function createBaseGetCapabilitiesRequest(): GetCapabilitiesRequest {
+  return {};
+}
+
+export const GetCapabilitiesRequest: MessageFns<GetCapabilitiesRequest> = {
+  encode(_: GetCapabilitiesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetCapabilitiesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetCapabilitiesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetCapabilitiesRequest>): GetCapabilitiesRequest {
+    return GetCapabilitiesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<GetCapabilitiesRequest>): GetCapabilitiesRequest {
+    const message = createBaseGetCapabilitiesRequest();
+    return message;
+  },
+};
+
+function createBaseGetCapabilitiesResponse(): GetCapabilitiesResponse {
+  return { capabilities: [] };
+}
+
+export const GetCapabilitiesResponse: MessageFns<GetCapabilitiesResponse> = {
+  encode(message: GetCapabilitiesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.capabilities) {
+      Capability.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetCapabilitiesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetCapabilitiesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.capabilities.push(Capability.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetCapabilitiesResponse>): GetCapabilitiesResponse {
+    return GetCapabilitiesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetCapabilitiesResponse>): GetCapabilitiesResponse {
+    const message = createBaseGetCapabilitiesResponse();
+    message.capabilities = object.capabilities?.map((e) => Capability.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseCapability(): Capability {
+  return { kind: 0, name: "", enabled: false, reason: "", detail: "" };
+}
+
+export const Capability: MessageFns<Capability> = {
+  encode(message: Capability, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.kind !== 0) {
+      writer.uint32(8).int32(message.kind);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.enabled !== false) {
+      writer.uint32(24).bool(message.enabled);
+    }
+    if (message.reason !== "") {
+      writer.uint32(34).string(message.reason);
+    }
+    if (message.detail !== "") {
+      writer.uint32(42).string(message.detail);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Capability {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCapability();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.kind = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.enabled = reader.bool();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.detail = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Capability>): Capability {
+    return Capability.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Capability>): Capability {
+    const message = createBaseCapability();
+    message.kind = object.kind ?? 0;
+    message.name = object.name ?? "";
+    message.enabled = object.enabled ?? false;
+    message.reason = object.reason ?? "";
+    message.detail = object.detail ?? "";
+    return message;
+  },
+};
+
+function createBaseGetSandboxRequest(): GetSandboxRequest {
+  return {};
+}
+
+export const GetSandboxRequest: MessageFns<GetSandboxRequest> = {
+  encode(_: GetSandboxRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetSandboxRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetSandboxRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetSandboxRequest>): GetSandboxRequest {
+    return GetSandboxRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<GetSandboxRequest>): GetSandboxRequest {
+    const message = createBaseGetSandboxRequest();
+    return message;
+  },
+};
+
+function createBaseGetSandboxResponse(): GetSandboxResponse {
+  return {
+    state: "",
+    id: "",
+    hostname: "",
+    namespaces: [],
+    guestHooks: [],
+    containers: 0,
+    agentRestarts: 0,
+    agentUptimeMs: 0n,
+    guestUptimeMs: 0n,
+  };
+}
+
+export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
+  encode(message: GetSandboxResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.state !== "") {
+      writer.uint32(10).string(message.state);
+    }
+    if (message.id !== "") {
+      writer.uint32(18).string(message.id);
+    }
+    if (message.hostname !== "") {
+      writer.uint32(26).string(message.hostname);
+    }
+    for (const v of message.namespaces) {
+      writer.uint32(34).string(v!);
+    }
+    for (const v of message.guestHooks) {
+      writer.uint32(42).string(v!);
+    }
+    if (message.containers !== 0) {
+      writer.uint32(48).uint32(message.containers);
+    }
+    if (message.agentRestarts !== 0) {
+      writer.uint32(56).uint32(message.agentRestarts);
+    }
+    if (message.agentUptimeMs !== 0n) {
+      if (BigInt.asUintN(64, message.agentUptimeMs) !== message.agentUptimeMs) {
+        throw new globalThis.Error("value provided for field message.agentUptimeMs of type uint64 too large");
+      }
+      writer.uint32(64).uint64(message.agentUptimeMs);
+    }
+    if (message.guestUptimeMs !== 0n) {
+      if (BigInt.asUintN(64, message.guestUptimeMs) !== message.guestUptimeMs) {
+        throw new globalThis.Error("value provided for field message.guestUptimeMs of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.guestUptimeMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetSandboxResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetSandboxResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.hostname = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.namespaces.push(reader.string());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.guestHooks.push(reader.string());
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.containers = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.agentRestarts = reader.uint32();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.agentUptimeMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.guestUptimeMs = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetSandboxResponse>): GetSandboxResponse {
+    return GetSandboxResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetSandboxResponse>): GetSandboxResponse {
+    const message = createBaseGetSandboxResponse();
+    message.state = object.state ?? "";
+    message.id = object.id ?? "";
+    message.hostname = object.hostname ?? "";
+    message.namespaces = object.namespaces?.map((e) => e) || [];
+    message.guestHooks = object.guestHooks?.map((e) => e) || [];
+    message.containers = object.containers ?? 0;
+    message.agentRestarts = object.agentRestarts ?? 0;
+    message.agentUptimeMs = (object.agentUptimeMs !== undefined && object.agentUptimeMs !== null)
+      ? BigInt(object.agentUptimeMs)
+      : 0n;
+    message.guestUptimeMs = (object.guestUptimeMs !== undefined && object.guestUptimeMs !== null)
+      ? BigInt(object.guestUptimeMs)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseListContainersRequest(): ListContainersRequest {
+  return { containerId: "" };
+}
+
+export const ListContainersRequest: MessageFns<ListContainersRequest> = {
+  encode(message: ListContainersRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListContainersRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListContainersRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListContainersRequest>): ListContainersRequest {
+    return ListContainersRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListContainersRequest>): ListContainersRequest {
+    const message = createBaseListContainersRequest();
+    message.containerId = object.containerId ?? "";
+    return message;
+  },
+};
+
+function createBaseListContainersResponse(): ListContainersResponse {
+  return { containers: [] };
+}
+
+export const ListContainersResponse: MessageFns<ListContainersResponse> = {
+  encode(message: ListContainersResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.containers) {
+      Container.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListContainersResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListContainersResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containers.push(Container.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListContainersResponse>): ListContainersResponse {
+    return ListContainersResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListContainersResponse>): ListContainersResponse {
+    const message = createBaseListContainersResponse();
+    message.containers = object.containers?.map((e) => Container.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseContainer(): Container {
+  return {
+    containerId: "",
+    state: "",
+    initPid: 0,
+    cgroupPath: "",
+    processes: 0,
+    storages: [],
+    exitStatus: undefined,
+    oomKills: 0n,
+  };
+}
+
+export const Container: MessageFns<Container> = {
+  encode(message: Container, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    if (message.state !== "") {
+      writer.uint32(18).string(message.state);
+    }
+    if (message.initPid !== 0) {
+      writer.uint32(24).uint32(message.initPid);
+    }
+    if (message.cgroupPath !== "") {
+      writer.uint32(34).string(message.cgroupPath);
+    }
+    if (message.processes !== 0) {
+      writer.uint32(40).uint32(message.processes);
+    }
+    for (const v of message.storages) {
+      writer.uint32(50).string(v!);
+    }
+    if (message.exitStatus !== undefined) {
+      writer.uint32(56).int32(message.exitStatus);
+    }
+    if (message.oomKills !== 0n) {
+      if (BigInt.asUintN(64, message.oomKills) !== message.oomKills) {
+        throw new globalThis.Error("value provided for field message.oomKills of type uint64 too large");
+      }
+      writer.uint32(64).uint64(message.oomKills);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Container {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseContainer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.initPid = reader.uint32();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.cgroupPath = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.processes = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.storages.push(reader.string());
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.exitStatus = reader.int32();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.oomKills = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Container>): Container {
+    return Container.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Container>): Container {
+    const message = createBaseContainer();
+    message.containerId = object.containerId ?? "";
+    message.state = object.state ?? "";
+    message.initPid = object.initPid ?? 0;
+    message.cgroupPath = object.cgroupPath ?? "";
+    message.processes = object.processes ?? 0;
+    message.storages = object.storages?.map((e) => e) || [];
+    message.exitStatus = object.exitStatus ?? undefined;
+    message.oomKills = (object.oomKills !== undefined && object.oomKills !== null) ? BigInt(object.oomKills) : 0n;
+    return message;
+  },
+};
+
+function createBaseListProcessesRequest(): ListProcessesRequest {
+  return { containerId: "" };
+}
+
+export const ListProcessesRequest: MessageFns<ListProcessesRequest> = {
+  encode(message: ListProcessesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListProcessesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListProcessesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListProcessesRequest>): ListProcessesRequest {
+    return ListProcessesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListProcessesRequest>): ListProcessesRequest {
+    const message = createBaseListProcessesRequest();
+    message.containerId = object.containerId ?? "";
+    return message;
+  },
+};
+
+function createBaseListProcessesResponse(): ListProcessesResponse {
+  return { processes: [] };
+}
+
+export const ListProcessesResponse: MessageFns<ListProcessesResponse> = {
+  encode(message: ListProcessesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.processes) {
+      Process.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListProcessesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListProcessesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.processes.push(Process.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListProcessesResponse>): ListProcessesResponse {
+    return ListProcessesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListProcessesResponse>): ListProcessesResponse {
+    const message = createBaseListProcessesResponse();
+    message.processes = object.processes?.map((e) => Process.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseProcess(): Process {
+  return {
+    role: 0,
+    containerId: "",
+    execId: "",
+    pid: 0,
+    parentPid: 0,
+    name: "",
+    state: "",
+    waitsIn: "",
+    startedAtMs: 0n,
+    threads: 0,
+    residentBytes: 0n,
+    hasTerminal: false,
+    exitStatus: undefined,
+  };
+}
+
+export const Process: MessageFns<Process> = {
+  encode(message: Process, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.role !== 0) {
+      writer.uint32(8).int32(message.role);
+    }
+    if (message.containerId !== "") {
+      writer.uint32(18).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(26).string(message.execId);
+    }
+    if (message.pid !== 0) {
+      writer.uint32(32).uint32(message.pid);
+    }
+    if (message.parentPid !== 0) {
+      writer.uint32(40).uint32(message.parentPid);
+    }
+    if (message.name !== "") {
+      writer.uint32(50).string(message.name);
+    }
+    if (message.state !== "") {
+      writer.uint32(58).string(message.state);
+    }
+    if (message.waitsIn !== "") {
+      writer.uint32(66).string(message.waitsIn);
+    }
+    if (message.startedAtMs !== 0n) {
+      if (BigInt.asUintN(64, message.startedAtMs) !== message.startedAtMs) {
+        throw new globalThis.Error("value provided for field message.startedAtMs of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.startedAtMs);
+    }
+    if (message.threads !== 0) {
+      writer.uint32(80).uint32(message.threads);
+    }
+    if (message.residentBytes !== 0n) {
+      if (BigInt.asUintN(64, message.residentBytes) !== message.residentBytes) {
+        throw new globalThis.Error("value provided for field message.residentBytes of type uint64 too large");
+      }
+      writer.uint32(88).uint64(message.residentBytes);
+    }
+    if (message.hasTerminal !== false) {
+      writer.uint32(96).bool(message.hasTerminal);
+    }
+    if (message.exitStatus !== undefined) {
+      writer.uint32(104).int32(message.exitStatus);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Process {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseProcess();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.role = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.pid = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.parentPid = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.waitsIn = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.startedAtMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.threads = reader.uint32();
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.residentBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.hasTerminal = reader.bool();
+            continue;
+          }
+          case 13: {
+            if (tag !== 104) {
+              break;
+            }
+
+            message.exitStatus = reader.int32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Process>): Process {
+    return Process.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Process>): Process {
+    const message = createBaseProcess();
+    message.role = object.role ?? 0;
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    message.pid = object.pid ?? 0;
+    message.parentPid = object.parentPid ?? 0;
+    message.name = object.name ?? "";
+    message.state = object.state ?? "";
+    message.waitsIn = object.waitsIn ?? "";
+    message.startedAtMs = (object.startedAtMs !== undefined && object.startedAtMs !== null)
+      ? BigInt(object.startedAtMs)
+      : 0n;
+    message.threads = object.threads ?? 0;
+    message.residentBytes = (object.residentBytes !== undefined && object.residentBytes !== null)
+      ? BigInt(object.residentBytes)
+      : 0n;
+    message.hasTerminal = object.hasTerminal ?? false;
+    message.exitStatus = object.exitStatus ?? undefined;
+    return message;
+  },
+};
+
+function createBaseListMountsRequest(): ListMountsRequest {
+  return {};
+}
+
+export const ListMountsRequest: MessageFns<ListMountsRequest> = {
+  encode(_: ListMountsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListMountsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListMountsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListMountsRequest>): ListMountsRequest {
+    return ListMountsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListMountsRequest>): ListMountsRequest {
+    const message = createBaseListMountsRequest();
+    return message;
+  },
+};
+
+function createBaseListMountsResponse(): ListMountsResponse {
+  return { mounts: [], storages: [] };
+}
+
+export const ListMountsResponse: MessageFns<ListMountsResponse> = {
+  encode(message: ListMountsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.mounts) {
+      Mount.encode(v!, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.storages) {
+      Storage.encode(v!, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListMountsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListMountsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.mounts.push(Mount.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.storages.push(Storage.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListMountsResponse>): ListMountsResponse {
+    return ListMountsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListMountsResponse>): ListMountsResponse {
+    const message = createBaseListMountsResponse();
+    message.mounts = object.mounts?.map((e) => Mount.fromPartial(e)) || [];
+    message.storages = object.storages?.map((e) => Storage.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseMount(): Mount {
+  return { mountPoint: "", type: "", source: "", readOnly: false };
+}
+
+export const Mount: MessageFns<Mount> = {
+  encode(message: Mount, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.mountPoint !== "") {
+      writer.uint32(10).string(message.mountPoint);
+    }
+    if (message.type !== "") {
+      writer.uint32(18).string(message.type);
+    }
+    if (message.source !== "") {
+      writer.uint32(26).string(message.source);
+    }
+    if (message.readOnly !== false) {
+      writer.uint32(32).bool(message.readOnly);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Mount {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMount();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.mountPoint = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.type = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.readOnly = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Mount>): Mount {
+    return Mount.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Mount>): Mount {
+    const message = createBaseMount();
+    message.mountPoint = object.mountPoint ?? "";
+    message.type = object.type ?? "";
+    message.source = object.source ?? "";
+    message.readOnly = object.readOnly ?? false;
+    return message;
+  },
+};
+
+function createBaseStorage(): Storage {
+  return {
+    mountPoint: "",
+    driver: "",
+    source: "",
+    type: "",
+    device: "",
+    references: 0,
+    holders: [],
+    state: "",
+    shared: false,
+  };
+}
+
+export const Storage: MessageFns<Storage> = {
+  encode(message: Storage, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.mountPoint !== "") {
+      writer.uint32(10).string(message.mountPoint);
+    }
+    if (message.driver !== "") {
+      writer.uint32(18).string(message.driver);
+    }
+    if (message.source !== "") {
+      writer.uint32(26).string(message.source);
+    }
+    if (message.type !== "") {
+      writer.uint32(34).string(message.type);
+    }
+    if (message.device !== "") {
+      writer.uint32(42).string(message.device);
+    }
+    if (message.references !== 0) {
+      writer.uint32(48).uint32(message.references);
+    }
+    for (const v of message.holders) {
+      writer.uint32(58).string(v!);
+    }
+    if (message.state !== "") {
+      writer.uint32(66).string(message.state);
+    }
+    if (message.shared !== false) {
+      writer.uint32(72).bool(message.shared);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Storage {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStorage();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.mountPoint = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.driver = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.type = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.device = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.references = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.holders.push(reader.string());
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.shared = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Storage>): Storage {
+    return Storage.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Storage>): Storage {
+    const message = createBaseStorage();
+    message.mountPoint = object.mountPoint ?? "";
+    message.driver = object.driver ?? "";
+    message.source = object.source ?? "";
+    message.type = object.type ?? "";
+    message.device = object.device ?? "";
+    message.references = object.references ?? 0;
+    message.holders = object.holders?.map((e) => e) || [];
+    message.state = object.state ?? "";
+    message.shared = object.shared ?? false;
+    return message;
+  },
+};
+
+function createBaseListDevicesRequest(): ListDevicesRequest {
+  return {};
+}
+
+export const ListDevicesRequest: MessageFns<ListDevicesRequest> = {
+  encode(_: ListDevicesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListDevicesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListDevicesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListDevicesRequest>): ListDevicesRequest {
+    return ListDevicesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListDevicesRequest>): ListDevicesRequest {
+    const message = createBaseListDevicesRequest();
+    return message;
+  },
+};
+
+function createBaseListDevicesResponse(): ListDevicesResponse {
+  return { devices: [] };
+}
+
+export const ListDevicesResponse: MessageFns<ListDevicesResponse> = {
+  encode(message: ListDevicesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.devices) {
+      Device.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListDevicesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListDevicesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.devices.push(Device.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListDevicesResponse>): ListDevicesResponse {
+    return ListDevicesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListDevicesResponse>): ListDevicesResponse {
+    const message = createBaseListDevicesResponse();
+    message.devices = object.devices?.map((e) => Device.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseDevice(): Device {
+  return { kind: 0, name: "", node: "", numbers: "", driver: "", path: "", sizeBytes: 0n, identity: "" };
+}
+
+export const Device: MessageFns<Device> = {
+  encode(message: Device, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.kind !== 0) {
+      writer.uint32(8).int32(message.kind);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.node !== "") {
+      writer.uint32(26).string(message.node);
+    }
+    if (message.numbers !== "") {
+      writer.uint32(34).string(message.numbers);
+    }
+    if (message.driver !== "") {
+      writer.uint32(42).string(message.driver);
+    }
+    if (message.path !== "") {
+      writer.uint32(50).string(message.path);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.sizeBytes);
+    }
+    if (message.identity !== "") {
+      writer.uint32(66).string(message.identity);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Device {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDevice();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.kind = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.node = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.numbers = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.driver = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.identity = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Device>): Device {
+    return Device.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Device>): Device {
+    const message = createBaseDevice();
+    message.kind = object.kind ?? 0;
+    message.name = object.name ?? "";
+    message.node = object.node ?? "";
+    message.numbers = object.numbers ?? "";
+    message.driver = object.driver ?? "";
+    message.path = object.path ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.identity = object.identity ?? "";
+    return message;
+  },
+};
+
+function createBaseGetNetworkRequest(): GetNetworkRequest {
+  return {};
+}
+
+export const GetNetworkRequest: MessageFns<GetNetworkRequest> = {
+  encode(_: GetNetworkRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetNetworkRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetNetworkRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetNetworkRequest>): GetNetworkRequest {
+    return GetNetworkRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<GetNetworkRequest>): GetNetworkRequest {
+    const message = createBaseGetNetworkRequest();
+    return message;
+  },
+};
+
+function createBaseGetNetworkResponse(): GetNetworkResponse {
+  return { interfaces: [], routes: [], settings: [] };
+}
+
+export const GetNetworkResponse: MessageFns<GetNetworkResponse> = {
+  encode(message: GetNetworkResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.interfaces) {
+      Interface.encode(v!, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.routes) {
+      Route.encode(v!, writer.uint32(18).fork()).join();
+    }
+    for (const v of message.settings) {
+      NetworkSetting.encode(v!, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetNetworkResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetNetworkResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.interfaces.push(Interface.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.routes.push(Route.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.settings.push(NetworkSetting.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetNetworkResponse>): GetNetworkResponse {
+    return GetNetworkResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetNetworkResponse>): GetNetworkResponse {
+    const message = createBaseGetNetworkResponse();
+    message.interfaces = object.interfaces?.map((e) => Interface.fromPartial(e)) || [];
+    message.routes = object.routes?.map((e) => Route.fromPartial(e)) || [];
+    message.settings = object.settings?.map((e) => NetworkSetting.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseInterface(): Interface {
+  return { index: 0, name: "", hardwareAddress: "", mtu: 0, isUp: false, addresses: [], source: "" };
+}
+
+export const Interface: MessageFns<Interface> = {
+  encode(message: Interface, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.index !== 0) {
+      writer.uint32(8).uint32(message.index);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.hardwareAddress !== "") {
+      writer.uint32(26).string(message.hardwareAddress);
+    }
+    if (message.mtu !== 0) {
+      writer.uint32(32).uint32(message.mtu);
+    }
+    if (message.isUp !== false) {
+      writer.uint32(40).bool(message.isUp);
+    }
+    for (const v of message.addresses) {
+      NetworkAddress.encode(v!, writer.uint32(50).fork()).join();
+    }
+    if (message.source !== "") {
+      writer.uint32(58).string(message.source);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Interface {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseInterface();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.index = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.hardwareAddress = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.mtu = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.isUp = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.addresses.push(NetworkAddress.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Interface>): Interface {
+    return Interface.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Interface>): Interface {
+    const message = createBaseInterface();
+    message.index = object.index ?? 0;
+    message.name = object.name ?? "";
+    message.hardwareAddress = object.hardwareAddress ?? "";
+    message.mtu = object.mtu ?? 0;
+    message.isUp = object.isUp ?? false;
+    message.addresses = object.addresses?.map((e) => NetworkAddress.fromPartial(e)) || [];
+    message.source = object.source ?? "";
+    return message;
+  },
+};
+
+function createBaseNetworkAddress(): NetworkAddress {
+  return { address: "", source: "" };
+}
+
+export const NetworkAddress: MessageFns<NetworkAddress> = {
+  encode(message: NetworkAddress, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.address !== "") {
+      writer.uint32(10).string(message.address);
+    }
+    if (message.source !== "") {
+      writer.uint32(18).string(message.source);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): NetworkAddress {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseNetworkAddress();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.address = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<NetworkAddress>): NetworkAddress {
+    return NetworkAddress.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<NetworkAddress>): NetworkAddress {
+    const message = createBaseNetworkAddress();
+    message.address = object.address ?? "";
+    message.source = object.source ?? "";
+    return message;
+  },
+};
+
+function createBaseRoute(): Route {
+  return { destination: "", gateway: "", device: "", source: "" };
+}
+
+export const Route: MessageFns<Route> = {
+  encode(message: Route, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.destination !== "") {
+      writer.uint32(10).string(message.destination);
+    }
+    if (message.gateway !== "") {
+      writer.uint32(18).string(message.gateway);
+    }
+    if (message.device !== "") {
+      writer.uint32(26).string(message.device);
+    }
+    if (message.source !== "") {
+      writer.uint32(34).string(message.source);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Route {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRoute();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.destination = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.gateway = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.device = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Route>): Route {
+    return Route.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Route>): Route {
+    const message = createBaseRoute();
+    message.destination = object.destination ?? "";
+    message.gateway = object.gateway ?? "";
+    message.device = object.device ?? "";
+    message.source = object.source ?? "";
+    return message;
+  },
+};
+
+function createBaseNetworkSetting(): NetworkSetting {
+  return { kind: "", subject: "", value: "", source: "" };
+}
+
+export const NetworkSetting: MessageFns<NetworkSetting> = {
+  encode(message: NetworkSetting, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.kind !== "") {
+      writer.uint32(10).string(message.kind);
+    }
+    if (message.subject !== "") {
+      writer.uint32(18).string(message.subject);
+    }
+    if (message.value !== "") {
+      writer.uint32(26).string(message.value);
+    }
+    if (message.source !== "") {
+      writer.uint32(34).string(message.source);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): NetworkSetting {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseNetworkSetting();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.kind = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.subject = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<NetworkSetting>): NetworkSetting {
+    return NetworkSetting.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<NetworkSetting>): NetworkSetting {
+    const message = createBaseNetworkSetting();
+    message.kind = object.kind ?? "";
+    message.subject = object.subject ?? "";
+    message.value = object.value ?? "";
+    message.source = object.source ?? "";
+    return message;
+  },
+};
+
+function createBaseListCallsRequest(): ListCallsRequest {
+  return {};
+}
+
+export const ListCallsRequest: MessageFns<ListCallsRequest> = {
+  encode(_: ListCallsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListCallsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListCallsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListCallsRequest>): ListCallsRequest {
+    return ListCallsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListCallsRequest>): ListCallsRequest {
+    const message = createBaseListCallsRequest();
+    return message;
+  },
+};
+
+function createBaseListCallsResponse(): ListCallsResponse {
+  return { calls: [] };
+}
+
+export const ListCallsResponse: MessageFns<ListCallsResponse> = {
+  encode(message: ListCallsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.calls) {
+      Call.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListCallsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListCallsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.calls.push(Call.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListCallsResponse>): ListCallsResponse {
+    return ListCallsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListCallsResponse>): ListCallsResponse {
+    const message = createBaseListCallsResponse();
+    message.calls = object.calls?.map((e) => Call.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseCall(): Call {
+  return {
+    method: "",
+    ageMs: 0n,
+    step: "",
+    stepAgeMs: 0n,
+    connection: "",
+    framing: "",
+    recovery: "",
+    containerId: "",
+    execId: "",
+  };
+}
+
+export const Call: MessageFns<Call> = {
+  encode(message: Call, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.method !== "") {
+      writer.uint32(10).string(message.method);
+    }
+    if (message.ageMs !== 0n) {
+      if (BigInt.asUintN(64, message.ageMs) !== message.ageMs) {
+        throw new globalThis.Error("value provided for field message.ageMs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.ageMs);
+    }
+    if (message.step !== "") {
+      writer.uint32(26).string(message.step);
+    }
+    if (message.stepAgeMs !== 0n) {
+      if (BigInt.asUintN(64, message.stepAgeMs) !== message.stepAgeMs) {
+        throw new globalThis.Error("value provided for field message.stepAgeMs of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.stepAgeMs);
+    }
+    if (message.connection !== "") {
+      writer.uint32(42).string(message.connection);
+    }
+    if (message.framing !== "") {
+      writer.uint32(50).string(message.framing);
+    }
+    if (message.recovery !== "") {
+      writer.uint32(58).string(message.recovery);
+    }
+    if (message.containerId !== "") {
+      writer.uint32(66).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(74).string(message.execId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Call {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCall();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.method = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.ageMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.step = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.stepAgeMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.connection = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.framing = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.recovery = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Call>): Call {
+    return Call.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Call>): Call {
+    const message = createBaseCall();
+    message.method = object.method ?? "";
+    message.ageMs = (object.ageMs !== undefined && object.ageMs !== null) ? BigInt(object.ageMs) : 0n;
+    message.step = object.step ?? "";
+    message.stepAgeMs = (object.stepAgeMs !== undefined && object.stepAgeMs !== null) ? BigInt(object.stepAgeMs) : 0n;
+    message.connection = object.connection ?? "";
+    message.framing = object.framing ?? "";
+    message.recovery = object.recovery ?? "";
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    return message;
+  },
+};
+
+function createBaseListExitsRequest(): ListExitsRequest {
+  return { afterSequence: 0n, containerId: "" };
+}
+
+export const ListExitsRequest: MessageFns<ListExitsRequest> = {
+  encode(message: ListExitsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.afterSequence !== 0n) {
+      if (BigInt.asUintN(64, message.afterSequence) !== message.afterSequence) {
+        throw new globalThis.Error("value provided for field message.afterSequence of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.afterSequence);
+    }
+    if (message.containerId !== "") {
+      writer.uint32(18).string(message.containerId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListExitsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListExitsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.afterSequence = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListExitsRequest>): ListExitsRequest {
+    return ListExitsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListExitsRequest>): ListExitsRequest {
+    const message = createBaseListExitsRequest();
+    message.afterSequence = (object.afterSequence !== undefined && object.afterSequence !== null)
+      ? BigInt(object.afterSequence)
+      : 0n;
+    message.containerId = object.containerId ?? "";
+    return message;
+  },
+};
+
+function createBaseListExitsResponse(): ListExitsResponse {
+  return { exits: [], dropped: 0n };
+}
+
+export const ListExitsResponse: MessageFns<ListExitsResponse> = {
+  encode(message: ListExitsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.exits) {
+      Exit.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.dropped !== 0n) {
+      if (BigInt.asUintN(64, message.dropped) !== message.dropped) {
+        throw new globalThis.Error("value provided for field message.dropped of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.dropped);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListExitsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListExitsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.exits.push(Exit.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.dropped = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListExitsResponse>): ListExitsResponse {
+    return ListExitsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListExitsResponse>): ListExitsResponse {
+    const message = createBaseListExitsResponse();
+    message.exits = object.exits?.map((e) => Exit.fromPartial(e)) || [];
+    message.dropped = (object.dropped !== undefined && object.dropped !== null) ? BigInt(object.dropped) : 0n;
+    return message;
+  },
+};
+
+function createBaseExit(): Exit {
+  return {
+    sequence: 0n,
+    containerId: "",
+    execId: "",
+    pid: 0,
+    status: 0,
+    signal: 0,
+    oomKilled: false,
+    startedAtMs: 0n,
+    endedAtMs: 0n,
+    resources: undefined,
+  };
+}
+
+export const Exit: MessageFns<Exit> = {
+  encode(message: Exit, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sequence !== 0n) {
+      if (BigInt.asUintN(64, message.sequence) !== message.sequence) {
+        throw new globalThis.Error("value provided for field message.sequence of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.sequence);
+    }
+    if (message.containerId !== "") {
+      writer.uint32(18).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(26).string(message.execId);
+    }
+    if (message.pid !== 0) {
+      writer.uint32(32).uint32(message.pid);
+    }
+    if (message.status !== 0) {
+      writer.uint32(40).int32(message.status);
+    }
+    if (message.signal !== 0) {
+      writer.uint32(48).uint32(message.signal);
+    }
+    if (message.oomKilled !== false) {
+      writer.uint32(56).bool(message.oomKilled);
+    }
+    if (message.startedAtMs !== 0n) {
+      if (BigInt.asUintN(64, message.startedAtMs) !== message.startedAtMs) {
+        throw new globalThis.Error("value provided for field message.startedAtMs of type uint64 too large");
+      }
+      writer.uint32(64).uint64(message.startedAtMs);
+    }
+    if (message.endedAtMs !== 0n) {
+      if (BigInt.asUintN(64, message.endedAtMs) !== message.endedAtMs) {
+        throw new globalThis.Error("value provided for field message.endedAtMs of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.endedAtMs);
+    }
+    if (message.resources !== undefined) {
+      ResourceUse.encode(message.resources, writer.uint32(82).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Exit {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExit();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.sequence = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.pid = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.status = reader.int32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.signal = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.oomKilled = reader.bool();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.startedAtMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.endedAtMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.resources = ResourceUse.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Exit>): Exit {
+    return Exit.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Exit>): Exit {
+    const message = createBaseExit();
+    message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    message.pid = object.pid ?? 0;
+    message.status = object.status ?? 0;
+    message.signal = object.signal ?? 0;
+    message.oomKilled = object.oomKilled ?? false;
+    message.startedAtMs = (object.startedAtMs !== undefined && object.startedAtMs !== null)
+      ? BigInt(object.startedAtMs)
+      : 0n;
+    message.endedAtMs = (object.endedAtMs !== undefined && object.endedAtMs !== null) ? BigInt(object.endedAtMs) : 0n;
+    message.resources = (object.resources !== undefined && object.resources !== null)
+      ? ResourceUse.fromPartial(object.resources)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseResourceUse(): ResourceUse {
+  return { userTimeUs: 0n, systemTimeUs: 0n, maxResidentKib: 0n };
+}
+
+export const ResourceUse: MessageFns<ResourceUse> = {
+  encode(message: ResourceUse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.userTimeUs !== 0n) {
+      if (BigInt.asUintN(64, message.userTimeUs) !== message.userTimeUs) {
+        throw new globalThis.Error("value provided for field message.userTimeUs of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.userTimeUs);
+    }
+    if (message.systemTimeUs !== 0n) {
+      if (BigInt.asUintN(64, message.systemTimeUs) !== message.systemTimeUs) {
+        throw new globalThis.Error("value provided for field message.systemTimeUs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.systemTimeUs);
+    }
+    if (message.maxResidentKib !== 0n) {
+      if (BigInt.asUintN(64, message.maxResidentKib) !== message.maxResidentKib) {
+        throw new globalThis.Error("value provided for field message.maxResidentKib of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.maxResidentKib);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResourceUse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResourceUse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.userTimeUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.systemTimeUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.maxResidentKib = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ResourceUse>): ResourceUse {
+    return ResourceUse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ResourceUse>): ResourceUse {
+    const message = createBaseResourceUse();
+    message.userTimeUs = (object.userTimeUs !== undefined && object.userTimeUs !== null)
+      ? BigInt(object.userTimeUs)
+      : 0n;
+    message.systemTimeUs = (object.systemTimeUs !== undefined && object.systemTimeUs !== null)
+      ? BigInt(object.systemTimeUs)
+      : 0n;
+    message.maxResidentKib = (object.maxResidentKib !== undefined && object.maxResidentKib !== null)
+      ? BigInt(object.maxResidentKib)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseAcknowledgeExitsRequest(): AcknowledgeExitsRequest {
+  return { upToSequence: 0n };
+}
+
+export const AcknowledgeExitsRequest: MessageFns<AcknowledgeExitsRequest> = {
+  encode(message: AcknowledgeExitsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.upToSequence !== 0n) {
+      if (BigInt.asUintN(64, message.upToSequence) !== message.upToSequence) {
+        throw new globalThis.Error("value provided for field message.upToSequence of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.upToSequence);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AcknowledgeExitsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAcknowledgeExitsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.upToSequence = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AcknowledgeExitsRequest>): AcknowledgeExitsRequest {
+    return AcknowledgeExitsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AcknowledgeExitsRequest>): AcknowledgeExitsRequest {
+    const message = createBaseAcknowledgeExitsRequest();
+    message.upToSequence = (object.upToSequence !== undefined && object.upToSequence !== null)
+      ? BigInt(object.upToSequence)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseAcknowledgeExitsResponse(): AcknowledgeExitsResponse {
+  return { acknowledged: 0 };
+}
+
+export const AcknowledgeExitsResponse: MessageFns<AcknowledgeExitsResponse> = {
+  encode(message: AcknowledgeExitsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.acknowledged !== 0) {
+      writer.uint32(8).uint32(message.acknowledged);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AcknowledgeExitsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAcknowledgeExitsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.acknowledged = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AcknowledgeExitsResponse>): AcknowledgeExitsResponse {
+    return AcknowledgeExitsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AcknowledgeExitsResponse>): AcknowledgeExitsResponse {
+    const message = createBaseAcknowledgeExitsResponse();
+    message.acknowledged = object.acknowledged ?? 0;
+    return message;
+  },
+};
+
+function createBaseGetEventsRequest(): GetEventsRequest {
+  return { afterSequence: 0n, timeoutMs: 0, limit: 0 };
+}
+
+export const GetEventsRequest: MessageFns<GetEventsRequest> = {
+  encode(message: GetEventsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.afterSequence !== 0n) {
+      if (BigInt.asUintN(64, message.afterSequence) !== message.afterSequence) {
+        throw new globalThis.Error("value provided for field message.afterSequence of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.afterSequence);
+    }
+    if (message.timeoutMs !== 0) {
+      writer.uint32(16).uint32(message.timeoutMs);
+    }
+    if (message.limit !== 0) {
+      writer.uint32(24).uint32(message.limit);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetEventsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetEventsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.afterSequence = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.timeoutMs = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.limit = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetEventsRequest>): GetEventsRequest {
+    return GetEventsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetEventsRequest>): GetEventsRequest {
+    const message = createBaseGetEventsRequest();
+    message.afterSequence = (object.afterSequence !== undefined && object.afterSequence !== null)
+      ? BigInt(object.afterSequence)
+      : 0n;
+    message.timeoutMs = object.timeoutMs ?? 0;
+    message.limit = object.limit ?? 0;
+    return message;
+  },
+};
+
+function createBaseStreamEventsRequest(): StreamEventsRequest {
+  return { afterSequence: 0n };
+}
+
+export const StreamEventsRequest: MessageFns<StreamEventsRequest> = {
+  encode(message: StreamEventsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.afterSequence !== 0n) {
+      if (BigInt.asUintN(64, message.afterSequence) !== message.afterSequence) {
+        throw new globalThis.Error("value provided for field message.afterSequence of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.afterSequence);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StreamEventsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStreamEventsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.afterSequence = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<StreamEventsRequest>): StreamEventsRequest {
+    return StreamEventsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StreamEventsRequest>): StreamEventsRequest {
+    const message = createBaseStreamEventsRequest();
+    message.afterSequence = (object.afterSequence !== undefined && object.afterSequence !== null)
+      ? BigInt(object.afterSequence)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseGetEventsResponse(): GetEventsResponse {
+  return { events: [], lastSequence: 0n, gap: undefined };
+}
+
+export const GetEventsResponse: MessageFns<GetEventsResponse> = {
+  encode(message: GetEventsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.events) {
+      Event.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.lastSequence !== 0n) {
+      if (BigInt.asUintN(64, message.lastSequence) !== message.lastSequence) {
+        throw new globalThis.Error("value provided for field message.lastSequence of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.lastSequence);
+    }
+    if (message.gap !== undefined) {
+      EventGap.encode(message.gap, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetEventsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetEventsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.events.push(Event.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.lastSequence = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.gap = EventGap.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetEventsResponse>): GetEventsResponse {
+    return GetEventsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetEventsResponse>): GetEventsResponse {
+    const message = createBaseGetEventsResponse();
+    message.events = object.events?.map((e) => Event.fromPartial(e)) || [];
+    message.lastSequence = (object.lastSequence !== undefined && object.lastSequence !== null)
+      ? BigInt(object.lastSequence)
+      : 0n;
+    message.gap = (object.gap !== undefined && object.gap !== null) ? EventGap.fromPartial(object.gap) : undefined;
+    return message;
+  },
+};
+
+function createBaseEventGap(): EventGap {
+  return { firstSequence: 0n, lastSequence: 0n };
+}
+
+export const EventGap: MessageFns<EventGap> = {
+  encode(message: EventGap, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.firstSequence !== 0n) {
+      if (BigInt.asUintN(64, message.firstSequence) !== message.firstSequence) {
+        throw new globalThis.Error("value provided for field message.firstSequence of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.firstSequence);
+    }
+    if (message.lastSequence !== 0n) {
+      if (BigInt.asUintN(64, message.lastSequence) !== message.lastSequence) {
+        throw new globalThis.Error("value provided for field message.lastSequence of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.lastSequence);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): EventGap {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEventGap();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.firstSequence = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.lastSequence = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<EventGap>): EventGap {
+    return EventGap.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<EventGap>): EventGap {
+    const message = createBaseEventGap();
+    message.firstSequence = (object.firstSequence !== undefined && object.firstSequence !== null)
+      ? BigInt(object.firstSequence)
+      : 0n;
+    message.lastSequence = (object.lastSequence !== undefined && object.lastSequence !== null)
+      ? BigInt(object.lastSequence)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseEvent(): Event {
+  return {
+    sequence: 0n,
+    atMs: 0n,
+    agentStarted: undefined,
+    processStarted: undefined,
+    processExited: undefined,
+    outOfMemory: undefined,
+    deviceChanged: undefined,
+    storageChanged: undefined,
+    networkChanged: undefined,
+    clockSet: undefined,
+  };
+}
+
+export const Event: MessageFns<Event> = {
+  encode(message: Event, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sequence !== 0n) {
+      if (BigInt.asUintN(64, message.sequence) !== message.sequence) {
+        throw new globalThis.Error("value provided for field message.sequence of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.sequence);
+    }
+    if (message.atMs !== 0n) {
+      if (BigInt.asUintN(64, message.atMs) !== message.atMs) {
+        throw new globalThis.Error("value provided for field message.atMs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.atMs);
+    }
+    if (message.agentStarted !== undefined) {
+      AgentStarted.encode(message.agentStarted, writer.uint32(26).fork()).join();
+    }
+    if (message.processStarted !== undefined) {
+      ProcessStarted.encode(message.processStarted, writer.uint32(34).fork()).join();
+    }
+    if (message.processExited !== undefined) {
+      Exit.encode(message.processExited, writer.uint32(42).fork()).join();
+    }
+    if (message.outOfMemory !== undefined) {
+      OutOfMemory.encode(message.outOfMemory, writer.uint32(50).fork()).join();
+    }
+    if (message.deviceChanged !== undefined) {
+      DeviceChanged.encode(message.deviceChanged, writer.uint32(58).fork()).join();
+    }
+    if (message.storageChanged !== undefined) {
+      StorageChanged.encode(message.storageChanged, writer.uint32(66).fork()).join();
+    }
+    if (message.networkChanged !== undefined) {
+      NetworkChanged.encode(message.networkChanged, writer.uint32(74).fork()).join();
+    }
+    if (message.clockSet !== undefined) {
+      ClockSet.encode(message.clockSet, writer.uint32(82).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Event {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEvent();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.sequence = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.atMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.agentStarted = AgentStarted.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.processStarted = ProcessStarted.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.processExited = Exit.decode(reader, reader.uint32());
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.outOfMemory = OutOfMemory.decode(reader, reader.uint32());
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.deviceChanged = DeviceChanged.decode(reader, reader.uint32());
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.storageChanged = StorageChanged.decode(reader, reader.uint32());
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.networkChanged = NetworkChanged.decode(reader, reader.uint32());
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.clockSet = ClockSet.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Event>): Event {
+    return Event.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Event>): Event {
+    const message = createBaseEvent();
+    message.sequence = (object.sequence !== undefined && object.sequence !== null) ? BigInt(object.sequence) : 0n;
+    message.atMs = (object.atMs !== undefined && object.atMs !== null) ? BigInt(object.atMs) : 0n;
+    message.agentStarted = (object.agentStarted !== undefined && object.agentStarted !== null)
+      ? AgentStarted.fromPartial(object.agentStarted)
+      : undefined;
+    message.processStarted = (object.processStarted !== undefined && object.processStarted !== null)
+      ? ProcessStarted.fromPartial(object.processStarted)
+      : undefined;
+    message.processExited = (object.processExited !== undefined && object.processExited !== null)
+      ? Exit.fromPartial(object.processExited)
+      : undefined;
+    message.outOfMemory = (object.outOfMemory !== undefined && object.outOfMemory !== null)
+      ? OutOfMemory.fromPartial(object.outOfMemory)
+      : undefined;
+    message.deviceChanged = (object.deviceChanged !== undefined && object.deviceChanged !== null)
+      ? DeviceChanged.fromPartial(object.deviceChanged)
+      : undefined;
+    message.storageChanged = (object.storageChanged !== undefined && object.storageChanged !== null)
+      ? StorageChanged.fromPartial(object.storageChanged)
+      : undefined;
+    message.networkChanged = (object.networkChanged !== undefined && object.networkChanged !== null)
+      ? NetworkChanged.fromPartial(object.networkChanged)
+      : undefined;
+    message.clockSet = (object.clockSet !== undefined && object.clockSet !== null)
+      ? ClockSet.fromPartial(object.clockSet)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseAgentStarted(): AgentStarted {
+  return { restarts: 0 };
+}
+
+export const AgentStarted: MessageFns<AgentStarted> = {
+  encode(message: AgentStarted, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.restarts !== 0) {
+      writer.uint32(8).uint32(message.restarts);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): AgentStarted {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAgentStarted();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.restarts = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<AgentStarted>): AgentStarted {
+    return AgentStarted.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<AgentStarted>): AgentStarted {
+    const message = createBaseAgentStarted();
+    message.restarts = object.restarts ?? 0;
+    return message;
+  },
+};
+
+function createBaseProcessStarted(): ProcessStarted {
+  return { containerId: "", execId: "", pid: 0 };
+}
+
+export const ProcessStarted: MessageFns<ProcessStarted> = {
+  encode(message: ProcessStarted, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(18).string(message.execId);
+    }
+    if (message.pid !== 0) {
+      writer.uint32(24).uint32(message.pid);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ProcessStarted {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseProcessStarted();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.pid = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ProcessStarted>): ProcessStarted {
+    return ProcessStarted.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ProcessStarted>): ProcessStarted {
+    const message = createBaseProcessStarted();
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    message.pid = object.pid ?? 0;
+    return message;
+  },
+};
+
+function createBaseOutOfMemory(): OutOfMemory {
+  return { containerId: "" };
+}
+
+export const OutOfMemory: MessageFns<OutOfMemory> = {
+  encode(message: OutOfMemory, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): OutOfMemory {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseOutOfMemory();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<OutOfMemory>): OutOfMemory {
+    return OutOfMemory.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<OutOfMemory>): OutOfMemory {
+    const message = createBaseOutOfMemory();
+    message.containerId = object.containerId ?? "";
+    return message;
+  },
+};
+
+function createBaseDeviceChanged(): DeviceChanged {
+  return { action: "", path: "", subsystem: "" };
+}
+
+export const DeviceChanged: MessageFns<DeviceChanged> = {
+  encode(message: DeviceChanged, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.action !== "") {
+      writer.uint32(10).string(message.action);
+    }
+    if (message.path !== "") {
+      writer.uint32(18).string(message.path);
+    }
+    if (message.subsystem !== "") {
+      writer.uint32(26).string(message.subsystem);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeviceChanged {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeviceChanged();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.action = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.subsystem = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DeviceChanged>): DeviceChanged {
+    return DeviceChanged.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DeviceChanged>): DeviceChanged {
+    const message = createBaseDeviceChanged();
+    message.action = object.action ?? "";
+    message.path = object.path ?? "";
+    message.subsystem = object.subsystem ?? "";
+    return message;
+  },
+};
+
+function createBaseStorageChanged(): StorageChanged {
+  return { action: "", mountPoint: "", driver: "" };
+}
+
+export const StorageChanged: MessageFns<StorageChanged> = {
+  encode(message: StorageChanged, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.action !== "") {
+      writer.uint32(10).string(message.action);
+    }
+    if (message.mountPoint !== "") {
+      writer.uint32(18).string(message.mountPoint);
+    }
+    if (message.driver !== "") {
+      writer.uint32(26).string(message.driver);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StorageChanged {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStorageChanged();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.action = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.mountPoint = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.driver = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<StorageChanged>): StorageChanged {
+    return StorageChanged.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StorageChanged>): StorageChanged {
+    const message = createBaseStorageChanged();
+    message.action = object.action ?? "";
+    message.mountPoint = object.mountPoint ?? "";
+    message.driver = object.driver ?? "";
+    return message;
+  },
+};
+
+function createBaseNetworkChanged(): NetworkChanged {
+  return { settings: [] };
+}
+
+export const NetworkChanged: MessageFns<NetworkChanged> = {
+  encode(message: NetworkChanged, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.settings) {
+      NetworkSetting.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): NetworkChanged {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseNetworkChanged();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.settings.push(NetworkSetting.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<NetworkChanged>): NetworkChanged {
+    return NetworkChanged.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<NetworkChanged>): NetworkChanged {
+    const message = createBaseNetworkChanged();
+    message.settings = object.settings?.map((e) => NetworkSetting.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseClockSet(): ClockSet {
+  return { stepMs: 0n };
+}
+
+export const ClockSet: MessageFns<ClockSet> = {
+  encode(message: ClockSet, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.stepMs !== 0n) {
+      if (BigInt.asIntN(64, message.stepMs) !== message.stepMs) {
+        throw new globalThis.Error("value provided for field message.stepMs of type int64 too large");
+      }
+      writer.uint32(8).int64(message.stepMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ClockSet {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseClockSet();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.stepMs = reader.int64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ClockSet>): ClockSet {
+    return ClockSet.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ClockSet>): ClockSet {
+    const message = createBaseClockSet();
+    message.stepMs = (object.stepMs !== undefined && object.stepMs !== null) ? BigInt(object.stepMs) : 0n;
+    return message;
+  },
+};
+
+function createBaseGetStacksRequest(): GetStacksRequest {
+  return {};
+}
+
+export const GetStacksRequest: MessageFns<GetStacksRequest> = {
+  encode(_: GetStacksRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetStacksRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetStacksRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetStacksRequest>): GetStacksRequest {
+    return GetStacksRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<GetStacksRequest>): GetStacksRequest {
+    const message = createBaseGetStacksRequest();
+    return message;
+  },
+};
+
+function createBaseGetStacksResponse(): GetStacksResponse {
+  return { threads: [], loopResources: [], calls: [] };
+}
+
+export const GetStacksResponse: MessageFns<GetStacksResponse> = {
+  encode(message: GetStacksResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.threads) {
+      Thread.encode(v!, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.loopResources) {
+      LoopResource.encode(v!, writer.uint32(18).fork()).join();
+    }
+    for (const v of message.calls) {
+      Call.encode(v!, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetStacksResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetStacksResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.threads.push(Thread.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.loopResources.push(LoopResource.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.calls.push(Call.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetStacksResponse>): GetStacksResponse {
+    return GetStacksResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetStacksResponse>): GetStacksResponse {
+    const message = createBaseGetStacksResponse();
+    message.threads = object.threads?.map((e) => Thread.fromPartial(e)) || [];
+    message.loopResources = object.loopResources?.map((e) => LoopResource.fromPartial(e)) || [];
+    message.calls = object.calls?.map((e) => Call.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseThread(): Thread {
+  return { pid: 0, threadId: 0, name: "", state: "", kernelStack: [] };
+}
+
+export const Thread: MessageFns<Thread> = {
+  encode(message: Thread, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.pid !== 0) {
+      writer.uint32(8).uint32(message.pid);
+    }
+    if (message.threadId !== 0) {
+      writer.uint32(16).uint32(message.threadId);
+    }
+    if (message.name !== "") {
+      writer.uint32(26).string(message.name);
+    }
+    if (message.state !== "") {
+      writer.uint32(34).string(message.state);
+    }
+    for (const v of message.kernelStack) {
+      writer.uint32(42).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Thread {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseThread();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.pid = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.threadId = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.kernelStack.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Thread>): Thread {
+    return Thread.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Thread>): Thread {
+    const message = createBaseThread();
+    message.pid = object.pid ?? 0;
+    message.threadId = object.threadId ?? 0;
+    message.name = object.name ?? "";
+    message.state = object.state ?? "";
+    message.kernelStack = object.kernelStack?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseLoopResource(): LoopResource {
+  return { type: "", count: 0 };
+}
+
+export const LoopResource: MessageFns<LoopResource> = {
+  encode(message: LoopResource, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.type !== "") {
+      writer.uint32(10).string(message.type);
+    }
+    if (message.count !== 0) {
+      writer.uint32(16).uint32(message.count);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): LoopResource {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLoopResource();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.type = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.count = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<LoopResource>): LoopResource {
+    return LoopResource.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<LoopResource>): LoopResource {
+    const message = createBaseLoopResource();
+    message.type = object.type ?? "";
+    message.count = object.count ?? 0;
+    return message;
+  },
+};
+
+function createBaseReadProfileRequest(): ReadProfileRequest {
+  return { kind: 0, durationMs: 0, id: "", offset: 0n, discard: false };
+}
+
+export const ReadProfileRequest: MessageFns<ReadProfileRequest> = {
+  encode(message: ReadProfileRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.kind !== 0) {
+      writer.uint32(8).int32(message.kind);
+    }
+    if (message.durationMs !== 0) {
+      writer.uint32(16).uint32(message.durationMs);
+    }
+    if (message.id !== "") {
+      writer.uint32(26).string(message.id);
+    }
+    if (message.offset !== 0n) {
+      if (BigInt.asUintN(64, message.offset) !== message.offset) {
+        throw new globalThis.Error("value provided for field message.offset of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.offset);
+    }
+    if (message.discard !== false) {
+      writer.uint32(40).bool(message.discard);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadProfileRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadProfileRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.kind = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.durationMs = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.offset = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.discard = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ReadProfileRequest>): ReadProfileRequest {
+    return ReadProfileRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadProfileRequest>): ReadProfileRequest {
+    const message = createBaseReadProfileRequest();
+    message.kind = object.kind ?? 0;
+    message.durationMs = object.durationMs ?? 0;
+    message.id = object.id ?? "";
+    message.offset = (object.offset !== undefined && object.offset !== null) ? BigInt(object.offset) : 0n;
+    message.discard = object.discard ?? false;
+    return message;
+  },
+};
+
+function createBaseReadProfileResponse(): ReadProfileResponse {
+  return { id: "", sizeBytes: 0n, data: new Uint8Array(0) };
+}
+
+export const ReadProfileResponse: MessageFns<ReadProfileResponse> = {
+  encode(message: ReadProfileResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.sizeBytes);
+    }
+    if (message.data.length !== 0) {
+      writer.uint32(26).bytes(message.data);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadProfileResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadProfileResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.data = reader.bytes();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ReadProfileResponse>): ReadProfileResponse {
+    return ReadProfileResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadProfileResponse>): ReadProfileResponse {
+    const message = createBaseReadProfileResponse();
+    message.id = object.id ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.data = object.data ?? new Uint8Array(0);
+    return message;
+  },
+};
+
+function createBaseGetLoopHistogramRequest(): GetLoopHistogramRequest {
+  return { durationMs: 0 };
+}
+
+export const GetLoopHistogramRequest: MessageFns<GetLoopHistogramRequest> = {
+  encode(message: GetLoopHistogramRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.durationMs !== 0) {
+      writer.uint32(8).uint32(message.durationMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetLoopHistogramRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetLoopHistogramRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.durationMs = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetLoopHistogramRequest>): GetLoopHistogramRequest {
+    return GetLoopHistogramRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetLoopHistogramRequest>): GetLoopHistogramRequest {
+    const message = createBaseGetLoopHistogramRequest();
+    message.durationMs = object.durationMs ?? 0;
+    return message;
+  },
+};
+
+function createBaseGetLoopHistogramResponse(): GetLoopHistogramResponse {
+  return {
+    samples: 0n,
+    minUs: 0n,
+    meanUs: 0n,
+    p50Us: 0n,
+    p90Us: 0n,
+    p99Us: 0n,
+    maxUs: 0n,
+    utilizationPercent: 0,
+    heapUsedBytes: 0n,
+    residentBytes: 0n,
+  };
+}
+
+export const GetLoopHistogramResponse: MessageFns<GetLoopHistogramResponse> = {
+  encode(message: GetLoopHistogramResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.samples !== 0n) {
+      if (BigInt.asUintN(64, message.samples) !== message.samples) {
+        throw new globalThis.Error("value provided for field message.samples of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.samples);
+    }
+    if (message.minUs !== 0n) {
+      if (BigInt.asUintN(64, message.minUs) !== message.minUs) {
+        throw new globalThis.Error("value provided for field message.minUs of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.minUs);
+    }
+    if (message.meanUs !== 0n) {
+      if (BigInt.asUintN(64, message.meanUs) !== message.meanUs) {
+        throw new globalThis.Error("value provided for field message.meanUs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.meanUs);
+    }
+    if (message.p50Us !== 0n) {
+      if (BigInt.asUintN(64, message.p50Us) !== message.p50Us) {
+        throw new globalThis.Error("value provided for field message.p50Us of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.p50Us);
+    }
+    if (message.p90Us !== 0n) {
+      if (BigInt.asUintN(64, message.p90Us) !== message.p90Us) {
+        throw new globalThis.Error("value provided for field message.p90Us of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.p90Us);
+    }
+    if (message.p99Us !== 0n) {
+      if (BigInt.asUintN(64, message.p99Us) !== message.p99Us) {
+        throw new globalThis.Error("value provided for field message.p99Us of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.p99Us);
+    }
+    if (message.maxUs !== 0n) {
+      if (BigInt.asUintN(64, message.maxUs) !== message.maxUs) {
+        throw new globalThis.Error("value provided for field message.maxUs of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.maxUs);
+    }
+    if (message.utilizationPercent !== 0) {
+      writer.uint32(65).double(message.utilizationPercent);
+    }
+    if (message.heapUsedBytes !== 0n) {
+      if (BigInt.asUintN(64, message.heapUsedBytes) !== message.heapUsedBytes) {
+        throw new globalThis.Error("value provided for field message.heapUsedBytes of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.heapUsedBytes);
+    }
+    if (message.residentBytes !== 0n) {
+      if (BigInt.asUintN(64, message.residentBytes) !== message.residentBytes) {
+        throw new globalThis.Error("value provided for field message.residentBytes of type uint64 too large");
+      }
+      writer.uint32(80).uint64(message.residentBytes);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetLoopHistogramResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetLoopHistogramResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.samples = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.minUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.meanUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.p50Us = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.p90Us = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.p99Us = reader.uint64() as bigint;
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.maxUs = reader.uint64() as bigint;
+            continue;
+          }
+          case 8: {
+            if (tag !== 65) {
+              break;
+            }
+
+            message.utilizationPercent = reader.double();
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.heapUsedBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.residentBytes = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetLoopHistogramResponse>): GetLoopHistogramResponse {
+    return GetLoopHistogramResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetLoopHistogramResponse>): GetLoopHistogramResponse {
+    const message = createBaseGetLoopHistogramResponse();
+    message.samples = (object.samples !== undefined && object.samples !== null) ? BigInt(object.samples) : 0n;
+    message.minUs = (object.minUs !== undefined && object.minUs !== null) ? BigInt(object.minUs) : 0n;
+    message.meanUs = (object.meanUs !== undefined && object.meanUs !== null) ? BigInt(object.meanUs) : 0n;
+    message.p50Us = (object.p50Us !== undefined && object.p50Us !== null) ? BigInt(object.p50Us) : 0n;
+    message.p90Us = (object.p90Us !== undefined && object.p90Us !== null) ? BigInt(object.p90Us) : 0n;
+    message.p99Us = (object.p99Us !== undefined && object.p99Us !== null) ? BigInt(object.p99Us) : 0n;
+    message.maxUs = (object.maxUs !== undefined && object.maxUs !== null) ? BigInt(object.maxUs) : 0n;
+    message.utilizationPercent = object.utilizationPercent ?? 0;
+    message.heapUsedBytes = (object.heapUsedBytes !== undefined && object.heapUsedBytes !== null)
+      ? BigInt(object.heapUsedBytes)
+      : 0n;
+    message.residentBytes = (object.residentBytes !== undefined && object.residentBytes !== null)
+      ? BigInt(object.residentBytes)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseReadOutputRequest(): ReadOutputRequest {
+  return { containerId: "", execId: "", stream: "", offset: 0n, len: 0 };
+}
+
+export const ReadOutputRequest: MessageFns<ReadOutputRequest> = {
+  encode(message: ReadOutputRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(18).string(message.execId);
+    }
+    if (message.stream !== "") {
+      writer.uint32(26).string(message.stream);
+    }
+    if (message.offset !== 0n) {
+      if (BigInt.asUintN(64, message.offset) !== message.offset) {
+        throw new globalThis.Error("value provided for field message.offset of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.offset);
+    }
+    if (message.len !== 0) {
+      writer.uint32(40).uint32(message.len);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadOutputRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadOutputRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.stream = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.offset = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.len = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ReadOutputRequest>): ReadOutputRequest {
+    return ReadOutputRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadOutputRequest>): ReadOutputRequest {
+    const message = createBaseReadOutputRequest();
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    message.stream = object.stream ?? "";
+    message.offset = (object.offset !== undefined && object.offset !== null) ? BigInt(object.offset) : 0n;
+    message.len = object.len ?? 0;
+    return message;
+  },
+};
+
+function createBaseReadOutputResponse(): ReadOutputResponse {
+  return { offset: 0n, data: new Uint8Array(0), totalBytes: 0n, isComplete: false };
+}
+
+export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
+  encode(message: ReadOutputResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.offset !== 0n) {
+      if (BigInt.asUintN(64, message.offset) !== message.offset) {
+        throw new globalThis.Error("value provided for field message.offset of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.offset);
+    }
+    if (message.data.length !== 0) {
+      writer.uint32(18).bytes(message.data);
+    }
+    if (message.totalBytes !== 0n) {
+      if (BigInt.asUintN(64, message.totalBytes) !== message.totalBytes) {
+        throw new globalThis.Error("value provided for field message.totalBytes of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.totalBytes);
+    }
+    if (message.isComplete !== false) {
+      writer.uint32(32).bool(message.isComplete);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReadOutputResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReadOutputResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.offset = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.data = reader.bytes();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.totalBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.isComplete = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ReadOutputResponse>): ReadOutputResponse {
+    return ReadOutputResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReadOutputResponse>): ReadOutputResponse {
+    const message = createBaseReadOutputResponse();
+    message.offset = (object.offset !== undefined && object.offset !== null) ? BigInt(object.offset) : 0n;
+    message.data = object.data ?? new Uint8Array(0);
+    message.totalBytes = (object.totalBytes !== undefined && object.totalBytes !== null)
+      ? BigInt(object.totalBytes)
+      : 0n;
+    message.isComplete = object.isComplete ?? false;
+    return message;
+  },
+};
+
 export type IntrospectionDefinition = typeof IntrospectionDefinition;
 export const IntrospectionDefinition = {
   name: "Introspection",
@@ -158,6 +5524,150 @@ export const IntrospectionDefinition = {
       requestType: GetVersionRequest as typeof GetVersionRequest,
       requestStream: false,
       responseType: GetVersionResponse as typeof GetVersionResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists what this guest can do: each thing is enabled, or has the reason why it is not. */
+    getCapabilities: {
+      name: "GetCapabilities",
+      requestType: GetCapabilitiesRequest as typeof GetCapabilitiesRequest,
+      requestStream: false,
+      responseType: GetCapabilitiesResponse as typeof GetCapabilitiesResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Describes the sandbox and its state. */
+    getSandbox: {
+      name: "GetSandbox",
+      requestType: GetSandboxRequest as typeof GetSandboxRequest,
+      requestStream: false,
+      responseType: GetSandboxResponse as typeof GetSandboxResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the containers of the sandbox, those being created included. */
+    listContainers: {
+      name: "ListContainers",
+      requestType: ListContainersRequest as typeof ListContainersRequest,
+      requestStream: false,
+      responseType: ListContainersResponse as typeof ListContainersResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the processes of containers, and those of the agent itself. */
+    listProcesses: {
+      name: "ListProcesses",
+      requestType: ListProcessesRequest as typeof ListProcessesRequest,
+      requestStream: false,
+      responseType: ListProcessesResponse as typeof ListProcessesResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the guest's mounts, and the storages of requests with what holds them. */
+    listMounts: {
+      name: "ListMounts",
+      requestType: ListMountsRequest as typeof ListMountsRequest,
+      requestStream: false,
+      responseType: ListMountsResponse as typeof ListMountsResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the guest's disks, network cards and other PCI devices. */
+    listDevices: {
+      name: "ListDevices",
+      requestType: ListDevicesRequest as typeof ListDevicesRequest,
+      requestStream: false,
+      responseType: ListDevicesResponse as typeof ListDevicesResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the guest's interfaces and routes, and what the agent has set of them. */
+    getNetwork: {
+      name: "GetNetwork",
+      requestType: GetNetworkRequest as typeof GetNetworkRequest,
+      requestStream: false,
+      responseType: GetNetworkResponse as typeof GetNetworkResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the calls that have not been answered yet, the oldest first, without this one. */
+    listCalls: {
+      name: "ListCalls",
+      requestType: ListCallsRequest as typeof ListCallsRequest,
+      requestStream: false,
+      responseType: ListCallsResponse as typeof ListCallsResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the processes that have ended, until they are acknowledged or too old. */
+    listExits: {
+      name: "ListExits",
+      requestType: ListExitsRequest as typeof ListExitsRequest,
+      requestStream: false,
+      responseType: ListExitsResponse as typeof ListExitsResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Removes exits from the list. Nothing else has taken note of them: WaitProcess tells them all the same. */
+    acknowledgeExits: {
+      name: "AcknowledgeExits",
+      requestType: AcknowledgeExitsRequest as typeof AcknowledgeExitsRequest,
+      requestStream: false,
+      responseType: AcknowledgeExitsResponse as typeof AcknowledgeExitsResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Waits for events after a sequence number. Answers as soon as there are any, or when the time is over. */
+    getEvents: {
+      name: "GetEvents",
+      requestType: GetEventsRequest as typeof GetEventsRequest,
+      requestStream: false,
+      responseType: GetEventsResponse as typeof GetEventsResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** The same for ever, over gRPC. Over ttRPC, which has no streams here, it is UNIMPLEMENTED. */
+    streamEvents: {
+      name: "StreamEvents",
+      requestType: StreamEventsRequest as typeof StreamEventsRequest,
+      requestStream: false,
+      responseType: GetEventsResponse as typeof GetEventsResponse,
+      responseStream: true,
+      options: {},
+    },
+    /** Tells what the threads of the agent do at this moment, and what its event loop waits for. */
+    getStacks: {
+      name: "GetStacks",
+      requestType: GetStacksRequest as typeof GetStacksRequest,
+      requestStream: false,
+      responseType: GetStacksResponse as typeof GetStacksResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Takes a profile of the agent, and reads it piece by piece. One profile is taken or read at a time. */
+    readProfile: {
+      name: "ReadProfile",
+      requestType: ReadProfileRequest as typeof ReadProfileRequest,
+      requestStream: false,
+      responseType: ReadProfileResponse as typeof ReadProfileResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Measures by how much the agent's event loop is late. */
+    getLoopHistogram: {
+      name: "GetLoopHistogram",
+      requestType: GetLoopHistogramRequest as typeof GetLoopHistogramRequest,
+      requestStream: false,
+      responseType: GetLoopHistogramResponse as typeof GetLoopHistogramResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Reads the last output of a process again, by its offset. The policy checks it as ReadStdout is checked. */
+    readOutput: {
+      name: "ReadOutput",
+      requestType: ReadOutputRequest as typeof ReadOutputRequest,
+      requestStream: false,
+      responseType: ReadOutputResponse as typeof ReadOutputResponse,
       responseStream: false,
       options: {},
     },
