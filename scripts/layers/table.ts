@@ -12,6 +12,7 @@ export interface Layer {
 
 /** Modules of Node that only compute: they change nothing outside the process. */
 export const PURE_NODE_MODULES = [
+  'node:async_hooks',
   'node:buffer',
   'node:crypto',
   'node:events',

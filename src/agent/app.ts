@@ -26,6 +26,7 @@ import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
 import { Totals } from '../rpc/limits.ts'
 import type { MethodTable } from '../rpc/method.ts'
+import { startTimer } from '../rpc/timer.ts'
 import { printState } from '../state/print-state.ts'
 import { StateStore } from '../state/state-store.ts'
 import { bootBehindGate, prepareTransport } from './boot/boot.ts'
@@ -39,6 +40,7 @@ import { INPUT_LOG, InputLog } from './policy/input-log.ts'
 import { Policy } from './policy/policy.ts'
 import { readPolicyFile } from './policy/policy-file.ts'
 import { runtimeChoice } from './runtime-choice.ts'
+import { CallsInFlight } from './service/calls-in-flight.ts'
 import { checkCallOf, serviceMethods } from './service/services.ts'
 import { stopAgent, stopRequested } from './stop.ts'
 import { parseServerAddress } from './transport/server-address.ts'
@@ -276,10 +278,12 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     ...{ hotplug, memAgent, limits: () => totals.uses() },
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
+  const nowMs = os.clock.monotonicMs
+  const calls = new CallsInFlight({ log, nowMs, startTimer })
   return {
     methods: serviceMethods(
       { sandbox, storage: mounts, network, guest, policy },
-      { log, gate, totals, nowMs: os.clock.monotonicMs },
+      { log, gate, totals, calls, nowMs },
     ),
     listenForStreams: hostConnections.listen,
     restore: () => restoreSandbox(sandbox, os.broker),

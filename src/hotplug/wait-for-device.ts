@@ -1,5 +1,6 @@
 import { abortable } from '../base/abort.ts'
 import { messageOf } from '../base/errors.ts'
+import { inStep } from '../base/step.ts'
 import type { Clock } from '../os/clock.ts'
 import type { Uevent } from '../os/devices/uevent.ts'
 import type { Uevents } from '../os/devices/uevents.ts'
@@ -57,6 +58,14 @@ const LAST_PROBE_MS = 500
  * kernel, which cannot be interrupted.
  */
 export async function waitForDevice<T>(
+  dependencies: WaitDependencies,
+  wanted: WantedDevice<T>,
+  signal: AbortSignal,
+): Promise<T> {
+  return inStep('device', wanted.description, () => wait(dependencies, wanted, signal))
+}
+
+async function wait<T>(
   dependencies: WaitDependencies,
   wanted: WantedDevice<T>,
   signal: AbortSignal,

@@ -87,9 +87,14 @@ const WAITING: ReadonlySet<string> = new Set(
   ),
 )
 
+/** Whether calls of this method wait for a process or an event, for as long as their caller does. */
+export function isWait(method: string): boolean {
+  return WAITING.has(method)
+}
+
 /** Whether calls of this method count as working calls. */
 export function isWork(method: string): boolean {
-  return !WAITING.has(method) && shareOf(method) === 'ordinary'
+  return !isWait(method) && shareOf(method) === 'ordinary'
 }
 
 /** A limit and its use, as the log and the metrics show them. */

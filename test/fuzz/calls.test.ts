@@ -6,6 +6,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { Totals } from '../../src/rpc/limits.ts'
 import type { MethodTable, Outcome } from '../../src/rpc/method.ts'
 import { allRecordings } from '../recordings/recording.ts'
+import { silentCalls } from '../support/agent/calls-in-flight.ts'
 import { serviceDependencies } from '../support/agent/service-dependencies.ts'
 import type { FakeOs } from '../support/fakes/fake-os.ts'
 import { mutated } from '../support/fuzz/bytes.ts'
@@ -83,7 +84,10 @@ async function callAll(list: readonly Step[]): Promise<void> {
   const before = held(os)
   const totals = new Totals()
   const gate = { wait: async () => {} }
-  const methods = serviceMethods(dependencies, { log: silentLogger(), gate, totals, nowMs: () => 0 })
+  const calls = silentCalls()
+  const methods = serviceMethods(dependencies, {
+    ...{ log: silentLogger(), gate, totals, calls, nowMs: () => 0 },
+  })
   const open: { readonly hangup: AbortController; readonly outcome: Promise<Outcome> }[] = []
   for (const { method: name, payload, how } of list) {
     const { turns, leaves, timeoutMs } = how

@@ -1,12 +1,14 @@
 import { abortable, cancelled, deadlineExceeded, LONGEST_TIMER_MS, neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
+import { inStep, recordSteps } from '../../base/step.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
 import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { exhausted, isWork, shareOf, type Totals } from '../../rpc/limits.ts'
 import type { Encoded, IncomingCall, Method, Outcome } from '../../rpc/method.ts'
 import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
 import { Refusal } from '../policy/verdict.ts'
+import type { CallsInFlight, OpenCall } from './calls-in-flight.ts'
 import type { Call, Checks, DeclaredMethod, Gate, MessageType, Rpc } from './rpc.ts'
 import { failureLevel, statusOf } from './status.ts'
 
@@ -17,6 +19,8 @@ export interface WrapperDependencies {
   readonly policy: Checks
   /** What the requests of open calls take, and how many do work, is counted here. */
   readonly totals: Totals
+  /** Every call is in it until its end. */
+  readonly calls: CallsInFlight
   /** Where the outcome of a call outlives the agent. */
   readonly outcomes: Outcomes
   /** Milliseconds of a monotonic clock. */
@@ -29,11 +33,23 @@ export interface WrapperDependencies {
  */
 export function wrap<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, totals, outcomes, nowMs }: WrapperDependencies,
+  dependencies: WrapperDependencies,
 ): Method {
+  const { calls } = dependencies
+  const serve = served(method, dependencies)
+  return (payload, incoming) => {
+    const open = calls.begin(method.name, incoming)
+    return recordSteps(open, () => serve(payload, incoming, open))
+  }
+}
+
+function served<Request, Response>(
+  method: DeclaredMethod<Request, Response>,
+  { log, gate, policy, totals, outcomes, nowMs }: WrapperDependencies,
+): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
   const { name, types, rpc } = method
   const check = policy.checkOf(name)
-  return async (payload, incoming) => {
+  return async (payload, incoming, open) => {
     const startedMs = nowMs()
     const limits = limitsOf(incoming)
     const deliveries: ((written: boolean) => void)[] = []
@@ -44,7 +60,6 @@ export function wrap<Request, Response>(
       ageMs: () => incoming.ageMs + nowMs() - startedMs,
       onDelivered: (callback) => void deliveries.push(callback),
     }
-    let ids: LogFields = {}
     let outcome: Outcome
     let loggedMessage: string | undefined
     let level: LogLevel = rpc.logLevel
@@ -53,17 +68,17 @@ export function wrap<Request, Response>(
     try {
       taken.takeElements(countElements(payload, REQUESTS[name]))
       const request = decode(types.request, payload)
-      ids = idsOf(request)
+      open.ids = idsOf(request)
       limits.signal.throwIfAborted()
-      if (rpc.gate === 'wait') await gate.wait(limits.signal)
+      if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
       const turn = taken.beginWork(limits.signal)
       // A call that need not wait begins before those that came after it.
-      if (turn !== undefined) await turn
+      if (turn !== undefined) await inStep('turn', '', () => turn)
       const kept = keepsOutcome(rpc) ? outcomes.of(number) : undefined
       let encoded: Encoded | undefined = kept && { payload: kept }
       if (encoded === undefined) {
         const checked = check?.(request, limits.signal, number)
-        const refusal = checked && (await refusalOf(checked))
+        const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         if (rpc.recovery === 'at-most-once') outcomes.answer(number, EMPTY_RESPONSE)
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
@@ -80,12 +95,13 @@ export function wrap<Request, Response>(
       level = failureLevel(error) ?? level
     } finally {
       limits.release()
-      const goesOn = work !== undefined && rpc.onHangup === 'finish' && limits.signal.aborted
-      taken.give(goesOn ? { work, requestBytes: payload.length } : undefined)
+      const left = rpc.onHangup === 'finish' && limits.signal.aborted ? work : undefined
+      taken.give(left && { work: left, requestBytes: payload.length })
+      open.end(left)
     }
     if (log.isLogged(level)) {
       const { peer, framing } = incoming
-      const fields = { rpc: name, ...ids, ms: (nowMs() - startedMs).toFixed(1), peer, framing }
+      const fields = { rpc: name, ...open.ids, ms: (nowMs() - startedMs).toFixed(1), peer, framing }
       log.log(level, 'rpc', { ...fields, ...resultOf(outcome, loggedMessage) })
     }
     return outcome
@@ -141,7 +157,7 @@ class Taken {
   }
 
   /** Gives everything back; when work goes on without its caller, once that has ended; its request counts till then. */
-  give(left?: { readonly work: Promise<unknown> | undefined; readonly requestBytes: number }): void {
+  give(left?: { readonly work: Promise<unknown>; readonly requestBytes: number }): void {
     const bytes = left?.requestBytes ?? 0
     this.#totals.takeAnyway('bytes', bytes)
     const giveBack = () => {
@@ -149,7 +165,7 @@ class Taken {
       this.#totals.give('elements', this.#elements)
       this.#endWork?.()
     }
-    if (left?.work === undefined) giveBack()
+    if (left === undefined) giveBack()
     else left.work.then(giveBack, giveBack)
   }
 }

@@ -1,5 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { inStep } from '../../base/step.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
 import { OomQueue } from './oom-queue.ts'
@@ -74,6 +75,6 @@ export async function getOomEvent(
   signal: AbortSignal,
   number = 0n,
 ): Promise<OomEventTaken> {
-  const containerId = await oom.queue.take(signal, number)
+  const containerId = await inStep('event', '', () => oom.queue.take(signal, number))
   return { containerId, settle: (written) => oom.queue.settle(number, containerId, written) }
 }

@@ -1,6 +1,7 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
+import { inStep } from '../../base/step.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { ProcessOwners } from '../process/owner.ts'
 import { Container, type ContainerParts } from './container.ts'
@@ -80,7 +81,9 @@ export class ContainerRegistry implements ProcessOwners {
   /** The container, once its creation is over. Throws like `get`, or what `signal` is aborted with. */
   async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<FoundContainer> {
     const state = this.#containers.get(id)?.state
-    if (state?.name === 'creating') await abortable(state.settled, signal)
+    if (state?.name === 'creating') {
+      await inStep('container', `${id}: ${state.name}`, () => abortable(state.settled, signal))
+    }
     return this.get(id, code)
   }
 
@@ -90,10 +93,11 @@ export class ContainerRegistry implements ProcessOwners {
    */
   async waitForLiving(id: string, signal: AbortSignal): Promise<ContainerParts> {
     const { container } = await this.waitFor(id, 'INTERNAL', signal)
-    while (container.state.name === 'starting' || container.state.name === 'updating') {
-      await abortable(container.state.settled, signal)
+    let { state } = container
+    for (; state.name === 'starting' || state.name === 'updating'; { state } = container) {
+      const { name, settled } = state
+      await inStep('container', `${id}: ${name}`, () => abortable(settled, signal))
     }
-    const { state } = container
     if (state.name === 'paused')
       throw new AgentError('INTERNAL', `container ${id} is paused`, { fault: 'caller' })
     if (state.name === 'stopped') {

@@ -1,6 +1,7 @@
 import { abortable, withTimeout } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { inStep } from '../../base/step.ts'
 import type { RemoveContainerRequest } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
@@ -66,7 +67,8 @@ export async function endAndRemove(
         await state.parts.cgroup.killAll()
       }
     }
-    await abortable(state.settled, signal)
+    const { name, settled } = state
+    await inStep('container', `${container.id}: ${name}`, () => abortable(settled, signal))
   }
   if (container.state.name === 'gone') return endedCreation
   await remove(dependencies, container, timeoutSeconds, number)
@@ -84,7 +86,9 @@ async function remove(
   try {
     const ended = endProcesses(dependencies, container.id, parts)
     const ms = (timeoutSeconds || DEFAULT_TIMEOUT_SECONDS) * 1000
-    await withTimeout(os.clock, ms, ended, () => notEndedInTime(container.id, timeoutSeconds, parts))
+    await inStep('processes', container.id, () =>
+      withTimeout(os.clock, ms, ended, () => notEndedInTime(container.id, timeoutSeconds, parts)),
+    )
     await oom.end(container.id)
     // Not before: a runtime that deletes by force waits for zombies, which vminit has to reap.
     const hookFailure = await runtime.delete(container.id, poststopMs(parts))

@@ -1,5 +1,6 @@
 import { abortable, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import type { StartContainerRequest } from '../../gen/agent.ts'
 import type { Hook, Spec } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
@@ -108,7 +109,7 @@ async function runPoststartHooks(
   for (const hook of hooks) {
     if (skipped.aborted) return
     try {
-      await runHook(os, hook, { state, folder, skipped })
+      await inStep('hook', hook.Path, () => runHook(os, hook, { state, folder, skipped }))
     } catch (error) {
       log.warn('poststart hook failed', { containerId: id, hook: hook.Path, error: messageOf(error) })
     }

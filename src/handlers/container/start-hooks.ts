@@ -1,6 +1,7 @@
 import { abortable, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { inStep } from '../../base/step.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Hook, Process } from '../../gen/oci.ts'
 import type { ContainerRules } from '../../oci/denied-calls.ts'
@@ -46,7 +47,8 @@ export async function runStartContainerHooks(
       const { current: spec } = parts.spec
       const process = hookProcess(hook, spec.Process)
       const isMember = (pid: number) => parts.cgroup.holds(pid)
-      await runHook(dependencies, { containerId: id, process, spec, state, hook, isMember }, skipped)
+      const run = { containerId: id, process, spec, state, hook, isMember }
+      await inStep('hook', hook.Path, () => runHook(dependencies, run, skipped))
     } catch (error) {
       const fields = { containerId: id, hook: hook.Path, error: messageOf(error) }
       dependencies.log.warn('startContainer hook failed', fields)

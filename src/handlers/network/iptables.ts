@@ -1,5 +1,6 @@
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import type { ToolResult } from '../../os/process/tools.ts'
 import type { NetworkDependencies } from './dependencies.ts'
 
@@ -94,7 +95,7 @@ async function run(
   const path =
     (await os.files.stat(`/usr/sbin/${tool}`)) === undefined ? `/sbin/${tool}` : `/usr/sbin/${tool}`
   const limits = { timeoutMs: TIMEOUT_MS, maxOutputBytes: MAX_BYTES, encoding: RAW, signal } as const
-  const result = await os.tools.run([path, ...options], { stdin, ...limits })
+  const result = await inStep('program', path, () => os.tools.run([path, ...options], { stdin, ...limits }))
   if (result.exitCode !== 0) {
     const output = Buffer.from(result.stderr.trim() || result.stdout.trim(), RAW).toString()
     throw new AgentError('INTERNAL', `${tool}: exit code ${result.exitCode}: ${output}`)

@@ -1,5 +1,6 @@
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError, errnoOf } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
 import type { DeniedCall, ToolResult } from '../../os/process/tools.ts'
@@ -170,7 +171,9 @@ export class RuntimeRuns {
   /** Waits for the terminal of a process that was made. */
   async #withTerminal(pid: number, master: Promise<Fd>, run: LaunchRun): Promise<LaunchOutcome> {
     try {
-      const fd = await withTimeout(this.#os.clock, MASTER_MS, master, () => noMaster(run))
+      const fd = await inStep('terminal', '', () =>
+        withTimeout(this.#os.clock, MASTER_MS, master, () => noMaster(run)),
+      )
       return { kind: 'started', pid, master: fd }
     } catch (error) {
       return { kind: 'half-started', pid, error }
@@ -251,7 +254,9 @@ export class RuntimeRuns {
     const cgroups = kind === 'crun' ? ['--cgroup-manager', 'cgroupfs'] : []
     const general = ['--root', `${root}/state`, '--log', log, '--log-format', 'json', ...cgroups]
     const what = `${kind} ${args[0] ?? ''}`
-    const result = await this.#runTool([binary, ...general, ...args], what, options)
+    const result = await inStep('runtime', what, () =>
+      this.#runTool([binary, ...general, ...args], what, options),
+    )
     if (result.exitCode === 0) return
     const text = await this.#os.scratch.readTail(log, LOG_BYTES).catch(() => undefined)
     // A runtime makes its log before all else, and stderr may be the container's: without a log only the status tells.

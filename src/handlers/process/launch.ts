@@ -1,6 +1,7 @@
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { inStep } from '../../base/step.ts'
 import type { UndoList } from '../../base/undo.ts'
 import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
@@ -45,10 +46,8 @@ export async function connectStdio(
   signal: AbortSignal,
 ): Promise<PortConnections> {
   const { ports, hasTerminal, onFailure } = process
-  const connections = await connectPorts(
-    { streams: os.streams, host: hostConnections, ports, hasTerminal },
-    signal,
-  )
+  const request = { streams: os.streams, host: hostConnections, ports, hasTerminal }
+  const connections = await inStep('ports', '', () => connectPorts(request, signal))
   onFailure.add('connections of stdio', () => connections.close())
   return connections
 }

@@ -1,5 +1,6 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import type {
   CloseStdinRequest,
   ReadStreamRequest,
@@ -38,7 +39,8 @@ export async function writeStdin(
   try {
     const { stdin } = await stdioOf(dependencies, request, signal)
     const bytes = request.data.length
-    if (bytes > 0) return { bytes, ...(await stdin.write(request.data, signal, number)) }
+    if (bytes > 0)
+      return { bytes, ...(await inStep('input', '', () => stdin.write(request.data, signal, number))) }
     await abortable(stdin.end(), signal)
     return { bytes, settle: () => {} }
   } catch (error) {
@@ -54,7 +56,7 @@ export async function readStdout(
   { signal, number }: StreamCall,
 ): Promise<OutputRead> {
   const { stdout } = await stdioOf(dependencies, request, signal)
-  return stdout.read(request.len, signal, number)
+  return inStep('output', '', () => stdout.read(request.len, signal, number))
 }
 
 /** ReadStderr (behaviour spec, section C.14). */
@@ -64,7 +66,7 @@ export async function readStderr(
   { signal, number }: StreamCall,
 ): Promise<OutputRead> {
   const { stderr } = await stdioOf(dependencies, request, signal)
-  return stderr.read(request.len, signal, number)
+  return inStep('output', '', () => stderr.read(request.len, signal, number))
 }
 
 /** CloseStdin (behaviour spec, section C.15): after the writes before it. May be repeated. */

@@ -1,4 +1,5 @@
 import { abortable } from '../../base/abort.ts'
+import { inStep } from '../../base/step.ts'
 import type { WaitProcessRequest } from '../../gen/agent.ts'
 import type { ProcessOwners } from './owner.ts'
 
@@ -18,7 +19,7 @@ export async function waitProcess(
 ): Promise<ProcessEnd> {
   const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.waitFor(execId, signal)
-  const status = await abortable(process.reported, signal)
+  const status = await inStep('exit', execId, () => abortable(process.reported, signal))
   return {
     status,
     forget: () => {

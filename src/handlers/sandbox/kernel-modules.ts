@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import type { KernelModule } from '../../gen/agent.ts'
 import type { Os } from '../../os/os.ts'
 
@@ -13,7 +14,8 @@ export async function loadKernelModules(
     if (name === '' || name.startsWith('-')) {
       throw new AgentError('INTERNAL', `invalid kernel module name '${name}'`, { fault: 'caller' })
     }
-    const result = await os.tools.run(['/sbin/modprobe', '-v', '--', name, ...parameters], { signal })
+    const argv = ['/sbin/modprobe', '-v', '--', name, ...parameters] as const
+    const result = await inStep('program', `modprobe ${name}`, () => os.tools.run(argv, { signal }))
     if (result.exitCode !== 0) {
       const text = `load_kernel_module return code: ${result.exitCode} for ${name}: ${result.stderr.trim()}`
       throw new AgentError('INTERNAL', text)

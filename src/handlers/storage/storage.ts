@@ -1,4 +1,5 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
+import { inStep } from '../../base/step.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Storage } from '../../gen/agent.ts'
 import type { StoragePayload } from '../../gen/state/storage.ts'
@@ -104,7 +105,8 @@ export function createStorageHandlers(
         for (const group of groups) {
           const [{ mountPoint }] = group
           signal.throwIfAborted()
-          const newlyAttached = (await attachOne(group, owner, signal)) === 'attached'
+          const outcome = await inStep('storage', mountPoint, () => attachOne(group, owner, signal))
+          const newlyAttached = outcome === 'attached'
           onFailure.add(`release ${mountPoint}`, () => references.release(mountPoint, { newlyAttached }))
         }
         return { mountPoints: groups.map(([{ mountPoint }]) => mountPoint) }

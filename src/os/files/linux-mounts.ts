@@ -1,3 +1,4 @@
+import { inStep } from '../../base/step.ts'
 import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { parseMountLine } from './mountinfo.ts'
@@ -12,12 +13,13 @@ export function linuxMounts(native: Native): Mounts {
   return {
     async mount({ source, target, type, flags, data, refuseLinks = false }) {
       const bits = flags.reduce((sum, flag) => sum | MOUNT_FLAG_BITS[flag], 0)
-      checkErrno('mount', target, await native.mount(source, target, type, bits, data, refuseLinks))
+      const mounted = () => native.mount(source, target, type, bits, data, refuseLinks)
+      checkErrno('mount', target, await inStep('mount', target, mounted))
     },
 
     async unmount(target, { detach = false } = {}) {
       const flags = UMOUNT_NOFOLLOW | (detach ? MNT_DETACH : 0)
-      checkErrno('unmount', target, await native.unmount(target, flags))
+      checkErrno('unmount', target, await inStep('mount', target, () => native.unmount(target, flags)))
     },
 
     async clone(from, to) {

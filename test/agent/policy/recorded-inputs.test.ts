@@ -15,6 +15,7 @@ import { Outcomes } from '../../../src/state/outcomes.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { type RecordedCall, recordingNamed } from '../../recordings/recording.ts'
 import { payloadOf } from '../../recordings/wire.ts'
+import { silentCalls } from '../../support/agent/calls-in-flight.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
 import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
@@ -34,7 +35,15 @@ describe('the inputs of checks', () => {
     const log = silentLogger()
     const outcomes = new Outcomes(new StateStore(new MemoryStateFiles()))
     const gate = { wait: async () => {} }
-    const wrapper = { log, gate, policy, outcomes, totals: new Totals(), nowMs: () => 0 }
+    const wrapper = {
+      log,
+      gate,
+      policy,
+      outcomes,
+      totals: new Totals(),
+      calls: silentCalls(),
+      nowMs: () => 0,
+    }
     const methods = declaredMethods({ ...(await serviceDependencies()), policy })
     for (const call of calls) {
       const method = methods.find(({ name }) => name === `${call.service}/${call.method}`)

@@ -10,6 +10,7 @@ import { LIMITS, Totals } from '../../../src/rpc/limits.ts'
 import type { IncomingCall } from '../../../src/rpc/method.ts'
 import { Outcomes } from '../../../src/state/outcomes.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
+import { silentCalls } from '../../support/agent/calls-in-flight.ts'
 import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 import { type LogLine, parseLogLine } from '../../support/log-lines.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
@@ -53,7 +54,9 @@ function wrapped(
   const full: Rpc<Message, Message> = { ...defaults, ...rpc }
   const declared = { name, types: { request: json, response: json }, rpc: full }
   const outcomes = new Outcomes(new StateStore(files))
-  const method = wrap(declared, { log, gate, policy: { checkOf: () => check }, totals, outcomes, nowMs })
+  const policy = { checkOf: () => check }
+  const calls = silentCalls()
+  const method = wrap(declared, { log, gate, policy, totals, outcomes, calls, nowMs })
   return { method, lines }
 }
 

@@ -5,6 +5,7 @@ import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { StateStore } from '../../../src/state/state-store.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
+import { silentCalls } from './calls-in-flight.ts'
 import { runTransport } from './running-transport.ts'
 import { serviceDependencies } from './service-dependencies.ts'
 
@@ -29,7 +30,10 @@ export async function runServices(
   const log = options.log ?? silentLogger()
   const { os, ...dependencies } = await serviceDependencies(options)
   const gate = { wait: async () => {} }
-  const methods = serviceMethods(dependencies, { log, gate, totals: new Totals(), nowMs: () => 0 })
+  const calls = silentCalls()
+  const methods = serviceMethods(dependencies, {
+    ...{ log, gate, calls, totals: new Totals(), nowMs: () => 0 },
+  })
   const transport = await runTransport(methods, { checkCall: checkCallOf(dependencies.policy) })
   const grpc = grpcConnection(transport.path)
   return {

@@ -1,5 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
+import { inStep } from '../../../base/step.ts'
 import type { ResolvedEdits } from '../../../oci/cdi/apply-edits.ts'
 import type { RequestedDevice } from '../../../oci/cdi/requested-devices.ts'
 import type { Clock } from '../../../os/clock.ts'
@@ -39,7 +40,8 @@ export async function waitForCdiEdits(
   signal: AbortSignal,
 ): Promise<readonly ResolvedEdits[]> {
   if (requested.length === 0) return []
-  const chosen = await waitForEdits(requested, dependencies, signal)
+  const kinds = requested.map(({ kind }) => kind).join(', ')
+  const chosen = await inStep('cdi', kinds, () => waitForEdits(requested, dependencies, signal))
   return Promise.all(chosen.map((each) => lookUpNodes(dependencies.files, each)))
 }
 

@@ -1,4 +1,5 @@
 import { AgentError } from '../../../base/errors.ts'
+import { inStep } from '../../../base/step.ts'
 import type { Storage } from '../../../gen/agent.ts'
 import { waitForPciBlockDevice } from '../../../hotplug/block-device.ts'
 import { waitForNamedBlockDevice } from '../../../hotplug/named-block-device.ts'
@@ -68,7 +69,9 @@ export function wantsFilesystem({ driverOptions, fstype, mountPoint }: Storage):
  */
 export async function makeFilesystem(tools: Tools, disk: string, signal: AbortSignal): Promise<void> {
   const options = ['-O', '^has_journal', '-m', '0', '-i', '163840', '-I', '128', '-F']
-  const result = await tools.run(['/sbin/mkfs.ext4', ...options, disk], { signal })
+  const result = await inStep('program', `mkfs.ext4 ${disk}`, () =>
+    tools.run(['/sbin/mkfs.ext4', ...options, disk], { signal }),
+  )
   if (result.exitCode !== 0) {
     throw new AgentError(
       'INTERNAL',

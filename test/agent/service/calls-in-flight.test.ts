@@ -1,0 +1,124 @@
+import { describe, expect, it } from 'vitest'
+import { CallsInFlight } from '../../../src/agent/service/calls-in-flight.ts'
+import { serviceMethods } from '../../../src/agent/service/services.ts'
+import { cancelled, neverAborted } from '../../../src/base/abort.ts'
+import { AddSwapRequest, RemoveContainerRequest, WaitProcessRequest } from '../../../src/gen/agent.ts'
+import { Totals } from '../../../src/rpc/limits.ts'
+import type { IncomingCall, Outcome } from '../../../src/rpc/method.ts'
+import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
+import { FakeClock } from '../../support/fakes/fake-clock.ts'
+import { recordingLog } from '../../support/fakes/recording-log.ts'
+import { settle } from '../../support/pending.ts'
+
+const incoming: IncomingCall = {
+  ...{ timeoutMs: undefined, hangup: neverAborted, peer: 'vsock 2:9', framing: 'ttrpc' },
+  ...{ number: undefined, ageMs: 0 },
+}
+
+/** The services of an in-memory machine, whose clock the test moves. */
+async function services(gate = { wait: async () => {} }) {
+  const clock = new FakeClock()
+  const { lines, log } = recordingLog()
+  const nowMs = () => clock.monotonicMs()
+  const calls = new CallsInFlight({ log, nowMs, startTimer: (ms, expired) => clock.startTimer(ms, expired) })
+  const dependencies = await serviceDependencies()
+  const methods = serviceMethods(dependencies, { log, gate, totals: new Totals(), calls, nowMs })
+  const call = (name: string, request: Uint8Array, options: Partial<IncomingCall> = {}): Promise<Outcome> => {
+    const method = methods.get(`grpc.AgentService/${name}`)
+    if (method === undefined) throw new Error(`${name}: no such method`)
+    return method(request, { ...incoming, ...options })
+  }
+  const inProgress = () => lines.filter(({ message }) => message === 'rpc in progress')
+  return { clock, calls, call, lines, inProgress, os: dependencies.os }
+}
+
+const swap = AddSwapRequest.encode(AddSwapRequest.fromPartial({ PCIPath: [2] })).finish()
+
+describe('a call in flight', () => {
+  it('names the step that it is in until it is over', async () => {
+    const { calls, call, os } = await services()
+    const outcome = call('AddSwap', swap)
+    await settle()
+    expect(calls.list()).toMatchObject([
+      { rpc: 'grpc.AgentService/AddSwap', hasCaller: true, steps: [{ name: 'device' }] },
+    ])
+    expect(calls.list()[0]?.steps[0]?.detail).toContain('02')
+    os.clock.advance(60_000)
+    await settle()
+    os.clock.advance(60_000)
+    await outcome
+    expect(calls.list()).toEqual([])
+  })
+
+  it('is logged after 5 s, 30 s and 5 min with its step, and leaves no timer', async () => {
+    const { clock, call, inProgress } = await services({ wait: (signal?: AbortSignal) => aborted(signal) })
+    const hangup = new AbortController()
+    const request = RemoveContainerRequest.encode(
+      RemoveContainerRequest.fromPartial({ containerId: 'c1' }),
+    ).finish()
+    const outcome = call('RemoveContainer', request, { hangup: hangup.signal })
+    await settle()
+    for (const ms of [4_999, 1, 25_000, 270_000, 3_600_000]) clock.advance(ms)
+    expect(inProgress()).toMatchObject(
+      [
+        ['info', '5000'],
+        ['warn', '30000'],
+        ['warn', '300000'],
+      ].map(([level, ms]) => ({
+        level,
+        fields: {
+          rpc: 'grpc.AgentService/RemoveContainer',
+          containerId: 'c1',
+          step: 'boot',
+          ms,
+          peer: 'vsock 2:9',
+        },
+      })),
+    )
+    hangup.abort()
+    await outcome
+    expect(clock.sleeping).toBe(0)
+  })
+
+  it('stays in the table when its caller has left and its work goes on', async () => {
+    const { calls, clock, inProgress } = await services()
+    const work = Promise.withResolvers<void>()
+    const open = calls.begin('grpc.AgentService/StartContainer', incoming)
+    open.end(work.promise)
+    expect(calls.list()).toMatchObject([{ hasCaller: false }])
+    clock.advance(5_000)
+    expect(inProgress()).toMatchObject([{ fields: { caller: 'left' } }])
+    work.resolve()
+    await settle()
+    expect(calls.list()).toEqual([])
+  })
+
+  it('has no timer and no line when it waits for a process', async () => {
+    const { clock, call, inProgress } = await services({ wait: (signal?: AbortSignal) => aborted(signal) })
+    const hangup = new AbortController()
+    const outcome = call(
+      'WaitProcess',
+      WaitProcessRequest.encode(WaitProcessRequest.fromPartial({})).finish(),
+      { hangup: hangup.signal },
+    )
+    await settle()
+    expect(clock.sleeping).toBe(0)
+    clock.advance(3_600_000)
+    expect(inProgress()).toEqual([])
+    hangup.abort()
+    await outcome
+  })
+
+  it('is one of 16 that are logged at a time', async () => {
+    const { calls, clock, lines, inProgress } = await services()
+    for (let n = 0; n < 1000; n++) calls.begin('grpc.AgentService/CopyFile', incoming)
+    expect(clock.sleeping).toBe(1)
+    clock.advance(5_000)
+    expect(inProgress()).toHaveLength(16)
+    expect(lines.at(-1)).toMatchObject({ message: 'more calls in progress', fields: { count: 984 } })
+  })
+})
+
+function aborted(signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((_, reject) => signal?.addEventListener('abort', () => reject(cancelled())))
+}
