@@ -12,6 +12,7 @@ struct addon_function {
 /* The functions of each file. An entry without a name ends each table. */
 extern const struct addon_function descriptor_functions[];
 extern const struct addon_function file_functions[];
+extern const struct addon_function hang_report_functions[];
 extern const struct addon_function memory_file_functions[];
 extern const struct addon_function message_functions[];
 extern const struct addon_function mount_functions[];

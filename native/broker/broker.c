@@ -156,6 +156,7 @@ static void begin(struct broker *broker, int vminit_fd) {
       .vminit = {.fd = vminit_fd, .kind = WATCH_VMINIT},
       .listener = {.fd = -1, .kind = WATCH_LISTENER},
       .accept_at_ms = NEVER,
+      .refused_logged_ms = NEVER,
       .session.control.fd = -1,
       .next_deadline_ms = NEVER,
       .trim_at_ms = NEVER,

@@ -18,6 +18,9 @@
 
 #define ACCEPT_PAUSE_MS 100
 
+/* Clients that are refused fill no log: one line in this time. */
+#define REFUSED_LOG_MS 60000
+
 /* System calls for one client before the others have their turn. */
 #define READ_BATCH 8
 
@@ -40,6 +43,17 @@ static bool is_peer_allowed(const struct broker *broker, const union address *ad
   if (address->any.sa_family != AF_VSOCK) return false;
   uint32_t cid = address->vsock.svm_cid;
   return cid == VMADDR_CID_HOST || (broker->allow_loopback && cid == VMADDR_CID_LOCAL);
+}
+
+static void refuse_peer(struct broker *broker, int client, const union address *address) {
+  close(client);
+  broker->refused++;
+  int64_t now = monotonic_ms();
+  if (broker->refused_logged_ms != NEVER && now < broker->refused_logged_ms + REFUSED_LOG_MS) return;
+  log_line("broker: refused vsock %u:%u: not the host (connections refused since the last such line: %u)",
+           address->vsock.svm_cid, address->vsock.svm_port, broker->refused);
+  broker->refused_logged_ms = now;
+  broker->refused = 0;
 }
 
 static struct peer describe_peer(const struct broker *broker, const union address *address) {
@@ -95,7 +109,7 @@ void clients_accept(struct broker *broker) {
     if (is_peer_allowed(broker, &address))
       connection_begin(broker, client, &peer);
     else
-      close(client);
+      refuse_peer(broker, client, &address);
   }
 }
 

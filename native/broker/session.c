@@ -13,6 +13,7 @@
 #include "connection.h"
 #include "data-socket.h"
 #include "hello.h"
+#include "request-name.h"
 #include "sockets/message.h"
 #include "sockets/watch.h"
 #include "store/outcomes.h"
@@ -20,8 +21,11 @@
 /* The agent is asked so often at most. */
 #define PING_PERIOD_MS 1000
 
-/* The broker wakes up that much too late only where the whole machine stood still, the agent included. */
-#define LATE_MS 1000
+/* So often the broker looks whether a PONG has come. */
+#define LOOK_MS 250
+
+/* The broker wakes up that much too late only where the whole machine stood still, or was busy, the agent included. */
+#define LATE_MS 250
 
 /* How long after CLOSE a client may take to read its last answers. */
 #define CLOSE_MS 5000
@@ -86,7 +90,7 @@ static void on_close(struct broker *broker, uint64_t id) {
 static void on_pong(struct session *session, uint64_t number) {
   if (number != session->pings) return;
   session->ping_is_out = false;
-  session->pong_by_ms = NEVER;
+  session->look_at_ms = NEVER;
 }
 
 static void handle_message(struct broker *broker, const struct control_header *header) {
@@ -151,7 +155,7 @@ void session_begin(struct broker *broker, int control, uint32_t pid) {
       .control = {.fd = control, .kind = WATCH_CONTROL},
       .pid = pid,
       .announce_at_ms = NEVER,
-      .pong_by_ms = NEVER,
+      .look_at_ms = NEVER,
       .last_ping_ms = monotonic_ms() - PING_PERIOD_MS,
   };
   watch_set(broker, &broker->session.control, EPOLLIN);
@@ -315,10 +319,21 @@ static bool is_ping_due(const struct broker *broker, int64_t now_ms) {
   return session->ping_is_wanted && !session->ping_is_out && now_ms >= session->last_ping_ms + PING_PERIOD_MS;
 }
 
+/* Plans the next look. */
+static void wait_for_pong(struct broker *broker, int64_t now_ms) {
+  struct session *session = &broker->session;
+  int64_t left = broker->hang_ms - session->waited_ms;
+  session->look_began_ms = now_ms;
+  session->look_at_ms = now_ms + (left < LOOK_MS ? left : LOOK_MS);
+}
+
 static void send_ping(struct broker *broker, int64_t now_ms) {
   struct session *session = &broker->session;
   /* An agent that does not read the control socket is late, too. */
-  if (session->pong_by_ms == NEVER) session->pong_by_ms = now_ms + broker->hang_ms;
+  if (session->look_at_ms == NEVER) {
+    session->waited_ms = 0;
+    wait_for_pong(broker, now_ms);
+  }
   const struct control_header ping = {.kind = CONTROL_PING, .a = session->pings + 1};
   if (!send_message(broker, &ping, sizeof ping, -1)) return;
   session->pings++;
@@ -343,7 +358,7 @@ void session_want_ping(struct broker *broker) {
   if (broker->hang_ms > 0 && !broker->session.is_hung) broker->session.ping_is_wanted = true;
 }
 
-/* Names the open requests, and nothing of what is in them. */
+/* Names the open requests, and nothing of what they carry. */
 static void log_open_requests(const struct broker *broker) {
   int logged = 0;
   for (struct frame *request = broker->requests.first; request != NULL && logged < LOGGED_REQUESTS;
@@ -351,25 +366,32 @@ static void log_open_requests(const struct broker *broker) {
     if (!request->handed) continue;
     uint32_t stream;
     memcpy(&stream, request->head + sizeof stream, sizeof stream);
-    log_line("broker: open request %llu: connection %llu, stream %u, for %llu ms", (unsigned long long)request->number,
-             (unsigned long long)request->connection->id, ntohl(stream),
+    char name[REQUEST_NAME_BYTES];
+    request_name(request, name);
+    log_line("broker: open request %llu: %s, connection %llu, stream %u, for %llu ms",
+             (unsigned long long)request->number, name, (unsigned long long)request->connection->id, ntohl(stream),
              (unsigned long long)((boottime_ns() - request->arrived_ns) / 1000000));
     logged++;
   }
+}
+
+/* Counts the time up to this look, in which no PONG came. Returns whether it is as much as the hang limit. */
+static bool is_hung(struct broker *broker, int64_t now_ms) {
+  struct session *session = &broker->session;
+  if (now_ms < session->look_at_ms + LATE_MS) session->waited_ms += session->look_at_ms - session->look_began_ms;
+  if (session->waited_ms >= broker->hang_ms) return true;
+  wait_for_pong(broker, now_ms);
+  return false;
 }
 
 void session_expire(struct broker *broker, int64_t now_ms) {
   struct session *session = &broker->session;
   if (session->control.fd < 0) return;
   if (session->announce_at_ms != NEVER && now_ms >= session->announce_at_ms) session->announce_at_ms = NEVER;
-  if (session->pong_by_ms == NEVER || now_ms < session->pong_by_ms) return;
-  if (now_ms > session->pong_by_ms + LATE_MS) {
-    session->pong_by_ms = now_ms + broker->hang_ms;
-    return;
-  }
+  if (session->look_at_ms == NEVER || now_ms < session->look_at_ms || !is_hung(broker, now_ms)) return;
   log_line("broker: agent %u has not answered for %lld ms", session->pid, (long long)broker->hang_ms);
   log_open_requests(broker);
-  session->pong_by_ms = NEVER;
+  session->look_at_ms = NEVER;
   session->is_hung = true;
   session->ping_is_wanted = false;
   broker->hung_pid = session->pid;
@@ -378,7 +400,7 @@ void session_expire(struct broker *broker, int64_t now_ms) {
 int64_t session_next_ms(const struct broker *broker) {
   const struct session *session = &broker->session;
   if (session->control.fd < 0) return NEVER;
-  int64_t next = session->pong_by_ms;
+  int64_t next = session->look_at_ms;
   int64_t other = NEVER;
   if (session->announce_at_ms != NEVER)
     other = session->announce_at_ms;

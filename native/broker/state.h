@@ -117,7 +117,9 @@ struct session {
   bool ping_is_out;       /* no PONG came yet */
   bool ping_is_wanted;
   int64_t last_ping_ms;
-  int64_t pong_by_ms; /* NEVER: no PING is out */
+  int64_t look_at_ms; /* when the wait for a PONG is counted next; NEVER: no PING is out */
+  int64_t look_began_ms;
+  int64_t waited_ms; /* as counted so far */
 };
 
 struct broker {
@@ -126,9 +128,11 @@ struct broker {
   struct watch listener;
   uint32_t peer_kind; /* of the listener's clients */
   bool allow_loopback;
-  bool is_stopped;      /* by STOP */
-  int64_t accept_at_ms; /* after a failure; NEVER */
-  uint32_t hung_pid;    /* to be told to vminit; 0 for none */
+  bool is_stopped;           /* by STOP */
+  int64_t accept_at_ms;      /* after a failure; NEVER */
+  uint32_t refused;          /* clients since the last line about them */
+  int64_t refused_logged_ms; /* NEVER: there was none */
+  uint32_t hung_pid;         /* to be told to vminit; 0 for none */
   struct session session;
 
   /* Of the first HELLO. */

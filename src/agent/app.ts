@@ -115,6 +115,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
     log.warn('settings without effect', { settings: ignored.join(', '), because: 'not supported' })
   }
   await os.files.write(OWN_NAME, config.processName)
+  os.system.reportStackOnSignal()
   const gate = new BootGate()
   const state = openState(given)
   const parts = {

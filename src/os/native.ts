@@ -168,6 +168,11 @@ export interface Native {
   setFileLimit(pid: number, soft: number, hard: number): number
   /** mlock2(2) with MLOCK_ONFAULT of each mapping of a file in /proc/self/maps. The first error, after trying all. */
   lockMappedFiles(): number
+  /**
+   * From now on SIGUSR2 makes this process write to stderr which functions of JavaScript are running, even if they never
+   * return. -ENOSYS where Node does not export what this needs.
+   */
+  reportStackOnSignal(): number
   setHostname(name: string): number
   /** clock_settime(CLOCK_REALTIME). */
   setTime(seconds: number, nanoseconds: number): number

@@ -258,6 +258,8 @@ static void on_hung(struct supervisor *self) {
   if (self->kill_at_ms != NEVER) return;
   log_line("the agent hangs, and is killed in %d ms", HUNG_TIMEOUT_MS);
   log_kernel_stack(self->agent.pid);
+  /* Has it write which functions of JavaScript are running (native/addon/hang-report.c), if it still can. */
+  kill(self->agent.pid, SIGUSR2);
   self->kill_at_ms = monotonic_ms() + HUNG_TIMEOUT_MS;
 }
 

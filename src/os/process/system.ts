@@ -19,6 +19,11 @@ export interface System {
    * ENOMEM above RLIMIT_MEMLOCK without CAP_IPC_LOCK.
    */
   lockMappedFiles(): void
+  /**
+   * Has SIGUSR2 write to stderr which functions of JavaScript are running, even if they never return: `vminit` sends it to an
+   * agent that hangs. Does nothing where Node cannot tell.
+   */
+  reportStackOnSignal(): void
   /** umask(2) of this process. */
   setUmask(mask: number): void
   /** sethostname(2). */
@@ -62,6 +67,9 @@ export function linuxSystem(native: Native): System {
     },
     lockMappedFiles() {
       checkErrno('lock', 'mapped files', native.lockMappedFiles())
+    },
+    reportStackOnSignal() {
+      native.reportStackOnSignal()
     },
     setUmask(mask) {
       process.umask(mask)

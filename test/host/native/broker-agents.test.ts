@@ -314,11 +314,19 @@ describe('an agent that hangs', () => {
   it('is reported when it does not answer a ping beside a request, with its open requests', async () => {
     const agent = broker.startAgent({ hangMs: 100 })
     agent.answersPings = false
-    const { number } = await converse(broker, agent, frameOf(77, 'secret'))
+    const { client, number } = await converse(broker, agent, frameOf(77, 'secret'))
+    const service = 'grpc.AgentService'
+    const named = Buffer.from(
+      `\n${String.fromCharCode(service.length)}${service}\x12\x0bWaitProcess\x1a\x06secret`,
+    )
+    await client.send(frameOf(79, named))
     expect(await broker.hungPid()).toBe(agent.pid)
     expect(agent.pings).toBe(1)
     expect(broker.log).toContain('has not answered for 100 ms')
-    expect(broker.log).toContain(`open request ${number}: connection 1, stream 77, for `)
+    expect(broker.log).toContain(`open request ${number}: an unknown method, connection 1, stream 77, for `)
+    expect(broker.log).toContain(
+      `open request ${number + 1n}: grpc.AgentService/WaitProcess, connection 1, stream 79, for `,
+    )
     expect(broker.log).not.toContain('secret')
   })
 

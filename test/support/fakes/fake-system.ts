@@ -44,6 +44,8 @@ export class FakeSystem implements System {
     this.nice = nice
   }
 
+  reportStackOnSignal(): void {}
+
   lockMappedFiles(): void {
     this.locksMappedFiles = true
   }

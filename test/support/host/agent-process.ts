@@ -51,6 +51,8 @@ export interface AgentProcess extends AgentConnection {
   inside(path: string): string
   connect(): Promise<AgentConnection>
   readonly logged: AgentLog['logged']
+  /** What it and vminit have written to stderr so far. */
+  errors(): string
   /** Resolves when it has ended, with its status or the name of the signal that killed it. */
   readonly exited: Promise<number | string>
   /** Stops the agent and everything that it started. */
@@ -79,6 +81,8 @@ export async function startAgent(
     readonly withoutBroker?: boolean
     /** The setting `runtime`: a name, or the path of a program with one. */
     readonly runtime?: string
+    /** The setting `hang_timeout`. */
+    readonly hangTimeoutSecs?: number
     /** The network namespace to use in place of the machine's. */
     readonly network?: NetworkNamespace
     /** Gives the agent the engine for policies. */
@@ -96,8 +100,7 @@ export async function startAgent(
   const agent = [...node, join(installed, 'agent.cjs'), '--server-addr', `unix://${path}`]
   const supervised = options.withoutVminit ? [] : [join(installed, 'vminit'), '--']
   const config = join(folder, 'agent.toml')
-  if (options.runtime !== undefined) writeFileSync(config, `runtime = "${options.runtime}"\n`)
-  const settings = options.runtime === undefined ? [] : ['--config', config]
+  writeFileSync(config, settingsOf(options))
   // crun does not work with the cgroup v2 hierarchy next to those of v1.
   const isCrun = options.runtime !== undefined && basename(options.runtime) === 'crun'
   const prepare = ['mount -t tmpfs tmpfs /run', ...(isCrun ? [HIDE_HYBRID] : [])].join(' && ')
@@ -107,14 +110,19 @@ export async function startAgent(
     [
       ...words,
       ...['--mount', '--propagation', 'private', 'sh', '-c', `${prepare} && exec "$@"`, 'sh'],
-      ...[...supervised, ...agent, ...settings, ...(options.args ?? [])],
+      ...[...supervised, ...agent, '--config', config, ...(options.args ?? [])],
     ],
     {
-      stdio: ['ignore', 'pipe', 'inherit'],
+      stdio: ['ignore', 'pipe', 'pipe'],
       env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...options.environment },
     },
   )
   const log = readLog(child)
+  let errors = ''
+  child.stderr.on('data', (chunk: Buffer) => {
+    errors += chunk.toString()
+    process.stderr.write(chunk)
+  })
   const pid = child.pid
   if (pid === undefined) throw new Error('unshare could not be started')
   await log.logged({ msg: 'listening' })
@@ -126,6 +134,7 @@ export async function startAgent(
     containersCgroup: `/containers-${pid}`,
     log: log.lines,
     logged: log.logged,
+    errors: () => errors,
     exited: once(child, 'exit').then(([code, signal]) => code ?? signal),
     agentPid: () => (options.withoutVminit ? pid : childOf(pid)),
     openFiles: () => openFilesOf(options.withoutVminit ? pid : childOf(pid)),
@@ -138,6 +147,13 @@ export async function startAgent(
       if (installed !== built) removeTemporaryFolder(installed)
     },
   }
+}
+
+/** The settings file. */
+function settingsOf({ runtime, hangTimeoutSecs }: Parameters<typeof startAgent>[0] & object): string {
+  const settings = { runtime: runtime && JSON.stringify(runtime), hang_timeout: hangTimeoutSecs }
+  const given = Object.entries(settings).filter(([, value]) => value !== undefined)
+  return given.map(([name, value]) => `${name} = ${value}\n`).join('')
 }
 
 /** A copy of the agent's folder with policy.node; the caller removes it. */

@@ -1,0 +1,85 @@
+/*
+ * Writes to stderr which functions of JavaScript are running when another process asks by SIGUSR2, also while they keep the
+ * loop from its work. vminit asks an agent that hangs, and kills it soon after.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "functions.h"
+#include "napi/arguments.h"
+
+/*
+ * Functions of V8 and Node that N-API does not have: v8::Isolate::GetCurrent, v8::Isolate::RequestInterrupt and
+ * node::DumpJavaScriptBacktrace. Of a Node without them the stack is not reported. The Node beside the addon has them, as
+ * a test shows.
+ */
+#define WEAK(symbol) __asm__(symbol) __attribute__((weak))
+extern void *current_isolate(void) WEAK("_ZN2v87Isolate10GetCurrentEv");
+extern void request_interrupt(void *isolate, void (*callback)(void *isolate, void *data), void *data)
+    WEAK("_ZN2v87Isolate16RequestInterruptEPFvPS0_PvES2_");
+extern void dump_stack(FILE *file) WEAK("_ZN4node23DumpJavaScriptBacktraceEP8_IO_FILE");
+
+/* Of the process: a signal has no other place. */
+static sem_t asked;
+static void *main_isolate;
+
+static void on_signal(int number) {
+  (void)number;
+  int error = errno;
+  sem_post(&asked);
+  errno = error;
+}
+
+/* On the main thread, between two steps of its program. */
+static void report(void *isolate, void *data) {
+  (void)isolate;
+  (void)data;
+  dump_stack(stderr);
+}
+
+/* A thread of its own, because the interrupt takes locks, which a signal handler must not. */
+static void *wait_for_signal(void *data) {
+  (void)data;
+  for (;;)
+    if (sem_wait(&asked) == 0) request_interrupt(main_isolate, report, NULL);
+  return NULL;
+}
+
+static int start_thread(void) {
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread, NULL, wait_for_signal, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (error == 0) pthread_detach(thread);
+  return error;
+}
+
+static int begin(void) {
+  if (main_isolate != NULL) return 0;
+  if (current_isolate == NULL || request_interrupt == NULL || dump_stack == NULL) return ENOSYS;
+  void *isolate = current_isolate();
+  if (isolate == NULL || sem_init(&asked, 0, 0) != 0) return ENOSYS;
+  main_isolate = isolate;
+  int error = start_thread();
+  if (error != 0) return error;
+  const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  return sigaction(SIGUSR2, &action, NULL) == 0 ? 0 : errno;
+}
+
+static napi_value report_stack_on_signal(napi_env env, napi_callback_info info) {
+  (void)info;
+  errno = begin();
+  return call_result(env, errno == 0 ? 0 : -1);
+}
+
+const struct addon_function hang_report_functions[] = {
+    {"reportStackOnSignal", report_stack_on_signal},
+    {NULL, NULL},
+};
