@@ -75,12 +75,13 @@ export async function execProcess(
       const { streams } = launch
       const { containerId } = request
       const addition = { key, containerId, process, streams, spec, cgroup, isMember }
+      const openFiles = await openFilesToRestore(runtime, process.Rlimits)
       const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
       added = await launch.follow(outcome)
-      if (runtime.mayRaiseOpenFiles) await restoreOpenFiles(os, added.pid, process.Rlimits)
+      if (openFiles !== undefined) await restoreOpenFiles(os, added.pid, openFiles)
       const beganNs = await processBeganNs(os, added.pid)
       container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
@@ -97,6 +98,16 @@ export async function execProcess(
   }
 }
 
+/** The limit of open files that the OCI runtime may raise while it adds the process; undefined when it will not. */
+async function openFilesToRestore(
+  runtime: Pick<OciRuntime, 'mayRaiseOpenFiles'>,
+  rlimits: readonly POSIXRlimit[],
+): Promise<POSIXRlimit | undefined> {
+  const limit = nofileOf(rlimits)
+  if (limit === undefined || limit.Soft === limit.Hard) return undefined
+  return (await runtime.mayRaiseOpenFiles()) ? limit : undefined
+}
+
 /**
  * Sets the soft limit of open files of an added process once more where it is the hard one. Before Go 1.20 the Go runtime,
  * and so runc 1.1.5, raises the limit of the process that it adds, at times after it has set the process's own. Any other
@@ -105,10 +116,8 @@ export async function execProcess(
 async function restoreOpenFiles(
   { system, scratch }: Pick<Os, 'system' | 'scratch'>,
   pid: number,
-  rlimits: readonly POSIXRlimit[],
+  limit: POSIXRlimit,
 ): Promise<void> {
-  const limit = nofileOf(rlimits)
-  if (limit === undefined || limit.Soft === limit.Hard) return
   try {
     const present = nofileIn(await scratch.readText(`/proc/${pid}/limits`))
     if (present?.Soft !== limit.Hard || present.Hard !== limit.Hard) return

@@ -24,7 +24,7 @@ export interface SandboxContext extends SandboxDependencies {
 export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
   const { os, config, log } = dependencies
   const { containerVsock } = config
-  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock })
+  const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock }, log)
   return {
     ...dependencies,
     runtime,

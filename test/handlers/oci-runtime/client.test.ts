@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { silentLogger } from '../../../src/base/log.ts'
 import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
 import { kernelError } from '../../../src/os/errors.ts'
@@ -8,12 +9,8 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 /** A client of a program that writes `pid` to its pid file; `argv` are its calls. */
 function client(kind: 'runc' | 'crun', pid = '42') {
   const os = new FakeOs()
-  const runtime = ociRuntime(os, {
-    kind,
-    binary: `/usr/bin/${kind}`,
-    root: '/run/rt',
-    containerVsock: 'deny',
-  })
+  const options = { kind, binary: `/usr/bin/${kind}`, root: '/run/rt', containerVsock: 'deny' } as const
+  const runtime = ociRuntime(os, options, silentLogger())
   os.tools.script((argv) => {
     const at = argv.indexOf('--pid-file')
     return at < 0 ? {} : os.files.write(argv[at + 1] ?? '', pid).then(() => ({}))

@@ -53,6 +53,22 @@ describe('ExecProcess', () => {
     expect([...os.system.openFileLimits.values()]).toEqual(limits)
   })
 
+  it('leaves the soft limit alone where the kernel keeps the OCI runtime from raising it', async () => {
+    const { handlers, os, runtime } = await machineWithContainer()
+    const kept: string[] = []
+    os.system.keepOpenFilesLimit = (thread) => {
+      kept.push(thread)
+      return Promise.resolve()
+    }
+    await os.files.put(`/proc/${runtime.last().pid + 1}/limits`, 'Max open files 99 99 files\n')
+    const request = execRequest('c1', 'e1')
+    const Rlimits = [{ Type: 'RLIMIT_NOFILE', Soft: 77n, Hard: 99n }]
+    const process = Process.fromPartial({ ...request.process, Rlimits })
+    await handlers.execProcess({ ...request, process }, neverAborted)
+    expect(kept).toEqual(['runc:[2:INIT]'])
+    expect(os.system.openFileLimits.size).toBe(0)
+  })
+
   it.each([
     [
       'a request without a process',

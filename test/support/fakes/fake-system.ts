@@ -40,6 +40,10 @@ export class FakeSystem implements System {
     this.openFileLimits.set(pid, limit)
   }
 
+  keepOpenFilesLimit(thread: string): Promise<void> {
+    return Promise.reject(kernelError('keep the limit of open files of', thread, 'EOPNOTSUPP'))
+  }
+
   setNice(nice: number): void {
     this.nice = nice
   }
