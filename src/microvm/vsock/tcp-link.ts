@@ -1,6 +1,7 @@
 import { createServer } from 'node:net'
 import { AgentError } from '../../base/errors.ts'
-import { AGENT_PORT, connectSocket, type GuestLink } from './guest-link.ts'
+import { connectSocket } from '../../client/connect-socket.ts'
+import { AGENT_PORT, type GuestLink } from './guest-link.ts'
 
 /** The guest's address in QEMU's user network. */
 const GUEST_ADDRESS = '10.0.2.15'

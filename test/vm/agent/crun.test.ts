@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { connectAgent } from '../../../src/microvm/connect-agent.ts'
-import { agentOf } from '../../../src/microvm/run/container-session.ts'
+import { connectAgent } from '../../../src/client/connect-agent.ts'
+import { agentOf } from '../../../src/client/container-session.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'
 import { DENIED_SOCKETS, startAttempts, VSOCK_ALLOWED } from '../../support/programs/vsock-attempts.ts'

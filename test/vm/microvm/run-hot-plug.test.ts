@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { type HotDisk, plugDisk, unplugDisk } from '../../../src/microvm/qmp/hot-plug.ts'
-import { createContainer, createSandbox, rootPathOf } from '../../../src/microvm/run/container-session.ts'
-import { containerSpec } from '../../../src/microvm/run/container-spec.ts'
+import { createContainer, createSandbox, rootPathOf } from '../../../src/client/container-session.ts'
+import { containerSpec } from '../../../src/client/container-spec.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
 import {
   bootTestGuest,

@@ -1,23 +1,28 @@
 import type { Readable, Writable } from 'node:stream'
-import { AgentError, errnoOf } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../base/errors.ts'
 import type { Agent } from './container-session.ts'
 
 /** Far below the limit of a message, and large enough to make the round trip cheap. */
 const WRITE_BYTES = 1 << 20
 
-/** Copies `source` to the container's stdin, one write in flight, and closes the stdin when the source ends. */
+/** Names a process: `execId` of a container's first process is the container's id. */
+export interface ProcessKey {
+  readonly containerId: string
+  readonly execId: string
+}
+
+/** Copies `source` to the process's stdin, one write in flight, and closes the stdin when the source ends. */
 export async function copyInput(
   agent: Agent,
-  containerId: string,
+  process: ProcessKey,
   source: Readable,
   signal: AbortSignal,
 ): Promise<void> {
-  const stream = { containerId, execId: containerId }
   for await (const piece of gather(source, WRITE_BYTES, signal)) {
-    await agent.writeStdin({ ...stream, data: piece }, { signal })
+    await agent.writeStdin({ ...process, data: piece }, { signal })
   }
   signal.throwIfAborted()
-  await agent.closeStdin(stream, { signal })
+  await agent.closeStdin(process, { signal })
 }
 
 /**
@@ -76,24 +81,24 @@ const CLOSED: readonly string[] = ['EPIPE', 'ERR_STREAM_DESTROYED']
 export class OutputClosed extends Error {}
 
 /**
- * Copies a container's stream to `target` until it ends. Sends the next read only once `target` has taken the bytes of
+ * Copies a process's stream to `target` until it ends. Sends the next read only once `target` has taken the bytes of
  * the last one. Throws {@link OutputClosed} when `target` has lost its reader.
  */
 export async function copyOutput(
   read: Agent['readStdout'],
-  containerId: string,
+  process: ProcessKey,
   target: Writable,
   signal: AbortSignal,
 ): Promise<void> {
   for (;;) {
-    const { data } = await read({ containerId, execId: containerId, len: READ_BYTES }, { signal })
+    const { data } = await read({ ...process, len: READ_BYTES }, { signal })
     if (data.length === 0) return
     await writeWhole(target, data)
   }
 }
 
 /** Writes and waits until `target` has taken everything. */
-async function writeWhole(target: Writable, data: Uint8Array | string): Promise<void> {
+export async function writeWhole(target: Writable, data: Uint8Array | string): Promise<void> {
   const written = Promise.withResolvers<void>()
   target.write(data, (error) => {
     if (error === null || error === undefined) written.resolve()

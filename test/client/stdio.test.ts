@@ -1,7 +1,9 @@
 import { PassThrough, Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { copyOutput, gather, OutputClosed } from '../../../src/microvm/run/stdio.ts'
+import { neverAborted } from '../../src/base/abort.ts'
+import { copyOutput, gather, OutputClosed } from '../../src/client/stdio.ts'
+
+const KEY = { containerId: 'c', execId: 'c' }
 
 /** A ReadStdout that gives these pieces, then the end. */
 function reads(...pieces: readonly string[]) {
@@ -25,13 +27,13 @@ describe('copyOutput', () => {
         done()
       },
     })
-    await copyOutput(reads('a', 'b'), 'c', target, neverAborted)
+    await copyOutput(reads('a', 'b'), KEY, target, neverAborted)
     expect(seen).toEqual(['a', 'b'])
   })
 
   it('distinguishes a lost reader from other failures', async () => {
-    await expect(copyOutput(reads('a'), 'c', failing('EPIPE'), neverAborted)).rejects.toThrow(OutputClosed)
-    await expect(copyOutput(reads('a'), 'c', failing('ENOSPC'), neverAborted)).rejects.toThrow(
+    await expect(copyOutput(reads('a'), KEY, failing('EPIPE'), neverAborted)).rejects.toThrow(OutputClosed)
+    await expect(copyOutput(reads('a'), KEY, failing('ENOSPC'), neverAborted)).rejects.toThrow(
       'cannot write the output: ENOSPC: write',
     )
   })
@@ -39,7 +41,7 @@ describe('copyOutput', () => {
   it('reports a lost reader when the stream was destroyed before', async () => {
     const target = failing('EPIPE')
     target.destroy()
-    await expect(copyOutput(reads('a'), 'c', target, neverAborted)).rejects.toThrow(OutputClosed)
+    await expect(copyOutput(reads('a'), KEY, target, neverAborted)).rejects.toThrow(OutputClosed)
   })
 })
 

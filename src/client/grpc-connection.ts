@@ -1,0 +1,144 @@
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  constants,
+  type IncomingHttpHeaders,
+} from 'node:http2'
+import type { Duplex } from 'node:stream'
+import { deadlineExceeded, LONGEST_TIMER_MS } from '../base/abort.ts'
+import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../base/errors.ts'
+import { MAX_FRAME_PAYLOAD_BYTES } from '../rpc/ttrpc/frame.ts'
+import type { CallOptions, TtrpcClient } from '../rpc/ttrpc/client.ts'
+
+/** Bytes before each message (PROTOCOL-HTTP2 of gRPC): one of flags, four of length. */
+const PREFIX_BYTES = 5
+
+/**
+ * Unary gRPC on a connected socket, which it owns from then on. The gRPC library cannot be given a socket, and vsock is
+ * one; unary calls are one HTTP/2 request each. Errors are those of {@link TtrpcClient}.
+ */
+export function grpcConnection(socket: Duplex): TtrpcClient {
+  const session = connect('http://agent', { createConnection: () => socket })
+  const closed = Promise.withResolvers<void>()
+  // Its calls have failed with it; the listener keeps the error from ending the process.
+  session.on('error', () => {}).once('close', closed.resolve)
+  return {
+    call: (service, method, payload, options = {}) =>
+      call(session, `/${service}/${method}`, payload, options),
+    close: () => {
+      session.destroy()
+      socket.destroy()
+    },
+    closed: closed.promise,
+  }
+}
+
+async function call(
+  session: ClientHttp2Session,
+  path: string,
+  payload: Uint8Array,
+  { metadata = {}, signal, timeoutMs }: CallOptions,
+): Promise<Uint8Array> {
+  signal?.throwIfAborted()
+  if (session.closed || session.destroyed) throw lost()
+  if (payload.length > MAX_FRAME_PAYLOAD_BYTES) {
+    const text = `request of ${payload.length} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
+    throw new AgentError('RESOURCE_EXHAUSTED', text)
+  }
+  const stream = session.request({
+    ...metadata,
+    ':method': 'POST',
+    ':path': path,
+    'content-type': 'application/grpc',
+    te: 'trailers',
+    ...(timeoutMs === undefined ? {} : { 'grpc-timeout': timeoutText(timeoutMs) }),
+  })
+  const prefix = Buffer.alloc(PREFIX_BYTES)
+  prefix.writeUInt32BE(payload.length, 1)
+  stream.write(prefix)
+  stream.end(payload)
+  const given = Promise.withResolvers<never>()
+  const onAbort = () => given.reject(signal?.reason)
+  signal?.addEventListener('abort', onAbort, { once: true })
+  const timer = deadline(timeoutMs, () => given.reject(deadlineExceeded()))
+  const answer = answerOf(stream)
+  answer.catch(() => {})
+  try {
+    return await Promise.race([answer, given.promise])
+  } finally {
+    clearTimeout(timer)
+    signal?.removeEventListener('abort', onAbort)
+    if (!stream.closed) stream.close(constants.NGHTTP2_CANCEL)
+  }
+}
+
+function deadline(timeoutMs: number | undefined, late: () => void): NodeJS.Timeout | undefined {
+  if (timeoutMs === undefined || timeoutMs > LONGEST_TIMER_MS) return undefined
+  return setTimeout(late, Math.max(timeoutMs, 0)).unref()
+}
+
+/** At most eight digits are allowed; beyond them the unit is seconds. */
+function timeoutText(timeoutMs: number): string {
+  const ms = Math.max(0, Math.ceil(timeoutMs))
+  return ms < 1e8 ? `${ms}m` : `${Math.ceil(ms / 1000)}S`
+}
+
+async function answerOf(stream: ClientHttp2Stream): Promise<Uint8Array> {
+  const ended = Promise.withResolvers<void>()
+  const chunks: Buffer[] = []
+  let headers: IncomingHttpHeaders = {}
+  let trailers: IncomingHttpHeaders = {}
+  stream.on('response', (received) => {
+    headers = received
+  })
+  stream.on('trailers', (received) => {
+    trailers = received
+  })
+  stream.on('data', (chunk: Buffer) => chunks.push(chunk))
+  stream.once('error', (error) => ended.reject(lost(error)))
+  stream.once('close', ended.resolve)
+  await ended.promise
+  const status = headerText(trailers['grpc-status'] ?? headers['grpc-status'])
+  if (status === undefined) {
+    if (headers[':status'] === undefined) throw lost()
+    throw new AgentError('INTERNAL', `not a gRPC server: HTTP status ${headers[':status']}`)
+  }
+  if (status !== '0') {
+    const text = headerText(trailers['grpc-message'] ?? headers['grpc-message']) ?? ''
+    throw new AgentError(codeOf(Number(status)), decoded(text))
+  }
+  return messageIn(Buffer.concat(chunks))
+}
+
+function headerText(value: string | readonly string[] | undefined): string | undefined {
+  return typeof value === 'string' ? value : value?.[0]
+}
+
+/** The text of a status is percent-encoded. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+function messageIn(body: Buffer): Uint8Array {
+  if (body.length < PREFIX_BYTES || body.readUInt32BE(1) !== body.length - PREFIX_BYTES)
+    throw new AgentError('INTERNAL', `undecodable gRPC response of ${body.length} bytes`)
+  if (body[0] !== 0) throw new AgentError('INTERNAL', 'compressed gRPC response, want none')
+  return body.subarray(PREFIX_BYTES)
+}
+
+function codeOf(code: number): StatusCodeName {
+  return STATUS_NAMES.find((name) => StatusCode[name] === code) ?? 'UNKNOWN'
+}
+
+const STATUS_NAMES = Object.keys(StatusCode) as readonly StatusCodeName[]
+
+function lost(cause?: unknown): AgentError {
+  return new AgentError('UNAVAILABLE', `grpc: closed${cause === undefined ? '' : `: ${messageOf(cause)}`}`, {
+    cause,
+  })
+}

@@ -1,0 +1,51 @@
+import type { Duplex } from 'node:stream'
+import { HealthDefinition } from '../gen/health.ts'
+import { encodeRequestFrame } from '../rpc/ttrpc/messages.ts'
+
+/** Whatever serves a port answers a request within moments, or greets before it. */
+const ANSWER_MS = 1_000
+/** Enough to show what it is. */
+const SHOWN_BYTES = 48
+
+/**
+ * Says what serves a socket that is not the agent, by its first bytes after a health check in ttRPC, such as `an HTTP/1
+ * server`. Owns the socket and closes it. Takes at most a second.
+ */
+export async function identifyPeer(socket: Duplex): Promise<string> {
+  const payload = new Uint8Array()
+  const { fullName: service, methods } = HealthDefinition
+  socket.write(encodeRequestFrame(1, { service, method: methods.check.name, payload, timeoutNano: 0n }))
+  const { bytes, closed } = await firstBytes(socket)
+  if (bytes.length > 0) return nameOf(bytes)
+  return closed ? 'a service that closes the connection without an answer' : 'a service that answers nothing'
+}
+
+/** Names the protocol that begins with these bytes, or shows them. */
+export function nameOf(bytes: Buffer): string {
+  const text = bytes.toString('latin1')
+  if (text.startsWith('HTTP/1')) return 'an HTTP/1 server'
+  if (text.startsWith('SSH-')) return 'an SSH server'
+  if (text.startsWith('OK ')) return 'a hybrid vsock socket'
+  if (/^\x15\x03/.test(text)) return 'a TLS server'
+  // A SETTINGS frame of HTTP/2 on stream 0 (RFC 9113, section 6.5).
+  if (bytes.length >= 9 && bytes[0] === 0 && bytes[3] === 4 && bytes.readUInt32BE(5) === 0)
+    return 'an HTTP/2 server, such as gRPC'
+  if (bytes.length >= 10 && bytes[0] === 0 && bytes[8] === 2) return 'a ttRPC server without grpc.Health'
+  return `a service that answers ${JSON.stringify(text.slice(0, SHOWN_BYTES))}`
+}
+
+async function firstBytes(socket: Duplex): Promise<{ readonly bytes: Buffer; readonly closed: boolean }> {
+  const done = Promise.withResolvers<boolean>()
+  let bytes = Buffer.alloc(0)
+  const onData = (chunk: Buffer) => {
+    bytes = Buffer.concat([bytes, chunk])
+    if (bytes.length >= SHOWN_BYTES) done.resolve(false)
+  }
+  const onClose = () => done.resolve(true)
+  const timer = setTimeout(() => done.resolve(false), ANSWER_MS)
+  socket.on('data', onData).on('error', onClose).once('end', onClose).once('close', onClose)
+  const closed = await done.promise
+  clearTimeout(timer)
+  socket.destroy()
+  return { bytes, closed }
+}

@@ -1,0 +1,132 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { AgentError, errnoOf, messageOf } from '../base/errors.ts'
+import { HealthDefinition } from '../gen/health.ts'
+import { clientFor } from '../rpc/client.ts'
+import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
+import { type Address, addressText } from './address.ts'
+import { connectAgent, connectOnce, type Dialer, type Protocol } from './connect-agent.ts'
+import { dial } from './dial.ts'
+import { identifyPeer } from './identify-peer.ts'
+
+/** How a session is opened. */
+export interface SessionOptions {
+  readonly address: Address
+  readonly protocol: Protocol
+  /** How long to retry until the agent answers; without it there is one try of at most 5 s. */
+  readonly waitMs?: number | undefined
+  readonly signal: AbortSignal
+}
+
+/** A connection to an agent that answers. Its owner closes it. */
+export type Session = Pick<TtrpcClient, 'call' | 'close' | 'closed'>
+
+/** No answer of a new connection takes longer. */
+const IDENTIFY_MS = 2_000
+
+/**
+ * Connects to the agent at an address. Rejects with UNAVAILABLE and one line that names what is there instead, and what
+ * to do about it.
+ */
+export async function openSession(options: SessionOptions): Promise<Session> {
+  const { address, protocol, signal, waitMs } = options
+  const link: Dialer = { connect: (each) => dial(address, each) }
+  const late = new AbortController()
+  const timer = waitMs === undefined ? undefined : setTimeout(() => late.abort(), waitMs)
+  let client: TtrpcClient
+  try {
+    client =
+      waitMs === undefined
+        ? await connectOnce(link, signal, protocol)
+        : await connectAgent(link, AbortSignal.any([signal, late.signal]), protocol)
+  } catch (error) {
+    signal.throwIfAborted()
+    throw new AgentError('UNAVAILABLE', await failureText(error, options), { cause: error })
+  } finally {
+    clearTimeout(timer)
+  }
+  return watched(client)
+}
+
+async function failureText(error: unknown, { address, protocol, waitMs }: SessionOptions): Promise<string> {
+  const where = addressText(address)
+  if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') return `${where}: ${error.message}`
+  const waited = waitMs === undefined ? '' : `no answer within ${waitMs / 1000} s: `
+  const errno = errnoOf(error)
+  const reason = errno === undefined ? undefined : DIAL_FAILURES[errno]
+  if (reason !== undefined) return `${where}: ${waited}${reason}`
+  const peer = await peerText(address)
+  const remedy = /HTTP\/2/.test(peer) && protocol === 'ttrpc' ? 'try --protocol grpc' : REMEDIES[address.kind]
+  return `${where}: ${waited}${peer}, not the agent; ${remedy}`
+}
+
+/** What a failed connect means, and the remedy, by its errno. */
+const DIAL_FAILURES: Readonly<Record<string, string>> = {
+  ENOENT: 'no such socket; check the path, or wait for the agent with --wait',
+  ENOTDIR: 'no such socket; check the path',
+  ENOTSOCK: 'not a socket; check the path',
+  ECONNREFUSED: 'nothing listens there; check the address, or wait for the agent with --wait',
+  ECONNRESET: 'the connection is refused; check the port, or wait for the agent with --wait',
+  EACCES: 'permission denied; run as a user who may open it, such as root',
+  EPERM: 'permission denied; run as a user who may open it, such as root',
+  ENODEV: 'no vsock to that guest; check the CID and that the guest runs',
+  ENETUNREACH: 'no way there; check the address',
+  EHOSTUNREACH: 'no way there; check the address',
+  ENOTFOUND: 'no host of that name; check the address',
+  EAI_AGAIN: 'no host of that name could be asked for; check the address',
+  ETIMEDOUT: 'no answer; check the address and that the guest runs',
+}
+
+const REMEDIES: Readonly<Record<Address['kind'], string>> = {
+  vsock: 'check the port (the agent has 1024), or wait for it with --wait',
+  hvsock: 'check the port (the agent has 1024), or wait for it with --wait',
+  unix: 'check the path (a VMM socket wants hvsock://PATH:PORT)',
+  tcp: 'check the port',
+}
+
+/** What a further connection shows; a dial that fails says so itself. */
+async function peerText(address: Address): Promise<string> {
+  try {
+    return await identifyPeer(await dial(address, AbortSignal.timeout(IDENTIFY_MS)))
+  } catch (error) {
+    return messageOf(error)
+  }
+}
+
+/** How often a session asks for the agent's health, and how long it waits for the answer. */
+const HEALTH_MS = 10_000
+
+/**
+ * The same client, whose calls end when the agent answers no health check: a call without a time limit waits for a guest
+ * that hangs otherwise.
+ */
+function watched(client: TtrpcClient): Session {
+  const gone = new AbortController()
+  const closed = new AbortController()
+  void client.closed.then(() => closed.abort())
+  void watchHealth(client, gone, closed.signal)
+  return {
+    call: (service, method, payload, options = {}) => {
+      const signals = options.signal === undefined ? [gone.signal] : [options.signal, gone.signal]
+      return client.call(service, method, payload, { ...options, signal: AbortSignal.any(signals) })
+    },
+    close: () => {
+      closed.abort()
+      client.close()
+    },
+    closed: client.closed,
+  }
+}
+
+async function watchHealth(client: TtrpcClient, gone: AbortController, closed: AbortSignal): Promise<void> {
+  const { check } = clientFor(HealthDefinition, client)
+  try {
+    while (!closed.aborted) {
+      await delay(HEALTH_MS, undefined, { signal: closed, ref: false })
+      await check({}, { signal: closed, timeoutMs: HEALTH_MS })
+    }
+  } catch {
+    if (closed.aborted) return
+    const text = `the agent answers no health check within ${HEALTH_MS / 1000} s`
+    gone.abort(new AgentError('UNAVAILABLE', text))
+  }
+}

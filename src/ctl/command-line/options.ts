@@ -1,0 +1,42 @@
+import { ADDRESS_FORMS } from '../../client/address.ts'
+import type { Option } from '../command.ts'
+
+/** Options of every command, before it or after it. */
+export const GLOBAL_OPTIONS: readonly Option[] = [
+  {
+    name: 'address',
+    short: 'a',
+    alias: 'server-address',
+    value: 'ADDRESS',
+    summary: `the agent: ${ADDRESS_FORMS}; also AGENT_CTL_ADDRESS`,
+  },
+  {
+    name: 'protocol',
+    value: 'PROTOCOL',
+    choices: ['ttrpc', 'grpc'],
+    summary: 'how calls are framed (default ttrpc)',
+  },
+  {
+    name: 'wait',
+    value: 'SECONDS',
+    kind: 'optional',
+    accepts: /^\d+(\.\d+)?$/,
+    summary: 'retry until the agent answers, 60 s or as given',
+  },
+  { name: 'timeout', value: 'TIME', summary: 'limit of each call, such as 500ms, 5s or 2m' },
+  {
+    name: 'output',
+    short: 'o',
+    value: 'FORMAT',
+    choices: ['text', 'json'],
+    summary: 'text for people (default), or json for programs',
+  },
+  {
+    name: 'color',
+    value: 'WHEN',
+    choices: ['auto', 'always', 'never'],
+    summary: 'colours: on a terminal only (auto, default), always, or never; NO_COLOR turns them off',
+  },
+  { name: 'record', value: 'FILE', completes: 'file', summary: 'append every call and its answer to FILE' },
+  { name: 'help', short: 'h', summary: 'show the help of the command' },
+]

@@ -1,0 +1,199 @@
+import { type Argument, type Command, type Option, UsageError, Values } from '../command.ts'
+import { GLOBAL_OPTIONS } from './options.ts'
+import { didYouMean } from './suggest.ts'
+
+/** A command line without the name of the tool. */
+export type CommandLine =
+  /** Help of a command, or of the tool. */
+  | { readonly kind: 'help'; readonly command: Command | undefined }
+  | { readonly kind: 'version' }
+  | { readonly kind: 'command'; readonly command: Command; readonly values: Values }
+
+/** The words of a command line that are left to read. */
+class Words {
+  readonly #words: readonly string[]
+  #next = 0
+
+  constructor(words: readonly string[]) {
+    this.#words = words
+  }
+
+  peek(): string | undefined {
+    return this.#words[this.#next]
+  }
+
+  take(): string | undefined {
+    const word = this.#words[this.#next]
+    this.#next += 1
+    return word
+  }
+
+  rest(): readonly string[] {
+    const words = this.#words.slice(this.#next)
+    this.#next = this.#words.length
+    return words
+  }
+}
+
+type Found = Map<string, string[]>
+
+/**
+ * Parses a command line. A first word that is no command is one of `call` when `isMethod` knows it. Throws
+ * {@link UsageError}.
+ */
+export function parseCommandLine(
+  argv: readonly string[],
+  commands: readonly Command[],
+  isMethod: (word: string) => boolean,
+): CommandLine {
+  const words = new Words(argv)
+  const options: Found = new Map()
+  for (let word = words.peek(); word?.startsWith('-'); word = words.peek()) {
+    words.take()
+    if (word === '--version' || word === '-V') return { kind: 'version' }
+    readOption(word, words, GLOBAL_OPTIONS, options, 'agent-ctl')
+  }
+  const first = words.peek()
+  if (first === undefined) return { kind: 'help', command: undefined }
+  const command = commandOf(first, words, commands, isMethod)
+  const positional = readWords(command, words, options)
+  if (options.has('help')) return { kind: 'help', command }
+  return { kind: 'command', command, values: new Values(options, namedArguments(command, positional)) }
+}
+
+/** The command of the next words, which are taken; the word of a method stays. */
+function commandOf(
+  first: string,
+  words: Words,
+  commands: readonly Command[],
+  isMethod: (word: string) => boolean,
+): Command {
+  const single = commands.find(({ name }) => name === first)
+  if (single !== undefined) {
+    words.take()
+    return single
+  }
+  const below = commands.filter(({ name }) => name.startsWith(`${first} `))
+  if (below.length > 0) {
+    words.take()
+    const second = words.take()
+    const found = below.find(({ name }) => name === `${first} ${second}`)
+    if (found !== undefined) return found
+    const choices = below.map(({ name }) => name.slice(first.length + 1))
+    if (second === undefined || second.startsWith('-'))
+      throw new UsageError(`${first}: no command, want one of ${choices.join(', ')}`)
+    throw new UsageError(`${first}: unknown command "${second}", want one of ${choices.join(', ')}`)
+  }
+  const call = commands.find(({ name }) => name === 'call')
+  if (call !== undefined && isMethod(first)) return call
+  const names = commands.map(({ name }) => name)
+  throw new UsageError(`unknown command "${first}"${didYouMean(first, names, 'see agent-ctl --help')}`)
+}
+
+/** Reads options until the words of the command end, and returns the other words. */
+function readWords(command: Command, words: Words, found: Found): readonly string[] {
+  const known = [...(command.options ?? []), ...GLOBAL_OPTIONS]
+  const positional: string[] = []
+  for (let word = words.take(); word !== undefined; word = words.take()) {
+    if (word === '--') return [...positional, ...words.rest()]
+    if (word.startsWith('-') && word !== '-') {
+      readOption(word, words, known, found, `agent-ctl ${command.name}`)
+      continue
+    }
+    positional.push(word)
+    if (argumentAt(command, positional.length - 1)?.verbatim) return [...positional, ...words.rest()]
+  }
+  return positional
+}
+
+function readOption(
+  word: string,
+  words: Words,
+  known: readonly Option[],
+  found: Found,
+  command: string,
+): void {
+  if (!word.startsWith('--')) return readShortOptions(word, words, known, found, command)
+  const [, name = '', attached] = /^--([^=]*)(?:=(.*))?$/s.exec(word) ?? []
+  const option = known.find((one) => one.name === name || one.alias === name)
+  if (option === undefined) throw unknownOption(`--${name}`, known, command)
+  if (option.value === undefined && attached !== undefined)
+    throw new UsageError(`--${name}: takes no value, want --${name} alone`)
+  add(option, attached === undefined ? valuesOf(option, `--${name}`, words) : [attached], found)
+}
+
+/** `-it` is `-i -t`, and `-ojson` is `-o json`. */
+function readShortOptions(
+  word: string,
+  words: Words,
+  known: readonly Option[],
+  found: Found,
+  command: string,
+): void {
+  for (let index = 1; index < word.length; index += 1) {
+    const letter = word.charAt(index)
+    const option = known.find(({ short }) => short === letter)
+    if (option === undefined) throw unknownOption(`-${letter}`, known, command)
+    const attached = word.slice(index + 1).replace(/^=/, '')
+    if (option.value === undefined) add(option, [], found)
+    else return add(option, attached === '' ? valuesOf(option, `-${letter}`, words) : [attached], found)
+  }
+}
+
+function unknownOption(word: string, known: readonly Option[], command: string): UsageError {
+  const names = known.map(({ name }) => `--${name}`)
+  return new UsageError(`unknown option ${word}${didYouMean(word, names, `see ${command} --help`)}`)
+}
+
+function valuesOf(option: Option, typed: string, words: Words): readonly string[] {
+  if (option.value === undefined) return []
+  if (option.kind === 'optional') {
+    const next = words.peek()
+    return next !== undefined && option.accepts?.test(next) ? [words.take() ?? ''] : []
+  }
+  if (option.kind === 'list') {
+    const values: string[] = []
+    for (let next = words.peek(); next !== undefined && !next.startsWith('-'); next = words.peek())
+      values.push(words.take() ?? '')
+    return values
+  }
+  const value = words.take()
+  if (value === undefined) throw new UsageError(`${typed}: no value, want ${typed} ${option.value}`)
+  return [value]
+}
+
+function add(option: Option, values: readonly string[], found: Found): void {
+  const { choices, name } = option
+  if (choices !== undefined) checkChoice(`--${name}`, values, choices)
+  const isMany = option.repeated === true || option.kind === 'list'
+  found.set(name, [...(isMany ? (found.get(name) ?? []) : []), ...values])
+}
+
+function checkChoice(what: string, values: readonly string[], choices: readonly string[]): void {
+  const wrong = values.find((value) => !choices.includes(value))
+  if (wrong === undefined) return
+  const hint = didYouMean(wrong, choices, `want one of ${choices.join(', ')}`)
+  throw new UsageError(`${what}: unknown value "${wrong}"${hint}`)
+}
+
+function argumentAt(command: Command, index: number): Argument | undefined {
+  const list = command.arguments ?? []
+  const last = list.at(-1)
+  return list[index] ?? (last?.repeated ? last : undefined)
+}
+
+function namedArguments(command: Command, words: readonly string[]): Map<string, readonly string[]> {
+  const list = command.arguments ?? []
+  const named = new Map<string, readonly string[]>()
+  for (const [index, argument] of list.entries()) {
+    const own = argument.repeated ? words.slice(index) : words.slice(index, index + 1)
+    if (own.length === 0 && argument.optional !== true)
+      throw new UsageError(`${command.name}: no ${argument.name}, see agent-ctl ${command.name} --help`)
+    if (argument.choices !== undefined) checkChoice(argument.name, own, argument.choices)
+    if (own.length > 0) named.set(argument.name, own)
+  }
+  const extra = list.at(-1)?.repeated ? undefined : words[list.length]
+  if (extra !== undefined)
+    throw new UsageError(`${command.name}: unexpected "${extra}", see agent-ctl ${command.name} --help`)
+  return named
+}

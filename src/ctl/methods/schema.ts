@@ -1,0 +1,23 @@
+import { createFileRegistry, type DescMethod, fromBinary } from '@bufbuild/protobuf'
+import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
+import { UsageError } from '../command.ts'
+import { didYouMean } from '../command-line/suggest.ts'
+import { descriptorSet } from './descriptor-set.ts'
+import { METHODS, type MethodName, methodNamed } from './method-names.ts'
+
+/** The description of the method with this name, with or without its service. Throws {@link UsageError}. */
+export function describedMethod(name: string): DescMethod {
+  const found = methodNamed(name)
+  if (found === undefined) {
+    const names = METHODS.map(({ method }) => method)
+    throw new UsageError(`unknown call "${name}"${didYouMean(name, names, 'see agent-ctl methods')}`)
+  }
+  return describe(found)
+}
+
+function describe({ method, service }: MethodName): DescMethod {
+  const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, descriptorSet()))
+  const described = registry.getService(service)?.methods.find((each) => each.name === method)
+  if (described === undefined) throw new Error(`${service}/${method}: not in the descriptors`)
+  return described
+}

@@ -1,0 +1,35 @@
+import { writeWhole } from '../../client/stdio.ts'
+import type { Context } from '../command.ts'
+import { type Column, table } from './table.ts'
+
+/** Writes to the tool's stdout and waits until it is taken. Throws `OutputClosed` when its reader has gone. */
+export async function print({ io }: Pick<Context, 'io'>, text: string): Promise<void> {
+  await writeWhole(io.stdout, text)
+}
+
+/** Writes one JSON value a line. */
+export async function printJson(context: Pick<Context, 'io'>, value: unknown): Promise<void> {
+  await print(context, `${JSON.stringify(value, jsonValue)}\n`)
+}
+
+/** Rows as a table that fits the terminal, or as one JSON value a line. */
+export async function printRows<Row>(
+  context: Context,
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+): Promise<void> {
+  if (context.output === 'json') for (const row of rows) await printJson(context, row)
+  else await print(context, table(columns, rows, terminalWidth(context)))
+}
+
+/** The columns of the terminal; undefined when stdout is none. */
+export function terminalWidth({ io }: Pick<Context, 'io'>): number | undefined {
+  return io.stdout.isTTY === true && (io.stdout.columns ?? 0) > 0 ? io.stdout.columns : undefined
+}
+
+/** 64-bit numbers are decimal texts, as in the JSON form of protocol buffers, and bytes are base64. */
+function jsonValue(_key: string, value: unknown): unknown {
+  if (typeof value === 'bigint') return value.toString()
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('base64')
+  return value
+}

@@ -1,0 +1,76 @@
+/** One column of a table. */
+export interface Column<Row> {
+  readonly title: string
+  readonly text: (row: Row) => string
+  /** Columns with a higher number are left out first when the terminal is narrow; those without one never are. */
+  readonly drop?: number
+  /** Numbers stand at the right. */
+  readonly right?: boolean
+}
+
+const GAP = 2
+/** Narrower columns show nothing that helps. */
+const LEAST_WIDTH = 4
+
+/**
+ * A table in lines of at most `width` characters; without a width every line is as long as it gets. When it is too narrow,
+ * columns are left out in the order that they name, and then the widest ones are truncated.
+ */
+export function table<Row>(
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+  width: number | undefined,
+): string {
+  let shown = columns.map((column) => ({ column, cells: [column.title, ...rows.map((row) => plain(column.text(row)))] }))
+  const widthOf = (cells: readonly string[]) => Math.max(...cells.map((cell) => cell.length))
+  const total = () => shown.reduce((sum, { cells }) => sum + widthOf(cells) + GAP, -GAP)
+  if (width !== undefined) {
+    while (total() > width) {
+      const next = shown
+        .filter(({ column }) => column.drop !== undefined)
+        .toSorted((one, other) => (other.column.drop ?? 0) - (one.column.drop ?? 0))[0]
+      if (next === undefined) break
+      shown = shown.filter((each) => each !== next)
+    }
+  }
+  const widths = narrowed(
+    shown.map(({ cells }) => widthOf(cells)),
+    width,
+  )
+  const lines = [undefined, ...rows].map((_row, index) =>
+    shown
+      .map(({ cells, column }, at) => {
+        const text = truncated(cells[index] ?? '', widths[at] ?? 0)
+        if (column.right) return text.padStart(widths[at] ?? 0)
+        return at === shown.length - 1 ? text : text.padEnd(widths[at] ?? 0)
+      })
+      .join(' '.repeat(GAP)),
+  )
+  return lines.map((line) => `${width === undefined ? line : line.slice(0, width)}\n`).join('')
+}
+
+/** Takes from the widest column until all fit. */
+function narrowed(widths: readonly number[], width: number | undefined): readonly number[] {
+  const result = [...widths]
+  if (width === undefined) return result
+  const total = () => result.reduce((sum, each) => sum + each + GAP, -GAP)
+  for (let excess = total() - width; excess > 0; excess -= 1) {
+    const widest = result.indexOf(Math.max(...result))
+    const before = result[widest] ?? 0
+    if (before <= LEAST_WIDTH) break
+    result[widest] = before - 1
+  }
+  return result
+}
+
+function truncated(text: string, width: number): string {
+  return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
+}
+
+/** A container chooses its names: control characters could move the cursor of the terminal. */
+export function plain(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}]/gu, (character) => {
+    const code = character.codePointAt(0) ?? 0
+    return `\\u${code.toString(16).padStart(4, '0')}`
+  })
+}
