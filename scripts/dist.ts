@@ -2,10 +2,13 @@ import { join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
 import { projectRoot } from '../src/build/project.ts'
 import { makeArchive } from '../src/image/agent-archive.ts'
+import { makeCtlArchive } from '../src/image/ctl-archive.ts'
 
-/** `npm run dist`: writes the agent's archive for other images into dist/ and prints its path. */
+/** `npm run dist`: writes the agent's archive for other images, and agent-ctl, into dist/ and prints their paths. */
 try {
-  console.log(await makeArchive(join(projectRoot, 'dist'), (line) => console.error(`dist: ${line}`)))
+  const folder = join(projectRoot, 'dist')
+  console.log(await makeArchive(folder, (line) => console.error(`dist: ${line}`)))
+  for (const path of await makeCtlArchive(folder)) console.log(path)
 } catch (error) {
   console.error(`dist: ${messageOf(error)}`)
   process.exitCode = 1

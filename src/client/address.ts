@@ -10,7 +10,7 @@ export type Address =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
 
 /** The agent's port, on vsock and on TCP. */
-export const AGENT_PORT = 1024
+const AGENT_PORT = 1024
 
 /** The forms of an address, for help texts. */
 export const ADDRESS_FORMS =

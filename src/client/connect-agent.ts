@@ -66,7 +66,7 @@ export async function connectOnce(
 }
 
 /** The other side answers in another protocol than ttRPC. */
-export class NotTtrpc extends AgentError {
+class NotTtrpc extends AgentError {
   constructor() {
     super('INTERNAL', 'the answer is not ttRPC')
   }

@@ -1,5 +1,5 @@
-import type { Linux, Mount, Process, Spec } from '../gen/oci.ts'
-import { Spec as SpecMessage } from '../gen/oci.ts'
+import type { Linux, Mount, Process, Spec, User } from '../gen/oci.ts'
+import { Process as ProcessMessage, Spec as SpecMessage } from '../gen/oci.ts'
 
 /** What a container runs, put together from the command line, the image and the defaults. */
 export interface ContainerRequest {
@@ -31,12 +31,37 @@ export function containerSpec(request: ContainerRequest): Spec {
   })
 }
 
-function processOf(request: ContainerRequest): Partial<Process> {
-  const { terminal, user } = request
+/** A process of a container, as part of its {@link ContainerRequest}. */
+export type ProcessRequest = Pick<ContainerRequest, 'args' | 'env' | 'cwd' | 'user' | 'terminal'>
+
+/** A process to add to a container. It gets the capabilities of the container's first process. */
+export function addedProcess({ args, cwd, env, terminal, user }: ProcessRequest): Process {
+  return ProcessMessage.fromPartial({
+    ...streamsOf(terminal),
+    User: userOf(user),
+    Args: [...args],
+    Env: mergeEnv([...DEFAULT_ENV, ...(terminal === undefined ? [] : ['TERM=xterm']), ...env]),
+    Cwd: cwd,
+    NoNewPrivileges: true,
+  })
+}
+
+function streamsOf(terminal: ContainerRequest['terminal']): Pick<Process, 'Terminal' | 'ConsoleSize'> {
   return {
     Terminal: terminal !== undefined,
     ConsoleSize: terminal === undefined ? undefined : { Height: terminal.rows, Width: terminal.columns },
-    User: { UID: user.uid, GID: user.gid, AdditionalGids: [...user.additionalGids], Username: '' },
+  }
+}
+
+function userOf({ additionalGids, gid, uid }: ContainerRequest['user']): User {
+  return { UID: uid, GID: gid, AdditionalGids: [...additionalGids], Username: '' }
+}
+
+function processOf(request: ContainerRequest): Partial<Process> {
+  const { terminal, user } = request
+  return {
+    ...streamsOf(terminal),
+    User: userOf(user),
     Args: [...request.args],
     Env: mergeEnv([
       ...DEFAULT_ENV,

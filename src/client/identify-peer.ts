@@ -21,12 +21,12 @@ export async function identifyPeer(socket: Duplex): Promise<string> {
 }
 
 /** Names the protocol that begins with these bytes, or shows them. */
-export function nameOf(bytes: Buffer): string {
+function nameOf(bytes: Buffer): string {
   const text = bytes.toString('latin1')
   if (text.startsWith('HTTP/1')) return 'an HTTP/1 server'
   if (text.startsWith('SSH-')) return 'an SSH server'
   if (text.startsWith('OK ')) return 'a hybrid vsock socket'
-  if (/^\x15\x03/.test(text)) return 'a TLS server'
+  if (bytes[0] === 0x15 && bytes[1] === 0x03) return 'a TLS server'
   // A SETTINGS frame of HTTP/2 on stream 0 (RFC 9113, section 6.5).
   if (bytes.length >= 9 && bytes[0] === 0 && bytes[3] === 4 && bytes.readUInt32BE(5) === 0)
     return 'an HTTP/2 server, such as gRPC'

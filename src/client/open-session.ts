@@ -29,7 +29,18 @@ const IDENTIFY_MS = 2_000
  */
 export async function openSession(options: SessionOptions): Promise<Session> {
   const { address, protocol, signal, waitMs } = options
-  const link: Dialer = { connect: (each) => dial(address, each) }
+  let lastFailure: unknown
+  const link: Dialer = {
+    connect: async (each) => {
+      lastFailure = undefined
+      try {
+        return await dial(address, each)
+      } catch (error) {
+        lastFailure = error
+        throw error
+      }
+    },
+  }
   const late = new AbortController()
   const timer = waitMs === undefined ? undefined : setTimeout(() => late.abort(), waitMs)
   let client: TtrpcClient
@@ -40,7 +51,7 @@ export async function openSession(options: SessionOptions): Promise<Session> {
         : await connectAgent(link, AbortSignal.any([signal, late.signal]), protocol)
   } catch (error) {
     signal.throwIfAborted()
-    throw new AgentError('UNAVAILABLE', await failureText(error, options), { cause: error })
+    throw new AgentError('UNAVAILABLE', await failureText(lastFailure ?? error, options), { cause: error })
   } finally {
     clearTimeout(timer)
   }

@@ -71,6 +71,8 @@ export type RunCommand = (context: Context) => Promise<number | undefined>
 
 /** What a command is given. */
 export interface Context {
+  /** Every command, for the help. */
+  readonly commands: readonly Command[]
   readonly values: Values
   readonly io: Stdio
   /** `json`: one JSON value a line, for programs. */

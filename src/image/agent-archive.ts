@@ -113,7 +113,7 @@ function checksums(tree: readonly TreeEntry[]): string {
 const TAR_END_BYTES = 2 * 512
 
 /** Writes `tree` to `archive` as a compressed tar archive, without its end when it is not the last of several in a row. */
-async function writeTar(
+export async function writeTar(
   archive: string,
   tree: readonly TreeEntry[],
   { last }: { readonly last: boolean },

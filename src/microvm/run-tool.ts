@@ -1,6 +1,6 @@
 import { messageOf } from '../base/errors.ts'
-import { parseCommandLine, UsageError } from './command-line/parse.mjs'
 import { Interrupted, Interruptions } from '../client/interruptions.ts'
+import { parseCommandLine, UsageError } from './command-line/parse.mjs'
 import { type Reporter, reporterOn } from './run/reporter.ts'
 import { GuestFailure, type runCommand } from './run/run-command.ts'
 

@@ -1,11 +1,11 @@
 import { type Argument, type Command, type Option, UsageError, Values } from '../command.ts'
 import { GLOBAL_OPTIONS } from './options.ts'
-import { didYouMean } from './suggest.ts'
+import { didYouMean, normalized } from './suggest.ts'
 
 /** A command line without the name of the tool. */
 export type CommandLine =
-  /** Help of a command, or of the tool. */
-  | { readonly kind: 'help'; readonly command: Command | undefined }
+  /** Help of a command, or of the tool; `words` are the other words of the command. */
+  | { readonly kind: 'help'; readonly command: Command | undefined; readonly words: readonly string[] }
   | { readonly kind: 'version' }
   | { readonly kind: 'command'; readonly command: Command; readonly values: Values }
 
@@ -37,14 +37,11 @@ class Words {
 
 type Found = Map<string, string[]>
 
-/**
- * Parses a command line. A first word that is no command is one of `call` when `isMethod` knows it. Throws
- * {@link UsageError}.
- */
+/** Parses a command line. A first word that is no command, but one of `methods`, is one of `call`. Throws {@link UsageError}. */
 export function parseCommandLine(
   argv: readonly string[],
   commands: readonly Command[],
-  isMethod: (word: string) => boolean,
+  methods: readonly string[],
 ): CommandLine {
   const words = new Words(argv)
   const options: Found = new Map()
@@ -54,10 +51,10 @@ export function parseCommandLine(
     readOption(word, words, GLOBAL_OPTIONS, options, 'agent-ctl')
   }
   const first = words.peek()
-  if (first === undefined) return { kind: 'help', command: undefined }
-  const command = commandOf(first, words, commands, isMethod)
+  if (first === undefined) return { kind: 'help', command: undefined, words: [] }
+  const command = commandOf(first, words, commands, methods)
   const positional = readWords(command, words, options)
-  if (options.has('help')) return { kind: 'help', command }
+  if (options.has('help')) return { kind: 'help', command, words: positional }
   return { kind: 'command', command, values: new Values(options, namedArguments(command, positional)) }
 }
 
@@ -66,7 +63,7 @@ function commandOf(
   first: string,
   words: Words,
   commands: readonly Command[],
-  isMethod: (word: string) => boolean,
+  methods: readonly string[],
 ): Command {
   const single = commands.find(({ name }) => name === first)
   if (single !== undefined) {
@@ -85,8 +82,9 @@ function commandOf(
     throw new UsageError(`${first}: unknown command "${second}", want one of ${choices.join(', ')}`)
   }
   const call = commands.find(({ name }) => name === 'call')
-  if (call !== undefined && isMethod(first)) return call
-  const names = commands.map(({ name }) => name)
+  const method = normalized(first.replace(/^.*[/]/, ''))
+  if (call !== undefined && methods.some((each) => normalized(each) === method)) return call
+  const names = [...commands.map(({ name }) => name), ...methods]
   throw new UsageError(`unknown command "${first}"${didYouMean(first, names, 'see agent-ctl --help')}`)
 }
 
@@ -113,7 +111,10 @@ function readOption(
   found: Found,
   command: string,
 ): void {
-  if (!word.startsWith('--')) return readShortOptions(word, words, known, found, command)
+  if (!word.startsWith('--')) {
+    readShortOptions(word, words, known, found, command)
+    return
+  }
   const [, name = '', attached] = /^--([^=]*)(?:=(.*))?$/s.exec(word) ?? []
   const option = known.find((one) => one.name === name || one.alias === name)
   if (option === undefined) throw unknownOption(`--${name}`, known, command)
@@ -135,8 +136,12 @@ function readShortOptions(
     const option = known.find(({ short }) => short === letter)
     if (option === undefined) throw unknownOption(`-${letter}`, known, command)
     const attached = word.slice(index + 1).replace(/^=/, '')
-    if (option.value === undefined) add(option, [], found)
-    else return add(option, attached === '' ? valuesOf(option, `-${letter}`, words) : [attached], found)
+    if (option.value === undefined) {
+      add(option, [], found)
+      continue
+    }
+    add(option, attached === '' ? valuesOf(option, `-${letter}`, words) : [attached], found)
+    return
   }
 }
 

@@ -1,12 +1,12 @@
 /** The known word that `word` is a misspelling of, or undefined. Case and `_`, `-` do not count. */
-export function suggest(word: string, known: readonly string[]): string | undefined {
+function suggest(word: string, known: readonly string[]): string | undefined {
   const typed = normalized(word)
   let best: { readonly word: string; readonly distance: number } | undefined
   for (const candidate of known) {
     const distance = editDistance(typed, normalized(candidate))
     if (best === undefined || distance < best.distance) best = { word: candidate, distance }
   }
-  const most = Math.max(1, Math.floor(typed.length / 3))
+  const most = Math.max(1, Math.floor(typed.length / 4))
   return best !== undefined && best.distance <= most ? best.word : undefined
 }
 

@@ -13,7 +13,9 @@ export function completionFor(
   if (shell === 'fish') return fish(commands, methods)
   const script = bash(commands, methods)
   // zsh runs the completions of bash.
-  return shell === 'bash' ? script : `#compdef agent-ctl\nautoload -U +X bashcompinit && bashcompinit\n${script}`
+  return shell === 'bash'
+    ? script
+    : `#compdef agent-ctl\nautoload -U +X bashcompinit && bashcompinit\n${script}`
 }
 
 function optionWords(options: readonly Option[]): string {
@@ -22,14 +24,20 @@ function optionWords(options: readonly Option[]): string {
     .join(' ')
 }
 
-/** The options that take a value, as a pattern of `case`. */
-function valueOptions(options: readonly Option[], completes: 'choices' | 'file' | 'other'): readonly Option[] {
-  return options.filter((option) => {
-    if (option.value === undefined || option.kind === 'optional') return false
+/** The options whose value a shell completes in this way. */
+function valueOptions(
+  options: readonly Option[],
+  completes: 'choices' | 'file' | 'other',
+): readonly Option[] {
+  return options.filter(takesNextWord).filter((option) => {
     if (option.choices !== undefined) return completes === 'choices'
     const isFile = option.completes === 'file' || option.completes === 'folder'
     return isFile ? completes === 'file' : completes === 'other'
   })
+}
+
+function takesNextWord({ kind, value }: Option): boolean {
+  return value !== undefined && kind !== 'optional'
 }
 
 function casePattern({ name, short }: Option): string {
@@ -52,7 +60,8 @@ function firstWords(commands: readonly Command[]): readonly string[] {
 function bash(commands: readonly Command[], methods: readonly string[]): string {
   const all = [...GLOBAL_OPTIONS, ...commands.flatMap(({ options = [] }) => options)]
   const choices = valueOptions(all, 'choices').map(
-    (option) => `    ${casePattern(option)}) COMPREPLY=($(compgen -W '${option.choices?.join(' ')}' -- "$word")); return ;;`,
+    (option) =>
+      `    ${casePattern(option)}) COMPREPLY=($(compgen -W '${option.choices?.join(' ')}' -- "$word")); return ;;`,
   )
   const files = valueOptions(all, 'file').map(
     (option) => `    ${casePattern(option)}) COMPREPLY=($(compgen -f -- "$word")); return ;;`,
@@ -63,34 +72,38 @@ function bash(commands: readonly Command[], methods: readonly string[]): string 
     return `    '${name}') words="${words}" ;;`
   })
   const isFile = commands
-    .filter(({ arguments: list = [] }) => list.some(({ completes }) => completes === 'file' || completes === 'folder'))
+    .filter(({ arguments: list = [] }) =>
+      list.some(({ completes }) => completes === 'file' || completes === 'folder'),
+    )
     .map(({ name }) => `'${name}'`)
   const twoWords = commands.filter(({ name }) => name.includes(' '))
   const firsts = [...new Set(twoWords.map(({ name }) => name.split(' ')[0] ?? ''))]
   const seconds = firsts.map((first) => {
-    const own = twoWords.filter(({ name }) => name.startsWith(`${first} `)).map(({ name }) => name.split(' ')[1])
+    const own = twoWords
+      .filter(({ name }) => name.startsWith(`${first} `))
+      .map(({ name }) => name.split(' ')[1])
     return `    '${first}') words="${own.join(' ')}" ;;`
   })
   return [
     '# Generated from the table of commands: agent-ctl completion bash',
     '_agent_ctl() {',
-    '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" command= words= index',
+    `  local word="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}" command= words= index`,
     `  local methods='${methods.join(' ')}' global='${optionWords(GLOBAL_OPTIONS)}'`,
     '  case "$before" in',
     ...new Set([...choices, ...files, ...others]),
     '  esac',
     '  for ((index = 1; index < COMP_CWORD; index++)); do',
-    '    case "${COMP_WORDS[index]}" in',
-    `      ${valueOptions(GLOBAL_OPTIONS, 'other').concat(valueOptions(GLOBAL_OPTIONS, 'choices'), valueOptions(GLOBAL_OPTIONS, 'file')).map(casePattern).join('|')}) ((index++)) ;;`,
+    `    case "\${COMP_WORDS[index]}" in`,
+    `      ${GLOBAL_OPTIONS.filter(takesNextWord).map(casePattern).join('|')}) ((index++)) ;;`,
     '      -*) ;;',
-    '      *) command="${COMP_WORDS[index]}"; break ;;',
+    `      *) command="\${COMP_WORDS[index]}"; break ;;`,
     '    esac',
     '  done',
     ...(firsts.length === 0
       ? []
       : [
           `  case "$command" in ${firsts.join('|')})`,
-          '    if ((index + 1 < COMP_CWORD)); then command="$command ${COMP_WORDS[index+1]}"; fi ;;',
+          `    if ((index + 1 < COMP_CWORD)); then command="$command \${COMP_WORDS[index+1]}"; fi ;;`,
           '  esac',
         ]),
     '  case "$command" in',
@@ -101,9 +114,7 @@ function bash(commands: readonly Command[], methods: readonly string[]): string 
     '  COMPREPLY=($(compgen -W "$words $global" -- "$word"))',
     ...(isFile.length === 0
       ? []
-      : [
-          `  case "$command" in ${isFile.join('|')}) COMPREPLY+=($(compgen -f -- "$word")) ;; esac`,
-        ]),
+      : [`  case "$command" in ${isFile.join('|')}) COMPREPLY+=($(compgen -f -- "$word")) ;; esac`]),
     '}',
     'complete -o bashdefault -F _agent_ctl agent-ctl',
     '',
@@ -131,7 +142,9 @@ function fish(commands: readonly Command[], methods: readonly string[]): string 
     ...GLOBAL_OPTIONS.map((one) => option(undefined, one)),
     ...commands.flatMap((command) => [
       line(none, `-fa ${first(command.name)} -d '${command.summary.replaceAll("'", "\\'")}'`),
-      ...(command.options ?? []).map((one) => option(`__fish_seen_subcommand_from ${first(command.name)}`, one)),
+      ...(command.options ?? []).map((one) =>
+        option(`__fish_seen_subcommand_from ${first(command.name)}`, one),
+      ),
     ]),
     line(none, `-fa '${methods.join(' ')}' -d 'a call of the agent'`),
     line('__fish_seen_subcommand_from call', `-fa '${methods.join(' ')}'`),

@@ -8,7 +8,9 @@ const WIDTH = 100
 export function toolHelp(commands: readonly Command[]): string {
   const groups = Object.entries(GROUPS).flatMap(([group, title]) => {
     const rows = commands.filter((command) => command.group === group)
-    return rows.length === 0 ? [] : [`${title}:`, ...columns(rows.map(({ name, summary }) => [name, summary])), '']
+    return rows.length === 0
+      ? []
+      : [`${title}:`, ...columns(rows.map(({ name, summary }) => [name, summary])), '']
   })
   return [
     'agent-ctl: asks and commands the agent of a microVM',
@@ -41,10 +43,7 @@ export function commandHelp(command: Command): string {
     ...wrap(`${summary.charAt(0).toUpperCase()}${summary.slice(1)}.`, WIDTH),
     ...details.flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
     '',
-    ...section(
-      'Arguments:',
-      columns(list.map((argument) => [argument.name, argument.summary])),
-    ),
+    ...section('Arguments:', columns(list.map((argument) => [argument.name, argument.summary]))),
     ...section('Options:', optionColumns(options)),
     ...section(
       'Examples:',
@@ -98,7 +97,7 @@ function columns(rows: readonly (readonly [string, string])[]): readonly string[
 }
 
 /** Breaks a text at its spaces into lines of at most `width` characters. */
-export function wrap(text: string, width: number): readonly string[] {
+function wrap(text: string, width: number): readonly string[] {
   const lines: string[] = []
   let line = ''
   for (const word of text.split(' ')) {

@@ -1,8 +1,8 @@
-import { readFileSync } from 'node:fs'
 import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf'
 import { messageOf } from '../../base/errors.ts'
 import { UsageError } from '../command.ts'
 import { FieldError, fieldNamed } from './fields.ts'
+import { readInput } from './read-input.ts'
 
 /** JSON that is being built. */
 export interface Draft {
@@ -64,7 +64,7 @@ function element(
   text: string,
   path: string,
 ): Node {
-  if (steps.length === 0) return valueOf(field, text, path)
+  if (steps.length === 0) return valueFrom(field, text, path)
   if (field.message === undefined) throw new FieldError(`${path}: has no fields, want ${path}=VALUE`)
   const inner = isDraft(before) ? before : {}
   put(field.message, inner, steps, text, path)
@@ -72,16 +72,15 @@ function element(
 }
 
 /** A text as the value of a field: a message is JSON, and bytes are text, `hex:…`, `base64:…` or `file:PATH`. */
-function valueOf(field: DescField, text: string, path: string): Node {
+function valueFrom(field: DescField, text: string, path: string): Node {
   if (field.message !== undefined) return parsed(text, path)
   if (field.scalar !== ScalarType.BYTES) return text
-  const [, kind = 'text', rest = ''] = /^(hex|base64|text|file):(.*)$/s.exec(text) ?? [undefined, 'text', text]
-  if (kind !== 'file') return { [kind]: rest }
-  try {
-    return { base64: readFileSync(rest).toString('base64') }
-  } catch (error) {
-    throw new FieldError(`${path}: ${messageOf(error)}`)
-  }
+  const [, kind = 'text', rest = ''] = /^(hex|base64|text|file):(.*)$/s.exec(text) ?? [
+    undefined,
+    'text',
+    text,
+  ]
+  return kind === 'file' ? { base64: readInput(path, rest).toString('base64') } : { [kind]: rest }
 }
 
 function parsed(text: string, path: string): Node {

@@ -25,7 +25,9 @@ function messageLines(message: DescMessage, role: string | undefined): readonly 
   const width = Math.max(...message.fields.map(({ name }) => name.length))
   return [
     `${title}:`,
-    ...message.fields.map((field) => `  ${field.name.padEnd(width)}  ${typeText(field)}${choicesText(field)}`),
+    ...message.fields.map(
+      (field) => `  ${field.name.padEnd(width)}  ${typeText(field)}${choicesText(field)}`,
+    ),
     '',
   ]
 }
@@ -37,7 +39,7 @@ function choicesText(field: DescField): string {
 }
 
 function exampleOf(field: DescField): string {
-  return `${pathOf(field)}=${valueOf(field)}`
+  return `${pathOf(field)}=${sampleOf(field)}`
 }
 
 /** The way to the first value in a field. */
@@ -48,10 +50,10 @@ function pathOf(field: DescField): string {
   return inner === undefined || inner.message === field.message ? here : `${here}.${pathOf(inner)}`
 }
 
-function valueOf(field: DescField): string {
+function sampleOf(field: DescField): string {
   if (field.message !== undefined) {
     const inner = field.message.fields[0]
-    return inner === undefined || inner.message === field.message ? "'{}'" : valueOf(inner)
+    return inner === undefined || inner.message === field.message ? "'{}'" : sampleOf(inner)
   }
   if (field.enum !== undefined) return field.enum.values[0]?.name ?? '0'
   if (field.scalar === undefined) return 'x'

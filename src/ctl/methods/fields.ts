@@ -42,7 +42,7 @@ function elementText(field: DescField & { fieldKind: 'list' | 'map' }): string {
 }
 
 /** Such as `int64`. */
-export function scalarText(type: ScalarType): string {
+function scalarText(type: ScalarType): string {
   return ScalarType[type].toLowerCase()
 }
 
@@ -103,7 +103,8 @@ export function scalarJson(type: ScalarType, value: Json, path: string): Json {
 
 function wholeNumber(value: Json): bigint | undefined {
   if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value)
-  if (typeof value !== 'string' || !/^-?\d{1,20}$|^0x[0-9a-f]{1,16}$|^0o[0-7]{1,22}$/i.test(value)) return undefined
+  if (typeof value !== 'string' || !/^-?\d{1,20}$|^0x[0-9a-f]{1,16}$|^0o[0-7]{1,22}$/i.test(value))
+    return undefined
   return BigInt(value)
 }
 

@@ -1,6 +1,15 @@
 import { type DescField, type DescMessage, fromJson, type JsonValue, toBinary } from '@bufbuild/protobuf'
 import { UsageError } from '../command.ts'
-import { enumNumber, FieldError, fieldNamed, isList, isObject, type Json, scalarJson, shown } from './fields.ts'
+import {
+  enumNumber,
+  FieldError,
+  fieldNamed,
+  isList,
+  isObject,
+  type Json,
+  scalarJson,
+  shown,
+} from './fields.ts'
 
 /** Encodes a message given as JSON. Throws {@link UsageError} that names the field that is unknown or wrong. */
 export function encodeJson(message: DescMessage, json: Json): Uint8Array {

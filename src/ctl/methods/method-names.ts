@@ -4,7 +4,7 @@ import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspectio
 import { normalized } from '../command-line/suggest.ts'
 
 /** The services that the agent serves on ttRPC, the first first where a method has the same name in several. */
-export const SERVICES = [AgentServiceDefinition, HealthDefinition, IntrospectionDefinition] as const
+const SERVICES = [AgentServiceDefinition, HealthDefinition, IntrospectionDefinition] as const
 
 /** A method of the agent. */
 export interface MethodName {
@@ -13,9 +13,11 @@ export interface MethodName {
   readonly method: string
 }
 
-/** All methods by the names of the proto. */
+/** All methods with one answer, by the names of the proto. */
 export const METHODS: readonly MethodName[] = SERVICES.flatMap(({ fullName, methods }) =>
-  Object.values(methods).map(({ name }) => ({ service: fullName, method: name })),
+  Object.values(methods).flatMap(({ name, responseStream }) =>
+    responseStream ? [] : [{ service: fullName, method: name }],
+  ),
 )
 
 /** The method of this name, with or without its service, in any case; undefined if there is none. */

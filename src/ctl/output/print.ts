@@ -23,7 +23,7 @@ export async function printRows<Row>(
 }
 
 /** The columns of the terminal; undefined when stdout is none. */
-export function terminalWidth({ io }: Pick<Context, 'io'>): number | undefined {
+function terminalWidth({ io }: Pick<Context, 'io'>): number | undefined {
   return io.stdout.isTTY === true && (io.stdout.columns ?? 0) > 0 ? io.stdout.columns : undefined
 }
 

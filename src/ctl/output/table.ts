@@ -21,7 +21,10 @@ export function table<Row>(
   rows: readonly Row[],
   width: number | undefined,
 ): string {
-  let shown = columns.map((column) => ({ column, cells: [column.title, ...rows.map((row) => plain(column.text(row)))] }))
+  let shown = columns.map((column) => ({
+    column,
+    cells: [column.title, ...rows.map((row) => plain(column.text(row)))],
+  }))
   const widthOf = (cells: readonly string[]) => Math.max(...cells.map((cell) => cell.length))
   const total = () => shown.reduce((sum, { cells }) => sum + widthOf(cells) + GAP, -GAP)
   if (width !== undefined) {
@@ -68,7 +71,7 @@ function truncated(text: string, width: number): string {
 }
 
 /** A container chooses its names: control characters could move the cursor of the terminal. */
-export function plain(text: string): string {
+function plain(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}]/gu, (character) => {
     const code = character.codePointAt(0) ?? 0
     return `\\u${code.toString(16).padStart(4, '0')}`

@@ -1,6 +1,6 @@
+import type { ContainerRequest } from '../../client/container-spec.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/parse.mjs'
-import type { ContainerRequest } from '../../client/container-spec.ts'
 import type { ImageConfig } from './oci-layout.ts'
 
 /** The part of a container's request that depends on both the command line and the image. */

@@ -1,8 +1,8 @@
 import { join } from 'node:path'
-import { startSocketServer } from '../child.ts'
-import { AGENT_PORT, type GuestLink } from './guest-link.ts'
 import { connectSocket } from '../../client/connect-socket.ts'
 import { hybridHandshake } from '../../client/hybrid.ts'
+import { startSocketServer } from '../child.ts'
+import { AGENT_PORT, type GuestLink } from './guest-link.ts'
 
 /** The daemon serves this guest alone, so the number need not be unique on this host. */
 const GUEST_CID = 3

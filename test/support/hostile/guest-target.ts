@@ -1,7 +1,7 @@
 import { AgentError } from '../../../src/base/errors.ts'
-import { HealthDefinition } from '../../../src/gen/health.ts'
 import { connectAgent } from '../../../src/client/connect-agent.ts'
 import { agentOf } from '../../../src/client/container-session.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import type { TestGuest } from '../vm/boot-guest.ts'
 import type { Target } from './attack.ts'

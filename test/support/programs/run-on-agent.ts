@@ -1,13 +1,13 @@
 import { connectAgent } from '../../../src/client/connect-agent.ts'
+import { connectSocket } from '../../../src/client/connect-socket.ts'
 import { agentOf } from '../../../src/client/container-session.ts'
 import { containerSpec } from '../../../src/client/container-spec.ts'
+import { terminalSize } from '../../../src/client/terminal.ts'
 import { Timings } from '../../../src/microvm/run/reporter.ts'
 import type { runCommand } from '../../../src/microvm/run/run-command.ts'
 import { runContainer } from '../../../src/microvm/run/run-container.ts'
-import { terminalSize } from '../../../src/client/terminal.ts'
 import { whatToRun } from '../../../src/microvm/run/what-to-run.ts'
 import { runTool } from '../../../src/microvm/run-tool.ts'
-import { connectSocket } from '../../../src/client/connect-socket.ts'
 
 /**
  * `run-on-agent.ts SOCKET ROOT WORD…` does what `./microvm WORD…` does, but boots no microVM: the container runs on the

@@ -1,6 +1,6 @@
+import type { Agent } from '../../../src/client/container-session.ts'
 import type { CreateSandboxRequest } from '../../../src/gen/agent.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
-import type { Agent } from '../../../src/client/container-session.ts'
 import { bind } from '../containers/container-requests.ts'
 import { type Pod, podOf } from '../containers/pod.ts'
 import { bootTestGuest, type TestGuest, type TestGuestOptions } from './boot-guest.ts'

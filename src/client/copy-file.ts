@@ -1,0 +1,61 @@
+import { constants } from 'node:fs'
+import { lstat, open, readlink } from 'node:fs/promises'
+import { AgentError } from '../base/errors.ts'
+import type { CopyFileRequest } from '../gen/agent.ts'
+
+/** How much of a file one request carries. */
+const CHUNK_BYTES = 1 << 20
+/** The mode of missing folders above the file, in Go's own form as shims send it: `drwxr-x---`. */
+const FOLDER_MODE = 0o20_000_000_750
+const FORMAT_BITS = 0o170_000
+
+/** The fields of a request that copies a part of one entry of a tree. */
+export type CopyRequest = Partial<CopyFileRequest>
+
+/**
+ * The requests that copy a file, a link, or the entry of a folder from this machine to `path` in the guest, with its
+ * mode and owner. Throws for any other kind, and for a file that becomes shorter meanwhile.
+ */
+export async function* copyRequests(
+  source: string,
+  path: string,
+): AsyncGenerator<CopyRequest, void, undefined> {
+  const status = await lstat(source)
+  const entry = { path, fileMode: status.mode, dirMode: FOLDER_MODE, uid: status.uid, gid: status.gid }
+  if (status.isSymbolicLink()) {
+    yield { ...entry, data: Buffer.from(await readlink(source, 'buffer')) }
+  } else if (status.isDirectory()) {
+    yield entry
+  } else if (status.isFile()) {
+    yield* fileRequests(source, entry)
+  } else {
+    const format = (status.mode & FORMAT_BITS).toString(8)
+    throw new AgentError('INVALID_ARGUMENT', `${source}: kind ${format}, want a file, a folder or a link`)
+  }
+}
+
+async function* fileRequests(
+  source: string,
+  entry: CopyRequest,
+): AsyncGenerator<CopyRequest, void, undefined> {
+  // The path may have become a fifo since it was looked at, and opening that would wait for a writer.
+  const file = await open(source, constants.O_RDONLY | constants.O_NONBLOCK)
+  try {
+    const { size } = await file.stat()
+    const fileSize = BigInt(size)
+    if (size === 0) yield { ...entry, fileSize }
+    for (let offset = 0; offset < size; ) {
+      const wanted = Math.min(CHUNK_BYTES, size - offset)
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(wanted), 0, wanted, offset)
+      if (bytesRead === 0)
+        throw new AgentError(
+          'ABORTED',
+          `${source}: shrank from ${size} to ${offset} bytes while it was copied`,
+        )
+      yield { ...entry, fileSize, offset: BigInt(offset), data: buffer.subarray(0, bytesRead) }
+      offset += bytesRead
+    }
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,44 @@
+import { AgentError } from '../base/errors.ts'
+import { AgentServiceDefinition } from '../gen/agent.ts'
+import { IntrospectionDefinition } from '../gen/microvm/agent/v1/introspection.ts'
+import { clientFor, type ServiceClient, type ServiceDefinition } from '../rpc/client.ts'
+import type { CallOptions } from '../rpc/ttrpc/client.ts'
+import { CommandFailure, type Context, EXIT } from './command.ts'
+
+/** The calls of existing callers. Each has the time limit of the command line, and its failure names it. */
+export async function agentCalls(context: Context): Promise<ServiceClient<typeof AgentServiceDefinition>> {
+  return await callsOf(context, AgentServiceDefinition)
+}
+
+/** The calls by which the agent explains itself; see {@link agentCalls}. */
+export async function introspectionCalls(
+  context: Context,
+): Promise<ServiceClient<typeof IntrospectionDefinition>> {
+  return await callsOf(context, IntrospectionDefinition)
+}
+
+async function callsOf<Definition extends ServiceDefinition>(
+  context: Context,
+  definition: Definition,
+): Promise<ServiceClient<Definition>> {
+  const session = await context.session()
+  const { signal, timeoutMs } = context
+  const call = async (service: string, method: string, payload: Uint8Array, options: CallOptions = {}) => {
+    try {
+      return await session.call(service, method, payload, { signal, timeoutMs, ...options })
+    } catch (error) {
+      throw callFailure(method, error)
+    }
+  }
+  return clientFor(definition, { call })
+}
+
+/** A failed call as the tool reports it; any other error as it is. */
+export function callFailure(method: string, error: unknown): unknown {
+  if (!(error instanceof AgentError)) return error
+  if (/^(ttrpc|grpc): closed/.test(error.message)) {
+    const text = `${method}: the agent closed the connection before its answer; its log tells why`
+    return new CommandFailure(EXIT.cannotRun, text, { cause: error })
+  }
+  return new CommandFailure(EXIT.failed, `${method}: ${error.code}: ${error.message}`, { cause: error })
+}

@@ -1,0 +1,45 @@
+import type { Command, Option } from '../command.ts'
+
+const INTERACTIVE: Option = {
+  name: 'interactive',
+  short: 'i',
+  summary: 'pass stdin on; without it the process reads the end of its stdin at once',
+}
+const TTY: Option = {
+  name: 'tty',
+  short: 't',
+  summary: 'give the process a terminal of the size of this one',
+}
+const PROCESS_OPTIONS: readonly Option[] = [
+  INTERACTIVE,
+  TTY,
+  { name: 'env', short: 'e', value: 'NAME=VALUE', repeated: true, summary: 'add to the environment' },
+  { name: 'workdir', short: 'w', value: 'FOLDER', summary: 'the working directory (default /)' },
+  { name: 'user', short: 'u', value: 'UID[:GID]', summary: 'numeric user and group (default 0:0)' },
+]
+
+/** Commands for containers and their processes. */
+export const containerCommands: readonly Command[] = [
+  {
+    name: 'exec',
+    group: 'containers',
+    summary: 'run a program in a container, with the streams of this terminal',
+    details: [
+      'The exit status is that of the program. Without -t the first SIGINT, SIGTERM or SIGHUP goes to the program and the second ends agent-ctl; with -it, Ctrl-C is a key.',
+    ],
+    arguments: [
+      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
+      { name: 'PROGRAM', summary: 'the program and its arguments', repeated: true, verbatim: true },
+    ],
+    options: [
+      ...PROCESS_OPTIONS,
+      { name: 'id', value: 'EXEC_ID', summary: 'the id of the process (default: one of its own)' },
+      { name: 'detach', short: 'd', summary: 'print the id of the process and leave it running' },
+    ],
+    examples: [
+      ['exec -it web sh', 'a shell in the container'],
+      ["exec web sh -c 'echo out; exit 7'", 'its streams and its exit status are yours'],
+    ],
+    load: () => import('./exec.ts'),
+  },
+]

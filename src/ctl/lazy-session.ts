@@ -1,0 +1,80 @@
+import { appendFileSync } from 'node:fs'
+import { messageOf } from '../base/errors.ts'
+import { ADDRESS_FORMS, type Address, parseAddress } from '../client/address.ts'
+import { openSession, type Session } from '../client/open-session.ts'
+import { UsageError, type Values } from './command.ts'
+
+const DEFAULT_WAIT_MS = 60_000
+
+/** The session of one command line: opened at its first use, closed by the tool. */
+export class LazySession {
+  readonly #options: {
+    readonly values: Values
+    readonly env: Readonly<Record<string, string | undefined>>
+    readonly signal: AbortSignal
+  }
+  #opening: Promise<Session> | undefined
+
+  constructor(options: {
+    readonly values: Values
+    readonly env: Readonly<Record<string, string | undefined>>
+    readonly signal: AbortSignal
+  }) {
+    this.#options = options
+  }
+
+  /** Connects, or returns the session that was opened before. */
+  open(): Promise<Session> {
+    this.#opening ??= this.#connect()
+    return this.#opening
+  }
+
+  async close(): Promise<void> {
+    // Whoever opened it knows of its failure.
+    const session = await this.#opening?.catch(() => undefined)
+    session?.close()
+  }
+
+  async #connect(): Promise<Session> {
+    const { env, signal, values } = this.#options
+    const protocol = values.text('protocol') === 'grpc' ? 'grpc' : 'ttrpc'
+    const waitMs = values.flag('wait')
+      ? Number(values.text('wait') ?? DEFAULT_WAIT_MS / 1000) * 1000
+      : undefined
+    const session = await openSession({ address: addressOf(values, env), protocol, waitMs, signal })
+    const file = values.text('record')
+    if (file === undefined) return session
+    const { recorded } = await import('./recording/record-session.ts')
+    return recorded(session, (line) => append(file, line))
+  }
+}
+
+function addressOf(values: Values, env: Readonly<Record<string, string | undefined>>): Address {
+  const text = values.text('address') ?? env.AGENT_CTL_ADDRESS ?? ''
+  if (text === '')
+    throw new UsageError(`no address, want --address or AGENT_CTL_ADDRESS with ${ADDRESS_FORMS}`)
+  try {
+    return hybrid(parseAddress(text), values)
+  } catch (error) {
+    throw new UsageError(messageOf(error), { cause: error })
+  }
+}
+
+/** The reference's way to say that a unix socket is that of a VMM. */
+function hybrid(address: Address, values: Values): Address {
+  const isHybrid = values.flag('hybrid-vsock') && values.text('hybrid-vsock') !== 'false'
+  if (!isHybrid || address.kind !== 'unix') return address
+  return {
+    kind: 'hvsock',
+    path: address.path,
+    port: values.number('hybrid-vsock-port', 1, 2 ** 32 - 2) ?? 1024,
+  }
+}
+
+function append(file: string, line: string): void {
+  try {
+    appendFileSync(file, line)
+  } catch (error) {
+    throw new UsageError(`--record ${messageOf(error)}`, { cause: error })
+  }
+}

@@ -1,0 +1,70 @@
+import type { Readable } from 'node:stream'
+import type { DescMessage } from '@bufbuild/protobuf'
+import { messageOf } from '../../base/errors.ts'
+import { UsageError } from '../command.ts'
+import { assign, type Draft } from './assign.ts'
+import { encodeJson } from './from-json.ts'
+import { MAX_INPUT_BYTES, readInput } from './read-input.ts'
+
+/** Encodes a request from the words of a command line: `FIELD=VALUE`, `json://…`, `file://…`, `{…}`, or `-` for stdin. */
+export async function encodeWords(
+  message: DescMessage,
+  words: readonly string[],
+  stdin: Readable,
+): Promise<Uint8Array> {
+  const json: Draft = {}
+  for (const word of words) {
+    const text = await jsonText(word, stdin)
+    if (text === undefined) assign(message, json, word)
+    else Object.assign(json, parseObject(text, word))
+  }
+  return encodeJson(message, json)
+}
+
+/** The JSON that a word stands for; undefined for `FIELD=VALUE`. */
+async function jsonText(word: string, stdin: Readable): Promise<string | undefined> {
+  if (word.startsWith('json://')) return word.slice('json://'.length)
+  if (word.startsWith('{')) return word
+  if (word.startsWith('file://')) return readText(word)
+  return word === '-' ? await readAll(stdin) : undefined
+}
+
+/** The text of a `file://` address. Throws {@link UsageError}. */
+export function readText(address: string): string {
+  const path = address.slice('file://'.length)
+  return readInput(address, path).toString()
+}
+
+async function readAll(stdin: Readable): Promise<string> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  try {
+    for await (const chunk of stdin) {
+      chunks.push(Buffer.from(chunk))
+      bytes += chunk.length
+      if (bytes > MAX_INPUT_BYTES) throw new Error(`more than ${MAX_INPUT_BYTES} bytes`)
+    }
+  } catch (error) {
+    throw new UsageError(`stdin: ${messageOf(error)}`, { cause: error })
+  }
+  if (bytes === 0) throw new UsageError('stdin: empty, want the request as JSON')
+  return Buffer.concat(chunks).toString()
+}
+
+/** The object of a JSON text. Throws {@link UsageError} that begins with the word. */
+export function parseObject(text: string, word: string): Draft {
+  const name = word.length > 40 ? `${word.slice(0, 40)}…` : word
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    throw new UsageError(`${name}: ${messageOf(error)}`, { cause: error })
+  }
+  if (!isDraft(value)) throw new UsageError(`${name}: not an object, want {…}`)
+  return value
+}
+
+/** JSON.parse gives nothing else inside. */
+function isDraft(value: unknown): value is Draft {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

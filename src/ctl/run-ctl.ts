@@ -1,0 +1,96 @@
+import { styleText } from 'node:util'
+import packageJson from '../../package.json' with { type: 'json' }
+import { abortable } from '../base/abort.ts'
+import { AgentError, messageOf } from '../base/errors.ts'
+import type { Stdio } from '../client/attach.ts'
+import { Interrupted, type Interruptions } from '../client/interruptions.ts'
+import { OutputClosed } from '../client/stdio.ts'
+import { CommandFailure, type Context, EXIT, UsageError, type Values } from './command.ts'
+import { parseDuration } from './command-line/duration.ts'
+import { parseCommandLine } from './command-line/parse.ts'
+import { COMMANDS } from './commands/table.ts'
+import { LazySession } from './lazy-session.ts'
+
+/** What agent-ctl uses of its process. */
+export interface CtlHost {
+  readonly io: Stdio & { readonly stderr: { readonly isTTY?: boolean } }
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly interruptions: Interruptions
+}
+
+/** Runs a command line and returns the exit status. Writes its own errors to stderr, each in one line. */
+export async function runCtl(argv: readonly string[], host: CtlHost): Promise<number> {
+  const { io, interruptions } = host
+  // Writers handle a failed write themselves. Without a listener its error would also end the process.
+  for (const output of [io.stdout, io.stderr]) output.on('error', () => {})
+  try {
+    return await abortable(runCommandLine(argv, host), interruptions.signal)
+  } catch (error) {
+    if (error instanceof Interrupted) return error.exitStatus
+    if (error instanceof OutputClosed) return BROKEN_PIPE_STATUS
+    const text = messageOf(error)
+    if (text !== '') {
+      const isColored = colorsOn(io.stderr, host.env)
+      const name = isColored ? styleText('red', 'agent-ctl:', { validateStream: false }) : 'agent-ctl:'
+      io.stderr.write(`${name} ${text}\n`)
+    }
+    return statusOf(error)
+  }
+}
+
+/** 128 + SIGPIPE, as of a program that does not handle it. */
+const BROKEN_PIPE_STATUS = 141
+
+function statusOf(error: unknown): number {
+  if (error instanceof UsageError) return EXIT.usage
+  if (error instanceof CommandFailure) return error.exitStatus
+  return error instanceof AgentError && error.code !== 'UNAVAILABLE' ? EXIT.failed : EXIT.cannotRun
+}
+
+async function runCommandLine(argv: readonly string[], host: CtlHost): Promise<number> {
+  const parsed = parseCommandLine(argv, COMMANDS, await methodsFor(argv))
+  if (parsed.kind === 'version') {
+    host.io.stdout.write(`agent-ctl ${packageJson.version}\n`)
+    return 0
+  }
+  if (parsed.kind === 'help') {
+    const { showHelp } = await import('./commands/help.ts')
+    await showHelp({ io: host.io, commands: COMMANDS }, parsed.command, parsed.words)
+    return 0
+  }
+  const { command, values } = parsed
+  const session = new LazySession({ values, env: host.env, signal: host.interruptions.signal })
+  try {
+    const { run } = await command.load()
+    return (await run(contextOf(host, values, session))) ?? 0
+  } finally {
+    await session.close()
+  }
+}
+
+/** The names of the calls; loaded only when no word is a command, because `ps` must not pay for them. */
+async function methodsFor(argv: readonly string[]): Promise<readonly string[]> {
+  if (argv.some((word) => COMMANDS.some(({ name }) => name.split(' ')[0] === word))) return []
+  const { METHODS } = await import('./methods/method-names.ts')
+  return METHODS.map(({ method }) => method)
+}
+
+function contextOf({ env, interruptions, io }: CtlHost, values: Values, session: LazySession): Context {
+  const timeout = values.text('timeout')
+  const color = values.text('color') ?? 'auto'
+  return {
+    commands: COMMANDS,
+    values,
+    io,
+    output: values.text('output') === 'json' ? 'json' : 'text',
+    colors: color === 'always' || (color === 'auto' && colorsOn(io.stdout, env)),
+    timeoutMs: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
+    interruptions,
+    signal: interruptions.signal,
+    session: () => session.open(),
+  }
+}
+
+function colorsOn(stream: { readonly isTTY?: boolean }, { NO_COLOR, TERM }: CtlHost['env']): boolean {
+  return stream.isTTY === true && (NO_COLOR ?? '') === '' && TERM !== 'dumb'
+}

@@ -1,0 +1,30 @@
+import { copyFileSync, mkdirSync, realpathSync } from 'node:fs'
+import { join } from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
+import { buildAgent } from '../build/agent.ts'
+import { buildAgentCtl, CTL_PAGES } from '../build/agent-ctl.ts'
+import { writeTar } from './agent-archive.ts'
+import { completeTree, fileFrom, link } from './formats/tree.ts'
+
+/**
+ * Writes agent-ctl.cjs and agent-ctl-VERSION-x86_64.tar.zst into `folder` and returns their paths. The archive is unpacked
+ * over the root of a host: the tool with the addon for vsock, its man page, and its completions.
+ */
+export async function makeCtlArchive(folder: string): Promise<readonly string[]> {
+  const built = await buildAgentCtl()
+  const addon = join(realpathSync(await buildAgent()), 'addon.node')
+  mkdirSync(folder, { recursive: true })
+  const tool = join(folder, 'agent-ctl.cjs')
+  copyFileSync(join(built, 'agent-ctl.cjs'), tool)
+  const archive = join(folder, `agent-ctl-${packageJson.version}-x86_64.tar.zst`)
+  const tree = completeTree([
+    fileFrom('usr/lib/agent-ctl/agent-ctl.cjs', join(built, 'agent-ctl.cjs'), 0o755),
+    fileFrom('usr/lib/agent-ctl/addon.node', addon),
+    link('usr/bin/agent-ctl', '../lib/agent-ctl/agent-ctl.cjs'),
+    ...Object.keys(CTL_PAGES).map((path) =>
+      fileFrom(`usr/share/${path}`, join(built, path.replaceAll('/', '-'))),
+    ),
+  ])
+  await writeTar(archive, tree, { last: true })
+  return [tool, archive]
+}

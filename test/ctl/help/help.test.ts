@@ -1,0 +1,108 @@
+import { spawnSync } from 'node:child_process'
+import { describe, expect, it } from 'vitest'
+import { COMMANDS } from '../../../src/ctl/commands/table.ts'
+import { completionFor, SHELLS } from '../../../src/ctl/help/completion.ts'
+import { commandHelp, toolHelp } from '../../../src/ctl/help/help-text.ts'
+import { manPage } from '../../../src/ctl/help/man-page.ts'
+import { ctl } from '../../support/ctl/run-ctl.ts'
+
+const METHODS = ['ListRoutes', 'Check']
+
+describe('the table of commands', () => {
+  it('names each command once, with an example that begins with its name or an option', () => {
+    const names = COMMANDS.map(({ name }) => name)
+    expect(new Set(names).size).toBe(names.length)
+    expect(COMMANDS.filter(({ examples }) => examples.length === 0)).toEqual([])
+  })
+
+  it('loads a module for each command', async () => {
+    for (const { load } of COMMANDS) expect((await load()).run).toBeTypeOf('function')
+  })
+
+  it('gives no option of a command the name or letter of one of another meaning', () => {
+    for (const { arguments: list = [], name, options = [] } of COMMANDS) {
+      const letters = options.flatMap(({ short }) => short ?? [])
+      expect(new Set(letters).size, name).toBe(letters.length)
+      expect(
+        letters.filter((letter) => ['a', 'o', 'h'].includes(letter)),
+        name,
+      ).toEqual([])
+      expect(
+        list.slice(0, -1).some(({ repeated }) => repeated),
+        name,
+      ).toBe(false)
+    }
+  })
+})
+
+describe('help', () => {
+  it('lists every command, in lines of at most 110 characters', () => {
+    const text = toolHelp(COMMANDS)
+    for (const { name } of COMMANDS) expect(text).toContain(`  ${name}`)
+    expect(text.split('\n').filter((line) => line.length > 110)).toEqual([])
+  })
+
+  it('shows the options and examples of each command', () => {
+    for (const command of COMMANDS) {
+      const text = commandHelp(command)
+      for (const { name } of command.options ?? []) expect(text).toContain(`--${name}`)
+      for (const [words] of command.examples) expect(text).toContain(`agent-ctl ${words}`)
+    }
+  })
+
+  it('is shown by --help and by help', async () => {
+    const shown = await ctl(['exec', '--help'])
+    expect(shown.stdout).toBe(commandHelp(COMMANDS.find(({ name }) => name === 'exec') ?? fail()))
+    expect(await ctl(['help', 'exec'])).toEqual(shown)
+    expect((await ctl([])).stdout).toBe(toolHelp(COMMANDS))
+    expect((await ctl(['help', 'SignalProcess'])).stdout).toBe((await ctl(['SignalProcess', '-h'])).stdout)
+    expect(await ctl(['help', 'exce'])).toMatchObject({
+      status: 2,
+      stderr: 'agent-ctl: unknown command "exce", did you mean "exec"?\n',
+    })
+  })
+})
+
+function fail(): never {
+  throw new Error('no such command')
+}
+
+describe('completions', () => {
+  it.each(SHELLS)('of %s name every command, option and call', (shell) => {
+    const text = completionFor(shell, COMMANDS, METHODS)
+    for (const { name, options = [] } of COMMANDS) {
+      for (const word of name.split(' ')) expect(text).toContain(word)
+      for (const option of options) expect(text).toContain(option.name)
+    }
+    for (const method of METHODS) expect(text).toContain(method)
+  })
+
+  /** What bash offers for the last of these words. */
+  function offered(...words: readonly string[]): readonly string[] {
+    const script = `${completionFor('bash', COMMANDS, METHODS)}
+COMP_WORDS=(agent-ctl ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
+_agent_ctl; printf '%s\\n' "\${COMPREPLY[@]}"`
+    const { stdout, stderr } = spawnSync('bash', ['-c', script], { encoding: 'utf8' })
+    expect(stderr).toBe('')
+    return stdout.split('\n').filter((word) => word !== '')
+  }
+
+  it('of bash complete commands, options, their values, and calls', () => {
+    expect(offered('exe')).toEqual(['exec'])
+    expect(offered('ListR')).toEqual(['ListRoutes'])
+    expect(offered('exec', '--work')).toEqual(['--workdir'])
+    expect(offered('-o', 'j')).toEqual(['json'])
+    expect(offered('-o', 'json', 'completion', 'f')).toEqual(['fish'])
+    expect(offered('call', 'List')).toEqual(['ListRoutes'])
+    expect(offered('--record', '/etc/passw')).toContain('/etc/passwd')
+  })
+})
+
+describe('the man page', () => {
+  it('has a section for each command', () => {
+    const text = manPage(COMMANDS, '1.2.3')
+    for (const { name } of COMMANDS)
+      expect(text).toMatch(new RegExp(`^\\.SS ${name.replaceAll('-', '\\\\-')}`, 'm'))
+    expect(text).toContain('agent-ctl 1.2.3')
+  })
+})

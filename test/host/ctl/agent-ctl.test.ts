@@ -1,0 +1,216 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { connect, createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
+import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+describe('agent-ctl on a real agent', () => {
+  let pod: AgentPod
+  let address: string
+  beforeAll(async () => {
+    pod = await startPod()
+    address = `unix://${pod.started.path}`
+    await pod.run('web', ['sh', '-c', 'exec sleep 1000'])
+  })
+  afterAll(() => pod.stop())
+
+  const run = (...words: readonly string[]): Promise<CtlRun> => ctl(['-a', address, ...words])
+
+  it.each(['ttrpc', 'grpc'])('makes calls by name over %s', async (protocol) => {
+    const check = await run('--protocol', protocol, 'Check')
+    expect(check).toEqual({ status: 0, stdout: '{\n  "status": "SERVING"\n}\n', stderr: '' })
+    const failed = await run('--protocol', protocol, 'StartContainer', 'container_id=nope')
+    expect(failed).toMatchObject({ status: 1, stdout: '' })
+    expect(failed.stderr).toMatch(/^agent-ctl: StartContainer: [A-Z_]+: .*\n$/)
+  })
+
+  it.each(['ttrpc', 'grpc'])('refuses a request of 5 MB over %s before it is sent', async (protocol) => {
+    const file = join(temporaryFolder(), 'large')
+    writeFileSync(file, Buffer.alloc(5_000_000))
+    const { status, stderr } = await run('--protocol', protocol, 'CopyFile', 'path=/x', `data=file:${file}`)
+    expect(status).toBe(1)
+    expect(stderr).toMatch(
+      /^agent-ctl: CopyFile: RESOURCE_EXHAUSTED: request of \d+ bytes is larger than 4194304\n$/,
+    )
+  })
+
+  it.each(['ttrpc', 'grpc'])('gives up a call at its time limit over %s', async (protocol) => {
+    const words = ['--protocol', protocol, '--timeout', '50ms', 'WaitProcess', 'container_id=web']
+    const { status, stderr } = await run(...words)
+    expect([status, stderr]).toEqual([1, 'agent-ctl: WaitProcess: DEADLINE_EXCEEDED: timeout\n'])
+  })
+
+  it('runs a program with its streams and its status', async () => {
+    const words = ['-a', address, 'exec', '-i', 'web', 'sh', '-c', 'cat; echo err >&2; exit 7']
+    expect(await ctl(words, { stdin: 'in\n' })).toEqual({ status: 7, stdout: 'in\n', stderr: 'err\n' })
+  })
+
+  it('gives a program its environment, folder and user', async () => {
+    const script = 'echo $A; pwd; id -u; id -g'
+    const run1 = await run('exec', '-e', 'A=b', '-w', '/tmp', '-u', '5:6', 'web', 'sh', '-c', script)
+    expect(run1).toMatchObject({ status: 0, stdout: 'b\n/tmp\n5\n6\n' })
+  })
+
+  it.each([
+    ['nope', 127],
+    ['/etc', 126],
+  ])('ends with docker’s status when %s cannot run', async (program, status) => {
+    const failed = await run('exec', 'web', program)
+    expect(failed.status).toBe(status)
+    expect(failed.stderr).toContain(`agent-ctl: ExecProcess: INTERNAL: the file ${program} `)
+  })
+
+  it('ends with 125 when the container is missing', async () => {
+    expect(await run('exec', 'nope', 'sh')).toMatchObject({ status: 125, stdout: '' })
+  })
+
+  it("runs the reference's own command lines", async () => {
+    const folder = temporaryFolder()
+    const source = join(folder, 'file')
+    writeFileSync(source, Buffer.alloc(3 << 20, 'x'))
+    writeFileSync(
+      join(folder, 'config.json'),
+      JSON.stringify({
+        ociVersion: '1.0.2',
+        process: { args: ['true'], cwd: '/', env: ['PATH=/bin'], user: { uid: 0, gid: 0 } },
+      }),
+    )
+    const target = '/run/kata-containers/shared/containers/ctl/file'
+    const words = [
+      ...['connect', '--server-address', address, '--bundle-dir', folder, '-c', 'Check', 'Version'],
+      ...['-c', 'repeat 2', 'GetGuestDetails', '-c', 'sleep 1ms', 'echo done'],
+      ...['-c', `CopyFile json://${JSON.stringify({ src: source, dest: target })}`],
+      ...['-c', 'ExecProcess json://{"container_id": "web", "exec_id": "ref-1"}'],
+      ...['-c', 'WaitProcess cid=web exec_id=ref-1'],
+      ...['-c', 'SignalProcess json://{"container_id": "web", "exec_id": "web", "signal": "SIGCONT"}'],
+      ...['-c', 'GetIptables json://{"is_ipv6": false}', 'ListInterfaces', 'ListRoutes'],
+    ]
+    const { status, stderr, stdout } = await ctl(words)
+    expect([status, stderr]).toEqual([0, ''])
+    const calls = [...stdout.matchAll(/^\{"call":"(\w+)"/gm)].map(([, name]) => name)
+    expect(calls).toEqual([
+      ...['Check', 'Version', 'GetGuestDetails', 'GetGuestDetails', 'CopyFile', 'CopyFile', 'CopyFile'],
+      ...['ExecProcess', 'WaitProcess', 'SignalProcess', 'GetIPTables', 'ListInterfaces', 'ListRoutes'],
+    ])
+    expect(stdout).toContain('{"call":"WaitProcess","answer":{"status":0}}')
+    expect(stdout).toContain('done\n')
+    expect(readFileSync(pod.started.inside(target))).toEqual(Buffer.alloc(3 << 20, 'x'))
+  })
+
+  it('stops a reference’s run at the first failure, unless failures are to be ignored', async () => {
+    const words = ['connect', '-c', 'StartContainer cid=nope', '-c', 'Check']
+    expect(await run(...words)).toMatchObject({ status: 1, stdout: '' })
+    const ignoring = await run(...words, '--ignore-errors', 'true')
+    expect(ignoring).toMatchObject({ status: 0, stdout: '{"call":"Check","answer":{"status":"SERVING"}}\n' })
+    expect(ignoring.stderr).toContain('agent-ctl: StartContainer: ')
+  })
+
+  it('writes calls and answers to a recording', async () => {
+    const file = join(temporaryFolder(), 'x.jsonl')
+    await run('--record', file, 'WaitProcess', 'container_id=nope')
+    await run('--record', file, 'Check')
+    const lines = readFileSync(file, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(lines.map(({ event, method }) => event ?? method)).toEqual([
+      ...['open', 'grpc.AgentService/WaitProcess', 'close', 'open', 'grpc.Health/Check', 'close'],
+    ])
+    expect(lines[4]).toMatchObject({ code: 0, response: { status: 1 } })
+    expect(lines[1]).toMatchObject({ code: expect.any(Number), request: { containerId: 'nope' } })
+  })
+})
+
+describe('agent-ctl where the agent is not', () => {
+  /** A server of a unix socket that does this with every connection. */
+  async function serve(onConnection: (socket: Socket) => void): Promise<{ address: string; close(): void }> {
+    const path = join(temporaryFolder(), 'socket')
+    const server = createServer((socket) => onConnection(socket.on('error', () => {})))
+    await new Promise<void>((resolve) => server.listen(path, resolve))
+    return { address: `unix://${path}`, close: () => server.close() }
+  }
+
+  it.each([
+    ['unix:///nonexistent', 'no such socket; check the path, or wait for the agent with --wait'],
+    ['unix:///etc/passwd', 'nothing listens there; check the address, or wait for the agent with --wait'],
+    ['tcp://127.0.0.1:1', 'nothing listens there; check the address, or wait for the agent with --wait'],
+  ])('says what is wrong with %s, in one line', async (address, reason) => {
+    expect(await ctl(['-a', address, 'Check'])).toEqual({
+      status: 125,
+      stdout: '',
+      stderr: `agent-ctl: ${address}: ${reason}\n`,
+    })
+  })
+
+  it.each([
+    ['an HTTP/1 server', (socket: Socket) => void socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')],
+    ['an SSH server', (socket: Socket) => void socket.write('SSH-2.0-x\r\n')],
+    ['a service that answers "garbage!"', (socket: Socket) => void socket.write('garbage!')],
+    ['a service that closes the connection without an answer', (socket: Socket) => void socket.end()],
+    ['a TLS server', (socket: Socket) => void socket.write(Buffer.from([0x15, 3, 3, 0, 2, 2, 10]))],
+  ])('names %s', async (name, answer) => {
+    const { address, close } = await serve((socket) => void socket.once('data', () => answer(socket)))
+    const { status, stderr } = await ctl(['-a', address, 'Check'])
+    close()
+    expect(status).toBe(125)
+    expect(stderr).toBe(
+      `agent-ctl: ${address}: ${name}, not the agent; check the path (a VMM socket wants hvsock://PATH:PORT)\n`,
+    )
+  })
+
+  it('says that the agent closed the connection in the middle of a call', async () => {
+    const pod = await startPod()
+    const { address, close } = await serve((socket) => {
+      const agent = connect(pod.started.path)
+      agent.on('error', () => {}).pipe(socket)
+      // The first request is the health check.
+      socket.once('data', (check) => {
+        agent.write(check)
+        socket.once('data', () => socket.destroy())
+      })
+    })
+    const { status, stderr } = await ctl(['-a', address, 'GetOOMEvent'])
+    close()
+    await pod.stop()
+    expect(status).toBe(125)
+    expect(stderr).toBe(
+      'agent-ctl: GetOOMEvent: the agent closed the connection before its answer; its log tells why\n',
+    )
+  })
+
+  it('waits as long as it is told, and no longer', async () => {
+    const { status, stderr } = await ctl(['-a', 'unix:///nonexistent', '--wait', '0.2', 'Check'])
+    expect(status).toBe(125)
+    expect(stderr).toBe(
+      'agent-ctl: unix:///nonexistent: no answer within 0.2 s: no such socket; check the path, or wait for the agent with --wait\n',
+    )
+  })
+
+  it('connects as soon as the agent listens', async () => {
+    const path = join(temporaryFolder(), 'late.sock')
+    const waiting = ctl(['-a', `unix://${path}`, '--wait', '20', 'Check'])
+    const pod = await startPod()
+    const proxy = createServer((socket) => {
+      const agent = connect(pod.started.path)
+      agent.on('error', () => {})
+      socket
+        .on('error', () => {})
+        .pipe(agent)
+        .pipe(socket)
+    })
+    proxy.listen(path)
+    expect(await waiting).toMatchObject({ status: 0 })
+    proxy.close()
+    await pod.stop()
+  })
+
+  it('asks for an address', async () => {
+    const { status, stderr } = await ctl(['Check'])
+    expect(status).toBe(2)
+    expect(stderr).toContain(
+      'agent-ctl: no address, want --address or AGENT_CTL_ADDRESS with vsock://CID:PORT',
+    )
+  })
+})

@@ -1,0 +1,56 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { pinnedNode } from '../../../src/build/project.ts'
+import { makeCtlArchive } from '../../../src/image/ctl-archive.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+describe('agent-ctl of npm run dist', () => {
+  let tool: string
+  let root: string
+  beforeAll(async () => {
+    const [file = '', archive = ''] = await makeCtlArchive(join(temporaryFolder(), 'dist'))
+    tool = file
+    root = temporaryFolder()
+    mkdirSync(root, { recursive: true })
+    execFileSync('tar', ['--zstd', '-xf', archive, '-C', root])
+  })
+
+  const run = (program: string, ...words: readonly string[]) =>
+    spawnSync(pinnedNode(), [program, ...words], { encoding: 'utf8', env: {} })
+
+  it('is one file that needs only Node', () => {
+    expect(run(tool, 'SignalProcess', '--help')).toMatchObject({ status: 0, stderr: '' })
+    expect(run(tool, '-a', 'unix:///nonexistent', 'ps')).toMatchObject({
+      status: 125,
+      stderr:
+        'agent-ctl: unix:///nonexistent: no such socket; check the path, or wait for the agent with --wait\n',
+    })
+  })
+
+  it('says without the addon what vsock needs, and finds it where the archive is unpacked', () => {
+    const alone = run(tool, '-a', 'vsock://3:1024', 'Check')
+    expect(alone.status).toBe(125)
+    expect(alone.stderr).toContain(
+      'vsock://3:1024: Node.js has no vsock of its own and addon.node was not found',
+    )
+    const installed = run(
+      join(root, 'usr/bin/agent-ctl'),
+      '-a',
+      'vsock://99:1024',
+      '--timeout',
+      '1s',
+      'Check',
+    )
+    expect(installed.status).toBe(125)
+    expect(installed.stderr).not.toContain('addon.node')
+    expect(installed.stderr).toMatch(/^agent-ctl: vsock:\/\/99:1024: .*\n$/)
+  })
+
+  it('has a man page and completions', () => {
+    expect(readFileSync(join(root, 'usr/share/man/man1/agent-ctl.1'), 'utf8')).toContain('.TH AGENT-CTL 1')
+    const completion = join(root, 'usr/share/bash-completion/completions/agent-ctl')
+    expect(spawnSync('bash', ['-n', completion])).toMatchObject({ status: 0 })
+  })
+})

@@ -1,0 +1,44 @@
+import { PassThrough, Readable, Writable } from 'node:stream'
+import { Interruptions } from '../../../src/client/interruptions.ts'
+import { runCtl } from '../../../src/ctl/run-ctl.ts'
+
+/** What one run of agent-ctl has written, and its exit status. */
+export interface CtlRun {
+  readonly status: number
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs agent-ctl in this process. Without `stdin` it never ends; with `columns`, stdout is a terminal of that width. */
+export async function ctl(
+  words: readonly string[],
+  options: {
+    readonly stdin?: string | undefined
+    readonly columns?: number
+    readonly env?: Readonly<Record<string, string>>
+    readonly interruptions?: Interruptions
+  } = {},
+): Promise<CtlRun> {
+  const stdout = capture()
+  const stderr = capture()
+  const { columns, env = {}, interruptions = new Interruptions() } = options
+  const terminal = columns === undefined ? {} : { isTTY: true, columns, rows: 24 }
+  const stdin = options.stdin === undefined ? new PassThrough() : Readable.from([Buffer.from(options.stdin)])
+  const status = await runCtl(words, {
+    io: { stdin, stdout: Object.assign(stdout.stream, terminal), stderr: stderr.stream },
+    env,
+    interruptions,
+  })
+  return { status, stdout: stdout.text(), stderr: stderr.text() }
+}
+
+function capture(): { readonly stream: Writable; text(): string } {
+  const chunks: Buffer[] = []
+  const stream = new Writable({
+    write: (chunk, _encoding, done) => {
+      chunks.push(Buffer.from(chunk))
+      done()
+    },
+  })
+  return { stream, text: () => Buffer.concat(chunks).toString() }
+}
