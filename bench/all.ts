@@ -8,6 +8,7 @@ const PATHS = [
   ...['agent/network', 'agent/metadata'],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
   ...['stdio/port-stdout', 'stdio/read-stdout', 'stdio/copy-file', 'containers/exec-leak'],
+  'containers/metrics',
   ...['guest/hot-plug', 'guest/idle', 'guest/vm-boot', 'guest/guest-memory', 'guest/mem-agent'],
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))

@@ -4,8 +4,13 @@ import { regenerate } from '../src/build/generate.ts'
 import { projectRoot } from '../src/build/project.ts'
 import { COMMANDS } from '../src/ctl/commands/table.ts'
 import { withReference } from '../src/ctl/help/reference-page.ts'
+import { metricsPage } from './metrics-page.ts'
 
-/** `npm run gen`: generates src/gen from proto/, and the commands in docs/agent-ctl.md from their table. */
+/**
+ * `npm run gen`: generates src/gen from proto/, the commands in docs/agent-ctl.md from their table, and docs/metrics.md from
+ * the table of metrics.
+ */
 regenerate()
 const page = join(projectRoot, 'docs/agent-ctl.md')
 writeFileSync(page, withReference(readFileSync(page, 'utf8'), COMMANDS))
+writeFileSync(join(projectRoot, 'docs/metrics.md'), metricsPage())

@@ -141,6 +141,12 @@ struct read_work {
   size_t max_bytes;
 };
 
+struct read_all_work {
+  struct pool_work pool;
+  char **paths;
+  size_t max_bytes;
+};
+
 struct write_work {
   struct pool_work pool;
   const char *path;
@@ -184,6 +190,39 @@ static void run_read(struct pool_work *pool) {
   close(fd);
 }
 
+/* Makes room for `bytes` more. Returns false when there is no memory. */
+static bool reserve(struct pool_work *pool, size_t *size, size_t bytes) {
+  if (pool->length + bytes <= *size) return true;
+  size_t larger = 2 * *size > pool->length + bytes ? 2 * *size : pool->length + bytes;
+  char *moved = realloc(pool->bytes, larger);
+  if (moved == NULL) return false;
+  pool->bytes = moved;
+  *size = larger;
+  return true;
+}
+
+/* Adds one read of the file. A file that cannot be read, or is longer, adds nothing. */
+static void add_file(struct pool_work *pool, const char *path, size_t max_bytes) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd == -1) return;
+  ssize_t length = read_some(fd, pool->bytes + pool->length, max_bytes + 1);
+  if (length > 0 && (size_t)length <= max_bytes) pool->length += (size_t)length;
+  close(fd);
+}
+
+static void run_read_all(struct pool_work *pool) {
+  struct read_all_work *work = (struct read_all_work *)pool;
+  size_t size = 0;
+  for (char **path = work->paths; *path != NULL; path++) {
+    if (!reserve(pool, &size, work->max_bytes + 2)) {
+      pool->result = -ENOMEM;
+      return;
+    }
+    add_file(pool, *path, work->max_bytes);
+    pool->bytes[pool->length++] = '\0';
+  }
+}
+
 /* Returns 0 or an errno. Zero bytes are written too, because some kernel files take an empty write as a value. */
 static int write_to_end(int fd, const char *bytes, size_t length) {
   size_t done = 0;
@@ -216,6 +255,14 @@ static napi_value read_file(napi_env env, napi_callback_info info) {
   return pool_queue(env, &work->pool, run_read);
 }
 
+static napi_value read_files(napi_env env, napi_callback_info info) {
+  struct read_all_work *work = pool_begin(env, info, sizeof *work);
+  if (work == NULL) return NULL;
+  work->paths = strings_argument(&work->pool.arguments, 0);
+  work->max_bytes = integer_argument(&work->pool.arguments, 1);
+  return pool_queue(env, &work->pool, run_read_all);
+}
+
 static napi_value write_file(napi_env env, napi_callback_info info) {
   struct write_work *work = pool_begin(env, info, sizeof *work);
   if (work == NULL) return NULL;
@@ -233,6 +280,7 @@ const struct addon_function file_functions[] = {
     {"openBelow", open_below},
     {"isBlockNodeOf", is_block_node_of},
     {"readFile", read_file},
+    {"readFiles", read_files},
     {"writeFile", write_file},
     {NULL, NULL},
 };

@@ -9,13 +9,14 @@ import { createMemAgent, type MemAgent } from '../handlers/guest/mem-agent/mem-a
 import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
-import { createSandboxContext } from '../handlers/sandbox/context.ts'
+import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
 import { restoreSandbox } from '../handlers/sandbox/restore-sandbox.ts'
 import { createHostConnections, type HostConnections } from '../handlers/stdio/host-connections.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/driver-table.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
+import { DeviceWaits } from '../hotplug/device-waits.ts'
 import { PciBus } from '../hotplug/pci-bus.ts'
 import type { HotplugDependencies } from '../hotplug/wait-for-device.ts'
 import { openLineFile } from '../os/files/line-file.ts'
@@ -36,6 +37,7 @@ import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
 import { memAgentConfig } from './mem-agent-config.ts'
+import { ownFigures } from './own-figures.ts'
 import { INPUT_LOG, InputLog } from './policy/input-log.ts'
 import { Policy } from './policy/policy.ts'
 import { readPolicyFile } from './policy/policy-file.ts'
@@ -224,10 +226,12 @@ interface Service {
 }
 
 function buildService(parts: Parts, onDestroyed: () => void): Service {
-  const { given, config, os, log, gate, drivers, policy, totals } = parts
+  const { given, config, os, log, gate, policy, totals } = parts
+  const nowMs = os.clock.monotonicMs
+  const calls = new CallsInFlight({ log, nowMs, startTimer })
   const runtime = runtimeChoice(config.runtime)
-  const pciBus = new PciBus(os.files)
-  const hotplug: HotplugDependencies = { ...os, pciBus, timeoutMs: config.hotplugTimeoutMs, drivers }
+  const deviceWaits = new DeviceWaits()
+  const hotplug = hotplugOf(parts, deviceWaits)
   const mounts = { os, log, allowedRoots: [SHARED_ROOT] }
   const { state } = parts
   const storage = createStorageHandlers({ ...mounts, state, bundlesRoot: SHARED_ROOT, hotplug })
@@ -260,13 +264,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       restarted: (given.channel?.restarts ?? 0) > 0,
     },
   })
-  const memAgent = createMemAgent({
-    os,
-    log,
-    config: memAgentConfig(config),
-    targets: () => sandbox.containers.list().filter(({ state }) => RECLAIMABLE.includes(state.name)),
-    vminit: join(parts.agentFolder, 'vminit'),
-  })
+  const memAgent = memAgentOf(parts, sandbox)
   const guest = {
     os,
     log,
@@ -276,11 +274,13 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
     supportsPolicy: () => policy.isSupported(),
-    ...{ hotplug, memAgent, limits: () => totals.uses() },
+    ...{ hotplug, memAgent },
+    figures: ownFigures({
+      ...{ os, totals, calls, sandbox, deviceWaits },
+      restarts: given.channel?.restarts ?? 0,
+    }),
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
-  const nowMs = os.clock.monotonicMs
-  const calls = new CallsInFlight({ log, nowMs, startTimer })
   return {
     methods: serviceMethods(
       { sandbox, storage: mounts, network, guest, policy },
@@ -291,6 +291,27 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     destroySandbox: () => destroySandbox(sandbox, neverAborted),
     memoryChanged: () => containersCgroup.limitAgain(),
     memAgent,
+  }
+}
+
+function memAgentOf(
+  { agentFolder, config, os, log }: Parts,
+  sandbox: Pick<SandboxContext, 'containers'>,
+): MemAgent {
+  return createMemAgent({
+    os,
+    log,
+    config: memAgentConfig(config),
+    targets: () => sandbox.containers.list().filter(({ state }) => RECLAIMABLE.includes(state.name)),
+    vminit: join(agentFolder, 'vminit'),
+  })
+}
+
+function hotplugOf({ os, config, drivers }: Parts, waits: DeviceWaits): HotplugDependencies {
+  return {
+    ...os,
+    ...{ pciBus: new PciBus(os.files), timeoutMs: config.hotplugTimeoutMs, drivers },
+    waited: (ms, found) => waits.add(ms, found),
   }
 }
 

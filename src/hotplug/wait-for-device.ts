@@ -22,6 +22,8 @@ export interface WaitDependencies {
   readonly clock: Clock
   /** How long a device is waited for (setting `agent.hotplug_timeout`). */
   readonly timeoutMs: number
+  /** Is told of every wait that is over. */
+  readonly waited?: (ms: number, found: boolean) => void
   /** Lists failed drivers in the error of a timeout; left out when the device needs no driver. */
   readonly drivers?: Pick<DeviceDrivers, 'failures'>
 }
@@ -62,7 +64,16 @@ export async function waitForDevice<T>(
   wanted: WantedDevice<T>,
   signal: AbortSignal,
 ): Promise<T> {
-  return inStep('device', wanted.description, () => wait(dependencies, wanted, signal))
+  const { clock, waited } = dependencies
+  const beganMs = clock.monotonicMs()
+  let found = false
+  try {
+    const device = await inStep('device', wanted.description, () => wait(dependencies, wanted, signal))
+    found = true
+    return device
+  } finally {
+    waited?.(clock.monotonicMs() - beganMs, found)
+  }
 }
 
 async function wait<T>(

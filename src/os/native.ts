@@ -123,6 +123,11 @@ export interface Native {
 
   /** Reads a whole file, on a thread of the pool; -EFBIG when it has more than `maxBytes`. */
   readFile(path: string, maxBytes: number): Promise<Buffer | number>
+  /**
+   * One read(2) of each file, in one trip to a thread of the pool: their bytes, each followed by a NUL. One that cannot be
+   * read, or has more than `maxBytes`, has no bytes.
+   */
+  readFiles(paths: readonly string[], maxBytes: number): Promise<Buffer | number>
   /** Creates or truncates a file and writes `data`, on a thread of the pool. */
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
 
@@ -209,6 +214,8 @@ export interface Native {
   relayDrain(relay: number): void
   /** Ends a relay with ECANCELED. Does nothing when the relay is over. */
   relayStop(relay: number): void
+  /** The bytes that all relays have moved so far. */
+  relayedBytes(): bigint
 }
 
 /** A message with its descriptors (SCM_RIGHTS). */

@@ -98,10 +98,12 @@ describe('relay', () => {
     native.close(writing)
     native.close(reading)
     const rssBefore = process.memoryUsage.rss()
+    const bytesBefore = streams.relayedBytes()
     const result = streams.relay(source, target)
     await once(writer, 'close')
     expect(await result).toEqual({ bytes: BigInt(LARGE), errno: undefined })
     expect(await digest).toBe(await expected)
+    expect(streams.relayedBytes() - bytesBefore).toBe(BigInt(LARGE))
     expect(process.memoryUsage.rss() - rssBefore).toBeLessThan(16 * 1024 * 1024)
   }, 60_000)
 

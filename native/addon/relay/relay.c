@@ -138,6 +138,14 @@ static napi_value relay_stop(napi_env env, napi_callback_info info) {
   return send_command(env, info, relay_thread_cancel);
 }
 
+static napi_value relayed_bytes(napi_env env, napi_callback_info info) {
+  (void)info;
+  struct relay *relay = addon_of(env)->relay;
+  napi_value value = NULL;
+  napi_create_bigint_uint64(env, relay == NULL ? 0 : relay_thread_moved_bytes(relay->thread), &value);
+  return value;
+}
+
 void relay_end(struct addon *addon) {
   struct relay *relay = addon->relay;
   if (relay == NULL) return;
@@ -156,5 +164,6 @@ const struct addon_function relay_functions[] = {
     {"relayStart", relay_start},
     {"relayDrain", relay_drain},
     {"relayStop", relay_stop},
+    {"relayedBytes", relayed_bytes},
     {NULL, NULL},
 };

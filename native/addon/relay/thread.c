@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -38,6 +39,8 @@ struct relay_thread {
   struct relayed_list ended;
   bool stopping;
 
+  _Atomic uint64_t moved_bytes; /* of all streams; only the thread writes it */
+
   /* Used by the thread only. */
   struct relayed_list running;
   struct relayed_list ending;
@@ -64,7 +67,9 @@ static void end(struct relay_thread *thread, struct relayed *relayed) {
 
 static void move(struct relay_thread *thread, struct relayed *relayed) {
   struct stream *stream = &relayed->stream;
+  uint64_t before = stream->moved_bytes;
   relayed->state = stream_move(stream);
+  atomic_fetch_add_explicit(&thread->moved_bytes, stream->moved_bytes - before, memory_order_relaxed);
   /*
    * A lost reader shows as EPOLLHUP or EPOLLERR, which epoll always reports. A closed vsock peer may show only as
    * EPOLLRDHUP.
@@ -289,6 +294,10 @@ void relay_thread_stop(struct relay_thread *thread) {
   pthread_mutex_unlock(&thread->lock);
   wake(thread);
   pthread_join(thread->thread, NULL);
+}
+
+uint64_t relay_thread_moved_bytes(const struct relay_thread *thread) {
+  return atomic_load_explicit(&thread->moved_bytes, memory_order_relaxed);
 }
 
 void relay_thread_free(struct relay_thread *thread) {

@@ -48,4 +48,7 @@ struct relayed *relay_thread_take_ended(struct relay_thread *thread);
 /* Ends all streams and joins the thread. The streams can be taken afterwards. */
 void relay_thread_stop(struct relay_thread *thread);
 
+/* The bytes that all streams have moved so far. */
+uint64_t relay_thread_moved_bytes(const struct relay_thread *thread);
+
 void relay_thread_free(struct relay_thread *thread);

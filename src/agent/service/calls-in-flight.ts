@@ -1,8 +1,10 @@
+import type { StatusCodeName } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import type { StepName, StepRecorder } from '../../base/step.ts'
 import { isWait } from '../../rpc/limits.ts'
 import type { IncomingCall } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
+import { CallFigures } from './call-figures.ts'
 
 /** A step that a call is in. */
 export interface OpenStep {
@@ -49,15 +51,17 @@ const MOST_LINES = 16
 
 /** Every call from its arrival until its end, with the steps that it is in. Logs those that take long. */
 export class CallsInFlight {
+  readonly figures: CallFigures
   readonly #dependencies: CallsInFlightDependencies
   readonly #open = new Set<OpenCall>()
-  /** The calls that are watched; the timer runs only while there are any. */
-  readonly #watched = new Set<OpenCall>()
+  #watched = 0
   #stopTimer: (() => void) | undefined
   #lookMs = Number.POSITIVE_INFINITY
+  #isInTurn = false
 
   constructor(dependencies: CallsInFlightDependencies) {
     this.#dependencies = dependencies
+    this.figures = new CallFigures()
   }
 
   /** In the order in which they began. */
@@ -72,22 +76,35 @@ export class CallsInFlight {
   /** Adds a call; its `end` must follow. */
   begin(rpc: string, incoming: IncomingCall): OpenCall {
     const { log, nowMs } = this.#dependencies
-    const call = new OpenCall(rpc, incoming, nowMs, () => this.#ended(call))
-    this.#open.add(call)
     // A call that only waits for a process may take for ever.
-    if (!isWait(rpc) || log.isLogged('debug')) this.#watch(call)
+    const isWatched = !isWait(rpc) || log.isLogged('debug')
+    const { figures } = this
+    const call = new OpenCall({ rpc, incoming, nowMs, figures, isWatched, onEnd: () => this.#ended(call) })
+    this.#open.add(call)
+    if (isWatched) this.#watched += 1
+    if (!this.#isInTurn) this.#followTurn(call.startedMs)
     return call
-  }
-
-  #watch(call: OpenCall): void {
-    this.#watched.add(call)
-    this.#lookAt(call.startedMs + SLOW_MS)
   }
 
   #ended(call: OpenCall): void {
     this.#open.delete(call)
+    if (!call.isWatched) return
+    this.#watched -= 1
     // An idle agent has no timer.
-    if (this.#watched.delete(call) && this.#watched.size === 0) this.#stopLooking()
+    if (this.#watched === 0) this.#stopLooking()
+  }
+
+  /**
+   * Measures the rest of this turn of the event loop: what comes next waits for so long. A timer would measure an idle agent
+   * too, and wake it up. Only calls that are not over by then need the timer of slow calls.
+   */
+  #followTurn(beganMs: number): void {
+    this.#isInTurn = true
+    setImmediate(() => {
+      this.#isInTurn = false
+      this.figures.turnEnded(this.#dependencies.nowMs() - beganMs)
+      if (this.#watched > 0) this.#lookAt(beganMs + SLOW_MS)
+    })
   }
 
   #lookAt(ms: number): void {
@@ -103,6 +120,7 @@ export class CallsInFlight {
 
   #stopLooking(): void {
     this.#stopTimer?.()
+    this.#stopTimer = undefined
     this.#lookMs = Number.POSITIVE_INFINITY
   }
 
@@ -112,8 +130,8 @@ export class CallsInFlight {
     const now = nowMs()
     let next = Number.POSITIVE_INFINITY
     let due = 0
-    for (const call of this.#watched) {
-      const report = REPORTS[call.reports]
+    for (const call of this.#open) {
+      const report = call.isWatched ? REPORTS[call.reports] : undefined
       if (report === undefined) continue
       if (call.startedMs + report.afterMs <= now) {
         due += 1
@@ -128,6 +146,16 @@ export class CallsInFlight {
   }
 }
 
+interface OpenCallOptions {
+  readonly rpc: string
+  readonly incoming: IncomingCall
+  readonly nowMs: () => number
+  readonly figures: CallFigures
+  /** Whether it is logged when it takes long. */
+  readonly isWatched: boolean
+  readonly onEnd: () => void
+}
+
 /** One call in the table. */
 export class OpenCall implements CallInFlight, StepRecorder {
   readonly rpc: string
@@ -137,33 +165,38 @@ export class OpenCall implements CallInFlight, StepRecorder {
   hasCaller = true
   /** How many lines have told that it takes long. */
   reports = 0
-  readonly #nowMs: () => number
-  readonly #onEnd: () => void
-  readonly #steps = new Set<OpenStep>()
+  readonly #options: OpenCallOptions
+  #steps: Set<OpenStep> | undefined
 
-  constructor(rpc: string, incoming: IncomingCall, nowMs: () => number, onEnd: () => void) {
-    this.rpc = rpc
-    this.incoming = incoming
-    this.startedMs = nowMs()
-    this.#nowMs = nowMs
-    this.#onEnd = onEnd
+  constructor(options: OpenCallOptions) {
+    this.rpc = options.rpc
+    this.incoming = options.incoming
+    this.startedMs = options.nowMs()
+    this.#options = options
+  }
+
+  get isWatched(): boolean {
+    return this.#options.isWatched
   }
 
   get steps(): readonly OpenStep[] {
-    return [...this.#steps]
+    return [...(this.#steps ?? [])]
   }
 
   begin(name: StepName, detail: string): () => void {
-    const step: OpenStep = { name, detail, sinceMs: this.#nowMs() }
-    this.#steps.add(step)
-    return () => void this.#steps.delete(step)
+    const step: OpenStep = { name, detail, sinceMs: this.#options.nowMs() }
+    const steps = this.#steps ?? new Set()
+    this.#steps = steps.add(step)
+    return () => void steps.delete(step)
   }
 
-  /** The call is over; without its caller when its work has. */
-  end(leftWork?: Promise<unknown>): void {
+  /** The call is answered, with this code if it has failed, and over once the work has ended that goes on without it. */
+  end(code?: StatusCodeName, leftWork?: Promise<unknown>): void {
+    const { nowMs, figures, onEnd } = this.#options
+    figures.answered(this.rpc, nowMs() - this.startedMs, code)
     this.hasCaller = false
-    if (leftWork === undefined) this.#onEnd()
-    else leftWork.then(this.#onEnd, this.#onEnd)
+    if (leftWork === undefined) onEnd()
+    else leftWork.then(onEnd, onEnd)
   }
 }
 

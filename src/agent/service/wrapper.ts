@@ -95,10 +95,10 @@ function served<Request, Response>(
       level = failureLevel(error) ?? level
     } finally {
       limits.release()
-      const left = rpc.onHangup === 'finish' && limits.signal.aborted ? work : undefined
-      taken.give(left && { work: left, requestBytes: payload.length })
-      open.end(left)
     }
+    const left = rpc.onHangup === 'finish' && limits.signal.aborted ? work : undefined
+    taken.give(left && { work: left, requestBytes: payload.length })
+    open.end(outcome.ok ? undefined : outcome.code, left)
     if (log.isLogged(level)) {
       const { peer, framing } = incoming
       const fields = { rpc: name, ...open.ids, ms: (nowMs() - startedMs).toFixed(1), peer, framing }

@@ -10,6 +10,5 @@ export interface GuestDependencies extends DetailsDependencies {
   /** What waiting for devices needs. */
   readonly hotplug: HotplugDependencies
   readonly memAgent: MemAgent
-  /** The limits of the API. */
-  readonly limits: MetricsDependencies['limits']
+  readonly figures: MetricsDependencies['figures']
 }

@@ -22,8 +22,12 @@ export interface Written extends InputWrite {
   readonly bytes: number
 }
 
+/** How many bytes of each stream calls have carried, for the metrics. */
+export type CarriedBytes = Record<'stdin' | 'stdout' | 'stderr', number>
+
 /** What the calls on a process's streams need. */
 export interface StdioCallDependencies {
+  readonly carried: CarriedBytes
   readonly containers: Pick<ProcessOwners, 'waitFor'>
 }
 
@@ -39,8 +43,11 @@ export async function writeStdin(
   try {
     const { stdin } = await stdioOf(dependencies, request, signal)
     const bytes = request.data.length
-    if (bytes > 0)
-      return { bytes, ...(await inStep('input', '', () => stdin.write(request.data, signal, number))) }
+    if (bytes > 0) {
+      const written = await inStep('input', '', () => stdin.write(request.data, signal, number))
+      dependencies.carried.stdin += bytes
+      return { bytes, ...written }
+    }
     await abortable(stdin.end(), signal)
     return { bytes, settle: () => {} }
   } catch (error) {
@@ -56,7 +63,9 @@ export async function readStdout(
   { signal, number }: StreamCall,
 ): Promise<OutputRead> {
   const { stdout } = await stdioOf(dependencies, request, signal)
-  return inStep('output', '', () => stdout.read(request.len, signal, number))
+  const output = await inStep('output', '', () => stdout.read(request.len, signal, number))
+  dependencies.carried.stdout += output.data.length
+  return output
 }
 
 /** ReadStderr (behaviour spec, section C.14). */
@@ -66,7 +75,9 @@ export async function readStderr(
   { signal, number }: StreamCall,
 ): Promise<OutputRead> {
   const { stderr } = await stdioOf(dependencies, request, signal)
-  return inStep('output', '', () => stderr.read(request.len, signal, number))
+  const output = await inStep('output', '', () => stderr.read(request.len, signal, number))
+  dependencies.carried.stderr += output.data.length
+  return output
 }
 
 /** CloseStdin (behaviour spec, section C.15): after the writes before it. May be repeated. */
@@ -91,7 +102,7 @@ export async function ttyWinResize(
 
 /** The streams of a process, once its creation is over. */
 async function stdioOf(
-  { containers }: StdioCallDependencies,
+  { containers }: Pick<StdioCallDependencies, 'containers'>,
   { containerId, execId }: { readonly containerId: string; readonly execId: string },
   signal: AbortSignal,
 ): Promise<Stdio> {

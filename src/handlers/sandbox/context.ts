@@ -4,6 +4,7 @@ import { GuestSysctls } from '../container/guest-sysctls.ts'
 import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
 import { ProcessKeys } from '../process/process-keys.ts'
+import type { CarriedBytes } from '../process/stdio-calls.ts'
 import { FileCopies } from '../storage/copies/file-copies.ts'
 import { ownNamespaces, type SandboxDependencies } from './dependencies.ts'
 import { SandboxState, standInSandbox } from './sandbox-state.ts'
@@ -18,6 +19,7 @@ export interface SandboxContext extends SandboxDependencies {
   readonly outcomes: Outcomes
   readonly sysctls: GuestSysctls
   readonly fileCopies: FileCopies
+  readonly carried: CarriedBytes
 }
 
 /** Builds the context around one sandbox, which does not exist yet. */
@@ -34,6 +36,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     oom: new OomEvents(log, dependencies.state),
     outcomes: new Outcomes(dependencies.state),
     sysctls: new GuestSysctls(os.files),
+    carried: { stdin: 0, stdout: 0, stderr: 0 },
     fileCopies: new FileCopies({ os, log, root: `${config.sharedRoot}/shared/containers` }),
   }
 }

@@ -14,6 +14,14 @@ export interface Uevents {
    * other senders and those that are not events. Throws when the first socket cannot be opened.
    */
   listen(listener: UeventListener): { close(): void }
+  /** How many events were received, and how often receiving failed, so that events may be lost. */
+  counts(): UeventCounts
+}
+
+/** See {@link Uevents.counts}. */
+export interface UeventCounts {
+  readonly received: number
+  readonly failures: number
 }
 
 /** Receives uevents. */
@@ -45,9 +53,11 @@ export interface UeventParts {
 /** Uevents by netlink. All listeners share one feed, which is open as long as there is a listener. */
 export function linuxUevents(parts: UeventParts): Uevents {
   let open: Feed | undefined
+  const counts = { received: 0, failures: 0 }
   return {
+    counts: () => ({ ...counts }),
     listen(listener) {
-      open ??= new Feed(parts)
+      open ??= new Feed(parts, counts)
       const feed = open
       const remove = feed.add(listener)
       return {
@@ -69,6 +79,7 @@ interface Listening {
 /** Passes events to its listeners until it is closed. Replaces a socket that fails by a new one. */
 class Feed {
   readonly #parts: UeventParts
+  readonly #counts: { received: number; failures: number }
   /** Replaced on every change, because a call to a listener may add or remove listeners. */
   #listeners: readonly Listening[] = []
   readonly #closing = new AbortController()
@@ -78,8 +89,9 @@ class Feed {
   #pauseMs = FIRST_PAUSE_MS
 
   /** Throws when the first socket cannot be opened. */
-  constructor(parts: UeventParts) {
+  constructor(parts: UeventParts, counts: { received: number; failures: number }) {
     this.#parts = parts
+    this.#counts = counts
     this.#fd = this.#openSocket()
     void this.#follow(this.#fd)
   }
@@ -156,6 +168,7 @@ class Feed {
     if (errno === 'EAGAIN') return false
     const error = kernelError('receive', 'uevents', errno)
     if (errno !== 'ENOBUFS') throw error
+    this.#counts.failures += 1
     this.#tellAll((listener) => listener.error(error))
     return true
   }
@@ -165,7 +178,9 @@ class Feed {
     if (this.#isClosed) return
     // Parsed once for all listeners, because each of many devices may have its own.
     const event = parseUevent(text)
-    if (event !== undefined) this.#tellAll((listener) => listener.event(event))
+    if (event === undefined) return
+    this.#counts.received += 1
+    this.#tellAll((listener) => listener.event(event))
   }
 
   /** Retries until a new socket is open; undefined once the feed is closed. */
@@ -188,6 +203,7 @@ class Feed {
   }
 
   #failed(failure: AgentError): void {
+    this.#counts.failures += 1
     this.#parts.log.warn('uevents: socket failed, opening a new one', { error: failure.message })
     this.#tellAll((listener) => listener.error(failure))
   }

@@ -13,6 +13,11 @@ export interface Files {
   readText(path: string, maxBytes?: number): Promise<string>
   readBytes(path: string, maxBytes?: number): Promise<Uint8Array>
   /**
+   * Small files of the kernel, read in one trip to a thread: their texts, empty for one that cannot be read or has more
+   * than 4 KiB.
+   */
+  readSmall(paths: readonly string[]): Promise<readonly string[]>
+  /**
    * The first bytes of a regular file, at most `maxBytes`. Follows no symbolic link on the way (ELOOP), and refuses
    * anything that is not a regular file without opening it (EISDIR, EINVAL).
    */

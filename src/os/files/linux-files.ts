@@ -12,6 +12,9 @@ import { openFolder } from './linux-folder.ts'
 import { readHead } from './read-head.ts'
 import { removeTree } from './remove-tree.ts'
 
+/** The longest file that `readSmall` reads. */
+const SMALL_BYTES = 4096
+
 /**
  * Files on the threads of libuv's pool: by node:fs, or by the addon where node:fs would make several trips to a thread.
  * Only `isBlockNodeOf` runs on the calling thread.
@@ -25,6 +28,11 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
   return {
     readText: async (path, maxBytes) => (await readBytes(path, maxBytes)).toString(),
     readBytes,
+    readSmall: async (paths) => {
+      if (paths.length === 0) return []
+      const bytes = unwrap('read', `${paths.length} files`, await native.readFiles(paths, SMALL_BYTES))
+      return bytes.toString().split('\0').slice(0, paths.length)
+    },
     readHead: (path, maxBytes) => readHead(native, path, maxBytes),
     write: async (path, data, { mode = 0o666 } = {}) => {
       const bytes = typeof data === 'string' ? Buffer.from(data) : data

@@ -47,6 +47,7 @@ export function linuxStreams(native: Native): Streams {
       readiness.abandon(target)
       return relay(native, source, target, options)
     },
+    relayedBytes: () => native.relayedBytes(),
   }
 }
 

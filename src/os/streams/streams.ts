@@ -53,6 +53,8 @@ export interface Streams {
    * start, it throws and owns nothing. The promise never rejects.
    */
   relay(source: Fd, target: Fd, options?: RelayOptions): Promise<RelayResult>
+  /** The bytes that all relays have moved so far. */
+  relayedBytes(): bigint
 }
 
 /** How a relay begins and ends. */

@@ -84,8 +84,9 @@ describe('a call in flight', () => {
     const { calls, clock, inProgress } = await services()
     const work = Promise.withResolvers<void>()
     const open = calls.begin('grpc.AgentService/StartContainer', incoming)
-    open.end(work.promise)
+    open.end('DEADLINE_EXCEEDED', work.promise)
     expect(calls.list()).toMatchObject([{ hasCaller: false }])
+    await settle()
     clock.advance(5_000)
     expect(inProgress()).toMatchObject([{ fields: { caller: 'left' } }])
     work.resolve()
@@ -112,6 +113,7 @@ describe('a call in flight', () => {
   it('is one of 16 that are logged at a time', async () => {
     const { calls, clock, lines, inProgress } = await services()
     for (let n = 0; n < 1000; n++) calls.begin('grpc.AgentService/CopyFile', incoming)
+    await settle()
     expect(clock.sleeping).toBe(1)
     clock.advance(5_000)
     expect(inProgress()).toHaveLength(16)

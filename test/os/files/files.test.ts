@@ -57,6 +57,18 @@ describe.each(implementations)('%s', (_name, build) => {
     },
   )
 
+  it('reads many small files at once, and leaves those empty that are missing, long or no files', async () => {
+    const { files, root } = await workIn(build)
+    await files.write(`${root}/a`, 'some text\n')
+    await files.write(`${root}/full`, 'x'.repeat(4096))
+    await files.write(`${root}/long`, 'x'.repeat(4097))
+    const paths = ['a', 'none', 'full', 'long', '', 'a'].map((name) => `${root}/${name}`)
+    expect(await files.readSmall(paths)).toEqual(['some text\n', '', 'x'.repeat(4096), '', '', 'some text\n'])
+    const many = Array.from({ length: 1000 }, () => `${root}/full`)
+    expect(new Set(await files.readSmall(many))).toEqual(new Set(['x'.repeat(4096)]))
+    expect(await files.readSmall([])).toEqual([])
+  })
+
   it('names a path that cannot be read or written', async () => {
     const { files, root } = await workIn(build)
     await expect(files.readText(`${root}/none`)).rejects.toThrow(`read ${root}/none: ENOENT`)

@@ -7,6 +7,7 @@ import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import type { PolicyEngines } from '../../../src/os/policy/policy-engine.ts'
 import { type Machine, machine } from '../handlers/machine.ts'
 import { MEM_AGENT_DEFAULTS } from '../handlers/mem-agent.ts'
+import { noFigures } from '../handlers/own-figures.ts'
 import { hotplugOf, ROOT } from '../handlers/storage-builder.ts'
 
 /** The dependencies of an agent's RPCs, on an in-memory machine. */
@@ -38,7 +39,7 @@ export async function serviceDependencies(
     guest: {
       ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
       ...{ storageHandlers: [], deviceHandlers: [], supportsPolicy: () => policy.isSupported() },
-      limits: () => [],
+      figures: noFigures(),
       memAgent: createMemAgent({
         ...{ os, log, targets: () => [], vminit: '/vminit' },
         config: { ...MEM_AGENT_DEFAULTS, enabled: options.memAgent ?? false },

@@ -65,6 +65,10 @@ export class FakeFiles implements FakeTree {
     return Buffer.from(await this.readBytes(path, maxBytes)).toString('utf8')
   }
 
+  async readSmall(paths: readonly string[]): Promise<readonly string[]> {
+    return Promise.all(paths.map((path) => this.readText(path, 4096).catch(() => '')))
+  }
+
   async readTail(path: string, maxBytes: number): Promise<string> {
     return Buffer.from(await this.readBytes(path))
       .subarray(-maxBytes)

@@ -12,6 +12,7 @@ interface OpenFile {
 
 /** Pipes and ptys in memory. The child's ends work with the same calls, so a test plays the child. */
 export class FakeStreams implements Streams {
+  #relayedBytes = 0n
   readonly windowSizes = new Map<Fd, { readonly rows: number; readonly columns: number }>()
   readonly #open = new Map<Fd, OpenFile>()
   #lastFd = 100
@@ -151,6 +152,10 @@ export class FakeStreams implements Streams {
     return this.#memory('measure', fd).usedBytes
   }
 
+  relayedBytes(): bigint {
+    return this.#relayedBytes
+  }
+
   async relay(source: Fd, target: Fd, { signal, drain, through }: RelayOptions = {}): Promise<RelayResult> {
     const moved = { bytes: 0n }
     const stopped = new AbortController()
@@ -164,6 +169,7 @@ export class FakeStreams implements Streams {
     } catch (error) {
       return { bytes: moved.bytes, errno: signal?.aborted ? 'ECANCELED' : errnoOf(error) }
     } finally {
+      this.#relayedBytes += moved.bytes
       stopped.abort()
       this.close(source)
       this.close(target)

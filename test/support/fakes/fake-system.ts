@@ -1,5 +1,5 @@
 import { parseUevent } from '../../../src/os/devices/uevent.ts'
-import type { UeventListener, Uevents } from '../../../src/os/devices/uevents.ts'
+import type { UeventCounts, UeventListener, Uevents } from '../../../src/os/devices/uevents.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import type { HandledSignal, System } from '../../../src/os/process/system.ts'
 
@@ -91,6 +91,10 @@ export class FakeUevents implements Uevents {
   listen(listener: UeventListener): { close(): void } {
     this.listeners.add(listener)
     return { close: () => this.listeners.delete(listener) }
+  }
+
+  counts(): UeventCounts {
+    return { received: 0, failures: 0 }
   }
 
   send(datagram: string): void {

@@ -1,13 +1,6 @@
 import type { Files } from '../../../os/files/files.ts'
 import { procStatFields, TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
-import { itemGauge, type Metric, namedNumbers } from './exposition.ts'
-
-/** A limit of the API, and how much of it is in use. */
-export interface LimitUse {
-  readonly name: string
-  readonly limit: number
-  readonly used: number
-}
+import { itemMetric, type Metric, namedNumbers, singleMetric } from './exposition.ts'
 
 const PAGE_BYTES = 4096
 
@@ -35,17 +28,13 @@ const IO_ITEMS = [
 export async function processMetrics(files: Files): Promise<Metric[]> {
   const fields = procStatFields(await files.readText('/proc/self/stat'))
   const field = (name: keyof typeof STAT) => Number(fields[STAT[name]])
-  const gauge = (name: string, help: string, value: number): Metric => ({
-    ...{ name: `kata_agent_${name}`, help, type: 'gauge' },
-    samples: [{ value }],
-  })
   const times = (['utime', 'stime', 'cutime', 'cstime'] as const).map((name) => [name, field(name)] as const)
   return [
-    gauge('threads', 'Threads of the agent.', field('threads')),
-    gauge('total_time', 'CPU seconds of the agent.', (field('utime') + field('stime')) / TICKS_PER_SECOND),
-    gauge('total_vm', 'Virtual memory of the agent in bytes.', field('virtualBytes')),
-    gauge('total_rss', 'Resident memory of the agent in bytes.', field('residentPages') * PAGE_BYTES),
-    itemGauge('kata_agent_proc_stat', 'CPU ticks of the agent and of its children.', times),
+    singleMetric('kata_agent_threads', field('threads')),
+    singleMetric('kata_agent_total_time', (field('utime') + field('stime')) / TICKS_PER_SECOND),
+    singleMetric('kata_agent_total_vm', field('virtualBytes')),
+    singleMetric('kata_agent_total_rss', field('residentPages') * PAGE_BYTES),
+    itemMetric('kata_agent_proc_stat', times),
   ]
 }
 
@@ -53,21 +42,12 @@ export async function processMetrics(files: Files): Promise<Metric[]> {
 export async function statusMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/self/status'))
   const items = STATUS_ITEMS.map((name) => [name.toLowerCase(), values.get(name)] as const)
-  return [itemGauge('kata_agent_proc_status', 'Memory (kB) and context switches of the agent.', items)]
+  return [itemMetric('kata_agent_proc_status', items)]
 }
 
 /** /proc/self/io. */
 export async function ioMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/self/io'))
   const items = IO_ITEMS.map((name) => [name, values.get(name)] as const)
-  return [itemGauge('kata_agent_io_stat', 'What the agent read and wrote.', items)]
-}
-
-/** The limits of the API over all connections, and their use. */
-export function limitMetrics(limits: readonly LimitUse[]): Metric[] {
-  const items = (part: 'limit' | 'used') => limits.map((use) => [use.name, use[part]] as const)
-  return [
-    itemGauge('microvm_agent_limit', 'Limits of the API over all connections.', items('limit')),
-    itemGauge('microvm_agent_limit_used', 'What is in use of these limits.', items('used')),
-  ]
+  return [itemMetric('kata_agent_io_stat', items)]
 }

@@ -1,48 +1,71 @@
+import type { Distribution } from '../../../base/histogram.ts'
+import { METRICS, type MetricName } from './table.ts'
+
 /** One metric with all its samples. */
 export interface Metric {
-  readonly name: string
-  readonly help: string
-  readonly type: 'counter' | 'gauge'
+  readonly name: MetricName
   readonly samples: readonly Sample[]
 }
 
 /** One value of a metric, and its labels. */
 export interface Sample {
   readonly labels?: Readonly<Record<string, string>>
-  readonly value: number | bigint
+  /** A distribution for a histogram. */
+  readonly value: number | bigint | Distribution
 }
 
-/** The metrics in Prometheus' text exposition format 0.0.4, without those that have no samples. */
-export function printMetrics(metrics: readonly Metric[]): string {
-  return metrics
-    .filter(({ samples }) => samples.length > 0)
-    .map(({ name, help, type, samples }) =>
-      [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...samples.map((sample) => line(name, sample))]
-        .map((text) => `${text}\n`)
-        .join(''),
-    )
-    .join('')
+/** A metric in Prometheus' text exposition format 0.0.4; empty for one without samples. */
+export function printMetric({ name, samples }: Metric): string {
+  if (samples.length === 0) return ''
+  const { help, type } = METRICS[name]
+  const lines = [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`]
+  for (const { labels = {}, value } of samples) {
+    if (typeof value === 'object') lines.push(...histogramLines(name, labels, value))
+    else lines.push(`${name}${printed(labels)} ${value}`)
+  }
+  return `${lines.join('\n')}\n`
 }
 
-/** A gauge whose samples are labelled by `item`; items without a value are left out. */
-export function itemGauge(
-  name: string,
-  help: string,
+/** Samples that are labelled by `item`; items without a value are left out. */
+export function itemMetric(
+  name: MetricName,
   items: Iterable<readonly [item: string, value: number | bigint | undefined]>,
 ): Metric {
   const samples = [...items].flatMap(([item, value]) =>
     value === undefined ? [] : [{ labels: { item }, value }],
   )
-  return { name, help, type: 'gauge', samples }
+  return { name, samples }
 }
 
-function line(name: string, { labels = {}, value }: Sample): string {
+/** A metric of one sample without labels. */
+export function singleMetric(name: MetricName, value: Sample['value']): Metric {
+  return { name, samples: [{ value }] }
+}
+
+/** The buckets of a histogram are cumulative. */
+function histogramLines(
+  name: string,
+  labels: Readonly<Record<string, string>>,
+  seen: Distribution,
+): string[] {
+  const { bounds, counts, sum } = seen
+  let count = 0
+  const buckets = counts.map((each, index) => {
+    count += each
+    return `${name}_bucket${printed({ ...labels, le: String(bounds[index] ?? '+Inf') })} ${count}`
+  })
+  return [...buckets, `${name}_sum${printed(labels)} ${sum}`, `${name}_count${printed(labels)} ${count}`]
+}
+
+function printed(labels: Readonly<Record<string, string>>): string {
   const pairs = Object.entries(labels).map(([label, text]) => `${label}="${escaped(text)}"`)
-  return `${name}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}`
+  return pairs.length === 0 ? '' : `{${pairs.join(',')}}`
 }
 
 function escaped(text: string): string {
-  return text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')
+  return /["\\\n]/.test(text)
+    ? text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')
+    : text
 }
 
 /** The numbers of lines such as `VmRSS:   1234 kB` or `pgfault 17`, by name and without their units. */

@@ -26,18 +26,8 @@ export async function fileSystemMetrics({
     inodes.push(...samplesOf(labels, usage.inodes, usage.freeInodes))
   }
   return [
-    {
-      name: 'kata_guest_filesystem_bytes',
-      help: 'Bytes of the file systems.',
-      type: 'gauge',
-      samples: bytes,
-    },
-    {
-      name: 'kata_guest_filesystem_inodes',
-      help: 'Inodes of the file systems.',
-      type: 'gauge',
-      samples: inodes,
-    },
+    { name: 'kata_guest_filesystem_bytes', samples: bytes },
+    { name: 'kata_guest_filesystem_inodes', samples: inodes },
   ]
 }
 

@@ -1,6 +1,6 @@
 import type { Files } from '../../../os/files/files.ts'
 import { TICKS_PER_SECOND } from '../../../os/process/proc-stat.ts'
-import { itemGauge, type Metric, type Sample } from './exposition.ts'
+import { itemMetric, type Metric, type Sample } from './exposition.ts'
 
 /** Milliseconds of one tick of /proc/stat. */
 const MS_PER_TICK = 1000n / BigInt(TICKS_PER_SECOND)
@@ -27,10 +27,7 @@ export async function loadMetrics(files: Files): Promise<Metric[]> {
   const counts = Object.entries({ cur: current, max: most }).map(
     ([item, value]) => [item, Number(value)] as const,
   )
-  return [
-    itemGauge('kata_guest_load', 'Load of the guest.', loads),
-    itemGauge('kata_guest_tasks', 'Tasks of the guest: running, and all.', counts),
-  ]
+  return [itemMetric('kata_guest_load', loads), itemMetric('kata_guest_tasks', counts)]
 }
 
 /** /proc/stat: a line for all CPUs, then one for each. */
@@ -42,7 +39,7 @@ export async function cpuMetrics(files: Files): Promise<Metric[]> {
     const ms = numbers.split(' ').map((ticks) => BigInt(ticks) * MS_PER_TICK)
     samples.push(...samplesOf(CPU_ITEMS, ms, { cpu: number === '' ? 'total' : number }))
   }
-  return [{ name: 'kata_guest_cpu_time', help: 'Milliseconds of the CPUs.', type: 'gauge', samples }]
+  return [{ name: 'kata_guest_cpu_time', samples }]
 }
 
 /** /proc/net/dev: two lines of headings, then `name: numbers`. */
@@ -53,7 +50,7 @@ export async function networkMetrics(files: Files): Promise<Metric[]> {
     if (name === undefined || numbers === undefined) continue
     samples.push(...samplesOf(NETWORK_ITEMS, numbersOf(numbers), { interface: name }))
   }
-  return [{ name: 'kata_guest_netdev_stat', help: 'Traffic of the interfaces.', type: 'gauge', samples }]
+  return [{ name: 'kata_guest_netdev_stat', samples }]
 }
 
 /** /proc/diskstats: `major minor name numbers`; older kernels have fewer of them. */
@@ -64,7 +61,7 @@ export async function diskMetrics(files: Files): Promise<Metric[]> {
     if (name === undefined || numbers === undefined) continue
     samples.push(...samplesOf(DISK_ITEMS, numbersOf(numbers), { disk: name }))
   }
-  return [{ name: 'kata_guest_diskstat', help: 'Work of the disks.', type: 'gauge', samples }]
+  return [{ name: 'kata_guest_diskstat', samples }]
 }
 
 function numbersOf(text: string): bigint[] {

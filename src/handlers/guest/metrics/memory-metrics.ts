@@ -1,5 +1,5 @@
 import type { Files } from '../../../os/files/files.ts'
-import { itemGauge, type Metric, namedNumbers } from './exposition.ts'
+import { itemMetric, type Metric, namedNumbers } from './exposition.ts'
 
 /** The metric items by their names in /proc/meminfo, in its order. */
 const MEMORY_ITEMS = {
@@ -30,11 +30,11 @@ export async function memoryMetrics(files: Files): Promise<Metric[]> {
     const value = values.get(name)
     return [item, value === undefined || name.startsWith('HugePages_') ? value : value * 1024n] as const
   })
-  return [itemGauge('kata_guest_meminfo', 'Memory of the guest in bytes; huge pages are counted.', items)]
+  return [itemMetric('kata_guest_meminfo', items)]
 }
 
 /** Every line of /proc/vmstat. */
 export async function vmstatMetrics(files: Files): Promise<Metric[]> {
   const values = namedNumbers(await files.readText('/proc/vmstat'))
-  return [itemGauge('kata_guest_vm_stat', 'Counters of virtual memory.', values)]
+  return [itemMetric('kata_guest_vm_stat', values)]
 }

@@ -2,9 +2,13 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../../src/base/abort.ts'
+import { Histogram } from '../../../../src/base/histogram.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
 import { createMetrics } from '../../../../src/handlers/guest/metrics/metrics.ts'
+import type { OwnFigures } from '../../../../src/handlers/guest/metrics/own-figures.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { noFigures } from '../../../support/handlers/own-figures.ts'
+import { settle } from '../../../support/pending.ts'
 
 /** Files of a guest's kernel (6.1), shortened. */
 const RECORDED = join(import.meta.dirname, '../../../fixtures/proc')
@@ -22,7 +26,7 @@ describe('GetMetrics', () => {
   })
 
   it('reports metrics of the agent and of the guest', async () => {
-    const lines = await values()
+    const lines = (await values()).filter((line) => line.startsWith('kata_'))
     expect(lines).toEqual([
       'kata_agent_scrape_count 1',
       'kata_agent_threads 11',
@@ -54,9 +58,14 @@ describe('GetMetrics', () => {
   it('counts its calls, and leaves out sources that cannot be read', async () => {
     for (const path of PATHS) await os.files.removeFile(`/proc/${path}`)
     await os.files.put('/proc/stat', 'nonsense')
-    const metrics = createMetrics({ limits: () => [], os, log: silentLogger() })
+    const fails = () => {
+      throw new Error('none')
+    }
+    const figures = Object.keys(noFigures()).map((name) => [name, fails])
+    const metrics = metricsOf(Object.fromEntries(figures))
     await metrics(neverAborted)
-    expect(await metrics(neverAborted)).toBe(
+    const text = await metrics(neverAborted)
+    expect(text.replace(/^.*microvm_agent_heap_bytes.*\n/gm, '')).toBe(
       '# HELP kata_agent_scrape_count Calls of GetMetrics.\n# TYPE kata_agent_scrape_count counter\nkata_agent_scrape_count 2\n',
     )
   })
@@ -67,7 +76,7 @@ describe('GetMetrics', () => {
       collections += 1
       return []
     }
-    const metrics = createMetrics({ limits, os, log: silentLogger() })
+    const metrics = metricsOf({ limits })
     const first = metrics(neverAborted)
     await Promise.resolve()
     await Promise.all([first, metrics(neverAborted), metrics(neverAborted), metrics(neverAborted)])
@@ -76,7 +85,7 @@ describe('GetMetrics', () => {
 
   it('reports the limits of the API and their use', async () => {
     const limits = () => [{ name: 'calls', limit: 4096, used: 3 }]
-    const text = await createMetrics({ limits, os, log: silentLogger() })(neverAborted)
+    const text = await metricsOf({ limits })(neverAborted)
     expect(text).toContain('\nmicrovm_agent_limit{item="calls"} 4096\n')
     expect(text).toContain('\nmicrovm_agent_limit_used{item="calls"} 3\n')
   })
@@ -106,13 +115,66 @@ describe('GetMetrics', () => {
     await mount('/dev/vdb', '/vol', 'ext4', 'rw')
     os.volumes.usage = () => new Promise(() => {})
     const call = new AbortController()
-    const asked = createMetrics({ limits: () => [], os, log: silentLogger() })(call.signal)
+    const asked = metricsOf()(call.signal)
     call.abort(cancelled())
     await expect(asked).rejects.toMatchObject({ code: 'CANCELLED' })
   })
 
+  it('leaves out a source that hangs, and does not read it again before it has ended', async () => {
+    await mount('/dev/vdb', '/vol', 'ext4', 'rw')
+    let readings = 0
+    os.volumes.usage = () => {
+      readings += 1
+      return new Promise(() => {})
+    }
+    const metrics = metricsOf()
+    const first = metrics(neverAborted)
+    await settle()
+    os.clock.advance(2000)
+    expect(await first).toContain('kata_guest_load')
+    expect(await metrics(neverAborted)).not.toContain('filesystem')
+    expect(readings).toBe(1)
+  })
+
+  it('reports what the agent counts of itself', async () => {
+    const slow = new Histogram([0.5, 2])
+    for (const seconds of [0.1, 1, 1.5, 3]) slow.observe(seconds)
+    const text = await metricsOf({
+      methods: () => [
+        { rpc: 'grpc.Health/Check', seconds: slow.distribution, failures: new Map([['INTERNAL', 2]]) },
+      ],
+      inFlight: () => ['a/b', 'a/b', 'c/d'],
+      stdioBytes: () => ({ stdin: 1, stdout: 2, stderr: 3 }),
+      containerStates: () => ['running', 'running', 'stopped'],
+      containers: async () => [
+        { id: 'c1', cpuSeconds: 1.25, memoryBytes: 4096n, pids: undefined, oomKills: 1n },
+      ],
+    })(neverAborted)
+    for (const line of [
+      'microvm_agent_rpc_duration_seconds_bucket{method="grpc.Health/Check",le="0.5"} 1',
+      'microvm_agent_rpc_duration_seconds_bucket{method="grpc.Health/Check",le="2"} 3',
+      'microvm_agent_rpc_duration_seconds_bucket{method="grpc.Health/Check",le="+Inf"} 4',
+      'microvm_agent_rpc_duration_seconds_sum{method="grpc.Health/Check"} 5.6',
+      'microvm_agent_rpc_duration_seconds_count{method="grpc.Health/Check"} 4',
+      'microvm_agent_rpc_errors_total{method="grpc.Health/Check",code="INTERNAL"} 2',
+      'microvm_agent_rpc_in_flight{method="a/b"} 2',
+      'microvm_agent_stdio_bytes_total{stream="stderr"} 3',
+      'microvm_agent_containers{state="running"} 2',
+      'microvm_container_cpu_seconds_total{container="c1"} 1.25',
+      'microvm_container_memory_bytes{container="c1"} 4096',
+      'microvm_container_oom_kills_total{container="c1"} 1',
+    ]) {
+      expect(text).toContain(`\n${line}\n`)
+    }
+    expect(text).not.toContain('microvm_container_pids')
+  })
+
+  function metricsOf(figures: Partial<OwnFigures> = {}) {
+    return createMetrics({ os, log: silentLogger(), figures: { ...noFigures(), ...figures } })
+  }
+
   async function values(): Promise<string[]> {
-    const text = await createMetrics({ limits: () => [], os, log: silentLogger() })(neverAborted)
+    const text = await metricsOf()(neverAborted)
     return text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
   }
 

@@ -1,0 +1,32 @@
+import { containerFigures } from '../handlers/container/container-figures.ts'
+import { MOST_CONTAINERS, type OwnFigures } from '../handlers/guest/metrics/own-figures.ts'
+import type { SandboxContext } from '../handlers/sandbox/context.ts'
+import type { DeviceWaits } from '../hotplug/device-waits.ts'
+import type { Os } from '../os/os.ts'
+import type { Totals } from '../rpc/limits.ts'
+import type { CallsInFlight } from './service/calls-in-flight.ts'
+
+/** What the agent counts of itself, from the parts that count it. */
+export function ownFigures(parts: {
+  readonly os: Os
+  readonly totals: Totals
+  readonly calls: CallsInFlight
+  readonly deviceWaits: DeviceWaits
+  readonly sandbox: Pick<SandboxContext, 'containers' | 'carried'>
+  readonly restarts: number
+}): OwnFigures {
+  const { os, totals, calls, deviceWaits, sandbox, restarts } = parts
+  return {
+    limits: () => totals.uses(),
+    methods: () => calls.figures.methods(),
+    inFlight: () => calls.list().map(({ rpc }) => rpc),
+    loopDelay: () => calls.figures.turns,
+    deviceWaits: () => deviceWaits.distributions,
+    uevents: () => os.uevents.counts(),
+    stdioBytes: () => ({ ...sandbox.carried }),
+    relayedBytes: () => os.streams.relayedBytes(),
+    restarts: () => restarts,
+    containerStates: () => sandbox.containers.list().map(({ state }) => state.name),
+    containers: () => containerFigures(os, sandbox.containers.list().slice(0, MOST_CONTAINERS)),
+  }
+}

@@ -1,0 +1,128 @@
+import type { Distribution } from '../../../base/histogram.ts'
+import type { UeventCounts } from '../../../os/devices/uevents.ts'
+import { itemMetric, type Metric, type Sample, singleMetric } from './exposition.ts'
+
+/** A limit of the API, and how much of it is in use. */
+export interface LimitUse {
+  readonly name: string
+  readonly limit: number
+  readonly used: number
+}
+
+/** The calls of one method. */
+export interface MethodFigures {
+  readonly rpc: string
+  readonly seconds: Distribution
+  readonly failures: ReadonlyMap<string, number>
+}
+
+/** What a container uses; undefined for what cannot be read. */
+export interface ContainerFigures {
+  readonly id: string
+  readonly cpuSeconds: number | undefined
+  readonly memoryBytes: bigint | undefined
+  readonly pids: bigint | undefined
+  readonly oomKills: bigint
+}
+
+/** What the agent counts of itself. Each function is a source of its own: one that fails is left out. */
+export interface OwnFigures {
+  limits(): readonly LimitUse[]
+  methods(): readonly MethodFigures[]
+  /** The full names of the methods of calls that are not over, one for each. */
+  inFlight(): readonly string[]
+  loopDelay(): Distribution
+  deviceWaits(): { readonly found: Distribution; readonly failed: Distribution }
+  uevents(): UeventCounts
+  stdioBytes(): Readonly<Record<string, number>>
+  relayedBytes(): bigint
+  restarts(): number
+  containerStates(): readonly string[]
+  containers(): Promise<readonly ContainerFigures[]>
+}
+
+/** Containers with series of their own: the labels of a metric are bounded. */
+export const MOST_CONTAINERS = 256
+
+/** The sources of {@link OwnFigures} by their names in the log. */
+export const OWN_SOURCES: Readonly<Record<string, (figures: OwnFigures) => Metric[] | Promise<Metric[]>>> = {
+  limits: (figures) => limitMetrics(figures.limits()),
+  restarts: (figures) => [singleMetric('microvm_agent_restarts_total', figures.restarts())],
+  calls: (figures) => callMetrics(figures.methods()),
+  inFlight: (figures) => [counted('microvm_agent_rpc_in_flight', 'method', figures.inFlight())],
+  loop: (figures) => [singleMetric('microvm_agent_event_loop_delay_seconds', figures.loopDelay())],
+  heap: heapMetrics,
+  uevents: (figures) => ueventMetrics(figures.uevents()),
+  deviceWaits: (figures) => [
+    { name: 'microvm_agent_device_wait_seconds', samples: labelled('outcome', figures.deviceWaits()) },
+  ],
+  stdio: (figures) => [
+    { name: 'microvm_agent_stdio_bytes_total', samples: labelled('stream', figures.stdioBytes()) },
+  ],
+  relay: (figures) => [singleMetric('microvm_agent_relayed_bytes_total', figures.relayedBytes())],
+  states: (figures) => [counted('microvm_agent_containers', 'state', figures.containerStates())],
+  containers: async (figures) => containerMetrics(await figures.containers()),
+}
+
+/** The limits of the API over all connections, and their use. */
+function limitMetrics(limits: readonly LimitUse[]): Metric[] {
+  const items = (part: 'limit' | 'used') => limits.map((use) => [use.name, use[part]] as const)
+  return [
+    itemMetric('microvm_agent_limit', items('limit')),
+    itemMetric('microvm_agent_limit_used', items('used')),
+  ]
+}
+
+function callMetrics(methods: readonly MethodFigures[]): Metric[] {
+  const seconds = methods.map(({ rpc, seconds: value }) => ({ labels: { method: rpc }, value }))
+  const errors = methods.flatMap(({ rpc, failures }) =>
+    [...failures].map(([code, value]) => ({ labels: { method: rpc, code }, value })),
+  )
+  return [
+    { name: 'microvm_agent_rpc_duration_seconds', samples: seconds },
+    { name: 'microvm_agent_rpc_errors_total', samples: errors },
+  ]
+}
+
+function heapMetrics(): Metric[] {
+  const { heapUsed, heapTotal, external, arrayBuffers } = process.memoryUsage()
+  const samples = labelled('kind', {
+    used: heapUsed,
+    total: heapTotal,
+    external,
+    array_buffers: arrayBuffers,
+  })
+  return [{ name: 'microvm_agent_heap_bytes', samples }]
+}
+
+function ueventMetrics({ received, failures }: UeventCounts): Metric[] {
+  return [
+    singleMetric('microvm_agent_uevents_total', received),
+    singleMetric('microvm_agent_uevent_failures_total', failures),
+  ]
+}
+
+function containerMetrics(containers: readonly ContainerFigures[]): Metric[] {
+  const each = (value: (container: ContainerFigures) => number | bigint | undefined): Sample[] =>
+    containers.flatMap((container) => {
+      const found = value(container)
+      return found === undefined ? [] : [{ labels: { container: container.id }, value: found }]
+    })
+  return [
+    { name: 'microvm_container_cpu_seconds_total', samples: each(({ cpuSeconds }) => cpuSeconds) },
+    { name: 'microvm_container_memory_bytes', samples: each(({ memoryBytes }) => memoryBytes) },
+    { name: 'microvm_container_pids', samples: each(({ pids }) => pids) },
+    { name: 'microvm_container_oom_kills_total', samples: each(({ oomKills }) => oomKills) },
+  ]
+}
+
+function labelled(label: string, values: Readonly<Record<string, Sample['value']>>): Sample[] {
+  return Object.entries(values).map(([name, value]) => ({ labels: { [label]: name }, value }))
+}
+
+/** How often each of the names is there. */
+function counted(name: Metric['name'], label: string, names: readonly string[]): Metric {
+  const counts = new Map<string, number>()
+  for (const each of names) counts.set(each, (counts.get(each) ?? 0) + 1)
+  return { name, samples: labelled(label, Object.fromEntries(counts)) }
+}
