@@ -183,6 +183,7 @@ export const LAYERS: readonly Layer[] = [
       '@bufbuild/protobuf',
       '@cyclonedx/cyclonedx-library',
       '@grpc/grpc-js',
+      '@lydell/node-pty',
       'fast-check',
       'smol-toml',
       'vitest',

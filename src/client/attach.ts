@@ -2,6 +2,7 @@ import { constants } from 'node:os'
 import type { Readable, Writable } from 'node:stream'
 import { AgentError } from '../base/errors.ts'
 import type { Agent } from './container-session.ts'
+import { Detached } from './detach-keys.ts'
 import type { Interruptions } from './interruptions.ts'
 import { copyInput, copyOutput, OutputClosed, type ProcessKey } from './stdio.ts'
 import { onResize, rawKeys, type TerminalStreams, terminalSize } from './terminal.ts'
@@ -22,6 +23,8 @@ export interface Attachment {
   readonly tty: boolean
   /** Copy the tool's stdin to the process; otherwise the process reads the end of its stdin at once. */
   readonly passInput: boolean
+  /** Keys that leave the process alone; none without a terminal. */
+  readonly detachKeys?: Buffer | undefined
   readonly interruptions: Interruptions
   /** Fires when the guest is gone or the run was interrupted. */
   readonly signal: AbortSignal
@@ -30,15 +33,21 @@ export interface Attachment {
 /** The status when the tool's output has lost its reader: 128 + SIGPIPE. */
 const BROKEN_PIPE_STATUS = 128 + constants.signals.SIGPIPE
 
-/** Follows a started process and returns its exit status, after all its output was written. */
+/**
+ * Follows a started process and returns its exit status, after all its output was written. Throws {@link Detached} when
+ * the user leaves it.
+ */
 export async function attach(attachment: Attachment): Promise<number> {
   const over = new AbortController()
+  const detached = new AbortController()
   const undo = [followTerminal(attachment), forwardSignals(attachment)]
   const input = copyStdin(attachment, AbortSignal.any([attachment.signal, over.signal]))
   // Awaited below, when the outputs have ended.
-  input.catch(() => {})
+  input.catch((error: unknown) => {
+    if (error instanceof Detached) detached.abort(error)
+  })
   try {
-    return await outputAndStatus(attachment)
+    return await outputAndStatus(attachment, AbortSignal.any([attachment.signal, detached.signal]))
   } finally {
     for (const step of undo) step()
     over.abort()
@@ -47,8 +56,8 @@ export async function attach(attachment: Attachment): Promise<number> {
 }
 
 /** Copies the outputs to their end, then waits for the process: WaitProcess closes its streams. */
-async function outputAndStatus(attachment: Attachment): Promise<number> {
-  const { agent, process, signal, stdio, tty } = attachment
+async function outputAndStatus(attachment: Attachment, signal: AbortSignal): Promise<number> {
+  const { agent, process, stdio, tty } = attachment
   const outputs = [copyOutput(agent.readStdout, process, stdio.stdout, signal)]
   // A terminal has one stream.
   if (!tty) outputs.push(copyOutput(agent.readStderr, process, stdio.stderr, signal))
@@ -67,9 +76,9 @@ async function outputAndStatus(attachment: Attachment): Promise<number> {
 
 /** Copies stdin to the process until stdin ends, the process stops reading it, or `signal` fires. */
 async function copyStdin(attachment: Attachment, signal: AbortSignal): Promise<void> {
-  const { agent, passInput, process, stdio, tty } = attachment
+  const { agent, detachKeys, passInput, process, stdio, tty } = attachment
   try {
-    if (passInput) await copyInput(agent, process, stdio.stdin, signal)
+    if (passInput) await copyInput(agent, process, stdio.stdin, signal, tty ? detachKeys : undefined)
     // A terminal without input stays open, because closing it would hang it up.
     else if (!tty) await agent.closeStdin(process, { signal })
   } catch (error) {

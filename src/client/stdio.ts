@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 import { AgentError, errnoOf } from '../base/errors.ts'
 import type { Agent } from './container-session.ts'
+import { untilKeys } from './detach-keys.ts'
 
 /** Far below the limit of a message, and large enough to make the round trip cheap. */
 const WRITE_BYTES = 1 << 20
@@ -11,14 +12,20 @@ export interface ProcessKey {
   readonly execId: string
 }
 
-/** Copies `source` to the process's stdin, one write in flight, and closes the stdin when the source ends. */
+/**
+ * Copies `source` to the process's stdin, one write in flight, and closes the stdin when the source ends. Throws `Detached`
+ * at the detach keys.
+ */
 export async function copyInput(
   agent: Agent,
   process: ProcessKey,
   source: Readable,
   signal: AbortSignal,
+  detachKeys?: Buffer,
 ): Promise<void> {
-  for await (const piece of gather(source, WRITE_BYTES, signal)) {
+  const pieces = gather(source, WRITE_BYTES, signal)
+  const hasKeys = detachKeys !== undefined && detachKeys.length > 0
+  for await (const piece of hasKeys ? untilKeys(pieces, detachKeys) : pieces) {
     await agent.writeStdin({ ...process, data: piece }, { signal })
   }
   signal.throwIfAborted()

@@ -1,3 +1,4 @@
+import { DETACH_KEYS } from '../../client/detach-keys.ts'
 import type { Command, Option } from '../command.ts'
 
 const INTERACTIVE: Option = {
@@ -9,6 +10,11 @@ const TTY: Option = {
   name: 'tty',
   short: 't',
   summary: 'give the process a terminal of the size of this one',
+}
+const DETACH_OPTION: Option = {
+  name: 'detach-keys',
+  value: 'KEYS',
+  summary: `keys that leave the process alone, with -it (default ${DETACH_KEYS}; empty: none)`,
 }
 const PROCESS_OPTIONS: readonly Option[] = [
   INTERACTIVE,
@@ -33,6 +39,7 @@ export const containerCommands: readonly Command[] = [
     ],
     options: [
       ...PROCESS_OPTIONS,
+      DETACH_OPTION,
       { name: 'id', value: 'EXEC_ID', summary: 'the id of the process (default: one of its own)' },
       { name: 'detach', short: 'd', summary: 'print the id of the process and leave it running' },
     ],

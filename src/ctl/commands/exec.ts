@@ -1,17 +1,19 @@
 import { randomBytes } from 'node:crypto'
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
 import { attach } from '../../client/attach.ts'
-import { agentOf } from '../../client/container-session.ts'
+import { type Agent, agentOf } from '../../client/container-session.ts'
 import { addedProcess } from '../../client/container-spec.ts'
+import { DETACH_KEYS, Detached, parseKeys } from '../../client/detach-keys.ts'
+import type { ProcessKey } from '../../client/stdio.ts'
 import { terminalSize } from '../../client/terminal.ts'
 import { callFailure } from '../clients.ts'
-import { CommandFailure, type Context, EXIT } from '../command.ts'
+import { CommandFailure, type Context, EXIT, UsageError } from '../command.ts'
 import { print } from '../output/print.ts'
 import { processOptions } from './process-options.ts'
 
 /** `agent-ctl exec [OPTIONS] CONTAINER PROGRAM…`. */
 export async function run(context: Context): Promise<number> {
-  const { interruptions, io, signal, timeoutMs, values } = context
+  const { io, signal, timeoutMs, values } = context
   const { interactive, tty, ...request } = processOptions(values, values.rest('PROGRAM'))
   const containerId = values.argument('CONTAINER')
   const execId = values.text('id') ?? `ctl-${randomBytes(6).toString('hex')}`
@@ -26,19 +28,32 @@ export async function run(context: Context): Promise<number> {
     await print(context, `${execId}\n`)
     return 0
   }
+  return await follow(context, agent, { containerId, execId }, { interactive, tty })
+}
+
+/** Follows a process with the streams of the tool. The detach keys end the command with status 0. */
+export async function follow(
+  { interruptions, io, signal, values }: Context,
+  agent: Agent,
+  process: ProcessKey,
+  { interactive, tty }: { readonly interactive: boolean; readonly tty: boolean },
+): Promise<number> {
+  const detachKeys = keysOf(values.text('detach-keys') ?? DETACH_KEYS)
+  const streams = { stdio: io, tty, passInput: interactive, detachKeys }
   try {
-    const target = { containerId, execId }
-    return await attach({
-      agent,
-      process: target,
-      stdio: io,
-      tty,
-      passInput: interactive,
-      interruptions,
-      signal,
-    })
+    return await attach({ agent, process, ...streams, interruptions, signal })
   } catch (error) {
-    throw callFailure('the process', error)
+    if (!(error instanceof Detached)) throw callFailure('the process', error)
+    io.stderr.write(`\r\nagent-ctl: detached from ${process.execId}\r\n`)
+    return 0
+  }
+}
+
+function keysOf(text: string): Buffer {
+  try {
+    return parseKeys(text)
+  } catch (error) {
+    throw new UsageError(`--detach-keys: ${messageOf(error)}`, { cause: error })
   }
 }
 

@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Interruptions } from '../../../src/client/interruptions.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -204,6 +205,13 @@ describe('agent-ctl where the agent is not', () => {
     expect(await waiting).toMatchObject({ status: 0 })
     proxy.close()
     await pod.stop()
+  })
+
+  it('ends a wait at a signal', async () => {
+    const interruptions = new Interruptions()
+    const waiting = ctl(['-a', 'unix:///nonexistent', '--wait', '60', 'Check'], { interruptions })
+    interruptions.receive('SIGINT')
+    expect(await waiting).toEqual({ status: 130, stdout: '', stderr: '' })
   })
 
   it('asks for an address', async () => {

@@ -9,6 +9,7 @@ import { projectRoot } from '../../../src/build/project.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { expectShell, Terminal } from '../../support/terminal.ts'
 import { startMicrovm } from '../../support/vm/microvm-process.ts'
 
 const PROGRAM = join(projectRoot, 'test/support/programs/run-on-agent.ts')
@@ -58,11 +59,8 @@ describe('./microvm run, on an agent of this machine', () => {
     expect(stderr).toMatch(/^microvm: cannot write the output: .*ENOSPC.*\n$/)
   })
 
-  it('is a terminal that resizes and lives through Ctrl-C', () => {
-    const driver = join(projectRoot, 'test/support/programs/drive-terminal.py')
-    const { status, stderr } = spawnSync('/usr/bin/python3', [driver, tool], { encoding: 'utf8' })
-    expect(stderr).toBe('')
-    expect(status).toBe(0)
+  it('is a terminal that resizes and lives through Ctrl-C', async () => {
+    await expectShell(new Terminal([tool, 'run', '-it', 'sh']))
   })
 
   it('says what cannot be started', async () => {

@@ -1,0 +1,62 @@
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { pinnedNode, projectRoot } from '../../../src/build/project.ts'
+import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { expectShell, Terminal } from '../../support/terminal.ts'
+
+describe('agent-ctl on a terminal', () => {
+  const tool = [pinnedNode(), join(projectRoot, 'src/ctl/main.ts')]
+  let pod: AgentPod
+  let env: Record<string, string>
+  beforeAll(async () => {
+    pod = await startPod()
+    env = { AGENT_CTL_ADDRESS: `unix://${pod.started.path}` }
+    await pod.run('web', ['sh', '-c', 'exec sleep 1000'])
+  })
+  afterAll(() => pod.stop())
+
+  it('runs a shell that resizes and lives through Ctrl-C', async () => {
+    await expectShell(new Terminal([...tool, 'exec', '-it', 'web', 'sh'], { env }))
+  })
+
+  it('leaves a process and its terminal with the detach keys', async () => {
+    const terminal = new Terminal([...tool, 'exec', '-it', '--id', 'kept', 'web', 'sh'], { env })
+    terminal.type('echo re""ady\n')
+    await terminal.shows('ready')
+    terminal.type('\x10\x11')
+    await terminal.shows('agent-ctl: detached')
+    expect(await terminal.exited).toBe(0)
+    await pod.agent.signalProcess({ containerId: 'web', execId: 'kept', signal: 9 })
+    expect(await pod.agent.waitProcess({ containerId: 'web', execId: 'kept' })).toMatchObject({ status: 137 })
+  })
+
+  it('passes Ctrl-C on once without a terminal for the program, and ends at the second', async () => {
+    const terminal = new Terminal(
+      [...tool, 'exec', 'web', 'sh', '-c', 'trap "echo caught" INT; echo on; while :; do sleep 0.1; done'],
+      { env },
+    )
+    await terminal.shows('on')
+    terminal.type('\x03')
+    await terminal.shows('caught')
+    terminal.type('\x03')
+    expect(await terminal.exited).toBe(130)
+  })
+
+  it('ends quietly when the reader of its output has gone', () => {
+    const words = [...tool, 'man'].join(' ')
+    const script = `{ ${words}; ${words}; ${words}; echo $? >&2; } | head -n 1`
+    const { stderr, stdout } = spawnSync('sh', ['-c', script], { encoding: 'utf8' })
+    expect(stdout).toMatch(/^\.TH AGENT-CTL 1 .*\n$/)
+    expect(stderr).toBe('141\n')
+  })
+
+  it('works with stdin closed', () => {
+    const script = `${[...tool, 'exec', '-i', 'web', 'cat'].join(' ')} <&-`
+    const { status, stderr } = spawnSync('sh', ['-c', script], {
+      encoding: 'utf8',
+      env: { ...process.env, ...env },
+    })
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+  })
+})
