@@ -32,7 +32,7 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/gen', imports: [], packages: ['@bufbuild/protobuf'] },
   { folder: 'src/oci', imports: ['src/gen', 'src/base'] },
   { folder: 'src/os', imports: ['src/base'], node: 'all' },
-  { folder: 'src/state', imports: ['src/os', 'src/gen', 'src/base'] },
+  { folder: 'src/state', imports: ['src/os', 'src/gen', 'src/base'], node: ['node:zlib'] },
   { folder: 'src/hotplug', imports: ['src/os', 'src/base'] },
   {
     folder: 'src/rpc',

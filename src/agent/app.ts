@@ -32,6 +32,7 @@ import { printState } from '../state/print-state.ts'
 import { StateStore } from '../state/state-store.ts'
 import { bootBehindGate, prepareTransport } from './boot/boot.ts'
 import { BootGate } from './boot/gate.ts'
+import { STATE_FOLDER } from './boot/state-folder.ts'
 import type { BootContext } from './boot/step.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
@@ -53,7 +54,6 @@ const SHARED_ROOT = '/run/kata-containers'
 
 /** The agent's own files: those of the runtime and its runs, and the state. */
 const OWN_ROOT = '/run/microvm-agent'
-const STATE_ROOT = `${OWN_ROOT}/saved`
 
 /** Specifications of the Container Device Interface (spec F.5); /var/run is a link to /run. */
 const CDI_FOLDER = '/run/cdi'
@@ -103,7 +103,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
     return 0
   }
   if (given.printState) {
-    output(`${printState(linuxStateFiles(STATE_ROOT))}\n`)
+    output(`${printState(linuxStateFiles(STATE_FOLDER))}\n`)
     return 0
   }
   let level: AgentConfig['logLevel'] = 'info'
@@ -136,7 +136,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
 /** The state, which is empty at the first start. Without `vminit`, which would start it again, the agent keeps none. */
 function openState({ channel }: AgentArguments): StateStore {
   if (channel === undefined) return new StateStore(noStateFiles)
-  const state = new StateStore(linuxStateFiles(STATE_ROOT))
+  const state = new StateStore(linuxStateFiles(STATE_FOLDER))
   if (channel.restarts === 0) state.remove('')
   return state
 }

@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib'
 import { AgentError, messageOf } from '../base/errors.ts'
 import { Any } from '../gen/google/protobuf/any.ts'
 import { ContainerPayload, SpecPayload } from '../gen/state/container.ts'
@@ -48,8 +49,12 @@ function kind<T extends Payload>(name: string, version: number, codec: PayloadCo
 /** A payload that this agent cannot read: damaged, or written by another version. */
 export class UnreadableState extends AgentError {}
 
+/** What only outcomes, and payloads of this size that replace others, may take of the room. */
+const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024 }
+
 /**
  * The state that outlives the agent: payloads by name. A write is complete when it returns, whatever becomes of the agent.
+ * What is new leaves a reserve, so that what was begun can be written to its end: its next states, and its outcome.
  */
 export class StateStore {
   readonly #files: StateFiles
@@ -58,9 +63,30 @@ export class StateStore {
     this.#files = files
   }
 
-  /** Makes or replaces the payload `name`; its version is set here. Throws the kernel's error, and then keeps the old one. */
+  /**
+   * Makes or replaces the payload `name`; its version is set here. Throws RESOURCE_EXHAUSTED when there is no room beside the
+   * reserve, or the kernel's error, and then keeps the old one.
+   */
   write<T extends Payload>(kind: PayloadKind<T>, name: string, payload: Omit<T, 'schemaVersion'>): void {
-    this.#files.write(name, encodeEnvelope(kind, payload))
+    const bytes = encodeEnvelope(kind, payload)
+    if (!this.#mayTakeReserve(kind, name, bytes)) this.#leaveReserve(name, bytes)
+    this.#files.write(name, bytes)
+  }
+
+  #mayTakeReserve({ name: kind }: { readonly name: string }, name: string, bytes: Uint8Array): boolean {
+    if (bytes.length > RESERVE.payloadBytes) return false
+    return kind === KINDS.outcome.name || this.#files.has(name)
+  }
+
+  #leaveReserve(name: string, bytes: Uint8Array): void {
+    const { bytes: freeBytes, files } = this.#files.room()
+    const [wantedBytes, wantedFiles] = [RESERVE.bytes + bytes.length, RESERVE.files]
+    if (freeBytes >= wantedBytes && files >= wantedFiles) return
+    const has = `${freeBytes} bytes and ${files} files of room`
+    throw new AgentError(
+      'RESOURCE_EXHAUSTED',
+      `state ${name}: ${has}, want ${wantedBytes} bytes and ${wantedFiles} files`,
+    )
   }
 
   /** undefined when there is none. Throws {@link UnreadableState} for one that this agent cannot read. */
@@ -104,7 +130,16 @@ export function encodeEnvelope<T extends Payload>(
 ): Uint8Array {
   // The version is the one field that Omit takes out, so the sum is the whole message.
   const value = kind.codec.encode({ ...payload, schemaVersion: kind.version } as T).finish()
-  return Envelope.encode({ payload: { typeUrl: typeUrlOf(kind), value } }).finish()
+  return sealedEnvelope({ typeUrl: typeUrlOf(kind), value })
+}
+
+/** A state file with any payload. */
+export function sealedEnvelope(payload: Any): Uint8Array {
+  return Envelope.encode({ payload, checksum: checksumOf(payload) }).finish()
+}
+
+function checksumOf({ typeUrl, value }: Any): number {
+  return crc32(value, crc32(typeUrl))
 }
 
 /** The payload of a state file. Throws an error that says what is wrong with the bytes. */
@@ -112,8 +147,10 @@ export function decodeEnvelope<T extends Payload>(
   kind: Pick<PayloadKind<T>, 'name' | 'version'> & { readonly codec: Pick<PayloadCodec<T>, 'decode'> },
   bytes: Uint8Array,
 ): T {
-  const { payload: { typeUrl, value } = Any.create() } = Envelope.decode(bytes)
+  const { payload: any = Any.create(), checksum } = Envelope.decode(bytes)
+  const { typeUrl, value } = any
   if (typeUrl !== typeUrlOf(kind)) throw new Error(`is a '${typeUrl}', want ${kind.name}`)
+  if (checksum !== checksumOf(any)) throw new Error('is damaged: its checksum differs')
   const payload = kind.codec.decode(value)
   if (payload.schemaVersion === kind.version) return payload
   throw new Error(`has version ${payload.schemaVersion}, want ${kind.version}`)

@@ -8,6 +8,7 @@ import {
   KINDS,
   type PayloadKind,
   StateStore,
+  sealedEnvelope,
   typeUrlOf,
   UnreadableState,
 } from '../../src/state/state-store.ts'
@@ -28,16 +29,13 @@ const wrapped = fc
     fc.constantFrom(...Object.values(KINDS).map(typeUrlOf), '', 'type.googleapis.com/microvm.state.v2.Any'),
     anyBytes(VALUES),
   )
-  .map(([typeUrl, value]) =>
-    Buffer.from(Envelope.encode({ payload: Any.create({ typeUrl, value }) }).finish()),
-  )
+  .map(([typeUrl, value]) => Buffer.from(sealedEnvelope(Any.create({ typeUrl, value }))))
 
 /** The version is the first field, of one byte. */
 const ofVersion = fc.tuple(fc.constantFrom(...FILES), fc.nat(0x7f)).map(([file, version]) => {
-  const copy = Buffer.from(file)
-  const value = Envelope.decode(copy).payload?.value
-  if (value !== undefined && value.length > 1) value[1] = version
-  return copy
+  const { payload = Any.create() } = Envelope.decode(Buffer.from(file))
+  if (payload.value.length > 1) payload.value[1] = version
+  return Buffer.from(sealedEnvelope(payload))
 })
 
 describe('state files', () => {

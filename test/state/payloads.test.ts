@@ -99,6 +99,20 @@ describe.each(Object.entries(PAYLOADS))('a recorded %s', (name, payload) => {
     expect(encodeEnvelope(kind, payload)).toEqual(recorded)
   })
 
+  it('is refused when a bit of it is another one, if it tells anything else then', () => {
+    for (let bit = 0; bit < recorded.length * 8; bit++) {
+      const damaged = Uint8Array.from(recorded)
+      damaged[bit >> 3] = (damaged[bit >> 3] ?? 0) ^ (1 << (bit & 7))
+      let read: unknown
+      try {
+        read = decodeEnvelope(kind, damaged)
+      } catch {
+        continue
+      }
+      expect(read).toEqual({ schemaVersion: 1, ...payload })
+    }
+  })
+
   it('is refused when it is cut off', () => {
     for (let length = 0; length < recorded.length; length++) {
       expect(() => decodeEnvelope(kind, recorded.subarray(0, length))).toThrow()

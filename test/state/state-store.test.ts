@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { ContainerPayload_Phase } from '../../src/gen/state/container.ts'
+import { ContainerPayload, ContainerPayload_Phase } from '../../src/gen/state/container.ts'
 import { printState } from '../../src/state/print-state.ts'
 import { encodeEnvelope, KINDS, StateStore, UnreadableState } from '../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../support/fakes/memory-state-files.ts'
@@ -17,6 +17,25 @@ describe('StateStore', () => {
     const { store } = storeWith()
     store.write(KINDS.oom, 'oom', OOM)
     expect(store.read(KINDS.oom, 'oom')).toEqual({ schemaVersion: 1, ...OOM })
+  })
+
+  it('leaves a reserve of room, which is for outcomes and for the next states of what was begun', () => {
+    const { files, store } = storeWith()
+    store.write(KINDS.oom, 'oom', OOM)
+    files.free = { bytes: 24 * 1024 * 1024, files: 1_000_000 }
+    const container = { ...ContainerPayload.create(), id: 'c1' }
+    expect(() => store.write(KINDS.container, 'containers/c1/record', container)).toThrow(
+      /^state containers\/c1\/record: 25165824 bytes and 1000000 files of room, want \d+ bytes and 8192 files$/,
+    )
+    files.free = { bytes: 1024 ** 3, files: 8191 }
+    expect(() => store.write(KINDS.container, 'containers/c1/record', container)).toThrow(
+      '8191 files of room',
+    )
+    store.write(KINDS.oom, 'oom', { ...OOM, waiting: ['c1', 'c2'] })
+    store.write(KINDS.outcome, 'outcomes/7', { request: 7n, response: new Uint8Array() })
+    const long = { ...OOM, waiting: ['x'.repeat(64 * 1024)] }
+    expect(() => store.write(KINDS.oom, 'oom', long)).toThrow('state oom: ')
+    expect(store.read(KINDS.oom, 'oom')?.waiting).toEqual(['c1', 'c2'])
   })
 
   it('tells a payload that is not there', () => {

@@ -9,6 +9,7 @@ import { loadDeviceDrivers, loadNetworkDriver, loadVsock } from './modules.ts'
 import { linkDevices, mountGuestFileSystems } from './mounts.ts'
 import { setLoopbackUp, setStaticAddress } from './network.ts'
 import { keepInMemory, prepareOwnProcess } from './own-process.ts'
+import { mountStateFolder } from './state-folder.ts'
 import type { BootContext, StepOutcome } from './step.ts'
 
 /**
@@ -52,6 +53,9 @@ const STEPS: readonly BootStep[] = [
   { name: 'identity', run: takeIdentity },
 ]
 
+/** Below `vminit`, which starts an agent again, whatever booted the guest. */
+const STEPS_BELOW_VMINIT: readonly BootStep[] = [{ name: 'state folder', run: mountStateFolder }]
+
 /**
  * Runs the steps that the API's socket needs. Does nothing unless the agent boots the guest (`init`). Throws INTERNAL
  * naming the step that failed.
@@ -74,6 +78,7 @@ export async function bootBehindGate(
   keepInMemory(context)
   try {
     await boot(context, given.init)
+    if (given.channel !== undefined) await runSteps(context, STEPS_BELOW_VMINIT)
     await restore()
     gate.open()
     context.log.info('booted', { restarts: given.channel?.restarts ?? 0 })

@@ -19,17 +19,24 @@ export interface Envelope {
    * One message of this package. Its first field is its schema version: a reader refuses a type or version that it does
    * not know.
    */
-  payload: Any | undefined;
+  payload:
+    | Any
+    | undefined;
+  /** CRC-32, as zip files have it, of the payload's type and then its value. */
+  checksum: number;
 }
 
 function createBaseEnvelope(): Envelope {
-  return { payload: undefined };
+  return { payload: undefined, checksum: 0 };
 }
 
 export const Envelope: MessageFns<Envelope> = {
   encode(message: Envelope, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.payload !== undefined) {
       Any.encode(message.payload, writer.uint32(10).fork()).join();
+    }
+    if (message.checksum !== 0) {
+      writer.uint32(21).fixed32(message.checksum);
     }
     return writer;
   },
@@ -55,6 +62,14 @@ export const Envelope: MessageFns<Envelope> = {
             message.payload = Any.decode(reader, reader.uint32());
             continue;
           }
+          case 2: {
+            if (tag !== 21) {
+              break;
+            }
+
+            message.checksum = reader.fixed32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -75,6 +90,7 @@ export const Envelope: MessageFns<Envelope> = {
     message.payload = (object.payload !== undefined && object.payload !== null)
       ? Any.fromPartial(object.payload)
       : undefined;
+    message.checksum = object.checksum ?? 0;
     return message;
   },
 };

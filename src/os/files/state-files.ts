@@ -1,4 +1,13 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
@@ -12,11 +21,23 @@ export interface StateFiles {
   write(path: string, bytes: Uint8Array): void
   /** undefined when there is no such file. */
   read(path: string): Uint8Array | undefined
-  /** Removes a file, or a folder with all that it contains. Does nothing when there is none. */
+  has(path: string): boolean
+  /** Removes a file, or a folder with all that it contains; of the top only what it contains. Does nothing when there is none. */
   remove(path: string): void
   /** Names in a folder, sorted; '' is the top. [] when it does not exist. Unfinished files are not listed. */
   list(folder: string): readonly string[]
+  /** What the file system has room for. */
+  room(): StateRoom
 }
+
+/** Bytes, and files and folders. */
+export interface StateRoom {
+  readonly bytes: number
+  readonly files: number
+}
+
+/** More than anyone asks for. */
+const ANY_ROOM: StateRoom = { bytes: Number.MAX_SAFE_INTEGER, files: Number.MAX_SAFE_INTEGER }
 
 /** Ends the names of files that are being written. No other name has it. */
 const UNFINISHED = '.new'
@@ -38,6 +59,8 @@ export function linuxStateFiles(root: string): StateFiles {
         try {
           writeFileSync(unfinished, bytes, { mode: 0o600 })
         } catch (error) {
+          // What was written of it takes room.
+          rmSync(unfinished, { recursive: true, force: true })
           if (errnoOf(error) !== 'ENOENT') throw error
           mkdirSync(dirname(full), { recursive: true, mode: 0o700 })
           writeFileSync(unfinished, bytes, { mode: 0o600 })
@@ -46,7 +69,14 @@ export function linuxStateFiles(root: string): StateFiles {
       }),
     read: (path) =>
       inFolder('read', path, (full) => absentAs(undefined, () => new Uint8Array(readFileSync(full)))),
-    remove: (path) => inFolder('remove', path, (full) => rmSync(full, { recursive: true, force: true })),
+    has: (path) => existsSync(`${root}/${path}`),
+    remove: (path) =>
+      inFolder('remove', path, (full) => {
+        // The top may be a mount point, which stays.
+        const removed =
+          path === '' ? absentAs([], () => readdirSync(full)).map((name) => `${full}/${name}`) : [full]
+        for (const each of removed) rmSync(each, { recursive: true, force: true })
+      }),
     list: (folder) =>
       inFolder('list', folder, (full) =>
         absentAs([], () =>
@@ -54,6 +84,14 @@ export function linuxStateFiles(root: string): StateFiles {
             .filter((name) => !name.endsWith(UNFINISHED))
             .sort(),
         ),
+      ),
+    room: () =>
+      inFolder('look at', '', (full) =>
+        absentAs(ANY_ROOM, () => {
+          const { bavail, bsize, ffree, files } = statfsSync(full)
+          // A file system without a limit of files says 0.
+          return { bytes: bavail * bsize, files: files === 0 ? ANY_ROOM.files : ffree }
+        }),
       ),
   }
 }
@@ -71,6 +109,8 @@ function absentAs<T>(absent: T, read: () => T): T {
 export const noStateFiles: StateFiles = {
   write: () => {},
   read: () => undefined,
+  has: () => false,
   remove: () => {},
   list: () => [],
+  room: () => ANY_ROOM,
 }

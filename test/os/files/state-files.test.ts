@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { linuxStateFiles, type StateFiles } from '../../../src/os/files/state-files.ts'
@@ -42,6 +42,14 @@ describe('state files', () => {
     expect(files.list('containers')).toEqual([])
     files.remove('')
     expect(files.list('')).toEqual([])
+    expect(readdirSync(root)).toEqual([])
+  })
+
+  it('tells what is there, and how much room there is', () => {
+    expect(files.room().bytes).toBeGreaterThan(2 ** 40)
+    files.write('oom', new Uint8Array())
+    expect([files.has('oom'), files.has('policy')]).toEqual([true, false])
+    expect(files.room().bytes).toBe(Number(statfsSync(root).bavail) * statfsSync(root).bsize)
   })
 
   it('names the file that cannot be written', () => {

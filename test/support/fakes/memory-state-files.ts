@@ -1,8 +1,10 @@
-import type { StateFiles } from '../../../src/os/files/state-files.ts'
+import type { StateFiles, StateRoom } from '../../../src/os/files/state-files.ts'
 
 /** State files in memory. */
 export class MemoryStateFiles implements StateFiles {
   readonly #files = new Map<string, Uint8Array>()
+  /** What `room` tells. */
+  free: StateRoom = { bytes: 1024 ** 3, files: 1024 ** 2 }
   /** Called before each change, with the path. It may throw. */
   beforeChange: (path: string) => void = () => {}
 
@@ -13,6 +15,14 @@ export class MemoryStateFiles implements StateFiles {
 
   read(path: string): Uint8Array | undefined {
     return this.#files.get(path)
+  }
+
+  has(path: string): boolean {
+    return this.#files.has(path)
+  }
+
+  room(): StateRoom {
+    return this.free
   }
 
   remove(path: string): void {

@@ -1,0 +1,59 @@
+import { readdirSync, writeFileSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { bind } from '../../support/containers/container-requests.ts'
+import { type AgentPod, inNamespaceOf, startPod } from '../../support/host/agent-pod.ts'
+
+const FOLDER = '/run/microvm-agent/saved'
+
+describe("the agent's state", () => {
+  let pod: AgentPod
+  beforeAll(async () => {
+    pod = await startPod()
+  })
+  afterAll(() => pod.stop())
+
+  it('is in a file system of its own, for the agent alone', () => {
+    const mount = inNamespaceOf(pod.started, 'findmnt', '-no', 'FSTYPE,OPTIONS', FOLDER)
+    expect(mount).toMatch(/^tmpfs +rw,nosuid,nodev,noexec,.*size=98304k,nr_inodes=65536,mode=700\n$/)
+  })
+
+  it('is out of the reach of containers, those that share folders with the agent too', async () => {
+    const options = {
+      mounts: [bind('/run/kata-containers', '/shared'), bind('/dev', '/guest-dev')],
+      capabilities: ['CAP_SYS_ADMIN', 'CAP_SYS_CHROOT', 'CAP_DAC_OVERRIDE', 'CAP_SYS_PTRACE'],
+    }
+    const devices = 'cut -d " " -f 3 /proc/self/mountinfo; ls -A /run/microvm-agent 2>&1 || :'
+    const seen = await pod.output('looks', devices, options)
+    const [own = ''] =
+      /^\d+:\d+/.exec(inNamespaceOf(pod.started, 'findmnt', '-no', 'MAJ:MIN', FOLDER).trim()) ?? []
+    expect(own).not.toBe('')
+    expect(seen.split('\n')).not.toContain(own)
+    expect(seen).toContain('No such file or directory')
+  })
+
+  it('that is full refuses what is new, and loses nothing of what was begun', async () => {
+    const init = await pod.run('begun', ['sh', '-c', 'read line; exit 5'])
+    const inside = pod.started.inside(FOLDER)
+    fill(`${inside}/filler`)
+    await expect(pod.create('late', ['true'])).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      message: expect.stringMatching(
+        /^state containers\/late\/record: \d+ bytes and \d+ files of room, want /,
+      ),
+    })
+    const added = await pod.add('begun', 'e', ['sh', '-c', 'exit 6'])
+    expect(await added.wait()).toBe(6)
+    process.kill(pod.started.agentPid(), 'SIGKILL')
+    await init.write('end\n')
+    expect(await init.wait()).toBe(5)
+    await pod.remove('begun')
+    await expect.poll(() => readdirSync(`${inside}/outcomes`)).toEqual([])
+    inNamespaceOf(pod.started, 'rm', `${FOLDER}/filler`)
+    await pod.output('again', 'true')
+  })
+
+  /** Leaves less than the reserve. */
+  function fill(path: string): void {
+    writeFileSync(path, Buffer.alloc(80 * 1024 * 1024))
+  }
+})
