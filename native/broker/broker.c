@@ -125,6 +125,7 @@ static void run_expired_timers(struct broker *broker) {
   int64_t now = monotonic_ms();
   session_expire(broker, now);
   connections_expire(broker, now);
+  connections_tell(broker, now);
   if (broker->accept_at_ms != NEVER && now >= broker->accept_at_ms) {
     broker->accept_at_ms = NEVER;
     watch_set(broker, &broker->listener, EPOLLIN);
@@ -137,7 +138,8 @@ static void run_expired_timers(struct broker *broker) {
 
 /* Milliseconds until the next timer expires, as epoll_wait(2) takes them. */
 static int wait_ms(const struct broker *broker) {
-  const int64_t times[] = {broker->accept_at_ms, broker->trim_at_ms, broker->next_deadline_ms, session_next_ms(broker)};
+  const int64_t times[] = {broker->accept_at_ms, broker->trim_at_ms, broker->next_deadline_ms, broker->tell_at_ms,
+                           session_next_ms(broker)};
   int64_t next = NEVER;
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
     if (times[i] != NEVER && (next == NEVER || times[i] < next)) next = times[i];
@@ -159,6 +161,7 @@ static void begin(struct broker *broker, int vminit_fd) {
       .refused_logged_ms = NEVER,
       .session.control.fd = -1,
       .next_deadline_ms = NEVER,
+      .tell_at_ms = NEVER,
       .trim_at_ms = NEVER,
   };
   uint64_t start = boottime_ns() / START_UNIT_NS & ((1u << START_BITS) - 1);

@@ -6,10 +6,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../init/clock.h"
 #include "client.h"
 #include "data-socket.h"
 #include "sockets/watch.h"
 #include "store/outcomes.h"
+
+/* How long an outcome may wait for a request that it can go with, which spares the agent a wake-up. */
+#define TELL_MS 5
 
 bool connections_open(struct broker *broker, uint32_t count) {
   uint32_t places = count + ACCEPT_BATCH;
@@ -66,6 +70,7 @@ void connection_begin(struct broker *broker, int client, const struct peer *peer
       .peer = *peer,
       .client = {.fd = client, .kind = WATCH_CLIENT, .connection = connection},
       .data = {.fd = -1, .kind = WATCH_DATA, .connection = connection},
+      .file = -1,
       .deadline_ms = NEVER,
   };
   broker->open_connections++;
@@ -161,15 +166,33 @@ void connection_settle_answer(struct broker *broker, struct connection *connecti
     answer->outcome->state = state;
     connection->has_untold = true;
     broker->session.has_untold = true;
+    if (broker->tell_at_ms == NEVER) broker->tell_at_ms = monotonic_ms() + TELL_MS;
   }
   frame_remove(&connection->answers, answer, LIST_OF_CONNECTION);
   connection_release(broker, answer, POOL_ANSWERS);
   connection->written = 0;
 }
 
+void connections_tell(struct broker *broker, int64_t now_ms) {
+  if (broker->tell_at_ms == NEVER || now_ms < broker->tell_at_ms) return;
+  broker->tell_at_ms = NEVER;
+  for (uint32_t i = 0; i < broker->places; i++) {
+    struct connection *connection = &broker->connections[i];
+    if (connection->id == 0 || !connection->has_untold) continue;
+    connection->must_tell = true;
+    connection_touch(broker, connection);
+  }
+}
+
+void connection_close_file(struct connection *connection) {
+  if (connection->file >= 0) close(connection->file);
+  connection->file = -1;
+}
+
 static void discard_incoming_answer(struct broker *broker, struct connection *connection) {
   if (connection->answer == NULL) return;
-  connection->discard = connection->answer->bytes - connection->answer->filled;
+  connection->discard = connection->answer->bytes - connection->incoming.file_bytes - connection->answer->filled;
+  connection_close_file(connection);
   connection_release(broker, connection->answer, POOL_ANSWERS);
   connection->answer = NULL;
   connection->incoming_bytes = 0;
@@ -190,8 +213,8 @@ void connection_end(struct broker *broker, struct connection *connection) {
   watch_close(broker, &connection->client);
   watch_close(broker, &connection->data);
   if (connection->sending_is_orphan) connection_release(broker, connection->sending, POOL_REQUESTS);
-  if (connection->sending == NULL && connection->to_send > 0)
-    outcome_tell_again(&broker->outcomes, connection->outgoing.number);
+  connection_close_file(connection);
+  data_forget_unsent(broker, connection);
   connection->sending = NULL;
   connection->sending_is_orphan = false;
   outcomes_leave(&broker->outcomes, connection);
@@ -204,6 +227,7 @@ void connection_end(struct broker *broker, struct connection *connection) {
 void connection_lose_agent(struct broker *broker, struct connection *connection) {
   watch_close(broker, &connection->data);
   discard_incoming_answer(broker, connection);
+  connection_close_file(connection);
   connection->discard = connection->incoming_bytes = 0;
   connection->awaits_room = connection->data_has_ended = connection->is_announced = false;
   if (connection->client.fd < 0) {

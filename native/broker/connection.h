@@ -35,6 +35,9 @@ void connection_close_request(struct broker *broker, struct connection *connecti
 /* The first answer is over. */
 void connection_settle_answer(struct broker *broker, struct connection *connection, enum request_state state);
 
+/* Closes the file of an answer, if there is one. */
+void connection_close_file(struct connection *connection);
+
 /* Returns the blocks of a frame that is in no list. */
 void connection_release(struct broker *broker, struct frame *frame, enum pool pool);
 
@@ -47,6 +50,9 @@ void connection_set_deadline(struct broker *broker, struct connection *connectio
 
 /* Closes the clients whose deadline has passed. */
 void connections_expire(struct broker *broker, int64_t now_ms);
+
+/* Tells the outcomes that have waited for a request. */
+void connections_tell(struct broker *broker, int64_t now_ms);
 
 /* The end of a round: writes and sends what can be, and waits for the rest. */
 void connections_flush(struct broker *broker);

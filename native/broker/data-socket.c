@@ -3,15 +3,17 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
-#include "../init/clock.h"
 #include "../init/log.h"
 #include "connection.h"
 #include "session.h"
+#include "sockets/message.h"
 #include "sockets/watch.h"
 #include "store/outcomes.h"
 
@@ -49,15 +51,25 @@ static void fail(struct broker *broker, struct connection *connection, const cha
   session_fail(broker, reason);
 }
 
-static bool is_envelope_valid(const struct broker *broker, const struct envelope *envelope) {
-  if (envelope->reserved != 0 || (envelope->flags & ~ANSWER_KEEP) != 0) return false;
+/* Whether the answer has the file that it says, and no other. */
+static bool is_file_valid(const struct connection *connection) {
+  const struct envelope *envelope = &connection->incoming;
+  if ((envelope->flags & ANSWER_FILE) == 0) return connection->file < 0 && envelope->file_bytes == 0;
+  if (envelope->file_bytes > envelope->frame_bytes - FRAME_HEADER_BYTES) return false;
+  /* Only files in memory have seals. To read from another kind could take for ever. */
+  return connection->file >= 0 && fcntl(connection->file, F_GET_SEALS) >= 0;
+}
+
+static bool is_envelope_valid(const struct broker *broker, const struct connection *connection) {
+  const struct envelope *envelope = &connection->incoming;
+  if ((envelope->flags & ~(ANSWER_KEEP | ANSWER_FILE)) != 0) return false;
   switch (envelope->kind) {
     case ENVELOPE_ANSWER:
       return envelope->frame_bytes >= FRAME_HEADER_BYTES &&
-             envelope->frame_bytes - FRAME_HEADER_BYTES <= broker->max_payload_bytes;
+             envelope->frame_bytes - FRAME_HEADER_BYTES <= broker->max_payload_bytes && is_file_valid(connection);
     case ENVELOPE_NOTHING:
     case ENVELOPE_CONFIRM:
-      return envelope->frame_bytes == 0;
+      return envelope->frame_bytes == 0 && envelope->file_bytes == 0;
     default:
       return false;
   }
@@ -66,8 +78,9 @@ static bool is_envelope_valid(const struct broker *broker, const struct envelope
 /* An answer to a request that is not open: its client is gone, or the agent is confused. */
 static void discard_answer(struct broker *broker, struct connection *connection) {
   const struct envelope *envelope = &connection->incoming;
-  connection->discard = envelope->frame_bytes;
+  connection->discard = envelope->frame_bytes - envelope->file_bytes;
   connection->incoming_bytes = 0;
+  connection_close_file(connection);
   if (connection->client.fd < 0) return;
   if (!broker->session.has_warned)
     log_line("broker: agent %u answered request %llu, which is not open", broker->session.pid,
@@ -84,7 +97,7 @@ static void end_request(struct broker *broker, struct connection *connection, st
 static bool handle_envelope(struct broker *broker, struct connection *connection) {
   const struct envelope *envelope = &connection->incoming;
   connection->awaits_room = false;
-  if (!is_envelope_valid(broker, envelope)) {
+  if (!is_envelope_valid(broker, connection)) {
     fail(broker, connection, "sent an invalid envelope");
     return false;
   }
@@ -147,8 +160,14 @@ static bool received(struct broker *broker, struct connection *connection, ssize
 }
 
 static bool read_envelope(struct broker *broker, struct connection *connection) {
-  ssize_t bytes = recv(connection->data.fd, (char *)&connection->incoming + connection->incoming_bytes,
-                       sizeof connection->incoming - connection->incoming_bytes, MSG_DONTWAIT);
+  int passed;
+  ssize_t bytes = message_receive(connection->data.fd, (char *)&connection->incoming + connection->incoming_bytes,
+                                  sizeof connection->incoming - connection->incoming_bytes, &passed);
+  /* Of the answer that follows, maybe after some CONFIRM. */
+  if (passed >= 0) {
+    connection_close_file(connection);
+    connection->file = passed;
+  }
   if (!received(broker, connection, bytes)) return false;
   connection->incoming_bytes += (uint32_t)bytes;
   return connection->incoming_bytes < sizeof connection->incoming || handle_envelope(broker, connection);
@@ -163,21 +182,45 @@ static bool read_discarded(struct broker *broker, struct connection *connection)
   return true;
 }
 
-static bool read_answer(struct broker *broker, struct connection *connection) {
-  struct frame *answer = connection->answer;
-  for (int i = 0; i < SPAN_VECTORS && answer->capacity < answer->bytes; i++) {
+/* Fills `vectors` with memory for the answer's next bytes before `end`, which is reserved. Returns how many. */
+static size_t grow(struct broker *broker, struct frame *answer, uint32_t end, struct iovec vectors[SPAN_VECTORS]) {
+  for (int i = 0; i < SPAN_VECTORS && answer->capacity < end; i++) {
     if (answer->capacity - answer->filled >= SPAN_VECTORS * BLOCK_BYTES) break;
     frame_grow(answer, &broker->blocks);
   }
+  return (size_t)frame_span(answer, answer->filled, end < answer->capacity ? end : answer->capacity, vectors);
+}
+
+/* Copies the end of an answer out of its file: all at once, because nothing would wake the broker up for the rest. */
+static bool read_file(struct broker *broker, struct connection *connection) {
+  struct frame *answer = connection->answer;
+  uint64_t from = connection->incoming.file_offset;
+  while (answer->filled < answer->bytes) {
+    struct iovec vectors[SPAN_VECTORS];
+    size_t count = grow(broker, answer, answer->bytes, vectors);
+    ssize_t bytes = preadv(connection->file, vectors, (int)count, (off_t)from);
+    if (bytes <= 0) {
+      fail(broker, connection, "sent an answer that its file does not have");
+      return false;
+    }
+    answer->filled += (uint32_t)bytes;
+    from += (uint64_t)bytes;
+  }
+  connection_close_file(connection);
+  return true;
+}
+
+static bool read_answer(struct broker *broker, struct connection *connection) {
+  struct frame *answer = connection->answer;
+  const uint32_t end = answer->bytes - connection->incoming.file_bytes;
   struct iovec vectors[SPAN_VECTORS];
-  uint32_t end = answer->bytes < answer->capacity ? answer->bytes : answer->capacity;
   struct msghdr message = {.msg_iov = vectors};
-  message.msg_iovlen = (size_t)frame_span(answer, answer->filled, end, vectors);
+  message.msg_iovlen = grow(broker, answer, end, vectors);
   ssize_t bytes = recvmsg(connection->data.fd, &message, MSG_DONTWAIT);
   if (!received(broker, connection, bytes)) return false;
   answer->filled += (uint32_t)bytes;
-  if (answer->filled < answer->bytes) return true;
-  take_answer(broker, connection);
+  if (answer->filled < end) return true;
+  if (connection->file < 0 || read_file(broker, connection)) take_answer(broker, connection);
   return false;
 }
 
@@ -209,85 +252,4 @@ void data_drain(struct broker *broker, struct connection *connection) {
     read_some(broker, connection);
     if (connection->awaits_room) break;
   }
-}
-
-/* Puts the envelope of the next outcome or request in front. Returns false when there is neither. */
-static bool begin_sending(struct broker *broker, struct connection *connection) {
-  if (connection->has_untold) {
-    struct outcome *outcome = outcome_untold(&broker->outcomes, connection);
-    connection->has_untold = outcome != NULL;
-    if (outcome != NULL) {
-      outcome->told = (int)outcome->state;
-      uint32_t kind = outcome->state == REQUEST_WRITTEN ? ENVELOPE_WRITTEN : ENVELOPE_DROPPED;
-      connection->outgoing = (struct envelope){.kind = kind, .number = outcome->number};
-      connection->to_send = sizeof connection->outgoing;
-      return true;
-    }
-  }
-  struct frame *request = connection->unsent;
-  if (request == NULL) return false;
-  connection->outgoing = (struct envelope){
-      .kind = request->header_only ? ENVELOPE_OVERSIZED : ENVELOPE_REQUEST,
-      .flags = (request->sent_before ? REQUEST_SENT_BEFORE : 0) | (request->refused ? OVERSIZED_NO_ROOM : 0),
-      .number = request->number,
-      .age_ns = boottime_ns() - request->arrived_ns,
-      .frame_bytes = request->bytes,
-  };
-  connection->sending = request;
-  connection->to_send = (uint32_t)sizeof connection->outgoing + request->bytes;
-  return true;
-}
-
-static void end_sending(struct broker *broker, struct connection *connection) {
-  struct frame *request = connection->sending;
-  connection->sending = NULL;
-  connection->sent = connection->to_send = 0;
-  if (request == NULL) return;
-  session_want_ping(broker);
-  if (connection->sending_is_orphan) {
-    connection->sending_is_orphan = false;
-    connection_release(broker, request, POOL_REQUESTS);
-    return;
-  }
-  request->handed = true;
-  connection->unsent = request->links[LIST_OF_CONNECTION].next;
-  connection->unsent_blocks -= request->blocks;
-}
-
-/* Returns what sendmsg(2) does. */
-static ssize_t send_rest(struct connection *connection) {
-  struct iovec vectors[1 + SPAN_VECTORS];
-  const uint32_t header = sizeof connection->outgoing;
-  int count = 0;
-  if (connection->sent < header)
-    vectors[count++] = (struct iovec){(char *)&connection->outgoing + connection->sent, header - connection->sent};
-  if (connection->sending != NULL) {
-    uint32_t from = connection->sent > header ? connection->sent - header : 0;
-    count += frame_span(connection->sending, from, connection->sending->bytes, vectors + count);
-  }
-  struct msghdr message = {.msg_iov = vectors, .msg_iovlen = (size_t)count};
-  return sendmsg(connection->data.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-bool data_send_one(struct broker *broker, struct connection *connection) {
-  if (connection->to_send == 0 && !begin_sending(broker, connection)) return false;
-  ssize_t bytes = send_rest(connection);
-  if (bytes < 0) {
-    /* Otherwise the agent is dying, or confused: data_read tells. */
-    if (errno != EAGAIN && errno != EINTR) connection->data_is_shut = true;
-    return false;
-  }
-  connection->sent += (uint32_t)bytes;
-  if (connection->sent == connection->to_send) end_sending(broker, connection);
-  return true;
-}
-
-void data_send(struct broker *broker, struct connection *connection) {
-  if (connection->data.fd < 0 || !broker->session.is_ready) return;
-  while (!connection->data_is_shut && data_send_one(broker, connection)) continue;
-  if (connection->client.fd >= 0 || (connection->to_send > 0 && !connection->data_is_shut)) return;
-  /* The agent reads the end of the client, and closes its end. Until then it may confirm what it was told. */
-  if (!connection->data_is_shut) shutdown(connection->data.fd, SHUT_WR);
-  connection->data_is_shut = true;
-  if (connection->data_has_ended) connection_end(broker, connection);
 }

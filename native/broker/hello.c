@@ -71,17 +71,19 @@ static const char *check(const struct broker *broker, const struct control_heade
   return NULL;
 }
 
-/* Every place takes two descriptors: the client's and the broker's end of the data socket. */
+/* Every place takes three descriptors: the client's, the broker's end of the data socket, and the file of an answer. */
+#define PLACE_DESCRIPTORS 3
+
 static uint32_t raise_descriptor_limit(uint32_t connections) {
   struct rlimit limit;
-  const rlim_t wanted = 2 * ((rlim_t)connections + ACCEPT_BATCH) + OWN_DESCRIPTORS;
+  const rlim_t wanted = PLACE_DESCRIPTORS * ((rlim_t)connections + ACCEPT_BATCH) + OWN_DESCRIPTORS;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return connections;
   struct rlimit raised = {.rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted};
   if (setrlimit(RLIMIT_NOFILE, &raised) == 0) return connections;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t others = 2 * ACCEPT_BATCH + OWN_DESCRIPTORS;
-  uint32_t possible = limit.rlim_cur > others ? (uint32_t)(limit.rlim_cur - others) / 2 : 1;
+  const rlim_t others = PLACE_DESCRIPTORS * ACCEPT_BATCH + OWN_DESCRIPTORS;
+  uint32_t possible = limit.rlim_cur > others ? (uint32_t)(limit.rlim_cur - others) / PLACE_DESCRIPTORS : 1;
   log_line("broker: at most %u connections, not %u: no more descriptors", possible, connections);
   return possible < connections ? possible : connections;
 }

@@ -94,15 +94,19 @@ struct envelope {
   uint32_t kind;
   uint32_t flags;
   uint64_t number; /* of the request: the broker's start << 40, plus a running number */
-  uint64_t age_ns; /* the time since the whole frame had arrived */
-  uint32_t frame_bytes;
-  uint32_t reserved;
+  union {
+    uint64_t age_ns;      /* of a request: the time since the whole frame had arrived */
+    uint64_t file_offset; /* of an answer with FILE: where its bytes begin there */
+  };
+  uint32_t frame_bytes; /* of the whole frame */
+  uint32_t file_bytes;  /* how many of them, at its end, are not in the socket but in the file; else 0 */
 };
 _Static_assert(sizeof(struct envelope) == 32, "32 bytes on the wire");
 
 #define REQUEST_SENT_BEFORE 1u /* of ENVELOPE_REQUEST and _OVERSIZED: an earlier agent had it */
 #define OVERSIZED_NO_ROOM 2u   /* of ENVELOPE_OVERSIZED: it was not too large, but the limits left no room for it */
 #define ANSWER_KEEP 1u         /* of ENVELOPE_ANSWER: report its outcome and keep it until CONFIRM */
+#define ANSWER_FILE 2u         /* of ENVELOPE_ANSWER: a file in memory comes with the envelope (SCM_RIGHTS) */
 
 /* The header of a ttRPC frame: length of the payload (u32), stream id (u32), type (u8), flags (u8); big endian. */
 #define FRAME_HEADER_BYTES 10

@@ -10,6 +10,9 @@
 
 #define NEVER (-1)
 
+/* The most outcomes that go to the agent with one request. */
+#define OUTCOMES_AT_ONCE 3
+
 /* A descriptor in the epoll set. */
 enum watch_kind { WATCH_VMINIT, WATCH_LISTENER, WATCH_CONTROL, WATCH_CLIENT, WATCH_DATA };
 
@@ -66,6 +69,7 @@ struct connection {
   bool is_dirty;       /* in the list of connections that this round has changed */
   bool is_held;        /* a byte limit stops it: it goes on when room becomes free */
   bool has_untold;     /* of its outcomes, some may not be told yet */
+  bool must_tell;      /* they have waited long enough for a request to go with */
   struct connection *next_dirty;
   int64_t deadline_ms; /* for a frame header, or for a client that is to be closed; NEVER */
 
@@ -82,14 +86,16 @@ struct connection {
   struct frame_list requests; /* open ones, in the order of their arrival */
   struct frame *unsent;       /* the first that was not sent whole; the rest of the list was not either */
   uint32_t unsent_blocks;     /* of all these */
-  struct envelope outgoing;
-  struct frame *sending;  /* what follows `outgoing`; NULL for an outcome */
+  struct envelope outgoing[OUTCOMES_AT_ONCE + 1]; /* of outcomes, and then of the request */
+  uint32_t outgoing_bytes;
+  struct frame *sending;  /* the request, which follows `outgoing`; NULL when there are outcomes alone */
   bool sending_is_orphan; /* its client has hung up: it is in no list */
   uint32_t sent, to_send; /* bytes of both; `to_send` is 0 when nothing is under way */
 
   /* From the agent. */
   struct envelope incoming;
   uint32_t incoming_bytes; /* of the envelope: when whole, its frame arrives, or it waits for room */
+  int file;                /* of that envelope; -1 without one */
   struct frame *answer;    /* whose bytes arrive */
   uint32_t discard;        /* bytes of an answer that has no client */
   bool awaits_room;
@@ -155,5 +161,6 @@ struct broker {
   uint32_t held_connections;
   uint64_t released;        /* blocks.released as of the last round */
   int64_t next_deadline_ms; /* no deadline of a connection is earlier */
+  int64_t tell_at_ms;       /* outcomes that wait for a request are told without one; NEVER */
   int64_t trim_at_ms;
 };

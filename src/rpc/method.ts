@@ -16,10 +16,23 @@ export interface IncomingCall {
   readonly ageMs: number
 }
 
+/** Bytes of a file in memory. A framing whose peer can read the file need not have them in this process. */
+export interface StoredBytes {
+  readonly length: number
+  /** Where they are until their delivery is told, if the file is still open. */
+  readonly place: { readonly fd: number; readonly offset: number } | undefined
+  read(): Uint8Array
+}
+
 /** An encoded message: `payload`, followed by `bulk` if there is one, which is kept apart so that it is not copied. */
 export interface Encoded {
   readonly payload: Uint8Array
-  readonly bulk?: Uint8Array | undefined
+  readonly bulk?: Uint8Array | StoredBytes | undefined
+}
+
+/** The bytes themselves. */
+export function bytesOf(bulk: Uint8Array | StoredBytes): Uint8Array {
+  return bulk instanceof Uint8Array ? bulk : bulk.read()
 }
 
 /** What a framing sends back. */

@@ -6,7 +6,14 @@ import { encodeRequestFrame } from '../../src/rpc/ttrpc/messages.ts'
 import { TestBroker } from '../support/broker/broker.ts'
 import { type BrokerClient, frameOf } from '../support/broker/client.ts'
 import type { PlayedAgent } from '../support/broker/played-agent.ts'
-import { encodeControl, encodeEnvelope, encodeHello, HELLO, KEEP } from '../support/broker/records.ts'
+import {
+  encodeControl,
+  encodeEnvelope,
+  encodeHello,
+  HELLO,
+  IN_FILE,
+  KEEP,
+} from '../support/broker/records.ts'
 import { anyBytes, CUTS, inPieces, mutated } from '../support/fuzz/bytes.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
 import { recordedCalls } from '../support/fuzz/requests.ts'
@@ -43,7 +50,11 @@ const ENVELOPE = fc.record({
     { weight: 1, arbitrary: fc.nat(255) },
   ),
   ahead: fc.oneof({ weight: 4, arbitrary: fc.constant(0n) }, { weight: 1, arbitrary: fc.bigInt(-3n, 3n) }),
-  flags: fc.oneof({ weight: 9, arbitrary: fc.constantFrom(0, KEEP) }, { weight: 1, arbitrary: fc.nat(255) }),
+  flags: fc.oneof(
+    { weight: 9, arbitrary: fc.constantFrom(0, KEEP, IN_FILE, KEEP | IN_FILE) },
+    { weight: 1, arbitrary: fc.nat(255) },
+  ),
+  file: fc.record({ offset: fc.constantFrom(0, 1, 2 ** 40), fileBytes: fc.constantFrom(0, 1, 9, 2 ** 31) }),
   frame: fc.oneof(
     { weight: 3, arbitrary: fc.constant(Buffer.alloc(0)) },
     { weight: 6, arbitrary: fc.constantFrom(REPLY, ...FRAMES) },
@@ -61,6 +72,8 @@ const MESSAGE = fc.oneof(
 
 let vminit: string
 let broker: TestBroker
+/** A file in memory. */
+let memory: number
 let healthy: PlayedAgent
 let bystander: BrokerClient
 /** The broker's open descriptors with an agent and one client. */
@@ -73,6 +86,8 @@ function startHealthyAgent(): void {
 
 async function start(): Promise<void> {
   broker = await TestBroker.start(vminit)
+  memory = broker.native.memoryFile('answers')
+  broker.native.writeAt(memory, 0, Buffer.alloc(100))
   startHealthyAgent()
   bystander = await broker.connect()
   await ask(bystander)
@@ -89,6 +104,7 @@ function openFiles(): number {
 
 /** Nothing that the sanitizers have to report. */
 async function stop(): Promise<void> {
+  broker.native.close(memory)
   expect(await broker.stop(), broker.log).toBe(0)
   expect(broker.log).not.toMatch(/runtime error|Sanitizer/)
 }
@@ -155,9 +171,10 @@ describe('the connection broker', () => {
       envelopes: fc.array(ENVELOPE, { maxLength: 6 }),
       cuts: CUTS,
       messages: fc.array(MESSAGE, { maxLength: 4 }),
+      passed: fc.constantFrom('nothing', 'file', 'listener'),
       turns: fc.nat(10),
     }),
-    show: ({ envelopes, cuts, messages, turns }) =>
+    show: ({ envelopes, cuts, messages, passed, turns }) =>
       JSON.stringify({
         envelopes: envelopes.map((each) => ({
           ...each,
@@ -166,9 +183,10 @@ describe('the connection broker', () => {
         })),
         messages: messages.map((message) => message.toString('hex')),
         cuts,
+        passed,
         turns,
       }),
-    run: async ({ envelopes, cuts, messages, turns }) => {
+    run: async ({ envelopes, cuts, messages, passed, turns }) => {
       healthy.die()
       const hostile = broker.startAgent(LIMITS)
       await hostile.start()
@@ -177,9 +195,15 @@ describe('the connection broker', () => {
       const connection = await hostile.connections.next()
       const { number } = await connection.request()
       const bytes = Buffer.concat(
-        envelopes.map(({ kind, ahead, flags, frame }) => encodeEnvelope(kind, number + ahead, frame, flags)),
+        envelopes.map(({ kind, ahead, flags, frame, file }) =>
+          encodeEnvelope(kind, number + ahead, frame, flags, file),
+        ),
       )
-      for (const piece of inPieces(bytes, cuts)) void connection.send(piece)
+      const [first, ...others] = inPieces(bytes, cuts)
+      const fd = { nothing: undefined, file: memory, listener: broker.listener }[passed]
+      if (fd === undefined || first === undefined || first.length === 0) void connection.send(first ?? bytes)
+      else connection.sendWith(first, fd)
+      for (const piece of others) void connection.send(piece)
       for (const message of messages) trySend(hostile, message)
       for (let count = 0; count < turns; count++) await turn()
       hostile.die()

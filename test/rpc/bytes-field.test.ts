@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { ReadStreamResponse } from '../../src/gen/agent.ts'
 import { encodeBytesField } from '../../src/rpc/bytes-field.ts'
+import { bytesOf } from '../../src/rpc/method.ts'
 
 describe('encodeBytesField', () => {
   // Sizes around which the encoded length grows by a byte.
@@ -10,9 +11,17 @@ describe('encodeBytesField', () => {
       const data = Buffer.alloc(count, 'bytes of output')
       const expected = ReadStreamResponse.encode({ data }).finish()
       const { payload, bulk = Buffer.alloc(0) } = encodeBytesField(1, data)
-      expect(Buffer.concat([payload, bulk]).equals(expected)).toBe(true)
+      expect(Buffer.concat([payload, bytesOf(bulk)]).equals(expected)).toBe(true)
     },
   )
+
+  it('reads stored data only where they are short', () => {
+    const stored = (length: number) => ({ length, place: undefined, read: () => Buffer.alloc(length, 'x') })
+    const long = stored(4096)
+    expect(encodeBytesField(1, long).bulk).toBe(long)
+    expect(Buffer.from(encodeBytesField(1, stored(3)).payload).toString()).toBe('\n\u0003xxx')
+    expect(encodeBytesField(1, stored(0))).toEqual({ payload: new Uint8Array(0) })
+  })
 
   it('does not copy large data', () => {
     const data = Buffer.alloc(4096)

@@ -99,9 +99,10 @@ async function acceptByBroker(
     ...{ allowLoopback, hangMs, connections: LIMITS.connections, headerMs: connection.headerMs },
     ...{ framePayloadBytes: messageBytes, totalBytes: total.bytes.limit },
   }
-  await broker.serve(listening.fd, limits, (accepted) =>
-    serveBrokered(sockets.adopt(accepted.fd), accepted, connections, brokerFraming(broker, timer)),
-  )
+  await broker.serve(listening.fd, limits, (accepted) => {
+    const open = brokerFraming(broker, timer, accepted.sendNow)
+    serveBrokered(sockets.adopt(accepted.fd), accepted, connections, open)
+  })
   sockets.release(listening)
   return {
     port: listening.port,

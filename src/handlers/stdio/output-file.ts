@@ -1,6 +1,6 @@
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { DATA_START, JournalPage } from './journal-page.ts'
-import type { OutputRead } from './process-streams.ts'
+import type { OutputRead, StoredOutput } from './process-streams.ts'
 
 /** The states of a range in the journal; a range of the file without a record is unread. */
 const TAKEN = 1
@@ -16,6 +16,33 @@ interface Range {
   readonly place: number
   readonly number: bigint | undefined
   isDiscarded: boolean
+  /** What its request is answered with. */
+  output?: RangeOutput
+}
+
+/** The bytes of a range that is out, which are read when they are needed. */
+class RangeOutput implements StoredOutput {
+  readonly length: number
+  readonly #streams: Streams
+  readonly #fd: Fd
+  readonly #offset: number
+  #bytes: Uint8Array | undefined
+
+  constructor(streams: Streams, fd: Fd, { start, length }: Pick<Range, 'start' | 'length'>) {
+    this.length = length
+    this.#streams = streams
+    this.#fd = fd
+    this.#offset = start
+  }
+
+  get place(): { readonly fd: Fd; readonly offset: number } | undefined {
+    return this.#bytes === undefined ? { fd: this.#fd, offset: this.#offset } : undefined
+  }
+
+  read(): Uint8Array {
+    this.#bytes ??= this.#streams.readAt(this.#fd, this.#offset, this.length)
+    return this.#bytes
+  }
 }
 
 /**
@@ -104,18 +131,16 @@ export class OutputFile {
   /** Takes unread bytes for the request `number`. `changed` is called when bytes are unread, or a record free, again. */
   take(start: number, length: number, number: bigint | undefined, changed: () => void): OutputRead {
     const range = { start, length, place: this.#journal.reserve(), number, isDiscarded: false }
-    const data = this.#streams.readAt(this.fd, start, length)
     // A request without a number is not sent again to the next agent: for that one the bytes are unread.
     if (number !== undefined) this.#write(range, TAKEN)
     this.#insert(range)
-    return this.#answer(range, data, changed)
+    return this.#answer(range, changed)
   }
 
   /** What was taken for this request; undefined when nothing is out. */
   taken(number: bigint, changed: () => void): OutputRead | undefined {
     const range = this.#ranges.find((one) => one.number === number && !one.isDiscarded)
-    if (range === undefined) return undefined
-    return this.#answer(range, this.#streams.readAt(this.fd, range.start, range.length), changed)
+    return range && this.#answer(range, changed)
   }
 
   /** Gives the memory of an empty file back. */
@@ -132,17 +157,24 @@ export class OutputFile {
 
   close(): void {
     this.seal()
+    // Their answers may not have been sent yet.
+    for (const { output } of this.#ranges) output?.read()
     this.#streams.close(this.fd)
   }
 
-  #answer(range: Range, data: Uint8Array, changed: () => void): OutputRead {
+  #answer(range: Range, changed: () => void): OutputRead {
+    const output = new RangeOutput(this.#streams, this.fd, range)
+    range.output = output
     const once = (settle: (range: Range) => void) => () => {
       if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
       settle(range)
       changed()
     }
     return {
-      data,
+      get data() {
+        return output.read()
+      },
+      stored: output,
       discard: once((taken) => this.#discard(taken)),
       unread: once((taken) => this.#unread(taken)),
     }

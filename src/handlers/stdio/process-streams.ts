@@ -1,3 +1,5 @@
+import type { Fd } from '../../os/streams/streams.ts'
+
 /**
  * A stream as vminit's store keeps it for the next agent. `number` of a read or write is that of its request, undefined
  * where the request is not sent again to a next agent.
@@ -30,10 +32,20 @@ export interface InputWrite {
   settle(): void
 }
 
+/** Output in a file in memory that outlives the agent. */
+export interface StoredOutput {
+  readonly length: number
+  /** Undefined once the file is closed; {@link read} returns the bytes also then. */
+  readonly place: { readonly fd: Fd; readonly offset: number } | undefined
+  read(): Uint8Array
+}
+
 /** The result of one read of a process's output. One of its functions is to be called, once. */
 export interface OutputRead {
-  /** Empty at the end of the stream. */
+  /** Empty at the end of the stream. To be read before one of the functions is called. */
   readonly data: Uint8Array
+  /** The data where they are, if they need not be read. */
+  readonly stored?: StoredOutput | undefined
   /** Gives the data's memory back. To be called when the answer was delivered. */
   discard(): void
   /** Returns the data to the front of the stream. To be called when the answer was not delivered. */

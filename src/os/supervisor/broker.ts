@@ -29,6 +29,11 @@ export interface BrokerConnection {
   readonly fd: Fd
   /** What has been read from a gRPC connection. */
   readonly firstBytes: Buffer
+  /**
+   * With ttRPC: one sendmsg(2) on the data socket, with a descriptor or none. Returns how many bytes the kernel has taken,
+   * or less than 0.
+   */
+  sendNow(bytes: Buffer, fd?: Fd): number
   /** With ttRPC: has the broker close the client, once everything was written to it that the data socket holds. */
   close(): void
 }
@@ -166,8 +171,10 @@ class BrokerControl implements Broker {
     switch (message.kind) {
       case 'connection': {
         const { id, framing, peer, firstBytes } = message
+        const { native } = this.#parts
+        const sendNow = (bytes: Buffer, passed?: Fd) => native.sendMessage(fd, bytes, passed)
         const close = () => this.#send(encodeClose(id))
-        this.#onConnection({ framing, peer, fd, firstBytes, close })
+        this.#onConnection({ framing, peer, fd, firstBytes, sendNow, close })
         return
       }
       case 'request state':

@@ -2,7 +2,7 @@ import type { Server, ServerWritableStream } from '@grpc/grpc-js'
 import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { truncate } from '../../base/truncate.ts'
-import type { Encoded, Method, Outcome } from '../method.ts'
+import { bytesOf, type Encoded, type Method, type Outcome } from '../method.ts'
 import type { InTurn } from '../turns.ts'
 
 /** Serves one method, whose messages stay encoded. */
@@ -106,7 +106,7 @@ function encodedBytes(details: string): number {
 
 /** One buffer: gRPC puts five bytes before a message, and copies it in any case. */
 function wholeOf({ payload, bulk }: Encoded): Uint8Array {
-  return bulk === undefined ? payload : Buffer.concat([payload, bulk])
+  return bulk === undefined ? payload : Buffer.concat([payload, bytesOf(bulk)])
 }
 
 function asBuffer(payload: Uint8Array): Buffer {

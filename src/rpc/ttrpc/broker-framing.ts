@@ -1,6 +1,14 @@
+import { bytesOf } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { FRAME_HEADER_BYTES, FrameReader, MAX_FRAME_PAYLOAD_BYTES, parseFrameHeader } from './frame.ts'
-import { type AnswerFrame, type Arrival, type Framing, type OpenFraming, writeParts } from './framing.ts'
+import {
+  type AnswerFrame,
+  type Arrival,
+  type FramedSocket,
+  type Framing,
+  type OpenFraming,
+  writeParts,
+} from './framing.ts'
 
 /** Bytes of the envelope of a frame on a data socket of the broker (docs/broker.md). */
 export const ENVELOPE_BYTES = 32
@@ -19,28 +27,41 @@ export const EnvelopeKind = {
 /** Of an answer: the broker tells what becomes of it, and remembers that until it is confirmed. */
 export const KEEP = 1
 
+/** Of an answer: its end is not in the socket, but in a file in memory that comes with the envelope. */
+export const IN_FILE = 2
+
 /** Of an oversized frame: it is not too large, but the broker's limits had no room for it. */
 export const NO_ROOM = 2
 
-/** Little endian: `u32 kind, u32 flags, u64 number, u64 age_ns, u32 frame_bytes, u32 zero`. */
+/** Little endian: `u32 kind, u32 flags, u64 number, u64 age_ns, u32 frame_bytes, u32 file_bytes`. */
 export interface Envelope {
   readonly kind: number
   readonly flags: number
   readonly number: bigint
+  /** Of an answer with {@link IN_FILE}: where its bytes begin in the file. */
   readonly ageNs: bigint
   /** Of the frame that follows, with its header. */
   readonly frameBytes: number
+  /** How many of them, at its end, are in the file; 0 by default. */
+  readonly fileBytes?: number
 }
 
-export function encodeEnvelope({ kind, flags, number, ageNs, frameBytes }: Envelope): Buffer {
+export function encodeEnvelope(envelope: Envelope): Buffer {
   const bytes = Buffer.allocUnsafe(ENVELOPE_BYTES)
-  bytes.writeUInt32LE(kind, 0)
-  bytes.writeUInt32LE(flags, 4)
-  bytes.writeBigUInt64LE(number, 8)
-  bytes.writeBigUInt64LE(ageNs, 16)
-  bytes.writeUInt32LE(frameBytes, 24)
-  bytes.writeUInt32LE(0, 28)
+  writeEnvelope(bytes, 0, envelope)
   return bytes
+}
+
+/** Writes the envelope at `offset`. Returns where it ends. */
+function writeEnvelope(bytes: Buffer, offset: number, envelope: Envelope): number {
+  const { kind, flags, number, ageNs, frameBytes, fileBytes = 0 } = envelope
+  bytes.writeUInt32LE(kind, offset)
+  bytes.writeUInt32LE(flags, offset + 4)
+  bytes.writeBigUInt64LE(number, offset + 8)
+  bytes.writeBigUInt64LE(ageNs, offset + 16)
+  bytes.writeUInt32LE(frameBytes, offset + 24)
+  bytes.writeUInt32LE(fileBytes, offset + 28)
+  return offset + ENVELOPE_BYTES
 }
 
 /** Decodes the envelope that begins at `offset`. */
@@ -64,9 +85,15 @@ export interface BrokerLink {
   fail(reason: string): void
 }
 
-/** The frames on a data socket of the broker, each in an envelope. */
-export function brokerFraming(link: BrokerLink, startTimer: StartTimer): OpenFraming {
-  return (socket, events) => new BrokerFraming(socket, events, { link, startTimer })
+/**
+ * Sends bytes on the data socket past the stream over it, which must be empty, with a descriptor or none. Returns how many
+ * bytes the kernel has taken, or less than 0.
+ */
+export type SendNow = (bytes: Buffer, fd?: number) => number
+
+/** The frames on a data socket of the broker, each in an envelope. Without `sendNow` all go through the stream. */
+export function brokerFraming(link: BrokerLink, startTimer: StartTimer, sendNow?: SendNow): OpenFraming {
+  return (socket, events) => new BrokerFraming(socket, events, { link, startTimer, sendNow })
 }
 
 /** How long a confirmation may wait for an answer that it can go with, which spares the broker a wake-up. */
@@ -78,13 +105,26 @@ const CONFIRMATIONS = 64
 /** An answer so short is copied behind its envelope, which costs less than writing one more buffer. */
 const COPIED_BYTES = 4096
 
+const NO_BYTES = Buffer.alloc(0)
+
+/** So many bytes of answers whose delivery is not known may be in files, beside one answer. Others wait in the stream. */
+const BYTES_IN_FILES = 2 ** 22
+
+/** An answer whose delivery the broker will tell. */
+interface Undelivered {
+  readonly delivered: (written: boolean) => void
+  /** How many of its bytes are in a file. */
+  readonly bytesInFile: number
+}
+
 class BrokerFraming implements Framing {
   // The broker itself limits the time for a client's frame header.
   readonly incompleteHeader = undefined
-  readonly #socket: Parameters<OpenFraming>[0]
+  readonly #socket: FramedSocket
   readonly #events: Parameters<OpenFraming>[1]
   readonly #link: BrokerLink
   readonly #startTimer: StartTimer
+  readonly #sendNow: SendNow | undefined
   /** Confirmations that have not been sent. */
   #unconfirmed: bigint[] = []
   #stopConfirmTimer: (() => void) | undefined
@@ -98,21 +138,27 @@ class BrokerFraming implements Framing {
   #bytesLeft = 0
   /** Whether the frame that is being read has been told. */
   #isFrameOver = false
-  readonly #undelivered = new Map<bigint, (written: boolean) => void>()
+  readonly #undelivered = new Map<bigint, Undelivered>()
+  #bytesInFiles = 0
   #isHalted = false
   #isBroken = false
   /** Only deliveries count any more. */
   #isClosed = false
 
   constructor(
-    socket: Parameters<OpenFraming>[0],
+    socket: FramedSocket,
     events: Parameters<OpenFraming>[1],
-    { link, startTimer }: { readonly link: BrokerLink; readonly startTimer: StartTimer },
+    parts: {
+      readonly link: BrokerLink
+      readonly startTimer: StartTimer
+      readonly sendNow: SendNow | undefined
+    },
   ) {
     this.#socket = socket
     this.#events = events
-    this.#link = link
-    this.#startTimer = startTimer
+    this.#link = parts.link
+    this.#startTimer = parts.startTimer
+    this.#sendNow = parts.sendNow
     this.#frames = new FrameReader({
       onFrame: (header, payload) => this.#endFrame(() => events.onFrame(header, payload, this.#arrival)),
       onOversizedFrame: (header) => this.#endFrame(() => events.onOversizedFrame(header, this.#arrival)),
@@ -141,21 +187,55 @@ class BrokerFraming implements Framing {
 
   send({ arrival, frame, bulk, delivered, taken }: AnswerFrame): void {
     const number = numberOf(arrival)
-    if (delivered !== undefined) this.#undelivered.set(number, delivered)
-    const confirmations = this.#takeConfirmations().map((confirmed) => bare(EnvelopeKind.confirm, confirmed))
-    const envelope = encodeEnvelope({
-      ...{ kind: EnvelopeKind.answer, flags: delivered === undefined ? 0 : KEEP, number, ageNs: 0n },
-      frameBytes: frame.length + (bulk?.length ?? 0),
-    })
-    const head =
-      frame.length <= COPIED_BYTES
-        ? [Buffer.concat([...confirmations, envelope, frame])]
-        : [...confirmations, envelope, frame]
-    writeParts(this.#socket, bulk === undefined ? head : [...head, bulk], taken)
+    const flags = delivered === undefined ? 0 : KEEP
+    const frameBytes = frame.length + (bulk?.length ?? 0)
+    const envelope = { kind: EnvelopeKind.answer, flags, number, ageNs: 0n, frameBytes }
+    const confirmations = this.#takeConfirmations()
+    const isInFile = delivered !== undefined && this.#sendInFile(confirmations, envelope, { frame, bulk })
+    if (delivered !== undefined) {
+      const bytesInFile = isInFile ? frameBytes - frame.length : 0
+      this.#bytesInFiles += bytesInFile
+      this.#undelivered.set(number, { delivered, bytesInFile })
+    }
+    const isShort = bulk === undefined && frame.length <= COPIED_BYTES
+    if (isInFile || (isShort && this.#trySend(joined(confirmations, envelope, frame)))) taken()
+    else if (isShort) this.#socket.write(joined(confirmations, envelope, frame), taken)
+    else {
+      const parts = [joined(confirmations, envelope, NO_BYTES), frame]
+      writeParts(this.#socket, bulk === undefined ? parts : [...parts, bytesOf(bulk)], taken)
+    }
+  }
+
+  /** Sends an answer whose end the broker reads from its file. Returns false when it has to go through the socket. */
+  #sendInFile(
+    confirmations: readonly bigint[],
+    envelope: Envelope,
+    { frame, bulk }: Pick<AnswerFrame, 'frame' | 'bulk'>,
+  ): boolean {
+    if (bulk === undefined || bulk instanceof Uint8Array || !this.#isIdle()) return false
+    const hasRoom = this.#bytesInFiles === 0 || this.#bytesInFiles + bulk.length <= BYTES_IN_FILES
+    const place = hasRoom ? bulk.place : undefined
+    if (place === undefined) return false
+    const more = { flags: envelope.flags | IN_FILE, ageNs: BigInt(place.offset), fileBytes: bulk.length }
+    return this.#trySend(joined(confirmations, { ...envelope, ...more }, frame), place.fd)
+  }
+
+  #isIdle(): boolean {
+    return this.#sendNow !== undefined && this.#socket.writable && this.#socket.writableLength === 0
+  }
+
+  /** Sends bytes past the stream, when nothing waits in it. Returns false when nothing was sent. */
+  #trySend(bytes: Buffer, fd?: number): boolean {
+    if (!this.#isIdle()) return false
+    const sent = this.#sendNow?.(bytes, fd) ?? -1
+    if (sent <= 0) return false
+    if (sent < bytes.length) this.#socket.write(bytes.subarray(sent))
+    return true
   }
 
   nothing(arrival: Arrival): void {
-    if (this.#socket.writable) this.#socket.write(bare(EnvelopeKind.nothing, numberOf(arrival)))
+    if (!this.#socket.writable) return
+    this.#socket.write(encodeEnvelope(bare(EnvelopeKind.nothing, numberOf(arrival))))
   }
 
   close(unread: Buffer): void {
@@ -165,7 +245,7 @@ class BrokerFraming implements Framing {
     this.#isBroken = true
     this.#frames.release()
     // The broker has dropped those of which it has told nothing before the end.
-    for (const delivered of this.#undelivered.values()) delivered(false)
+    for (const { delivered } of this.#undelivered.values()) delivered(false)
     this.#undelivered.clear()
   }
 
@@ -203,13 +283,14 @@ class BrokerFraming implements Framing {
   }
 
   #onDelivery(number: bigint, written: boolean): void {
-    const delivered = this.#undelivered.get(number)
-    if (delivered === undefined) {
+    const answer = this.#undelivered.get(number)
+    if (answer === undefined) {
       this.#link.settled(number, written)
       return
     }
     this.#undelivered.delete(number)
-    delivered(written)
+    this.#bytesInFiles -= answer.bytesInFile
+    answer.delivered(written)
     this.#unconfirmed.push(number)
     if (this.#unconfirmed.length >= CONFIRMATIONS || !this.#socket.writable) this.#confirm()
     else this.#stopConfirmTimer ??= this.#startTimer(CONFIRM_MS, () => this.#confirm())
@@ -245,7 +326,8 @@ class BrokerFraming implements Framing {
     const numbers = this.#takeConfirmations()
     if (numbers.length === 0) return
     if (this.#socket.writable) {
-      this.#socket.write(Buffer.concat(numbers.map((number) => bare(EnvelopeKind.confirm, number))))
+      const envelopes = numbers.map((number) => encodeEnvelope(bare(EnvelopeKind.confirm, number)))
+      this.#socket.write(Buffer.concat(envelopes))
     } else {
       for (const number of numbers) this.#link.confirm(number)
     }
@@ -282,7 +364,16 @@ function numberOf({ number }: Arrival): bigint {
   return number
 }
 
+/** Confirmations, an envelope and a frame in one buffer. */
+function joined(confirmations: readonly bigint[], envelope: Envelope, frame: Buffer): Buffer {
+  const bytes = Buffer.allocUnsafe(ENVELOPE_BYTES * (confirmations.length + 1) + frame.length)
+  let end = 0
+  for (const number of confirmations) end = writeEnvelope(bytes, end, bare(EnvelopeKind.confirm, number))
+  frame.copy(bytes, writeEnvelope(bytes, end, envelope))
+  return bytes
+}
+
 /** An envelope without a frame. */
-function bare(kind: number, number: bigint): Buffer {
-  return encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 })
+function bare(kind: number, number: bigint): Envelope {
+  return { kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }
 }

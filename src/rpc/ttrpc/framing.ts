@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream'
+import { bytesOf, type StoredBytes } from '../method.ts'
 import { type FrameHeader, FrameReader } from './frame.ts'
 
 /** How a frame came. Its answer names it. */
@@ -28,8 +29,8 @@ export interface AnswerFrame {
   /** Of the frame that is answered. */
   readonly arrival: Arrival
   readonly frame: Buffer
-  /** The frame's end, in a buffer of its own. */
-  readonly bulk?: Uint8Array | undefined
+  /** The frame's end, which is kept apart. */
+  readonly bulk?: Uint8Array | StoredBytes | undefined
   /** Called once: whether the frame was handed whole to the client's connection, or never will be. */
   readonly delivered?: ((written: boolean) => void) | undefined
   /** Called when the kernel has taken the frame from this process, or never will. */
@@ -57,11 +58,11 @@ export interface Framing {
   close(unread: Buffer): void
 }
 
+/** The writing side of a socket. */
+export type FramedSocket = Pick<Duplex, 'write' | 'writable' | 'writableLength' | 'cork' | 'uncork'>
+
 /** Makes the framing of a socket. */
-export type OpenFraming = (
-  socket: Pick<Duplex, 'write' | 'writable' | 'cork' | 'uncork'>,
-  events: FramingEvents,
-) => Framing
+export type OpenFraming = (socket: FramedSocket, events: FramingEvents) => Framing
 
 /** The frames on the client's own socket. */
 export const plainFraming: OpenFraming = (socket, events) => {
@@ -79,7 +80,7 @@ export const plainFraming: OpenFraming = (socket, events) => {
     push: (chunk) => reader.push(chunk),
     halt: () => reader.halt(),
     send: ({ frame, bulk, delivered, taken }) =>
-      writeParts(socket, bulk === undefined ? [frame] : [frame, bulk], (error) => {
+      writeParts(socket, bulk === undefined ? [frame] : [frame, bytesOf(bulk)], (error) => {
         taken()
         delivered?.(error == null)
       }),
@@ -92,7 +93,7 @@ const NOW: Arrival = { number: undefined, ageMs: 0 }
 
 /** Writes buffers with one write(2) while the socket takes them. */
 export function writeParts(
-  socket: Pick<Duplex, 'write' | 'writable' | 'cork' | 'uncork'>,
+  socket: FramedSocket,
   parts: readonly Uint8Array[],
   written?: (error?: Error | null) => void,
 ): void {

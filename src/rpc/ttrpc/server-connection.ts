@@ -304,8 +304,13 @@ export class TtrpcServerConnection implements ServedConnection {
     return refusal
   }
 
-  /** Sends a frame, whose end may be in a buffer of its own. */
-  #send({ arrival }: Asker, frame: Buffer, bulk?: Uint8Array, delivered?: (written: boolean) => void): void {
+  /** Sends a frame, whose end may be kept apart. */
+  #send(
+    { arrival }: Asker,
+    frame: Buffer,
+    bulk?: Encoded['bulk'],
+    delivered?: (written: boolean) => void,
+  ): void {
     if (this.#ended) {
       delivered?.(false)
       return

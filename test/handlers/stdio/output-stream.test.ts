@@ -249,4 +249,18 @@ describe('OutputStream', () => {
     os.descriptors.capacity = 9
     expect(await read()).toBe('kept')
   })
+
+  it('has the data of a read also when the stream is closed before they are sent', async () => {
+    const { os, stream, write } = outputStream()
+    write('last words')
+    const { data, stored } = await stream.read(100, neverAborted)
+    expect(Buffer.from(data).toString()).toBe('last words')
+    write('more')
+    const next = await stream.read(100, neverAborted)
+    expect(next.stored?.place).toBeDefined()
+    await stream.close()
+    os.streams.memoryFile('takes the number of the descriptor')
+    expect([stored?.place, next.stored?.place]).toEqual([undefined, undefined])
+    expect(Buffer.from(next.data).toString()).toBe('more')
+  })
 })

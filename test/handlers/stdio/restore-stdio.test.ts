@@ -120,9 +120,11 @@ async function readThrough(hasTerminal: boolean, deaths: readonly Death[]) {
         if (outcome.status === 'rejected' && outcome.reason === late) continue
         if (outcome.status === 'rejected') throw outcome.reason
         const { number, answer } = outcome.value
+        // Its bytes are read to send it.
+        const { data } = answer
         const isDropped = number % 3n === 0n && drops-- > 0
         requests.answer(number, isDropped ? 'dropped' : 'written')
-        if (!isDropped) read.push(...answer.data)
+        if (!isDropped) read.push(...data)
         if (isDropped) answer.unread()
         else answer.discard()
         requests.confirm(number)

@@ -180,6 +180,8 @@ describe('standard streams over RPCs', () => {
 
   it('leave nothing open', async () => {
     const openFiles = () => pod.started.openFiles()
+    // A process is released a few milliseconds after its status was told.
+    await expect.poll(openFiles).not.toContain('/memfd:stdout-data (deleted)')
     const before = openFiles()
     for (const terminal of [false, true]) {
       const added = await pod.add('host', `closed-${terminal}`, ['echo', 'x'], { terminal })
@@ -189,7 +191,7 @@ describe('standard streams over RPCs', () => {
       await init.readAll()
       await pod.remove('closed')
     }
-    expect(openFiles()).toEqual(before)
+    await expect.poll(openFiles).toEqual(before)
     expect({ ...leftoversOf(pod.started, 'closed'), processes: [] }).toEqual(NOTHING_LEFT)
   })
 })

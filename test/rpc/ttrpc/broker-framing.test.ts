@@ -7,10 +7,12 @@ import {
   decodeEnvelope,
   EnvelopeKind,
   encodeEnvelope,
+  IN_FILE,
   KEEP,
   NO_ROOM,
 } from '../../../src/rpc/ttrpc/broker-framing.ts'
 import { allocateFrame, FrameFlag, FrameType } from '../../../src/rpc/ttrpc/frame.ts'
+import type { Framing } from '../../../src/rpc/ttrpc/framing.ts'
 import { TtrpcServerConnection } from '../../../src/rpc/ttrpc/server-connection.ts'
 import { GO_REQUEST } from '../../fixtures/ttrpc-frames.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
@@ -252,5 +254,127 @@ describe('TtrpcServerConnection on a data socket of the broker', () => {
     await turns()
     expect(told).toEqual([`fail ${reason}`])
     expect(held.waiting).toBe(0)
+  })
+})
+
+describe('brokerFraming with a way past the stream', () => {
+  /** What was sent, with the descriptor. */
+  let sent: { readonly bytes: Buffer; readonly fd: number | undefined }[]
+  /** What was written to the stream. */
+  let written: Buffer[]
+  let waiting: number
+  /** How many bytes the kernel takes. */
+  let taken: number
+  let framing: Framing
+  const told: string[] = []
+
+  beforeEach(() => {
+    sent = []
+    written = []
+    waiting = 0
+    taken = Number.POSITIVE_INFINITY
+    told.length = 0
+    const socket = {
+      writable: true,
+      get writableLength() {
+        return waiting
+      },
+      write: (bytes: Buffer) => written.push(bytes) > 0,
+      cork: () => {},
+      uncork: () => {},
+    }
+    const link = { confirm: () => {}, settled: () => {}, fail: () => {} }
+    const clock = new FakeClock()
+    const startTimer = (ms: number, expired: () => void) => clock.startTimer(ms, expired)
+    const open = brokerFraming(link, startTimer, (bytes, fd) => {
+      const count = Math.min(bytes.length, taken)
+      if (count > 0) sent.push({ bytes: bytes.subarray(0, count), fd })
+      return count > 0 ? count : -11
+    })
+    framing = open(socket, {
+      onFrame: () => {},
+      onOversizedFrame: () => {},
+      onHold: () => true,
+      onRelease: () => {},
+      onDroppedFrame: () => {},
+    })
+  })
+
+  const FD = 77
+  const frame = Buffer.from('frame')
+  const stored = (length: number) => ({
+    length,
+    place: { fd: FD, offset: 2 ** 30 },
+    read: () => Buffer.alloc(length, 'x'),
+  })
+  function send(number: bigint, bulk?: ReturnType<typeof stored>): void {
+    framing.send({
+      arrival: { number, ageMs: 0 },
+      ...{ frame, bulk, taken: () => told.push('taken') },
+      delivered: (isWritten) => told.push(`${number} ${isWritten}`),
+    })
+  }
+  const outcome = (kind: number, number: bigint) =>
+    framing.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }))
+
+  it('sends answers at once, and stored bytes as a place in their file', () => {
+    send(1n)
+    send(2n, stored(5000))
+    expect(written).toEqual([])
+    const head = { kind: answer, flags: KEEP, number: 1n, ageNs: 0n, frameBytes: 5 }
+    const inFile = {
+      ...{ ...head, flags: KEEP | IN_FILE, number: 2n, ageNs: 2n ** 30n, frameBytes: 5005 },
+      fileBytes: 5000,
+    }
+    expect(sent).toEqual([
+      { bytes: Buffer.concat([encodeEnvelope(head), frame]), fd: undefined },
+      { bytes: Buffer.concat([encodeEnvelope(inFile), frame]), fd: FD },
+    ])
+    outcome(EnvelopeKind.written, 2n)
+    outcome(dropped, 1n)
+    expect(told).toEqual(['taken', 'taken', '2 true', '1 false'])
+  })
+
+  it('writes to the stream while that is not empty, and what the kernel does not take', () => {
+    waiting = 1
+    send(1n, stored(5000))
+    expect(Buffer.concat(written)).toHaveLength(32 + 5 + 5000)
+    waiting = 0
+    taken = 0
+    send(2n)
+    taken = 30
+    send(3n, stored(5000))
+    expect(Buffer.concat(written)).toHaveLength(32 + 5 + 5000 + 32 + 5 + 7)
+    expect(sent.map(({ bytes, fd }) => [bytes.length, fd])).toEqual([[30, FD]])
+  })
+
+  it('leaves 4 MiB of undelivered answers in files, or one', () => {
+    const isInFile = () => sent.some(({ fd }) => fd === FD)
+    const sendStored = (number: bigint, length: number) => {
+      sent = []
+      send(number, stored(length))
+      return isInFile()
+    }
+    expect([sendStored(1n, 2 ** 23), sendStored(2n, 4096)]).toEqual([true, false])
+    outcome(EnvelopeKind.written, 1n)
+    expect([sendStored(3n, 2 ** 21), sendStored(4n, 2 ** 21), sendStored(5n, 4096)]).toEqual([
+      ...[true, true, false],
+    ])
+    outcome(dropped, 3n)
+    expect(sendStored(6n, 4096)).toBe(true)
+  })
+
+  it('confirms ahead of an answer in a file, also when that goes through the stream', () => {
+    send(1n)
+    outcome(EnvelopeKind.written, 1n)
+    taken = 0
+    send(2n, stored(5000))
+    expect(decodeEnvelope(written[0] ?? Buffer.alloc(0), 0)).toMatchObject({ kind: confirm, number: 1n })
+    taken = Number.POSITIVE_INFINITY
+    outcome(EnvelopeKind.written, 2n)
+    send(3n, stored(5000))
+    const last = sent.at(-1)
+    expect(decodeEnvelope(last?.bytes ?? Buffer.alloc(0), 0)).toMatchObject({ kind: confirm, number: 2n })
+    expect(last?.fd).toBe(FD)
   })
 })

@@ -21,7 +21,7 @@ export class TestBroker {
   readonly path = join(temporaryFolder(), 'api.sock')
   readonly #child: ChildProcess
   readonly #vminit: MessageSocket
-  readonly #listener: Fd
+  readonly listener: Fd
   readonly #agents: PlayedAgent[] = []
   readonly #clients: BrokerClient[] = []
   #log = ''
@@ -40,7 +40,7 @@ export class TestBroker {
     this.#child = spawn(vminit, ['--broker'], { stdio: ['ignore', 'ignore', 'pipe', childEnd] })
     native.close(childEnd)
     this.#vminit = new MessageSocket(native, parentEnd)
-    this.#listener = checkErrno('listen at', this.path, native.unixListen(this.path, 4096))
+    this.listener = checkErrno('listen at', this.path, native.unixListen(this.path, 4096))
     this.#child.stderr?.on('data', (chunk: Buffer) => {
       this.#log += chunk.toString()
     })
@@ -77,7 +77,7 @@ export class TestBroker {
   }
 
   /** Starts an agent that says hello, with the listening socket at `path` unless it has another. */
-  startAgent(hello: Partial<Hello> = {}, listener = this.#listener): PlayedAgent {
+  startAgent(hello: Partial<Hello> = {}, listener = this.listener): PlayedAgent {
     const agent = this.startSilentAgent()
     agent.sayHello({ ...HELLO, ...hello }, listener)
     return agent
@@ -125,6 +125,6 @@ export class TestBroker {
     for (const agent of this.#agents) agent.die()
     for (const client of this.#clients) client.socket.destroy()
     this.#vminit.close()
-    this.native.close(this.#listener)
+    this.native.close(this.listener)
   }
 }

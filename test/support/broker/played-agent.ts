@@ -186,6 +186,12 @@ export class PlayedConnection {
     })
   }
 
+  /** Sends bytes at once, with a descriptor. */
+  sendWith(bytes: Buffer, fd: Fd): void {
+    this.open()
+    this.#parts.native.sendMessage(this.#fd, bytes, fd)
+  }
+
   async serve(answer: Buffer): Promise<void> {
     this.open()
     try {

@@ -31,6 +31,8 @@ const CONTROL_HEADER_BYTES = 24
 const ENVELOPE_BYTES = 32
 /** The flag of an answer whose outcome is reported. */
 export const KEEP = 1
+/** The flag of an answer whose end is in a file in memory. */
+export const IN_FILE = 2
 /** The flags of a request. */
 export const RequestFlag = { sentBefore: 1, noRoom: 2 } as const
 
@@ -134,18 +136,22 @@ export interface EnvelopeRecord {
   readonly frame: Buffer
 }
 
+/** An envelope and its frame, without the `fileBytes` at its end that are in a file, from `offset` on. */
 export function encodeEnvelope(
   kind: number,
   number: bigint,
   frame: Buffer = Buffer.alloc(0),
   flags = 0,
+  { offset = 0, fileBytes = 0 } = {},
 ): Buffer {
   const header = Buffer.alloc(ENVELOPE_BYTES)
   header.writeUInt32LE(kind, 0)
   header.writeUInt32LE(flags, 4)
   header.writeBigUInt64LE(number, 8)
+  header.writeBigUInt64LE(BigInt(offset), 16)
   header.writeUInt32LE(frame.length, 24)
-  return Buffer.concat([header, frame])
+  header.writeUInt32LE(fileBytes, 28)
+  return Buffer.concat([header, frame.subarray(0, Math.max(0, frame.length - fileBytes))])
 }
 
 /** Cuts a byte stream into records. `sizeOf` returns the size of the record that the bytes begin with, once it is known. */

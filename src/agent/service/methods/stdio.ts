@@ -10,7 +10,7 @@ import type { SandboxContext } from '../../../handlers/sandbox/context.ts'
 import { usableContainers } from '../../../handlers/sandbox/usable-containers.ts'
 import type { OutputRead } from '../../../handlers/stdio/process-streams.ts'
 import { encodeBytesField } from '../../../rpc/bytes-field.ts'
-import type { Encoded } from '../../../rpc/method.ts'
+import type { Encoded, StoredBytes } from '../../../rpc/method.ts'
 import { type Call, finishing, type ServiceMethods, streaming } from '../rpc.ts'
 
 /** The RPCs of a process's input and output (spec C.13 to C.16). */
@@ -45,17 +45,27 @@ export function stdioMethods(sandbox: SandboxContext) {
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }
 
+/** Output that need not be in this process. */
+interface StoredAnswer extends ReadStreamResponse {
+  readonly stored?: StoredBytes | undefined
+}
+
 /** The answer to a read. Output whose answer is not written stays at the front of the stream. */
-function answered({ data, discard, unread }: OutputRead, call: Call): ReadStreamResponse {
-  call.onDelivered((written) => (written ? discard() : unread()))
-  return { data }
+function answered(read: OutputRead, call: Call): StoredAnswer {
+  call.onDelivered((written) => (written ? read.discard() : read.unread()))
+  return {
+    get data() {
+      return read.data
+    },
+    stored: read.stored,
+  }
 }
 
 const READ = {
   /** The file of the stream's bytes. */
   ownJournal: true,
   /** Without a copy of the data. */
-  encode: ({ data }: ReadStreamResponse): Encoded => encodeBytesField(1, data),
+  encode: (answer: StoredAnswer): Encoded => encodeBytesField(1, answer.stored ?? answer.data),
   /** The bytes are read, so that the process can go on writing. */
   emptied: (): ReadStreamResponse => ({ data: new Uint8Array(0) }),
 } as const
