@@ -38,6 +38,7 @@ import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
 import { memAgentConfig } from './mem-agent-config.ts'
+import { logNodeMessages } from './node-messages.ts'
 import { ownFigures } from './own-figures.ts'
 import { INPUT_LOG, InputLog } from './policy/input-log.ts'
 import { Policy } from './policy/policy.ts'
@@ -108,6 +109,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   }
   let level: AgentConfig['logLevel'] = 'info'
   const log = jsonLogger({ sink: output, level: () => level, version: packageJson.version, pid: process.pid })
+  logNodeMessages(log, process, console)
   const agentFolder = findAgentFolder(start.file)
   const os = linuxOs({ agentFolder, channel: given.channel, brokerFd: given.broker, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })

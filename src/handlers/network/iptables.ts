@@ -98,7 +98,9 @@ async function run(
   const result = await inStep('program', path, () => os.tools.run([path, ...options], { stdin, ...limits }))
   if (result.exitCode !== 0) {
     const output = Buffer.from(result.stderr.trim() || result.stdout.trim(), RAW).toString()
-    throw new AgentError('INTERNAL', `${tool}: exit code ${result.exitCode}: ${output}`)
+    const text = `${tool}: exit code ${result.exitCode}`
+    // What it says quotes the rules of the request.
+    throw new AgentError('INTERNAL', `${text}: ${output}`, { loggedMessage: text })
   }
   if (result.stdout.length > MAX_BYTES)
     throw new AgentError('INTERNAL', `${tool}: more than ${MAX_BYTES} bytes of output`)
