@@ -12,13 +12,24 @@ import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 export async function setUpCgroups(context: BootContext): Promise<StepOutcome> {
   const { config, log, os } = context
   if (config.unifiedCgroupHierarchy || config.cgroupNoV1 === 'all') return mountCgroupV2(context)
-  const controllers = enabledV1Controllers(await os.files.readText('/proc/cgroups'))
+  // /proc/cgroups does not tell which controllers `cgroup_no_v1=` keeps for v2.
+  const withheld = config.cgroupNoV1.split(',')
+  const enabled = enabledV1Controllers(await os.files.readText('/proc/cgroups'))
+  const controllers = enabled.filter((controller) => !withheld.includes(controller))
   if (!controllers.includes('devices')) {
     log.warn('cgroup v1 requested, but the kernel has no devices controller for it: using v2')
     return mountCgroupV2(context)
   }
+  const missing = NEEDED_V1_CONTROLLERS.filter((controller) => !controllers.includes(controller))
+  if (missing.length > 0) {
+    const because = 'the kernel has none, or its command line has cgroup_no_v1 or cgroup_disable'
+    log.warn('cgroup v1 without limits', { controllers: missing.join(' '), because })
+  }
   return mountCgroupV1(context, controllers)
 }
+
+/** The controllers of the limits that every shim sets. */
+const NEEDED_V1_CONTROLLERS = ['cpu', 'cpuset', 'memory', 'pids', 'freezer']
 
 const ROOT = '/sys/fs/cgroup'
 

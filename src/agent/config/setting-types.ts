@@ -76,14 +76,6 @@ export function oneOf<const Words extends readonly [string, ...string[]]>(
   })
 }
 
-/** The word `all`; anything else is ignored (spec A.5, `cgroup_no_v1`). */
-export const onlyAll: SettingType<'' | 'all'> = {
-  name: '`all`',
-  fromText: (value) => (value === 'all' ? 'all' : undefined),
-  fromToml: (value) => (value === 'all' ? 'all' : undefined),
-  show: (value) => value,
-}
-
 /** The place of the host's ports for streams: `vsock`, or sockets in a folder. */
 export const stdioDial: SettingType<StdioDial> = {
   name: '`vsock` or `unix:DIR`',

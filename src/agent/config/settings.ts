@@ -8,7 +8,6 @@ import {
   nonEmptyText,
   numberIn,
   oneOf,
-  onlyAll,
   port,
   processName,
   runtimeName,
@@ -187,9 +186,9 @@ export const SETTINGS = {
   }),
   cgroupNoV1: setting({
     commandLine: 'cgroup_no_v1',
-    type: onlyAll,
+    type: text,
     default: '',
-    doc: 'The kernel was started without cgroup v1, so v2 is used in any case.',
+    doc: 'What the kernel keeps from cgroup v1: with `all` v2 is used in any case; otherwise controllers, separated by commas, whose limits v1 then cannot set.',
   }),
   memoryReserve: setting({
     commandLine: 'agent.memory_reserve',

@@ -1,7 +1,7 @@
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Process } from '../../gen/oci.ts'
+import type { Process, Spec } from '../../gen/oci.ts'
 import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
@@ -15,6 +15,7 @@ import {
   type RuntimeOptions,
   RuntimeRuns,
 } from './run.ts'
+import { namingHooks } from './run-error.ts'
 import { seccompFlags } from './seccomp-flags.ts'
 
 /**
@@ -32,7 +33,7 @@ export interface OciRuntime {
       /** The program that the bundle's configuration names, for error texts. */
       readonly program: string
       readonly streams: ProcessStreams
-      readonly spec: ContainerRules
+      readonly spec: ContainerRules & Pick<Spec, 'Hooks'>
       readonly isMember: LaunchRun['isMember']
     },
     signal: AbortSignal,
@@ -119,10 +120,16 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
   let mayRaise: Promise<boolean> | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
-    create: ({ id, bundle, spec, ...run }, signal) => {
+    create: async ({ id, bundle, spec, ...run }, signal) => {
       const denied = deniedCalls(spec, options.containerVsock)
       const args = ['--bundle', bundle]
-      return runs.launch({ verb: 'create', containerId: id, args, denied, ...run }, signal)
+      const named = (error: unknown) => namingHooks(error, spec.Hooks)
+      try {
+        const made = await runs.launch({ verb: 'create', containerId: id, args, denied, ...run }, signal)
+        return made.kind === 'half-started' ? { ...made, error: named(made.error) } : made
+      } catch (error) {
+        throw named(error)
+      }
     },
     start: async (id, signal) => {
       await runs.run({ verb: 'start', args: [id], signal })

@@ -1,4 +1,5 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Hook, Hooks } from '../../gen/oci.ts'
 import type { ToolResult } from '../../os/process/tools.ts'
 
 /** How runtimes say what is wrong with the program to run, and how callers are told; runc first, then crun. */
@@ -49,4 +50,26 @@ function errorMessage(line: string): string | undefined {
   } catch {
     return undefined
   }
+}
+
+/** The kinds of hooks that run before a container is created, by their names in a configuration. */
+const HOOKS_OF_CREATE = {
+  prestart: 'Prestart',
+  createRuntime: 'CreateRuntime',
+  createContainer: 'CreateContainer',
+} as const satisfies Readonly<Record<string, keyof Hooks>>
+
+/**
+ * The error of a failed `create`, with the paths of the container's hooks when a hook has failed: runc tells a hook's place
+ * in its list only, and not which list. Any other error stays as it is.
+ */
+export function namingHooks(error: unknown, hooks: Hooks | undefined): unknown {
+  const [, place] = /\brunning hook #(\d+)/.exec(messageOf(error)) ?? []
+  if (place === undefined || !(error instanceof AgentError)) return error
+  const named = Object.entries(HOOKS_OF_CREATE).flatMap(([kind, list]) => {
+    const hook: Hook | undefined = hooks?.[list][Number(place)]
+    return hook === undefined ? [] : [`${kind} ${hook.Path}`]
+  })
+  if (named.length === 0) return error
+  return new AgentError(error.code, `${error.message.trimEnd()} (hook #${place}: ${named.join(' or ')})`)
 }

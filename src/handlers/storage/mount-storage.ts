@@ -110,7 +110,10 @@ async function mount(
   }
 }
 
-/** Calls mount(2) once. The kernel refuses a symbolic link that was created in the path after the mount point's check. */
+/**
+ * Calls mount(2) once. The kernel refuses a symbolic link that was created in the path after the mount point's check. Throws
+ * UNIMPLEMENTED for a file system that the kernel does not have.
+ */
 async function mountOnce(
   request: Parameters<Mounts['mount']>[0],
   { os, allowedRoots }: MountDependencies,
@@ -118,8 +121,13 @@ async function mountOnce(
   try {
     await os.mounts.mount({ ...request, refuseLinks: true })
   } catch (error) {
+    const errno = errnoOf(error)
+    if (errno === 'ENODEV') {
+      const text = `storage ${request.target}: the guest kernel has no ${request.type}`
+      throw new AgentError('UNIMPLEMENTED', text, { cause: error, errno })
+    }
     // ENOSYS: the kernel is older than 5.6.
-    if (errnoOf(error) !== 'ELOOP' && errnoOf(error) !== 'ENOSYS') throw error
+    if (errno !== 'ELOOP' && errno !== 'ENOSYS') throw error
     await checkMountPoint(os.files, request.target, allowedRoots)
     // Symbolic links above the roots belong to the guest image and are fine.
     await os.mounts.mount(request)

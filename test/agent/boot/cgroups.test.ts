@@ -106,6 +106,19 @@ describe('setUpCgroups', () => {
     )
   })
 
+  it('warns of limits that v1 cannot set, and leaves out what the kernel keeps for v2', async () => {
+    const { os, context, lines } = await bareGuest({ unifiedCgroupHierarchy: false, cgroupNoV1: 'pids' })
+    await os.files.put('/proc/cgroups', PROC_CGROUPS)
+    await setUpCgroups(context)
+    expect(os.mounts.requests.map(({ target }) => target)).not.toContain('/sys/fs/cgroup/pids')
+    expect(lines).toContainEqual(
+      expect.objectContaining({
+        message: 'cgroup v1 without limits',
+        fields: expect.objectContaining({ controllers: 'cpu memory pids freezer' }),
+      }),
+    )
+  })
+
   it('stays with v2 when the kernel was started without v1', async () => {
     const { os, context } = await bareGuest({ unifiedCgroupHierarchy: false, cgroupNoV1: 'all' })
     await setUpCgroups(context)

@@ -82,9 +82,9 @@ describe('commandLineSettings', () => {
     expect(commandLineSettings(token).unifiedCgroupHierarchy).toBe(unified)
   })
 
-  it('accepts only the value all for cgroup_no_v1', () => {
+  it('reads what cgroup_no_v1 keeps from cgroup v1', () => {
     expect(commandLineSettings('cgroup_no_v1=all').cgroupNoV1).toBe('all')
-    expect(commandLineSettings('cgroup_no_v1=memory')).toEqual({})
+    expect(commandLineSettings('cgroup_no_v1=memory,pids').cgroupNoV1).toBe('memory,pids')
   })
 
   it('reads time-outs in seconds and ignores zero', () => {

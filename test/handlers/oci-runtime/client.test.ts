@@ -23,7 +23,7 @@ const CONTAINER = {
   id: 'c1',
   bundle: '/b',
   program: 'sh',
-  spec: { Annotations: {}, Linux: undefined },
+  spec: { Annotations: {}, Linux: undefined, Hooks: undefined },
   streams: { pipes: [3, 4, 5] },
   isMember: async () => true,
 } as const

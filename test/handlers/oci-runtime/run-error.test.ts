@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { runError } from '../../../src/handlers/oci-runtime/run-error.ts'
+import { AgentError } from '../../../src/base/errors.ts'
+import { Hooks } from '../../../src/gen/oci.ts'
+import { namingHooks, runError } from '../../../src/handlers/oci-runtime/run-error.ts'
 import type { ToolResult } from '../../../src/os/process/tools.ts'
 
 const failed = { exitCode: 1, stdout: '', stderr: '' }
@@ -48,5 +50,27 @@ describe('runError', () => {
     'chdir `/no/such`: No such file or directory',
   ])('does not name the program for another fault: %s', (msg) => {
     expect(errorOf(line('error', msg), { program: 'sh' }).message).toBe(`x: ${msg}`)
+  })
+})
+
+describe('namingHooks', () => {
+  const hooks = Hooks.fromPartial({
+    Prestart: [{ Path: '/hooks/a' }],
+    CreateRuntime: [{ Path: '/hooks/b' }, { Path: '/hooks/c' }],
+    Poststop: [{ Path: '/hooks/d' }],
+  })
+
+  it.each([
+    ['error running hook #1: exit status 3\n', ' (hook #1: createRuntime /hooks/c)'],
+    ['error running hook #0: exit status 3', ' (hook #0: prestart /hooks/a or createRuntime /hooks/b)'],
+    ['error running hook #7: exit status 3', ''],
+    ['no cgroup', ''],
+  ])('adds to %j the hooks that it may mean', (message, added) => {
+    const error = new AgentError('INTERNAL', `runc create: ${message}`)
+    expect(namingHooks(error, hooks)).toMatchObject({
+      code: 'INTERNAL',
+      message: `runc create: ${added === '' ? message : message.trimEnd()}${added}`,
+    })
+    expect(namingHooks(error, undefined)).toBe(error)
   })
 })

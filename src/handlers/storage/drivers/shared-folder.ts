@@ -9,9 +9,9 @@ const SANDBOX_FOLDER = 'kataShared'
 
 /**
  * The driver of a host folder that is named by its tag (spec E.3). The sandbox's folder may be mounted already; it then
- * stays as it is. `hints` explains errnos of mount(2) for this file system; ENODEV always means that the kernel lacks it.
+ * stays as it is. `hints` explains errnos of mount(2) for this file system.
  */
-function sharedFolder(name: string, hints: Readonly<Record<string, string>> = {}): StorageDriver {
+function sharedFolder(hints: Readonly<Record<string, string>> = {}): StorageDriver {
   return {
     async attach(storage, dependencies, signal) {
       const { mountPoint } = storage
@@ -20,7 +20,7 @@ function sharedFolder(name: string, hints: Readonly<Record<string, string>> = {}
       try {
         await mountStorage(storage, dependencies, signal)
       } catch (error) {
-        throw withHint(error, { name, hints, storage })
+        throw withHint(error, { hints, storage })
       }
       return { mountPoint, kind: 'mount', keep: false }
     },
@@ -39,18 +39,13 @@ async function isSandboxFolderMounted(
 function withHint(
   error: unknown,
   context: {
-    readonly name: string
     readonly hints: Readonly<Record<string, string>>
     readonly storage: Storage
   },
 ): unknown {
-  const { name, hints, storage } = context
+  const { hints, storage } = context
   const errno = errnoOf(error)
   if (errno === undefined) return error
-  if (errno === 'ENODEV') {
-    const text = `storage ${storage.mountPoint}: the guest kernel has no ${name}`
-    return new AgentError('UNIMPLEMENTED', text, { cause: error, errno })
-  }
   const hint = hints[errno]
   if (hint === undefined) return error
   const text = `mount ${storage.source} on ${storage.mountPoint}: ${errno}: ${hint}`
@@ -58,9 +53,9 @@ function withHint(
 }
 
 /** A host folder over 9p, which Debian's cloud kernel does not have. */
-export const nineP = sharedFolder('9p', { ENOENT: 'no 9p device has this tag' })
+export const nineP = sharedFolder({ ENOENT: 'no 9p device has this tag' })
 
 /** A host folder that a virtio-fs device offers (spec E.3). */
-export const virtioFs = sharedFolder('virtiofs', {
+export const virtioFs = sharedFolder({
   EINVAL: 'no virtio-fs device has this tag, or it does not know an option',
 })

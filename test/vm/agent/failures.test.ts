@@ -1,0 +1,105 @@
+import { readFileSync } from 'node:fs'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { messageOf } from '../../../src/base/errors.ts'
+import type { Pod } from '../../support/containers/pod.ts'
+import { parseLogLine } from '../../support/log-lines.ts'
+import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { bootPod, consoleLine, ROOT } from '../../support/vm/guest-pod.ts'
+
+const PAGE = new URL('../../../docs/troubleshooting.md', import.meta.url)
+const page = readFileSync(PAGE, 'utf8')
+
+/** Fields that differ from run to run, or are the same in all lines; the page leaves them out. */
+const LEFT_OUT = ['ts', 'version', 'subsystem', 'pid', 'name', 'source', 'ms', 'stepMs', 'peer', 'framing']
+
+/** A line of the log as the page shows it. */
+function shown(line: string): string {
+  const fields = Object.entries(parseLogLine(line)).filter(([name]) => !LEFT_OUT.includes(name))
+  return JSON.stringify(Object.fromEntries(fields))
+}
+
+/** The message of the error that the promise rejects with. */
+async function errorOf(promise: Promise<unknown>): Promise<string> {
+  return promise.then(
+    () => 'no error',
+    (error: unknown) => messageOf(error),
+  )
+}
+
+describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what a guest says', () => {
+  let guest: TestGuest
+  let pod: Pod
+  beforeAll(async () => {
+    const append = ['module_blacklist=overlay,qemu_fw_cfg', 'agent.hotplug_timeout=1']
+    ;({ guest, pod } = await bootPod({ append }))
+  })
+  afterAll(() => guest?.stop())
+
+  it('of an option that the kernel lacks', async () => {
+    const [storage, mountPoint] = ['overlayfs', '/run/kata-containers/layers/rootfs']
+    const options = ['lowerdir=/run', 'upperdir=/run/upper', 'workdir=/run/work']
+    const overlay = { driver: storage, source: 'overlay', fstype: 'overlay', options, mountPoint }
+    expect(page).toContain(await errorOf(pod.create('layers', ['true'], { storages: [overlay] })))
+    expect(page).toContain(shown(await consoleLine(guest, /"no VM metadata"/)))
+  })
+
+  it('of a storage that never comes', async () => {
+    const disk = {
+      driver: 'blk',
+      source: '02/0f',
+      fstype: 'ext4',
+      options: [],
+      mountPoint: '/run/kata-containers/data',
+    }
+    const error = await errorOf(pod.create('data', ['true'], { storages: [disk] }))
+    // What sysfs shows differs from guest to guest.
+    expect(page).toContain(error.slice(0, error.indexOf(';')))
+  })
+
+  it('of a port on which the host does not listen', async () => {
+    const error = await errorOf(pod.create('port', ['true'], { ports: { stdoutPort: 5999 } }))
+    expect(page).toContain(error.replace(/no listener: .*/, 'no listener: '))
+  })
+
+  it('of a hook that cannot reach its registry', async () => {
+    const script = 'echo no route to registry.example >&2; exit 3'
+    const hook = { Path: `${ROOT}/bin/busybox`, Args: ['sh', '-c', script] }
+    expect(page).toContain(
+      await errorOf(pod.create('hook', ['true'], { spec: { Hooks: { CreateRuntime: [hook] } } })),
+    )
+    const slow = { ...hook, Args: ['sleep', '1000'], Timeout: 1n }
+    expect(page).toContain(
+      await errorOf(pod.create('hook', ['true'], { spec: { Hooks: { CreateRuntime: [slow] } } })),
+    )
+  })
+
+  it('of a container that takes more memory than it may', async () => {
+    const script = 'x=aaaaaaaa; while true; do x=$x$x; done'
+    const linux = { Resources: { Memory: { Limit: 16n << 20n } } }
+    const init = await pod.run('hungry', ['sh', '-c', script], { linux })
+    expect(await init.wait()).toBe(137)
+    expect(page).toContain(shown(await consoleLine(guest, /"container out of memory"/)))
+    expect(await guest.agent.getOOMEvent({})).toMatchObject({ containerId: 'hungry' })
+    await pod.remove('hungry')
+  })
+})
+
+describe.skipIf(cannotBoot() !== undefined)(
+  'docs/troubleshooting.md shows what a guest without limits says',
+  () => {
+    let guest: TestGuest
+    let pod: Pod
+    beforeAll(async () => {
+      const append = ['systemd.unified_cgroup_hierarchy=0', 'cgroup_no_v1=memory']
+      ;({ guest, pod } = await bootPod({ append }))
+    })
+    afterAll(() => guest?.stop())
+
+    it('of the wrong mode of cgroups', async () => {
+      const linux = { Resources: { Memory: { Limit: 16n << 20n } } }
+      const error = await errorOf(pod.create('limited', ['true'], { linux }))
+      expect(page).toContain(shown(await consoleLine(guest, /"cgroup v1 without limits"/)))
+      expect(page).toContain(error)
+    })
+  },
+)
