@@ -2,13 +2,25 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { on } from 'node:events'
 import { mkdirSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { connectAgent } from '../../../src/client/connect-agent.ts'
+import { connectSocket } from '../../../src/client/connect-socket.ts'
+import { agentOf, rootPathOf } from '../../../src/client/container-session.ts'
+import { hybridHandshake } from '../../../src/client/hybrid.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
+import { AGENT_PORT } from '../../../src/microvm/vsock/guest-link.ts'
 import { openLink } from '../../../src/microvm/vsock/open-link.ts'
+import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
+import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { podOf } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
 import {
@@ -44,6 +56,67 @@ function awaitEnd(pids: readonly number[]): void {
   for (const pid of pids) spawnSync('tail', [`--pid=${pid}`, '-f', '/dev/null'], { timeout: 10_000 })
 }
 
+/** The root of the tool's container, in the guest. */
+const ROOT = rootPathOf('container')
+
+/**
+ * A hook runs outside of the container. This one leaves a program that kills the agent, and nothing else, for each line that
+ * the container writes, and answers with the pid.
+ */
+const KILLER_HOOK = {
+  Path: `${ROOT}/bin/busybox`,
+  Args: [
+    'sh',
+    '-c',
+    [
+      `cd ${ROOT}; bin/busybox mkfifo killed kill;`,
+      'while read line; do pid=$(bin/busybox pidof kata-agent); kill -KILL $pid; echo $pid > killed; done',
+      '< kill > /dev/null 2>&1 &',
+    ].join(' '),
+  ],
+}
+
+/** Asks that program, once for each line. */
+const ASK_KILLER = [
+  'until [ -p /kill ]; do usleep 10000; done; exec 3<> /kill 4<> /killed; echo up;',
+  'while read line; do echo >&3; read pid <&4; echo $pid; done',
+].join(' ')
+
+/** Connects beside the tool to the guest that it runs. */
+async function secondClient(running: MicrovmProcess): Promise<TtrpcClient> {
+  const [name = ''] = foldersOf(running.toolPid())
+  const connect = async (signal: AbortSignal) => {
+    const socket = await connectSocket({ path: guestSocketIn(join(tmpdir(), name)) }, signal)
+    await hybridHandshake(socket, AGENT_PORT, signal)
+    return socket
+  }
+  return await connectAgent({ connect }, AbortSignal.timeout(60_000))
+}
+
+/** Asks for the health as shims do. */
+function checkEverySecond(client: TtrpcClient): { end(): Promise<number> } {
+  const health = clientFor(HealthDefinition, client)
+  let isOver = false
+  const checking = (async () => {
+    let slowestMs = 0
+    while (!isOver) {
+      const begun = performance.now()
+      expect(await health.check({}, { timeoutMs: 30_000 })).toMatchObject({ status: 1 })
+      slowestMs = Math.max(slowestMs, performance.now() - begun)
+      await delay(1000)
+    }
+    return slowestMs
+  })()
+  // Awaited at the end.
+  checking.catch(() => {})
+  return {
+    end: () => {
+      isOver = true
+      return checking
+    },
+  }
+}
+
 const loop = 'while :; do sleep 0.1; done'
 
 /** Tests that need no microVM are in test/host/microvm/microvm-run.test.ts. */
@@ -63,6 +136,41 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     expect(await running.result).toMatchObject({ status: 9, stderr: 'err\n' })
     expect([foldersOf(tool), programsOf(tool)]).toEqual([[], []])
   })
+
+  it('loses no line, no status and no health check when the agent in the guest is killed ten times', async () => {
+    const count = "trap 'exit 9' TERM; i=0; while echo $i; do i=$((i+1)); usleep 20000; done"
+    const running = startMicrovm(['sh', '-c', count], { MICROVM_VSOCK: 'vhost-user' })
+    let output = ''
+    for await (const [chunk] of on(running.stdout, 'data', { close: ['end'] })) {
+      output += String(chunk)
+      if (output.includes('1\n')) break
+    }
+    running.stdout.on('data', (chunk) => {
+      output += String(chunk)
+    })
+    const second = await secondClient(running)
+    const checks = checkEverySecond(second)
+    const pod = podOf(agentOf(second), ROOT)
+    const killer = await pod.run('killer', ['sh', '-c', ASK_KILLER], {
+      spec: { Hooks: { Poststart: [KILLER_HOOK] } },
+    })
+    await killer.readUntil('up\n')
+    const killed = new Set<string>()
+    for (let kill = 0; kill < 10; kill++) {
+      await killer.write('next\n')
+      killed.add(await killer.readUntil('\n'))
+    }
+    expect(killed.size).toBe(10)
+    const lines = output.length
+    await expect.poll(() => output.length, { timeout: 60_000 }).toBeGreaterThan(lines)
+    const slowestMs = await checks.end()
+    second.close()
+    running.kill('SIGTERM')
+    expect(await running.result).toMatchObject({ status: 9, stderr: '' })
+    const numbers = output.trimEnd().split('\n')
+    expect(numbers).toEqual(numbers.map((_, line) => String(line)))
+    expect(slowestMs).toBeLessThan(30_000)
+  }, 480_000)
 
   it('ends the microVM at the second signal, and leaves nothing behind', async () => {
     const running = startMicrovm(['sh', '-c', `trap 'echo ignored' INT; echo up; ${loop}`])
