@@ -286,7 +286,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   return {
     methods: serviceMethods(
       { sandbox, storage: mounts, network, guest, policy },
-      { log, gate, totals, calls, nowMs },
+      { log, gate, totals, calls, leave: os.broker && ((number) => os.broker?.leave(number)), nowMs },
     ),
     listenForStreams: hostConnections.listen,
     restore: () => restoreSandbox(sandbox, os.broker),

@@ -23,6 +23,8 @@ export interface WrapperDependencies {
   readonly calls: CallsInFlight
   /** Where the outcome of a call outlives the agent. */
   readonly outcomes: Outcomes
+  /** Tells that a call fails before its function has begun, by the request's number; undefined without a broker. */
+  readonly leave: ((number: bigint) => void) | undefined
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
 }
@@ -45,7 +47,7 @@ export function wrap<Request, Response>(
 
 function served<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, totals, outcomes, nowMs }: WrapperDependencies,
+  { log, gate, policy, totals, outcomes, leave, nowMs }: WrapperDependencies,
 ): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
   const { name, types, rpc } = method
   const check = policy.checkOf(name)
@@ -90,6 +92,8 @@ function served<Request, Response>(
     } catch (error) {
       // What has failed has undone itself: it may be tried again.
       if (keepsOutcome(rpc)) outcomes.forget(number)
+      // What an earlier agent has taken for the answer goes back.
+      if (work === undefined) leave?.(number)
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
       level = failureLevel(error) ?? level

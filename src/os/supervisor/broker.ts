@@ -64,6 +64,11 @@ export interface Broker {
   confirm(number: bigint): void
   /** A data socket has told the delivery of an answer of an earlier agent. */
   settled(number: bigint, written: boolean): void
+  /**
+   * A request that is sent again has failed before this agent did anything for it: the answer of an earlier agent counts as
+   * dropped. Does nothing for any other request.
+   */
+  leave(number: bigint): void
   /** Accepts no more connections. */
   stopAccepting(): void
   /** What came over a data socket cannot be trusted: `failed` rejects. */
@@ -126,6 +131,10 @@ class BrokerControl implements Broker {
 
   settled(number: bigint, written: boolean): void {
     this.#learn(number, written ? 'written' : 'dropped')
+  }
+
+  leave(number: bigint): void {
+    if (this.#states.get(number) === 'open') this.#learn(number, 'dropped')
   }
 
   stopAccepting(): void {

@@ -42,6 +42,7 @@ describe('the inputs of checks', () => {
       outcomes,
       totals: new Totals(),
       calls: silentCalls(),
+      leave: undefined,
       nowMs: () => 0,
     }
     const methods = declaredMethods({ ...(await serviceDependencies()), policy })

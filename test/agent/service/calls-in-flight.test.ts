@@ -22,7 +22,14 @@ async function services(gate = { wait: async () => {} }) {
   const nowMs = () => clock.monotonicMs()
   const calls = new CallsInFlight({ log, nowMs, startTimer: (ms, expired) => clock.startTimer(ms, expired) })
   const dependencies = await serviceDependencies()
-  const methods = serviceMethods(dependencies, { log, gate, totals: new Totals(), calls, nowMs })
+  const methods = serviceMethods(dependencies, {
+    log,
+    gate,
+    totals: new Totals(),
+    calls,
+    leave: undefined,
+    nowMs,
+  })
   const call = (name: string, request: Uint8Array, options: Partial<IncomingCall> = {}): Promise<Outcome> => {
     const method = methods.get(`grpc.AgentService/${name}`)
     if (method === undefined) throw new Error(`${name}: no such method`)

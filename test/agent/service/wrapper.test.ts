@@ -42,6 +42,7 @@ function wrapped(
   name = 'grpc.AgentService/Test',
   nowMs = () => 0,
   files = new MemoryStateFiles(),
+  leave?: (number: bigint) => void,
 ) {
   const lines: LogLine[] = []
   const log = jsonLogger({
@@ -56,7 +57,7 @@ function wrapped(
   const outcomes = new Outcomes(new StateStore(files))
   const policy = { checkOf: () => check }
   const calls = silentCalls()
-  const method = wrap(declared, { log, gate, policy, totals, outcomes, calls, nowMs })
+  const method = wrap(declared, { log, gate, policy, totals, outcomes, calls, leave, nowMs })
   return { method, lines }
 }
 
@@ -355,6 +356,22 @@ describe('the outcome of a call that must not be carried out twice', () => {
     const files = new MemoryStateFiles()
     await agent(files, { recovery })(request, callOf({ number: 5n }))
     expect(files.names()).toEqual([])
+  })
+
+  it('of an agent before is given up by a call that expires before its function has begun, and by no other', async () => {
+    const left: bigint[] = []
+    const own = { recovery: 'journaled', ownJournal: true } as const
+    const fails = { ...own, handle: () => Promise.reject(new AgentError('INTERNAL', 'no')) }
+    for (const [rpc, number, timeoutMs] of [
+      [{ ...own, handle: async (message: Message) => message }, 5n, 0],
+      [fails, 6n, 1000],
+    ] as const) {
+      const files = new MemoryStateFiles()
+      const leave = (each: bigint) => void left.push(each)
+      const { method } = wrapped(rpc, openGate, undefined, undefined, undefined, undefined, files, leave)
+      expect(await method(request, callOf({ number, timeoutMs }))).toMatchObject({ ok: false })
+    }
+    expect(left).toEqual([5n])
   })
 
   it('is not recorded of one that keeps a journal of its own, nor without a number, nor of a failure', async () => {

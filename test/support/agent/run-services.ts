@@ -32,7 +32,7 @@ export async function runServices(
   const gate = { wait: async () => {} }
   const calls = silentCalls()
   const methods = serviceMethods(dependencies, {
-    ...{ log, gate, calls, totals: new Totals(), nowMs: () => 0 },
+    ...{ log, gate, calls, totals: new Totals(), leave: undefined, nowMs: () => 0 },
   })
   const transport = await runTransport(methods, { checkCall: checkCallOf(dependencies.policy) })
   const grpc = grpcConnection(transport.path)

@@ -17,7 +17,7 @@ export function processMethods(sandbox: SandboxContext) {
     ),
     // Journaled: with the answer the process is forgotten, and its exit status with it.
     waitProcess: taking(async (request, call) => {
-      const exit = await waitProcess(usableContainers(sandbox), request, call.signal)
+      const exit = await waitProcess(usableContainers(sandbox), request, call.signal, call.number)
       call.onDelivered((written) => {
         if (written) exit.forget()
       })
