@@ -21,6 +21,7 @@ const process = (execId: string, key: string, pid: number) => ({
   pid,
   beganNs: 123450000000n,
   forgotten: pid === 42,
+  told: pid === 42 ? [] : [15n],
 })
 /** What the fixtures are the bytes of. */
 const PAYLOADS = {

@@ -15,8 +15,10 @@ import {
   type RestoreProcessDependencies,
   restoreProcess,
   restoreStreams,
+  whenSettled,
 } from '../process/restore-process.ts'
 import { programOf } from '../process/signal-process.ts'
+import { forgetProcess } from '../process/wait-process.ts'
 import { bundleOf, StoredSpec } from './bundle.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { type ContainerRecord, Phase } from './container-record.ts'
@@ -124,6 +126,7 @@ async function partsOf(restored: Restored, init: ProcessState): Promise<Containe
   const processes = new ProcessTable(id, first)
   if (init.forgotten) processes.forget('', first)
   for (const process of record.fields.execs) await restoreExec(restored, processes, process)
+  forgetTold(restored, { init: first, processes, record })
   if (pidNamespace === sandbox.pidNamespace.path) {
     sandbox.pidNamespace.begin(id)
     sandbox.pidNamespace.made(id, first)
@@ -135,6 +138,22 @@ async function partsOf(restored: Restored, init: ProcessState): Promise<Containe
     programBeforeStart: programBeforeStart === '' ? undefined : programBeforeStart,
     pciAddresses: new Map(Object.entries(pciAddresses)),
     release: () => release.run(),
+  }
+}
+
+/** Forgets the processes whose exit status a caller has got, or gets by an answer that is still to be written. */
+function forgetTold(
+  { dependencies }: Restored,
+  parts: Pick<ContainerParts, 'init' | 'processes' | 'record'>,
+): void {
+  const { init, execs } = parts.record.fields
+  for (const { execId, told } of init === undefined ? execs : [init, ...execs]) {
+    for (const number of told) {
+      whenSettled(dependencies.requests, number, (outcome) => {
+        const process = parts.processes.find(execId)
+        if (outcome === 'written' && process !== undefined) forgetProcess(parts, execId, process)
+      })
+    }
   }
 }
 

@@ -10,6 +10,7 @@ import type { ProcessTable } from './process-table.ts'
 /** Where what is known of the processes of a container outlives the agent. */
 export interface ProcessRecords {
   saveProcess(process: ProcessState): void
+  tellProcess(key: string, request: bigint): void
   dropProcess(key: string): void
 }
 

@@ -75,9 +75,15 @@ export class ProcessTable {
 
   /** The process as things stand. Throws NOT_FOUND for one that is not there, or not yet. */
   get(execId: string): ContainerProcess {
+    const process = this.find(execId)
+    if (process === undefined) throw this.#notFound(execId)
+    return process
+  }
+
+  /** The same, or undefined. */
+  find(execId: string): ContainerProcess | undefined {
     const entry = this.#entries.get(this.#key(execId))
-    if (entry?.name !== 'tracked') throw this.#notFound(execId)
-    return entry.process
+    return entry?.name === 'tracked' ? entry.process : undefined
   }
 
   /** The process, once a start under way is over. Throws NOT_FOUND, or what `signal` is aborted with. */

@@ -1,7 +1,8 @@
 import { abortable } from '../../base/abort.ts'
 import { inStep } from '../../base/step.ts'
 import type { WaitProcessRequest } from '../../gen/agent.ts'
-import type { ProcessOwners } from './owner.ts'
+import type { ProcessOwner, ProcessOwners } from './owner.ts'
+import type { ContainerProcess } from './process.ts'
 
 /** How a process ended. */
 export interface ProcessEnd {
@@ -11,23 +12,33 @@ export interface ProcessEnd {
   forget(): void
 }
 
-/** WaitProcess (behaviour spec, section C.6), also before the start. Every waiter gets the status. */
+/**
+ * WaitProcess (behaviour spec, section C.6), also before the start. Every waiter gets the status. `number` is that of the
+ * call, 0 without one.
+ */
 export async function waitProcess(
   { containers }: { readonly containers: Pick<ProcessOwners, 'waitFor'> },
   { containerId, execId }: WaitProcessRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<ProcessEnd> {
   const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
   const process = await parts.processes.waitFor(execId, signal)
   const status = await inStep('exit', execId, () => abortable(process.reported, signal))
-  return {
-    status,
-    forget: () => {
-      parts.processes.forget(execId, process)
-      parts.record.dropProcess(process.key)
-      void process.stdio.close()
-      // That of the first process is a part of the container's state, until it is removed.
-      if (process !== parts.init) process.forgetExit()
-    },
-  }
+  // The answer may be the last thing that this agent does.
+  parts.record.tellProcess(process.key, number)
+  return { status, forget: () => forgetProcess(parts, execId, process) }
+}
+
+/** A caller has got the exit status of a process: it is not to be found any more. */
+export function forgetProcess(
+  parts: Pick<ProcessOwner, 'init' | 'processes' | 'record'>,
+  execId: string,
+  process: ContainerProcess,
+): void {
+  parts.processes.forget(execId, process)
+  parts.record.dropProcess(process.key)
+  void process.stdio.close()
+  // That of the first process is a part of the container's state, until it is removed.
+  if (process !== parts.init) process.forgetExit()
 }

@@ -7,6 +7,7 @@ import {
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
 import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
+import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
 import { Outcomes } from '../../../src/state/outcomes.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import {
@@ -25,11 +26,14 @@ import { write } from '../../support/handlers/stdio-ends.ts'
 const OPEN = 5n
 
 /** The agent after `before`, which has died. */
-async function successorOf(before: Machine): Promise<Machine> {
+async function successorOf(
+  before: Machine,
+  settled: ReadonlyMap<bigint, 'written' | 'dropped'> = new Map(),
+): Promise<Machine> {
   const { os, runtime, state } = before
   os.descriptors.restart()
   const made = await machine({ os, runtime, state, config: { restarted: true } })
-  const states = new Map([[OPEN, 'open' as const]])
+  const states = new Map<bigint, RequestState>([[OPEN, 'open'], ...settled])
   const earlierRequests: EarlierRequests = { states, settled: () => new Promise(() => {}) }
   await made.handlers.restore({ earlierRequests, confirm: () => {} })
   return made
@@ -92,6 +96,20 @@ describe('an agent after one that died', () => {
     const [saved] = readContainerRecords(new StateStore(after.state))
     expect(saved?.fields.execs.map(({ execId, key }) => [execId, key])).toEqual([['e2', 'p3']])
     await expect(wait(await successorOf(after), 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it.each([
+    ['forgets a process whose exit status was told', 'written', false],
+    ['keeps a process whose exit status was not told', 'dropped', true],
+  ] as const)('%s', async (_what, outcome, isKept) => {
+    const before = await machineWithContainer()
+    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    before.runtime.end(before.runtime.last().pid, { code: 4 })
+    await before.handlers.waitProcess({ containerId: 'c1', execId: 'e1' }, neverAborted, 8n)
+    const after = await successorOf(before, new Map([[8n, outcome]]))
+    const again = after.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    if (isKept) await expect(again).rejects.toThrow("exec_id 'e1' already exists")
+    else await again
   })
 
   it('waits for the start of a container that was created', async () => {
