@@ -129,8 +129,9 @@ async function giveState(stdin: Stdio['stdin'], state: string, signal: AbortSign
 async function lastOf(stream: Stdio['stdout'], signal: AbortSignal): Promise<string> {
   let last = ''
   for (;;) {
-    const { data, discard } = await stream.read(READ_BYTES, signal)
-    discard()
+    const output = await stream.read(READ_BYTES, signal)
+    const data = output.read()
+    output.discard()
     if (data.length === 0) return last
     last = (last + Buffer.from(data).toString()).slice(-LOGGED_CHARACTERS)
   }

@@ -64,7 +64,7 @@ export async function readStdout(
 ): Promise<OutputRead> {
   const { stdout } = await stdioOf(dependencies, request, signal)
   const output = await inStep('output', '', () => stdout.read(request.len, signal, number))
-  dependencies.carried.stdout += output.data.length
+  dependencies.carried.stdout += output.length
   return output
 }
 
@@ -76,7 +76,7 @@ export async function readStderr(
 ): Promise<OutputRead> {
   const { stderr } = await stdioOf(dependencies, request, signal)
   const output = await inStep('output', '', () => stderr.read(request.len, signal, number))
-  dependencies.carried.stderr += output.data.length
+  dependencies.carried.stderr += output.length
   return output
 }
 

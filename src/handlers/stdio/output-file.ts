@@ -1,6 +1,6 @@
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { DATA_START, JournalPage } from './journal-page.ts'
-import type { OutputRead, StoredOutput } from './process-streams.ts'
+import type { OutputRead } from './process-streams.ts'
 
 /** The states of a range in the journal; a range of the file without a record is unread. */
 const TAKEN = 1
@@ -17,30 +17,33 @@ interface Range {
   readonly number: bigint | undefined
   isDiscarded: boolean
   /** What its request is answered with. */
-  output?: RangeOutput
+  output?: OutputRead
 }
 
-/** The bytes of a range that is out, which are read when they are needed. */
-class RangeOutput implements StoredOutput {
+/** A range that is out; its bytes are read when they are needed. */
+class RangeOutput implements OutputRead {
   readonly length: number
-  readonly #streams: Streams
-  readonly #fd: Fd
-  readonly #offset: number
+  readonly discard: () => void
+  readonly unread: () => void
+  readonly #readAt: () => Uint8Array
+  readonly #place: { readonly fd: Fd; readonly offset: number }
   #bytes: Uint8Array | undefined
 
-  constructor(streams: Streams, fd: Fd, { start, length }: Pick<Range, 'start' | 'length'>) {
+  constructor(streams: Streams, fd: Fd, range: Range, settle: Pick<OutputRead, 'discard' | 'unread'>) {
+    const { start, length } = range
     this.length = length
-    this.#streams = streams
-    this.#fd = fd
-    this.#offset = start
+    this.discard = settle.discard
+    this.unread = settle.unread
+    this.#place = { fd, offset: start }
+    this.#readAt = () => streams.readAt(fd, start, length)
   }
 
   get place(): { readonly fd: Fd; readonly offset: number } | undefined {
-    return this.#bytes === undefined ? { fd: this.#fd, offset: this.#offset } : undefined
+    return this.#bytes === undefined ? this.#place : undefined
   }
 
   read(): Uint8Array {
-    this.#bytes ??= this.#streams.readAt(this.#fd, this.#offset, this.length)
+    this.#bytes ??= this.#readAt()
     return this.#bytes
   }
 }
@@ -163,21 +166,16 @@ export class OutputFile {
   }
 
   #answer(range: Range, changed: () => void): OutputRead {
-    const output = new RangeOutput(this.#streams, this.fd, range)
-    range.output = output
     const once = (settle: (range: Range) => void) => () => {
       if (this.#isSealed || range.isDiscarded || !this.#ranges.includes(range)) return
       settle(range)
       changed()
     }
-    return {
-      get data() {
-        return output.read()
-      },
-      stored: output,
+    range.output = new RangeOutput(this.#streams, this.fd, range, {
       discard: once((taken) => this.#discard(taken)),
       unread: once((taken) => this.#unread(taken)),
-    }
+    })
+    return range.output
   }
 
   #discard(range: Range): void {

@@ -13,7 +13,13 @@ const DEFAULT_CAPACITY_BYTES = 65_536
 const MAX_CAPACITY_BYTES = 1_048_576
 
 /** The read of a stream that has ended. */
-const NOTHING: OutputRead = { data: new Uint8Array(0), unread: () => {}, discard: () => {} }
+const NOTHING: OutputRead = {
+  length: 0,
+  place: undefined,
+  read: () => new Uint8Array(0),
+  unread: () => {},
+  discard: () => {},
+}
 
 /** For how long the memory of a file that is empty is kept for the next output: to have it anew costs more than a copy. */
 const TRIM_MS = 1000

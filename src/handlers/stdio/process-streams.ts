@@ -32,20 +32,14 @@ export interface InputWrite {
   settle(): void
 }
 
-/** Output in a file in memory that outlives the agent. */
-export interface StoredOutput {
-  readonly length: number
-  /** Undefined once the file is closed; {@link read} returns the bytes also then. */
-  readonly place: { readonly fd: Fd; readonly offset: number } | undefined
-  read(): Uint8Array
-}
-
-/** The result of one read of a process's output. One of its functions is to be called, once. */
+/** The result of one read of a process's output. {@link discard} or {@link unread} is to be called, once. */
 export interface OutputRead {
-  /** Empty at the end of the stream. To be read before one of the functions is called. */
-  readonly data: Uint8Array
-  /** The data where they are, if they need not be read. */
-  readonly stored?: StoredOutput | undefined
+  /** How many bytes; 0 at the end of the stream. */
+  readonly length: number
+  /** The file in memory that has them; undefined when it is closed, or they were read. */
+  readonly place: { readonly fd: Fd; readonly offset: number } | undefined
+  /** The bytes. To be called before one of the others. */
+  read(): Uint8Array
   /** Gives the data's memory back. To be called when the answer was delivered. */
   discard(): void
   /** Returns the data to the front of the stream. To be called when the answer was not delivered. */

@@ -34,7 +34,7 @@ describe('RemoveContainer', () => {
     const read = handlers.readStdout({ ...exec, len: 9 }, neverAborted)
     await handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
     expect((await Promise.all(waits)).map(({ status }) => status)).toEqual([137, 137])
-    expect((await read).data).toHaveLength(0)
+    expect((await read).length).toBe(0)
     const after = await remains(made)
     // The sandbox keeps the pid namespace of its first container.
     const pin = '/run/sandbox-ns/pid'

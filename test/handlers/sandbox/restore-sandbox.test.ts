@@ -62,7 +62,7 @@ describe('an agent after one that died', () => {
     const after = await successorOf(before)
     write(after.os, stdout, 'and after')
     const read = await after.handlers.readStdout({ containerId: 'c1', execId: '', len: 100 }, neverAborted)
-    expect(Buffer.from(read.data).toString()).toBe('before and after')
+    expect(Buffer.from(read.read()).toString()).toBe('before and after')
     before.runtime.end(pid, { code: 3 })
     expect((await wait(after)).status).toBe(3)
     await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)

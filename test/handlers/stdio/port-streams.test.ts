@@ -114,9 +114,9 @@ describe('a process whose streams have ports', () => {
     write(os, process.stdout, 'to the port')
     write(os, process.stderr, 'to the call')
     await handlers.writeStdin({ ...KEY, data: Buffer.from('by call') }, neverAborted)
-    expect(Buffer.from((await handlers.readStderr({ ...KEY, len: 99 }, neverAborted)).data).toString()).toBe(
-      'to the call',
-    )
+    expect(
+      Buffer.from((await handlers.readStderr({ ...KEY, len: 99 }, neverAborted)).read()).toString(),
+    ).toBe('to the call')
     expect(os.streams.tryRead(process.stdin, 9)?.toString()).toBe('by call')
     runtime.end(process.pid, { code: 0 })
     expect(await readToEnd(os, await end)).toBe('to the port')

@@ -121,7 +121,7 @@ async function readThrough(hasTerminal: boolean, deaths: readonly Death[]) {
         if (outcome.status === 'rejected') throw outcome.reason
         const { number, answer } = outcome.value
         // Its bytes are read to send it.
-        const { data } = answer
+        const data = answer.read()
         const isDropped = number % 3n === 0n && drops-- > 0
         requests.answer(number, isDropped ? 'dropped' : 'written')
         if (!isDropped) read.push(...data)
@@ -267,7 +267,7 @@ describe('restored streams', () => {
     await expect(stdio.stdin.write(Buffer.from('x'), neverAborted, 2n)).rejects.toMatchObject(full)
     expect(os.descriptors.stored).toEqual(['p1-master', 'p1-stdin'])
     os.descriptors.capacity = 9
-    expect(Buffer.from((await stdio.stdout.read(9, neverAborted, 3n)).data).toString()).toBe('shown')
+    expect(Buffer.from((await stdio.stdout.read(9, neverAborted, 3n)).read()).toString()).toBe('shown')
     await stdio.stdin.write(Buffer.from('typed'), neverAborted, 4n)
     expect(os.descriptors.stored).toEqual([
       ...['p1-master', 'p1-stdin', 'p1-stdin-data', 'p1-stdin-pipe'],

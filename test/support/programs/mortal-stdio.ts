@@ -72,9 +72,9 @@ function serve(message: string): void {
 }
 
 async function read({ stdout }: Stdio, key: string, number: string, length: number): Promise<void> {
-  const { data, discard } = await stdout.read(length, neverAborted, BigInt(number))
-  tell(`read ${key} ${number} ${Buffer.from(data).toString('latin1')}`)
-  discard()
+  const output = await stdout.read(length, neverAborted, BigInt(number))
+  tell(`read ${key} ${number} ${Buffer.from(output.read()).toString('latin1')}`)
+  output.discard()
   tell(`confirmed ${key} ${number}`)
 }
 

@@ -47,7 +47,7 @@ export function stdioMethods(sandbox: SandboxContext) {
 
 /** Output that need not be in this process. */
 interface StoredAnswer extends ReadStreamResponse {
-  readonly stored?: StoredBytes | undefined
+  readonly stored?: StoredBytes
 }
 
 /** The answer to a read. Output whose answer is not written stays at the front of the stream. */
@@ -55,9 +55,9 @@ function answered(read: OutputRead, call: Call): StoredAnswer {
   call.onDelivered((written) => (written ? read.discard() : read.unread()))
   return {
     get data() {
-      return read.data
+      return read.read()
     },
-    stored: read.stored,
+    stored: read,
   }
 }
 
