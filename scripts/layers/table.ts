@@ -96,9 +96,15 @@ export const LAYERS: readonly Layer[] = [
   },
   { folder: 'src/agent/policy', imports: ['src/state', 'src/os', 'src/base', 'src/gen'] },
   {
+    folder: 'src/agent/introspection',
+    imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
+    node: ['node:inspector'],
+  },
+  {
     folder: 'src/agent/service',
     imports: [
       'src/agent/boot/gate.ts',
+      'src/agent/introspection',
       'src/agent/policy',
       'src/rpc',
       'src/handlers',

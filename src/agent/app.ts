@@ -10,6 +10,7 @@ import { watchMemory } from '../handlers/guest/memory-watch.ts'
 import { networkQueues } from '../handlers/network/dependencies.ts'
 import { NetworkRecord } from '../handlers/network/network-record.ts'
 import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/context.ts'
+import type { SandboxConfig } from '../handlers/sandbox/dependencies.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
 import { restoreSandbox } from '../handlers/sandbox/restore-sandbox.ts'
 import { createHostConnections, type HostConnections } from '../handlers/stdio/host-connections.ts'
@@ -26,8 +27,9 @@ import { findAgentFolder } from '../os/native.ts'
 import { loadPolicyEngines } from '../os/policy/load-policy-engines.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
 import { Totals } from '../rpc/limits.ts'
-import type { MethodTable } from '../rpc/method.ts'
+import type { MethodTable, StreamTable } from '../rpc/method.ts'
 import { startTimer } from '../rpc/timer.ts'
+import { EventLog } from '../state/event-log.ts'
 import { printState } from '../state/print-state.ts'
 import { StateStore } from '../state/state-store.ts'
 import { bootBehindGate, prepareTransport } from './boot/boot.ts'
@@ -37,6 +39,10 @@ import type { BootContext } from './boot/step.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
+import { Events } from './introspection/events.ts'
+import { featuresOf, PROGRAMS } from './introspection/features.ts'
+import { tellDevices } from './introspection/tell-devices.ts'
+import { tellNetwork } from './introspection/tell-network.ts'
 import { memAgentConfig } from './mem-agent-config.ts'
 import { logNodeMessages } from './node-messages.ts'
 import { ownFigures } from './own-figures.ts'
@@ -45,7 +51,7 @@ import { Policy } from './policy/policy.ts'
 import { readPolicyFile } from './policy/policy-file.ts'
 import { runtimeChoice } from './runtime-choice.ts'
 import { CallsInFlight } from './service/calls-in-flight.ts'
-import { checkCallOf, serviceMethods } from './service/services.ts'
+import { checkCallOf, serviceMethods, streamMethods } from './service/services.ts'
 import { stopAgent, stopRequested } from './stop.ts'
 import { parseServerAddress } from './transport/server-address.ts'
 import { startTransport } from './transport/transport.ts'
@@ -85,6 +91,7 @@ interface Parts {
   readonly networkRecord: NetworkRecord
   /** What an agent after this one goes on with. */
   readonly state: StateStore
+  readonly events: EventLog
   /** Drivers of the guest's devices. */
   readonly drivers: DeviceDrivers
   readonly policy: Policy
@@ -122,10 +129,11 @@ export async function runAgent(start: AgentStart): Promise<number> {
   os.system.reportStackOnSignal()
   const gate = new BootGate()
   const state = openState(given)
+  const events = new EventLog(state, { boottimeNs: os.clock.boottimeNs, unixMs: Date.now })
   const parts = {
     ...{ given, config, os, log, gate, agentFolder },
-    networkRecord: new NetworkRecord(log),
-    state,
+    networkRecord: new NetworkRecord(log, tellNetwork(events)),
+    ...{ state, events },
     drivers: new DeviceDrivers(os, log),
     policy: await startPolicy({ agentFolder, config, os, log, gate, state }),
     totals: new Totals(),
@@ -133,6 +141,10 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const served = serve(parts, start)
   // What a broker that breaks its protocol has sent cannot be trusted: vminit starts another agent.
   return os.broker === undefined ? served : Promise.race([served, os.broker.failed])
+}
+
+function restartsOf({ channel }: AgentArguments): number {
+  return channel?.restarts ?? 0
 }
 
 /** The state, which is empty at the first start. Without `vminit`, which would start it again, the agent keeps none. */
@@ -192,6 +204,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
     sockets: os.sockets,
     address: parseServerAddress(config.serverAddress),
     methods: service.methods,
+    streams: service.streams,
     readDescriptors: () => os.files.readBytes(join(parts.agentFolder, 'descriptors.binpb')),
     checkCall: checkCallOf(policy),
     totals,
@@ -207,6 +220,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   await bootBehindGate(context, given, gate, service.restore)
   // After the boot, because modprobe takes a while. Outside a guest udev loads drivers.
   if (given.init) drivers.follow()
+  if (given.init) tellDevices(os.uevents, parts.events)
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
   os.supervisor.gateOpened()
@@ -218,6 +232,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
 
 interface Service {
   readonly methods: MethodTable
+  readonly streams: StreamTable
   readonly listenForStreams: () => Promise<void>
   /** Goes on with what an agent before this one has left. Never rejects. */
   readonly restore: () => Promise<void>
@@ -235,36 +250,25 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const deviceWaits = new DeviceWaits()
   const hotplug = hotplugOf(parts, deviceWaits)
   const mounts = { os, log, allowedRoots: [SHARED_ROOT] }
-  const { state } = parts
-  const storage = createStorageHandlers({ ...mounts, state, bundlesRoot: SHARED_ROOT, hotplug })
+  const { state, events } = parts
+  const storage = createStorageHandlers({ ...mounts, state, events, bundlesRoot: SHARED_ROOT, hotplug })
   const hostConnections = hostConnectionsOf(parts)
   const containersCgroup = containersCgroupOf(parts)
   const sandbox = createSandboxContext({
     os,
     log,
-    state,
+    ...{ state, events },
     storage,
     containersCgroup,
     devices: createDeviceHandlers({
       os,
       log,
       hotplug,
-      cdi: {
-        folder: CDI_FOLDER,
-        timeoutMs: config.cdiTimeoutMs,
-        readsVariable: config.visibleCdiDevices,
-      },
+      cdi: { folder: CDI_FOLDER, timeoutMs: config.cdiTimeoutMs, readsVariable: config.visibleCdiDevices },
     }),
     hostConnections,
     onDestroyed,
-    config: {
-      ...{ runtime, containerVsock: config.containerVsock },
-      containerPipeSizeBytes: config.containerPipeSizeBytes,
-      sharedRoot: SHARED_ROOT,
-      sandboxNamespaceDir: '/run/sandbox-ns',
-      runtimeRoot: OWN_ROOT,
-      restarted: (given.channel?.restarts ?? 0) > 0,
-    },
+    config: sandboxConfigOf(parts),
   })
   const memAgent = memAgentOf(parts, sandbox)
   const guest = {
@@ -276,20 +280,32 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
     supportsPolicy: () => policy.isSupported(),
-    ...{ hotplug, memAgent },
+    ...{ hotplug, memAgent, events },
     figures: ownFigures({
       ...{ os, totals, calls, sandbox, deviceWaits },
-      restarts: given.channel?.restarts ?? 0,
+      restarts: restartsOf(given),
     }),
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }
+  const introspection = {
+    ...{ sandbox, network: parts.networkRecord, events: new Events(events, os.clock) },
+    ...{ restarts: restartsOf(given), startedMs: nowMs() },
+    features: () => featuresOf(parts),
+    programs: [runtime.binary, ...PROGRAMS],
+  }
+  const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection }
   return {
-    methods: serviceMethods(
-      { sandbox, storage: mounts, network, guest, policy },
-      { log, gate, totals, calls, leave: os.broker && ((number) => os.broker?.leave(number)), nowMs },
-    ),
+    methods: serviceMethods(dependencies, {
+      ...{ log, gate, totals, calls, nowMs },
+      leave: os.broker && ((number) => os.broker?.leave(number)),
+    }),
+    streams: streamMethods(dependencies, { gate, calls }),
     listenForStreams: hostConnections.listen,
-    restore: () => restoreSandbox(sandbox, os.broker),
+    restore: () => {
+      // Its number is saved: the boot has mounted the folder of the state.
+      events.add({ agentStarted: { restarts: restartsOf(given) } })
+      return restoreSandbox(sandbox, os.broker)
+    },
     destroySandbox: () => destroySandbox(sandbox, neverAborted),
     memoryChanged: () => containersCgroup.limitAgain(),
     memAgent,
@@ -314,6 +330,17 @@ function hotplugOf({ os, config, drivers }: Parts, waits: DeviceWaits): HotplugD
     ...os,
     ...{ pciBus: new PciBus(os.files), timeoutMs: config.hotplugTimeoutMs, drivers },
     waited: (ms, found) => waits.add(ms, found),
+  }
+}
+
+function sandboxConfigOf({ given, config }: Parts): SandboxConfig {
+  return {
+    ...{ runtime: runtimeChoice(config.runtime), containerVsock: config.containerVsock },
+    containerPipeSizeBytes: config.containerPipeSizeBytes,
+    sharedRoot: SHARED_ROOT,
+    sandboxNamespaceDir: '/run/sandbox-ns',
+    runtimeRoot: OWN_ROOT,
+    restarted: restartsOf(given) > 0,
   }
 }
 

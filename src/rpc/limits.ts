@@ -31,7 +31,7 @@ export const LIMITS = {
     requestsAtOnce: 32,
     /** Milliseconds for the preface of HTTP/2, and for each frame header of ttRPC, from its first byte. */
     headerMs: 10_000,
-    /** Streams of server reflection and of the health service's Watch. */
+    /** Streams of server reflection, of the health service's Watch and of StreamEvents. */
     streams: 8,
   },
   /** What all connections may have together. `reserve` is kept for the calls in {@link shareOf}. */
@@ -81,20 +81,27 @@ export function shareOf(method: string): Share {
   return SHARES[method] ?? 'ordinary'
 }
 
-const WAITING: ReadonlySet<string> = new Set(
-  ['WaitProcess', 'ReadStdout', 'ReadStderr', 'WriteStdin', 'GetOOMEvent'].map(
+const INTROSPECTION = 'microvm.agent.v1.Introspection'
+
+const WAITING: ReadonlySet<string> = new Set([
+  ...['WaitProcess', 'ReadStdout', 'ReadStderr', 'WriteStdin', 'GetOOMEvent'].map(
     (name) => `grpc.AgentService/${name}`,
   ),
-)
+  ...['GetEvents', 'StreamEvents', 'ReadProfile', 'GetLoopHistogram'].map(
+    (name) => `${INTROSPECTION}/${name}`,
+  ),
+])
 
 /** Whether calls of this method wait for a process or an event, for as long as their caller does. */
 export function isWait(method: string): boolean {
   return WAITING.has(method)
 }
 
-/** Whether calls of this method count as working calls. */
+/**
+ * Whether calls of this method count as working calls. Those that tell what the agent does must not wait for what it does.
+ */
 export function isWork(method: string): boolean {
-  return !isWait(method) && shareOf(method) === 'ordinary'
+  return !isWait(method) && shareOf(method) === 'ordinary' && !method.startsWith(`${INTROSPECTION}/`)
 }
 
 /** A limit and its use, as the log and the metrics show them. */

@@ -46,6 +46,19 @@ export type Outcome =
  */
 export type Method = (payload: Uint8Array, call: IncomingCall) => Promise<Outcome>
 
+/**
+ * One method below the framings that answers with any number of messages. `send` resolves once a message was sent or never
+ * will be. Ends with the call, or when `hangup` fires; resolves with the failure to answer, and never rejects.
+ */
+export type StreamMethod = (
+  payload: Uint8Array,
+  call: IncomingCall,
+  send: (message: Uint8Array) => Promise<void>,
+) => Promise<Failure | undefined>
+
+/** Such methods by their full names. Only gRPC has them. */
+export type StreamTable = ReadonlyMap<string, StreamMethod>
+
 /** The outcome of a call that failed. */
 export type Failure = Extract<Outcome, { readonly ok: false }>
 

@@ -3,6 +3,7 @@ import { AgentError, messageOf } from '../base/errors.ts'
 import { Any } from '../gen/google/protobuf/any.ts'
 import { ContainerPayload, SpecPayload } from '../gen/state/container.ts'
 import { Envelope } from '../gen/state/envelope.ts'
+import { EventsPayload } from '../gen/state/events.ts'
 import { OomPayload } from '../gen/state/oom.ts'
 import { OutcomePayload } from '../gen/state/outcome.ts'
 import { PolicyPayload } from '../gen/state/policy.ts'
@@ -40,6 +41,7 @@ export const KINDS = {
   oom: kind('OomPayload', 1, OomPayload),
   outcome: kind('OutcomePayload', 1, OutcomePayload),
   policy: kind('PolicyPayload', 1, PolicyPayload),
+  events: kind('EventsPayload', 1, EventsPayload),
 } as const
 
 function kind<T extends Payload>(name: string, version: number, codec: PayloadCodec<T>): PayloadKind<T> {

@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { describe } from 'vitest'
 import { serviceMethods } from '../../src/agent/service/services.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { ReadProfileRequest } from '../../src/gen/microvm/agent/v1/introspection.ts'
 import { Totals } from '../../src/rpc/limits.ts'
 import type { MethodTable, Outcome } from '../../src/rpc/method.ts'
 import { allRecordings } from '../recordings/recording.ts'
@@ -120,6 +121,7 @@ async function callAll(list: readonly Step[]): Promise<void> {
     os.clock.advance(turns)
   }
   await destroy(methods, os)
+  await discardProfiles(methods, list.length)
   const after = held(os)
   if (after !== before) throw new Error(`left: ${after}, before it was ${before}`)
   for (const outcome of outcomes) {
@@ -162,6 +164,19 @@ async function destroy(methods: MethodTable, os: FakeOs): Promise<void> {
     os.clock.advance(turns)
   }
   await done
+}
+
+/** A profile is held until it is discarded, whatever becomes of the sandbox. */
+async function discardProfiles(methods: MethodTable, most: number): Promise<void> {
+  const call = { timeoutMs: undefined, hangup: new AbortController().signal, peer: 'test', ageMs: 0 }
+  for (let count = 1; count <= most; count++) {
+    for (const kind of ['cpu', 'heap']) {
+      const request = ReadProfileRequest.fromPartial({ id: `${kind}-${count}`, discard: true })
+      const payload = ReadProfileRequest.encode(request).finish()
+      const method = methods.get('microvm.agent.v1.Introspection/ReadProfile')
+      await method?.(payload, { ...call, framing: 'ttrpc', number: undefined })
+    }
+  }
 }
 
 function isInUse(totals: Totals): boolean {

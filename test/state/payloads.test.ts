@@ -84,6 +84,7 @@ const PAYLOADS = {
   oom: { waiting: ['c1', 'c2'], taken: [{ request: 11n, containerId: 'c3' }] },
   outcome: { request: 12n, response: new Uint8Array([8, 1]) },
   policy: { text: 'package agent_policy', state: '{"pstate":{"n":1}}', allowed: [13n, 14n] },
+  events: { reserved: 4096n },
 }
 
 describe.each(Object.entries(PAYLOADS))('a recorded %s', (name, payload) => {

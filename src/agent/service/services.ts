@@ -1,16 +1,22 @@
 import { AgentServiceDefinition } from '../../gen/agent.ts'
 import { HealthDefinition } from '../../gen/health.ts'
-import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspection.ts'
+import {
+  GetEventsResponse,
+  IntrospectionDefinition,
+  StreamEventsRequest,
+} from '../../gen/microvm/agent/v1/introspection.ts'
 import type { GuestDependencies } from '../../handlers/guest/dependencies.ts'
 import type { NetworkDependencies } from '../../handlers/network/dependencies.ts'
 import type { SandboxContext } from '../../handlers/sandbox/context.ts'
 import type { MountDependencies } from '../../handlers/storage/mount-storage.ts'
-import type { CheckCall, MethodTable } from '../../rpc/method.ts'
+import { undecodable } from '../../rpc/count-elements.ts'
+import type { CheckCall, MethodTable, StreamMethod, StreamTable } from '../../rpc/method.ts'
+import type { IntrospectionDependencies } from '../introspection/dependencies.ts'
 import type { Policy } from '../policy/policy.ts'
 import { containerMethods } from './methods/container.ts'
 import { guestMethods } from './methods/guest.ts'
 import { healthMethods } from './methods/health.ts'
-import { introspectionMethods } from './methods/introspection.ts'
+import { introspectionMethods, type ServiceView } from './methods/introspection.ts'
 import { networkMethods } from './methods/network.ts'
 import { policyMethods } from './methods/policy.ts'
 import { processMethods } from './methods/process.ts'
@@ -28,16 +34,19 @@ export interface ServiceDependencies {
   readonly network: NetworkDependencies
   readonly guest: GuestDependencies
   readonly policy: Policy
+  readonly introspection: IntrospectionDependencies
 }
 
 /** Every method of every service of the agent. */
 export function declaredMethods(
   dependencies: ServiceDependencies,
+  calls: ServiceView['calls'] = { list: () => [] },
 ): readonly DeclaredMethod<unknown, unknown>[] {
-  const { sandbox, storage, network, guest, policy } = dependencies
-  return [
+  const { sandbox, storage, network, guest, policy, introspection } = dependencies
+  const view: ServiceView = { calls, methods: () => methods }
+  const methods = [
     ...methodsOf(HealthDefinition, healthMethods(guest.version)),
-    ...methodsOf(IntrospectionDefinition, introspectionMethods(guest)),
+    ...methodsOf(IntrospectionDefinition, introspectionMethods(guest, introspection, view)),
     ...methodsOf(AgentServiceDefinition, {
       ...sandboxMethods(sandbox),
       ...containerMethods(sandbox),
@@ -49,6 +58,7 @@ export function declaredMethods(
       ...policyMethods(policy),
     }),
   ]
+  return methods
 }
 
 /** The same as the framings need them. */
@@ -58,8 +68,44 @@ export function serviceMethods(
 ): MethodTable {
   const { policy } = dependencies
   const { outcomes } = dependencies.sandbox
-  const methods = declaredMethods(dependencies)
+  const methods = declaredMethods(dependencies, wrapper.calls)
   return new Map(methods.map((method) => [method.name, wrap(method, { ...wrapper, policy, outcomes })]))
+}
+
+/** The methods that answer with streams. */
+export function streamMethods(
+  { introspection: { events }, policy }: Pick<ServiceDependencies, 'introspection' | 'policy'>,
+  { gate, calls }: Pick<WrapperDependencies, 'gate' | 'calls'>,
+): StreamTable {
+  const check = policy.checkOf(STREAM_EVENTS)
+  const streamEvents: StreamMethod = async (payload, incoming, send) => {
+    const call = calls.begin(STREAM_EVENTS, incoming)
+    try {
+      const { hangup } = incoming
+      await gate.wait(hangup)
+      const request = decodeStreamEvents(payload)
+      await check?.(request, hangup)
+      for await (const answer of events.stream(request.afterSequence, hangup)) {
+        await send(GetEventsResponse.encode(answer).finish())
+      }
+      return undefined
+    } catch (error) {
+      return { ok: false, ...statusOf(error) }
+    } finally {
+      call.end()
+    }
+  }
+  return new Map([[STREAM_EVENTS, streamEvents]])
+}
+
+const STREAM_EVENTS = `${IntrospectionDefinition.fullName}/${IntrospectionDefinition.methods.streamEvents.name}`
+
+function decodeStreamEvents(payload: Uint8Array): StreamEventsRequest {
+  try {
+    return StreamEventsRequest.decode(payload)
+  } catch (error) {
+    throw undecodable(error)
+  }
 }
 
 /** The check of calls that are in no table of methods. */

@@ -4,7 +4,7 @@ import type { Logger } from '../../base/log.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
 import type { ConnectionTotals, Totals } from '../../rpc/limits.ts'
-import type { CheckCall, MethodTable } from '../../rpc/method.ts'
+import type { CheckCall, MethodTable, StreamTable } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
 import type { OpenFraming } from '../../rpc/ttrpc/framing.ts'
 import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
@@ -12,6 +12,8 @@ import { TtrpcServerConnection } from '../../rpc/ttrpc/server-connection.ts'
 /** What connections are served with. */
 export interface ConnectionsOptions {
   readonly methods: MethodTable
+  /** The methods that answer with streams, over gRPC. */
+  readonly streams?: StreamTable
   /** Reads the descriptor set for server reflection. */
   readonly readDescriptors: ReadDescriptors
   /** Checks the calls that gRPC serves beside the methods. */
@@ -117,9 +119,9 @@ export class Connections {
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
     const open = this.#open.get(socket)
     if (open === undefined || socket.destroyed) return
-    const { methods, readDescriptors, checkCall, startTimer } = this.#options
+    const { methods, streams, readDescriptors, checkCall, startTimer } = this.#options
     const { totals, peer } = open
-    const calls = { methods, readDescriptors, checkCall }
+    const calls = { methods, ...(streams && { streams }), readDescriptors, checkCall }
     open.served = serveGrpc(socket, { ...calls, startTimer, totals, peer, firstBytes })
     if (this.#isStopping) open.served.drain()
   }

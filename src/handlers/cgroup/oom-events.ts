@@ -1,6 +1,7 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { inStep } from '../../base/step.ts'
+import type { EventLog } from '../../state/event-log.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Cgroup } from './cgroup.ts'
 import { OomQueue } from './oom-queue.ts'
@@ -17,10 +18,12 @@ export interface OomRecord {
 export class OomEvents {
   readonly queue: OomQueue
   readonly #log: Logger
+  readonly #events: Pick<EventLog, 'add'>
   readonly #watches = new Map<string, OomWatch>()
 
-  constructor(log: Logger, state: StateStore) {
+  constructor(log: Logger, state: StateStore, events: Pick<EventLog, 'add'>) {
     this.#log = log
+    this.#events = events
     this.queue = new OomQueue(log, state)
   }
 
@@ -41,6 +44,7 @@ export class OomEvents {
       const watch = await container.cgroup.watchOom(before, (kills) => {
         this.#log.warn('container out of memory', { containerId })
         this.queue.add(containerId)
+        this.#events.add({ outOfMemory: { containerId } })
         record.saveOomKills(kills)
       })
       this.#watches.set(containerId, watch)
@@ -49,6 +53,11 @@ export class OomEvents {
     } catch (error) {
       this.#log.warn('memory of a container not watched', { containerId, error: messageOf(error) })
     }
+  }
+
+  /** Takes note of kills that were not reported yet. Never rejects. */
+  async look(containerId: string): Promise<void> {
+    await this.#watches.get(containerId)?.look()
   }
 
   /** Ends the watch of a container, if there is one, after a last look. */

@@ -26,6 +26,7 @@ import { connectStdio, type LaunchDependencies, prepareLaunch } from '../process
 import { logDeviation } from '../process/log-deviation.ts'
 import { newProcess } from '../process/owner.ts'
 import type { ContainerProcess } from '../process/process.ts'
+import { type ProcessEventDependencies, tellEnd } from '../process/process-events.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import { programOf } from '../process/signal-process.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
@@ -41,7 +42,7 @@ import { checkSharedMounts, cloneSharedMounts } from './sharing/shared-mounts.ts
 import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
 
 /** What CreateContainer needs. */
-export interface CreateDependencies extends LaunchDependencies {
+export interface CreateDependencies extends LaunchDependencies, ProcessEventDependencies {
   readonly os: Os
   readonly config: LaunchDependencies['config'] & { readonly sharedRoot: string }
   readonly sandboxState: SandboxLookup
@@ -123,6 +124,7 @@ export async function createContainer(
     const parts = await build(creation)
     ending.throwIfAborted()
     container.publish(parts)
+    tellEndOf(dependencies, container.record, parts.init)
     sandbox.pidNamespace.made(id, parts.init)
   } catch (error) {
     await onFailure.run()
@@ -131,6 +133,16 @@ export async function createContainer(
     await containersCgroup.removeParents(cgroupPath, containers.cgroupPaths())
     throw error
   }
+}
+
+/** Has the event log tell how the first process ends. */
+function tellEndOf(
+  dependencies: ProcessEventDependencies,
+  record: ContainerRecord,
+  process: ContainerProcess,
+): void {
+  const { id: containerId, init } = record.fields
+  tellEnd(dependencies, { containerId, execId: '', process, beganNs: init?.beganNs ?? 0n, record })
 }
 
 async function build(creation: Creation): Promise<ContainerParts> {

@@ -9,6 +9,7 @@ import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { END_MS, notEnded } from '../process/launch.ts'
+import { tellEnd } from '../process/process-events.ts'
 import { ProcessTable } from '../process/process-table.ts'
 import {
   isSentAgain,
@@ -125,6 +126,7 @@ async function partsOf(restored: Restored, init: ProcessState): Promise<Containe
   const first = restoreProcess(dependencies, init)
   const processes = new ProcessTable(id, first)
   if (init.forgotten) processes.forget('', first)
+  else tellEnd(dependencies, { containerId: id, execId: '', process: first, beganNs: init.beganNs, record })
   for (const process of record.fields.execs) await restoreExec(restored, processes, process)
   forgetTold(restored, { init: first, processes, record })
   if (pidNamespace === sandbox.pidNamespace.path) {
@@ -175,7 +177,10 @@ async function restoreExec(
   }
   if (made !== process) record.saveProcess(made)
   await dependencies.runtime.discardRun(process.key)
-  processes.restore(process.execId, restoreProcess(dependencies, made))
+  const restored = restoreProcess(dependencies, made)
+  processes.restore(process.execId, restored)
+  const { execId, beganNs } = made
+  tellEnd(dependencies, { containerId: record.fields.id, execId, process: restored, beganNs, record })
   if (isOpen) outcomes.answer(process.request, EMPTY_RESPONSE)
 }
 

@@ -6,6 +6,7 @@ import type { Hook, Spec } from '../../gen/oci.ts'
 import { printJson } from '../../oci/json.ts'
 import { OCI_VERSION } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
+import type { EventLog } from '../../state/event-log.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { bundleOf } from './bundle.ts'
@@ -21,6 +22,7 @@ export interface StartDependencies extends StartHookDependencies {
   readonly sandboxState: SandboxLookup
   readonly runtime: Pick<OciRuntime, 'start' | 'exec' | 'discardRun'>
   readonly oom: OomEvents
+  readonly events: Pick<EventLog, 'add'>
 }
 
 /**
@@ -68,6 +70,7 @@ async function startBetweenHooks(
     await runStartContainerHooks(dependencies, { id, parts }, state, interrupted)
   }
   await runtime.start(id, interrupted)
+  dependencies.events.add({ processStarted: { containerId: id, execId: '', pid: init.pid } })
   const state = stateOf(described, init.status === undefined ? 'running' : 'stopped', init.pid)
   await runPoststartHooks(dependencies, { id, folder, hooks: parts.poststart }, state, interrupted)
 }

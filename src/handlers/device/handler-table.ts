@@ -23,6 +23,11 @@ const TABLE: ReadonlyMap<string, DeviceHandler | Unsupported> = new Map<string, 
   ['vfio-pci-gk', vfioPciGuestKernel],
 ])
 
+/** Every type of the API, with the reason why it has no handler here; undefined where it has one. */
+export const DEVICE_TYPE_REASONS: ReadonlyMap<string, string | undefined> = new Map(
+  [...TABLE].map(([name, entry]) => [name, 'reason' in entry ? entry.reason : undefined]),
+)
+
 /** The types that have a handler, sorted. */
 export const DEVICE_TYPES: readonly string[] = [...TABLE]
   .filter(([, entry]) => !('reason' in entry))

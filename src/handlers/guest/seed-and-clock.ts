@@ -12,20 +12,24 @@ type GuestDateTime = Pick<SetGuestDateTimeRequest, 'Sec' | 'Usec'>
 
 /**
  * SetGuestDateTime (spec C.31): sets the clock to a time that was right `ageMs` ago. Throws INVALID_ARGUMENT for values
- * out of range, INTERNAL for a time that the kernel refuses, such as one before its own start.
+ * out of range, INTERNAL for a time that the kernel refuses, such as one before its own start. Returns by how many
+ * milliseconds the clock was moved.
  */
 export function setGuestDateTime(
   system: System,
   { Sec: seconds, Usec: microseconds }: GuestDateTime,
   ageMs: number,
-): void {
+): bigint {
   if (seconds < 0n || seconds > LATEST_SECOND) {
     throw new AgentError('INVALID_ARGUMENT', `Sec: ${seconds}, want 0 to ${LATEST_SECOND}`)
   }
   if (microseconds < 0n || microseconds >= MICROSECONDS) {
     throw new AgentError('INVALID_ARGUMENT', `Usec: ${microseconds}, want 0 to ${MICROSECONDS - 1n}`)
   }
-  system.setTime(seconds * MICROSECONDS + microseconds + BigInt(Math.round(ageMs * 1000)))
+  const wanted = seconds * MICROSECONDS + microseconds + BigInt(Math.round(ageMs * 1000))
+  const stepMs = wanted / 1000n - BigInt(Date.now())
+  system.setTime(wanted)
+  return stepMs
 }
 
 /** ReseedRandomDev (spec C.28): adds random bytes of the host to the kernel's pool. Throws INVALID_ARGUMENT for no bytes. */

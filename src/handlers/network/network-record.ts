@@ -24,10 +24,13 @@ const LISTED = 8
  */
 export class NetworkRecord {
   readonly #log: Logger
+  readonly #onSet: (settings: readonly AppliedSetting[]) => void
   readonly #settings = new Map<string, AppliedSetting>()
 
-  constructor(log: Logger) {
+  /** `onSet` is told of what each operation has set. It must not throw. */
+  constructor(log: Logger, onSet: (settings: readonly AppliedSetting[]) => void = () => {}) {
     this.#log = log
+    this.#onSet = onSet
   }
 
   /** Records what one operation has set, and logs it in one line unless it is empty. */
@@ -39,6 +42,7 @@ export class NetworkRecord {
       this.#settings.delete(key)
       this.#settings.set(key, { ...setting, source })
     }
+    this.#onSet(settings.map((setting) => ({ ...setting, source })))
     const listed = settings.slice(0, LISTED).map(({ kind, subject, value }) => `${kind} ${subject}: ${value}`)
     this.#log.info('network set', { source, count: settings.length, settings: listed.join('; ') })
   }

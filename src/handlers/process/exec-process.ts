@@ -17,11 +17,12 @@ import { connectStdio, type LaunchDependencies, prepareLaunch } from './launch.t
 import { logDeviation } from './log-deviation.ts'
 import { newProcess, type ProcessOwner, type ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
+import { type ProcessEventDependencies, tellEnd } from './process-events.ts'
 import { askedOf, processSupport } from './process-support.ts'
 import { killUntrackedProcesses } from './untracked-processes.ts'
 
 /** What ExecProcess needs. */
-export interface ExecDependencies extends LaunchDependencies {
+export interface ExecDependencies extends LaunchDependencies, ProcessEventDependencies {
   readonly os: LaunchDependencies['os'] & Pick<Os, 'files' | 'scratch'>
   readonly containers: Pick<ProcessOwners, 'waitForLiving'>
   readonly runtime: Pick<OciRuntime, 'exec' | 'discardRun' | 'mayRaiseOpenFiles'>
@@ -69,6 +70,7 @@ export async function execProcess(
     container.record.saveProcess(recorded)
     onFailure.add('record', () => container.record.dropProcess(key))
     let added: ContainerProcess
+    let beganNs = 0n
     try {
       const isMember = (pid: number) => container.cgroup.holds(pid)
       const { current: spec } = container.spec
@@ -82,7 +84,7 @@ export async function execProcess(
       }
       added = await launch.follow(outcome)
       if (openFiles !== undefined) await restoreOpenFiles(os, added.pid, openFiles)
-      const beganNs = await processBeganNs(os, added.pid)
+      beganNs = await processBeganNs(os, added.pid)
       container.record.saveProcess({ ...recorded, pid: added.pid, beganNs })
     } finally {
       await launch.close()
@@ -90,6 +92,9 @@ export async function execProcess(
     }
     ending.throwIfAborted()
     reservation.publish(added)
+    const { containerId, execId } = request
+    dependencies.events.add({ processStarted: { containerId, execId, pid: added.pid } })
+    tellEnd(dependencies, { containerId, execId, process: added, beganNs, record: container.record })
   } catch (error) {
     await onFailure.run()
     throw error

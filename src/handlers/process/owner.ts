@@ -9,6 +9,8 @@ import type { ProcessTable } from './process-table.ts'
 
 /** Where what is known of the processes of a container outlives the agent. */
 export interface ProcessRecords {
+  /** The number of kills for want of memory that were reported. */
+  readonly oomKills: bigint
   saveProcess(process: ProcessState): void
   tellProcess(key: string, request: bigint): void
   dropProcess(key: string): void

@@ -105,6 +105,13 @@ export class ProcessTable {
     return [...this.#entries.values()].flatMap((entry) => (entry.name === 'tracked' ? [entry.process] : []))
   }
 
+  /** The same with the exec ids, that of the first process empty. */
+  trackedByExecId(): readonly (readonly [execId: string, process: ContainerProcess])[] {
+    return [...this.#entries].flatMap(([execId, entry]) =>
+      entry.name === 'tracked' ? [[execId, entry.process] as const] : [],
+    )
+  }
+
   /** Ends the starts under way with `reason`: they fail, and undo themselves. */
   interruptStarts(reason: AgentError): void {
     for (const entry of this.#entries.values()) {

@@ -9,6 +9,8 @@ export class ContainerProcess {
   readonly key: string
   readonly pid: number
   readonly stdio: Stdio
+  /** How it ended. Rejects when that will never be known (vminit is gone). */
+  readonly exit: Promise<ExitRecord>
   /** Its exit status: an exit code, or 128 plus the signal. Rejects when it will never be known (vminit is gone). */
   readonly ended: Promise<number>
   /** Its exit status, once its output was delivered too. The host is told this one, because it may tear down then. */
@@ -29,6 +31,7 @@ export class ContainerProcess {
     this.pid = options.pid
     this.stdio = options.stdio
     this.#exits = options.exits
+    this.exit = options.exit
     this.ended = options.exit.then((record) => {
       this.#status = record.exitCode
       this.stdio.processEnded()

@@ -33,7 +33,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     sandboxState: new SandboxState(config.restarted, standInSandbox(ownNamespaces(config))),
     containers: new ContainerRegistry(dependencies.state),
     keys: new ProcessKeys(),
-    oom: new OomEvents(log, dependencies.state),
+    oom: new OomEvents(log, dependencies.state, dependencies.events),
     outcomes: new Outcomes(dependencies.state),
     sysctls: new GuestSysctls(os.files),
     carried: { stdin: 0, stdout: 0, stderr: 0 },

@@ -1,6 +1,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { ContainerVsock } from '../../oci/denied-calls.ts'
 import type { Os } from '../../os/os.ts'
+import type { EventLog } from '../../state/event-log.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { DeviceHandlers } from '../device/devices.ts'
@@ -13,6 +14,8 @@ export interface SandboxDependencies {
   readonly log: Logger
   /** What outlives the agent. */
   readonly state: StateStore
+  /** What has happened, for those who ask. */
+  readonly events: EventLog
   readonly config: SandboxConfig
   readonly storage: StorageHandlers
   readonly containersCgroup: ContainersCgroup

@@ -44,6 +44,12 @@ export class SandboxState implements SandboxLookup {
     this.#standIn = standIn
   }
 
+  /** Its name, for those who ask, and the sandbox while there is one. */
+  get view(): { readonly name: State['name']; readonly sandbox: Sandbox | undefined } {
+    const { name } = this.#state
+    return { name, sandbox: this.#state.name === 'active' ? this.#state.sandbox : undefined }
+  }
+
   active(): ActiveSandbox {
     if (this.#state.name === 'active') return this.#state.sandbox
     if (this.#state.name === 'none') return this.#standIn

@@ -30,6 +30,11 @@ const TABLE: ReadonlyMap<string, StorageDriver | Unsupported> = new Map<string, 
   ['watchable-bind', watchableBind],
 ])
 
+/** Every name of a driver of the API, with the reason why it has no driver here; undefined where it has one. */
+export const STORAGE_DRIVER_REASONS: ReadonlyMap<string, string | undefined> = new Map(
+  [...TABLE].map(([name, entry]) => [name, 'reason' in entry ? entry.reason : undefined]),
+)
+
 /** The names of the implemented drivers, sorted. */
 export const STORAGE_DRIVER_NAMES: readonly string[] = [...TABLE]
   .filter(([, entry]) => !('reason' in entry))

@@ -1,6 +1,7 @@
 import type { Storage } from '../../gen/agent.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
+import type { EventLog } from '../../state/event-log.ts'
 import type { StateStore } from '../../state/state-store.ts'
 import type { Attachment, AttachmentData, AttachmentWork } from './attachment.ts'
 import type { HugePages } from './drivers/huge-pages.ts'
@@ -16,6 +17,7 @@ export interface StorageDependencies extends MountDependencies {
   readonly hotplug: HotplugDependencies
   /** Where what is attached outlives the agent. */
   readonly state: StateStore
+  readonly events: Pick<EventLog, 'add'>
   readonly hugePages: HugePages
   /** State that all watched storages share. */
   readonly watch: Watch

@@ -30,6 +30,19 @@ interface Entry {
   transition: Promise<void> | undefined
 }
 
+/** A storage, as those who ask see it. */
+export interface StorageView {
+  readonly mountPoint: string
+  readonly driver: string
+  readonly source: string
+  readonly fstype: string
+  /** The node of a disk. */
+  readonly device: string | undefined
+  readonly references: number
+  readonly shared: boolean
+  readonly state: 'attaching' | 'attached' | 'detaching'
+}
+
 /** A request for one reference; `attach` is called when the mount point has no attached storage. */
 export interface Acquisition {
   readonly mountPoint: string
@@ -48,12 +61,14 @@ export class StorageReferences {
   readonly #os: StorageDependencies['os']
   readonly #log: StorageDependencies['log']
   readonly #state: StateStore
+  readonly #events: StorageDependencies['events']
   #lastName = 0
 
-  constructor({ os, log, state }: Pick<StorageDependencies, 'os' | 'log' | 'state'>) {
+  constructor({ os, log, state, events }: Pick<StorageDependencies, 'os' | 'log' | 'state' | 'events'>) {
     this.#os = os
     this.#log = log
     this.#state = state
+    this.#events = events
   }
 
   /**
@@ -144,6 +159,18 @@ export class StorageReferences {
     if (failures.length > 0) throw failures[0]
   }
 
+  /** Every storage that is attached, or being attached or detached, in the order of their first requests. */
+  list(): readonly StorageView[] {
+    return [...this.#entries].map(
+      ([mountPoint, { references, shared, requested, attachment, transition }]) => {
+        const state =
+          transition === undefined ? 'attached' : attachment === undefined ? 'attaching' : 'detaching'
+        const [{ driver, source, fstype }] = requested
+        return { mountPoint, driver, source, fstype, device: attachment?.device, references, shared, state }
+      },
+    )
+  }
+
   /** Whether a mount point at or below `folder` has references. */
   isUsed(folder: string): boolean {
     return [...this.#entries].some(
@@ -187,6 +214,7 @@ export class StorageReferences {
       this.#save(mountPoint, entry, Phase.ATTACHING)
       entry.attachment = await attach()
       this.#save(mountPoint, entry, Phase.ATTACHED)
+      this.#tell('attached', mountPoint, entry)
       return 'attached'
     } catch (error) {
       if (previous === undefined) this.#forget(mountPoint, entry)
@@ -206,6 +234,7 @@ export class StorageReferences {
       this.#save(attachment.mountPoint, entry, Phase.DETACHING)
       await detach(this.#os, attachment, (path) => this.#isOtherStorage(path, attachment.mountPoint))
       this.#forget(attachment.mountPoint, entry)
+      this.#tell('detached', attachment.mountPoint, entry)
     } finally {
       entry.transition = undefined
       done.resolve()
@@ -276,6 +305,10 @@ export class StorageReferences {
       device: attachment?.device ?? '',
       undo: { ...attachment?.undo },
     })
+  }
+
+  #tell(action: 'attached' | 'detached', mountPoint: string, { requested }: Entry): void {
+    this.#events.add({ storageChanged: { action, mountPoint, driver: requested[0].driver } })
   }
 
   #forget(mountPoint: string, { name }: Entry): void {

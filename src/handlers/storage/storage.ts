@@ -12,7 +12,7 @@ import { groupLayers, isLayer, type StorageGroup } from './drivers/image/layer-o
 import { erofsMultiLayer, mountImage } from './drivers/image/mount-image.ts'
 import { createWatch } from './drivers/watchable/watch-roots.ts'
 import { checkMountPoint, withoutFinalSlash } from './mount-point.ts'
-import { StorageReferences } from './references.ts'
+import { StorageReferences, type StorageView } from './references.ts'
 import { refuseEncryption, refuseNul } from './validation.ts'
 
 /** Attaches and releases the storages of requests (spec E). */
@@ -38,6 +38,8 @@ export interface StorageHandlers {
    * then throws the first error.
    */
   clear(): Promise<void>
+  /** Every storage, for those who ask. */
+  list(): readonly StorageView[]
   /** Whether a storage with references is at or below `folder`. */
   isUsed(folder: string): boolean
   /** The mount points that `attach` attaches for these storages, in its order. */
@@ -79,10 +81,8 @@ export function createStorageHandlers(
     const deviceOf = isDiskDriver(driver)
       ? () => driver.waitFor(storage.source, dependencies, signal)
       : undefined
-    const outcome = await references.acquire(
-      { mountPoint, shared, requested: group, owner, attach, deviceOf },
-      signal,
-    )
+    const acquisition = { mountPoint, shared, requested: group, owner, attach, deviceOf }
+    const outcome = await references.acquire(acquisition, signal)
     dependencies.log.debug('storage attached', { driver: name, mountPoint, owner, outcome })
     return outcome
   }
@@ -128,11 +128,9 @@ export function createStorageHandlers(
     },
 
     clear: () => references.clear(),
-
+    list: () => references.list(),
     isUsed: (folder) => references.isUsed(folder),
-
     mountPointsOf: (storages) => groupsOf(storages).map(([{ mountPoint }]) => mountPoint),
-
     restore: (counts) => references.restore(counts, workOf),
   }
 }

@@ -2,19 +2,22 @@ import type { Duplex } from 'node:stream'
 import { Server, ServerCredentials } from '@grpc/grpc-js'
 import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS } from '../limits.ts'
-import type { CheckCall, MethodTable } from '../method.ts'
+import type { CheckCall, MethodTable, StreamTable } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { guardStreams } from './guard-streams.ts'
 import { healthMethods, registerHealthWatch, WATCH } from './health.ts'
 import { limitCalls } from './limit-calls.ts'
 import { REFLECTION_METHODS, type ReadDescriptors, registerReflection } from './reflection.ts'
+import { serveStream } from './streams.ts'
 import { serveUnary } from './unary.ts'
 
 /** The methods whose calls may stay open for ever. */
-const STREAMS: ReadonlySet<string> = new Set([WATCH, ...REFLECTION_METHODS])
+const STREAMS: readonly string[] = [WATCH, ...REFLECTION_METHODS]
 
 export interface GrpcOptions {
   readonly methods: MethodTable
+  /** The methods that answer with streams. They come before those of the same name. */
+  readonly streams?: StreamTable
   /** Names the connection in logs. */
   readonly peer: string
   /** What has been read from the socket already; it begins with the HTTP/2 preface. */
@@ -31,18 +34,22 @@ export interface GrpcOptions {
  * `grpc.health.v1` and server reflection. A connection is never closed for being idle.
  */
 export function serveGrpc(socket: Duplex, options: GrpcOptions): ServedConnection {
+  const { streams = new Map() } = options
   // One server per connection, which are few: so each has a name, limits and an end of its own.
   const server = new Server({
     'grpc.max_receive_message_length': LIMITS.messageBytes,
     'grpc.max_send_message_length': LIMITS.messageBytes,
     'grpc.max_concurrent_streams': LIMITS.connection.openStreams,
     'grpc.enable_channelz': 0,
-    interceptors: [limitCalls(options.totals, STREAMS)],
+    interceptors: [limitCalls(options.totals, new Set([...STREAMS, ...streams.keys()]))],
   })
   const { checkCall } = options
+  for (const [name, method] of streams) serveStream(server, name, method, options.peer)
   const methods = new Map([...options.methods, ...healthMethods(options.methods, checkCall)])
-  for (const [name, method] of methods)
+  for (const [name, method] of methods) {
+    // grpc-js keeps the first handler of a name.
     serveUnary(server, name, method, { peer: options.peer, inTurn: options.totals.inTurn })
+  }
   registerHealthWatch(server, options.methods, checkCall)
   registerReflection(server, options)
   guardStreams(server, options.startTimer)

@@ -260,6 +260,12 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
     })
     await setPolicy('our own services')
     await expect(version()).resolves.toMatchObject({ agentVersion: '1.2.3' })
+    const { methods } = IntrospectionDefinition
+    const payload = new Uint8Array(0)
+    for (const { name } of Object.values(methods).filter(({ name }) => name !== 'GetVersion')) {
+      const calling = services.connections[framing].call(IntrospectionDefinition.fullName, name, payload)
+      await expect(calling, name).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+    }
   })
 })
 

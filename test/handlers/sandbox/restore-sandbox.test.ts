@@ -66,7 +66,7 @@ describe('an agent after one that died', () => {
     before.runtime.end(pid, { code: 3 })
     expect((await wait(after)).status).toBe(3)
     await after.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
-    expect(after.state.names()).toEqual(['sandbox'])
+    expect(after.state.names()).toEqual(['sandbox', 'events'])
     expect(after.os.descriptors.stored).toEqual([])
   })
 

@@ -18,6 +18,7 @@ import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import { noStateFiles } from '../../../src/os/files/state-files.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
+import { eventLog } from '../../support/fakes/events.ts'
 import { hotplugOf, storageOf } from '../../support/handlers/storage-builder.ts'
 import { realOs } from '../../support/os/real-os.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -34,7 +35,7 @@ describe('storages on a real kernel', () => {
     // The timeout is too short for a rescan of this machine's buses.
     const hotplug = { ...hotplugOf(os), timeoutMs: 100 }
     const roots = { allowedRoots: [root], bundlesRoot: root, state: new StateStore(noStateFiles) }
-    handlers = createStorageHandlers({ os, log: silentLogger(), ...roots, hotplug })
+    handlers = createStorageHandlers({ os, events: eventLog(), log: silentLogger(), ...roots, hotplug })
   })
 
   afterEach(() => {

@@ -1,9 +1,11 @@
-import { checkCallOf, serviceMethods } from '../../../src/agent/service/services.ts'
+import { checkCallOf, serviceMethods, streamMethods } from '../../../src/agent/service/services.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import type { SandboxContext } from '../../../src/handlers/sandbox/context.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { StateStore } from '../../../src/state/state-store.ts'
 import type { FakeOs } from '../fakes/fake-os.ts'
+import type { FakeRuntime } from '../handlers/fake-runtime.ts'
 import { grpcConnection } from '../rpc/grpc-client.ts'
 import { silentCalls } from './calls-in-flight.ts'
 import { runTransport } from './running-transport.ts'
@@ -12,6 +14,10 @@ import { serviceDependencies } from './service-dependencies.ts'
 /** All services of a booted agent, on a unix socket and an in-memory machine. */
 export interface RunningServices {
   readonly os: FakeOs
+  /** The runtime of the machine. */
+  readonly runtime: FakeRuntime
+  /** The sandbox that the calls work on. */
+  readonly sandbox: SandboxContext
   /** What outlives the agent. */
   readonly state: StateStore
   /** The path of the socket. */
@@ -28,16 +34,20 @@ export async function runServices(
   options: Parameters<typeof serviceDependencies>[0] = {},
 ): Promise<RunningServices> {
   const log = options.log ?? silentLogger()
-  const { os, ...dependencies } = await serviceDependencies(options)
+  const { os, runtime, ...dependencies } = await serviceDependencies(options)
   const gate = { wait: async () => {} }
   const calls = silentCalls()
   const methods = serviceMethods(dependencies, {
     ...{ log, gate, calls, totals: new Totals(), leave: undefined, nowMs: () => 0 },
   })
-  const transport = await runTransport(methods, { checkCall: checkCallOf(dependencies.policy) })
+  const transport = await runTransport(methods, {
+    checkCall: checkCallOf(dependencies.policy),
+    streams: streamMethods(dependencies, { gate, calls }),
+  })
   const grpc = grpcConnection(transport.path)
   return {
-    os,
+    ...{ os, runtime },
+    sandbox: dependencies.sandbox,
     state: dependencies.sandbox.state,
     path: transport.path,
     connections: { ttrpc: await transport.dialTtrpc(), grpc },

@@ -7,7 +7,7 @@ import { startTransport, type Transport } from '../../../src/agent/transport/tra
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import type { ListenAddress, VsockAddress } from '../../../src/os/sockets/sockets.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
-import type { CheckCall, MethodTable } from '../../../src/rpc/method.ts'
+import type { CheckCall, MethodTable, StreamTable } from '../../../src/rpc/method.ts'
 import { type TtrpcClient, ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { FakeClock } from '../fakes/fake-clock.ts'
 import { type LoggedLine, recordingLog } from '../fakes/recording-log.ts'
@@ -40,6 +40,7 @@ export async function runTransport(
     readonly allowLoopback?: boolean
     readonly checkCall?: CheckCall
     readonly totals?: Totals
+    readonly streams?: StreamTable
   } = {},
 ): Promise<RunningTransport> {
   const folder = makeTemporaryFolder(tmpdir())
@@ -52,6 +53,7 @@ export async function runTransport(
     sockets,
     address: options.address ?? (options.peer === undefined ? { kind: 'unix', path } : vsock),
     methods,
+    ...(options.streams && { streams: options.streams }),
     readDescriptors: () => readFile(new URL('../../../src/gen/descriptors.binpb', import.meta.url)),
     checkCall: options.checkCall ?? (async () => undefined),
     totals: options.totals ?? new Totals(),

@@ -1,3 +1,5 @@
+import { Events } from '../../../src/agent/introspection/events.ts'
+import { tellNetwork } from '../../../src/agent/introspection/tell-network.ts'
 import { Policy } from '../../../src/agent/policy/policy.ts'
 import type { ServiceDependencies } from '../../../src/agent/service/services.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
@@ -20,8 +22,8 @@ export async function serviceDependencies(
     /** The log of the calls and of the policy. */
     readonly log?: Logger
   } = {},
-): Promise<ServiceDependencies & Pick<Machine, 'os'>> {
-  const { os, context } = await machine()
+): Promise<ServiceDependencies & Pick<Machine, 'os' | 'runtime'>> {
+  const { os, runtime, context } = await machine()
   const log = silentLogger()
   const hotplug = hotplugOf(os)
   const policy = new Policy({
@@ -30,16 +32,21 @@ export async function serviceDependencies(
     inputLog: undefined,
     state: context.state,
   })
+  const record = new NetworkRecord(log, tellNetwork(context.events))
   return {
-    os,
+    ...{ os, runtime },
     policy,
     sandbox: context,
     storage: { os, log, allowedRoots: [ROOT] },
-    network: { os, log, hotplug, record: new NetworkRecord(log), queues: networkQueues() },
+    network: { os, log, hotplug, record, queues: networkQueues() },
+    introspection: {
+      ...{ sandbox: context, network: record, events: new Events(context.events, os.clock) },
+      ...{ restarts: 0, startedMs: 0, features: () => [], programs: ['/usr/sbin/runc'] },
+    },
     guest: {
       ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
       ...{ storageHandlers: [], deviceHandlers: [], supportsPolicy: () => policy.isSupported() },
-      figures: noFigures(),
+      ...{ events: context.events, figures: noFigures() },
       memAgent: createMemAgent({
         ...{ os, log, targets: () => [], vminit: '/vminit' },
         config: { ...MEM_AGENT_DEFAULTS, enabled: options.memAgent ?? false },

@@ -10,6 +10,7 @@ import type { HostConnectionsConfig } from '../../../src/handlers/stdio/host-con
 import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
 import type { StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import type { Os } from '../../../src/os/os.ts'
+import { EventLog } from '../../../src/state/event-log.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
@@ -78,10 +79,15 @@ export async function machine(
   const seen = options.wrap?.(os) ?? os
   const hostConnections = createHostConnections({ os: seen, log, config: { ...STDIO, ...options.stdio } })
   await hostConnections.listen()
+  const store = new StateStore(state)
   const context = createSandboxContext({
     os: seen,
     log,
-    state: new StateStore(state),
+    state: store,
+    events: new EventLog(store, {
+      boottimeNs: () => seen.clock.boottimeNs(),
+      unixMs: () => 1_700_000_000_000,
+    }),
     hostConnections,
     config: { ...CONFIG, ...options.config },
     storage,
@@ -140,6 +146,7 @@ function fakeStorage(attached: string[]): StorageHandlers {
     clear: async () => {
       if (attached.length > 0) throw new Error('storages are in use')
     },
+    list: () => [],
     isUsed: (folder) => attached.includes(folder),
     mountPointsOf: (storages) => storages.map(({ mountPoint }) => mountPoint),
     restore: async () => {},
@@ -198,7 +205,8 @@ export async function remains({ os, runtime, storages, state }: Machine) {
     sleeps: os.clock.sleeping,
     consoles: os.consoles.paths,
     storages: [...storages],
-    state: state.names(),
+    // The numbers of events go on, whatever becomes of a call.
+    state: state.names().filter((name) => name !== 'events'),
     somaxconn: await os.files.readText('/proc/sys/net/core/somaxconn'),
   }
 }

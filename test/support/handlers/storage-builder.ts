@@ -8,6 +8,7 @@ import { PciBus } from '../../../src/hotplug/pci-bus.ts'
 import type { HotplugDependencies } from '../../../src/hotplug/wait-for-device.ts'
 import type { Os } from '../../../src/os/os.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
+import { eventLog } from '../fakes/events.ts'
 import { MemoryStateFiles } from '../fakes/memory-state-files.ts'
 
 export const ROOT = '/run/kata-containers'
@@ -48,6 +49,7 @@ export function dependenciesOf(os: Os): StorageRequest {
     allowedRoots: [ROOT],
     bundlesRoot: ROOT,
     hotplug: hotplugOf(os),
+    events: eventLog(),
     state: new StateStore(new MemoryStateFiles()),
     hugePages: new HugePages(os.files),
     watch: createWatch(os.clock),

@@ -25,7 +25,7 @@ export function guestMethods(guest: GuestDependencies) {
     ),
     // The time to set is the request's plus its age.
     setGuestDateTime: finishing('idempotent', async (request, { ageMs }) =>
-      setGuestDateTime(system, request, ageMs()),
+      guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } }),
     ),
     // The same bytes must not be credited as entropy twice.
     reseedRandomDev: finishing('at-most-once', ({ data }) => reseedRandom(system, data)),

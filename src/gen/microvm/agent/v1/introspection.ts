@@ -81,17 +81,16 @@ export interface GetSandboxResponse {
   state: string;
   /** Empty unless the state is `active`. */
   id: string;
-  hostname: string;
-  /** Whether it has an ipc, a uts and a pid namespace of its own for its containers. */
+  /** The files that keep its ipc and uts namespaces, which its containers join. */
   namespaces: string[];
-  /** Names of the hooks that the guest adds to containers, such as `prestart/nvidia`. */
+  /** The hooks that the guest adds to those of containers, such as `prestart /usr/share/oci/hooks/prestart/nvidia`. */
   guestHooks: string[];
   containers: number;
   /** How often the agent was started again since the boot. */
   agentRestarts: number;
   /** For how long this agent has been running. */
   agentUptimeMs: bigint;
-  /** For how long the guest's kernel has been running. */
+  /** For how long the guest's kernel has been running, with the time that it was suspended. */
   guestUptimeMs: bigint;
 }
 
@@ -131,6 +130,8 @@ export interface ListProcessesRequest {
 
 export interface ListProcessesResponse {
   processes: Process[];
+  /** How many processes are left out because there are too many. */
+  omitted: number;
 }
 
 /** A process. Never has its arguments or its environment. */
@@ -274,14 +275,14 @@ export interface Interface {
   isUp: boolean;
   /** `10.0.0.2/24`. */
   addresses: NetworkAddress[];
-  /** Who has set the interface: `metadata`, `rpc`, or `kernel`. */
+  /** Who has set the interface: `metadata`, `rpc` or `kernel`; `unknown` after the death of an agent. */
   source: string;
 }
 
 export interface NetworkAddress {
   /** `10.0.0.2/24`. */
   address: string;
-  /** Who has set it: `metadata`, `rpc`, or `kernel`. */
+  /** The same for the address. */
   source: string;
 }
 
@@ -290,7 +291,7 @@ export interface Route {
   destination: string;
   gateway: string;
   device: string;
-  /** Who has set it: `metadata`, `rpc`, or `kernel`. */
+  /** The same for the route. */
   source: string;
 }
 
@@ -317,7 +318,7 @@ export interface Call {
   method: string;
   /** Since the request arrived in the guest. */
   ageMs: bigint;
-  /** What it does or waits for, such as `storage /run/x: attach`. */
+  /** What it does or waits for, such as `device disk 0:1` or `runtime runc create`; empty between two steps. */
   step: string;
   /** Since that step began. */
   stepAgeMs: bigint;
@@ -329,6 +330,8 @@ export interface Call {
   recovery: string;
   containerId: string;
   execId: string;
+  /** Whether its work goes on without its caller, who has left or has had the deadline as the answer. */
+  callerLeft: boolean;
 }
 
 export interface ListExitsRequest {
@@ -356,7 +359,7 @@ export interface Exit {
   status: number;
   /** The signal that has ended it; 0 without one. */
   signal: number;
-  /** Whether the kernel has killed a process of the container for want of memory since this one began. */
+  /** Whether the kernel has killed a process of the container for want of memory since the agent has known this one. */
   oomKilled: boolean;
   /** 0 when it is not known. */
   startedAtMs: bigint;
@@ -459,7 +462,10 @@ export interface StorageChanged {
 }
 
 export interface NetworkChanged {
+  /** What one operation has set, at most the first 32. */
   settings: NetworkSetting[];
+  /** How many settings are left out. */
+  omitted: number;
 }
 
 export interface ClockSet {
@@ -943,7 +949,6 @@ function createBaseGetSandboxResponse(): GetSandboxResponse {
   return {
     state: "",
     id: "",
-    hostname: "",
     namespaces: [],
     guestHooks: [],
     containers: 0,
@@ -961,32 +966,29 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
     if (message.id !== "") {
       writer.uint32(18).string(message.id);
     }
-    if (message.hostname !== "") {
-      writer.uint32(26).string(message.hostname);
-    }
     for (const v of message.namespaces) {
-      writer.uint32(34).string(v!);
+      writer.uint32(26).string(v!);
     }
     for (const v of message.guestHooks) {
-      writer.uint32(42).string(v!);
+      writer.uint32(34).string(v!);
     }
     if (message.containers !== 0) {
-      writer.uint32(48).uint32(message.containers);
+      writer.uint32(40).uint32(message.containers);
     }
     if (message.agentRestarts !== 0) {
-      writer.uint32(56).uint32(message.agentRestarts);
+      writer.uint32(48).uint32(message.agentRestarts);
     }
     if (message.agentUptimeMs !== 0n) {
       if (BigInt.asUintN(64, message.agentUptimeMs) !== message.agentUptimeMs) {
         throw new globalThis.Error("value provided for field message.agentUptimeMs of type uint64 too large");
       }
-      writer.uint32(64).uint64(message.agentUptimeMs);
+      writer.uint32(56).uint64(message.agentUptimeMs);
     }
     if (message.guestUptimeMs !== 0n) {
       if (BigInt.asUintN(64, message.guestUptimeMs) !== message.guestUptimeMs) {
         throw new globalThis.Error("value provided for field message.guestUptimeMs of type uint64 too large");
       }
-      writer.uint32(72).uint64(message.guestUptimeMs);
+      writer.uint32(64).uint64(message.guestUptimeMs);
     }
     return writer;
   },
@@ -1025,7 +1027,7 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
               break;
             }
 
-            message.hostname = reader.string();
+            message.namespaces.push(reader.string());
             continue;
           }
           case 4: {
@@ -1033,15 +1035,15 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
               break;
             }
 
-            message.namespaces.push(reader.string());
+            message.guestHooks.push(reader.string());
             continue;
           }
           case 5: {
-            if (tag !== 42) {
+            if (tag !== 40) {
               break;
             }
 
-            message.guestHooks.push(reader.string());
+            message.containers = reader.uint32();
             continue;
           }
           case 6: {
@@ -1049,7 +1051,7 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
               break;
             }
 
-            message.containers = reader.uint32();
+            message.agentRestarts = reader.uint32();
             continue;
           }
           case 7: {
@@ -1057,19 +1059,11 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
               break;
             }
 
-            message.agentRestarts = reader.uint32();
+            message.agentUptimeMs = reader.uint64() as bigint;
             continue;
           }
           case 8: {
             if (tag !== 64) {
-              break;
-            }
-
-            message.agentUptimeMs = reader.uint64() as bigint;
-            continue;
-          }
-          case 9: {
-            if (tag !== 72) {
               break;
             }
 
@@ -1095,7 +1089,6 @@ export const GetSandboxResponse: MessageFns<GetSandboxResponse> = {
     const message = createBaseGetSandboxResponse();
     message.state = object.state ?? "";
     message.id = object.id ?? "";
-    message.hostname = object.hostname ?? "";
     message.namespaces = object.namespaces?.map((e) => e) || [];
     message.guestHooks = object.guestHooks?.map((e) => e) || [];
     message.containers = object.containers ?? 0;
@@ -1427,13 +1420,16 @@ export const ListProcessesRequest: MessageFns<ListProcessesRequest> = {
 };
 
 function createBaseListProcessesResponse(): ListProcessesResponse {
-  return { processes: [] };
+  return { processes: [], omitted: 0 };
 }
 
 export const ListProcessesResponse: MessageFns<ListProcessesResponse> = {
   encode(message: ListProcessesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.processes) {
       Process.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.omitted !== 0) {
+      writer.uint32(16).uint32(message.omitted);
     }
     return writer;
   },
@@ -1459,6 +1455,14 @@ export const ListProcessesResponse: MessageFns<ListProcessesResponse> = {
             message.processes.push(Process.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.omitted = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1477,6 +1481,7 @@ export const ListProcessesResponse: MessageFns<ListProcessesResponse> = {
   fromPartial(object: DeepPartial<ListProcessesResponse>): ListProcessesResponse {
     const message = createBaseListProcessesResponse();
     message.processes = object.processes?.map((e) => Process.fromPartial(e)) || [];
+    message.omitted = object.omitted ?? 0;
     return message;
   },
 };
@@ -2913,6 +2918,7 @@ function createBaseCall(): Call {
     recovery: "",
     containerId: "",
     execId: "",
+    callerLeft: false,
   };
 }
 
@@ -2950,6 +2956,9 @@ export const Call: MessageFns<Call> = {
     }
     if (message.execId !== "") {
       writer.uint32(74).string(message.execId);
+    }
+    if (message.callerLeft !== false) {
+      writer.uint32(80).bool(message.callerLeft);
     }
     return writer;
   },
@@ -3039,6 +3048,14 @@ export const Call: MessageFns<Call> = {
             message.execId = reader.string();
             continue;
           }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.callerLeft = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3065,6 +3082,7 @@ export const Call: MessageFns<Call> = {
     message.recovery = object.recovery ?? "";
     message.containerId = object.containerId ?? "";
     message.execId = object.execId ?? "";
+    message.callerLeft = object.callerLeft ?? false;
     return message;
   },
 };
@@ -4456,13 +4474,16 @@ export const StorageChanged: MessageFns<StorageChanged> = {
 };
 
 function createBaseNetworkChanged(): NetworkChanged {
-  return { settings: [] };
+  return { settings: [], omitted: 0 };
 }
 
 export const NetworkChanged: MessageFns<NetworkChanged> = {
   encode(message: NetworkChanged, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.settings) {
       NetworkSetting.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.omitted !== 0) {
+      writer.uint32(16).uint32(message.omitted);
     }
     return writer;
   },
@@ -4488,6 +4509,14 @@ export const NetworkChanged: MessageFns<NetworkChanged> = {
             message.settings.push(NetworkSetting.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.omitted = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4506,6 +4535,7 @@ export const NetworkChanged: MessageFns<NetworkChanged> = {
   fromPartial(object: DeepPartial<NetworkChanged>): NetworkChanged {
     const message = createBaseNetworkChanged();
     message.settings = object.settings?.map((e) => NetworkSetting.fromPartial(e)) || [];
+    message.omitted = object.omitted ?? 0;
     return message;
   },
 };
@@ -5590,7 +5620,7 @@ export const IntrospectionDefinition = {
       responseStream: false,
       options: {},
     },
-    /** Lists the calls that have not been answered yet, the oldest first, without this one. */
+    /** Lists the calls that have not ended, the oldest first, without those of this method. Answers during the boot too. */
     listCalls: {
       name: "ListCalls",
       requestType: ListCallsRequest as typeof ListCallsRequest,

@@ -1,0 +1,41 @@
+import type { Feature } from './capabilities.ts'
+
+/** What the features of the agent are told from. */
+export interface FeatureSources {
+  readonly policy: { isSupported(): boolean }
+  readonly config: {
+    readonly memAgentEnable: boolean
+    readonly visibleCdiDevices: boolean
+    readonly passfdListenerPort: number
+  }
+  /** Absent without `vminit`. */
+  readonly os: { readonly broker?: object | undefined }
+}
+
+/** Programs that the agent runs, besides the OCI runtime. */
+export const PROGRAMS: readonly string[] = [
+  '/sbin/modprobe',
+  '/sbin/mkfs.ext4',
+  '/usr/sbin/iptables-save',
+  '/usr/sbin/iptables-restore',
+  '/usr/sbin/ip6tables-save',
+  '/usr/sbin/ip6tables-restore',
+]
+
+/** The parts of the agent that a setting turns on, or that the image may lack. */
+export function featuresOf({ policy, config, os }: FeatureSources): readonly Feature[] {
+  const bySetting = (name: string, isOn: boolean, setting: string) => ({
+    name,
+    missing: isOn ? undefined : `${setting} is not set`,
+  })
+  return [
+    { name: 'policy', missing: policy.isSupported() ? undefined : 'this image has no policy engine' },
+    {
+      name: 'connection broker',
+      missing: os.broker === undefined ? 'the agent does not run below vminit' : undefined,
+    },
+    bySetting('memory agent', config.memAgentEnable, 'agent.mem_agent_enable'),
+    bySetting('devices by VISIBLE_CDI_DEVICES', config.visibleCdiDevices, 'agent.visible_cdi_devices'),
+    bySetting('streams on a port', config.passfdListenerPort > 0, 'agent.passfd_listener_port'),
+  ]
+}

@@ -1,0 +1,209 @@
+import type { Session } from 'node:inspector'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import {
+  ReadProfileRequest_Kind as Kind,
+  type ReadProfileRequest,
+  type ReadProfileResponse,
+} from '../../gen/microvm/agent/v1/introspection.ts'
+import type { Os } from '../../os/os.ts'
+import type { Fd } from '../../os/streams/streams.ts'
+import { durationOf } from './request-fields.ts'
+
+const MIB = 1024 * 1024
+
+/** The most bytes of one answer. */
+const CHUNK_BYTES = MIB
+
+/** The most bytes of a profile. */
+const MOST_BYTES = 128 * MIB
+
+/** How long a profile is kept after it was read last. */
+const IDLE_MS = 60_000
+
+/** While the snapshot is taken, V8 needs about as much memory again as the heap has, and the file more. */
+const SNAPSHOT_FACTOR = 4
+
+/** A profile that was taken. */
+interface Profile {
+  readonly id: string
+  /** A file in memory. */
+  readonly fd: Fd
+  readonly sizeBytes: number
+  stopTimer: () => void
+}
+
+/** A call that takes or reads a profile: when it ends, and what is to be told of its answer. */
+interface ProfileCall {
+  readonly signal: AbortSignal
+  onDelivered(callback: (written: boolean) => void): void
+}
+
+type State =
+  | { readonly name: 'none' }
+  | { readonly name: 'taking'; readonly id: string }
+  | { readonly name: 'taken'; readonly profile: Profile }
+
+/** Takes profiles of this process by a session of the inspector inside of it, which opens no port. */
+export class Profiles {
+  readonly #os: Pick<Os, 'clock' | 'files' | 'streams'>
+  #state: State = { name: 'none' }
+  #taken = 0
+
+  constructor(os: Pick<Os, 'clock' | 'files' | 'streams'>) {
+    this.#os = os
+  }
+
+  /**
+   * ReadProfile: takes a profile, or reads the one that was taken. Throws FAILED_PRECONDITION, naming the other, when one is
+   * being taken or is not read yet; NOT_FOUND for an id that is not there (any more); INVALID_ARGUMENT for a wrong request;
+   * RESOURCE_EXHAUSTED when there is too little memory for it.
+   */
+  async read(
+    request: ReadProfileRequest,
+    { signal, onDelivered }: ProfileCall,
+  ): Promise<ReadProfileResponse> {
+    const { kind, id, offset, discard } = request
+    if (kind !== Kind.KIND_UNSPECIFIED && id !== '') {
+      throw new AgentError('INVALID_ARGUMENT', `id: ${JSON.stringify(id)}, want none with a kind`)
+    }
+    const profile =
+      kind === Kind.KIND_UNSPECIFIED ? this.#get(id) : await this.#take(kind, request.durationMs, signal)
+    if (offset > BigInt(profile.sizeBytes)) {
+      throw new AgentError('INVALID_ARGUMENT', `offset: ${offset}, want at most ${profile.sizeBytes}`)
+    }
+    const length = Math.min(CHUNK_BYTES, profile.sizeBytes - Number(offset))
+    const data =
+      length === 0 ? new Uint8Array(0) : this.#os.streams.readAt(profile.fd, Number(offset), length)
+    if (discard) this.#drop(profile)
+    else this.#keep(profile)
+    // Without the answer nobody knows its id.
+    if (kind !== Kind.KIND_UNSPECIFIED) onDelivered((written) => written || this.#drop(profile))
+    return { id: profile.id, sizeBytes: BigInt(profile.sizeBytes), data }
+  }
+
+  #get(id: string): Profile {
+    if (this.#state.name === 'taken' && this.#state.profile.id === id) return this.#state.profile
+    throw new AgentError('NOT_FOUND', `profile ${JSON.stringify(id)}: not found`)
+  }
+
+  async #take(kind: Kind, durationMs: number, signal: AbortSignal): Promise<Profile> {
+    this.#refuseSecond()
+    const take = kind === Kind.CPU ? cpuProfile(this.#os, durationOf(durationMs)) : heapSnapshot()
+    this.#taken += 1
+    const id = `${kind === Kind.CPU ? 'cpu' : 'heap'}-${this.#taken}`
+    this.#state = { name: 'taking', id }
+    let fd: Fd | undefined
+    try {
+      if (kind === Kind.HEAP) await this.#refuseWithoutMemory()
+      const file = this.#os.streams.memoryFile('profile')
+      fd = file
+      let sizeBytes = 0
+      await inSession((session) =>
+        take(
+          session,
+          (text) => {
+            const bytes = Buffer.from(text)
+            if (sizeBytes + bytes.length > MOST_BYTES) return false
+            this.#os.streams.writeAt(file, sizeBytes, bytes)
+            sizeBytes += bytes.length
+            return true
+          },
+          signal,
+        ),
+      )
+      const profile = { id, fd, sizeBytes, stopTimer: () => {} }
+      this.#state = { name: 'taken', profile }
+      return profile
+    } catch (error) {
+      if (fd !== undefined) this.#os.streams.close(fd)
+      this.#state = { name: 'none' }
+      throw error
+    }
+  }
+
+  #refuseSecond(): void {
+    if (this.#state.name === 'taking') {
+      throw new AgentError('FAILED_PRECONDITION', `profile ${this.#state.id}: is being taken`)
+    }
+    if (this.#state.name === 'taken') {
+      const { id } = this.#state.profile
+      throw new AgentError('FAILED_PRECONDITION', `profile ${id}: not discarded yet, want it read first`)
+    }
+  }
+
+  async #refuseWithoutMemory(): Promise<void> {
+    const text = await this.#os.files.readText('/proc/meminfo')
+    const available = Number(/^MemAvailable:\s+(\d+) kB$/m.exec(text)?.[1] ?? 0) * 1024
+    const wanted = SNAPSHOT_FACTOR * process.memoryUsage().heapUsed
+    if (available >= wanted) return
+    const [have, want] = [available, wanted].map((bytes) => Math.round(bytes / MIB))
+    throw new AgentError(
+      'RESOURCE_EXHAUSTED',
+      `memory: ${have} MiB available, want ${want} MiB for a snapshot`,
+    )
+  }
+
+  #keep(profile: Profile): void {
+    profile.stopTimer()
+    profile.stopTimer = this.#os.clock.startTimer(IDLE_MS, () => this.#drop(profile))
+  }
+
+  #drop(profile: Profile): void {
+    if (this.#state.name !== 'taken' || this.#state.profile !== profile) return
+    profile.stopTimer()
+    this.#os.streams.close(profile.fd)
+    this.#state = { name: 'none' }
+  }
+}
+
+/** Takes a profile, and passes its pieces to `write`, which returns false when there is no room for more. */
+type Take = (session: Session, write: (text: string) => boolean, signal: AbortSignal) => Promise<void>
+
+function cpuProfile({ clock }: Pick<Os, 'clock'>, durationMs: number): Take {
+  return async (session, write, signal) => {
+    await posted((done) => session.post('Profiler.enable', done))
+    await posted((done) => session.post('Profiler.start', done))
+    await clock.sleep(durationMs, signal)
+    const profile = await new Promise<object>((resolve, reject) =>
+      session.post('Profiler.stop', (error, result) =>
+        error === null ? resolve(result.profile) : reject(error),
+      ),
+    )
+    if (!write(JSON.stringify(profile))) throw tooLarge()
+  }
+}
+
+function heapSnapshot(): Take {
+  return async (session, write) => {
+    let fits = true
+    session.on('HeapProfiler.addHeapSnapshotChunk', ({ params: { chunk } }) => {
+      fits &&= write(chunk)
+    })
+    await posted((done) => session.post('HeapProfiler.takeHeapSnapshot', {}, done))
+    if (!fits) throw tooLarge()
+  }
+}
+
+function tooLarge(): AgentError {
+  return new AgentError('RESOURCE_EXHAUSTED', `profile: larger than ${MOST_BYTES} bytes, the limit`)
+}
+
+async function inSession(use: (session: Session) => Promise<void>): Promise<void> {
+  // Most agents never need it.
+  const inspector = await import('node:inspector')
+  const session = new inspector.Session()
+  session.connect()
+  try {
+    await use(session)
+  } finally {
+    session.disconnect()
+  }
+}
+
+function posted(post: (done: (error: Error | null) => void) => void): Promise<void> {
+  return new Promise((resolve, reject) =>
+    post((error) =>
+      error === null ? resolve() : reject(new AgentError('INTERNAL', `inspector: ${messageOf(error)}`)),
+    ),
+  )
+}

@@ -1,0 +1,90 @@
+import type {
+  GetSandboxResponse,
+  ListContainersRequest,
+  ListContainersResponse,
+  ListMountsResponse,
+} from '../../gen/microvm/agent/v1/introspection.ts'
+import type { Container } from '../../handlers/container/container.ts'
+import { unknownContainer } from '../../handlers/container/registry.ts'
+import type { SandboxContext } from '../../handlers/sandbox/context.ts'
+import { GUEST_HOOK_TYPES } from '../../oci/hooks.ts'
+import type { IntrospectionDependencies } from './dependencies.ts'
+
+/** GetSandbox. */
+export function getSandbox({
+  sandbox: { sandboxState, containers, os },
+  restarts,
+  startedMs,
+}: IntrospectionDependencies): GetSandboxResponse {
+  const { name, sandbox } = sandboxState.view
+  const { ipc, uts } = sandbox?.namespaces ?? {}
+  const hooks = GUEST_HOOK_TYPES.flatMap((type) =>
+    (sandbox?.guestHooks[type] ?? []).map(({ Path }) => `${type} ${Path}`),
+  )
+  return {
+    state: name,
+    id: sandbox?.id ?? '',
+    namespaces: [ipc, uts].filter((path) => path !== undefined),
+    guestHooks: hooks,
+    containers: containers.list().length,
+    agentRestarts: restarts,
+    agentUptimeMs: BigInt(Math.round(os.clock.monotonicMs() - startedMs)),
+    guestUptimeMs: os.clock.boottimeNs() / 1_000_000n,
+  }
+}
+
+/** The containers that a request names: one, or all. Throws NOT_FOUND for one that does not exist. */
+export function containersOf(
+  { containers }: Pick<SandboxContext, 'containers'>,
+  containerId: string,
+): readonly Container[] {
+  if (containerId === '') return containers.list()
+  const container = containers.tryGet(containerId)
+  if (container === undefined) throw unknownContainer('NOT_FOUND')
+  return [container]
+}
+
+/** ListContainers. Throws NOT_FOUND for a container that does not exist. */
+export function listContainers(
+  { sandbox }: Pick<IntrospectionDependencies, 'sandbox'>,
+  { containerId }: ListContainersRequest,
+): ListContainersResponse {
+  const containers = containersOf(sandbox, containerId).map(({ id, state, cgroupPath, record }) => {
+    const { init, processes } = 'parts' in state ? state.parts : {}
+    return {
+      containerId: id,
+      state: state.name,
+      initPid: init?.pid ?? 0,
+      cgroupPath,
+      processes: processes?.tracked().length ?? 0,
+      storages: [...record.fields.storages],
+      exitStatus: init?.status,
+      oomKills: record.oomKills,
+    }
+  })
+  return { containers }
+}
+
+/** ListMounts. */
+export async function listMounts({
+  sandbox,
+}: Pick<IntrospectionDependencies, 'sandbox'>): Promise<ListMountsResponse> {
+  const { os, storage, containers, sandboxState } = sandbox
+  const mounts = await os.mounts.list()
+  const held = [
+    { holder: 'sandbox', mountPoints: sandboxState.view.sandbox?.record.fields.storages ?? [] },
+    ...containers.list().map(({ id, record }) => ({ holder: id, mountPoints: record.fields.storages })),
+  ]
+  const holdersOf = (wanted: string) =>
+    held.flatMap(({ holder, mountPoints }) =>
+      mountPoints.filter((mountPoint) => mountPoint === wanted).map(() => holder),
+    )
+  return {
+    mounts: mounts.map(({ mountPoint, type, source, options }) => {
+      return { mountPoint, type, source, readOnly: options.split(',').includes('ro') }
+    }),
+    storages: storage.list().map(({ fstype, device = '', ...known }) => {
+      return { ...known, type: fstype, device, holders: holdersOf(known.mountPoint) }
+    }),
+  }
+}

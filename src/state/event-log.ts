@@ -1,0 +1,159 @@
+import type { Event, EventGap, Exit } from '../gen/microvm/agent/v1/introspection.ts'
+import { KINDS, type StateStore } from './state-store.ts'
+
+/** What has happened: one member of the message's `event`. */
+export type EventBody = Partial<Omit<Event, 'sequence' | 'atMs'>>
+
+/** Events after a sequence number. */
+export interface EventsAfter {
+  readonly events: readonly Event[]
+  /** The numbers before the first of them that are not held. */
+  readonly gap: EventGap | undefined
+}
+
+/** The name of the state. */
+const NAME = 'events'
+
+/** So many numbers are used before the state is written again. */
+const RESERVED_AT_ONCE = 4096n
+
+/** The bounds of what is held. */
+export interface EventBounds {
+  readonly events: number
+  readonly exits: number
+  /** How old an exit may be, in milliseconds. */
+  readonly exitAgeMs: number
+}
+
+const EVENT_BOUNDS: EventBounds = { events: 1024, exits: 1024, exitAgeMs: 3_600_000 }
+
+/** What the times of events are made from. */
+export interface EventClock {
+  /** CLOCK_BOOTTIME in nanoseconds. */
+  boottimeNs(): bigint
+  /** The time of day in milliseconds since 1970. */
+  unixMs(): number
+}
+
+/**
+ * The last events of the guest, by their sequence numbers, and the exits among them until they are acknowledged. The numbers
+ * go on in the next agent; the events end with this one.
+ */
+export class EventLog {
+  readonly #state: StateStore
+  readonly #clock: EventClock
+  readonly #bounds: EventBounds
+  /** In the order of their numbers, without a gap. */
+  #events: Event[] = []
+  #exits: Exit[] = []
+  #droppedExits = 0n
+  #last: bigint
+  #reserved: bigint
+  #added: PromiseWithResolvers<void> | undefined
+
+  constructor(state: StateStore, clock: EventClock, bounds = EVENT_BOUNDS) {
+    this.#state = state
+    this.#clock = clock
+    this.#bounds = bounds
+    this.#last = reservedBefore(state)
+    this.#reserved = this.#last
+  }
+
+  /** The number of the last event; 0 before the first. */
+  get last(): bigint {
+    return this.#last
+  }
+
+  /** How many exits were dropped for newer ones. */
+  get droppedExits(): bigint {
+    return this.#droppedExits
+  }
+
+  /** Adds an event that happens now. */
+  add(body: EventBody): void {
+    const event = { ...NO_EVENT, ...body, sequence: this.#next(), atMs: BigInt(this.#clock.unixMs()) }
+    this.#events.push(event)
+    if (this.#events.length > 2 * this.#bounds.events) this.#events = this.#events.slice(-this.#bounds.events)
+    this.#added?.resolve()
+    this.#added = undefined
+  }
+
+  /** Adds the end of a process. */
+  addExit(ended: Omit<Exit, 'sequence'>): void {
+    this.add({ processExited: { ...ended, sequence: this.#last + 1n } })
+    const { processExited } = this.#events.at(-1) ?? NO_EVENT
+    if (processExited !== undefined) this.#exits.push(processExited)
+    if (this.#exits.length > this.#bounds.exits) {
+      this.#exits.shift()
+      this.#droppedExits += 1n
+    }
+  }
+
+  /** The events after a number, at most `limit`. */
+  after(sequence: bigint, limit: number): EventsAfter {
+    const held = this.#events.slice(-this.#bounds.events)
+    const first = held[0]?.sequence ?? this.#last + 1n
+    const events = held.slice(Number(sequence < first ? 0n : sequence - first + 1n)).slice(0, limit)
+    const gap = sequence + 1n < first && { firstSequence: sequence + 1n, lastSequence: first - 1n }
+    return { events, gap: gap || undefined }
+  }
+
+  /** Resolves at the next event. */
+  next(): Promise<void> {
+    this.#added ??= Promise.withResolvers()
+    return this.#added.promise
+  }
+
+  /** The exits that are held, the oldest first. */
+  exits(): readonly Exit[] {
+    const oldest = BigInt(this.#clock.unixMs() - this.#bounds.exitAgeMs)
+    this.#exits = this.#exits.filter(({ endedAtMs }) => endedAtMs >= oldest)
+    return this.#exits
+  }
+
+  /** Drops the exits up to a number. Returns how many there were. */
+  acknowledge(upTo: bigint): number {
+    const before = this.exits().length
+    this.#exits = this.#exits.filter(({ sequence }) => sequence > upTo)
+    return before - this.#exits.length
+  }
+
+  /** The time of day of a moment of CLOCK_BOOTTIME. */
+  unixMsOf(boottimeNs: bigint): bigint {
+    return BigInt(this.#clock.unixMs()) - (this.#clock.boottimeNs() - boottimeNs) / 1_000_000n
+  }
+
+  #next(): bigint {
+    if (this.#last === this.#reserved) {
+      this.#reserved += RESERVED_AT_ONCE
+      // What has happened has happened: without room for the state, the next agent uses the same numbers again.
+      attempt(() => this.#state.write(KINDS.events, NAME, { reserved: this.#reserved }))
+    }
+    this.#last += 1n
+    return this.#last
+  }
+}
+
+/** The highest number that an agent before may have used. When that cannot be read, the numbers begin again. */
+function reservedBefore(state: StateStore): bigint {
+  return attempt(() => state.read(KINDS.events, NAME))?.reserved ?? 0n
+}
+
+function attempt<T>(task: () => T): T | undefined {
+  try {
+    return task()
+  } catch {
+    return undefined
+  }
+}
+
+const NO_EVENT: Omit<Event, 'sequence' | 'atMs'> = {
+  agentStarted: undefined,
+  processStarted: undefined,
+  processExited: undefined,
+  outOfMemory: undefined,
+  deviceChanged: undefined,
+  storageChanged: undefined,
+  networkChanged: undefined,
+  clockSet: undefined,
+}

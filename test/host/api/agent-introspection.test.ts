@@ -1,0 +1,151 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SIGKILL } from '../../../src/base/signals.ts'
+import {
+  IntrospectionDefinition,
+  ReadProfileRequest_Kind as ProfileKind,
+} from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
+import { type AgentPod, initPidOf, startPod } from '../../support/host/agent-pod.ts'
+import { grpcConnection } from '../../support/rpc/grpc-client.ts'
+import { ReflectingClient } from '../../support/rpc/reflecting-client.ts'
+
+const SERVICE = 'microvm.agent.v1.Introspection'
+
+describe('an agent with a container, asked what it does', () => {
+  let pod: AgentPod
+  let curl: ReflectingClient
+  let connection: ReturnType<typeof grpcConnection>
+  let introspection: ServiceClient<typeof IntrospectionDefinition>
+
+  beforeAll(async () => {
+    pod = await startPod()
+    curl = new ReflectingClient(pod.started.path)
+    connection = grpcConnection(pod.started.path)
+    introspection = clientFor(IntrospectionDefinition, connection)
+    await pod.run('c1', ['sh', '-c', 'SECRET=hidden; sleep 1000 & wait'])
+    await pod.add('c1', 'e1', ['sleep', '1000'])
+  })
+
+  afterAll(async () => {
+    curl?.close()
+    connection?.close()
+    await pod?.stop()
+  })
+
+  /** What each call has to be asked for an answer other than the empty one, and a part of that answer. */
+  const CALLS: Readonly<Record<string, readonly [request: object, answer: object]>> = {
+    GetVersion: [{}, { apiVersion: '0.0.1' }],
+    GetCapabilities: [
+      {},
+      { capabilities: expect.arrayContaining([expect.objectContaining({ name: 'virtio-fs' })]) },
+    ],
+    GetSandbox: [{}, { state: 'active', id: 'pod', containers: 1 }],
+    ListContainers: [{}, { containers: [expect.objectContaining({ containerId: 'c1', state: 'running' })] }],
+    ListProcesses: [{}, { processes: expect.arrayContaining([expect.objectContaining({ execId: 'e1' })]) }],
+    ListMounts: [{}, { mounts: expect.arrayContaining([expect.objectContaining({ mountPoint: '/proc' })]) }],
+    ListDevices: [{}, { devices: expect.arrayContaining([expect.objectContaining({ name: 'lo' })]) }],
+    GetNetwork: [{}, { interfaces: expect.arrayContaining([expect.objectContaining({ name: 'lo' })]) }],
+    ListCalls: [{}, {}],
+    ListExits: [{}, {}],
+    AcknowledgeExits: [{}, {}],
+    GetEvents: [{}, { events: expect.any(Array) }],
+    StreamEvents: [{}, { events: expect.any(Array) }],
+    GetStacks: [{}, { threads: expect.any(Array), loopResources: expect.any(Array) }],
+    ReadProfile: [{ kind: 'CPU', durationMs: 10, discard: true }, { id: expect.stringMatching(/^cpu-/) }],
+    GetLoopHistogram: [{ durationMs: 50 }, { heapUsedBytes: expect.any(String) }],
+  }
+
+  it.each(Object.entries(CALLS))(
+    'answers %s to a client that knows it from reflection',
+    async (name, call) => {
+      const [request, answer] = call
+      expect(await curl.call(SERVICE, name, { ...request })).toMatchObject([answer])
+    },
+  )
+
+  it('has no other call', async () => {
+    const names = (await curl.methods(SERVICE)).map(({ name }) => name)
+    expect(names.filter((name) => name !== 'ReadOutput')).toEqual(Object.keys(CALLS))
+  })
+
+  it('tells the processes in words, with those that a container has started itself', async () => {
+    const { processes, omitted } = await introspection.listProcesses({ containerId: 'c1' })
+    expect(omitted).toBe(0)
+    expect(processes).toMatchObject([
+      { role: 1, execId: '', pid: initPidOf(pod.started, 'c1'), name: 'sh', state: 'S' },
+      { role: 2, execId: 'e1', name: 'sleep' },
+      { role: 3, execId: '', name: 'sleep', parentPid: initPidOf(pod.started, 'c1') },
+    ])
+    const [init] = processes
+    expect(Math.abs(Number(init?.startedAtMs) - Date.now())).toBeLessThan(60_000)
+    expect(init?.residentBytes).toBeGreaterThan(0n)
+    expect(JSON.stringify(processes, (_, value) => `${value}`)).not.toContain('hidden')
+    const all = await introspection.listProcesses({})
+    const own = all.processes.filter(({ role }) => role === 4).map(({ name }) => name)
+    expect(own).toEqual(expect.arrayContaining(['vminit', 'kata-agent']))
+  })
+
+  it('tells in which step a call is that hangs, and where the threads are', async () => {
+    const waiting = pod.agent.waitProcess({ containerId: 'c1', execId: 'e1' })
+    for (;;) {
+      const { calls, threads } = await introspection.getStacks({})
+      if (calls.every(({ step }) => step !== 'exit e1')) continue
+      expect(calls).toMatchObject([{ method: 'grpc.AgentService/WaitProcess', containerId: 'c1' }])
+      const main = threads.find(({ pid, threadId }) => pid === pod.started.agentPid() && threadId === pid)
+      expect(main).toMatchObject({ name: 'kata-agent', state: 'R' })
+      expect(threads.some(({ kernelStack }) => kernelStack.includes('do_syscall_64'))).toBe(true)
+      break
+    }
+    await pod.agent.signalProcess({ containerId: 'c1', execId: 'e1', signal: SIGKILL })
+    expect(await waiting).toEqual({ status: 137 })
+  })
+
+  it('tells how a process ended, with what it has used', async () => {
+    const before = (await introspection.getEvents({})).lastSequence
+    const worker = await pod.add('c1', 'e2', [
+      'sh',
+      '-c',
+      'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3',
+    ])
+    await worker.wait()
+    const { exits } = await introspection.listExits({ afterSequence: before, containerId: 'c1' })
+    expect(exits).toMatchObject([{ execId: 'e2', status: 3, signal: 0, oomKilled: false }])
+    const [exit] = exits
+    expect(exit?.endedAtMs).toBeGreaterThanOrEqual(exit?.startedAtMs ?? 0n)
+    expect(exit?.resources?.userTimeUs).toBeGreaterThan(0n)
+    const { events } = await introspection.getEvents({ afterSequence: before })
+    expect(events).toMatchObject([{ processStarted: { execId: 'e2' } }, { processExited: { execId: 'e2' } }])
+  })
+
+  it('takes a snapshot of its heap, piece by piece', async () => {
+    const first = await introspection.readProfile({ kind: ProfileKind.HEAP })
+    const pieces = [first.data]
+    for (let offset = first.data.length; BigInt(offset) < first.sizeBytes; ) {
+      const { data } = await introspection.readProfile({ id: first.id, offset: BigInt(offset) })
+      pieces.push(data)
+      offset += data.length
+    }
+    expect(JSON.parse(Buffer.concat(pieces).toString())).toHaveProperty('snapshot')
+    await introspection.readProfile({ id: first.id, discard: true })
+    expect((await introspection.getSandbox({})).agentRestarts).toBe(0)
+  })
+
+  it('goes on with its events after its death, and tells of it', async () => {
+    const { lastSequence } = await introspection.getEvents({})
+    connection.close()
+    const { reconnected } = await died()
+    introspection = reconnected
+    const { events, gap } = await introspection.getEvents({ afterSequence: lastSequence })
+    expect(events[0]).toMatchObject({ agentStarted: { restarts: 1 } })
+    expect(gap).toMatchObject({ firstSequence: lastSequence + 1n })
+    expect(await introspection.getSandbox({})).toMatchObject({ agentRestarts: 1, containers: 1 })
+  })
+
+  /** Kills the agent. The client of gRPC comes again once the next one serves. */
+  async function died() {
+    process.kill(pod.started.agentPid(), 'SIGKILL')
+    await pod.agent.statsContainer({ containerId: 'c1' })
+    connection = grpcConnection(pod.started.path)
+    return { reconnected: clientFor(IntrospectionDefinition, connection) }
+  }
+})

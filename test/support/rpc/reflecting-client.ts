@@ -1,0 +1,91 @@
+import {
+  createFileRegistry,
+  type DescMethod,
+  type FileRegistry,
+  fromBinary,
+  fromJson,
+  type JsonObject,
+  toBinary,
+  toJson,
+} from '@bufbuild/protobuf'
+import {
+  type FileDescriptorProto,
+  FileDescriptorProtoSchema,
+  FileDescriptorSetSchema,
+} from '@bufbuild/protobuf/wkt'
+import { Client, credentials, type ServiceError } from '@grpc/grpc-js'
+import {
+  ServerReflectionDefinition,
+  ServerReflectionRequest,
+  ServerReflectionResponse,
+} from '../../../src/gen/grpc/reflection/v1/reflection.ts'
+
+/**
+ * Calls methods that it knows from server reflection alone, with requests and answers as JSON: what `grpcurl` does, which
+ * Debian does not have. Shares no generated code with the agent but the reflection service's own.
+ */
+export class ReflectingClient {
+  readonly #client: Client
+  #registry: FileRegistry | undefined
+
+  constructor(path: string) {
+    this.#client = new Client(`unix:${path}`, credentials.createInsecure(), {
+      'grpc.max_receive_message_length': -1,
+    })
+  }
+
+  /** The names of a service's methods. */
+  async methods(service: string): Promise<readonly DescMethod[]> {
+    this.#registry ??= createFileRegistry({
+      ...FILE_SET,
+      file: await this.#files(service),
+    })
+    return this.#registry.getService(service)?.methods ?? []
+  }
+
+  /** `grpcurl -d REQUEST … SERVICE/METHOD`: all answers. A stream is cancelled after the first. */
+  async call(service: string, name: string, request: JsonObject = {}): Promise<readonly JsonObject[]> {
+    const method = (await this.methods(service)).find((each) => each.name === name)
+    if (method === undefined) throw new Error(`${service}/${name}: reflection does not tell of it`)
+    const { input, output } = method
+    const call = this.#client.makeServerStreamRequest(
+      `/${service}/${name}`,
+      (message: JsonObject) => Buffer.from(toBinary(input, fromJson(input, message))),
+      (bytes: Buffer) => toJson(output, fromBinary(output, bytes)) as JsonObject,
+      request,
+    )
+    const answers: JsonObject[] = []
+    return new Promise((resolve, reject) => {
+      call.on('data', (answer: JsonObject) => {
+        answers.push(answer)
+        if (method.methodKind === 'server_streaming') call.cancel()
+      })
+      call.on('end', () => resolve(answers))
+      call.on('error', (error: ServiceError) => (answers.length > 0 ? resolve(answers) : reject(error)))
+    })
+  }
+
+  close(): void {
+    this.#client.close()
+  }
+
+  #files(symbol: string): Promise<FileDescriptorProto[]> {
+    const { fullName, methods } = ServerReflectionDefinition
+    const call = this.#client.makeBidiStreamRequest(
+      `/${fullName}/${methods.serverReflectionInfo.name}`,
+      (request: ServerReflectionRequest) => Buffer.from(ServerReflectionRequest.encode(request).finish()),
+      (bytes: Buffer) => ServerReflectionResponse.decode(bytes),
+    )
+    return new Promise((resolve, reject) => {
+      call.on('data', ({ fileDescriptorResponse }: ServerReflectionResponse) => {
+        const files = fileDescriptorResponse?.fileDescriptorProto ?? []
+        resolve(files.map((bytes) => fromBinary(FileDescriptorProtoSchema, bytes)))
+        call.end()
+      })
+      call.on('error', reject)
+      call.write(ServerReflectionRequest.fromPartial({ fileContainingSymbol: symbol }))
+    })
+  }
+}
+
+const FILE_SET = fromBinary(FileDescriptorSetSchema, new Uint8Array())
