@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream'
 import type { Stdio } from '../client/attach.ts'
 import type { Interruptions } from '../client/interruptions.ts'
 import type { Session } from '../client/open-session.ts'
@@ -86,6 +87,8 @@ export interface Context {
   readonly signal: AbortSignal
   /** Connects to the agent of the command line; every call returns the same session. The tool closes it. */
   session(): Promise<Session>
+  /** Makes a further connection to the same agent, which the caller closes. */
+  dial(): Promise<Duplex>
 }
 
 /** A mistake in the command line. One line that says what to do; the exit status is 2. */

@@ -1,4 +1,4 @@
-import { appendFileSync } from 'node:fs'
+import type { Duplex } from 'node:stream'
 import { messageOf } from '../base/errors.ts'
 import { ADDRESS_FORMS, type Address, parseAddress } from '../client/address.ts'
 import { openSession, type Session } from '../client/open-session.ts'
@@ -29,6 +29,14 @@ export class LazySession {
     return this.#opening
   }
 
+  /** Makes one more connection to the agent, without a session on it. */
+  async dial(): Promise<Duplex> {
+    await this.open()
+    const { env, signal, values } = this.#options
+    const { dial } = await import('../client/dial.ts')
+    return await dial(addressOf(values, env), signal)
+  }
+
   async close(): Promise<void> {
     // Whoever opened it knows of its failure.
     const session = await this.#opening?.catch(() => undefined)
@@ -44,8 +52,11 @@ export class LazySession {
     const session = await openSession({ address: addressOf(values, env), protocol, waitMs, signal })
     const file = values.text('record')
     if (file === undefined) return session
-    const { recorded } = await import('./recording/record-session.ts')
-    return recorded(session, (line) => append(file, line))
+    const [{ recorded }, { recordingFile }] = await Promise.all([
+      import('./recording/record-session.ts'),
+      import('./recording/recording-file.ts'),
+    ])
+    return recorded(session, recordingFile(file))
   }
 }
 
@@ -68,13 +79,5 @@ function hybrid(address: Address, values: Values): Address {
     kind: 'hvsock',
     path: address.path,
     port: values.number('hybrid-vsock-port', 1, 2 ** 32 - 2) ?? 1024,
-  }
-}
-
-function append(file: string, line: string): void {
-  try {
-    appendFileSync(file, line)
-  } catch (error) {
-    throw new UsageError(`--record ${messageOf(error)}`, { cause: error })
   }
 }

@@ -88,6 +88,7 @@ function contextOf({ env, interruptions, io }: CtlHost, values: Values, session:
     interruptions,
     signal: interruptions.signal,
     session: () => session.open(),
+    dial: () => session.dial(),
   }
 }
 

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { checkAnswer } from './compare.ts'
+import { checkAnswer } from '../../src/ctl/recording/compare.ts'
+import type { JsonObject, RecordedCall } from '../../src/ctl/recording/recording.ts'
 import { DIFFERENCES, notesOf } from './notes.ts'
-import { type JsonObject, type RecordedCall, recordingNamed } from './recording.ts'
+import { recordingNamed } from './recording.ts'
 
 /** A call of a recording, by its line. */
 function recorded(name: string, line: number) {

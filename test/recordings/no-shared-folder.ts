@@ -1,7 +1,8 @@
+import type { RecordedCall, Recording } from '../../src/ctl/recording/recording.ts'
+import { decodedRequest } from '../../src/ctl/recording/wire.ts'
 import { CopyFileRequest, CreateContainerRequest } from '../../src/gen/agent.ts'
-import { type RecordedCall, type Recording, recordingNamed } from './recording.ts'
+import { recordingNamed } from './recording.ts'
 import { isShared, suppliesOf } from './supplies.ts'
-import { decodedRequest } from './wire.ts'
 
 /** What the Go shim did without a shared folder. Its agent did not serve CopyFile, so the recording ends there. */
 const BEGINNING = 'go-shim.no-shared-fs'

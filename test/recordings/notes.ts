@@ -1,21 +1,25 @@
 import { createHash } from 'node:crypto'
 import { StatusCode } from '../../src/base/errors.ts'
-import type { Cut, Json, JsonObject, RecordedAnswer, RecordedCall, Recording } from './recording.ts'
+import type { Difference, RecordingNotes } from '../../src/ctl/recording/notes.ts'
+import type {
+  Json,
+  JsonObject,
+  RecordedAnswer,
+  RecordedCall,
+  Recording,
+} from '../../src/ctl/recording/recording.ts'
 
 // What a replay knows about the recordings besides their lines.
 
-/** Answers of this agent that differ from the recorded ones, and why. */
-interface Difference {
+/** A difference in one recording. */
+interface NotedDifference extends Difference {
   readonly recording: string
   readonly lines: readonly number[]
-  readonly because: string
-  /** Returns what takes the place of the recorded answer. */
-  readonly instead: (recorded: RecordedAnswer) => Omit<RecordedAnswer, 'atMs'>
 }
 
 const EVERY_COMMAND = 'agent-ctl.every-command'
 
-export const DIFFERENCES: readonly Difference[] = [
+export const DIFFERENCES: readonly NotedDifference[] = [
   {
     recording: EVERY_COMMAND,
     lines: [8],
@@ -138,16 +142,6 @@ const LEFT_OUT_WRITES = [
 ]
 
 /** The notes about one recording. */
-export interface RecordingNotes {
-  readonly answeredBy: 'the reference' | 'this agent'
-  /** A shim reads each stream until its end. agent-ctl reads once at each command. */
-  readonly readsInLoops: boolean
-  readonly texts: Readonly<Record<number, RegExp>>
-  /** The calls that a cut left out and that must be made. */
-  leftOut(cut: Cut): readonly RecordedCall[]
-  differenceAt(call: RecordedCall): Difference | undefined
-}
-
 export function notesOf({ name, lines }: Recording): RecordingNotes {
   const isAgentCtl = name.startsWith('agent-ctl.')
   return {

@@ -1,9 +1,10 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { parseLines, type RecordedCall, readRecording } from '../../src/ctl/recording/recording.ts'
+import { decodedRequest } from '../../src/ctl/recording/wire.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
-import { allRecordings, parseLines, type RecordedCall, readRecording } from './recording.ts'
-import { decodedRequest } from './wire.ts'
+import { allRecordings } from './recording.ts'
 
 const CALL = {
   ms: 7,

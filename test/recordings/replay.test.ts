@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { AgentError, StatusCode } from '../../src/base/errors.ts'
+import { parseLines, type RecordedCall } from '../../src/ctl/recording/recording.ts'
 import { ReadStreamResponse, WaitProcessResponse } from '../../src/gen/agent.ts'
 import { FrameReader } from '../../src/rpc/ttrpc/frame.ts'
 import {
@@ -11,7 +12,6 @@ import {
 } from '../../src/rpc/ttrpc/messages.ts'
 import { isPending, settle } from '../support/pending.ts'
 import { duplexPair } from '../support/rpc/duplex-pair.ts'
-import { parseLines, type RecordedCall } from './recording.ts'
 import { replay } from './replay.ts'
 
 type Answer = () => Uint8Array | Promise<Uint8Array>

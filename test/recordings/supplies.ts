@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import type { RecordedCall } from '../../src/ctl/recording/recording.ts'
 import { CreateContainerRequest } from '../../src/gen/agent.ts'
 import { busyboxRoot } from '../support/containers/busybox-root.ts'
-import type { RecordedCall } from './recording.ts'
 
 /** The folder of a guest in which all shims share the root file systems (spec E.5). */
 export const SHARED_FOLDER = '/run/kata-containers/shared/containers/'

@@ -37,6 +37,11 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
     choices: ['auto', 'always', 'never'],
     summary: 'colours: on a terminal only (auto, default), always, or never; NO_COLOR turns them off',
   },
-  { name: 'record', value: 'FILE', completes: 'file', summary: 'append every call and its answer to FILE' },
+  {
+    name: 'record',
+    value: 'FILE',
+    completes: 'file',
+    summary: 'write every call and its answer into FILE, as `record` does',
+  },
   { name: 'help', short: 'h', summary: 'show the help of the command' },
 ]

@@ -103,6 +103,47 @@ export const COMMANDS: readonly Command[] = [
     load: () => import('./connect.ts'),
   },
   {
+    name: 'record',
+    group: 'calls',
+    summary: 'stand between a caller and the agent, and record their calls',
+    details: [
+      'A caller such as a shim connects to the address of --listen instead of to the agent. Each line of FILE is a call with its answer, in the form that replay reads. Requests hold environments and files: only the owner may read FILE. Calls over gRPC pass, but are not recorded. A signal ends it.',
+    ],
+    arguments: [{ name: 'FILE', summary: 'the recording, which is emptied', completes: 'file' }],
+    options: [
+      { name: 'listen', value: 'ADDRESS', summary: 'unix://PATH or unix://@NAME, where callers connect' },
+      { name: 'once', summary: 'end when the last connection has closed' },
+    ],
+    examples: [['record calls.jsonl --listen unix:///run/recorded.sock', 'record what connects there']],
+    load: () => import('./record.ts'),
+  },
+  {
+    name: 'replay',
+    group: 'calls',
+    summary: 'make the calls of a recording again, in their order, and show which answers differ',
+    details: [
+      'Calls that overlapped in the recording overlap again, without its pauses. What the caller had made before, such as the root of a container, must be there, or is made by --prepare. A stream that was read in a loop is compared as a whole. Ids, times and sizes are not compared.',
+    ],
+    arguments: [{ name: 'FILE', summary: 'a recording of record or of --record', completes: 'file' }],
+    options: [
+      {
+        name: 'strict',
+        summary:
+          'compare the whole of each answer, not only what shims rely on; texts of failures are left out',
+      },
+      {
+        name: 'prepare',
+        value: 'PROGRAM',
+        completes: 'file',
+        summary:
+          'run PROGRAM before each CreateContainer, with its request as JSON on stdin, to make its root',
+      },
+      { name: 'until', value: 'METHOD', summary: 'end before the first call of METHOD', completes: 'method' },
+    ],
+    examples: [['replay calls.jsonl', 'compare another agent with the recorded one']],
+    load: () => import('./replay.ts'),
+  },
+  {
     name: 'policy set',
     group: 'calls',
     summary: 'replace the policy that the agent checks every call with',

@@ -136,14 +136,24 @@ function fish(commands: readonly Command[], methods: readonly string[]): string 
         `-d '${summary.replaceAll("'", "\\'")}'`,
       ].join(' '),
     )
-  const first = (name: string) => name.split(' ')[0] ?? name
+  const [quote, escaped] = ["'", "\\'"]
+  const words = (name: string) => name.split(' ')
+  const offer = ({ name, summary }: Command) => {
+    const [first = '', second] = words(name)
+    const text = summary.replaceAll(quote, escaped)
+    if (second === undefined) return [line(none, `-fa ${first} -d '${text}'`)]
+    return [
+      line(none, `-fa ${first} -d '${first} …'`),
+      line(`__fish_seen_subcommand_from ${first}`, `-fa ${second} -d '${text}'`),
+    ]
+  }
   return [
     '# Generated from the table of commands: agent-ctl completion fish',
     ...GLOBAL_OPTIONS.map((one) => option(undefined, one)),
     ...commands.flatMap((command) => [
-      line(none, `-fa ${first(command.name)} -d '${command.summary.replaceAll("'", "\\'")}'`),
+      ...offer(command),
       ...(command.options ?? []).map((one) =>
-        option(`__fish_seen_subcommand_from ${first(command.name)}`, one),
+        option(`__fish_seen_subcommand_from ${words(command.name).at(-1)}`, one),
       ),
     ]),
     line(none, `-fa '${methods.join(' ')}' -d 'a call of the agent'`),

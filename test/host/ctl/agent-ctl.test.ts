@@ -110,16 +110,15 @@ describe('agent-ctl on a real agent', () => {
 
   it('writes calls and answers to a recording', async () => {
     const file = join(temporaryFolder(), 'x.jsonl')
-    await run('--record', file, 'WaitProcess', 'container_id=nope')
-    await run('--record', file, 'Check')
+    await run('--record', file, 'connect', '--ignore-errors', '-c', 'WaitProcess cid=nope', 'Check')
     const lines = readFileSync(file, 'utf8')
       .trimEnd()
       .split('\n')
       .map((line) => JSON.parse(line))
     expect(lines.map(({ event, method }) => event ?? method)).toEqual([
-      ...['open', 'grpc.AgentService/WaitProcess', 'close', 'open', 'grpc.Health/Check', 'close'],
+      ...['open', 'grpc.AgentService/WaitProcess', 'grpc.Health/Check', 'close'],
     ])
-    expect(lines[4]).toMatchObject({ code: 0, response: { status: 1 } })
+    expect(lines[2]).toMatchObject({ code: 0, response: { status: 1 } })
     expect(lines[1]).toMatchObject({ code: expect.any(Number), request: { containerId: 'nope' } })
   })
 })

@@ -1,10 +1,11 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import fc from 'fast-check'
+import type { Json, RecordedCall } from '../../../src/ctl/recording/recording.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { MESSAGE_FIELDS, type MessageField, REQUESTS } from '../../../src/gen/message-fields.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
-import { allRecordings, type Json, type RecordedCall } from '../../recordings/recording.ts'
+import { allRecordings } from '../../recordings/recording.ts'
 import { mutated } from './bytes.ts'
 
 /** A message type of any request. */

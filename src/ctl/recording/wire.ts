@@ -1,8 +1,8 @@
 import type { Duplex } from 'node:stream'
-import { AgentServiceDefinition, WriteStreamRequest } from '../../src/gen/agent.ts'
-import { HealthDefinition } from '../../src/gen/health.ts'
-import { FrameReader } from '../../src/rpc/ttrpc/frame.ts'
-import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../src/rpc/ttrpc/messages.ts'
+import { WriteStreamRequest } from '../../gen/agent.ts'
+import { FrameReader } from '../../rpc/ttrpc/frame.ts'
+import { decodeResponse, encodeRequestFrame, type TtrpcResponse } from '../../rpc/ttrpc/messages.ts'
+import { codecsOf, type MessageCodecs, plainMessage } from './codecs.ts'
 import { bytesOf, type JsonObject, numberOf, type RecordedCall, textOf } from './recording.ts'
 
 /** How the agent answered a call, decoded as the answers of a recording are. */
@@ -48,7 +48,7 @@ export function recordedWire(socket: Duplex): RecordedWire {
       return {
         code,
         message,
-        response: code === 0 ? plain(methodOf(call).responseType.decode(payload)) : undefined,
+        response: code === 0 ? plainMessage(methodOf(call).responseType.decode(payload)) : undefined,
       }
     },
     close: () => void socket.destroy(),
@@ -69,38 +69,13 @@ function sizeOf({ data }: JsonObject): number {
   return typeof data === 'object' && data !== null && 'bytes' in data ? numberOf('data.bytes', data.bytes) : 0
 }
 
-const METHODS = [AgentServiceDefinition, HealthDefinition].flatMap(({ fullName, methods }) =>
-  Object.values(methods).map((method) => ({ path: `${fullName}/${method.name}`, method })),
-)
-
 /** The recorded bytes of a request, decoded as the recording's own request is. */
 export function decodedRequest(call: RecordedCall): JsonObject {
-  return plain(methodOf(call).requestType.decode(payloadOf(call)))
+  return plainMessage(methodOf(call).requestType.decode(payloadOf(call)))
 }
 
-function methodOf({ service, method }: RecordedCall) {
-  const found = METHODS.find(({ path }) => path === `${service}/${method}`)
+function methodOf({ service, method }: RecordedCall): MessageCodecs {
+  const found = codecsOf(service, method)
   if (found === undefined) throw new Error(`${service}/${method}: not a method of the agent`)
-  return found.method
-}
-
-/** A message as the recordings have it: 64-bit numbers are decimal texts, and bytes are base64. */
-function plain(message: object): JsonObject {
-  const text = JSON.stringify(message, (_key, value: unknown) => {
-    if (typeof value === 'bigint') return value.toString()
-    if (value instanceof Uint8Array) return { base64: Buffer.from(value).toString('base64') }
-    return isBufferJson(value) ? { base64: Buffer.from(value.data).toString('base64') } : value
-  })
-  return JSON.parse(text)
-}
-
-/** What JSON.stringify makes of a Buffer before it asks its replacer. */
-function isBufferJson(value: unknown): value is { readonly data: readonly number[] } {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    'type' in value &&
-    value.type === 'Buffer' &&
-    'data' in value
-  )
+  return found
 }

@@ -1,4 +1,4 @@
-import { messageOf } from '../../src/base/errors.ts'
+import { messageOf } from '../../base/errors.ts'
 import type { RecordingNotes } from './notes.ts'
 import { bytesOf, type RecordedCall, type Recording } from './recording.ts'
 import type { Answer } from './wire.ts'
@@ -28,7 +28,7 @@ export class OutputStream {
     return [...byStream.values()].flatMap((reads) => {
       const [first] = reads
       if (first === undefined) return []
-      const text = notes.texts[first.line] ?? wholeText(recording, reads)
+      const text = notes.texts[first.line] ?? wholeText(recording, reads) ?? notes.unknownText
       if (text === undefined)
         throw new Error(`${recording.name}, line ${first.line}: the text is not whole, want one in the notes`)
       return [new OutputStream(first, reads, text)]

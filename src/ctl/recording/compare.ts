@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import { StatusCode } from '../../src/base/errors.ts'
+import { StatusCode } from '../../base/errors.ts'
 import type { RecordingNotes } from './notes.ts'
 import { bytesOf, type Json, type JsonObject, type RecordedCall } from './recording.ts'
 import type { Answer } from './wire.ts'

@@ -1,0 +1,78 @@
+import { messageOf } from '../../base/errors.ts'
+import { codecsOf, plainMessage } from './codecs.ts'
+
+/** A request as it was sent. */
+export interface SentCall {
+  readonly connection: number
+  readonly stream: number
+  readonly service: string
+  readonly method: string
+  readonly timeoutMs: number
+  readonly metadata: Readonly<Record<string, string>>
+  readonly payload: Uint8Array
+}
+
+/** The answer of a call: of a failure there is a message, of a success a payload. */
+export interface GivenAnswer {
+  readonly code: number
+  readonly message: string
+  readonly payload: Uint8Array | undefined
+}
+
+/** Writes a recording, in the form of test/fixtures/recordings: a call is one line, written when it has been answered. */
+export class LineWriter {
+  readonly #write: (line: string) => void
+  readonly #began = performance.now()
+
+  constructor(write: (line: string) => void) {
+    this.#write = write
+  }
+
+  connection(connection: number, event: 'open' | 'close'): void {
+    this.#line({ ms: this.#now(), conn: connection, event })
+  }
+
+  /** Notes a call. The function that it returns writes the line. */
+  call(sent: SentCall): (answer: GivenAnswer | undefined) => void {
+    const { connection, metadata, method, payload, service, stream, timeoutMs } = sent
+    const codecs = codecsOf(service, method)
+    const line = {
+      ms: this.#now(),
+      conn: connection,
+      stream,
+      method: `${service}/${method}`,
+      timeout_ms: timeoutMs,
+      metadata,
+      request: decoded(codecs?.requestType, payload),
+      request_bytes: Buffer.from(payload).toString('base64'),
+    }
+    return (answer) => {
+      if (answer === undefined) this.#line(line)
+      else {
+        const { code, message, payload: response } = answer
+        const answered = { answered_ms: this.#now(), code, message }
+        this.#line({
+          ...line,
+          ...answered,
+          ...(response !== undefined && { response: decoded(codecs?.responseType, response) }),
+        })
+      }
+    }
+  }
+
+  #now(): number {
+    return Math.round((performance.now() - this.#began) * 1000) / 1000
+  }
+
+  #line(fields: object): void {
+    this.#write(`${JSON.stringify(fields)}\n`)
+  }
+}
+
+function decoded(type: { decode(bytes: Uint8Array): object } | undefined, bytes: Uint8Array): object {
+  try {
+    return type === undefined ? {} : plainMessage(type.decode(bytes))
+  } catch (error) {
+    return { undecodable: messageOf(error) }
+  }
+}

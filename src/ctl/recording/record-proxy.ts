@@ -1,0 +1,56 @@
+import type { Duplex } from 'node:stream'
+import { FrameReader, FrameType } from '../../rpc/ttrpc/frame.ts'
+import { decodeRequest, decodeResponse, timeoutMsOf } from '../../rpc/ttrpc/messages.ts'
+import type { GivenAnswer, LineWriter } from './line-writer.ts'
+
+/**
+ * Joins a caller with the agent and records the ttRPC calls between them. Every byte passes unchanged, also of what is no
+ * call. Resolves when both sides have closed.
+ */
+export async function recordBetween(
+  caller: Duplex,
+  agent: Duplex,
+  { connection, writer }: { readonly connection: number; readonly writer: LineWriter },
+): Promise<void> {
+  const open = new Map<number, (answer: GivenAnswer | undefined) => void>()
+  const requests = new FrameReader({
+    onFrame: ({ streamId, type }, bytes) => {
+      if (type !== FrameType.request) return
+      const { method, payload, service, timeoutNano } = decodeRequest(bytes)
+      const timeoutMs = timeoutMsOf(timeoutNano) ?? 0
+      // The payload may be a view of the bytes that pass.
+      const call = { service, method, timeoutMs, payload: Buffer.from(payload), metadata: {} }
+      open.set(streamId, writer.call({ ...call, connection, stream: streamId }))
+    },
+    onOversizedFrame: () => {},
+  })
+  const answers = new FrameReader({
+    onFrame: ({ streamId, type }, bytes) => {
+      if (type !== FrameType.response) return
+      const { code, message, payload } = decodeResponse(bytes)
+      open.get(streamId)?.({ code, message, payload: code === 0 ? payload : undefined })
+      open.delete(streamId)
+    },
+    onOversizedFrame: () => {},
+  })
+  writer.connection(connection, 'open')
+  await Promise.all([pass(caller, agent, requests), pass(agent, caller, answers)])
+  for (const unanswered of open.values()) unanswered(undefined)
+  writer.connection(connection, 'close')
+}
+
+/** Passes bytes on until the source closes, then closes the target. */
+async function pass(source: Duplex, target: Duplex, reader: FrameReader): Promise<void> {
+  const closed = Promise.withResolvers<void>()
+  source.on('data', (chunk: Buffer) => {
+    try {
+      reader.push(chunk)
+    } catch {
+      // What is no ttRPC is passed on all the same.
+    }
+  })
+  source.on('error', () => {}).once('close', closed.resolve)
+  source.pipe(target)
+  await closed.promise
+  target.end()
+}

@@ -1,0 +1,112 @@
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { Interruptions } from '../../../src/client/interruptions.ts'
+import { recordingPath } from '../../recordings/recording.ts'
+import { recordedRoot } from '../../recordings/supplies.ts'
+import { ctl } from '../../support/ctl/run-ctl.ts'
+import { inNamespaceOf } from '../../support/host/agent-pod.ts'
+import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
+import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+/** The interface that the recorded calls name by its address, and one that gives it a carrier. */
+const LINK = 'eth0 address 02:00:00:00:00:77 type veth peer name p0 address 02:00:00:00:00:78'
+
+describe('agent-ctl record and replay', () => {
+  let network: NetworkNamespace
+  let started: AgentProcess
+  beforeEach(async () => {
+    network = await makeNetworkNamespace(LINK)
+    for (const up of ['lo', 'p0']) network.ip(`link set ${up} up`)
+    started = await startAgent({ network })
+    inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
+  })
+  afterEach(async () => {
+    await started.stop()
+    await network.close()
+  })
+
+  /** A program that copies a root to where the container of its stdin has one. */
+  function supplier(): string {
+    const folder = temporaryFolder()
+    const root = recordedRoot(folder)
+    const program = join(folder, 'supply')
+    const path = `${started.inside('')}$(sed -E 's/.*"Root":\\{"Path":"([^"]*)".*/\\1/')`
+    const script = `path="${path}"; mkdir -p "\${path%/*}" && cp -a ${root} "$path"`
+    writeFileSync(program, `#!/bin/sh\n${script}\n`, { mode: 0o755 })
+    return program
+  }
+
+  it("plays the recorded session of the reference's own tool", async () => {
+    const words = ['-a', `unix://${started.path}`, 'replay', recordingPath('agent-ctl.full-spec')]
+    const { status, stderr, stdout } = await ctl([...words, '--prepare', supplier()])
+    expect({ status, stderr, stdout }).toEqual({
+      status: 0,
+      stderr: '',
+      stdout: expect.stringMatching(/^agent-ctl\.full-spec: \d+ calls, 0 differences\n$/),
+    })
+  })
+
+  it('records a session through a socket of its own, which plays with the same answers', async () => {
+    const folder = temporaryFolder()
+    const [file, socket] = [join(folder, 'calls.jsonl'), join(folder, 'recorder.sock')]
+    const interruptions = new Interruptions()
+    const address = ['-a', `unix://${started.path}`]
+    const recording = ctl([...address, 'record', file, '--listen', `unix://${socket}`, '--once'], {
+      interruptions,
+    })
+    const commands = [
+      'Version',
+      'CreateSandbox sandbox_id=one',
+      'GetGuestDetails',
+      'ListInterfaces',
+      'StartContainer cid=x',
+    ]
+    const session = await ctl([
+      ...['-a', `unix://${socket}`, '--wait', '10', 'connect', '--ignore-errors', '-c', ...commands],
+    ])
+    expect(session.status).toBe(0)
+    expect(await recording).toMatchObject({ status: 0 })
+    expect(statSync(file).mode & 0o777).toBe(0o600)
+    const methods = [...readFileSync(file, 'utf8').matchAll(/"method":"[\w.]+\/(\w+)"/g)].map(
+      ([, name]) => name,
+    )
+    expect(methods).toEqual([
+      ...['Check', 'Version', 'CreateSandbox', 'GetGuestDetails', 'ListInterfaces', 'StartContainer'],
+    ])
+    await ctl([...address, 'DestroySandbox'])
+    await started.stop()
+    started = await startAgent({ network })
+    const again = await ctl(['-a', `unix://${started.path}`, 'replay', file, '--strict'])
+    expect(again).toEqual({ status: 0, stderr: '', stdout: 'calls: 6 calls, 0 differences\n' })
+  })
+
+  it('shows what another agent answers', async () => {
+    const name = 'agent-ctl.full-spec'
+    const words = ['-a', `unix://${started.path}`, '-o', 'json', 'replay', recordingPath(name)]
+    const { status, stdout } = await ctl(words)
+    expect(status).toBe(1)
+    const lines = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    // The root of the container is missing here.
+    expect(lines).toContainEqual({
+      line: expect.any(Number),
+      call: 'CreateContainer',
+      difference: expect.stringMatching(/^CreateContainer: failed with /),
+    })
+    expect(lines.at(-1)).toMatchObject({ recording: name, differences: lines.length - 1 })
+  })
+
+  it.each([
+    ['/nonexistent', 'ENOENT'],
+    ['/etc/hostname', '/etc/hostname, line 1: '],
+  ])('says in one line that %s is no recording', async (path, reason) => {
+    const { status, stderr } = await ctl(['-a', `unix://${started.path}`, 'replay', path])
+    expect(status).toBe(2)
+    expect(stderr).toContain(reason)
+    expect(stderr.split('\n')).toHaveLength(2)
+  })
+})
