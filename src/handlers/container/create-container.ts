@@ -155,7 +155,9 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const isV2 = await usesCgroupV2(os)
   checkSharedMounts(request.sharedMounts)
   await makeBundle(os, bundle, onRemove)
-  const guestDevices = await devices.waitFor(request.devices, signal)
+  const guestDevices = await devices.waitFor(request.devices, signal, (address) =>
+    creation.record.save({ vfioDevices: [...creation.record.fields.vfioDevices, address] }),
+  )
   onFailure.add('devices', guestDevices.onFailure)
   const deviceEdits = await devices.waitForCdiEdits(creation.cdiDevices, signal)
   await attachStorages(creation)

@@ -243,14 +243,16 @@ async function finishCreation(restored: Restored, container: Container): Promise
 /** Undoes a creation under way. What was not done is skipped. */
 async function undoCreation(restored: Restored): Promise<void> {
   const { dependencies, record, cgroup } = restored
-  const { os, runtime } = dependencies
-  const { id, init, sysctls } = record.fields
+  const { os, runtime, devices } = dependencies
+  const { id, init, sysctls, phase, vfioDevices } = record.fields
   const killAll = () => cgroup.killAll()
   if (init === undefined) await killAll()
   else await endUnwanted(dependencies, init, killAll)
   await runtime.erase(id)
   await cgroup.remove()
   for (const { path, before } of sysctls) await os.files.write(path, before)
+  // A container that was made keeps them.
+  if (phase === Phase.CREATING) await devices.bindBack(vfioDevices)
   await releaseOf(restored).run()
 }
 

@@ -18,10 +18,15 @@ export async function loadVfio(
 }
 
 /**
- * Binds a PCI device to vfio-pci instead of its driver, and returns its IOMMU group. `onFailure` gets the step that binds
- * it back. Throws INTERNAL when it has no IOMMU group or another driver takes it.
+ * Binds a PCI device to vfio-pci instead of its driver, and returns its IOMMU group. `beforeBind` is called, and `onFailure`
+ * gets the step that binds it back, unless it is bound already. Throws INTERNAL when it has no IOMMU group or another driver
+ * takes it.
  */
-export async function bindToVfio(files: Files, address: string, onFailure: UndoList): Promise<string> {
+export async function bindToVfio(
+  files: Files,
+  address: string,
+  { beforeBind, onFailure }: { readonly beforeBind: (address: string) => void; readonly onFailure: UndoList },
+): Promise<string> {
   const device = `${PCI}/devices/${address}`
   if ((await files.lstat(`${device}/iommu_group`)) === undefined) {
     throw new AgentError(
@@ -31,11 +36,17 @@ export async function bindToVfio(files: Files, address: string, onFailure: UndoL
   }
   const group = lastComponent(await files.readLink(`${device}/iommu_group`))
   if ((await driverOf(files, device)) === DRIVER) return group
-  onFailure.add(`rebind ${address} to its driver`, () => rebind(files, address, ''))
+  beforeBind(address)
+  onFailure.add(`rebind ${address} to its driver`, () => bindBack(files, address))
   await rebind(files, address, DRIVER)
   const driver = await driverOf(files, device)
   if (driver === DRIVER) return group
   throw new AgentError('INTERNAL', `PCI device ${address}: bound to ${driver ?? 'no driver'}, want ${DRIVER}`)
+}
+
+/** Binds a PCI device to its driver again. */
+export async function bindBack(files: Files, address: string): Promise<void> {
+  await rebind(files, address, '')
 }
 
 /** Makes the kernel bind the device again: to `driver` only, or to any driver when that is empty. */

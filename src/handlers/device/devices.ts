@@ -6,8 +6,9 @@ import type { ResolvedEdits } from '../../oci/cdi/apply-edits.ts'
 import { type RequestedDevice, requestedCdiDevices } from '../../oci/cdi/requested-devices.ts'
 import type { AddedDevice, DeviceChoices, DeviceUpdate, GuestNode } from '../../oci/guest-devices.ts'
 import type { Files } from '../../os/files/files.ts'
+import { bindBack } from './bind-vfio.ts'
 import { waitForCdiEdits } from './cdi/cdi.ts'
-import type { DeviceDependencies, GuestDevice } from './handler.ts'
+import type { DeviceDependencies, GuestDevice, RequestDependencies } from './handler.ts'
 import { deviceHandler } from './handler-table.ts'
 
 /** Waits for the devices of requests (spec F). */
@@ -20,9 +21,15 @@ export interface DeviceHandlers {
   /**
    * Waits for all devices at the same time. Throws, before it waits, INVALID_ARGUMENT for a wrong request and
    * UNIMPLEMENTED for a type without a handler; then INTERNAL when a device does not appear, or what `signal` is aborted
-   * with.
+   * with. `beforeBind` is called before a PCI device is taken from its driver, with its address.
    */
-  waitFor(devices: readonly Device[], signal: AbortSignal): Promise<GuestDevices>
+  waitFor(
+    devices: readonly Device[],
+    signal: AbortSignal,
+    beforeBind?: RequestDependencies['beforeBind'],
+  ): Promise<GuestDevices>
+  /** Rebinds PCI devices to their drivers that a request of an earlier agent had taken. Never rejects. */
+  bindBack(addresses: readonly string[]): Promise<void>
   /** The devices that a spec requests by their CDI names. Throws INVALID_ARGUMENT for a malformed name. */
   requestedCdiDevices(spec: Spec): readonly RequestedDevice[]
   /** The edits of the spec for these devices, in order; {@link waitForCdiEdits} lists its errors. */
@@ -52,14 +59,21 @@ export function createDeviceHandlers(dependencies: DeviceDependencies): DeviceHa
         .filter((device) => !deviceHandler(checkDevice(device).type).withoutNode)
         .map(({ containerPath }) => containerPath),
 
-    async waitFor(devices, signal) {
+    async bindBack(addresses) {
+      const undo = new UndoList(log)
+      for (const address of addresses)
+        undo.add(`rebind ${address} to its driver`, () => bindBack(files, address))
+      await undo.run()
+    },
+
+    async waitFor(devices, signal, beforeBind = () => {}) {
       const checked = devices.map((device) => ({ device, handler: deviceHandler(checkDevice(device).type) }))
       const ended = new AbortController()
       const either = AbortSignal.any([signal, ended.signal])
       const onFailure = new UndoList(dependencies.log)
       const pending = checked.map(async ({ device, handler }) => {
         try {
-          const found = await handler.waitFor(device, dependencies, either)
+          const found = await handler.waitFor(device, { ...dependencies, beforeBind }, either)
           if (found.onFailure !== undefined) onFailure.add(`rebind ${device.containerPath}`, found.onFailure)
           return { device, found }
         } catch (error) {

@@ -15,6 +15,12 @@ export interface DeviceDependencies {
   readonly cdi: CdiSettings
 }
 
+/** What the handlers of one request need. */
+export interface RequestDependencies extends DeviceDependencies {
+  /** Called before a PCI device is taken from its driver, with its address: its undo may be another agent's. */
+  readonly beforeBind: (address: string) => void
+}
+
 /** A device, as the guest has it. */
 export interface GuestDevice {
   /** The node that the container gets in place of the host's; undefined when the guest kernel uses the device. */
@@ -32,5 +38,5 @@ export interface DeviceHandler {
   /** Set when the guest kernel uses the device, so that the container's spec does not name it. */
   readonly withoutNode?: true
   /** Waits for the device. When it throws or `signal` is aborted, it undoes all that it did. */
-  waitFor(device: Device, dependencies: DeviceDependencies, signal: AbortSignal): Promise<GuestDevice>
+  waitFor(device: Device, dependencies: RequestDependencies, signal: AbortSignal): Promise<GuestDevice>
 }

@@ -18,14 +18,14 @@ export const vfioPciGuestKernel: DeviceHandler = {
 /** Passed-through PCI devices of one IOMMU group, for a driver in the container (spec F.4). */
 export const vfioPci: DeviceHandler = {
   async waitFor(device, dependencies, signal) {
-    const { os, log, hotplug } = dependencies
+    const { os, log, hotplug, beforeBind } = dependencies
     const pciAddresses = await waitForGuestAddresses(device, dependencies, signal)
     const onFailure = new UndoList(log)
     try {
       await loadVfio(os, signal)
       let group: string | undefined
       for (const address of pciAddresses.values()) {
-        const ownGroup = await bindToVfio(os.files, address, onFailure)
+        const ownGroup = await bindToVfio(os.files, address, { beforeBind, onFailure })
         if (group !== undefined && ownGroup !== group) {
           throw new AgentError(
             'INTERNAL',

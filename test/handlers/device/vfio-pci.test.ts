@@ -48,6 +48,17 @@ describe('passed-through PCI devices', () => {
     expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
   })
 
+  it('are told of before they are bound, so that another agent can bind them back', async () => {
+    const told: string[] = []
+    const options = ['0000:1a:02.3=06']
+    const device = Device.fromPartial({ type: 'vfio-pci', id: 'vfio', containerPath: '/dev/x', options })
+    const first = createDeviceHandlers(deviceDependenciesOf(os))
+    await first.waitFor([device], neverAborted, (address) => void told.push(address))
+    expect(told).toEqual(['0000:00:06.0'])
+    await createDeviceHandlers(deviceDependenciesOf(os)).bindBack(told)
+    expect(await driverOf('0000:00:06.0')).toBe('mlx5_core')
+  })
+
   it('are rebound to their drivers when another device does not appear', async () => {
     const vfio = { type: 'vfio-pci', id: 'vfio', containerPath: '/dev/x', options: ['0000:1a:02.3=06'] }
     const disk = { type: 'mmioblk', vmPath: '/dev/vdz', containerPath: '/dev/y' }

@@ -151,9 +151,15 @@ describe('an agent after one that died', () => {
     new ContainerRecord(new StateStore(before.state), { id: 'c1', cgroupPath: '/containers/c1' }).save({
       request: OPEN,
       sysctls: [{ path: '/proc/sys/net/core/somaxconn', before: '77' }],
+      vfioDevices: ['0000:00:05.0'],
     })
+    const override = '/sys/bus/pci/devices/0000:00:05.0/driver_override'
+    await before.os.files.put(override, 'vfio-pci\n')
+    await before.os.files.put('/sys/bus/pci/drivers_probe', '')
     const after = await successorOf(before)
     expect(isAnswered(after)).toBe(false)
+    expect(await after.os.files.readText(override)).toBe('\n')
+    expect(await after.os.files.readText('/sys/bus/pci/drivers_probe')).toBe('0000:00:05.0')
     expect(await after.os.files.readText('/proc/sys/net/core/somaxconn')).toBe('77')
     await after.handlers.createContainer(containerRequest('c1'), neverAborted, OPEN)
   })
