@@ -2,6 +2,7 @@ import { crc32 } from 'node:zlib'
 import { AgentError, messageOf } from '../base/errors.ts'
 import { Any } from '../gen/google/protobuf/any.ts'
 import { ContainerPayload, SpecPayload } from '../gen/state/container.ts'
+import { CopyPayload } from '../gen/state/copy.ts'
 import { Envelope } from '../gen/state/envelope.ts'
 import { EventsPayload } from '../gen/state/events.ts'
 import { OomPayload } from '../gen/state/oom.ts'
@@ -40,6 +41,7 @@ export const KINDS = {
   storage: kind('StoragePayload', 1, StoragePayload),
   oom: kind('OomPayload', 1, OomPayload),
   outcome: kind('OutcomePayload', 1, OutcomePayload),
+  copy: kind('CopyPayload', 1, CopyPayload),
   policy: kind('PolicyPayload', 1, PolicyPayload),
   events: kind('EventsPayload', 1, EventsPayload),
 } as const

@@ -83,6 +83,14 @@ const PAYLOADS = {
   },
   oom: { waiting: ['c1', 'c2'], taken: [{ request: 11n, containerId: 'c3' }] },
   outcome: { request: 12n, response: new Uint8Array([8, 1]) },
+  copy: {
+    path: ['c1-hosts', 'hosts'],
+    temporaryName: '.copyfile-0123',
+    inode: 77n,
+    sizeBytes: 2n ** 33n,
+    arrivedBytes: 2n ** 32n,
+    parentsMade: 1,
+  },
   policy: { text: 'package agent_policy', state: '{"pstate":{"n":1}}', allowed: [13n, 14n] },
   events: { reserved: 4096n },
 }

@@ -24,7 +24,7 @@ export interface SandboxContext extends SandboxDependencies {
 
 /** Builds the context around one sandbox, which does not exist yet. */
 export function createSandboxContext(dependencies: SandboxDependencies): SandboxContext {
-  const { os, config, log } = dependencies
+  const { os, config, log, state } = dependencies
   const { containerVsock } = config
   const runtime = ociRuntime(os, { ...config.runtime, root: config.runtimeRoot, containerVsock }, log)
   return {
@@ -37,6 +37,6 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     outcomes: new Outcomes(dependencies.state),
     sysctls: new GuestSysctls(os.files),
     carried: { stdin: 0, stdout: 0, stderr: 0 },
-    fileCopies: new FileCopies({ os, log, root: `${config.sharedRoot}/shared/containers` }),
+    fileCopies: new FileCopies({ os, log, state, root: `${config.sharedRoot}/shared/containers` }),
   }
 }

@@ -15,7 +15,7 @@ import { emptySharedRoot } from './empty-shared-root.ts'
 import { removeStaleResolvConf } from './resolv-conf.ts'
 
 /** The saved state of sandbox and containers. */
-const STATES: readonly string[] = ['containers', 'oom', 'outcomes', 'sandbox', 'storages']
+const STATES: readonly string[] = ['containers', 'copies', 'oom', 'outcomes', 'sandbox', 'storages']
 
 /**
  * Removes what an agent that died has left: its containers, which no call can reach any more, their mounts and bundles,

@@ -60,6 +60,7 @@ async function restoreAll(
     return { sandbox: '', containers: 0 }
   }
   const active = sandboxState.active()
+  await context.fileCopies.restore()
   // A container whose pid namespace others share comes before those.
   for (const record of records.toSorted(makersFirst)) await restoreContainer(dependencies, record, active)
   // Those of hooks, and of processes that were about to be made.

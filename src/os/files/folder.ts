@@ -33,6 +33,8 @@ export interface Folder {
   rewrite(name: string, data: Uint8Array, file: NewFile): Promise<void>
   /** Creates an empty file that only root may use, to be written in parts. EEXIST when the name is taken. */
   createFile(name: string): Promise<GrowingFile>
+  /** Opens a file to be written on. EINVAL for anything but a regular file, ESTALE for one with another inode number. */
+  reopenFile(name: string, inode: bigint): Promise<GrowingFile>
   /** The target is any bytes without a NUL. */
   symlink(target: string | Uint8Array, name: string): Promise<void>
   /** rename(2), to `as` or the same name: atomically replaces an entry, except for a directory that is not empty. */
@@ -50,6 +52,7 @@ export interface Folder {
 
 /** A file that is open for writing. Who opened it closes it. */
 export interface GrowingFile {
+  readonly inode: bigint
   /** Writes all of the data, or throws. */
   write(data: Uint8Array, offset: number): Promise<void>
   setAttributes(attributes: FileAttributes): Promise<void>

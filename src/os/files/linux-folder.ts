@@ -107,8 +107,23 @@ class LinuxFolder implements Folder {
   }
 
   async createFile(name: string): Promise<GrowingFile> {
-    const handle = await this.#create(name)
+    return await this.#growing(name, await this.#create(name))
+  }
+
+  async reopenFile(name: string, inode: bigint): Promise<GrowingFile> {
+    const growing = await this.#growing(name, await this.#open('open', name, O_WRONLY))
+    if (growing.inode === inode) return growing
+    await growing.close()
+    throw kernelError('open', this.#named(name), 'ESTALE')
+  }
+
+  async #growing(name: string, handle: fs.FileHandle): Promise<GrowingFile> {
+    const { ino } = await handle.stat({ bigint: true }).catch(async (error: unknown) => {
+      await handle.close()
+      throw fromNodeError('stat', this.#named(name), error)
+    })
     return {
+      inode: ino,
       write: (data, offset) => writeAll(handle, data, offset).catch(failed('write', this.#named(name))),
       setAttributes: (attributes) => give(handle, attributes).catch(failed('chmod', this.#named(name))),
       close: () => handle.close(),
@@ -176,24 +191,28 @@ class LinuxFolder implements Folder {
     return fs.open(this.#place('create', name), flags, 0o600).catch(report)
   }
 
-  /** Checks that the entry is a regular file before it opens it: opening a fifo or a device has side effects. */
   async #onFile<T>(
     call: string,
     name: string,
     flags: number,
     use: (file: fs.FileHandle) => Promise<T>,
   ): Promise<T> {
+    const file = await this.#open(call, name, flags)
+    try {
+      return await use(file).catch(failed(call, this.#named(name)))
+    } finally {
+      await file.close()
+    }
+  }
+
+  /** Checks that the entry is a regular file before it opens it: opening a fifo or a device has side effects. */
+  async #open(call: string, name: string, flags: number): Promise<fs.FileHandle> {
     const subject = this.#named(name)
     const report = failed(call, subject)
     const found = await fs.open(this.#place(call, name), O_PATH | O_NOFOLLOW).catch(report)
     try {
       if (!(await found.stat().catch(report)).isFile()) throw kernelError(call, subject, 'EINVAL')
-      const file = await fs.open(`/proc/self/fd/${found.fd}`, flags | O_NONBLOCK).catch(report)
-      try {
-        return await use(file).catch(report)
-      } finally {
-        await file.close()
-      }
+      return await fs.open(`/proc/self/fd/${found.fd}`, flags | O_NONBLOCK).catch(report)
     } finally {
       await found.close()
     }

@@ -51,6 +51,22 @@ describe('CopyFile', () => {
     await pod.stop()
   })
 
+  it('goes on with a file of which chunks have arrived when the agent dies after each', async () => {
+    const parts = Array.from({ length: 4 }, (_, part) => Buffer.alloc(100_000, part + 1))
+    const whole = Buffer.concat(parts)
+    for (const [part, data] of parts.entries()) {
+      const source = { data, offset: BigInt(part * 100_000), fileSize: BigInt(whole.length) }
+      await copy('killed/deep/file', source)
+      process.kill(pod.started.agentPid(), SIGKILL)
+      await pod.agent.getGuestDetails({})
+    }
+    expect(readFileSync(place('killed/deep/file')).equals(whole)).toBe(true)
+    expect(names('killed/deep')).toEqual(['file'])
+    expect(names('../../../microvm-agent/saved/copies')).toEqual([])
+    await connections.grpc.close()
+    connections.grpc = await connectionsOf.grpc(pod.started.path)
+  })
+
   const copy = (path: string, source: Source, agent: Agent = pod.agent) =>
     agent.copyFile(request(path, source))
   const place = (path: string) => pod.started.inside(`${SHARED}/${path}`)
@@ -314,7 +330,7 @@ describe('the files that an agent has copied', () => {
     }
   })
 
-  it('stay when it dies, but those that were unfinished', async () => {
+  it('stay when it dies, those that were unfinished too', async () => {
     const pod = await startPod()
     try {
       await pod.agent.copyFile(request('done', text('x')))
@@ -323,9 +339,10 @@ describe('the files that an agent has copied', () => {
       await pod.started.logged({ msg: 'the agent was restarted, and goes on' })
       const { agent } = pod
       const rest = request('folder/half', { data: Buffer.from('half'), fileSize: 8n, offset: 4n })
-      await expect(agent.copyFile(rest)).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+      await agent.copyFile(rest)
       const shared = pod.started.inside('/run/kata-containers/shared/containers')
       expect(readFileSync(`${shared}/done`, 'utf8')).toBe('x')
+      expect(readFileSync(`${shared}/folder/half`, 'utf8')).toBe('halfhalf')
       await agent.copyFile(request('folder/half', text('whole')))
     } finally {
       await pod.stop()

@@ -76,8 +76,19 @@ export class FakeFolder implements Folder {
     const path = this.#place('create', name)
     if ((await this.#files.lstat(path)) !== undefined) throw kernelError('create', path, 'EEXIST')
     await this.#files.write(path, '', { mode: 0o600 })
+    return this.#growing(path)
+  }
+
+  async reopenFile(name: string, inode: bigint): Promise<GrowingFile> {
+    const { path, status } = await this.#file('open', name)
+    if (status.inode !== inode) throw kernelError('open', path, 'ESTALE')
+    return this.#growing(path)
+  }
+
+  async #growing(path: string): Promise<GrowingFile> {
     this.#files.openFolders += 1
     return {
+      inode: (await this.#files.lstat(path))?.inode ?? 0n,
       write: async (data, offset) => {
         const before = Buffer.from(await this.#files.readBytes(path))
         const after = Buffer.alloc(Math.max(before.length, offset + data.length))

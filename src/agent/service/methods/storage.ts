@@ -12,6 +12,8 @@ export function storageMethods(storage: MountDependencies, sandbox: SandboxConte
       updateEphemeral(storage, storages, signal),
     ),
     // Journaled: once the last chunk has completed the file, the file is not unfinished any more.
-    copyFile: streaming('journaled', (request, { signal }) => sandbox.fileCopies.copy(request, signal)),
+    copyFile: streaming('journaled', (request, { signal, number }) =>
+      sandbox.fileCopies.copy(request, signal, number),
+    ),
   } satisfies Partial<ServiceMethods<typeof AgentServiceDefinition>>
 }

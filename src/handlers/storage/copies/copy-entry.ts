@@ -9,6 +9,8 @@ export interface CopyWork {
   readonly onFailure: UndoList
   /** Closes what is open; to be run in any case, after `onFailure`. */
   readonly opened: UndoList
+  /** How many parents were made: the last ones. */
+  parentsMade: number
 }
 
 /**
@@ -42,11 +44,11 @@ async function makeParent(
   folder: Folder,
   { parents, parentMode, attributes }: Copy,
   index: number,
-  { onFailure }: CopyWork,
+  work: CopyWork,
 ): Promise<Folder> {
   const name = parents[index] ?? ''
   await folder.makeFolder(name, 0o700)
-  onFailure.add('remove parent', () => removeEmpty(root, parents.slice(0, index), name))
+  madeParent(root, parents, index, work)
   const made = await folder.open(name)
   const owner = index === parents.length - 1 ? attributes : { uid: 0, gid: 0 }
   try {
@@ -56,6 +58,23 @@ async function makeParent(
     throw error
   }
   return made
+}
+
+function madeParent(root: Folder, parents: readonly string[], index: number, work: CopyWork): void {
+  work.parentsMade += 1
+  work.onFailure.add('remove parent', () => removeEmpty(root, parents.slice(0, index), parents[index] ?? ''))
+}
+
+/** Opens the parent of an entry that an agent before this one has begun to copy, which made the last `made` parents. */
+export async function reopenParent(
+  root: Folder,
+  parents: readonly string[],
+  made: number,
+  work: CopyWork,
+): Promise<Folder> {
+  for (let index = parents.length - made; index < parents.length; index++)
+    madeParent(root, parents, index, work)
+  return parents.length === 0 ? root : keepOpen(await root.openBelow(parents.join('/')), work)
 }
 
 /** Removes a folder unless it is gone, or someone else has put something into it. */

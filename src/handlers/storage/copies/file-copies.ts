@@ -6,7 +6,9 @@ import { UndoList } from '../../../base/undo.ts'
 import type { CopyFileRequest } from '../../../gen/agent.ts'
 import type { Folder, GrowingFile } from '../../../os/files/folder.ts'
 import type { Os } from '../../../os/os.ts'
-import { type CopyWork, copyDirectory, copyLink, openParent, publish } from './copy-entry.ts'
+import { EMPTY_RESPONSE, Outcomes } from '../../../state/outcomes.ts'
+import { KINDS, type StateStore } from '../../../state/state-store.ts'
+import { type CopyWork, copyDirectory, copyLink, openParent, publish, reopenParent } from './copy-entry.ts'
 import { type Copy, checkCopy, type FileChunk } from './copy-request.ts'
 
 /** How many files may be unfinished at once. Each holds a few descriptors, and what has arrived of it. */
@@ -18,8 +20,14 @@ const IDLE_MS = 60_000
 /** How long a removal waits for files to be dropped, in case that a file system hangs. */
 const DROP_MS = 5000
 
+/** The folder of what outlives the agent of unfinished files (proto/state/copy.proto). */
+const SAVED = 'copies'
+
 /** A file of which some chunks have arrived. */
 interface Unfinished extends CopyWork {
+  /** Below the root. */
+  readonly path: readonly string[]
+  readonly temporaryName: string
   readonly folder: Folder
   readonly file: GrowingFile
   readonly sizeBytes: bigint
@@ -31,31 +39,72 @@ interface Unfinished extends CopyWork {
 /**
  * Files, directories and symbolic links that the host copies into the guest (behaviour spec, section C.32). An entry gets
  * its name when it is complete, by one rename(2). Calls run one after the other: the undo of one removes parents that
- * another one would use.
+ * another one would use. An unfinished file outlives the agent: what has arrived is recorded before a chunk is answered.
  */
 export class FileCopies {
   readonly #os: Pick<Os, 'files' | 'clock'>
   readonly #log: Logger
   readonly #root: string
+  readonly #state: StateStore
+  readonly #outcomes: Outcomes
   readonly #queue = new SerialQueue()
   /** By path below the root. */
   readonly #unfinished = new Map<string, Unfinished>()
+  /** Paths of files that an agent before this one has completed, and may not have said so: with the name of the record. */
+  readonly #completed = new Map<string, string>()
 
   /** `root` is the folder that all paths lie below. */
-  constructor({ os, log, root }: { os: Pick<Os, 'files' | 'clock'>; log: Logger; root: string }) {
-    this.#os = os
-    this.#log = log
-    this.#root = root
+  constructor(parts: { os: Pick<Os, 'files' | 'clock'>; log: Logger; root: string; state: StateStore }) {
+    this.#os = parts.os
+    this.#log = parts.log
+    this.#root = parts.root
+    this.#state = parts.state
+    this.#outcomes = new Outcomes(parts.state)
+  }
+
+  /** Goes on with the unfinished files of an agent before this one. One that is not there as it was is lost. Never rejects. */
+  async restore(): Promise<void> {
+    for (const name of this.#state.list(SAVED)) {
+      const work = this.#newWork()
+      try {
+        await this.#restoreOne(name, work)
+      } catch (error) {
+        this.#log.warn('an unfinished file is lost', { name, error: messageOf(error) })
+        await abandon(work)
+        this.#state.remove(`${SAVED}/${name}`)
+      }
+    }
+  }
+
+  async #restoreOne(name: string, work: CopyWork): Promise<void> {
+    const saved = this.#state.require(KINDS.copy, `${SAVED}/${name}`)
+    const { path, temporaryName, inode, sizeBytes, arrivedBytes, parentsMade } = saved
+    const parents = path.slice(0, -1)
+    const folder = await reopenParent(await this.#openRoot(work), parents, parentsMade, work)
+    const key = path.join('/')
+    if ((await folder.status(path.at(-1) ?? ''))?.inode === inode) {
+      this.#completed.set(key, temporaryName)
+      await finish(work)
+      return
+    }
+    const file = await folder.reopenFile(temporaryName, inode)
+    work.opened.add('close file', () => file.close())
+    work.onFailure.add('remove file', () => folder.remove(temporaryName))
+    const lastChunkMs = this.#os.clock.monotonicMs()
+    this.#unfinished.set(key, {
+      ...{ ...work, path, temporaryName, folder, file, sizeBytes, arrivedBytes, lastChunkMs },
+    })
   }
 
   /**
    * CopyFile. Throws INTERNAL for a path that does not lie below the root, and with the kernel's error, also where a
    * symbolic link is on the way; INVALID_ARGUMENT for other fields; FAILED_PRECONDITION for a later chunk of a file that is
    * not unfinished; RESOURCE_EXHAUSTED when too many files are. A call that has begun is not aborted by its signal.
+   * `number` is that of the call, 0 without one.
    */
-  async copy(request: CopyFileRequest, signal: AbortSignal): Promise<void> {
+  async copy(request: CopyFileRequest, signal: AbortSignal, number = 0n): Promise<void> {
     const copy = checkCopy(request, this.#root)
-    await this.#queue.run(() => this.#perform(copy), signal)
+    await this.#queue.run(() => this.#perform(copy, number), signal)
   }
 
   /** Drops the unfinished files whose paths hosts give to this container. Never rejects. */
@@ -70,7 +119,8 @@ export class FileCopies {
 
   async #dropWhere(isDropped: (components: readonly string[]) => boolean): Promise<void> {
     const dropping = this.#queue.run(async () => {
-      for (const key of this.#unfinished.keys()) if (isDropped(key.split('/'))) await this.#drop(key)
+      const keys = [...this.#unfinished.keys(), ...this.#completed.keys()]
+      for (const key of keys) if (isDropped(key.split('/'))) await this.#drop(key)
     }, neverAborted)
     const late = () => new AgentError('DEADLINE_EXCEEDED', `not dropped within ${DROP_MS} ms`)
     await withTimeout(this.#os.clock, DROP_MS, dropping, late).catch((error: unknown) => {
@@ -78,15 +128,15 @@ export class FileCopies {
     })
   }
 
-  async #perform(copy: Copy): Promise<void> {
+  async #perform(copy: Copy, number: bigint): Promise<void> {
     const { content } = copy
     if (content.kind === 'file' && content.offset > 0n) {
-      await this.#continue(copy, content)
+      if (await this.#continue(copy, content)) this.#complete(copy, number)
       return
     }
     await this.#drop(keyOf(copy))
     if (content.kind === 'file' && content.data.length < content.sizeBytes) await this.#makeRoom()
-    const work = { onFailure: new UndoList(this.#log), opened: new UndoList(this.#log) }
+    const work = this.#newWork()
     try {
       const folder = await openParent(await this.#openRoot(work), copy, work)
       if (content.kind === 'file') {
@@ -98,8 +148,24 @@ export class FileCopies {
       await finish(work)
     } catch (error) {
       await abandon(work)
+      this.#forget(copy.temporaryName)
       throw error
     }
+  }
+
+  #newWork(): CopyWork {
+    return { onFailure: new UndoList(this.#log), opened: new UndoList(this.#log), parentsMade: 0 }
+  }
+
+  /** The call is answered by what follows, or, if this agent dies before, by the recorded outcome. */
+  #complete(copy: Copy, number: bigint): void {
+    this.#outcomes.answer(number, EMPTY_RESPONSE)
+    this.#completed.delete(keyOf(copy))
+    this.#forget(copy.temporaryName)
+  }
+
+  #forget(temporaryName: string): void {
+    this.#state.remove(`${SAVED}/${temporaryName}`)
   }
 
   /** The first chunk of a file. If it is the only one, what had the name is there until the file replaces it. */
@@ -111,14 +177,19 @@ export class FileCopies {
     work.opened.add('close file', () => file.close())
     work.onFailure.add('remove file', () => folder.remove(temporaryName))
     const { sizeBytes } = chunk
-    const unfinished = { ...work, folder, file, sizeBytes, arrivedBytes: 0n, lastChunkMs: 0 }
+    const path = [...copy.parents, name]
+    const unfinished = {
+      ...{ ...work, path, temporaryName, folder, file, sizeBytes, arrivedBytes: 0n, lastChunkMs: 0 },
+    }
     if (await this.#write(unfinished, copy, chunk)) return
     await folder.remove(name)
     this.#unfinished.set(keyOf(copy), unfinished)
   }
 
-  async #continue(copy: Copy, chunk: FileChunk): Promise<void> {
+  /** A later chunk. Returns whether the file is complete. */
+  async #continue(copy: Copy, chunk: FileChunk): Promise<boolean> {
     const key = keyOf(copy)
+    if (this.#completed.has(key)) return true
     const unfinished = this.#unfinished.get(key)
     const { offset, sizeBytes } = chunk
     if (unfinished === undefined) {
@@ -130,7 +201,9 @@ export class FileCopies {
     if (offset > unfinished.arrivedBytes)
       throw invalid(`offset: ${offset}, want at most the ${unfinished.arrivedBytes} bytes that have arrived`)
     try {
-      if (await this.#write(unfinished, copy, chunk)) this.#unfinished.delete(key)
+      const isComplete = await this.#write(unfinished, copy, chunk)
+      if (isComplete) this.#unfinished.delete(key)
+      return isComplete
     } catch (error) {
       await this.#drop(key)
       throw error
@@ -144,11 +217,21 @@ export class FileCopies {
     const end = offset + BigInt(data.length)
     unfinished.arrivedBytes = end > arrivedBytes ? end : arrivedBytes
     unfinished.lastChunkMs = this.#os.clock.monotonicMs()
-    if (unfinished.arrivedBytes < sizeBytes) return false
+    if (unfinished.arrivedBytes < sizeBytes) {
+      this.#save(unfinished)
+      return false
+    }
     await file.setAttributes(copy.attributes)
     await publish(folder, copy)
     await finish(unfinished)
     return true
+  }
+
+  #save({ path, temporaryName, file, sizeBytes, arrivedBytes, parentsMade }: Unfinished): void {
+    const { inode } = file
+    this.#state.write(KINDS.copy, `${SAVED}/${temporaryName}`, {
+      ...{ path: [...path], temporaryName, inode, sizeBytes, arrivedBytes, parentsMade },
+    })
   }
 
   async #openRoot({ opened }: CopyWork): Promise<Folder> {
@@ -176,10 +259,14 @@ export class FileCopies {
   }
 
   async #drop(key: string): Promise<void> {
+    const completed = this.#completed.get(key)
+    this.#completed.delete(key)
+    if (completed !== undefined) this.#forget(completed)
     const unfinished = this.#unfinished.get(key)
     if (unfinished === undefined) return
     this.#unfinished.delete(key)
     await abandon(unfinished)
+    this.#forget(unfinished.temporaryName)
   }
 }
 

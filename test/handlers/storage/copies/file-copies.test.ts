@@ -6,7 +6,9 @@ import { FileCopies } from '../../../../src/handlers/storage/copies/file-copies.
 import { kernelError } from '../../../../src/os/errors.ts'
 import type { Files } from '../../../../src/os/files/files.ts'
 import type { Folder } from '../../../../src/os/files/folder.ts'
+import { StateStore } from '../../../../src/state/state-store.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
+import { MemoryStateFiles } from '../../../support/fakes/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
 import { treeOf } from '../../../support/handlers/kubernetes-volume.ts'
 
@@ -19,11 +21,13 @@ describe('FileCopies', () => {
   let os: FakeOs
   let log: ReturnType<typeof recordingLog>
   let copies: FileCopies
+  let saved: MemoryStateFiles
 
   beforeEach(() => {
     os = new FakeOs()
     log = recordingLog()
-    copies = new FileCopies({ os, log: log.log, root: ROOT })
+    saved = new MemoryStateFiles()
+    copies = new FileCopies({ os, log: log.log, root: ROOT, state: new StateStore(saved) })
   })
 
   const copy = (path: string, text: string, request: Partial<CopyFileRequest> = {}) => {
@@ -52,6 +56,65 @@ describe('FileCopies', () => {
     await copy('..data', '..v1', { fileMode: LINK })
     await copy('...', 'x')
     expect(await tree()).toEqual({ '..data': '-> ..v1', '...': 'x' })
+  })
+
+  describe('of an agent that died', () => {
+    /** Puts another agent in the place of this one, whose descriptors are closed. */
+    const restart = async () => {
+      os.files.openFolders = 0
+      copies = new FileCopies({ os, log: log.log, root: ROOT, state: new StateStore(saved) })
+      await copies.restore()
+    }
+
+    it('go on where they were, in new folders, and leave no record', async () => {
+      await chunk('a/b/file', 'four')
+      await restart()
+      await chunk('a/b/file', 'more', 4n)
+      expect(await tree()).toEqual({ a: '', 'a/b': '', 'a/b/file': 'fourmore' })
+      expect([saved.names(), os.files.openFolders]).toEqual([[], 0])
+    })
+
+    it('are removed with the folders that were made for them', async () => {
+      await copy('kept/file', 'x')
+      await chunk('kept/a/b/file', 'four')
+      await restart()
+      await copies.dropAll()
+      expect(await tree()).toEqual({ kept: '', 'kept/file': 'x' })
+      expect([saved.names(), os.files.openFolders]).toEqual([[], 0])
+    })
+
+    it('are complete once the last chunk was written, also when it is sent again', async () => {
+      await chunk('file', 'four')
+      let before: (path: string) => void = () => {
+        throw new Error('the agent is dead')
+      }
+      saved.beforeChange = (path) => before(path)
+      await expect(copies.copy(CopyFileRequest.fromPartial(lastChunk), neverAborted, 9n)).rejects.toThrow(
+        'dead',
+      )
+      before = () => {}
+      await restart()
+      await copies.copy(CopyFileRequest.fromPartial(lastChunk), neverAborted, 9n)
+      expect(await tree()).toEqual({ file: 'fourmore' })
+      expect(saved.names()).toEqual(['outcomes/9'])
+    })
+
+    it('are lost, with a warning, when another file is in their place', async () => {
+      await chunk('file', 'four')
+      const [name = ''] = Object.keys(await tree())
+      await os.files.removeFile(`${ROOT}/${name}`)
+      await os.files.write(`${ROOT}/${name}`, 'of a container')
+      await restart()
+      await expect(chunk('file', 'more', 4n)).rejects.toThrow('no chunk has arrived yet')
+      expect(await tree()).toEqual({ [name]: 'of a container' })
+      expect(log.lines.map(({ message }) => message)).toEqual(['an unfinished file is lost'])
+      expect([saved.names(), os.files.openFolders]).toEqual([[], 0])
+    })
+
+    const lastChunk = {
+      ...{ path: `${ROOT}/file`, fileMode: FILE, fileSize: 8n, offset: 4n },
+      ...{ dirMode: 0o755, data: Buffer.from('more') },
+    }
   })
 
   it('leaves existing parents as they are', async () => {
@@ -242,7 +305,13 @@ describe('FileCopies', () => {
       await copy('kept/file', 'old')
       const before = await tree()
       const faults = { left: 0 }
-      copies = new FileCopies({ os: { ...os, files: failing(os.files, faults) }, log: log.log, root: ROOT })
+      const state = new StateStore(saved)
+      copies = new FileCopies({
+        os: { ...os, files: failing(os.files, faults) },
+        log: log.log,
+        root: ROOT,
+        state,
+      })
       let steps = 0
       for (; ; steps++) {
         faults.left = steps + 1
