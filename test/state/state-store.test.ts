@@ -4,7 +4,7 @@ import { printState } from '../../src/state/print-state.ts'
 import { encodeEnvelope, KINDS, StateStore, UnreadableState } from '../../src/state/state-store.ts'
 import { MemoryStateFiles } from '../support/fakes/memory-state-files.ts'
 
-const OOM = { waiting: ['c1'], taken: [{ request: 2n ** 40n, containerId: 'c2' }] }
+const OOM = { waiting: ['c1'], taken: [{ request: 2n ** 40n, containerId: 'c2' }], last: undefined }
 
 function storeWith(bytes?: Uint8Array) {
   const files = new MemoryStateFiles()
@@ -62,7 +62,7 @@ describe('StateStore', () => {
     files.beforeChange = () => {
       throw new Error('ENOSPC')
     }
-    expect(() => store.write(KINDS.oom, 'oom', { waiting: [], taken: [] })).toThrow('ENOSPC')
+    expect(() => store.write(KINDS.oom, 'oom', { waiting: [], taken: [], last: undefined })).toThrow('ENOSPC')
     expect(store.read(KINDS.oom, 'oom')).toMatchObject(OOM)
   })
 })

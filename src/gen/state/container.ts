@@ -56,6 +56,9 @@ export const ContainerPayload_Phase = {
   RUNNING: 4,
   PAUSED: 5,
   REMOVING: 6,
+  /** PAUSING - The runtime may have frozen, or thawed, the processes. */
+  PAUSING: 7,
+  RESUMING: 8,
 } as const;
 
 export type ContainerPayload_Phase = typeof ContainerPayload_Phase[keyof typeof ContainerPayload_Phase];
@@ -68,6 +71,8 @@ export namespace ContainerPayload_Phase {
   export type RUNNING = typeof ContainerPayload_Phase.RUNNING;
   export type PAUSED = typeof ContainerPayload_Phase.PAUSED;
   export type REMOVING = typeof ContainerPayload_Phase.REMOVING;
+  export type PAUSING = typeof ContainerPayload_Phase.PAUSING;
+  export type RESUMING = typeof ContainerPayload_Phase.RESUMING;
 }
 
 export interface ContainerPayload_PciAddressesEntry {

@@ -16,6 +16,14 @@ export interface OomPayload {
   waiting: string[];
   /** Events in answers whose delivery is not known yet. */
   taken: TakenEvent[];
+  /** The event that was added last. */
+  last: LastEvent | undefined;
+}
+
+export interface LastEvent {
+  containerId: string;
+  /** Kills of the container until then. Its record is written after this. */
+  kills: bigint;
 }
 
 export interface TakenEvent {
@@ -25,7 +33,7 @@ export interface TakenEvent {
 }
 
 function createBaseOomPayload(): OomPayload {
-  return { schemaVersion: 0, waiting: [], taken: [] };
+  return { schemaVersion: 0, waiting: [], taken: [], last: undefined };
 }
 
 export const OomPayload: MessageFns<OomPayload> = {
@@ -38,6 +46,9 @@ export const OomPayload: MessageFns<OomPayload> = {
     }
     for (const v of message.taken) {
       TakenEvent.encode(v!, writer.uint32(26).fork()).join();
+    }
+    if (message.last !== undefined) {
+      LastEvent.encode(message.last, writer.uint32(34).fork()).join();
     }
     return writer;
   },
@@ -79,6 +90,14 @@ export const OomPayload: MessageFns<OomPayload> = {
             message.taken.push(TakenEvent.decode(reader, reader.uint32()));
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.last = LastEvent.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -99,6 +118,77 @@ export const OomPayload: MessageFns<OomPayload> = {
     message.schemaVersion = object.schemaVersion ?? 0;
     message.waiting = object.waiting?.map((e) => e) || [];
     message.taken = object.taken?.map((e) => TakenEvent.fromPartial(e)) || [];
+    message.last = (object.last !== undefined && object.last !== null) ? LastEvent.fromPartial(object.last) : undefined;
+    return message;
+  },
+};
+
+function createBaseLastEvent(): LastEvent {
+  return { containerId: "", kills: 0n };
+}
+
+export const LastEvent: MessageFns<LastEvent> = {
+  encode(message: LastEvent, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.containerId !== "") {
+      writer.uint32(10).string(message.containerId);
+    }
+    if (message.kills !== 0n) {
+      if (BigInt.asUintN(64, message.kills) !== message.kills) {
+        throw new globalThis.Error("value provided for field message.kills of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.kills);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): LastEvent {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLastEvent();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.kills = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<LastEvent>): LastEvent {
+    return LastEvent.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<LastEvent>): LastEvent {
+    const message = createBaseLastEvent();
+    message.containerId = object.containerId ?? "";
+    message.kills = (object.kills !== undefined && object.kills !== null) ? BigInt(object.kills) : 0n;
     return message;
   },
 };

@@ -46,6 +46,8 @@ export interface Cgroup {
   killAll(): Promise<void>
   /** Thaws its processes, also those that the runtime froze. Does nothing when it does not exist. */
   thaw(): Promise<void>
+  /** Whether all its processes are frozen. False when it does not exist. */
+  isFrozen(): Promise<boolean>
   /** Its statistics; zeros for what it does not count, or when it does not exist. Never throws. */
   stats(): Promise<CgroupStats>
   /** As the function of this name. */
@@ -98,6 +100,10 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       if ((await os.files.stat(folder)) === undefined) return
       const { file, thaw } = isV2 ? FREEZER_V2 : FREEZER_V1
       await os.files.write(`${folder}/${file}`, thaw)
+    },
+    isFrozen: async () => {
+      const file = isV2 ? `${inHierarchy('')}/cgroup.events` : `${inHierarchy('/freezer')}/freezer.state`
+      return /^(frozen 1|FROZEN)$/m.test(await os.files.readText(file).catch(() => ''))
     },
     stats: () =>
       isV2

@@ -28,7 +28,8 @@ export class OomEvents {
   }
 
   /**
-   * Watches a container until {@link end}. `before` kills were reported before; undefined: all that there are now. A container that cannot be watched runs all the same, with a line in the log.
+   * Watches a container until {@link end}. `before` kills were reported before; undefined: all that there are now. A
+   * container that cannot be watched runs all the same, with a line in the log.
    */
   async watch(
     containerId: string,
@@ -41,9 +42,10 @@ export class OomEvents {
   ): Promise<void> {
     const { record } = container
     try {
-      const watch = await container.cgroup.watchOom(before, (kills) => {
+      const reported = before === undefined ? undefined : this.queue.killsOf(containerId, before)
+      const watch = await container.cgroup.watchOom(reported, (kills) => {
         this.#log.warn('container out of memory', { containerId })
-        this.queue.add(containerId)
+        this.queue.add(containerId, kills)
         this.#events.add({ outOfMemory: { containerId } })
         record.saveOomKills(kills)
       })

@@ -1,5 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { LastEvent } from '../../gen/state/oom.ts'
 import { KINDS, type StateStore } from '../../state/state-store.ts'
 
 /** The name of the state. */
@@ -26,6 +27,8 @@ export class OomQueue {
   readonly #taken = new Map<bigint, string>()
   /** Waiting callers, in the order of their calls. */
   readonly #consumers = new Set<Consumer>()
+  /** The event that was added last, with the container's kills until then: its record may not have them. */
+  #last: LastEvent | undefined
   #isClosed = false
 
   constructor(log: Logger, state: StateStore) {
@@ -41,19 +44,29 @@ export class OomQueue {
     const saved = this.#state.read(KINDS.oom, NAME)
     if (saved === undefined) return
     this.#events.push(...saved.waiting)
+    this.#last = saved.last
     for (const { request, containerId } of saved.taken) this.#taken.set(request, containerId)
     for (const { request, containerId } of saved.taken.toReversed()) {
       whenSettled(request, (outcome) => this.settle(request, containerId, outcome === 'written'))
     }
   }
 
-  /** Adds an event. A full queue drops the new one, with a line in the log. */
-  add(containerId: string): void {
+  /**
+   * Adds an event of a container, which has had `kills` until now. A full queue drops the new one, with a line in the log.
+   */
+  add(containerId: string, kills: bigint): void {
+    this.#last = { containerId, kills }
     if (this.#isClosed || this.#hand(containerId)) return
     if (this.#events.length < CAPACITY) {
       this.#events.push(containerId)
       this.#save()
     } else this.#log.warn('out-of-memory event dropped: the queue is full', { containerId })
+  }
+
+  /** How many kills of a container have become events, when its record has `recorded`. */
+  killsOf(containerId: string, recorded: bigint): bigint {
+    const kills = this.#last?.containerId === containerId ? this.#last.kills : 0n
+    return kills > recorded ? kills : recorded
   }
 
   /** What has become of the answer that the event was taken for: one that was not delivered goes back to the front. */
@@ -103,6 +116,7 @@ export class OomQueue {
   close(): void {
     this.#isClosed = true
     this.#events.length = 0
+    this.#last = undefined
     this.#taken.clear()
     this.#state.remove(NAME)
     for (const consumer of this.#consumers) consumer.reject(closed())
@@ -116,7 +130,7 @@ export class OomQueue {
 
   #save(): void {
     const taken = [...this.#taken].map(([request, containerId]) => ({ request, containerId }))
-    this.#state.write(KINDS.oom, NAME, { waiting: [...this.#events], taken })
+    this.#state.write(KINDS.oom, NAME, { waiting: [...this.#events], taken, last: this.#last })
   }
 
   #hand(containerId: string): boolean {

@@ -22,8 +22,7 @@ export interface OomSource {
 /**
  * Calls `killed` whenever the kernel has OOM-killed processes of a cgroup (behaviour spec, section H.4), once for those
  * killed at the same time, with the number of all kills. `before` of them were reported before; undefined: all that there
- * are now. Throws when the cgroup
- * cannot be watched.
+ * are now. Throws when the cgroup cannot be watched.
  */
 export async function watchOom(
   os: Os,
@@ -59,6 +58,8 @@ export async function watchOom(
         // The sleep rejects when the watch ends, which reads the count a last time.
         lookUntilKilled().catch(() => {})
       })
+  // What happened while no agent watched notifies no more, and may not be counted yet.
+  if (before !== undefined) lookUntilKilled().catch(() => {})
   return {
     look: async () => void (await look()),
     end: async () => {

@@ -55,6 +55,12 @@ const PHASES: Readonly<Record<LivingState, Phase>> = {
   paused: Phase.PAUSED,
 }
 
+/** What outlives the agent of a pause or a resume under way: `request` is the number of the call, 0 without one. */
+export interface IntendedUpdate {
+  readonly phase: Phase.PAUSING | Phase.RESUMING
+  readonly request: bigint
+}
+
 /** A pause, a resume or a change of limits under way. `end` must follow. */
 export interface ContainerUpdate {
   readonly parts: ContainerParts
@@ -165,13 +171,17 @@ export class Container {
 
   /** Ends a start. After a failed one the container awaits its start as before, unless its first process has ended. */
   endStart(parts: ContainerParts, succeeded: boolean): void {
-    this.record.save({ phase: succeeded ? Phase.RUNNING : Phase.CREATED })
+    // A start that failed is not one that the next agent may answer.
+    this.record.save(succeeded ? { phase: Phase.RUNNING } : { phase: Phase.CREATED, request: 0n })
     this.#startAsked = succeeded
     this.#settle(parts, succeeded ? 'running' : 'created')
   }
 
-  /** Begins an update. Throws INTERNAL unless the container is in one of these states. */
-  beginUpdate(from: readonly LivingState[]): ContainerUpdate {
+  /**
+   * Begins an update. Throws INTERNAL unless the container is in one of these states. `intended` is the record of one that
+   * changes the state.
+   */
+  beginUpdate(from: readonly LivingState[], intended?: IntendedUpdate): ContainerUpdate {
     const state = this.#state
     const before = from.find((name) => name === state.name)
     if (before === undefined || !('parts' in state)) {
@@ -180,11 +190,13 @@ export class Container {
       })
     }
     const { parts } = state
+    if (intended !== undefined) this.record.save(intended)
     const interrupt = new AbortController()
     this.#state = { name: 'updating', parts, settled: this.#newTransition(), interrupt }
     const [{ awaitsStart }, interrupted] = [this, interrupt.signal]
     const end = (after: LivingState) => {
       if (after !== before) this.record.save({ phase: PHASES[after] })
+      else if (intended !== undefined) this.record.save({ phase: PHASES[before], request: 0n })
       this.#settle(parts, after)
     }
     return { parts, before, awaitsStart, interrupted, end }
@@ -203,7 +215,7 @@ export class Container {
 
   /** Ends a removal that failed. It may be tried again. */
   removeFailed(parts: ContainerParts): void {
-    this.record.save({ phase: Phase.RUNNING })
+    this.record.save({ phase: Phase.RUNNING, request: 0n })
     this.#settle(parts, 'running')
   }
 

@@ -4,10 +4,14 @@ import type { Logger } from '../../base/log.ts'
 import type { PauseContainerRequest, ResumeContainerRequest } from '../../gen/agent.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import type { ContainerUpdate } from './container.ts'
+import { Phase } from './container-record.ts'
 import type { ContainerRegistry } from './registry.ts'
 import { beginUpdate } from './update-container.ts'
 
-/** PauseContainer (behaviour spec, section C.10): freezes all processes, also of a container that awaits its start. */
+/**
+ * PauseContainer (behaviour spec, section C.10): freezes all processes, also of a container that awaits its start.
+ * `number` is that of the call, 0 without one.
+ */
 export async function pauseContainer(
   {
     containers,
@@ -20,8 +24,10 @@ export async function pauseContainer(
   },
   { containerId }: PauseContainerRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<void> {
-  const update = await beginUpdate(containers, containerId, ['created', 'running'], signal)
+  const intended = { phase: Phase.PAUSING, request: number } as const
+  const update = await beginUpdate(containers, containerId, ['created', 'running'], signal, intended)
   const { interrupted } = update
   const { processes, cgroup } = update.parts
   let after = update.before
@@ -41,7 +47,7 @@ export async function pauseContainer(
   }
 }
 
-/** ResumeContainer (behaviour spec, section C.10): thaws the processes of a paused container. */
+/** ResumeContainer (behaviour spec, section C.10): thaws the processes of a paused container; `number` as above. */
 export async function resumeContainer(
   {
     containers,
@@ -49,8 +55,10 @@ export async function resumeContainer(
   }: { readonly containers: ContainerRegistry; readonly runtime: Pick<OciRuntime, 'resume'> },
   { containerId }: ResumeContainerRequest,
   signal: AbortSignal,
+  number = 0n,
 ): Promise<void> {
-  const update = await beginUpdate(containers, containerId, ['paused'], signal)
+  const intended = { phase: Phase.RESUMING, request: number } as const
+  const update = await beginUpdate(containers, containerId, ['paused'], signal, intended)
   let after = update.before
   try {
     await resumeOrThaw(runtime, containerId, update)

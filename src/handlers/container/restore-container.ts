@@ -20,6 +20,7 @@ import {
 } from '../process/restore-process.ts'
 import { programOf } from '../process/signal-process.ts'
 import { forgetProcess } from '../process/wait-process.ts'
+import { completeTerminal } from '../stdio/restore-stdio.ts'
 import { bundleOf, StoredSpec } from './bundle.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { type ContainerRecord, Phase } from './container-record.ts'
@@ -51,8 +52,8 @@ export function keepsStorages({ fields: { phase, init } }: ContainerRecord): boo
 
 /**
  * Goes on with a container that an agent before this one had. A creation under way is finished if its caller still waits
- * for it and the runtime has made the process, and else undone; a start is told by what the runtime has done; a removal is
- * begun again, by its caller or else here.
+ * for it and the runtime has made the process, and else undone; a start, a pause and a resume are told by what the runtime
+ * has done; a removal is begun again, by its caller or else here.
  */
 export async function restoreContainer(
   dependencies: RestoreDependencies,
@@ -69,7 +70,7 @@ export async function restoreContainer(
     await runtime.runsEnded(id)
     if (phase !== Phase.CREATING) await goOn(restored, container)
     else if (!isOpen || !(await finishCreation(restored, container))) return await drop(restored, container)
-    // A start that has not happened has no request any more.
+    // What has not happened has no request any more.
     if (isOpen && phase !== Phase.REMOVING && record.fields.request === request) {
       outcomes.answer(request, EMPTY_RESPONSE)
     }
@@ -108,7 +109,8 @@ async function goOn(restored: Restored, container: Container): Promise<void> {
     // Without the start the request is not answered, and is carried out again.
     record.save(hasStarted ? { phase: Phase.RUNNING } : { phase: Phase.CREATED, request: 0n })
   }
-  const name = phase === Phase.PAUSED ? 'paused' : hasStarted ? 'running' : 'created'
+  if (phase === Phase.PAUSING || phase === Phase.RESUMING) await settlePause(restored, hasStarted)
+  const name = record.fields.phase === Phase.PAUSED ? 'paused' : hasStarted ? 'running' : 'created'
   container.restore(parts, name, hasStarted)
   if (hasStarted && id !== sandbox.id) await oom.watch(id, parts, record.oomKills)
   if (phase === Phase.REMOVING && !isSentAgain(requests, request)) {
@@ -116,6 +118,16 @@ async function goOn(restored: Restored, container: Container): Promise<void> {
       log.warn('container not removed', { containerId: id, error: messageOf(error) })
     })
   }
+}
+
+/** Tells a pause or a resume under way by what the runtime has done. One that it has not done is carried out again. */
+async function settlePause({ record, cgroup }: Restored, hasStarted: boolean): Promise<void> {
+  const isPause = record.fields.phase === Phase.PAUSING
+  const isFrozen = await cgroup.isFrozen()
+  // Some processes may be frozen.
+  if (isPause && !isFrozen) await cgroup.thaw()
+  const phase = isFrozen ? Phase.PAUSED : hasStarted ? Phase.RUNNING : Phase.CREATED
+  record.save(isFrozen === isPause ? { phase } : { phase, request: 0n })
 }
 
 /** The parts of a container whose first process was made. */
@@ -168,7 +180,7 @@ async function restoreExec(
   const { outcomes, requests } = dependencies
   const isOpen = isSentAgain(requests, process.request)
   const made = process.pid === 0 ? await adopt(dependencies, process, cgroup) : process
-  if (made === undefined || (process.pid === 0 && !isOpen)) {
+  if (made === undefined || (process.pid === 0 && !(isOpen && hasStreams(dependencies, process)))) {
     await endUnwanted(dependencies, made ?? process, () => {
       if (made !== undefined) killIfAlive(dependencies.os, made.pid)
     })
@@ -193,6 +205,11 @@ async function adopt(
   const isMember = (pid: number) => cgroup.holds(pid)
   const pid = await runtime.adopt({ key: process.key, isMember })
   return pid === undefined ? undefined : { ...process, pid, beganNs: await processBeganNs(os, pid) }
+}
+
+/** Whether the streams of a process that was being made can be gone on with: its terminal may be lost. */
+function hasStreams({ os }: RestoreDependencies, { key, hasTerminal }: ProcessState): boolean {
+  return !hasTerminal || completeTerminal(os, key)
 }
 
 /** Ends by `kill` a process that no call has been told of, and closes its streams. */
@@ -227,7 +244,7 @@ async function finishCreation(restored: Restored, container: Container): Promise
   const { init, hasSharedMounts } = record.fields
   if (init === undefined || hasSharedMounts) return false
   const made = init.pid === 0 ? await adopt(dependencies, init, cgroup) : init
-  if (made === undefined) return false
+  if (made === undefined || (init.pid === 0 && !hasStreams(dependencies, init))) return false
   record.saveProcess(made)
   await dependencies.runtime.discardRun(made.key)
   const { path } = sandbox.pidNamespace

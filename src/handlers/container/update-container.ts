@@ -13,7 +13,7 @@ import type { Os } from '../../os/os.ts'
 import { usesCgroupV2 } from '../cgroup/cgroup.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { logDeviation } from '../process/log-deviation.ts'
-import type { ContainerUpdate, LivingState } from './container.ts'
+import type { ContainerUpdate, IntendedUpdate, LivingState } from './container.ts'
 import { hugePageSizes } from './guest-support.ts'
 import type { ContainerRegistry } from './registry.ts'
 
@@ -63,12 +63,14 @@ async function resourcesOf(
 /**
  * Waits until no transition of the container is under way, then begins an update: a pause, a resume or other limits.
  * Throws INVALID_ARGUMENT `invalid container id`, or INTERNAL when the container is in none of the states `from`.
+ * `intended` is as for {@link Container.beginUpdate}.
  */
 export async function beginUpdate(
   containers: Pick<ContainerRegistry, 'tryGet'>,
   containerId: string,
   from: readonly LivingState[],
   signal: AbortSignal,
+  intended?: IntendedUpdate,
 ): Promise<ContainerUpdate> {
   const container = containers.tryGet(containerId)
   if (container === undefined) throw invalidContainerId()
@@ -76,7 +78,7 @@ export async function beginUpdate(
     await abortable(wait, signal)
   }
   if (container.state.name === 'gone') throw invalidContainerId()
-  return container.beginUpdate(from)
+  return container.beginUpdate(from, intended)
 }
 
 /** The answer of updates and statistics for a container that does not exist (behaviour spec, section B.5). */

@@ -49,6 +49,25 @@ export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
   return terminalByPort(terminal, relayedOutput(terminal, connection, through))
 }
 
+/**
+ * Goes on with the terminal of a process that the agent before was making, as far as {@link restoreStdio} takes it. Returns
+ * false when there is none: that agent died between receiving and storing it.
+ */
+export function completeTerminal(os: RestoreOs & Pick<Os, 'consoles'>, key: string): boolean {
+  const stored = new StoredDescriptors(os.descriptors, key)
+  const console = stored.take('console')
+  const before = stored.take('master')
+  const master = before ?? (console && os.consoles.receive(console))
+  if (console !== undefined) {
+    os.streams.close(console)
+    void stored.remove('console')
+  }
+  if (master === undefined) return false
+  stored.handOver('master', master, before !== undefined)
+  if (!stored.has('stdin')) stored.handOver('stdin', os.streams.duplicate(master), false)
+  return true
+}
+
 function restoreInput(os: RestoreOs, stored: StoredDescriptors, isTerminal: boolean): ProcessInput {
   const fd = stored.take('stdin')
   const [host, shared, end] = [

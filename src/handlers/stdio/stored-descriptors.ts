@@ -50,6 +50,17 @@ export class StoredDescriptors {
     return fd
   }
 
+  /** Lets {@link take} return a descriptor that is stored, or is now. */
+  handOver(name: DescriptorName, fd: Fd, isStored: boolean): void {
+    if (!isStored) this.put(name, fd)
+    this.#store.handOver(`${this.#key}-${name}`, fd)
+  }
+
+  /** Whether {@link take} would return a descriptor. */
+  has(name: DescriptorName): boolean {
+    return this.#store.names().includes(`${this.#key}-${name}`)
+  }
+
   /** Resolves when vminit has closed those of these that it has. Never rejects. */
   async remove(...names: readonly DescriptorName[]): Promise<void> {
     const stored = names.filter((name) => this.#stored.delete(name))

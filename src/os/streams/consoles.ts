@@ -13,6 +13,11 @@ export interface Consoles {
     path: string,
     listener?: ConsoleListener,
   ): { master(signal: AbortSignal): Promise<Fd>; close(): Promise<void> }
+  /**
+   * The terminal that a runtime has sent to a socket of an agent before this one; undefined when none waits there. The
+   * caller owns it.
+   */
+  receive(socket: Fd): Fd | undefined
 }
 
 /** Told of a terminal's descriptors as soon as they are open. What it throws fails the call. */
@@ -26,6 +31,15 @@ export interface ConsoleListener {
 /** Console sockets: the OCI runtime connects once and sends the master of its new pty (SCM_RIGHTS). */
 export function linuxConsoles(native: Native, streams: Streams): Consoles {
   return {
+    receive(socket) {
+      const connection = native.accept(socket)
+      if (connection < 0) return undefined
+      const master = native.receiveFd(connection)
+      streams.close(connection)
+      if (master < 0) return undefined
+      checkErrno('unblock', 'a console', native.setNonBlocking(master, true))
+      return master
+    },
     listen(path, listener) {
       const listening = checkErrno('listen', path, native.unixListen(path, 1))
       try {

@@ -40,6 +40,10 @@ export class VminitStore implements DescriptorStore {
     return fd
   }
 
+  handOver(name: string, fd: Fd): void {
+    this.#inherited.set(name, fd)
+  }
+
   names(): readonly string[] {
     return [...this.#inherited.keys()]
   }
@@ -106,6 +110,7 @@ export class VminitStore implements DescriptorStore {
 /** The store of a program that vminit did not start: it keeps nothing. */
 export const withoutStore: DescriptorStore = {
   take: () => undefined,
+  handOver: () => {},
   names: () => [],
   store: () => {},
   accepted: async () => {},

@@ -57,6 +57,8 @@ export interface DescriptorStore {
    * and vminit still has its own. undefined when there is none.
    */
   take(name: string): Fd | undefined
+  /** Lets {@link DescriptorStore.take} return a descriptor, which is stored under this name. */
+  handOver(name: string, fd: Fd): void
   /** The names of those that were not taken. */
   names(): readonly string[]
   /**

@@ -10,16 +10,16 @@ const queue = (files = new MemoryStateFiles()) => new OomQueue(silentLogger(), n
 describe('OomQueue', () => {
   it('keeps events in order for later callers', async () => {
     const events = queue()
-    events.add('a')
-    events.add('b')
+    events.add('a', 1n)
+    events.add('b', 1n)
     expect([await events.take(neverAborted), await events.take(neverAborted)]).toEqual(['a', 'b'])
   })
 
   it('delivers each event to one waiting caller, the first one first', async () => {
     const events = queue()
     const takes = [events.take(neverAborted), events.take(neverAborted)]
-    events.add('a')
-    events.add('b')
+    events.add('a', 1n)
+    events.add('b', 1n)
     expect(await Promise.all(takes)).toEqual(['a', 'b'])
   })
 
@@ -28,7 +28,7 @@ describe('OomQueue', () => {
     const call = new AbortController()
     const aborted = events.take(call.signal)
     call.abort(cancelled())
-    events.add('a')
+    events.add('a', 1n)
     await expect(aborted).rejects.toMatchObject({ code: 'CANCELLED' })
     expect(await events.take(neverAborted)).toBe('a')
     await expect(events.take(AbortSignal.abort(cancelled()))).rejects.toMatchObject({ code: 'CANCELLED' })
@@ -36,7 +36,7 @@ describe('OomQueue', () => {
 
   it('delivers a requeued event before all others', async () => {
     const events = queue()
-    for (const id of ['a', 'b']) events.add(id)
+    for (const id of ['a', 'b']) events.add(id, 1n)
     events.settle(0n, await events.take(neverAborted), false)
     expect([await events.take(neverAborted), await events.take(neverAborted)]).toEqual(['a', 'b'])
     const waiting = events.take(neverAborted)
@@ -46,11 +46,11 @@ describe('OomQueue', () => {
 
   it('keeps the first 100 events', async () => {
     const events = queue()
-    for (let number = 0; number < 150; number++) events.add(String(number))
+    for (let number = 0; number < 150; number++) events.add(String(number), 1n)
     const taken = await Promise.all(Array.from({ length: 100 }, () => events.take(neverAborted)))
     expect([taken[0], taken[99]]).toEqual(['0', '99'])
     const next = events.take(neverAborted)
-    events.add('after')
+    events.add('after', 1n)
     expect(await next).toBe('after')
   })
 
@@ -65,13 +65,13 @@ describe('OomQueue', () => {
 
   it('is empty when it is opened again', async () => {
     const events = queue()
-    events.add('old')
+    events.add('old', 1n)
     events.close()
-    events.add('dead')
+    events.add('dead', 1n)
     events.settle(0n, 'dead', false)
     events.open()
     const next = events.take(neverAborted)
-    events.add('new')
+    events.add('new', 1n)
     expect(await next).toBe('new')
   })
 })
@@ -81,7 +81,7 @@ describe('an OomQueue after another one', () => {
     const files = new MemoryStateFiles()
     const before = queue(files)
     const waiting = before.take(neverAborted, 1n)
-    for (const id of ['a', 'b', 'c', 'd', 'e']) before.add(id)
+    for (const id of ['a', 'b', 'c', 'd', 'e']) before.add(id, 1n)
     await waiting
     for (const number of [2n, 3n, 4n]) await before.take(neverAborted, number)
     before.settle(4n, 'd', true)
@@ -97,7 +97,7 @@ describe('an OomQueue after another one', () => {
   it('is empty after a close', () => {
     const files = new MemoryStateFiles()
     const before = queue(files)
-    before.add('a')
+    before.add('a', 1n)
     before.close()
     expect(files.names()).toEqual([])
   })

@@ -5,7 +5,7 @@ import { FakeOs } from '../../support/fakes/fake-os.ts'
 const FOLDER = '/cgroup'
 
 /** A watched cgroup; `calls` is how often its callback was called. */
-async function watched(isV2: boolean, before?: bigint) {
+async function watched(isV2: boolean, before?: bigint, present = 0) {
   const os = new FakeOs()
   const file = `${FOLDER}/${isV2 ? 'memory.events' : 'memory.oom_control'}`
   const kills = (count: number) =>
@@ -15,7 +15,7 @@ async function watched(isV2: boolean, before?: bigint) {
         ? `low 0\nhigh 0\nmax 9\noom 1\noom_kill ${count}\noom_group_kill 0\n`
         : `oom_kill_disable 0\nunder_oom 0\noom_kill ${count}\n`,
     )
-  await kills(0)
+  await kills(present)
   let calls = 0
   const watch = await watchOom(os, { folder: FOLDER, isV2 }, before, () => {
     calls += 1
@@ -45,6 +45,14 @@ describe.each([true, false])('watchOom (v2: %s)', (isV2) => {
     await kills(3)
     await happen()
     expect(calls()).toBe(2)
+  })
+
+  it('reports a kill of the time before it watched at once', async () => {
+    const { settle, calls, happen } = await watched(isV2, 1n, 2)
+    await settle()
+    expect(calls()).toBe(1)
+    await happen()
+    expect(calls()).toBe(1)
   })
 
   it('reports a kill that nobody has reported before it watched', async () => {

@@ -122,6 +122,28 @@ describe('an agent after one that died', () => {
     )
   })
 
+  it.each([
+    ['reports a container that ran out of memory meanwhile', 1, 0],
+    ['reports no container again whose event the agent before had queued', 2, 1],
+  ])('%s', async (_what, kills, queued) => {
+    const before = await machineWithSandbox()
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    const file = '/sys/fs/cgroup/memory/containers/c1/memory.oom_control'
+    await before.os.files.put(file, 'oom_kill 0\n')
+    await before.handlers.startContainer({ containerId: 'c1' }, neverAborted)
+    await before.os.files.put(file, `oom_kill ${kills}\n`)
+    if (queued > 0) {
+      before.os.cgroupEvents.happen(file)
+      await expect.poll(() => readContainerRecords(new StateStore(before.state))[0]?.fields.oomKills).toBe(2n)
+      // It died between the two writes.
+      record(before, { oomKills: 0n })
+    }
+    const after = await successorOf(before)
+    expect((await after.handlers.getOomEvent({}, neverAborted)).containerId).toBe('c1')
+    const more = after.handlers.getOomEvent({}, AbortSignal.timeout(50))
+    await expect(more).rejects.toMatchObject({ name: 'TimeoutError' })
+  })
+
   it('keeps a container paused, which can be resumed', async () => {
     const before = await machineWithContainer()
     await before.handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
@@ -129,6 +151,35 @@ describe('an agent after one that died', () => {
     await expect(after.handlers.execProcess(execRequest('c1', 'e'), neverAborted)).rejects.toThrow('paused')
     await after.handlers.resumeContainer({ containerId: 'c1' }, neverAborted)
     await after.handlers.execProcess(execRequest('c1', 'e'), neverAborted)
+  })
+
+  it.each([
+    ['pause', Phase.PAUSING, 'FROZEN', true],
+    ['pause', Phase.PAUSING, 'FREEZING', false],
+    ['resume', Phase.RESUMING, 'THAWED', true],
+    ['resume', Phase.RESUMING, 'FROZEN', false],
+  ] as const)('tells a %s under way by the cgroup (%i, %s)', async (verb, phase, freezer, isDone) => {
+    const before = await machineWithContainer()
+    record(before, { phase, request: OPEN })
+    await before.os.files.put('/sys/fs/cgroup/freezer/containers/c1/freezer.state', `${freezer}\n`)
+    const after = await successorOf(before)
+    expect(isAnswered(after)).toBe(isDone)
+    const call = verb === 'pause' ? after.handlers.pauseContainer : after.handlers.resumeContainer
+    const again = call({ containerId: 'c1' }, neverAborted, OPEN)
+    if (isDone) await expect(again).rejects.toThrow(verb === 'pause' ? 'is paused' : 'is running')
+    else await again
+  })
+
+  it.each([
+    ['start', 'startContainer', Phase.CREATED],
+    ['pause', 'pauseContainer', Phase.RUNNING],
+  ] as const)('does not answer for a %s that has failed', async (verb, method, phase) => {
+    const before = await (verb === 'start' ? machineWithSandbox() : machineWithContainer())
+    if (verb === 'start') await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    before.runtime.refuse = (called) => (called === verb ? { exitCode: 1 } : undefined)
+    await expect(before.handlers[method]({ containerId: 'c1' }, neverAborted, OPEN)).rejects.toThrow(verb)
+    expect(readContainerRecords(new StateStore(before.state))[0]?.fields.phase).toBe(phase)
+    expect(isAnswered(await successorOf(before))).toBe(false)
   })
 
   it.each([
@@ -210,6 +261,42 @@ describe('an agent after one that died', () => {
     } else {
       await expect(wait(after, 'e1')).rejects.toMatchObject({ code: 'NOT_FOUND' })
     }
+  })
+
+  it.each([
+    ['that waits in the console socket', ['console'], true],
+    ['that is stored without its input', ['master'], true],
+    ['that is lost, of a process that is made again', [], false],
+  ] as const)('goes on with the terminal of an added process %s', async (_what, names, isKept) => {
+    const before = await machineWithContainer()
+    const exec = execRequest('c1', 'e1', { Terminal: true })
+    await before.handlers.execProcess(exec, neverAborted, OPEN)
+    const { pid, stdin: slave } = before.runtime.last()
+    const [saved] = readContainerRecords(new StateStore(before.state))
+    record(before, { execs: (saved?.fields.execs ?? []).map((one) => ({ ...one, pid: 0 })) })
+    await before.os.files.put('/run/microvm-agent/runtime/calls/p2/pid', `${pid}`)
+    const { descriptors, streams, consoles } = before.os
+    descriptors.restart()
+    const master = descriptors.take('p2-master') ?? -1
+    if (names[0] === 'console') {
+      descriptors.store('p2-console', streams.memoryFile('console socket'))
+      consoles.waiting.push(streams.duplicate(master))
+    }
+    if (names[0] !== 'master') await descriptors.remove('p2-master')
+    await descriptors.remove('p2-stdin')
+    const after = await successorOf(before)
+    expect(isAnswered(after)).toBe(isKept)
+    expect(after.os.descriptors.stored).not.toContain('p2-console')
+    if (!isKept) {
+      expect(after.runtime.processes.map((one) => one.pid)).not.toContain(pid)
+      await after.handlers.execProcess(exec, neverAborted, OPEN)
+      return
+    }
+    await after.handlers.writeStdin(
+      { containerId: 'c1', execId: 'e1', data: Buffer.from('typed') },
+      neverAborted,
+    )
+    expect(Buffer.from(after.os.streams.tryRead(slave, 10) ?? []).toString()).toBe('typed')
   })
 
   it('undoes a sandbox whose creation was under way', async () => {

@@ -19,6 +19,13 @@ export class FakeConsoles implements Consoles {
     this.#streams = streams
   }
 
+  /** Terminals that were sent while no agent received them. */
+  readonly waiting: Fd[] = []
+
+  receive(): Fd | undefined {
+    return this.waiting.shift()
+  }
+
   /** The paths with a listener. */
   get paths(): readonly string[] {
     return [...this.#listening.keys()]

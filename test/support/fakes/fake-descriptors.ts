@@ -39,6 +39,10 @@ export class FakeDescriptors implements DescriptorStore {
     return fd
   }
 
+  handOver(name: string, fd: Fd): void {
+    this.#inherited.set(name, fd)
+  }
+
   names(): readonly string[] {
     return [...this.#inherited.keys()]
   }

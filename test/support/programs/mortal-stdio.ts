@@ -26,6 +26,7 @@ const descriptors: DescriptorStore = {
     stored.delete(name)
     return fd
   },
+  handOver: (name, fd) => stored.set(name, fd),
   names: () => [...stored.keys()],
   store: (name, fd) => tell(`store ${name}`, fd),
   accepted: async () => {},

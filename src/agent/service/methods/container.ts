@@ -27,11 +27,11 @@ export function containerMethods(sandbox: SandboxContext) {
       updateContainer(usable(), request, signal),
     ),
     // Journaled: a container that is paused already refuses to be paused, as one that runs refuses to be resumed.
-    pauseContainer: finishing('journaled', async (request, { signal }) =>
-      pauseContainer(usable(), request, signal),
+    pauseContainer: finishing('journaled', async (request, { signal, number }) =>
+      pauseContainer(usable(), request, signal, number),
     ),
-    resumeContainer: finishing('journaled', async (request, { signal }) =>
-      resumeContainer(usable(), request, signal),
+    resumeContainer: finishing('journaled', async (request, { signal, number }) =>
+      resumeContainer(usable(), request, signal, number),
     ),
     statsContainer: cancellable('read', async (request) => statsContainer(usable(), request)),
     getDiagnosticData: cancellable('read', async (request) => ({
