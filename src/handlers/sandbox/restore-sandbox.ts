@@ -1,5 +1,7 @@
+import { deadlineExceeded, withTimeout } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
 import type { Broker, EarlierRequests } from '../../os/supervisor/broker.ts'
+import { EMPTY_RESPONSE } from '../../state/outcomes.ts'
 import { type ContainerRecord, readContainerRecords } from '../container/container-record.ts'
 import { keepsStorages, restoreContainer } from '../container/restore-container.ts'
 import { isSentAgain, whenSettled } from '../process/restore-process.ts'
@@ -55,8 +57,7 @@ async function restoreAll(
   sandboxState.restore(sandboxRecord === undefined ? 'none' : sandboxOf(context, sandboxRecord))
   const dependencies = { ...context, requests }
   if (sandboxRecord?.fields.phase === Phase.DESTROYED) {
-    // The agent before was about to stop.
-    context.onDestroyed()
+    stopWhenAnswered(context, requests, sandboxRecord.fields.request)
     return { sandbox: '', containers: 0 }
   }
   const active = sandboxState.active()
@@ -71,6 +72,22 @@ async function restoreAll(
     sandboxRecord.remove()
   }
   return { sandbox: sandboxRecord?.fields.id ?? '', containers: containers.list().length }
+}
+
+/** How long the agent goes on after DestroySandbox for the requests that are sent again. */
+const ANSWER_MS = 1000
+
+/**
+ * Stops as the agent before was about to, once DestroySandbox, whose number is `request`, and the other requests that are
+ * sent again have their answers: a stop ends the connections. The broker does not tell of all answers.
+ */
+function stopWhenAnswered(context: SandboxContext, requests: EarlierRequests, request: bigint): void {
+  const { os, oom, outcomes, onDestroyed } = context
+  if (isSentAgain(requests, request)) outcomes.answer(request, EMPTY_RESPONSE)
+  oom.queue.close()
+  const open = [...requests.states.keys()].filter((number) => isSentAgain(requests, number))
+  const answered = Promise.all(open.map((number) => requests.settled(number)))
+  void withTimeout(os.clock, ANSWER_MS, answered, deadlineExceeded).then(onDestroyed, onDestroyed)
 }
 
 /** A creation under way is undone, and begins again when its request is sent again. */

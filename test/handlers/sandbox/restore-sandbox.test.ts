@@ -25,16 +25,20 @@ import { write } from '../../support/handlers/stdio-ends.ts'
 /** The number of a request that is sent again. */
 const OPEN = 5n
 
-/** The agent after `before`, which has died. */
+/**
+ * The agent after `before`, which has died. `settled` are answers of that one, and `answered` is the end of the request
+ * that is sent again.
+ */
 async function successorOf(
   before: Machine,
   settled: ReadonlyMap<bigint, 'written' | 'dropped'> = new Map(),
+  answered: Promise<'written'> = new Promise(() => {}),
 ): Promise<Machine> {
   const { os, runtime, state } = before
   os.descriptors.restart()
   const made = await machine({ os, runtime, state, config: { restarted: true } })
   const states = new Map<bigint, RequestState>([[OPEN, 'open'], ...settled])
-  const earlierRequests: EarlierRequests = { states, settled: () => new Promise(() => {}) }
+  const earlierRequests: EarlierRequests = { states, settled: () => answered }
   await made.handlers.restore({ earlierRequests, confirm: () => {} })
   return made
 }
@@ -81,6 +85,20 @@ describe('an agent after one that died', () => {
     expect((await remains(after)).state).toEqual(['sandbox'])
     expect((await successorOf(after)).context.sandboxState.transition).toBeUndefined()
     await expect(after.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('failed to get sandbox')
+  })
+
+  it.each([OPEN, 6n])('stops once DestroySandbox, request %i, has its answer', async (number) => {
+    const before = await machineWithContainer()
+    await before.handlers.destroySandbox({}, neverAborted)
+    const { SandboxRecord } = await import('../../../src/handlers/sandbox/sandbox-record.ts')
+    new SandboxRecord(new StateStore(before.state), { id: 'pod' }).save({ phase: 4, request: number })
+    const told = Promise.withResolvers<'written'>()
+    const after = await successorOf(before, new Map(), told.promise)
+    expect(isAnswered(after)).toBe(number === OPEN)
+    await expect(after.handlers.getOomEvent({}, neverAborted)).rejects.toMatchObject({ code: 'INTERNAL' })
+    expect(after.destroyed()).toBe(0)
+    told.resolve('written')
+    await expect.poll(after.destroyed).toBe(1)
   })
 
   it('goes on with processes that were added, and gives their keys to no other', async () => {
