@@ -90,6 +90,39 @@ describe('storages of an agent that died', () => {
     expect(files.names()).toEqual([])
   })
 
+  it.each([Phase.ATTACHING, Phase.DETACHING])(
+    'is undone when it was a watched folder on its way (%s)',
+    async (phase) => {
+      const clean = os.mounts.entries.length
+      await attach(watched)
+      const store = new StateStore(files)
+      const saved = store.require(KINDS.storage, 'storages/1')
+      store.write(KINDS.storage, 'storages/1', {
+        ...saved,
+        phase,
+        ...(phase === Phase.ATTACHING && { undo: {} }),
+      })
+      await agent().restore(new Map())
+      expect(os.mounts.entries).toHaveLength(clean)
+      expect(files.names()).toEqual([])
+      // Its agent died when nothing was left but the record.
+      store.write(KINDS.storage, 'storages/1', { ...saved, phase: Phase.DETACHING })
+      await agent().restore(new Map())
+      expect(files.names()).toEqual([])
+    },
+  )
+
+  it('begins again with a watched folder whose agent died before it recorded it', async () => {
+    const clean = os.mounts.entries.length
+    await attach(watched)
+    files.remove('storages/1')
+    const after = agent()
+    await after.restore(new Map())
+    await after.attach([watched], 'c1', neverAborted)
+    await after.release({ mountPoints: [watched.mountPoint] })
+    expect(os.mounts.entries).toHaveLength(clean)
+  })
+
   it('notices that the disk was removed meanwhile', async () => {
     await attach(disk)
     const after = agent()

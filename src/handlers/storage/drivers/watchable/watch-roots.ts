@@ -69,6 +69,8 @@ export class WatchRoots {
       onRelease.add('release watch root', () => this.#changes.run(() => this.#release(path), neverAborted))
       this.#lastStaging += 1
       const staging = `${path}/${RESERVED_PREFIX}staging-${this.#lastStaging}`
+      // An agent that died before it recorded its storage has left its folder.
+      await os.files.removeTree(staging)
       await os.files.makeDirectory(staging, 0o700)
       onRelease.add('remove staging folder', () => os.files.removeTree(staging))
       return { staging, release: () => onRelease.run() }
@@ -83,6 +85,8 @@ export class WatchRoots {
    * {@link WatchRoots.acquire}.
    */
   async restore(path: string, staging: string, { os, log }: MountDependencies): Promise<WatchRootReference> {
+    // That agent died when it had released the reference.
+    if (!(await isMounted(os, path))) return { staging, release: async () => {} }
     const root = this.#roots.get(path) ?? { references: 0, onRemove: undoOfRoot(path, { os, log }) }
     root.references += 1
     this.#roots.set(path, root)
@@ -94,6 +98,15 @@ export class WatchRoots {
     onRelease.add('release watch root', () => this.#changes.run(() => this.#release(path), neverAborted))
     onRelease.add('remove staging folder', () => os.files.removeTree(staging))
     return { staging, release: () => onRelease.run() }
+  }
+
+  /** Unmounts a watch root that an agent before this one has mounted for a storage that it did not attach. */
+  async removeUnused(path: string, dependencies: Pick<MountDependencies, 'os' | 'log'>): Promise<void> {
+    const remove = async () => {
+      if (this.#roots.has(path) || !(await isMounted(dependencies.os, path))) return
+      await undoOfRoot(path, dependencies).run()
+    }
+    await this.#changes.run(remove, neverAborted)
   }
 
   async #acquire(path: string, dependencies: MountDependencies, signal: AbortSignal): Promise<void> {
@@ -115,6 +128,10 @@ export class WatchRoots {
   }
 }
 
+async function isMounted({ mounts }: MountDependencies['os'], path: string): Promise<boolean> {
+  return (await mounts.list()).some(({ mountPoint }) => mountPoint === path)
+}
+
 /** The undo of {@link mountRoot} in an agent that has not mounted it itself. */
 function undoOfRoot(path: string, { os, log }: Pick<MountDependencies, 'os' | 'log'>): UndoList {
   const onRemove = new UndoList(log)
@@ -129,6 +146,8 @@ async function mountRoot(
   signal: AbortSignal,
 ): Promise<UndoList> {
   const { os, log, allowedRoots } = dependencies
+  // An agent that died has mounted it, and has not recorded its storage.
+  if (await isMounted(os, path)) return undoOfRoot(path, dependencies)
   const onRemove = new UndoList(log)
   try {
     if ((await os.files.lstat(path)) === undefined) {

@@ -49,14 +49,20 @@ export const watchableBind: StorageDriver = {
   },
 
   async restore(given, { undo: { staging, followed } }, request) {
-    if (staging === undefined) return {}
     const storage = { ...given, source: withoutFinalSlash(given.source) }
     const root = watchRootOf(storage.mountPoint, request.allowedRoots)
+    if (staging === undefined) return { onRemove: () => removeBegun(storage, root, request) }
     const { release } = await request.watch.roots.restore(root, staging, request)
     if (followed === undefined) return { onRemove: release }
     // All entries are copied once more: what the copy has of each is not known.
     return { onRemove: release, stop: follow(watchedStorage(storage, staging, request), storage, request) }
   },
+}
+
+/** Removes what an agent that died while it attached a storage has left. */
+async function removeBegun({ mountPoint }: Storage, root: string, request: StorageRequest): Promise<void> {
+  await request.os.files.removeTree(mountPoint)
+  await request.watch.roots.removeUnused(root, request)
 }
 
 /** The kind of the source; a missing source is expected to appear as a folder. */
