@@ -11,7 +11,7 @@ export default defineConfig({
           name: 'unit',
           expect,
           include: ['test/**/*.test.ts'],
-          exclude: ['test/host/**', 'test/hostile/**', 'test/fuzz/**', 'test/vm/**'],
+          exclude: ['test/host/**', 'test/hostile/**', 'test/fuzz/**', 'test/kills/**', 'test/vm/**'],
           // Files share what they import, which takes three quarters of the time otherwise. Tests replace no modules.
           isolate: false,
           // Milliseconds each; the limit only ends a hung one, also on a busy machine.
@@ -50,6 +50,17 @@ export default defineConfig({
           hookTimeout: 120_000,
           // Each file measures its memory, and leaves the other CPU to the guests. A target sets its own limits of time.
           fileParallelism: false,
+        },
+      },
+      {
+        test: {
+          name: 'kills',
+          expect,
+          include: ['test/kills/**/*.test.ts'],
+          // The moments of the kills are spread over the whole of each call, which others would make longer.
+          fileParallelism: false,
+          testTimeout: 60_000,
+          hookTimeout: 120_000,
         },
       },
       {

@@ -12,12 +12,13 @@ import { type Counts, oneEntry, slowestLines, sum, summaryLine } from './test/co
 import { COVERAGE_FLOORS, judgeCoverage, readCoverage } from './test/coverage.ts'
 import { FUZZ, fuzzTable } from './test/fuzz-run.ts'
 import { type Group, LANES, readSelection, type Selection } from './test/groups.ts'
+import { KILLS, killsTable } from './test/kills-run.ts'
 import { type OutputPart, orderedOutput } from './test/ordered-output.ts'
 import { runVitest } from './test/run-vitest.ts'
 import { testFiles } from './test/test-files.ts'
 
 /** The groups that run the built agent. */
-const AGENT_GROUPS: readonly Group[] = ['host', 'hostile', 'vm']
+const AGENT_GROUPS: readonly Group[] = ['host', 'hostile', 'kills', 'vm']
 
 /** The groups that boot guests. */
 const GUEST_GROUPS: readonly Group[] = ['hostile', 'vm']
@@ -31,7 +32,7 @@ interface GroupResult {
 }
 
 /**
- * `npm test [-- [--group check|unit|host|hostile|fuzz|vm]… [--times N] [PATTERN]…]`: runs all tests, or those requested. The last line is
+ * `npm test [-- [--group check|unit|host|hostile|fuzz|kills|vm]… [--times N] [PATTERN]…]`: runs all tests, or those requested. The last line is
  * `N passed, N failed`, with `, N skipped` when there are any; the exit status is 1 when anything failed.
  */
 async function main(folder: string): Promise<number> {
@@ -39,7 +40,12 @@ async function main(folder: string): Promise<number> {
   const selection = onlyWithFiles(readSelection(process.argv.slice(2)))
   const attackFigures = join(folder, 'attack-figures')
   const fuzzFigures = join(folder, 'fuzz-figures')
-  const environment = { [ATTACK_FIGURES_VARIABLE]: attackFigures, [FUZZ.figures]: fuzzFigures }
+  const killsFigures = join(folder, 'kills-figures')
+  const environment = {
+    [ATTACK_FIGURES_VARIABLE]: attackFigures,
+    [FUZZ.figures]: fuzzFigures,
+    [KILLS.figures]: killsFigures,
+  }
   const results = await runGroups(selection, environment)
   const total = sum([...results.values()].map(({ counts }) => counts))
   const minutes = [...results].map(([group, result]) => `${group} ${result.minutes.toFixed(1)}`)
@@ -47,6 +53,7 @@ async function main(folder: string): Promise<number> {
   for (const line of slowestLines(total.files, SLOWEST_FILES)) console.log(line)
   for (const line of attackTable(attackFigures)) console.log(line)
   for (const line of fuzzTable(fuzzFigures)) console.log(line)
+  for (const line of killsTable(killsFigures)) console.log(line)
   for (const { name, reason } of total.skipped) console.log(`skipped: ${name}: ${reason}`)
   console.log(summaryLine(total))
   return total.failed > 0 ? 1 : 0

@@ -1,10 +1,13 @@
 /** The groups of a test run, in order. All except `check` are vitest projects. */
-export const GROUPS = ['check', 'unit', 'host', 'hostile', 'fuzz', 'vm'] as const
+export const GROUPS = ['check', 'unit', 'host', 'hostile', 'fuzz', 'kills', 'vm'] as const
 
 export type Group = (typeof GROUPS)[number]
 
 /** The groups of a lane run in order, at the same time as the other lanes. */
-export const LANES: readonly (readonly Group[])[] = [['check', 'unit', 'host', 'hostile', 'fuzz'], ['vm']]
+export const LANES: readonly (readonly Group[])[] = [
+  ['check', 'unit', 'host', 'hostile', 'fuzz', 'kills'],
+  ['vm'],
+]
 
 /** The groups and files that a run is limited to. */
 export interface Selection {

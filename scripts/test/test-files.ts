@@ -14,5 +14,6 @@ function groupOf(path: string): Group {
   if (path.startsWith('test/host/')) return 'host'
   if (path.startsWith('test/hostile/')) return 'hostile'
   if (path.startsWith('test/fuzz/')) return 'fuzz'
+  if (path.startsWith('test/kills/')) return 'kills'
   return path.startsWith('test/vm/') ? 'vm' : 'unit'
 }

@@ -12,7 +12,7 @@ describe('readSelection', () => {
 
   it('skips the checks when a pattern is given', () => {
     expect(readSelection(['ttrpc'])).toMatchObject({
-      groups: ['unit', 'host', 'hostile', 'fuzz', 'vm'],
+      groups: ['unit', 'host', 'hostile', 'fuzz', 'kills', 'vm'],
       patterns: ['ttrpc'],
     })
   })
@@ -26,8 +26,8 @@ describe('readSelection', () => {
   })
 
   it.each([
-    [['--group', 'units'], '--group units: the groups are check, unit, host, hostile, fuzz, vm'],
-    [['--group'], '--group : the groups are check, unit, host, hostile, fuzz, vm'],
+    [['--group', 'units'], '--group units: the groups are check, unit, host, hostile, fuzz, kills, vm'],
+    [['--group'], '--group : the groups are check, unit, host, hostile, fuzz, kills, vm'],
     [['--fast'], 'unknown option --fast: want --group NAME or --times N'],
     [['--times', '0'], '--times 0: want a number from 1 to 9999'],
     [['--times'], '--times : want a number from 1 to 9999'],

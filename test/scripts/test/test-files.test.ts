@@ -13,6 +13,7 @@ describe('testFiles', () => {
       'test/host/runc.test.ts',
       'test/hostile/host/runc.test.ts',
       'test/fuzz/frames.test.ts',
+      'test/kills/steps.test.ts',
       'test/vm/boot.test.ts',
       'test/vm/boot.ts',
     ]) {
@@ -26,6 +27,7 @@ describe('testFiles', () => {
     ['host', 'test', ['test/host/runc.test.ts']],
     ['hostile', 'test', ['test/hostile/host/runc.test.ts']],
     ['fuzz', 'test', ['test/fuzz/frames.test.ts']],
+    ['kills', 'test', ['test/kills/steps.test.ts']],
     ['vm', 'boot', ['test/vm/boot.test.ts']],
     ['unit', 'boot', []],
   ] as const)('finds the files of %s that match %s', (group, pattern, files) => {

@@ -1,0 +1,170 @@
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { expect } from 'vitest'
+import { SetPolicyRequest } from '../../../src/gen/agent.ts'
+import { podWithoutSharedFolder } from '../../recordings/no-shared-folder.ts'
+import { recordedRequest } from '../../recordings/recorded-request.ts'
+import { recordingNamed } from '../../recordings/recording.ts'
+import { replay as replayRecording } from '../../recordings/replay.ts'
+import { recordedRoot, supplyContainer } from '../../recordings/supplies.ts'
+import { withoutGuest } from '../../recordings/without-guest.ts'
+import { type Replay, replayOf } from '../../sequences/all.ts'
+import { NIC } from '../../sequences/network.ts'
+import { replay as replaySequence } from '../../sequences/replay.ts'
+import { dialWire } from '../../sequences/wires.ts'
+import { cgroupsOf, inNamespaceOf, leftoversOf, NOTHING_LEFT } from '../host/agent-pod.ts'
+import { type AgentProcess, startAgent } from '../host/agent-process.ts'
+import { makeNetworkNamespace } from '../host/network-namespace.ts'
+import { noPolicyAddon } from '../os/policy-addon.ts'
+import { forward } from '../rpc/forward.ts'
+
+/** A caller that is replayed on an agent of its own. */
+export interface Caller {
+  readonly name: string
+  /** Why it cannot be replayed here. */
+  readonly unavailable?: string | undefined
+  readonly links: readonly string[]
+  /** What the agent is started with, besides its network. */
+  readonly options: Parameters<typeof startAgent>[0]
+  readonly play: (started: AgentProcess) => Promise<void>
+  /** Looks for what is left. Nothing kills the agent meanwhile. */
+  readonly check: (started: AgentProcess) => Promise<void>
+}
+
+const AGENT_CTL_LINK = 'eth0 address 02:00:00:00:00:77 type veth peer name p0 address 02:00:00:00:00:78'
+const SHIM_LINK = 'nic0 address b6:97:f5:62:37:bf type veth peer name p0'
+const POD_LINK = 'nic0 address f2:50:9d:37:a3:45 type veth peer name p0'
+const SEQUENCE_LINK = `nic0 address ${NIC.mac} type veth peer name p0`
+
+/** The recorded callers and the sequences, over ttRPC; `folder` is for their files. */
+export async function allCallers(folder: string): Promise<readonly Caller[]> {
+  const root = recordedRoot(folder)
+  const recorded = (name: string, links: readonly string[] = []): Caller => {
+    const hasSharedFolder = name !== NO_SHARED_FOLDER
+    const recording = hasSharedFolder ? withoutGuest(recordingNamed(name)) : podWithoutSharedFolder()
+    const containers = recording.lines.flatMap((line) =>
+      line.kind === 'call' && line.method === 'CreateContainer' ? [String(line.request.container_id)] : [],
+    )
+    const isDestroyed = recording.lines.some(
+      (line) => line.kind === 'call' && line.method === 'DestroySandbox',
+    )
+    return {
+      ...{ name, links, options: {} },
+      play: async (started) => {
+        await replayRecording(recording, {
+          dial: async () => {
+            const socket = connect(started.path)
+            await once(socket, 'connect')
+            return socket
+          },
+          prepare: async (call) => supplyContainer(call, root, started.inside, hasSharedFolder),
+        })
+      },
+      check: async (started) => {
+        if (isDestroyed) await destroyed(started, containers)
+        else await expect.poll(() => leftoversOf(started, ...containers)).toEqual(NOTHING_LEFT)
+      },
+    }
+  }
+  const sequence = ({ caller, framing, sequenceIn }: Replay): Caller => {
+    const one = sequenceIn({ isGuest: false }, 'DestroySandbox')
+    return {
+      ...{ name: `sequence of ${caller}`, links: [SEQUENCE_LINK], options: {} },
+      play: async (started) => {
+        const way = await forward(join(folder, 'agent.sock'), async () => connect(started.path))
+        try {
+          await replaySequence(one, {
+            dial: () => dialWire(way, framing, one),
+            share: async (path) => {
+              inNamespaceOf(started, 'mkdir', '-p', path)
+              inNamespaceOf(started, 'mount', '--bind', root, path)
+            },
+            killAgent: () => Promise.reject(new Error('the killer does this')),
+          })
+        } finally {
+          way.close()
+        }
+      },
+      check: async (started) => {
+        const paths = ['', ...one.sharedCgroups].flatMap((path) =>
+          one.containers.map((id) => `${path}/${id}`),
+        )
+        await destroyed(started, [...paths, ...one.sharedCgroups])
+      },
+    }
+  }
+  return [
+    recorded('go-shim.ctr-run'),
+    recorded('go-shim.exec-tty-pause-metrics'),
+    recorded('go-shim.cri-pod-five-containers', [POD_LINK]),
+    recorded(NO_SHARED_FOLDER, [SHIM_LINK]),
+    recorded('runtime-rs.ctr-run'),
+    recorded('runtime-rs.exec-tty-pause-metrics'),
+    recorded('runtime-rs.refused-today'),
+    recorded('agent-ctl.full-spec', [AGENT_CTL_LINK]),
+    {
+      ...recorded(EVERY_COMMAND, [AGENT_CTL_LINK]),
+      unavailable: await noPolicyAddon(),
+      options: underOwnPolicy(folder),
+    },
+    ...['the Go runtime', 'runtime-rs', 'agent-ctl'].map((caller) => sequence(replayOf(caller, 'ttrpc'))),
+  ]
+}
+
+const NO_SHARED_FOLDER = 'go-shim.no-shared-fs'
+const EVERY_COMMAND = 'agent-ctl.every-command'
+
+/** The policy that the recording sets. */
+function underOwnPolicy(folder: string): Caller['options'] {
+  const { policy } = recordedRequest(SetPolicyRequest, EVERY_COMMAND, 149)
+  const file = join(folder, 'policy.rego')
+  writeFileSync(file, policy)
+  return { withPolicyEngine: true, environment: { KATA_AGENT_POLICY_FILE: file } }
+}
+
+/** The agent's end in good order, of which nothing is left. */
+async function destroyed(started: AgentProcess, cgroups: readonly string[]): Promise<void> {
+  expect(await started.exited).toBe(0)
+  expect(cgroups.flatMap(cgroupsOf)).toEqual([])
+}
+
+/**
+ * Replays a caller on a new agent. `disturb` begins to kill the agent, and returns what ends that with the number of kills,
+ * which is returned.
+ */
+export async function playCaller(
+  caller: Caller,
+  disturb: (started: AgentProcess) => () => Promise<number>,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<number> {
+  const network = await makeNetworkNamespace(...caller.links)
+  const ups = ['lo', ...(caller.links.length > 0 && !caller.name.startsWith('sequence') ? ['p0'] : [])]
+  for (const up of ups) network.ip(`link set ${up} up`)
+  const { options } = caller
+  const started = await startAgent({
+    ...{ ...options, network },
+    environment: { ...options?.environment, ...environment },
+  })
+  let kills = 0
+  try {
+    // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online.
+    inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
+    const stopKills = disturb(started)
+    try {
+      await caller.play(started)
+    } finally {
+      kills = await stopKills()
+    }
+    await caller.check(started)
+    return kills
+  } catch (error) {
+    const told = started.log.filter(({ level }) => level !== 'INFO').slice(-20)
+    const text = `${caller.name}, ${kills} kills: ${error instanceof Error ? error.message : error}`
+    throw new Error(`${text}\n${told.map((line) => JSON.stringify(line)).join('\n')}`, { cause: error })
+  } finally {
+    await started.stop()
+    await network.close()
+  }
+}

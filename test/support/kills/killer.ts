@@ -1,0 +1,74 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { errnoOf } from '../../../src/base/errors.ts'
+import type { AgentProcess } from '../host/agent-process.ts'
+import type { Random } from './random.ts'
+
+/** How many agents in a row may die before they serve; the sixth would end vminit. */
+const MOST_UNSERVED = 3
+
+/** Kills the agent at random moments until it is stopped. */
+export class Killer {
+  kills = 0
+  readonly #started: AgentProcess
+  readonly #random: Random
+  readonly #mostMs: number
+  #isStopped = false
+  #unserved = 0
+  readonly #ended: Promise<void>
+
+  /** Two deaths are at most `mostMs` apart; more where an agent must serve first. */
+  constructor(started: AgentProcess, random: Random, mostMs = 400) {
+    this.#started = started
+    this.#random = random
+    this.#mostMs = mostMs
+    this.#ended = this.#run()
+    // It is awaited by stop().
+    this.#ended.catch(() => {})
+  }
+
+  /** Resolves when no more kill follows, with their number. */
+  async stop(): Promise<number> {
+    this.#isStopped = true
+    await this.#ended
+    return this.kills
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isStopped) {
+      await sleep(this.#random() * this.#mostMs)
+      if (this.#isStopped) return
+      const pid = this.#agentPid()
+      if (pid === undefined) continue
+      const booted = this.#booted()
+      if (!endByKill(pid)) continue
+      this.kills += 1
+      // Most agents serve before the next kill; some die in their restoration.
+      const mayDieEarly = this.#unserved < MOST_UNSERVED && this.#random() < 0.3
+      this.#unserved = mayDieEarly ? this.#unserved + 1 : 0
+      while (!mayDieEarly && this.#booted() === booted && !this.#isStopped) await sleep(5)
+    }
+  }
+
+  #booted(): number {
+    return this.#started.log.filter(({ msg }) => msg === 'booted').length
+  }
+
+  /** undefined between two agents. */
+  #agentPid(): number | undefined {
+    try {
+      return this.#started.agentPid()
+    } catch {
+      return undefined
+    }
+  }
+}
+
+function endByKill(pid: number): boolean {
+  try {
+    process.kill(pid, 'SIGKILL')
+    return true
+  } catch (error) {
+    if (errnoOf(error) === 'ESRCH') return false
+    throw error
+  }
+}
