@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { styleText } from 'node:util'
 import packageJson from '../../package.json' with { type: 'json' }
 import { abortable } from '../base/abort.ts'
@@ -23,9 +24,12 @@ export async function runCtl(argv: readonly string[], host: CtlHost): Promise<nu
   const { io, interruptions } = host
   // Writers handle a failed write themselves. Without a listener its error would also end the process.
   for (const output of [io.stdout, io.stderr]) output.on('error', () => {})
+  const running = runCommandLine(argv, host)
   try {
-    return await abortable(runCommandLine(argv, host), interruptions.signal)
+    return await abortable(running, interruptions.signal)
   } catch (error) {
+    // It may have to undo what it has begun.
+    if (interruptions.signal.aborted) await settled(running)
     if (error instanceof Interrupted) return error.exitStatus
     if (error instanceof OutputClosed) return BROKEN_PIPE_STATUS
     const text = messageOf(error)
@@ -37,6 +41,17 @@ export async function runCtl(argv: readonly string[], host: CtlHost): Promise<nu
     return statusOf(error)
   }
 }
+
+/** Waits until an interrupted command has ended, but not for long: it may wait for its user. */
+async function settled(running: Promise<number>): Promise<void> {
+  const ended = running.then(
+    () => {},
+    () => {},
+  )
+  await Promise.race([ended, delay(UNDO_MS, undefined, { ref: false })])
+}
+
+const UNDO_MS = 2000
 
 /** 128 + SIGPIPE, as of a program that does not handle it. */
 const BROKEN_PIPE_STATUS = 141

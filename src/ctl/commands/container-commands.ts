@@ -49,4 +49,44 @@ export const containerCommands: readonly Command[] = [
     ],
     load: () => import('./exec.ts'),
   },
+  {
+    name: 'run',
+    group: 'containers',
+    summary: 'run a program in a new container on a folder of the guest',
+    details: [
+      'The container is removed when its program has ended, or when it cannot be started; with --detach it stays. A sandbox is created when there is none, and stays. The exit status and the streams are those of exec.',
+    ],
+    arguments: [
+      { name: 'PROGRAM', summary: 'the program and its arguments', repeated: true, verbatim: true },
+    ],
+    options: [
+      { name: 'rootfs', value: 'PATH', summary: "the container's root, a folder of the guest" },
+      { name: 'id', value: 'CONTAINER', summary: 'the id of the container (default: one of its own)' },
+      ...PROCESS_OPTIONS,
+      DETACH_OPTION,
+      { name: 'detach', short: 'd', summary: 'print the id of the container and leave it running' },
+    ],
+    examples: [['run -it --rootfs /run/root sh', 'a shell on a root that the guest has']],
+    load: () => import('./run.ts'),
+  },
+  {
+    name: 'cp',
+    group: 'files',
+    summary: 'copy a file or a folder into a container or out of it',
+    details: [
+      'TARGET is a folder, which gets SOURCE under its own name. The copy is made by tar, which the container must have; modes, owners and links are kept.',
+      'With --guest a tree is copied by CopyFile to TARGET itself, which must be below the folder that pods share with the host; no container is needed.',
+    ],
+    arguments: [
+      { name: 'SOURCE', summary: 'CONTAINER:PATH, or a path of this machine', completes: 'file' },
+      { name: 'TARGET', summary: 'CONTAINER:PATH, or a folder of this machine', completes: 'file' },
+    ],
+    options: [{ name: 'guest', summary: 'TARGET is a path of the guest' }],
+    examples: [
+      ['cp ./app web:/srv', 'copy a folder into a container'],
+      ['cp web:/var/log/app.log .', 'copy a file out of it'],
+      ['cp --guest ./etc /run/kata-containers/shared/containers/etc', 'copy a tree into the guest'],
+    ],
+    load: () => import('./cp.ts'),
+  },
 ]

@@ -28,16 +28,16 @@ export async function run(context: Context): Promise<number> {
     await print(context, `${execId}\n`)
     return 0
   }
-  return await follow(context, agent, { containerId, execId }, { interactive, tty })
+  return (await follow(context, agent, { containerId, execId }, { interactive, tty })) ?? 0
 }
 
-/** Follows a process with the streams of the tool. The detach keys end the command with status 0. */
+/** Follows a process with the streams of the tool. Returns its status; undefined when the user has left it. */
 export async function follow(
   { interruptions, io, signal, values }: Context,
   agent: Agent,
   process: ProcessKey,
   { interactive, tty }: { readonly interactive: boolean; readonly tty: boolean },
-): Promise<number> {
+): Promise<number | undefined> {
   const detachKeys = keysOf(values.text('detach-keys') ?? DETACH_KEYS)
   const streams = { stdio: io, tty, passInput: interactive, detachKeys }
   try {
@@ -45,7 +45,7 @@ export async function follow(
   } catch (error) {
     if (!(error instanceof Detached)) throw callFailure('the process', error)
     io.stderr.write(`\r\nagent-ctl: detached from ${process.execId}\r\n`)
-    return 0
+    return undefined
   }
 }
 

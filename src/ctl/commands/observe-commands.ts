@@ -18,6 +18,34 @@ export const observeCommands: readonly Command[] = [
     load: () => import('./ps.ts'),
   },
   {
+    name: 'stats',
+    group: 'observe',
+    summary: 'show what containers use: CPU, memory, processes, disks',
+    arguments: [
+      {
+        name: 'CONTAINER',
+        summary: 'only these containers',
+        optional: true,
+        repeated: true,
+        completes: 'container',
+      },
+    ],
+    options: [
+      {
+        name: 'watch',
+        value: 'SECONDS',
+        kind: 'optional',
+        accepts: /^\d+(\.\d+)?$/,
+        summary: 'again every second or as given, with the share of a CPU and its chart',
+      },
+    ],
+    examples: [
+      ['stats', 'all containers, once'],
+      ['stats --watch web', 'one, again and again'],
+    ],
+    load: () => import('./stats.ts'),
+  },
+  {
     name: 'calls',
     group: 'observe',
     summary: 'list the calls that the agent has not answered yet, with their age and the step they are in',

@@ -1,10 +1,10 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Interruptions } from '../../../src/client/interruptions.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
-import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { type AgentPod, leftoversOf, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('agent-ctl on a real agent', () => {
@@ -52,6 +52,105 @@ describe('agent-ctl on a real agent', () => {
     const script = 'echo $A; pwd; id -u; id -g'
     const run1 = await run('exec', '-e', 'A=b', '-w', '/tmp', '-u', '5:6', 'web', 'sh', '-c', script)
     expect(run1).toMatchObject({ status: 0, stdout: 'b\n/tmp\n5\n6\n' })
+  })
+
+  it('runs a program in a container of its own, which is gone afterwards', async () => {
+    const words = ['run', '--rootfs', pod.root, '--id', 'own', '-e', 'A=b', 'sh', '-c', 'echo $A; exit 3']
+    expect(await run(...words)).toEqual({ status: 3, stdout: 'b\n', stderr: '' })
+    expect((await run('run', '--rootfs', pod.root, '--id', 'own', 'nope')).status).toBe(127)
+    expect(leftoversOf(pod.started, 'own')).toMatchObject({ mounts: [], cgroups: [], bundles: [] })
+  })
+
+  it('removes the container of an interrupted run', async () => {
+    const interruptions = new Interruptions()
+    const words = ['-a', address, 'run', '--rootfs', pod.root, '--id', 'cut', '-t', 'sleep', '1000']
+    const running = ctl(words, { interruptions })
+    await pod.started.logged({ rpc: 'grpc.AgentService/StartContainer', containerId: 'cut' })
+    interruptions.receive('SIGTERM')
+    expect(await running).toMatchObject({ status: 143, stdout: '' })
+    expect(leftoversOf(pod.started, 'cut')).toMatchObject({ mounts: [], cgroups: [], bundles: [] })
+  })
+
+  it('lists processes, also on a terminal of 10 columns', async () => {
+    await pod.add('web', 'side', ['sleep', '1000'])
+    const wide = await ctl(['-a', address, 'ps', 'web'], { columns: 120 })
+    expect(wide.stdout).toMatch(/^CONTAINER +PID +ROLE +PROCESS +STATE +AGE +MEMORY /)
+    expect(wide.stdout).toMatch(/^web +\d+ +init /m)
+    expect(wide.stdout).toMatch(/^web +\d+ +exec +side /m)
+    const narrow = await ctl(['-a', address, 'ps', 'web'], { columns: 10 })
+    expect(
+      narrow.stdout
+        .trimEnd()
+        .split('\n')
+        .filter((line) => line.length > 10),
+    ).toEqual([])
+    const rows = (await run('-o', 'json', 'ps', 'web')).stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(rows.map(({ execId }) => execId)).toContain('side')
+    expect((await run('ps', '--all')).stdout).toMatch(/ agent /)
+  })
+
+  it('lists calls that have not been answered', async () => {
+    const interruptions = new Interruptions()
+    const waiting = ctl(['-a', address, 'WaitProcess', 'container_id=web', 'exec_id=web'], { interruptions })
+    let shown = await run('calls')
+    while (!shown.stdout.includes('WaitProcess')) shown = await run('calls')
+    expect(shown.stdout).toMatch(/^WaitProcess +\d+ms +\S/m)
+    interruptions.receive('SIGINT')
+    expect((await waiting).status).toBe(130)
+  })
+
+  it('shows what containers use, once and again and again', async () => {
+    const once = await run('stats')
+    expect(once).toMatchObject({ status: 0, stderr: '' })
+    expect(once.stdout).toMatch(/^web +\d+\.\d\d s +[\d.]+ [KM]iB /m)
+    const interruptions = new Interruptions()
+    const words = ['-a', address, '-o', 'json', 'stats', '--watch', '0.05', 'web']
+    const watching = ctl(words, {
+      interruptions,
+      onOutput: (text) => /"cpuPercent"/.test(text) && interruptions.receive('SIGINT'),
+    })
+    const { status, stdout } = await watching
+    expect(status).toBe(130)
+    const [first = '', second = ''] = stdout.split('\n')
+    expect(JSON.parse(first)).toMatchObject({ containerId: 'web', cpuNs: expect.any(String) })
+    expect(JSON.parse(second)).toMatchObject({ cpuPercent: expect.any(Number) })
+  })
+
+  it('copies a tree into a container and out of it, with modes and links', async () => {
+    const folder = temporaryFolder()
+    const tree = join(folder, 'tree')
+    mkdirSync(join(tree, 'inner'), { recursive: true })
+    writeFileSync(join(tree, 'inner/large'), Buffer.alloc(5 << 20, 'y'))
+    writeFileSync(join(tree, 'program'), 'x', { mode: 0o750 })
+    symlinkSync('inner/large', join(tree, 'link'))
+    expect(await run('cp', tree, 'web:/tmp')).toEqual({ status: 0, stdout: '', stderr: '' })
+    const back = join(folder, 'back')
+    mkdirSync(back)
+    expect(await run('cp', 'web:/tmp/tree', back)).toEqual({ status: 0, stdout: '', stderr: '' })
+    expect(readFileSync(join(back, 'tree/link'))).toEqual(Buffer.alloc(5 << 20, 'y'))
+    expect(statSync(join(back, 'tree/program')).mode & 0o777).toBe(0o750)
+    expect(readlinkSync(join(back, 'tree/link'))).toBe('inner/large')
+    const target = '/run/kata-containers/shared/containers/ctl-tree'
+    expect(await run('cp', '--guest', tree, target)).toEqual({ status: 0, stdout: '', stderr: '' })
+    expect(readFileSync(pod.started.inside(`${target}/inner/large`))).toEqual(Buffer.alloc(5 << 20, 'y'))
+  })
+
+  it.each([
+    [['/nonexistent', 'web:/tmp'], 2, /ENOENT/],
+    [['web:/nonexistent', '/tmp'], 1, /^agent-ctl: cp: .*nonexistent/],
+    [['/etc/hostname', 'web:/nonexistent'], 1, /^agent-ctl: cp: .*nonexistent/],
+    [['web:/tmp', '/etc/hostname'], 2, /not a folder/],
+    [['/etc/hostname', '/tmp'], 2, /want CONTAINER:PATH/],
+    [['web:tmp', '/tmp'], 2, /want an absolute path after the colon/],
+    [['--guest', '/etc/hostname', '/etc/x'], 1, /^agent-ctl: CopyFile: /],
+  ])('says in one line why it cannot copy %j', async (words, status, text) => {
+    const failed = await run('cp', ...words)
+    expect(failed.status).toBe(status)
+    expect(failed.stderr).toMatch(text)
+    expect(failed.stderr.trimEnd().split('\n')).toHaveLength(1)
   })
 
   it.each([

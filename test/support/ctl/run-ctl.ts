@@ -17,9 +17,11 @@ export async function ctl(
     readonly columns?: number
     readonly env?: Readonly<Record<string, string>>
     readonly interruptions?: Interruptions
+    /** Called with all that was written to stdout so far. */
+    readonly onOutput?: (text: string) => void
   } = {},
 ): Promise<CtlRun> {
-  const stdout = capture()
+  const stdout = capture(options.onOutput)
   const stderr = capture()
   const { columns, env = {}, interruptions = new Interruptions() } = options
   const terminal = columns === undefined ? {} : { isTTY: true, columns, rows: 24 }
@@ -32,11 +34,12 @@ export async function ctl(
   return { status, stdout: stdout.text(), stderr: stderr.text() }
 }
 
-function capture(): { readonly stream: Writable; text(): string } {
+function capture(onText?: (text: string) => void): { readonly stream: Writable; text(): string } {
   const chunks: Buffer[] = []
   const stream = new Writable({
     write: (chunk, _encoding, done) => {
       chunks.push(Buffer.from(chunk))
+      onText?.(Buffer.concat(chunks).toString())
       done()
     },
   })
