@@ -337,6 +337,7 @@ function sandboxConfigOf({ given, config }: Parts): SandboxConfig {
   return {
     ...{ runtime: runtimeChoice(config.runtime), containerVsock: config.containerVsock },
     containerPipeSizeBytes: config.containerPipeSizeBytes,
+    outputReplayBytes: config.outputReplayBytes,
     sharedRoot: SHARED_ROOT,
     sandboxNamespaceDir: '/run/sandbox-ns',
     runtimeRoot: OWN_ROOT,

@@ -156,6 +156,13 @@ export const SETTINGS = {
     default: 0,
     doc: 'Size in bytes of the pipes of a container’s stdio; 0: 1 MiB for output that goes to a port, else the kernel’s own (64 KiB).',
   }),
+  outputReplayBytes: setting({
+    commandLine: 'agent.output_replay_bytes',
+    toml: 'output_replay_bytes',
+    type: numberIn(0, 65_536),
+    default: 0,
+    doc: 'How many bytes of its last output each stream of a process keeps, for ReadOutput ([introspection.md](introspection.md#output-again)); 0: none.',
+  }),
   passfdListenerPort: setting({
     commandLine: 'agent.passfd_listener_port',
     toml: 'passfd_listener_port',

@@ -7,6 +7,7 @@ export interface FeatureSources {
     readonly memAgentEnable: boolean
     readonly visibleCdiDevices: boolean
     readonly passfdListenerPort: number
+    readonly outputReplayBytes: number
   }
   /** Absent without `vminit`. */
   readonly os: { readonly broker?: object | undefined }
@@ -36,6 +37,7 @@ export function featuresOf({ policy, config, os }: FeatureSources): readonly Fea
     },
     bySetting('memory agent', config.memAgentEnable, 'agent.mem_agent_enable'),
     bySetting('devices by VISIBLE_CDI_DEVICES', config.visibleCdiDevices, 'agent.visible_cdi_devices'),
+    bySetting('output again', config.outputReplayBytes > 0, 'agent.output_replay_bytes'),
     bySetting('streams on a port', config.passfdListenerPort > 0, 'agent.passfd_listener_port'),
   ]
 }

@@ -56,6 +56,9 @@ const MAX_CHANGED_BY = 4096
 const SET_POLICY = 'grpc.AgentService/SetPolicy'
 /** A host asks these to learn whether the guest lives. */
 const UNCHECKED = ['grpc.Health/Check', 'grpc.Health/Version']
+const READ_STDOUT = 'grpc.AgentService/ReadStdout'
+/** Its request has the fields of ReadStdout's. */
+const READ_OUTPUT = 'microvm.agent.v1.Introspection/ReadOutput'
 const LET_ALL_PASS = 'AllowRequestsFailingPolicy'
 
 const FRESH_STATE = '{"pstate":{}}'
@@ -300,7 +303,8 @@ function unreadField({ withoutLargeField }: Current, { name }: Rule): string | u
 
 /** The rule of a method: each is named like the request's message. */
 function ruleOf(method: string): Rule {
-  const message = REQUESTS[method]
+  // What may be read may be read again.
+  const message = REQUESTS[method === READ_OUTPUT ? READ_STDOUT : method]
   if (message === undefined) throw new AgentError('INTERNAL', `${method}: not a known method`)
   return {
     name: message.slice(message.lastIndexOf('.') + 1),

@@ -10,6 +10,7 @@ import type { Fd } from '../../os/streams/streams.ts'
 import type { LaunchOutcome, ProcessStreams } from '../oci-runtime/run.ts'
 import { connectPorts, type StdioPorts } from '../stdio/connect-ports.ts'
 import type { HostConnections } from '../stdio/host-connections.ts'
+import type { OutputReplay } from '../stdio/output-replay.ts'
 import type { PortConnections } from '../stdio/port-connections.ts'
 import { openPipes, type Pipes, type Stdio } from '../stdio/stdio.ts'
 import { StoredDescriptors } from '../stdio/stored-descriptors.ts'
@@ -24,6 +25,7 @@ export interface LaunchDependencies {
   readonly config: { readonly containerPipeSizeBytes: number }
   readonly hostConnections: HostConnections
   readonly keys: ProcessKeys
+  readonly replay: OutputReplay
 }
 
 /** A process that the OCI runtime is about to make. */
@@ -58,7 +60,7 @@ export async function connectStdio(
  * `onFailure` gets the undo of each step: the process is killed, its streams are closed.
  */
 export async function prepareLaunch(
-  { os, log, config }: LaunchDependencies,
+  { os, log, config, replay }: LaunchDependencies,
   process: {
     readonly key: string
     readonly hasTerminal: boolean
@@ -74,7 +76,7 @@ export async function prepareLaunch(
   try {
     connections.keepIn(stored, hasTerminal)
     if (!hasTerminal) {
-      const opened = openPipes(os, config.containerPipeSizeBytes, connections, stored)
+      const opened = openPipes({ ...os, replay }, config.containerPipeSizeBytes, connections, stored)
       onFailure.add('stdio', () => closeStdio(opened.stdio))
       pipes = opened
     }
@@ -110,7 +112,7 @@ export async function prepareLaunch(
 
   const stdioOnTerminal = async (master: Fd | undefined) => {
     if (master === undefined) throw new Error('the runtime client returned no terminal')
-    const stdio = terminalStdio(os, master, connections, stored)
+    const stdio = terminalStdio({ ...os, replay }, master, connections, stored)
     onFailure.add('stdio', () => closeStdio(stdio))
     await stored.accepted()
     return stdio

@@ -2,6 +2,7 @@ import type { Logger } from '../../base/log.ts'
 import type { ProcessState } from '../../gen/state/container.ts'
 import type { Os } from '../../os/os.ts'
 import type { EarlierRequests } from '../../os/supervisor/broker.ts'
+import type { OutputReplay } from '../stdio/output-replay.ts'
 import { restoreStdio } from '../stdio/restore-stdio.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import { ContainerProcess } from './process.ts'
@@ -12,6 +13,7 @@ export interface RestoreProcessDependencies {
   readonly log: Logger
   readonly config: { readonly containerPipeSizeBytes: number }
   readonly requests: EarlierRequests
+  readonly replay: OutputReplay
 }
 
 /** A process that an agent before this one has made, with its streams. */
@@ -30,10 +32,11 @@ export function restoreProcess(
  * settled.
  */
 export function restoreStreams(
-  { os, config, requests }: RestoreProcessDependencies,
+  { os, config, requests, replay }: RestoreProcessDependencies,
   { key, hasTerminal }: Pick<ProcessState, 'key' | 'hasTerminal'>,
 ): Stdio {
-  const stdio = restoreStdio(os, { key, hasTerminal, pipeSizeBytes: config.containerPipeSizeBytes })
+  const { containerPipeSizeBytes: pipeSizeBytes } = config
+  const stdio = restoreStdio({ ...os, replay }, { key, hasTerminal, pipeSizeBytes })
   for (const number of stdio.numbers) {
     whenSettled(requests, number, (outcome) => stdio.settled(number, outcome))
   }

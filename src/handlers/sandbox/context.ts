@@ -5,6 +5,7 @@ import { ContainerRegistry } from '../container/registry.ts'
 import { type OciRuntime, ociRuntime } from '../oci-runtime/client.ts'
 import { ProcessKeys } from '../process/process-keys.ts'
 import type { CarriedBytes } from '../process/stdio-calls.ts'
+import { OutputReplay } from '../stdio/output-replay.ts'
 import { FileCopies } from '../storage/copies/file-copies.ts'
 import { ownNamespaces, type SandboxDependencies } from './dependencies.ts'
 import { SandboxState, standInSandbox } from './sandbox-state.ts'
@@ -19,6 +20,7 @@ export interface SandboxContext extends SandboxDependencies {
   readonly outcomes: Outcomes
   readonly sysctls: GuestSysctls
   readonly fileCopies: FileCopies
+  readonly replay: OutputReplay
   readonly carried: CarriedBytes
 }
 
@@ -37,6 +39,7 @@ export function createSandboxContext(dependencies: SandboxDependencies): Sandbox
     outcomes: new Outcomes(dependencies.state),
     sysctls: new GuestSysctls(os.files),
     carried: { stdin: 0, stdout: 0, stderr: 0 },
+    replay: new OutputReplay(config.outputReplayBytes),
     fileCopies: new FileCopies({ os, log, state, root: `${config.sharedRoot}/shared/containers` }),
   }
 }

@@ -33,6 +33,8 @@ export interface SandboxConfig {
   readonly containerVsock: ContainerVsock
   /** F_SETPIPE_SZ of stdio pipes; 0 keeps the kernel's size. */
   readonly containerPipeSizeBytes: number
+  /** How many bytes of its last output each stream keeps; 0: none. */
+  readonly outputReplayBytes: number
   /** Bundles and shared folders, `/run/kata-containers` in a guest. CreateSandbox empties it. */
   readonly sharedRoot: string
   /** Where the sandbox's namespaces are pinned, `/run/sandbox-ns` in a guest. */

@@ -131,6 +131,11 @@ export class OutputFile {
     return moved
   }
 
+  /** The last bytes that were moved into the file. */
+  last(bytes: number): Uint8Array {
+    return this.#streams.readAt(this.fd, this.#end - bytes, bytes)
+  }
+
   /** Takes unread bytes for the request `number`. `changed` is called when bytes are unread, or a record free, again. */
   take(start: number, length: number, number: bigint | undefined, changed: () => void): OutputRead {
     const range = { start, length, place: this.#journal.reserve(), number, isDiscarded: false }

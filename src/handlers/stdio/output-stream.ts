@@ -3,7 +3,8 @@ import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 import { OutputFile } from './output-file.ts'
-import { DRAIN_MS, type OutputRead, type ProcessOutput } from './process-streams.ts'
+import type { OutputTail } from './output-replay.ts'
+import { DRAIN_MS, type OutputRead, type ProcessOutput, type StreamOs } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** The capacity of a pipe or pty, unless it was made larger. */
@@ -42,6 +43,7 @@ export interface OutputSource {
  * descriptors until {@link OutputStream.close}.
  */
 export class OutputStream implements ProcessOutput {
+  readonly tail: OutputTail | undefined
   readonly #streams: Streams
   readonly #clock: Clock
   readonly #source: OutputSource
@@ -68,7 +70,8 @@ export class OutputStream implements ProcessOutput {
   #isTrimming = false
 
   /** Goes on with the output that the agent before has left in the store, if any. */
-  constructor(os: { readonly streams: Streams; readonly clock: Clock }, source: OutputSource) {
+  constructor(os: StreamOs, source: OutputSource) {
+    this.tail = os.replay?.open()
     this.#streams = os.streams
     this.#clock = os.clock
     this.#source = source
@@ -191,6 +194,7 @@ export class OutputStream implements ProcessOutput {
       if (this.#ended) return NOTHING
       const isFinal = this.#final.signal.aborted
       const moved = this.#pull(file, maxBytes)
+      if (moved !== undefined && moved > 0) this.#keep(file, moved)
       if (moved === undefined && !isFinal) {
         this.#trimLater(file)
         this.#watch()
@@ -207,6 +211,12 @@ export class OutputStream implements ProcessOutput {
     if (left !== undefined) return left
     const moved = this.#streams.move(this.#source.fd, this.#pipe, maxBytes)
     return moved === undefined || moved === 0 ? moved : file.moveFrom(this.#pipe, moved)
+  }
+
+  /** Keeps a copy of output that has just come, if that is configured. */
+  #keep(file: OutputFile, bytes: number): void {
+    const { capacity = 0 } = this.tail ?? {}
+    if (capacity > 0) this.tail?.add(bytes, file.last(Math.min(bytes, capacity)))
   }
 
   /** Gives the file's memory back once a while has passed without output. */
@@ -256,6 +266,7 @@ export class OutputStream implements ProcessOutput {
   #releaseWhenUnused(): void {
     if (!this.#closed || this.#readers > 0 || this.#isReleased) return
     this.#isReleased = true
+    this.tail?.close()
     const { fd, name, stored, isTerminal } = this.#source
     this.#file?.close()
     if (this.#pipe !== undefined) this.#streams.close(this.#pipe)

@@ -86,6 +86,8 @@ export class PortInput implements ProcessInput {
  * what is in the pipe is still delivered, at the reader's pace; other processes that hold the pipe open have half a second.
  */
 export class PortOutput implements ProcessOutput {
+  /** The relay moves bytes from the kernel to the kernel. */
+  readonly tail = undefined
   readonly numbers: readonly bigint[] = []
   readonly #clock: Clock
   readonly #stop = new AbortController()

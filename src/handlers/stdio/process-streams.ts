@@ -1,4 +1,12 @@
+import type { Os } from '../../os/os.ts'
 import type { Fd } from '../../os/streams/streams.ts'
+import type { OutputReplay, OutputTail } from './output-replay.ts'
+
+/** What the streams of a process need. */
+export interface StreamOs extends Pick<Os, 'clock' | 'streams'> {
+  /** Keeps the output that passes, for those who come later. */
+  readonly replay?: OutputReplay
+}
 
 /**
  * A stream as vminit's store keeps it for the next agent. `number` of a read or write is that of its request, undefined
@@ -48,6 +56,8 @@ export interface OutputRead {
 
 /** The agent's side of a process's output. */
 export interface ProcessOutput extends KeptStream {
+  /** The output that has passed last; undefined where it does not pass the agent. */
+  readonly tail: OutputTail | undefined
   /**
    * At most `maxBytes`; empty at the end. A request that had an answer before the agent's death gets the same again.
    * Throws INTERNAL `cannot get stream reader` when there is nothing to read.

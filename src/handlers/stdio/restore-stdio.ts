@@ -4,13 +4,13 @@ import type { Fd } from '../../os/streams/streams.ts'
 import { InputStream } from './input-stream.ts'
 import { OutputStream } from './output-stream.ts'
 import { PortInput, PortOutput } from './port-streams.ts'
-import type { ProcessInput, ProcessOutput } from './process-streams.ts'
+import type { ProcessInput, ProcessOutput, StreamOs } from './process-streams.ts'
 import { type Stdio, stdioOf, withoutTerminal } from './stdio.ts'
 import { type DescriptorName, StoredDescriptors } from './stored-descriptors.ts'
 import { relayedOutput, terminalByCalls, terminalByPort } from './terminal-stdio.ts'
 
 /** What the streams of a process are restored from. */
-export interface RestoreOs extends Pick<Os, 'clock' | 'streams' | 'descriptors'> {}
+export interface RestoreOs extends StreamOs, Pick<Os, 'descriptors'> {}
 
 /** A process whose streams an agent before this one had. */
 export interface StoredProcess {
@@ -133,6 +133,7 @@ function discard(os: RestoreOs, stored: StoredDescriptors, left: readonly Taken[
 
 /** The output of a stream that had ended. */
 const CLOSED_OUTPUT: ProcessOutput = {
+  tail: undefined,
   numbers: [],
   read: async () => {
     throw new AgentError('INTERNAL', 'cannot get stream reader', { fault: 'caller' })

@@ -5,11 +5,8 @@ import { InputStream } from './input-stream.ts'
 import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'
 import { PortInput, PortOutput } from './port-streams.ts'
-import type { ProcessInput, ProcessOutput } from './process-streams.ts'
+import type { ProcessInput, ProcessOutput, StreamOs } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
-
-/** What the streams of a process need of the kernel. */
-export type StreamOs = Pick<Os, 'clock' | 'streams'>
 
 /** The agent's side of a process's standard streams. */
 export interface Stdio {

@@ -3,8 +3,8 @@ import type { Fd } from '../../os/streams/streams.ts'
 import { OutputStream } from './output-stream.ts'
 import type { PortConnections } from './port-connections.ts'
 import { PortOutput } from './port-streams.ts'
-import type { ProcessInput } from './process-streams.ts'
-import { inputOf, type Stdio, type StreamOs, stdioOf, throughPipe } from './stdio.ts'
+import type { ProcessInput, StreamOs } from './process-streams.ts'
+import { inputOf, type Stdio, stdioOf, throughPipe } from './stdio.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
 /** The kernel stores a terminal's size in 16-bit numbers. */

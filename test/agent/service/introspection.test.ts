@@ -86,6 +86,15 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       expect(await agent().waitProcess({ containerId: 'c1', execId: 'e1' })).toEqual({ status: 137 })
     })
 
+    it('refuses to read output again when the setting is off', async () => {
+      await expect(introspection().readOutput({ containerId: 'c1', stream: 'stdout' })).rejects.toMatchObject(
+        {
+          code: 'FAILED_PRECONDITION',
+          message: 'agent.output_replay_bytes: 0, output is not kept',
+        },
+      )
+    })
+
     it('tells what the agent has set of the network', async () => {
       services.sandbox.events.add({ networkChanged: { settings: [], omitted: 0 } })
       const { interfaces, settings } = await introspection().getNetwork({})

@@ -44,6 +44,9 @@ const POLICIES = {
   'each input.path once': { SetPolicyRequest: yes, AddSwapPathRequest: once },
   'nothing, not even another policy': { SetPolicyRequest: no },
   'lets all pass': { AllowRequestsFailingPolicy: yes, AddSwapPathRequest: no },
+  'output by input.container_id and input.len': {
+    ReadStreamRequest: ({ input }: RuleContext) => input.container_id === 'c1' && input.len === 7,
+  },
   'our own services': { GetVersionRequest: yes, ServerReflectionRequest: yes, HealthCheckRequest: yes },
   'no rules': {},
   'a number': answering(7),
@@ -266,6 +269,19 @@ describe.each(['ttrpc', 'grpc'] as const)('a policy over %s', (framing) => {
       const calling = services.connections[framing].call(IntrospectionDefinition.fullName, name, payload)
       await expect(calling, name).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
     }
+  })
+
+  it('checks ReadOutput as ReadStdout, and refuses it with an error', async () => {
+    const introspection = clientFor(IntrospectionDefinition, services.connections[framing])
+    await setPolicy('output by input.container_id and input.len')
+    await expect(introspection.readOutput({ containerId: 'c2', len: 7 })).rejects.toMatchObject({
+      code: 'PERMISSION_DENIED',
+      message: 'ReadStreamRequest is blocked by policy: ',
+    })
+    await expect(introspection.readOutput({ containerId: 'c1', len: 7 })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'Invalid container id',
+    })
   })
 })
 

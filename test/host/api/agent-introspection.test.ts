@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import {
+  type Event,
   IntrospectionDefinition,
   ReadProfileRequest_Kind as ProfileKind,
 } from '../../../src/gen/microvm/agent/v1/introspection.ts'
@@ -18,7 +19,7 @@ describe('an agent with a container, asked what it does', () => {
   let introspection: ServiceClient<typeof IntrospectionDefinition>
 
   beforeAll(async () => {
-    pod = await startPod()
+    pod = await startPod({ outputReplayBytes: 1000 })
     curl = new ReflectingClient(pod.started.path)
     connection = grpcConnection(pod.started.path)
     introspection = clientFor(IntrospectionDefinition, connection)
@@ -52,6 +53,7 @@ describe('an agent with a container, asked what it does', () => {
     StreamEvents: [{}, { events: expect.any(Array) }],
     GetStacks: [{}, { threads: expect.any(Array), loopResources: expect.any(Array) }],
     ReadProfile: [{ kind: 'CPU', durationMs: 10, discard: true }, { id: expect.stringMatching(/^cpu-/) }],
+    ReadOutput: [{ containerId: 'c1', stream: 'stdout' }, {}],
     GetLoopHistogram: [{ durationMs: 50 }, { heapUsedBytes: expect.any(String) }],
   }
 
@@ -65,7 +67,7 @@ describe('an agent with a container, asked what it does', () => {
 
   it('has no other call', async () => {
     const names = (await curl.methods(SERVICE)).map(({ name }) => name)
-    expect(names.filter((name) => name !== 'ReadOutput')).toEqual(Object.keys(CALLS))
+    expect(names.toSorted()).toEqual(Object.keys(CALLS).toSorted())
   })
 
   it('tells the processes in words, with those that a container has started itself', async () => {
@@ -108,13 +110,51 @@ describe('an agent with a container, asked what it does', () => {
       'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3',
     ])
     await worker.wait()
+    const events = await eventsAfter(before, ({ processExited }) => processExited?.execId === 'e2')
+    expect(events.filter(({ processStarted }) => processStarted?.execId === 'e2')).toHaveLength(1)
     const { exits } = await introspection.listExits({ afterSequence: before, containerId: 'c1' })
-    expect(exits).toMatchObject([{ execId: 'e2', status: 3, signal: 0, oomKilled: false }])
-    const [exit] = exits
+    const exit = exits.find(({ execId }) => execId === 'e2')
+    expect(exit).toMatchObject({ status: 3, signal: 0, oomKilled: false })
+    expect(exit).toEqual(events.at(-1)?.processExited)
     expect(exit?.endedAtMs).toBeGreaterThanOrEqual(exit?.startedAtMs ?? 0n)
     expect(exit?.resources?.userTimeUs).toBeGreaterThan(0n)
-    const { events } = await introspection.getEvents({ afterSequence: before })
-    expect(events).toMatchObject([{ processStarted: { execId: 'e2' } }, { processExited: { execId: 'e2' } }])
+  })
+
+  /** The events after a number, until one that matches: the end of a process may be told after WaitProcess. */
+  async function eventsAfter(sequence: bigint, isLast: (event: Event) => boolean) {
+    const found: Event[] = []
+    for (let afterSequence = sequence; !found.some(isLast); ) {
+      const { events, lastSequence } = await introspection.getEvents({ afterSequence, timeoutMs: 5000 })
+      found.push(...events)
+      afterSequence = lastSequence
+    }
+    return found
+  }
+
+  it('reads the last output of a process again, from any offset', async () => {
+    const worker = await pod.add('c1', 'e3', ['sh', '-c', 'for i in $(seq 1 500); do echo "line $i"; done'])
+    const written = await worker.readAll()
+    const { data, ...known } = await introspection.readOutput({
+      containerId: 'c1',
+      execId: 'e3',
+      stream: 'stdout',
+    })
+    expect(known).toEqual({ offset: BigInt(written.length - 1000), totalBytes: BigInt(written.length) })
+    expect(Buffer.from(data)).toEqual(written.subarray(-1000))
+    const from = written.length - 9
+    const again = { containerId: 'c1', execId: 'e3', stream: 'stdout', offset: BigInt(from), len: 4 }
+    expect(Buffer.from((await introspection.readOutput(again)).data)).toEqual(
+      written.subarray(from, from + 4),
+    )
+    await expect(introspection.readOutput({ ...again, offset: 1_000_000n })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: `offset: 1000000, want at most ${written.length}, the end`,
+    })
+    await expect(introspection.readOutput({ ...again, stream: 'stdin' })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'stream: "stdin", want "stdout" or "stderr"',
+    })
+    await worker.wait()
   })
 
   it('takes a snapshot of its heap, piece by piece', async () => {

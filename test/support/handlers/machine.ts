@@ -22,6 +22,7 @@ import { CDI, hotplugOf } from './storage-builder.ts'
 const CONFIG: SandboxConfig = {
   runtime: { kind: 'runc', binary: '/usr/sbin/runc' },
   containerPipeSizeBytes: 0,
+  outputReplayBytes: 0,
   sharedRoot: '/run/kata-containers',
   sandboxNamespaceDir: '/run/sandbox-ns',
   containerVsock: 'deny',

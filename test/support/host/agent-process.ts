@@ -81,6 +81,8 @@ export async function startAgent(
     readonly withoutBroker?: boolean
     /** The setting `runtime`: a name, or the path of a program with one. */
     readonly runtime?: string
+    /** The setting `output_replay_bytes`. */
+    readonly outputReplayBytes?: number
     /** The setting `hang_timeout`. */
     readonly hangTimeoutSecs?: number
     /** The network namespace to use in place of the machine's. */
@@ -150,8 +152,13 @@ export async function startAgent(
 }
 
 /** The settings file. */
-function settingsOf({ runtime, hangTimeoutSecs }: Parameters<typeof startAgent>[0] & object): string {
-  const settings = { runtime: runtime && JSON.stringify(runtime), hang_timeout: hangTimeoutSecs }
+function settingsOf(options: Parameters<typeof startAgent>[0] & object): string {
+  const { runtime, hangTimeoutSecs, outputReplayBytes } = options
+  const settings = {
+    runtime: runtime && JSON.stringify(runtime),
+    hang_timeout: hangTimeoutSecs,
+    output_replay_bytes: outputReplayBytes,
+  }
   const given = Object.entries(settings).filter(([, value]) => value !== undefined)
   return given.map(([name, value]) => `${name} = ${value}\n`).join('')
 }

@@ -6,6 +6,7 @@ import type { IntrospectionDependencies } from '../../introspection/dependencies
 import { listDevices } from '../../introspection/devices.ts'
 import { LoopHistogram } from '../../introspection/loop-histogram.ts'
 import { getNetwork } from '../../introspection/network.ts'
+import { readOutput } from '../../introspection/output.ts'
 import { getStacks, listProcesses } from '../../introspection/processes.ts'
 import { Profiles } from '../../introspection/profile.ts'
 import { getSandbox, listContainers, listMounts } from '../../introspection/sandbox.ts'
@@ -63,13 +64,6 @@ export function introspectionMethods(
     })),
     readProfile: cancellable('idempotent', (request, call) => profiles.read(request, call)),
     getLoopHistogram: cancellable('read', (request, { signal }) => histogram.measure(request, signal)),
-    readOutput: missing('ReadOutput'),
+    readOutput: cancellable('read', async (request) => readOutput(given, request)),
   } satisfies ServiceMethods<typeof IntrospectionDefinition>
-}
-
-/** An RPC that the interface has, and this agent does not. */
-function missing(method: string) {
-  return cancellable<unknown, never>('read', async () => {
-    throw new AgentError('UNIMPLEMENTED', `microvm.agent.v1.Introspection/${method}: not implemented`)
-  })
 }

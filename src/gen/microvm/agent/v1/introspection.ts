@@ -563,20 +563,21 @@ export interface ReadOutputRequest {
   execId: string;
   /** `stdout` or `stderr`. A process with a terminal has `stdout` only. */
   stream: string;
-  /** Counted from the first byte that the process has written. Before the first byte held, the answer begins there. */
+  /**
+   * Counted from the first byte that has passed this agent; the next agent counts anew. Before the first byte that is
+   * kept, the answer begins there. An offset after the last byte is refused.
+   */
   offset: bigint;
-  /** At most so many bytes; 0: all that are held. */
+  /** At most so many bytes; 0: all that are kept. */
   len: number;
 }
 
 export interface ReadOutputResponse {
-  /** Where `data` begins; more than the request's offset when bytes in between are not held any more. */
+  /** Where `data` begins; more than the request's offset when bytes in between are not kept any more. */
   offset: bigint;
   data: Uint8Array;
-  /** How many bytes the process has written so far, as far as they have passed the agent. */
+  /** How many bytes of the process have passed this agent so far. */
   totalBytes: bigint;
-  /** Whether no more will come. */
-  isComplete: boolean;
 }
 
 function createBaseGetVersionRequest(): GetVersionRequest {
@@ -5445,7 +5446,7 @@ export const ReadOutputRequest: MessageFns<ReadOutputRequest> = {
 };
 
 function createBaseReadOutputResponse(): ReadOutputResponse {
-  return { offset: 0n, data: new Uint8Array(0), totalBytes: 0n, isComplete: false };
+  return { offset: 0n, data: new Uint8Array(0), totalBytes: 0n };
 }
 
 export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
@@ -5464,9 +5465,6 @@ export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
         throw new globalThis.Error("value provided for field message.totalBytes of type uint64 too large");
       }
       writer.uint32(24).uint64(message.totalBytes);
-    }
-    if (message.isComplete !== false) {
-      writer.uint32(32).bool(message.isComplete);
     }
     return writer;
   },
@@ -5508,14 +5506,6 @@ export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
             message.totalBytes = reader.uint64() as bigint;
             continue;
           }
-          case 4: {
-            if (tag !== 32) {
-              break;
-            }
-
-            message.isComplete = reader.bool();
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5538,7 +5528,6 @@ export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
     message.totalBytes = (object.totalBytes !== undefined && object.totalBytes !== null)
       ? BigInt(object.totalBytes)
       : 0n;
-    message.isComplete = object.isComplete ?? false;
     return message;
   },
 };

@@ -1,0 +1,27 @@
+import { AgentError } from '../../base/errors.ts'
+import type { ReadOutputRequest, ReadOutputResponse } from '../../gen/microvm/agent/v1/introspection.ts'
+import type { IntrospectionDependencies } from './dependencies.ts'
+
+/**
+ * ReadOutput: what a process has written last, as far as it has passed the agent. Throws INVALID_ARGUMENT for a container
+ * that does not exist, NOT_FOUND for such a process, and FAILED_PRECONDITION for output that is not kept.
+ */
+export function readOutput(
+  { sandbox }: Pick<IntrospectionDependencies, 'sandbox'>,
+  { containerId, execId, stream, offset, len }: ReadOutputRequest,
+): ReadOutputResponse {
+  const { parts } = sandbox.containers.get(containerId, 'INVALID_ARGUMENT')
+  const { stdio } = parts.processes.get(execId)
+  if (stream !== 'stdout' && stream !== 'stderr') {
+    throw new AgentError('INVALID_ARGUMENT', `stream: ${JSON.stringify(stream)}, want "stdout" or "stderr"`)
+  }
+  const { tail } = stdio[stream]
+  if (tail === undefined) {
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `${stream}: does not pass the agent, want a stream that is read by calls`,
+    )
+  }
+  const kept = tail.read(Number(offset), len)
+  return { offset: BigInt(kept.offset), data: kept.data, totalBytes: BigInt(kept.totalBytes) }
+}
