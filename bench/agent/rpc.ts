@@ -4,22 +4,17 @@ import { watch } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Client, credentials } from '@grpc/grpc-js'
 import { buildAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
 import { endChild } from '../../test/support/processes.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
+import { grpcPeer, type Peer } from '../support/grpc-peer.ts'
 
 /** An empty unary call over a unix socket, one at a time, in both framings, against a bare grpc-js server. */
 const WARM_UP_CALLS = 3000
 const ROUNDS = 20
 const CALLS_A_ROUND = 500
-
-interface Peer {
-  call(): Promise<unknown>
-  close(): void
-}
 
 const agent = await buildAgent()
 const node = join(agent, 'node')
@@ -78,22 +73,6 @@ function timedPeer(peer: Peer) {
         times.push((performance.now() - begin) * 1000)
       }
     },
-  }
-}
-
-function grpcPeer(socket: string): Peer {
-  const client = new Client(`unix:${socket}`, credentials.createInsecure())
-  const same = (bytes: Buffer) => bytes
-  const empty = Buffer.alloc(0)
-  return {
-    call: () =>
-      new Promise((resolve, reject) => {
-        client.makeUnaryRequest('/grpc.Health/Check', same, same, empty, (error, response) => {
-          if (error === null) resolve(response)
-          else reject(error)
-        })
-      }),
-    close: () => client.close(),
   }
 }
 

@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { type AgentPod, startPod } from '../../test/support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../../test/support/host/host-ports.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
+import { cpuMsOf } from '../support/process-figures.ts'
 
 /** 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU). */
 const ROUNDS = 7
@@ -129,12 +129,4 @@ function run(
 ): ChildProcess & { readonly stdout: NonNullable<ChildProcess['stdout']> } {
   const [program, ...args] = argv
   return spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], env: benchEnvironment() })
-}
-
-/** The CPU time of all threads of a process. */
-function cpuMsOf(pid: number): number {
-  const folder = `/proc/${pid}/task`
-  return readdirSync(folder)
-    .map((thread) => Number(readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ')[0]) / 1e6)
-    .reduce((sum, ms) => sum + ms, 0)
 }

@@ -6,7 +6,7 @@ import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
-import { killOrphanedRuns, orphanedRunsEnded } from './orphaned-runs.ts'
+import { killOrphanedRuns, orphanedRuns, orphanedRunsEnded } from './orphaned-runs.ts'
 import {
   type LaunchOutcome,
   type LaunchRun,
@@ -118,6 +118,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
   const runs = new RuntimeRuns(os, options)
   const stateRoot = `${options.root}/state`
   let mayRaise: Promise<boolean> | undefined
+  let orphans: ReturnType<typeof orphanedRuns> | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
     create: async ({ id, bundle, spec, ...run }, signal) => {
@@ -159,7 +160,11 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
     discardRun: (key) => runs.discard(key),
     discardAllRuns: () => os.files.removeTree(`${options.root}/calls`),
     hasStarted: async (id) => (await os.files.lstat(`${stateRoot}/${id}/exec.fifo`)) === undefined,
-    runsEnded: (id) => orphanedRunsEnded(os, stateRoot, id),
+    async runsEnded(id) {
+      // One search for all containers: no orphan comes later, and with many containers there are many processes.
+      orphans ??= orphanedRuns(os, stateRoot)
+      if ((await orphans).some(({ words }) => words.includes(id))) await orphanedRunsEnded(os, stateRoot, id)
+    },
     adopt: ({ key, isMember }) => runs.adopt(key, isMember),
     erase: async (id) => {
       if ((await stateOf(id)) === undefined) return

@@ -16,7 +16,9 @@ export async function orphanedRunsEnded(os: Os, root: string, word: string): Pro
   // Before the search: exits of what it finds are not reported yet.
   const watch = os.exits.watch()
   try {
-    const pids = await orphanedRuns(os, root, word)
+    const pids = (await orphanedRuns(os, root)).flatMap(({ pid, words }) =>
+      words.includes(word) ? [pid] : [],
+    )
     const ended = Promise.all(pids.map((pid) => watch.exitOf(pid)))
     const late = () => new AgentError('INTERNAL', `runs of the OCI runtime (${pids.join(', ')}): not ended`)
     await withTimeout(os.clock, RUN_MS, ended, late).catch(() => {
@@ -36,7 +38,7 @@ export async function killOrphanedRuns(os: Os, root: string): Promise<void> {
   // Before the search: exits of what it finds are not reported yet.
   const watch = os.exits.watch()
   try {
-    const exits = (await orphanedRuns(os, root)).map((pid) => {
+    const exits = (await orphanedRuns(os, root)).map(({ pid }) => {
       // A helper program leads a process group of its own, which its hooks belong to.
       killIfAlive(os, -pid)
       return watch.exitOf(pid)
@@ -47,15 +49,21 @@ export async function killOrphanedRuns(os: Os, root: string): Promise<void> {
   }
 }
 
-/** Children of vminit, which adopts orphans and is the agent's parent too, that have these words among their arguments. */
-async function orphanedRuns(os: Os, ...words: readonly string[]): Promise<number[]> {
+/** A run of the OCI runtime, and its arguments. */
+interface OrphanedRun {
+  readonly pid: number
+  readonly words: readonly string[]
+}
+
+/** Children of vminit, which adopts orphans and is the agent's parent too, that have `root` among their arguments. */
+export async function orphanedRuns(os: Os, root: string): Promise<readonly OrphanedRun[]> {
   const vminit = await parentPid(os.files, 'self')
-  const runs: number[] = []
+  const runs: OrphanedRun[] = []
   for (const name of await os.files.list('/proc')) {
     if (!/^\d+$/.test(name) || (await parentPid(os.files, name)) !== vminit) continue
     const commandLine = await os.files.readText(`/proc/${name}/cmdline`).catch(() => '')
-    const given = commandLine.split('\0')
-    if (words.every((word) => given.includes(word))) runs.push(Number(name))
+    const words = commandLine.split('\0')
+    if (words.includes(root)) runs.push({ pid: Number(name), words })
   }
   return runs
 }

@@ -5,6 +5,7 @@ import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
+import { isPending } from '../../support/pending.ts'
 
 /** A client of a program that writes `pid` to its pid file; `argv` are its calls. */
 function client(kind: 'runc' | 'crun', pid = '42') {
@@ -32,6 +33,22 @@ const general = '--root /run/rt/state --log /run/rt/calls/p7/log.json --log-form
 const generalOfRun = general.replace('p7', 'run-2-0')
 
 describe('ociRuntime', () => {
+  it('waits for the orphaned runs of a container, and searches once for those of all', async () => {
+    const { os, runtime } = client('runc')
+    await os.files.put('/proc/self/stat', '9 (node) S 7 1 1 0 -1')
+    await os.files.put('/proc/30/stat', '30 (runc) S 7 1 1 0 -1')
+    await os.files.put('/proc/30/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c2\0')
+    await runtime.runsEnded('c1')
+    const second = runtime.runsEnded('c2')
+    expect(await isPending(second)).toBe(true)
+    os.exits.exit(30, { code: 0 })
+    await second
+    await os.files.put('/proc/31/stat', '31 (runc) S 7 1 1 0 -1')
+    await os.files.put('/proc/31/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c3\0')
+    // It came after the search: this agent has started it.
+    await runtime.runsEnded('c3')
+  })
+
   it('creates a container with pipes as its standard streams', async () => {
     const { os, runtime, argv } = client('runc')
     const outcome = await runtime.create(CONTAINER, neverAborted)

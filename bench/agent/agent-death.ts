@@ -1,0 +1,75 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { buildAgent } from '../../src/build/agent.ts'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { endChild } from '../../test/support/processes.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
+import { elapsedMs } from '../support/runtime-pair.ts'
+
+/**
+ * An agent's death → the answer to a call about one of its containers, by the next agent, against the start of an agent
+ * until it listens.
+ */
+const ROUNDS = 15
+const CONTAINERS = [1, 20]
+
+const folder = makeTemporaryFolder(tmpdir())
+const built = await buildAgent()
+const pods: { readonly pod: AgentPod; readonly containers: number; readonly deaths: number[] }[] = []
+try {
+  for (const containers of CONTAINERS) {
+    const pod = await benchPod()
+    pods.push({ pod, containers, deaths: [] })
+    for (let count = 0; count < containers; count++) await pod.run(`kept-${count}`, ['/bin/sleep', '1000000'])
+  }
+  const starts: number[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    starts.push(await startMs(round))
+    for (const { pod, deaths } of pods) deaths.push(await deathMs(pod))
+  }
+  for (const { containers, deaths } of pods) {
+    const figure = `death of an agent with ${containers} container${containers > 1 ? 's' : ''} to first answer`
+    report({ figure, unit: 'ms', value: median(deaths), floor: median(starts), limit: 2 })
+  }
+} finally {
+  for (const { pod } of pods) await pod.stop()
+  removeTemporaryFolder(folder)
+}
+
+function deathMs({ agent, started }: AgentPod): Promise<number> {
+  const pid = started.agentPid()
+  return elapsedMs(() => {
+    process.kill(pid, 'SIGKILL')
+    return agent.statsContainer({ containerId: 'kept-0' })
+  })
+}
+
+async function startMs(round: number): Promise<number> {
+  const args = [join(built, 'agent.cjs'), '--server-addr', `unix://${join(folder, `${round}.sock`)}`]
+  const begin = performance.now()
+  const agent = spawn(join(built, 'node'), args, {
+    env: benchEnvironment(),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await listening(agent)
+  const elapsed = performance.now() - begin
+  await endChild(agent, 'SIGKILL')
+  return elapsed
+}
+
+async function listening(agent: ChildProcess & { readonly stdout: NodeJS.ReadableStream }): Promise<void> {
+  const ended = once(agent, 'exit').then(([code]) => {
+    throw new Error(`the agent ended with ${code}`)
+  })
+  ended.catch(() => {})
+  const read = async () => {
+    for await (const line of createInterface(agent.stdout)) if (line.includes('"listening"')) return
+  }
+  await Promise.race([read(), ended])
+  agent.stdout.resume()
+}

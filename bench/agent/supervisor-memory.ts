@@ -1,0 +1,36 @@
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { processes } from '../../test/support/processes.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { report } from '../support/figure.ts'
+import { pssMibOf } from '../support/process-figures.ts'
+
+/** The memory of vminit and the broker beside an idle agent, and after they have seen 100,000 exits and as many calls. */
+const EXITS = 100_000
+const CALLS = 20_000
+const LIMIT_MIB = 2
+
+/** Processes whose parent has ended at once: vminit reaps them. */
+const ORPHANS = `i=0; while [ $i -lt ${EXITS} ]; do ( : & ); i=$((i+1)); done`
+
+const pod = await benchPod()
+try {
+  await pod.run('idle', ['/bin/sleep', '1000000'])
+  figure('vminit and broker, idle', pod)
+  const Namespaces = ['mount', 'ipc', 'uts'].map((Type) => ({ Type }))
+  const init = await pod.run('orphans', ['/bin/sh', '-c', ORPHANS], { linux: { Namespaces } })
+  const status = await init.wait()
+  if (status !== 0) throw new Error(`the shell ended with ${status}`)
+  await pod.remove('orphans')
+  for (let call = 0; call < CALLS; call++) await pod.started.health.check({})
+  figure('vminit and broker after 100,000 exits', pod)
+} finally {
+  await pod.stop()
+}
+
+function figure(name: string, { started: { vminitPid } }: AgentPod): void {
+  const broker = processes().find(({ parent, name }) => parent === vminitPid && name === 'api-broker')
+  if (broker === undefined) throw new Error('vminit has no broker')
+  const phases = { vminit: pssMibOf(vminitPid), broker: pssMibOf(broker.pid) }
+  const value = phases.vminit + phases.broker
+  report({ figure: name, unit: 'MiB', value, floor: LIMIT_MIB, limit: 1, phases })
+}

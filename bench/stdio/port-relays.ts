@@ -1,0 +1,167 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
+import type { AgentPod } from '../../test/support/host/agent-pod.ts'
+import { listenForOne, makeHostPorts } from '../../test/support/host/host-ports.ts'
+import { benchPod } from '../support/bench-pod.ts'
+import { benchEnvironment, median, report } from '../support/figure.ts'
+import { cpuMsOf } from '../support/process-figures.ts'
+
+/**
+ * The relays whose bytes pass a pipe between the two ends: from a connection to a process, and from a terminal to a
+ * connection. Against loops of read(2) and write(2), which lose what they have in their memory when they are killed.
+ */
+const ROUNDS = 15
+const CHUNK = Buffer.alloc(2 ** 18)
+const INPUT_CHUNKS = 2048
+const TERMINAL_BLOCKS = 512
+const SINK = ['dd', 'of=/dev/null', 'bs=64k']
+const SOURCE = ['dd', 'if=/dev/zero', 'bs=64k', `count=${TERMINAL_BLOCKS}`]
+
+/** Connects to a path. `move` waits as the agent's thread does: for no descriptor but by poll(2). */
+const BEGIN = `
+import fcntl, os, pty, select, socket, subprocess, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+room = memoryview(bytearray(1 << 16))
+def wait(fd, events):
+    poll = select.poll()
+    poll.register(fd, events)
+    poll.poll()
+def move(source, target):
+    os.set_blocking(source, False)
+    os.set_blocking(target, False)
+    while True:
+        try:
+            unwritten = room[:os.readv(source, [room])]
+        except BlockingIOError:
+            wait(source, select.POLLIN)
+            continue
+        except OSError:
+            return
+        if not unwritten:
+            return
+        while unwritten:
+            try:
+                unwritten = unwritten[os.write(target, unwritten):]
+            except BlockingIOError:
+                wait(target, select.POLLOUT)
+`
+const FROM_SOCKET = `${BEGIN}
+process = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, 1 << 17)
+move(connection.fileno(), process.stdin.fileno())
+process.stdin.close()
+process.wait()
+`
+const FROM_TERMINAL = `${BEGIN}
+master, slave = pty.openpty()
+process = subprocess.Popen(sys.argv[2:], stdout=slave, stderr=slave)
+os.close(slave)
+move(master, connection.fileno())
+process.wait()
+`
+
+interface Sample {
+  readonly ms: number
+  /** The agent's CPU time. */
+  readonly cpuMs: number
+}
+
+const folder = makeTemporaryFolder(tmpdir())
+const ports = makeHostPorts()
+const pod = await benchPod({ args: ports.agentArguments })
+const samples = {
+  input: [] as Sample[],
+  inputLoop: [] as number[],
+  output: [] as Sample[],
+  outputLoop: [] as number[],
+}
+try {
+  await pod.run('bench', ['/bin/sleep', '1000000'])
+  for (let round = 0; round <= ROUNDS; round++) {
+    const one = {
+      input: await relayed(pod, ports.folder, 1000 + round, SINK, true),
+      inputLoop: await looped(join(folder, `input-${round}`), FROM_SOCKET, SINK, true),
+      output: await relayed(pod, ports.folder, 2000 + round, SOURCE, false),
+      outputLoop: await looped(join(folder, `output-${round}`), FROM_TERMINAL, SOURCE, false),
+    }
+    if (round === 0) continue
+    samples.input.push(one.input)
+    samples.inputLoop.push(one.inputLoop)
+    samples.output.push(one.output)
+    samples.outputLoop.push(one.outputLoop)
+  }
+} finally {
+  await pod.stop()
+  ports.remove()
+  removeTemporaryFolder(folder)
+}
+figure('port stdin, 512 MiB from a connection', samples.input, samples.inputLoop)
+figure('port stdout, 32 MiB from a terminal', samples.output, samples.outputLoop)
+
+function figure(name: string, relay: readonly Sample[], loop: readonly number[]): void {
+  const value = median(relay.map(({ ms }) => ms))
+  const phases = { agentCpu: median(relay.map(({ cpuMs }) => cpuMs)) }
+  report({ figure: name, unit: 'ms', value, floor: median(loop), limit: 1.15, phases })
+}
+
+/** Through a process of the container with a port. */
+async function relayed(
+  { started, add }: AgentPod,
+  hosts: string,
+  port: number,
+  argv: readonly string[],
+  isInput: boolean,
+): Promise<Sample> {
+  const host = await listenForOne(join(hosts, `port_${port}`))
+  const options = isInput ? { ports: { stdinPort: port } } : { terminal: true, ports: { stdoutPort: port } }
+  const before = cpuMsOf(started.agentPid())
+  const process = await add('bench', `process-${port}`, argv, options)
+  const ms = await elapsed(host, isInput, async () => void (await process.wait()))
+  return { ms, cpuMs: cpuMsOf(started.agentPid()) - before }
+}
+
+/** Through a loop, which runs the process itself. */
+async function looped(
+  path: string,
+  program: string,
+  argv: readonly string[],
+  isInput: boolean,
+): Promise<number> {
+  const host = await listenForOne(path)
+  const args = ['-c', program, path, join(pod.root, 'bin/busybox'), ...argv]
+  const loop = spawn('python3', args, { stdio: ['ignore', 'inherit', 'inherit'], env: benchEnvironment() })
+  const ended = once(loop, 'exit')
+  return elapsed(host, isInput, async () => void (await ended))
+}
+
+type Host = Awaited<ReturnType<typeof listenForOne>>
+
+/** From the first byte to the end of the process, which has read them all, or of the connection. */
+async function elapsed(host: Host, isInput: boolean, ended: () => Promise<void>): Promise<number> {
+  const connection = await host.connection
+  if (isInput) {
+    const begin = performance.now()
+    connection.resume()
+    for (let count = 0; count < INPUT_CHUNKS; count++) {
+      await new Promise((resolve) => connection.write(CHUNK, resolve))
+    }
+    connection.end()
+    await ended()
+    return performance.now() - begin
+  }
+  let begin = 0
+  let bytes = 0
+  for await (const chunk of connection) {
+    if (bytes === 0) begin = performance.now()
+    bytes += chunk.length
+  }
+  // What dd says of itself comes behind.
+  if (bytes < TERMINAL_BLOCKS * 65_536) throw new Error(`${bytes} bytes came from the terminal`)
+  const elapsedMs = performance.now() - begin
+  await ended()
+  return elapsedMs
+}

@@ -1,0 +1,24 @@
+import { Client, credentials } from '@grpc/grpc-js'
+
+/** A connection over which a benchmark makes empty calls. */
+export interface Peer {
+  call(): Promise<unknown>
+  close(): void
+}
+
+/** Calls Health.Check over gRPC at a unix socket. */
+export function grpcPeer(socket: string): Peer {
+  const client = new Client(`unix:${socket}`, credentials.createInsecure())
+  const same = (bytes: Buffer) => bytes
+  const empty = Buffer.alloc(0)
+  return {
+    call: () =>
+      new Promise((resolve, reject) => {
+        client.makeUnaryRequest('/grpc.Health/Check', same, same, empty, (error, response) => {
+          if (error === null) resolve(response)
+          else reject(error)
+        })
+      }),
+    close: () => client.close(),
+  }
+}
