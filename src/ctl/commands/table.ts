@@ -1,6 +1,7 @@
 import type { Command } from '../command.ts'
 import { SHELLS } from '../help/completion.ts'
 import { containerCommands } from './container-commands.ts'
+import { guestCommands } from './guest-commands.ts'
 import { observeCommands } from './observe-commands.ts'
 
 /** The request of a call, as words. */
@@ -11,6 +12,7 @@ const REQUEST_WORDS =
 export const COMMANDS: readonly Command[] = [
   ...containerCommands,
   ...observeCommands,
+  ...guestCommands,
   {
     name: 'call',
     group: 'calls',

@@ -12,6 +12,11 @@ export async function printJson(context: Pick<Context, 'io'>, value: unknown): P
   await print(context, `${JSON.stringify(value, jsonValue)}\n`)
 }
 
+/** Writes one JSON value over several lines, for people. */
+export async function printPretty(context: Pick<Context, 'io'>, value: unknown): Promise<void> {
+  await print(context, `${JSON.stringify(value, jsonValue, 2)}\n`)
+}
+
 /** Rows as a table that fits the terminal, or as one JSON value a line. */
 export async function printRows<Row>(
   context: Context,

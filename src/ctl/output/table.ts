@@ -1,3 +1,5 @@
+import { plainText } from './text.ts'
+
 /** One column of a table. */
 export interface Column<Row> {
   readonly title: string
@@ -23,7 +25,7 @@ export function table<Row>(
 ): string {
   let shown = columns.map((column) => ({
     column,
-    cells: [column.title, ...rows.map((row) => plain(column.text(row)))],
+    cells: [column.title, ...rows.map((row) => plainText(column.text(row)))],
   }))
   const widthOf = (cells: readonly string[]) => Math.max(...cells.map((cell) => cell.length))
   const total = () => shown.reduce((sum, { cells }) => sum + widthOf(cells) + GAP, -GAP)
@@ -68,12 +70,4 @@ function narrowed(widths: readonly number[], width: number | undefined): readonl
 
 function truncated(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
-}
-
-/** A container chooses its names: control characters could move the cursor of the terminal. */
-function plain(text: string): string {
-  return text.replace(/[\p{Cc}\p{Cf}]/gu, (character) => {
-    const code = character.codePointAt(0) ?? 0
-    return `\\u${code.toString(16).padStart(4, '0')}`
-  })
 }

@@ -20,3 +20,11 @@ export function bytesText(bytes: bigint | number): string {
   const digits = unit === 0 || amount >= 100 ? 0 : 1
   return `${amount.toFixed(digits)} ${UNITS[unit]}`
 }
+
+/** A text without control characters: a container chooses its names, and they could move the cursor of the terminal. */
+export function plainText(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}]/gu, (character) => {
+    const code = character.codePointAt(0) ?? 0
+    return `\\u${code.toString(16).padStart(4, '0')}`
+  })
+}

@@ -1,0 +1,96 @@
+import { readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Interruptions } from '../../../src/client/interruptions.ts'
+import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
+import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+describe('agent-ctl shows what an agent tells of its guest', () => {
+  let pod: AgentPod
+  let address: string
+  beforeAll(async () => {
+    pod = await startPod()
+    address = `unix://${pod.started.path}`
+    await pod.run('web', ['sh', '-c', 'exec sleep 1000'], { env: ['SECRET=hunter2'] })
+    const crash = await pod.add('web', 'crash', ['sh', '-c', 'kill -SEGV $$'])
+    await crash.wait()
+  })
+  afterAll(() => pod.stop())
+
+  const run = (...words: readonly string[]): Promise<CtlRun> => ctl(['-a', address, ...words])
+
+  it('events, in lines and as JSON', async () => {
+    const { status, stdout } = await run('events')
+    expect(status).toBe(0)
+    const line = (text: string) => expect.stringMatching(new RegExp(`^\\S+Z {2}\\d+ {2}${text}$`))
+    const lines = stdout.trimEnd().split('\n')
+    expect(lines).toContainEqual(line('agent started, restarts 0'))
+    expect(lines).toContainEqual(line('web started, pid \\d+'))
+    expect(lines).toContainEqual(line('web/crash ended: signal 11'))
+    const json = (await run('-o', 'json', 'events', '--after', '1')).stdout.trimEnd().split('\n')
+    expect(json.map((each) => JSON.parse(each).sequence)).not.toContain('1')
+  })
+
+  it('further events as they happen, until a signal', async () => {
+    const interruptions = new Interruptions()
+    const onOutput = (text: string) => {
+      if (/web\/later ended: status 0\n/.test(text)) interruptions.receive('SIGINT')
+    }
+    const following = ctl(['-a', address, 'events', '-f'], { interruptions, onOutput })
+    await pod.add('web', 'later', ['true'])
+    expect(await following).toMatchObject({ status: 130, stderr: '' })
+  })
+
+  it('a container with its processes and exits', async () => {
+    const { stdout } = await run('-o', 'json', 'inspect', 'web')
+    expect(JSON.parse(stdout)).toMatchObject({
+      container: { containerId: 'web', state: 'running' },
+      processes: expect.arrayContaining([expect.objectContaining({ containerId: 'web', name: 'sleep' })]),
+    })
+    expect(JSON.parse((await run('inspect')).stdout)).toMatchObject({ sandbox: { containers: 1 } })
+    expect(await run('inspect', 'nope')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('NOT_FOUND'),
+    })
+  })
+
+  it.each([
+    ['exits', /^web\/crash +signal 11 /m],
+    ['net', /^address +lo +127\.0\.0\.1\/8 /m],
+    ['mounts', /^MOUNT POINT +DRIVER/],
+    ['mounts --all', /^\/proc +proc /m],
+    ['devices', /^KIND +NAME/],
+    ['capabilities', /^kernel +file system tmpfs +yes +registered$/m],
+    ['stacks', /^\d+\/\d+ .*: .*\n( {4}.*\n)*/],
+  ])('tables: %s', async (words, shown) => {
+    const { status, stderr, stdout } = await run(...words.split(' '))
+    expect([status, stderr]).toEqual([0, ''])
+    expect(stdout).toMatch(shown)
+  })
+
+  it.each([
+    ['cpu', ['--seconds', '1'], 'nodes'],
+    ['heap', [], 'snapshot'],
+  ])('a %s profile, which only its owner may read', async (kind, words, field) => {
+    const file = join(temporaryFolder(), 'profile')
+    const { status, stderr } = await run('profile', kind, file, ...words)
+    expect([status, stderr]).toEqual([0, ''])
+    expect(JSON.parse(readFileSync(file, 'utf8'))).toHaveProperty(field)
+    expect(statSync(file).mode & 0o777).toBe(0o600)
+  })
+
+  it('a report that says first what is suspicious, without secrets', async () => {
+    const { status, stdout } = await run('doctor')
+    expect(status).toBe(1)
+    const suspicious = stdout.split('\n').filter((line) => line.startsWith('! '))
+    expect(suspicious).toContainEqual(expect.stringMatching(/^! web\/crash crashed: signal 11, /))
+    expect(stdout.startsWith('! ')).toBe(true)
+    const headings = [...stdout.matchAll(/^## (.*)$/gm)].map(([, heading]) => heading)
+    expect(headings).toEqual(
+      expect.arrayContaining(['version', 'containers', 'events', 'network', 'stacks', 'metrics']),
+    )
+    expect(stdout).not.toContain('hunter2')
+    expect(JSON.parse((await run('-o', 'json', 'doctor')).stdout)).toMatchObject({ untold: {} })
+  })
+})
