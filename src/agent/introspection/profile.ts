@@ -88,7 +88,7 @@ export class Profiles {
 
   async #take(kind: Kind, durationMs: number, signal: AbortSignal): Promise<Profile> {
     this.#refuseSecond()
-    const take = kind === Kind.CPU ? cpuProfile(this.#os, durationOf(durationMs)) : heapSnapshot()
+    const take = takerOf(kind, this.#os, durationMs)
     this.#taken += 1
     const id = `${kind === Kind.CPU ? 'cpu' : 'heap'}-${this.#taken}`
     this.#state = { name: 'taking', id }
@@ -158,6 +158,13 @@ export class Profiles {
 
 /** Takes a profile, and passes its pieces to `write`, which returns false when there is no room for more. */
 type Take = (session: Session, write: (text: string) => boolean, signal: AbortSignal) => Promise<void>
+
+/** Throws INVALID_ARGUMENT for a kind that does not exist: a message may have any number. */
+function takerOf(kind: number, os: Pick<Os, 'clock'>, durationMs: number): Take {
+  if (kind === Kind.CPU) return cpuProfile(os, durationOf(durationMs))
+  if (kind === Kind.HEAP) return heapSnapshot()
+  throw new AgentError('INVALID_ARGUMENT', `kind: ${kind}, want CPU or HEAP`)
+}
 
 function cpuProfile({ clock }: Pick<Os, 'clock'>, durationMs: number): Take {
   return async (session, write, signal) => {

@@ -216,6 +216,18 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     })
   })
 
+  it('refuses a kind of profile that does not exist, and an id with a kind', async () => {
+    // Field 1 is 141.
+    const payload = Buffer.from('088d01', 'hex')
+    const { fullName, methods } = IntrospectionDefinition
+    await expect(
+      services.connections[framing].call(fullName, methods.readProfile.name, payload),
+    ).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', message: 'kind: 141, want CPU or HEAP' })
+    await expect(introspection().readProfile({ kind: ProfileKind.HEAP, id: 'heap-1' })).rejects.toMatchObject(
+      { code: 'INVALID_ARGUMENT', message: 'id: "heap-1", want none with a kind' },
+    )
+  })
+
   it('drops a profile that is not read for a minute', async () => {
     const taking = introspection().readProfile({ kind: ProfileKind.CPU, durationMs: 50 })
     await sleepingUntil(1)
