@@ -26,6 +26,13 @@ describe('setGuestDateTime', () => {
   })
 })
 
+it('setGuestDateTime returns by how much it has moved the clock', () => {
+  const seconds = BigInt(Math.floor(Date.now() / 1000)) + 100n
+  const step = setGuestDateTime(new FakeSystem(), { Sec: seconds, Usec: 0n }, 0)
+  expect(Number(step)).toBeGreaterThan(90_000)
+  expect(Number(step)).toBeLessThanOrEqual(100_000)
+})
+
 describe('reseedRandom', () => {
   it('passes the bytes to the kernel', async () => {
     const system = new FakeSystem()

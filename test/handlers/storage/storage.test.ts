@@ -3,6 +3,7 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
+import { eventLog } from '../../support/fakes/events.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
@@ -265,6 +266,19 @@ describe('createStorageHandlers', () => {
       await handlers.release(second)
       expect(os.mounts.isMountPoint(DISK)).toBe(false)
       expect(await os.files.lstat(DISK)).toBeUndefined()
+    })
+
+    it('is told, like the attaching, and listed until then', async () => {
+      const events = eventLog()
+      handlers = createStorageHandlers({ ...dependenciesOf(os), events })
+      const attached = await attach(disk())
+      expect(handlers.list()).toMatchObject([{ mountPoint: DISK, references: 1, state: 'attached' }])
+      await handlers.release(attached)
+      expect(handlers.list()).toEqual([])
+      expect(events.after(0n, 10).events).toMatchObject([
+        { storageChanged: { action: 'attached', mountPoint: DISK } },
+        { storageChanged: { action: 'detached', mountPoint: DISK } },
+      ])
     })
 
     it('releases the last storage first', async () => {

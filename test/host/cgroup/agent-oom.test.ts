@@ -1,8 +1,11 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
+import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import type { RemoteProcess } from '../../support/containers/pod.ts'
 import { type AgentPod, initPidOf, startPod } from '../../support/host/agent-pod.ts'
+import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 
 const LIMIT = 8n << 20n
 /** A program that needs more memory than the limit. */
@@ -10,10 +13,17 @@ const HOG = 'dd if=/dev/zero of=/dev/null bs=64M count=1'
 
 describe('a container that runs out of memory', () => {
   let pod: AgentPod
+  let connection: ReturnType<typeof grpcConnection>
+  let introspection: ServiceClient<typeof IntrospectionDefinition>
   beforeAll(async () => {
     pod = await startPod()
+    connection = grpcConnection(pod.started.path)
+    introspection = clientFor(IntrospectionDefinition, connection)
   })
-  afterAll(() => pod.stop())
+  afterAll(async () => {
+    connection.close()
+    await pod.stop()
+  })
 
   async function run(id: string, script: string): Promise<RemoteProcess> {
     const linux = { Resources: { Memory: { Limit: LIMIT, Swap: LIMIT } } }
@@ -26,6 +36,11 @@ describe('a container that runs out of memory', () => {
     const init = await run('hungry', `exec ${HOG}`)
     expect(await init.wait()).toBe(128 + SIGKILL)
     expect((await polling).containerId).toBe('hungry')
+    await expect
+      .poll(async () => (await introspection.listExits({ containerId: 'hungry' })).exits)
+      .toMatchObject([{ status: 128 + SIGKILL, signal: SIGKILL, oomKilled: true }])
+    const { events } = await introspection.getEvents({})
+    expect(events).toContainEqual(expect.objectContaining({ outOfMemory: { containerId: 'hungry' } }))
     for (const id of ['hungry', 'bystander']) await pod.remove(id)
   })
 

@@ -4,6 +4,7 @@ import { messageOf } from '../../../src/base/errors.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { type Agent, agentOf } from '../../../src/client/container-session.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage, type ImageForm } from '../../../src/image/ensure-image.ts'
 import type { KernelName } from '../../../src/image/packages.ts'
@@ -18,6 +19,7 @@ export interface TestGuest {
   readonly guest: Guest
   readonly agent: Agent
   readonly health: ServiceClient<typeof HealthDefinition>
+  readonly introspection: ServiceClient<typeof IntrospectionDefinition>
   /** `Storage.source` of the guest's busybox disk. */
   readonly rootSource: string
   /** The run's private folder, for images and sockets of the test. */
@@ -89,6 +91,7 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
       guest,
       agent: agentOf(guest.connection),
       health: clientFor(HealthDefinition, guest.connection),
+      introspection: clientFor(IntrospectionDefinition, guest.connection),
       rootSource: containerRootSource(parts),
       folder,
       consoleText,

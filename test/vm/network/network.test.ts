@@ -126,6 +126,45 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
       { inGuest: 'fd72::1', onHost: 'fd72::2' },
     ])
   })
+
+  it('tells what it has, who has set it, and which card was plugged in', async () => {
+    const { interfaces, routes } = await guest.introspection.getNetwork({})
+    const sourceOf = (wanted: string) => interfaces.find(({ name }) => name === wanted)?.source
+    expect(['eth0', 'eth1', 'lo'].map(sourceOf)).toEqual(['metadata', 'rpc', 'kernel'])
+    const behind = routes.find(({ destination }) => destination === '10.71.77.0/24')
+    expect(behind).toEqual({
+      destination: '10.71.77.0/24',
+      gateway: '192.168.71.1',
+      device: 'eth1',
+      source: 'rpc',
+    })
+    const { events } = await guest.introspection.getEvents({})
+    expect(events).toContainEqual(expect.objectContaining({ agentStarted: { restarts: 0 } }))
+    const changed = events.flatMap(({ deviceChanged }) => deviceChanged ?? [])
+    const added = changed.filter(({ action, subsystem }) => action === 'add' && subsystem === 'net')
+    const { devices } = await guest.introspection.listDevices({})
+    const plugged = devices.find(({ name }) => name === 'eth2')
+    expect(plugged?.driver).toBe('virtio_net')
+    expect(added.map(({ path }) => path)).toContainEqual(
+      expect.stringMatching(/^\/sys\/devices\/.*\/net\/eth\d$/),
+    )
+  })
+
+  it('tells what it can do', async () => {
+    const { capabilities } = await guest.introspection.getCapabilities({})
+    const missing = capabilities.filter(({ enabled }) => !enabled)
+    expect(missing.filter(({ reason }) => reason === '')).toEqual([])
+    const has = (name: string) => capabilities.some((one) => one.name === name && one.enabled)
+    for (const name of [
+      'vsock',
+      'cgroup v2',
+      'seccomp',
+      'file system overlay',
+      'file system virtiofs',
+      'runc',
+    ])
+      expect([name, has(name === 'runc' ? '/usr/sbin/runc' : name)]).toEqual([name, true])
+  })
 })
 
 /** Two cards on taps, the port for a third, and the metadata for the first. */
