@@ -97,17 +97,22 @@ export class ContainerRecord {
     throw new UnreadableState('INTERNAL', `state ${this.#folder}/spec: incomplete`)
   }
 
-  /** Removes the record and the specification. */
+  /** Removes the record and the specification, in this order: a record without one cannot be gone on with. */
   remove(): void {
+    this.#state.remove(`${this.#folder}/record`)
     this.#state.remove(this.#folder)
   }
 }
+
 /** The records of all containers. Throws UnreadableState for one that cannot be read. */
 export function readContainerRecords(state: StateStore): readonly ContainerRecord[] {
   return state.list(FOLDER).flatMap((id) => {
     const payload = state.read(KINDS.container, `${FOLDER}/${id}/record`)
-    // Its writing had not ended: nothing was done yet.
-    if (payload === undefined) return []
+    if (payload === undefined) {
+      // Its first writing had not ended, when nothing was done yet, or its removal had not, when all was undone.
+      state.remove(`${FOLDER}/${id}`)
+      return []
+    }
     const record = new ContainerRecord(state, payload)
     if (payload.init !== undefined) record.readSpec()
     return [record]

@@ -317,6 +317,21 @@ describe('an agent after one that died', () => {
     expect(Buffer.from(after.os.streams.tryRead(slave, 10) ?? []).toString()).toBe('typed')
   })
 
+  it('removes what is left of a record whose removal was under way', async () => {
+    const before = await machineWithContainer()
+    before.state.beforeChange = (path) => {
+      // The agent dies when the first file is gone.
+      if (path === 'containers/c1') throw new Error('dead')
+    }
+    const [found] = readContainerRecords(new StateStore(before.state))
+    expect(() => found?.remove()).toThrow('dead')
+    before.state.beforeChange = () => {}
+    expect(before.state.names()).toEqual(expect.arrayContaining(['containers/c1/spec']))
+    const after = await successorOf(before)
+    expect(after.context.containers.list()).toEqual([])
+    expect(after.state.names().filter((name) => name.startsWith('containers'))).toEqual([])
+  })
+
   it('undoes a sandbox whose creation was under way', async () => {
     const before = await machine()
     const clean = await remains(before)
