@@ -130,7 +130,8 @@ beforeAll(async () => {
 afterAll(stop)
 
 async function startAnew(): Promise<void> {
-  // The next agent gets no connection but that of the one client that is left.
+  // Of the clients that have left nothing is open, and the next agent gets the connection of the one that is left.
+  await expect.poll(openFiles).toBe(files)
   healthy.die()
   startHealthyAgent()
   await ask(bystander)

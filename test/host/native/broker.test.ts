@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { readdirSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { handleOf } from '../../../src/os/sockets/socket-handles.ts'
@@ -27,6 +28,7 @@ afterEach(async () => {
 
 const ask = frameOf(1, 'question')
 const reply = frameOf(1, 'answer')
+const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 
 describe('a client', () => {
   it('gets the answer to its request', async () => {
@@ -146,10 +148,37 @@ describe('a client', () => {
     await expect(connection.request()).rejects.toThrow('it has ended')
   })
 
+  it('leaves no descriptor when it hangs up, whatever it has sent', async () => {
+    const agent = broker.startAgent()
+    void agent.serve(reply)
+    const other = await broker.connect()
+    const handled = async () => {
+      await other.send(ask)
+      await other.frames.next()
+    }
+    await handled()
+    const openFiles = () => readdirSync(`/proc/${broker.pid}/fd`).length
+    const before = openFiles()
+    const sent = [
+      ask,
+      Buffer.concat([ask, frameOf(3, 'x')]),
+      ask.subarray(0, 12),
+      ask.subarray(0, 5),
+      preface,
+    ]
+    for (let count = 0; count < 200; count++) {
+      const client = await broker.connect()
+      client.socket.write(sent[count % sent.length] ?? ask)
+      // Some hang up before, and some after the broker has read.
+      if (count % 3 > 0) await handled()
+      client.socket.destroy()
+    }
+    await expect.poll(openFiles).toBe(before)
+  })
+
   it('with an HTTP/2 preface is handed over, with its first bytes', async () => {
     const agent = broker.startAgent()
     const client = await broker.connect()
-    const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
     const received: Buffer[] = []
     client.socket.removeAllListeners('data').on('data', (chunk) => received.push(chunk))
     await client.send(preface.subarray(0, 5))

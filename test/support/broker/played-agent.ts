@@ -192,12 +192,14 @@ export class PlayedConnection {
     this.#parts.native.sendMessage(this.#fd, bytes, fd)
   }
 
+  /** Answers every request until the connection ends, then closes this end, as agents do. */
   async serve(answer: Buffer): Promise<void> {
-    this.open()
+    const socket = this.open()
+    if (this.isGrpc) socket.on('end', () => this.close()).resume()
     try {
       for (;;) this.answer((await this.envelopes.next()).number, answer)
     } catch {
-      // The connection has ended.
+      this.close()
     }
   }
 
