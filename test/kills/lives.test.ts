@@ -105,7 +105,8 @@ describe.skipIf(lives === 0)('life cycles of containers whose agent is killed at
       broker: openIn(broker?.pid ?? 0),
       agent: openIn(pod.started.agentPid()),
       mounts: mountPointsOf(pod.started).length,
-      files: files.sort(),
+      // The folder of runs is made with the first one after a start.
+      files: files.filter((file) => file !== 'calls').sort(),
     }
   }
 
