@@ -1,6 +1,7 @@
 import { existsSync, type FSWatcher, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { STATE_FOLDER } from '../../../src/agent/boot/state-folder.ts'
 import { messageOf } from '../../../src/base/errors.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import {
@@ -272,13 +273,13 @@ describe('DestroySandbox', () => {
     const pod = await startPod()
     try {
       const before = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
-      expect(before.sort()).toEqual(['/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'])
+      expect(before.sort()).toEqual([STATE_FOLDER, '/run/sandbox-ns/ipc', '/run/sandbox-ns/uts'])
       await pod.run('mounted', ['sleep', '1000'])
       const watched = pod.started.logged({ msg: 'stopping' })
       // The agent exits only after it has answered, so the test checks the mounts before that.
       const destroying = pod.agent.destroySandbox({})
       await watched
-      expect(mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))).toEqual([])
+      expect(mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))).toEqual([STATE_FOLDER])
       await destroying
     } finally {
       await pod.stop()

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, watch, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { STATE_FOLDER } from '../../../src/agent/boot/state-folder.ts'
 import { createContainerRequest, execProcessRequest } from '../../support/containers/container-requests.ts'
 import { RemoteProcess } from '../../support/containers/pod.ts'
 import {
@@ -117,10 +118,11 @@ describe('an agent that is killed, and whose state cannot be read', () => {
     await expect.poll(() => pids.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([])
     expect(['c1', 'terminal', 'unstarted'].flatMap(cgroupsOf)).toEqual([])
     const mounts = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
-    expect(mounts).toEqual([])
-    const own = ['state', 'saved'].map((name) => `/run/microvm-agent/${name}`)
-    for (const folder of ['/run/kata-containers', ...own])
+    expect(mounts).toEqual([STATE_FOLDER])
+    for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])
       expect(inNamespaceOf(pod.started, 'ls', folder), folder).toBe('')
+    // What has happened is still told.
+    expect(inNamespaceOf(pod.started, 'ls', STATE_FOLDER)).toBe('events\n')
     expect(inNamespaceOf(pod.started, 'cat', '/etc/resolv.conf')).toBe(
       readFileSync('/etc/resolv.conf', 'utf8'),
     )
