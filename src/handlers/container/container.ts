@@ -87,6 +87,8 @@ export class Container {
   readonly record: ContainerRecord
   /** Fires when the container is about to be removed while it is being created. */
   readonly creationInterrupted: AbortSignal
+  /** The start that an agent before this one has begun, and this one ends: the number of its call, 0 without one. */
+  resumedStart: { readonly request: bigint; readonly done: Promise<void> } | undefined
   #state: ContainerState
   #endTransition: () => void
   #startAsked = false
@@ -154,11 +156,24 @@ export class Container {
       })
     }
     const { parts } = this.#state
-    this.record.save({ phase: Phase.STARTING, request })
+    // Sent again, it does not repeat the hooks that an agent before this one has begun.
+    const isSame = request !== 0n && this.record.fields.request === request
+    const hooksBegun = isSame ? this.record.fields.hooksBegun : 0
+    this.record.save({ phase: Phase.STARTING, request, hooksBegun })
     this.#startAsked = true
     const interrupt = new AbortController()
     this.#state = { name: 'starting', parts, settled: this.#newTransition(), interrupt }
     return { parts, interrupted: interrupt.signal }
+  }
+
+  /** Goes on with a start of which the agent before this one has done all but `rest`, which never rejects. */
+  resumeStart(parts: ContainerParts, rest: (interrupted: AbortSignal) => Promise<void>): void {
+    const interrupt = new AbortController()
+    this.#state = { name: 'starting', parts, settled: this.#newTransition(), interrupt }
+    const done = rest(interrupt.signal).then(() => this.endStart(parts, true))
+    // The call may not be sent again.
+    done.catch(() => {})
+    this.resumedStart = { request: this.record.fields.request, done }
   }
 
   /**

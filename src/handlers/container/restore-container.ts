@@ -28,6 +28,7 @@ import type { CreateDependencies } from './create-container.ts'
 import { endAndRemove, type RemoveDependencies } from './remove-container.ts'
 import type { ActiveSandbox } from './sharing/active-sandbox.ts'
 import { pinPidNamespace } from './sharing/shared-pid-namespace.ts'
+import { hasPoststartHooks, runPoststartHooks } from './start-container.ts'
 
 /** What going on with containers needs. */
 export interface RestoreDependencies
@@ -68,12 +69,11 @@ export async function restoreContainer(
   const isOpen = isSentAgain(requests, request)
   try {
     await runtime.runsEnded(id)
-    if (phase !== Phase.CREATING) await goOn(restored, container)
+    let isDone = true
+    if (phase !== Phase.CREATING) isDone = await goOn(restored, container)
     else if (!isOpen || !(await finishCreation(restored, container))) return await drop(restored, container)
-    // What has not happened has no request any more.
-    if (isOpen && phase !== Phase.REMOVING && record.fields.request === request) {
-      outcomes.answer(request, EMPTY_RESPONSE)
-    }
+    // What has not happened has no request any more, but for a start, which keeps its phase.
+    if (isOpen && isDone && record.fields.request === request) outcomes.answer(request, EMPTY_RESPONSE)
   } catch (error) {
     log.critical('a container cannot be gone on with', { containerId: id, error: messageOf(error) })
     await drop(restored, container)
@@ -98,17 +98,14 @@ interface Restored {
   readonly cgroup: Cgroup
 }
 
-async function goOn(restored: Restored, container: Container): Promise<void> {
+/** Goes on with a container that was made. Returns whether the call that has set its phase is done. */
+async function goOn(restored: Restored, container: Container): Promise<boolean> {
   const { dependencies, record, sandbox } = restored
   const { log, runtime, oom, requests } = dependencies
   const { id, phase, request, init } = record.fields
   if (init === undefined) throw new Error(`the record of container ${id} has no first process`)
   const parts = await partsOf(restored, init)
   const hasStarted = await runtime.hasStarted(id)
-  if (phase === Phase.STARTING) {
-    // Without the start the request is not answered, and is carried out again.
-    record.save(hasStarted ? { phase: Phase.RUNNING } : { phase: Phase.CREATED, request: 0n })
-  }
   if (phase === Phase.PAUSING || phase === Phase.RESUMING) await settlePause(restored, hasStarted)
   const name = record.fields.phase === Phase.PAUSED ? 'paused' : hasStarted ? 'running' : 'created'
   container.restore(parts, name, hasStarted)
@@ -118,6 +115,15 @@ async function goOn(restored: Restored, container: Container): Promise<void> {
       log.warn('container not removed', { containerId: id, error: messageOf(error) })
     })
   }
+  if (phase !== Phase.STARTING) return phase !== Phase.REMOVING
+  // Without the start the phase stays, and the call is carried out when it is sent again.
+  if (!hasStarted) return false
+  if (hasPoststartHooks(parts)) {
+    container.resumeStart(parts, (interrupted) => runPoststartHooks(dependencies, { id, parts }, interrupted))
+    return false
+  }
+  record.save({ phase: Phase.RUNNING })
+  return true
 }
 
 /** Tells a pause or a resume under way by what the runtime has done. One that it has not done is carried out again. */

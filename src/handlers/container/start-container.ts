@@ -37,6 +37,8 @@ export async function startContainer(
 ): Promise<void> {
   const { containers, sandboxState, oom } = dependencies
   const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)
+  const { resumedStart } = container
+  if (number !== 0n && resumedStart?.request === number) return await abortable(resumedStart.done, signal)
   while (container.state.name === 'updating') await abortable(container.state.settled, signal)
   const { parts, interrupted } = container.beginStart(number)
   let succeeded = false
@@ -71,8 +73,7 @@ async function startBetweenHooks(
   }
   await runtime.start(id, interrupted)
   dependencies.events.add({ processStarted: { containerId: id, execId: '', pid: init.pid } })
-  const state = stateOf(described, init.status === undefined ? 'running' : 'stopped', init.pid)
-  await runPoststartHooks(dependencies, { id, folder, hooks: parts.poststart }, state, interrupted)
+  await runPoststartHooks(dependencies, { id, parts }, interrupted)
 }
 
 /** The container's state, which each hook gets on stdin (OCI runtime specification). */
@@ -97,21 +98,40 @@ async function innerPidOf({ files }: Os, pid: number): Promise<number> {
   return Number(/^NSpid:.*\t(\d+)$/m.exec(status)?.[1] ?? pid)
 }
 
+/** The parts of a container that its poststart hooks need. */
+type HookedParts = Pick<ContainerParts, 'init' | 'spec' | 'startContainer' | 'poststart' | 'record'>
+
+/** Whether poststart hooks are left that no agent has begun for the start under way. */
+export function hasPoststartHooks({ startContainer, poststart, record }: HookedParts): boolean {
+  return poststart.length > 0 && record.fields.hooksBegun < startContainer.length + poststart.length
+}
+
 /**
  * Runs the poststart hooks of a container whose process was just started, one after the other, with the container's
  * state on stdin. Never rejects: a hook that fails is logged, and the next one runs. When `skipped` fires, the running
- * hook is killed and those after it are left out.
+ * hook is killed and those after it are left out. None that an agent before this one has begun for the same call is run
+ * again.
  */
-async function runPoststartHooks(
-  { os, log }: Pick<StartDependencies, 'os' | 'log'>,
-  container: { readonly id: string; readonly folder: string; readonly hooks: readonly Hook[] },
-  state: string,
+export async function runPoststartHooks(
+  {
+    os,
+    log,
+    config,
+  }: Pick<StartDependencies, 'os' | 'log'> & { readonly config: { readonly sharedRoot: string } },
+  container: { readonly id: string; readonly parts: HookedParts },
   skipped: AbortSignal,
 ): Promise<void> {
-  const { id, folder, hooks } = container
-  for (const hook of hooks) {
+  const { id, parts } = container
+  const { init, spec, startContainer, poststart, record } = parts
+  const { folder } = bundleOf(config.sharedRoot, id)
+  const status = init.status === undefined ? 'running' : 'stopped'
+  const state = stateOf({ id, folder, spec: spec.current }, status, init.pid)
+  for (const [index, hook] of poststart.entries()) {
     if (skipped.aborted) return
+    const number = startContainer.length + index
+    if (number < record.fields.hooksBegun) continue
     try {
+      record.save({ hooksBegun: number + 1 })
       await inStep('hook', hook.Path, () => runHook(os, hook, { state, folder, skipped }))
     } catch (error) {
       log.warn('poststart hook failed', { containerId: id, hook: hook.Path, error: messageOf(error) })

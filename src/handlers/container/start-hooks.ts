@@ -29,21 +29,23 @@ const READ_BYTES = 65_536
  * Runs the startContainer hooks of a container whose program is about to start, one after the other, as processes added
  * to the container, with `state` on stdin. Never rejects: a hook that is missing, fails or takes too long is logged, and
  * the next one runs; a runtime would end the container. When `skipped` fires, the running hook is killed and those after
- * it are left out.
+ * it are left out. None that an agent before this one has begun for the same call is run again.
  */
 export async function runStartContainerHooks(
   dependencies: StartHookDependencies,
   container: {
     readonly id: string
-    readonly parts: Pick<ContainerParts, 'cgroup' | 'spec' | 'startContainer'>
+    readonly parts: Pick<ContainerParts, 'cgroup' | 'spec' | 'startContainer' | 'record'>
   },
   state: string,
   skipped: AbortSignal,
 ): Promise<void> {
   const { id, parts } = container
-  for (const hook of parts.startContainer) {
+  for (const [index, hook] of parts.startContainer.entries()) {
     if (skipped.aborted) return
+    if (index < parts.record.fields.hooksBegun) continue
     try {
+      parts.record.save({ hooksBegun: index + 1 })
       const { current: spec } = parts.spec
       const process = hookProcess(hook, spec.Process)
       const isMember = (pid: number) => parts.cgroup.holds(pid)

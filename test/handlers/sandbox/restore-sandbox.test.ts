@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGKILL } from '../../../src/base/signals.ts'
+import { Hook } from '../../../src/gen/oci.ts'
 import {
   ContainerRecord,
   Phase,
@@ -243,6 +244,29 @@ describe('an agent after one that died', () => {
     const again = after.handlers.startContainer({ containerId: 'c1' }, neverAborted, OPEN)
     if (hasStarted) await expect(again).rejects.toThrow('is running')
     else await again
+  })
+
+  it('runs the poststart hooks that were not begun, and answers the start after them', async () => {
+    const before = await machineWithContainer()
+    const poststart = ['/a', '/b', '/c'].map((Path) => Hook.fromPartial({ Path, Timeout: 3n }))
+    record(before, { phase: Phase.STARTING, request: OPEN, poststart, hooksBegun: 1 })
+    before.os.tools.calls.length = 0
+    const after = await successorOf(before)
+    expect(isAnswered(after)).toBe(false)
+    await after.handlers.startContainer({ containerId: 'c1' }, neverAborted, OPEN)
+    expect(before.os.tools.calls.map(({ argv }) => argv[0])).toEqual(['/b', '/c'])
+    await after.handlers.pauseContainer({ containerId: 'c1' }, neverAborted)
+  })
+
+  it('does not repeat the startContainer hooks that were begun', async () => {
+    const before = await machineWithSandbox()
+    await before.handlers.createContainer(containerRequest('c1'), neverAborted)
+    const startContainer = [Hook.fromPartial({ Path: '/a', Timeout: 3n })]
+    await before.os.files.put(`/proc/${before.runtime.last().pid}/status`, 'NSpid:\t1001\t1\n')
+    record(before, { phase: Phase.STARTING, request: OPEN, startContainer, hooksBegun: 1 })
+    const after = await successorOf(before)
+    await after.handlers.startContainer({ containerId: 'c1' }, neverAborted, OPEN)
+    expect(after.runtime.calls).toEqual(['create', 'start'])
   })
 
   it.each([

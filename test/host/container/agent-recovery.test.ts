@@ -1,5 +1,8 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Kills the agent, and resolves when the next one serves. */
 async function killAgent({ started }: AgentPod): Promise<void> {
@@ -57,6 +60,23 @@ describe('a container whose agent is killed', () => {
     expect(statuses).toEqual([9, 9, 9])
     for (const id of ids) await pod.remove(id)
     expect(leftoversOf(pod.started, ...ids)).toEqual(NOTHING_LEFT)
+  })
+
+  it('has each of its poststart hooks begun once, when the agent dies in one', async () => {
+    const begun = join(temporaryFolder(), 'begun')
+    const hook = (name: string, then: string) => ({
+      Path: '/bin/sh',
+      Args: ['sh', '-c', `echo ${name} >> ${begun}; ${then}`],
+      Timeout: 10n,
+    })
+    const Poststart = [hook('first', ':'), hook('second', 'sleep 3'), hook('third', ':')]
+    await pod.create('hooked', ['sleep', '100'], { spec: { Hooks: { Poststart } } })
+    const started = pod.agent.startContainer({ containerId: 'hooked' })
+    await expect.poll(() => existsSync(begun) && readFileSync(begun, 'utf8')).toBe('first\nsecond\n')
+    await killAgent(pod)
+    await started
+    expect(readFileSync(begun, 'utf8')).toBe('first\nsecond\nthird\n')
+    await pod.remove('hooked')
   })
 
   it('is created, started, added to and removed whenever the agent dies', async () => {
