@@ -5,7 +5,7 @@ import { benchEnvironment } from './support/figure.ts'
 /** `npm run bench [-- NAME…]`: runs the named benchmarks, by default all, one after the other. */
 const PATHS = [
   ...['agent/agent-start', 'agent/rpc', 'agent/rpc-through-broker', 'agent/rpc-under-load', 'agent/policy'],
-  ...['agent/network', 'agent/metadata', 'agent/agent-death', 'agent/supervisor-memory'],
+  ...['agent/network', 'agent/metadata', 'agent/agent-death', 'agent/supervisor-memory', 'agent/ctl-start'],
   ...['containers/exec', 'containers/exec-crowd', 'containers/container-life', 'containers/shared-storage'],
   ...['containers/broker-containers', 'stdio/port-stdout', 'stdio/port-relays', 'stdio/read-stdout'],
   ...['stdio/copy-file', 'containers/exec-leak'],

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { AGENT_SOURCES } from './agent.ts'
@@ -7,6 +7,8 @@ import { cached } from './cache.ts'
 import { pinnedNode, projectRoot } from './project.ts'
 
 const descriptorSource = join(projectRoot, 'src/ctl/methods/descriptor-set.ts')
+const startScript = join(import.meta.dirname, 'ctl-start.cjs')
+const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 
 /** The oldest Node that has what the bundle uses, such as `Promise.withResolvers`. */
@@ -20,21 +22,38 @@ export const CTL_PAGES = {
   'fish/vendor_completions.d/agent-ctl.fish': ['completion', 'fish'],
 } as const
 
-/** Builds `agent-ctl.cjs`, one file that needs only Node, and returns its folder. The pages are beside it. */
+/** The files of the tool as it is installed: it starts from V8's code cache. */
+export const CTL_INSTALLED = {
+  start: 'agent-ctl.cjs',
+  bundle: 'agent-ctl-bundle.cjs',
+  cache: 'agent-ctl-bundle.cache',
+} as const
+
+/**
+ * Builds agent-ctl and returns its folder: `agent-ctl.cjs`, one file that needs only Node, the files to install in
+ * `installed`, and the pages.
+ */
 export async function buildAgentCtl(): Promise<string> {
   const sources = [...AGENT_SOURCES, 'client', 'ctl'].map((name) => join(projectRoot, 'src', name))
   const inputs = {
     files: [
       ...sources,
       import.meta.filename,
+      startScript,
+      codeCacheScript,
       join(projectRoot, 'package.json'),
       join(projectRoot, 'package-lock.json'),
     ],
   }
   return await cached('agent-ctl', inputs, async (target) => {
+    const installed = join(target, 'installed')
+    const bundle = join(installed, CTL_INSTALLED.bundle)
+    await build(bundleOptions(bundle))
+    const cache = join(installed, CTL_INSTALLED.cache)
+    execFileSync(pinnedNode(), ['--random-seed=1', codeCacheScript, bundle, cache], { env: {} })
+    copyFileSync(startScript, join(installed, CTL_INSTALLED.start))
     const tool = join(target, 'agent-ctl.cjs')
-    await build(bundleOptions(tool))
-    chmodSync(tool, 0o755)
+    writeFileSync(tool, `${BANNER}\n${readFileSync(bundle, 'utf8')}`, { mode: 0o755 })
     for (const [path, words] of Object.entries(CTL_PAGES)) {
       const page = execFileSync(pinnedNode(), [tool, ...words], { env: {} })
       writeFileSync(join(target, path.replaceAll('/', '-')), page)
@@ -54,7 +73,7 @@ const inlineDescriptors: Plugin = {
   },
 }
 
-/** Runs before everything else, so that an older Node says why it cannot. */
+/** Begins the one file, so that an older Node says why it cannot run it. */
 const BANNER = `#!/usr/bin/env node
 if (Number(process.versions.node.split('.')[0]) < ${OLDEST_NODE}) {
   process.stderr.write('agent-ctl: Node.js ' + process.versions.node + ' is too old, want ${OLDEST_NODE} or newer\\n')
@@ -74,7 +93,6 @@ function bundleOptions(outfile: string): BuildOptions {
     minifySyntax: true,
     minifyWhitespace: true,
     legalComments: 'none',
-    banner: { js: BANNER },
     define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
     absWorkingDir: projectRoot,
     logLevel: 'warning',

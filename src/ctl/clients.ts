@@ -1,20 +1,23 @@
 import { AgentError } from '../base/errors.ts'
-import { AgentServiceDefinition } from '../gen/agent.ts'
-import { IntrospectionDefinition } from '../gen/microvm/agent/v1/introspection.ts'
+import type { AgentServiceDefinition } from '../gen/agent.ts'
+import type { IntrospectionDefinition } from '../gen/microvm/agent/v1/introspection.ts'
 import { clientFor, type ServiceClient, type ServiceDefinition } from '../rpc/client.ts'
 import type { CallOptions } from '../rpc/ttrpc/client.ts'
 import { CommandFailure, type Context, EXIT } from './command.ts'
 
 /** The calls of existing callers. Each has the time limit of the command line, and its failure names it. */
 export async function agentCalls(context: Context): Promise<ServiceClient<typeof AgentServiceDefinition>> {
-  return await callsOf(context, AgentServiceDefinition)
+  // Its messages are large, and `ps` needs none of them.
+  const { AgentServiceDefinition: definition } = await import('../gen/agent.ts')
+  return await callsOf(context, definition)
 }
 
 /** The calls by which the agent explains itself; see {@link agentCalls}. */
 export async function introspectionCalls(
   context: Context,
 ): Promise<ServiceClient<typeof IntrospectionDefinition>> {
-  return await callsOf(context, IntrospectionDefinition)
+  const { IntrospectionDefinition: definition } = await import('../gen/microvm/agent/v1/introspection.ts')
+  return await callsOf(context, definition)
 }
 
 async function callsOf<Definition extends ServiceDefinition>(

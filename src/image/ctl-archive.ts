@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { buildAgent } from '../build/agent.ts'
-import { buildAgentCtl, CTL_PAGES } from '../build/agent-ctl.ts'
+import { buildAgentCtl, CTL_INSTALLED, CTL_PAGES } from '../build/agent-ctl.ts'
 import { writeTar } from './agent-archive.ts'
 import { completeTree, fileFrom, link } from './formats/tree.ts'
 
@@ -18,7 +18,9 @@ export async function makeCtlArchive(folder: string): Promise<readonly string[]>
   copyFileSync(join(built, 'agent-ctl.cjs'), tool)
   const archive = join(folder, `agent-ctl-${packageJson.version}-x86_64.tar.zst`)
   const tree = completeTree([
-    fileFrom('usr/lib/agent-ctl/agent-ctl.cjs', join(built, 'agent-ctl.cjs'), 0o755),
+    ...Object.values(CTL_INSTALLED).map((name) =>
+      fileFrom(`usr/lib/agent-ctl/${name}`, join(built, 'installed', name), 0o755),
+    ),
     fileFrom('usr/lib/agent-ctl/addon.node', addon),
     link('usr/bin/agent-ctl', '../lib/agent-ctl/agent-ctl.cjs'),
     ...Object.keys(CTL_PAGES).map((path) =>
