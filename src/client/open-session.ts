@@ -29,19 +29,21 @@ const IDENTIFY_MS = 2_000
  */
 export async function openSession(options: SessionOptions): Promise<Session> {
   const { address, protocol, signal, waitMs } = options
+  const late = new AbortController()
   let lastFailure: unknown
   const link: Dialer = {
     connect: async (each) => {
-      lastFailure = undefined
       try {
-        return await dial(address, each)
+        const socket = await dial(address, each)
+        lastFailure = undefined
+        return socket
       } catch (error) {
-        lastFailure = error
+        // The end of the wait tells nothing about the address.
+        if (!late.signal.aborted) lastFailure = error
         throw error
       }
     },
   }
-  const late = new AbortController()
   const timer = waitMs === undefined ? undefined : setTimeout(() => late.abort(), waitMs)
   let client: TtrpcClient
   try {

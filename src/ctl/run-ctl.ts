@@ -11,6 +11,7 @@ import { parseDuration } from './command-line/duration.ts'
 import { parseCommandLine } from './command-line/parse.ts'
 import { COMMANDS } from './commands/table.ts'
 import { LazySession } from './lazy-session.ts'
+import { plainText } from './output/text.ts'
 
 /** What agent-ctl uses of its process. */
 export interface CtlHost {
@@ -32,7 +33,8 @@ export async function runCtl(argv: readonly string[], host: CtlHost): Promise<nu
     if (interruptions.signal.aborted) await settled(running)
     if (error instanceof Interrupted) return error.exitStatus
     if (error instanceof OutputClosed) return BROKEN_PIPE_STATUS
-    const text = messageOf(error)
+    // A container may have chosen a part of the text.
+    const text = plainText(messageOf(error).replace(/\s*\n\s*/g, ' '))
     if (text !== '') {
       const isColored = colorsOn(io.stderr, host.env)
       const name = isColored ? styleText('red', 'agent-ctl:', { validateStream: false }) : 'agent-ctl:'

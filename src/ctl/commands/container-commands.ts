@@ -70,6 +70,24 @@ export const containerCommands: readonly Command[] = [
     load: () => import('./run.ts'),
   },
   {
+    name: 'logs',
+    group: 'containers',
+    summary: 'print what a process has written last',
+    details: [
+      'The agent keeps output only if agent.output_replay_bytes is set, and only output that is read by calls. What others read of it stays for them.',
+    ],
+    arguments: [
+      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
+      { name: 'PROCESS', summary: 'the id of an added process (default: the first process)', optional: true },
+    ],
+    options: [{ name: 'follow', short: 'f', summary: 'go on until the process ends' }],
+    examples: [
+      ['logs web', 'the last output of the container'],
+      ['logs -f web job', 'that of an added process, as it comes'],
+    ],
+    load: () => import('./logs.ts'),
+  },
+  {
     name: 'cp',
     group: 'files',
     summary: 'copy a file or a folder into a container or out of it',

@@ -1,3 +1,4 @@
+import { styleText } from 'node:util'
 import { writeWhole } from '../../client/stdio.ts'
 import type { Context } from '../command.ts'
 import { type Column, table } from './table.ts'
@@ -24,7 +25,14 @@ export async function printRows<Row>(
   rows: readonly Row[],
 ): Promise<void> {
   if (context.output === 'json') for (const row of rows) await printJson(context, row)
-  else await print(context, table(columns, rows, terminalWidth(context)))
+  else {
+    const text = table(columns, rows, terminalWidth(context))
+    await print(context, context.colors ? text.replace(/^.*$/m, bold) : text)
+  }
+}
+
+function bold(line: string): string {
+  return styleText('bold', line, { validateStream: false })
 }
 
 /** The columns of the terminal; undefined when stdout is none. */

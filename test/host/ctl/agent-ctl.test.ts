@@ -1,6 +1,7 @@
 import { mkdirSync, readFileSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { styleText } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Interruptions } from '../../../src/client/interruptions.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
@@ -73,11 +74,16 @@ describe('agent-ctl on a real agent', () => {
 
   it('lists processes, also on a terminal of 10 columns', async () => {
     await pod.add('web', 'side', ['sleep', '1000'])
-    const wide = await ctl(['-a', address, 'ps', 'web'], { columns: 120 })
+    const wide = await ctl(['-a', address, 'ps', 'web'], { columns: 120, env: { NO_COLOR: '1' } })
     expect(wide.stdout).toMatch(/^CONTAINER +PID +ROLE +PROCESS +STATE +AGE +MEMORY /)
     expect(wide.stdout).toMatch(/^web +\d+ +init /m)
     expect(wide.stdout).toMatch(/^web +\d+ +exec +side /m)
-    const narrow = await ctl(['-a', address, 'ps', 'web'], { columns: 10 })
+    expect(wide.stdout).not.toContain('\x1b')
+    const colored = await ctl(['-a', address, 'ps', '--color', 'always', 'web'])
+    expect(colored.stdout.split('\n')[0]).toBe(
+      styleText('bold', wide.stdout.split('\n')[0] ?? '', { validateStream: false }),
+    )
+    const narrow = await ctl(['-a', address, 'ps', 'web'], { columns: 10, env: { NO_COLOR: '1' } })
     expect(
       narrow.stdout
         .trimEnd()

@@ -1,0 +1,83 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Interruptions } from '../../../src/client/interruptions.ts'
+import { ctl } from '../../support/ctl/run-ctl.ts'
+import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+
+const KEPT_BYTES = 64
+
+describe('agent-ctl logs', () => {
+  let pod: AgentPod
+  let address: readonly string[]
+  beforeAll(async () => {
+    pod = await startPod({ outputReplayBytes: KEPT_BYTES })
+    address = ['-a', `unix://${pod.started.path}`]
+    await pod.run('web', ['sleep', '1000'])
+  })
+  afterAll(() => pod.stop())
+
+  it('prints both streams of a process, as often as asked', async () => {
+    const job = await pod.add('web', 'job', ['sh', '-c', 'echo out; echo err >&2; sleep 1000'])
+    await job.readUntil('out')
+    await job.read('stderr')
+    for (let round = 0; round < 2; round += 1)
+      expect(await ctl([...address, 'logs', 'web', 'job'])).toEqual({
+        status: 0,
+        stdout: 'out\n',
+        stderr: 'err\n',
+      })
+  })
+
+  it('says how much is not kept any more', async () => {
+    const long = await pod.add('web', 'long', [
+      'sh',
+      '-c',
+      'for i in $(seq 100); do echo "line $i"; done; sleep 1000',
+    ])
+    await long.readUntil('line 100\n')
+    const { status, stderr, stdout } = await ctl([...address, 'logs', 'web', 'long'])
+    expect([status, stdout.length]).toEqual([0, KEPT_BYTES])
+    expect(stdout).toMatch(/line 100\n$/)
+    expect(stderr).toMatch(/^agent-ctl: \d+ bytes of stdout are not kept any more\n$/)
+  })
+
+  it('follows a process until it ends', async () => {
+    const ticks = await pod.add('web', 'ticks', ['sh', '-c', 'echo one; read line; echo "$line"'])
+    await ticks.readUntil('one\n')
+    let isAsked = false
+    const answer = async () => {
+      await ticks.write('two\n')
+      await ticks.readAll()
+      await ticks.wait()
+    }
+    const onOutput = () => {
+      if (!isAsked) void answer()
+      isAsked = true
+    }
+    const followed = await ctl([...address, 'logs', '-f', 'web', 'ticks'], { onOutput })
+    expect(followed.stdout).toMatch(/^one\n/)
+  })
+
+  it('ends at a signal', async () => {
+    const interruptions = new Interruptions()
+    const onOutput = () => interruptions.receive('SIGINT')
+    const job = await pod.add('web', 'ends', ['sh', '-c', 'echo on; sleep 1000'])
+    await job.readUntil('on')
+    const { status } = await ctl([...address, 'logs', '-f', 'web', 'ends'], { interruptions, onOutput })
+    expect(status).toBe(130)
+  })
+
+  it('says which setting is missing', async () => {
+    const other = await startPod()
+    const failed = await ctl(['-a', `unix://${other.started.path}`, 'logs', 'nope'])
+    await other.run('other', ['sleep', '1000'])
+    const off = await ctl(['-a', `unix://${other.started.path}`, 'logs', 'other'])
+    await other.stop()
+    expect(failed).toMatchObject({
+      status: 1,
+      stderr: expect.stringMatching(/^agent-ctl: ReadOutput: .*\n$/),
+    })
+    expect(off.stderr).toBe(
+      'agent-ctl: ReadOutput: FAILED_PRECONDITION: agent.output_replay_bytes: 0, output is not kept\n',
+    )
+  })
+})
