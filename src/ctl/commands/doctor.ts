@@ -39,7 +39,7 @@ export interface Findings {
 /** A call that works for so long hangs. */
 const HANGING_MS = 5_000
 
-/** Calls in these steps wait for as long as their callers like. */
+/** Calls whose step begins so wait for as long as their callers like. */
 const PATIENT_STEPS: readonly string[] = ['exit', 'output', 'input', 'event']
 
 /** An event loop that is later than this for one of a hundred timers answers slowly. */
@@ -168,7 +168,7 @@ function hangingIn({ calls = [] }: Findings): string[] {
   return calls
     .filter(({ ageMs, method, step }) => {
       const isOwn = method.startsWith('microvm.agent.v1.Introspection/')
-      return !isOwn && ageMs >= HANGING_MS && !PATIENT_STEPS.includes(step)
+      return !isOwn && ageMs >= HANGING_MS && !PATIENT_STEPS.includes(step.split(' ', 1)[0] ?? '')
     })
     .map(({ ageMs, containerId, execId, method, step, stepAgeMs }) => {
       const of = containerId === '' ? '' : ` of ${processName({ containerId, execId })}`

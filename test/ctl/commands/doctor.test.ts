@@ -50,11 +50,11 @@ describe('what doctor finds suspicious', () => {
           }),
         ],
       },
-      ['CreateContainer of web hangs for 7s, for 6s of it in step device'],
+      ['CreateContainer of web hangs for 7s, for 6s of it in step device PCI 02/0f'],
     ],
     [
       'no call that waits for an exit',
-      { calls: [Call.fromPartial({ method: create, ageMs: 70_000n, step: 'exit' })] },
+      { calls: [Call.fromPartial({ method: create, ageMs: 70_000n, step: 'exit web' })] },
       [],
     ],
     ['no young call', { calls: [Call.fromPartial({ method: create, ageMs: 70n, step: 'device' })] }, []],

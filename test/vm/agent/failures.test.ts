@@ -2,7 +2,9 @@ import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { messageOf } from '../../../src/base/errors.ts'
 import type { Pod } from '../../support/containers/pod.ts'
+import { ctl } from '../../support/ctl/run-ctl.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
+import { forwardToGuest } from '../../support/rpc/forward.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, ROOT } from '../../support/vm/guest-pod.ts'
 
@@ -16,6 +18,18 @@ const LEFT_OUT = ['ts', 'version', 'subsystem', 'pid', 'name', 'source', 'ms', '
 function shown(line: string): string {
   const fields = Object.entries(parseLogLine(line)).filter(([name]) => !LEFT_OUT.includes(name))
   return JSON.stringify(Object.fromEntries(fields))
+}
+
+/** The first lines of `agent-ctl doctor`, up to the report itself. */
+async function diagnosis(guest: TestGuest): Promise<string> {
+  const way = await forwardToGuest(guest)
+  try {
+    const { stderr, stdout } = await ctl(['-a', `unix://${way.path}`, 'doctor'])
+    expect(stderr).toBe('')
+    return stdout.slice(0, stdout.indexOf('\n## '))
+  } finally {
+    way.close()
+  }
 }
 
 /** The message of the error that the promise rejects with. */
@@ -82,6 +96,19 @@ describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what 
     expect(await guest.agent.getOOMEvent({})).toMatchObject({ containerId: 'hungry' })
     await pod.remove('hungry')
   })
+
+  it('and agent-ctl doctor names the causes', async () => {
+    const hook = { Path: `${ROOT}/bin/busybox`, Args: ['sleep', '1000'], Timeout: 12n }
+    const hanging = errorOf(pod.create('hanging', ['true'], { spec: { Hooks: { CreateRuntime: [hook] } } }))
+    await consoleLine(guest, /"rpc in progress".*"hanging"/)
+    const said = await diagnosis(guest)
+    expect(said).toMatch(
+      /^! CreateContainer of hanging hangs for \d+s, for \d+m?s of it in step runtime runc create$/m,
+    )
+    expect(said).toMatch(/^! hungry was killed for want of memory: signal 9, out of memory, /m)
+    expect(said).toMatch(/^- the kernel lacks fw_cfg: /m)
+    expect(await hanging).toContain('hook ran past specified timeout')
+  })
 })
 
 describe.skipIf(cannotBoot() !== undefined)(
@@ -100,6 +127,16 @@ describe.skipIf(cannotBoot() !== undefined)(
       const error = await errorOf(pod.create('limited', ['true'], { linux }))
       expect(page).toContain(shown(await consoleLine(guest, /"cgroup v1 without limits"/)))
       expect(page).toContain(error)
+      expect(await diagnosis(guest)).toMatch(/^- the kernel lacks cgroup v2: /m)
+    })
+
+    it('of an agent that was killed', async () => {
+      const script = 'kill -KILL $(busybox pidof kata-agent)'
+      const Path = `${ROOT}/bin/busybox`
+      const hook = { Path, Args: ['sh', '-c', script], Env: [`PATH=${ROOT}/bin`] }
+      await pod.run('killer', ['true'], { spec: { Hooks: { Poststart: [hook] } } })
+      expect(page).toContain(shown(await consoleLine(guest, /"the agent was restarted, and goes on"/)))
+      expect(await diagnosis(guest)).toMatch(/^! the agent died and was restarted once, the last time /m)
     })
   },
 )
