@@ -11,8 +11,8 @@ export const COVERAGE_FLOORS: Readonly<Record<string, number>> = {
   'src/base': 96,
   // Parts in the cache are not built again, so the coverage depends on the cache.
   'src/build': 50,
-  'src/client': 45,
-  'src/ctl': 50,
+  'src/client': 40,
+  'src/ctl': 48,
   'src/debian': 18,
   'src/handlers/cgroup': 96,
   'src/handlers/container': 96,
