@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -123,8 +124,27 @@ static napi_value close_descriptor(napi_env env, napi_callback_info info) {
   return call_result(env, close(fd));
 }
 
+/* Returns the other side of a pty, by no path: /dev/pts may be missing. */
+static int open_terminal_of(int master) {
+  int unlock = 0;
+  if (ioctl(master, TIOCSPTLCK, &unlock) != 0) return -1;
+  return ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
+static napi_value open_pty(napi_env env, napi_callback_info info) {
+  (void)info;
+  int pair[2] = {posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK), -1};
+  if (pair[0] == -1) return call_result(env, -1);
+  pair[1] = open_terminal_of(pair[0]);
+  if (pair[1] != -1) return pair_value(env, pair);
+  int error = errno;
+  close(pair[0]);
+  return integer_value(env, -error);
+}
+
 const struct addon_function descriptor_functions[] = {
     {"pipe", open_pipe},
+    {"pty", open_pty},
     {"pipeSize", pipe_size},
     {"setPipeSize", set_pipe_size},
     {"setNonBlocking", set_non_blocking},

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +27,7 @@ struct spawn_work {
   char **command, **environment;         /* the command begins with the program's name */
   int descriptors[STANDARD_DESCRIPTORS]; /* for 0, 1 and 2 of the program; -1 is /dev/null */
   int denied;                            /* DENY_… */
+  bool has_terminal;                     /* descriptor 0 becomes the controlling terminal of the program's session */
   volatile int child_errno;              /* written by the child, which shares this memory */
   int started[2];                        /* pid and pidfd */
 };
@@ -41,12 +44,22 @@ static bool place_descriptors(const struct spawn_work *work) {
 }
 
 /*
+ * In the child. The program ends with the agent: the thread that starts it lives as long. A console that cannot be the
+ * controlling terminal is one without job control.
+ */
+static void take_terminal(void) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ioctl(STDIN_FILENO, TIOCSCTTY, 1);
+}
+
+/*
  * In the child. It shares the parent's memory until it executes the program, so it makes system calls only. Returns
  * with errno set when one fails. The oom_score_adj that a vfork child writes changes the child's value only.
  */
 static void become_program(const struct spawn_work *work) {
   setsid();
   if (!reset_oom_score() || !place_descriptors(work) || chdir(work->directory) != 0) return;
+  if (work->has_terminal) take_terminal();
   /* After the descriptors are placed: until execve the child may have more open than the program's limit allows. */
   if (!reset_open_files_limit() || !reset_nice()) return;
   reset_signals();
@@ -101,6 +114,7 @@ static napi_value spawn(napi_env env, napi_callback_info info) {
   work->directory = string_argument(arguments, 3);
   for (int i = 0; i < STANDARD_DESCRIPTORS; i++) work->descriptors[i] = integer_argument(arguments, 4 + i);
   work->denied = integer_argument(arguments, 7);
+  work->has_terminal = boolean_argument(arguments, 8);
   return pool_queue(env, &work->pool, run_spawn);
 }
 

@@ -114,6 +114,7 @@ export const LAYERS: readonly Layer[] = [
       'src/gen',
     ],
   },
+  { folder: 'src/agent/console', imports: ['src/agent/host-listener.ts', 'src/os', 'src/base'] },
   { folder: 'src/agent/transport', imports: ['src/rpc', 'src/os', 'src/base'] },
   {
     // The composition root and the entry: they see everything below.

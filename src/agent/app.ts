@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { neverAborted } from '../base/abort.ts'
-import { jsonLogger, type Logger } from '../base/log.ts'
+import { jsonLogger, type Logger, type LogSink } from '../base/log.ts'
 import { ContainersCgroup } from '../handlers/cgroup/containers-cgroup.ts'
 import { createDeviceHandlers } from '../handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../handlers/device/handler-table.ts'
@@ -13,7 +13,11 @@ import { createSandboxContext, type SandboxContext } from '../handlers/sandbox/c
 import type { SandboxConfig } from '../handlers/sandbox/dependencies.ts'
 import { destroySandbox } from '../handlers/sandbox/destroy-sandbox.ts'
 import { restoreSandbox } from '../handlers/sandbox/restore-sandbox.ts'
-import { createHostConnections, type HostConnections } from '../handlers/stdio/host-connections.ts'
+import {
+  createHostConnections,
+  type HostConnections,
+  listenerAddress,
+} from '../handlers/stdio/host-connections.ts'
 import { STORAGE_DRIVER_NAMES } from '../handlers/storage/driver-table.ts'
 import { createStorageHandlers } from '../handlers/storage/storage.ts'
 import { DeviceDrivers } from '../hotplug/device-drivers.ts'
@@ -39,10 +43,12 @@ import type { BootContext } from './boot/step.ts'
 import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
+import { DebugConsole } from './console/debug-console.ts'
 import { Events } from './introspection/events.ts'
 import { featuresOf, PROGRAMS } from './introspection/features.ts'
 import { tellDevices } from './introspection/tell-devices.ts'
 import { tellNetwork } from './introspection/tell-network.ts'
+import { LogPort, lostLines, sinkOf } from './log-port.ts'
 import { memAgentConfig } from './mem-agent-config.ts'
 import { logNodeMessages } from './node-messages.ts'
 import { ownFigures } from './own-figures.ts'
@@ -87,6 +93,7 @@ interface Parts {
   readonly agentFolder: string
   readonly os: LinuxOs
   readonly log: Logger
+  readonly logPort: LogPort
   readonly gate: BootGate
   readonly networkRecord: NetworkRecord
   /** What an agent after this one goes on with. */
@@ -115,12 +122,16 @@ export async function runAgent(start: AgentStart): Promise<number> {
     return 0
   }
   let level: AgentConfig['logLevel'] = 'info'
-  const log = jsonLogger({ sink: output, level: () => level, version: packageJson.version, pid: process.pid })
+  let sink: LogSink = output
+  const identity = { version: packageJson.version, pid: process.pid }
+  const log = jsonLogger({ sink: (...line) => sink(...line), level: () => level, ...identity })
   logNodeMessages(log, process, console)
   const agentFolder = findAgentFolder(start.file)
   const os = linuxOs({ agentFolder, channel: given.channel, brokerFd: given.broker, log })
   const config = await loadConfig({ files: os.files, arguments: given, environment: start.environment })
   level = config.logLevel
+  const logPort = new LogPort(os, lostLines(identity))
+  if (config.logPort > 0) sink = sinkOf(logPort, output)
   const ignored = settingsWithoutEffect(config)
   if (ignored.length > 0) {
     log.warn('settings without effect', { settings: ignored.join(', '), because: 'not supported' })
@@ -131,7 +142,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const state = openState(given)
   const events = new EventLog(state, { boottimeNs: os.clock.boottimeNs, unixMs: Date.now })
   const parts = {
-    ...{ given, config, os, log, gate, agentFolder },
+    ...{ given, config, os, log, gate, agentFolder, logPort },
     networkRecord: new NetworkRecord(log, tellNetwork(events)),
     ...{ state, events },
     drivers: new DeviceDrivers(os, log),
@@ -215,6 +226,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   })
   log.info('limits', Object.fromEntries(totals.uses().map(({ name, limit }) => [name, limit])))
   log.info('listening', { address: config.serverAddress, port: transport.port })
+  const debugConsole = await openPorts(parts)
   // A request that comes during the boot is heeded after it.
   const requested = stopRequested(os, given, destroyed.promise)
   await bootBehindGate(context, given, gate, service.restore)
@@ -224,10 +236,24 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
   os.supervisor.gateOpened()
+  if (config.debugConsole && config.debugConsolePort === 0) void debugConsole.runOn('/dev/console')
   await service.memAgent.start()
   const reason = await requested
   service.memAgent.stop()
-  return stopAgent({ os, log, given, transport, reason, destroySandbox: service.destroySandbox })
+  const { destroySandbox } = service
+  const closeConsoles = () => debugConsole.close()
+  return stopAgent({ os, log, given, transport, reason, destroySandbox, closeConsoles })
+}
+
+/** Opens the ports of the log and of the debug console, if they are set: before the boot, which may hang. */
+async function openPorts({ given, config, os, log, logPort }: Parts): Promise<DebugConsole> {
+  const { stdioDial: dial, vsockAllowLoopback: allowLoopback } = config
+  if (config.logPort > 0) await logPort.listen(log, listenerAddress(dial, config.logPort), allowLoopback)
+  const debugConsole = new DebugConsole({ os, log, allowLoopback, folder: `${OWN_ROOT}/consoles` })
+  if (config.debugConsole) await debugConsole.endLeft((given.channel?.restarts ?? 0) === 0)
+  if (config.debugConsole && config.debugConsolePort > 0)
+    await debugConsole.listen(listenerAddress(dial, config.debugConsolePort))
+  return debugConsole
 }
 
 interface Service {

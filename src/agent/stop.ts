@@ -34,6 +34,7 @@ interface Stopping {
   readonly transport: Transport
   readonly reason: StopReason
   readonly destroySandbox: () => Promise<void>
+  readonly closeConsoles: () => Promise<void>
 }
 
 /**
@@ -54,7 +55,9 @@ export async function stopAgent(agent: Stopping): Promise<number> {
   return status
 }
 
-async function stopInOrder({ reason, destroySandbox, transport, log }: Stopping): Promise<number> {
+async function stopInOrder(agent: Stopping): Promise<number> {
+  const { reason, destroySandbox, transport, log } = agent
+  await agent.closeConsoles()
   if (reason !== 'sandbox destroyed') await destroyIfAny(destroySandbox, log)
   await transport.stop()
   return 0

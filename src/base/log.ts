@@ -29,7 +29,7 @@ export interface Logger {
 }
 
 /** Writes one finished line, which includes its newline. */
-export type LogSink = (line: string) => void
+export type LogSink = (line: string, level: LogLevel) => void
 
 const ORDER = Object.keys(LOG_LEVELS) as readonly LogLevel[]
 
@@ -58,7 +58,7 @@ export function jsonLogger(options: {
       ...base,
     }
     for (const [key, value] of Object.entries(fields)) if (value !== undefined) line[key] = String(value)
-    options.sink(`${JSON.stringify(line)}\n`)
+    options.sink(`${JSON.stringify(line)}\n`, level)
   }
   return loggerOf(write, isLogged, {})
 }

@@ -11,6 +11,8 @@ import type { Fd } from './streams/streams.ts'
 export interface Native {
   /** pipe2(2). Returns the reading and the writing end, both blocking. */
   pipe(): readonly [Fd, Fd] | number
+  /** Opens a pty: the master, which does not block, and the other side, which is no controlling terminal yet. */
+  pty(): readonly [Fd, Fd] | number
   /** F_GETPIPE_SZ; -EBADF when `fd` is not a pipe. */
   pipeSize(fd: Fd): number
   /** F_SETPIPE_SZ, which can also shrink a pipe. Returns the new size. */
@@ -152,7 +154,8 @@ export interface Native {
    * Starts a program (execve(2), on a thread of the pool) in its own session, with the system's default limits, signals
    * and oom_score_adj. Returns its pid and a descriptor (pidfd_open(2)) that becomes readable when it has ended; then
    * `reap` must be called. `command` begins with the program's name. A stream of -1 is /dev/null. `denied` is the sum of
-   * the system calls that it and its descendants are denied (seccomp(2)): 1 sockets of AF_VSOCK, 2 io_uring.
+   * the system calls that it and its descendants are denied (seccomp(2)): 1 sockets of AF_VSOCK, 2 io_uring. With
+   * `hasTerminal`, `stdin` becomes its controlling terminal, and the kernel kills it when the agent dies.
    */
   spawn(
     program: string,
@@ -163,6 +166,7 @@ export interface Native {
     stdout: Fd,
     stderr: Fd,
     denied: number,
+    hasTerminal: boolean,
   ): Promise<readonly [number, Fd] | number>
   /** waitpid(2) of a child. Returns its wait status; -EAGAIN while it runs. */
   reap(pid: number): number

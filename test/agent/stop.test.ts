@@ -17,7 +17,9 @@ function stopping(destroySandbox: () => Promise<void>) {
     },
   }
   const reason = 'signal' as const
-  const status = stopAgent({ os, log: silentLogger(), given, transport, reason, destroySandbox })
+  const closeConsoles = async () => void steps.push('consoles')
+  const log = silentLogger()
+  const status = stopAgent({ os, log, given, transport, reason, destroySandbox, closeConsoles })
   return { os, steps, status }
 }
 
@@ -29,11 +31,11 @@ describe('the end of an agent that is no guest\u2019s', () => {
     expect(await reason).toBe('signal')
   })
 
-  it('follows the end of the sandbox and the connections', async () => {
+  it('follows the end of the sandbox, the consoles and the connections', async () => {
     const steps: string[] = []
     const { status, steps: later } = stopping(async () => void steps.push('sandbox'))
     expect(await status).toBe(0)
-    expect([...steps, ...later]).toEqual(['sandbox', 'transport'])
+    expect([...steps, ...later]).toEqual(['sandbox', 'consoles', 'transport'])
   })
 
   it('does not need a sandbox', async () => {

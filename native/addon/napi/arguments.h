@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MAX_ARGUMENTS 8
+#define MAX_ARGUMENTS 9
 
 /*
  * The arguments of one call, read by index. An argument that is missing or has another type sets `bad` and throws a

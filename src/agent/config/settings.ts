@@ -83,8 +83,7 @@ export const SETTINGS = {
     toml: 'log_vport',
     type: port,
     default: 0,
-    doc: 'Vsock port from which the host reads the log; 0: the log goes to the console.',
-    hasNoEffect: true,
+    doc: 'Vsock port from which the host reads the log in place of the console ([debugging.md](debugging.md#the-log-port)); 0: the log goes to the console.',
   }),
   tracing: setting({
     commandLine: 'agent.trace',
@@ -108,8 +107,7 @@ export const SETTINGS = {
     toml: 'debug_console',
     type: bareFlag,
     default: false,
-    doc: 'A shell for debugging the guest.',
-    hasNoEffect: true,
+    doc: 'A shell for debugging the guest ([debugging.md](debugging.md#the-debug-console)).',
   }),
   debugConsolePort: setting({
     commandLine: 'agent.debug_console_vport',
@@ -117,7 +115,6 @@ export const SETTINGS = {
     type: port,
     default: 0,
     doc: 'Vsock port of the debug console; 0: /dev/console.',
-    hasNoEffect: true,
   }),
   hangTimeoutSecs: setting({
     commandLine: 'agent.hang_timeout',

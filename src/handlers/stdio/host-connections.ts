@@ -128,7 +128,8 @@ function listenForHost(options: {
     settled: (port) => waiting.settled(port),
     listen: async () => {
       waiting.restore()
-      await os.hostSockets.listen(listenerAddress(config), {
+      const address = listenerAddress(config.dial, config.listenerPort)
+      await os.hostSockets.listen(STORED_LISTENER, address, {
         connection,
         error: (error) => log.error('no stream could be accepted', { error: messageOf(error) }),
       })
@@ -136,10 +137,14 @@ function listenForHost(options: {
   }
 }
 
-function listenerAddress({ dial, listenerPort }: HostConnectionsConfig): HostAddress {
+/** The listening socket in vminit's store. */
+const STORED_LISTENER = 'stream-listener'
+
+/** The address of the agent's port `port`, which the host dials. */
+export function listenerAddress(dial: StdioDial, port: number): HostAddress {
   return dial.kind === 'vsock'
-    ? { kind: 'vsock', port: listenerPort }
-    : { kind: 'unix', path: `${dial.folder}/listener_${listenerPort}` }
+    ? { kind: 'vsock', port }
+    : { kind: 'unix', path: `${dial.folder}/listener_${port}` }
 }
 
 /** The port that a connection came from; undefined when it did not come from the host. */

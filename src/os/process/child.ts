@@ -6,6 +6,7 @@ import type { DeniedCall } from './tools.ts'
 
 /** A running program in its own process group. */
 export interface Child {
+  readonly pid: number
   /** Its exit code, or 128 plus the signal that ended it. */
   readonly exitCode: Promise<number>
   /** Kills its process group. Does nothing once it has ended. */
@@ -23,6 +24,8 @@ export interface ChildStart {
   /** Its descriptors 0, 1 and 2, which stay open here; undefined is /dev/null. */
   readonly stdio: readonly (Fd | undefined)[]
   readonly denied: readonly DeniedCall[]
+  /** Whether descriptor 0 becomes its controlling terminal; it then ends with the agent. */
+  readonly hasTerminal: boolean
 }
 
 /** The addon's numbers (native/addon/call-filter.h). */
@@ -30,7 +33,7 @@ const DENIED: Readonly<Record<DeniedCall, number>> = { vsock: 1, io_uring: 2 }
 
 /** Starts a program with the limits and signals of an ordinary process. Throws `start <program>: <ERRNO>`. */
 export async function startChild(native: Native, streams: Streams, start: ChildStart): Promise<Child> {
-  const { argv, name, env, cwd, stdio, denied } = start
+  const { argv, name, env, cwd, stdio, denied, hasTerminal } = start
   const [program, ...words] = argv
   const environment = Object.entries(env).map(([name, value]) => `${name}=${value}`)
   const [stdin = -1, stdout = -1, stderr = -1] = stdio
@@ -43,6 +46,7 @@ export async function startChild(native: Native, streams: Streams, start: ChildS
     stdout,
     stderr,
     denied.reduce((sum, call) => sum | DENIED[call], 0),
+    hasTerminal,
   )
   const [pid, ending] = unwrap('start', program, started)
   let isOver = false
@@ -57,6 +61,7 @@ export async function startChild(native: Native, streams: Streams, start: ChildS
     return decodeWaitStatus(status).exitCode
   }
   return {
+    pid,
     exitCode: ended(),
     kill: () => {
       // The pid belongs to the program until it is reaped.

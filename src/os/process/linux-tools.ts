@@ -14,13 +14,19 @@ const GRACE_MS = 250
 /** Runs helper programs with the limits, oom_score_adj and signals of an ordinary process. */
 export function linuxTools(native: Native, streams: Streams): Tools {
   return {
+    startOnTerminal: (argv, terminal, environment) =>
+      startChild(native, streams, {
+        ...{ argv, name: undefined, cwd: '/', denied: [], hasTerminal: true },
+        env: { PATH: DEFAULT_PATH, ...environment },
+        stdio: [terminal, terminal, terminal],
+      }),
     async run(argv, options = {}) {
       options.signal?.throwIfAborted()
       const stdio = openToolStdio(streams, options)
       try {
         const env = { PATH: DEFAULT_PATH, ...options.env }
         const { name, cwd = '/', denied = [] } = options
-        const start = { argv, name, env, cwd, stdio: stdio.childEnds, denied }
+        const start = { argv, name, env, cwd, stdio: stdio.childEnds, denied, hasTerminal: false }
         const child = await startChild(native, streams, start)
         const exchanged = stdio.exchange()
         const exitCode = await finished(child, argv[0], options)

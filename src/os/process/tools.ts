@@ -37,4 +37,21 @@ export interface Tools {
       readonly maxOutputBytes?: number
     },
   ): Promise<ToolResult>
+  /**
+   * Starts a program in a session of its own, whose controlling terminal and standard streams are `terminal`, which stays
+   * open here. The kernel kills it when the agent dies. Rejects when it cannot be started.
+   */
+  startOnTerminal(
+    argv: readonly [string, ...string[]],
+    terminal: Fd,
+    environment: Readonly<Record<string, string>>,
+  ): Promise<RunningProgram>
+}
+
+/** A program that runs. */
+export interface RunningProgram {
+  /** Also the number of its session. */
+  readonly pid: number
+  /** Resolves at its end, with 128 + signal when a signal ended it. */
+  readonly exitCode: Promise<number>
 }

@@ -21,9 +21,9 @@ export interface HostSockets {
   connect(address: HostAddress, timeoutMs: number, signal: AbortSignal): Promise<Fd>
   /**
    * Accepts connections of the host until `close`, which leaves them open, at the socket of the agent before or a new one,
-   * which is stored.
+   * which is stored under `name`.
    */
-  listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }>
+  listen(name: string, address: HostAddress, listener: HostListener): Promise<{ close(): void }>
 }
 
 /** Receives the host's connections. */
@@ -54,8 +54,8 @@ export function linuxHostSockets(parts: {
   const { native, streams, clock, descriptors } = parts
   return {
     connect: (address, timeoutMs, signal) => connect({ native, streams, address, timeoutMs, signal }),
-    async listen(address, listener) {
-      const fd = descriptors.take(STORED_LISTENER) ?? (await storedListener(parts, address))
+    async listen(name, address, listener) {
+      const fd = descriptors.take(name) ?? (await storedListener(parts, name, address))
       const closed = new AbortController()
       void acceptAll({ native, streams, clock, address, fd, listener, signal: closed.signal })
       return {
@@ -94,18 +94,16 @@ function startConnect(native: Native, address: HostAddress, timeoutMs: number): 
   return native.vsockConnect(VSOCK_CID.host, address.port, timeoutMs)
 }
 
-/** The socket in vminit's store. */
-const STORED_LISTENER = 'stream-listener'
-
 /** A new listening socket, which is stored before a connection is accepted. */
 async function storedListener(
   { native, streams, descriptors }: Parameters<typeof linuxHostSockets>[0],
+  name: string,
   address: HostAddress,
 ): Promise<Fd> {
   if (address.kind === 'unix') await removeStaleSocket(address.path)
   const fd = openListener(native, address)
   try {
-    descriptors.store(STORED_LISTENER, fd)
+    descriptors.store(name, fd)
     await descriptors.accepted()
     return fd
   } catch (error) {

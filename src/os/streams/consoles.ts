@@ -1,11 +1,17 @@
+import { constants, fstatSync } from 'node:fs'
 import { unlink } from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
-import { checkErrno, fromNodeError } from '../errors.ts'
+import { checkErrno, fromNodeError, kernelError, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
+import { AT_FDCWD } from '../open-flags.ts'
 import type { Fd, Streams } from './streams.ts'
 
-/** The receiving side of an OCI runtime's `--console-socket`. */
+/** Terminals, and the receiving side of an OCI runtime's `--console-socket`. */
 export interface Consoles {
+  /** Opens a new pty: its master, which does not block, and the terminal of a program. The caller closes both. */
+  open(): { readonly master: Fd; readonly terminal: Fd }
+  /** Opens a terminal device. It does not become this process's own. Throws ENOTTY for any other file. */
+  openDevice(path: string): Fd
   /**
    * Listens at `path`. `master` resolves with the non-blocking pty master that the runtime sends.
    */
@@ -39,6 +45,23 @@ export function linuxConsoles(native: Native, streams: Streams): Consoles {
       if (master < 0) return undefined
       checkErrno('unblock', 'a console', native.setNonBlocking(master, true))
       return master
+    },
+    open() {
+      const [master, terminal] = unwrap('open', 'a pty', native.pty())
+      return { master, terminal }
+    },
+    openDevice(path) {
+      // A fifo, or a serial line without a carrier, would hold up the open.
+      const flags = constants.O_RDWR | constants.O_NOCTTY | constants.O_NONBLOCK
+      const fd = checkErrno('open', path, native.openAt2(AT_FDCWD, path, { flags, mode: 0, resolve: 0 }))
+      try {
+        if (!fstatSync(fd).isCharacterDevice()) throw kernelError('open', path, 'ENOTTY')
+        checkErrno('unblock', path, native.setNonBlocking(fd, false))
+      } catch (error) {
+        streams.close(fd)
+        throw error
+      }
+      return fd
     },
     listen(path, listener) {
       const listening = checkErrno('listen', path, native.unixListen(path, 1))

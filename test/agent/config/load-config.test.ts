@@ -17,9 +17,9 @@ describe('loadConfig', () => {
 
   it('names the changed settings that have no effect', async () => {
     const config = await load({
-      commandLine: 'agent.trace agent.debug_console agent.log=debug agent.log_vport=0',
+      commandLine: 'agent.trace agent.devmode agent.log=debug agent.log_vport=0',
     })
-    expect(settingsWithoutEffect(config)).toEqual(['agent.trace', 'agent.debug_console'])
+    expect(settingsWithoutEffect(config)).toEqual(['agent.trace', 'agent.devmode'])
     expect(settingsWithoutEffect(defaultConfig())).toEqual([])
   })
 

@@ -163,7 +163,7 @@ async function startedBy(prefix: string, script: string): Promise<string> {
     const holder = { exports: {} }
     process.dlopen(holder, process.argv[1])
     const { spawn, duplicate } = holder.exports
-    spawn('/bin/sh', ['sh', '-c', process.argv[2]], [], '/', -1, duplicate(1), duplicate(2), 0)`
+    spawn('/bin/sh', ['sh', '-c', process.argv[2]], [], '/', -1, duplicate(1), duplicate(2), 0, false)`
   const argv = ['-c', `${prefix} "$0" -e "$@"`, process.execPath, program, await buildAddon(), script]
   return (await promisify(execFile)('/bin/sh', argv)).stdout
 }

@@ -31,6 +31,15 @@ export class FakeConsoles implements Consoles {
     return [...this.#listening.keys()]
   }
 
+  open(): { master: Fd; terminal: Fd } {
+    const { master, slave } = this.#streams.pty()
+    return { master, terminal: slave }
+  }
+
+  openDevice(path: string): Fd {
+    throw kernelError('open', path, 'ENOENT')
+  }
+
   listen(
     path: string,
     listener?: ConsoleListener,

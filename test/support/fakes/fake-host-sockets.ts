@@ -34,7 +34,7 @@ export class FakeHostSockets implements HostSockets {
     return parentEnd
   }
 
-  async listen(address: HostAddress, listener: HostListener): Promise<{ close(): void }> {
+  async listen(_name: string, address: HostAddress, listener: HostListener): Promise<{ close(): void }> {
     this.#listeners.set(nameOf(address), listener)
     return { close: () => this.#listeners.delete(nameOf(address)) }
   }

@@ -18,6 +18,10 @@ export class FakeTools implements Tools {
     this.#scripts.unshift(script)
   }
 
+  async startOnTerminal(argv: readonly [string, ...string[]]): Promise<never> {
+    throw new AgentError('INTERNAL', `start ${argv[0]}: ENOENT`)
+  }
+
   async run(argv: readonly [string, ...string[]], options: Options = {}): Promise<ToolResult> {
     options.signal?.throwIfAborted()
     this.calls.push({ argv, options })

@@ -87,6 +87,8 @@ export async function startAgent(
     readonly hangTimeoutSecs?: number
     /** The network namespace to use in place of the machine's. */
     readonly network?: NetworkNamespace
+    /** Settings as in a configuration file, by their names there; values are TOML. */
+    readonly settings?: Readonly<Record<string, string>>
     /** Gives the agent the engine for policies. */
     readonly withPolicyEngine?: boolean
     /** Variables of the agent's environment. */
@@ -153,13 +155,14 @@ export async function startAgent(
 
 /** The settings file. */
 function settingsOf(options: Parameters<typeof startAgent>[0] & object): string {
-  const { runtime, hangTimeoutSecs, outputReplayBytes } = options
-  const settings = {
+  const { runtime, hangTimeoutSecs, outputReplayBytes, settings } = options
+  const all = {
     runtime: runtime && JSON.stringify(runtime),
     hang_timeout: hangTimeoutSecs,
     output_replay_bytes: outputReplayBytes,
+    ...settings,
   }
-  const given = Object.entries(settings).filter(([, value]) => value !== undefined)
+  const given = Object.entries(all).filter(([, value]) => value !== undefined)
   return given.map(([name, value]) => `${name} = ${value}\n`).join('')
 }
 

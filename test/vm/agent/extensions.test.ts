@@ -1,17 +1,31 @@
 import { execFileSync } from 'node:child_process'
-import { appendFileSync, mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  copyFileSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import { connectSocket } from '../../../src/client/connect-socket.ts'
+import { hybridHandshake } from '../../../src/client/hybrid.ts'
 import { type Partition, partitionTable } from '../../../src/image/formats/partition-table.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
+import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import { bind } from '../../support/containers/container-requests.ts'
-import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 
 const MEBIBYTE = 2 ** 20
 const SALT = 'aabbccdd'
+const PORTS = ['agent.debug_console', 'agent.debug_console_vport=1026', 'agent.log_vport=1025']
 
 describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attaches', () => {
   let folder: string
@@ -21,37 +35,55 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
   afterAll(() => removeTemporaryFolder(folder))
 
   it('are mounted at /run/kata-extensions, with dm-verity and without', async () => {
-    const plain = erofsOf('plain')
+    const plain = erofsOf('devkit', (tree) => addShell(join(tree, 'bin')))
     const { disk, parameters } = withHashes(erofsOf('checked'))
     const drive = (slot: number, name: string, path: string) => ({
       device: { kind: 'disk', slot, serial: `extension-${name}`, backend: specKey(name) } as const,
       backend: { kind: 'file', path, access: 'read-only' } as const,
     })
-    const drives = { plain: drive(6, 'plain', plain), checked: drive(7, 'checked', disk) }
+    const drives = { plain: drive(6, 'devkit', plain), checked: drive(7, 'checked', disk) }
     const { guest, pod } = await bootPod({
       extra: {
         devices: {
           [specKey('plain-disk')]: drives.plain.device,
           [specKey('checked-disk')]: drives.checked.device,
         },
-        backends: { [specKey('plain')]: drives.plain.backend, [specKey('checked')]: drives.checked.backend },
+        backends: { [specKey('devkit')]: drives.plain.backend, [specKey('checked')]: drives.checked.backend },
       },
-      append: ['kata.extension.plain.verity_params=', `kata.extension.checked.verity_params=${parameters}`],
+      vsock: 'vhost-user',
+      append: [
+        ...PORTS,
+        'kata.extension.devkit.verity_params=',
+        `kata.extension.checked.verity_params=${parameters}`,
+      ],
     })
     try {
       const mounts = [bind('/run/kata-extensions', '/extensions')]
-      expect(await pod.output('look', 'cat /extensions/*/name', { mounts })).toBe('checked\nplain\n')
-      const write = 'touch /extensions/plain/new 2>&1 || true'
+      expect(await pod.output('look', 'cat /extensions/*/name', { mounts })).toBe('checked\ndevkit\n')
+      const write = 'touch /extensions/devkit/new 2>&1 || true'
       expect(await pod.output('write', write, { mounts })).toContain('Read-only file system')
+
+      // The image has no shell of its own.
+      const console = await dial(guest, 1026)
+      console.write('echo $((40+2)) $0; exit\n')
+      expect(await text(console)).toContain('\n42 ')
+      const log = await dial(guest, 1025)
+      let lines = ''
+      for await (const chunk of log) {
+        lines += String(chunk)
+        if (lines.includes('"debug console closed"')) break
+      }
+      for (const msg of ['booted', 'boot step', 'listening']) expect(lines).toContain(`"msg":"${msg}"`)
     } finally {
       await guest.stop()
     }
   })
 
   /** An erofs with a file that holds its name. */
-  function erofsOf(name: string): string {
+  function erofsOf(name: string, fill: (tree: string) => void = () => {}): string {
     const [tree, image] = [join(folder, `${name}-tree`), join(folder, `${name}.erofs`)]
     mkdirSync(tree)
+    fill(tree)
     writeFileSync(join(tree, 'name'), `${name}\n`)
     execFileSync('mkfs.erofs', ['--quiet', image, tree])
     return image
@@ -85,3 +117,19 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
     }
   }
 })
+
+/** A shell as an extension image brings it, in this folder of it. */
+function addShell(bin: string): void {
+  mkdirSync(bin)
+  copyFileSync('/bin/busybox', join(bin, 'busybox'))
+  const busybox = '/run/kata-extensions/devkit/bin/busybox'
+  writeFileSync(join(bin, 'devkit-sh'), `#!${busybox} sh\nexec ${busybox} sh -i\n`, { mode: 0o755 })
+}
+
+/** Connects to a port of the guest, as a shim does. */
+async function dial(guest: TestGuest, port: number): Promise<Socket> {
+  const signal = AbortSignal.timeout(10_000)
+  const socket = await connectSocket({ path: guestSocketIn(guest.folder) }, signal)
+  await hybridHandshake(socket, port, signal)
+  return socket
+}

@@ -1,0 +1,36 @@
+import { messageOf } from '../../base/errors.ts'
+import type { Files } from '../../os/files/files.ts'
+
+/** The shells of a guest in the order in which they are tried (behaviour spec, I.3). The first is that of an extension image. */
+const SHELLS = ['/run/kata-extensions/devkit/bin/devkit-sh', '/bin/bash', '/bin/sh']
+
+const EXECUTABLE = 0o111
+
+/** The shells that the guest has, and what is wrong with the others. */
+export interface Shells {
+  readonly found: readonly string[]
+  /** Such as `/bin/sh: is a fifo`. */
+  readonly problems: readonly string[]
+}
+
+/** Looks for shells. Opens none: one may be a fifo. */
+export async function findShells(files: Pick<Files, 'stat'>): Promise<Shells> {
+  const [found, problems]: [string[], string[]] = [[], []]
+  for (const path of SHELLS) {
+    const problem = await problemOf(files, path)
+    if (problem === undefined) found.push(path)
+    else problems.push(`${path}: ${problem}`)
+  }
+  return { found, problems }
+}
+
+async function problemOf(files: Pick<Files, 'stat'>, path: string): Promise<string | undefined> {
+  try {
+    const status = await files.stat(path)
+    if (status === undefined) return 'not found'
+    if (status.kind !== 'file') return `is a ${status.kind}`
+    return (status.mode & EXECUTABLE) === 0 ? 'not executable' : undefined
+  } catch (error) {
+    return messageOf(error)
+  }
+}

@@ -1,0 +1,48 @@
+import { messageOf } from '../base/errors.ts'
+import type { Logger } from '../base/log.ts'
+import type { Os } from '../os/os.ts'
+import { isPeerAllowed } from '../os/sockets/allow-list.ts'
+import type { HostAddress, HostPeer } from '../os/sockets/host-sockets.ts'
+import type { Fd } from '../os/streams/streams.ts'
+
+/**
+ * Accepts connections of the host, and closes those of anyone else. vminit has the listening socket, so that no container can
+ * take the port while no agent runs. A socket that cannot be opened is logged: the guest works without it. Returns the
+ * function that ends the listening; undefined when there is none.
+ */
+export async function listenForHost(
+  parts: {
+    readonly os: Pick<Os, 'hostSockets' | 'streams'>
+    readonly log: Logger
+    readonly allowLoopback: boolean
+  },
+  options: {
+    /** Of the socket in vminit's store. */
+    readonly name: string
+    readonly address: HostAddress
+    /** Owns the connection. */
+    readonly connection: (fd: Fd, peer: string) => void
+  },
+): Promise<(() => void) | undefined> {
+  const { os, log, allowLoopback } = parts
+  const { name, address, connection } = options
+  try {
+    const { close } = await os.hostSockets.listen(name, address, {
+      connection(fd, peer) {
+        // The mode of a path itself limits who can connect.
+        if (peer.kind === 'unix' || isPeerAllowed(peer, allowLoopback)) return connection(fd, nameOf(peer))
+        os.streams.close(fd)
+        log.debug('connection refused: not the host', { socket: name, peer: nameOf(peer) })
+      },
+      error: (error) => log.error('connection not accepted', { socket: name, error: messageOf(error) }),
+    })
+    return close
+  } catch (error) {
+    log.error('port not opened', { socket: name, error: messageOf(error) })
+    return undefined
+  }
+}
+
+function nameOf(peer: HostPeer): string {
+  return peer.kind === 'unix' ? 'unix' : `vsock ${peer.cid}:${peer.port}`
+}

@@ -1,0 +1,171 @@
+import { jsonLogger, type Logger, type LogSink } from '../base/log.ts'
+import type { Os } from '../os/os.ts'
+import type { HostAddress } from '../os/sockets/host-sockets.ts'
+import type { Fd } from '../os/streams/streams.ts'
+import { listenForHost } from './host-listener.ts'
+
+/** The lines that are kept while no one reads, or a reader is slow. */
+const MOST_BYTES = 256 * 1024
+
+/** What one read of a reader's input takes, which is thrown away. */
+const INPUT_BYTES = 4096
+
+interface Reader {
+  readonly fd: Fd
+  readonly gone: AbortController
+}
+
+/**
+ * The log on a port of the guest (behaviour spec, A.11): one reader at a time gets the lines since the start, or since the
+ * reader before it, and then each new one. The oldest lines make room; a marker then says how many are lost.
+ */
+export class LogPort {
+  readonly #os: Pick<Os, 'hostSockets' | 'streams'>
+  readonly #lostLine: (count: number) => string
+  readonly #lines: Buffer[] = []
+  #bytes = 0
+  #lost = 0
+  /** How much of the first line the reader has. */
+  #written = 0
+  #reader: Reader | undefined
+  #isWaiting = false
+  #isOpen = false
+
+  /** `lostLine` is the marker of lost lines. */
+  constructor(os: Pick<Os, 'hostSockets' | 'streams'>, lostLine: (count: number) => string) {
+    this.#os = os
+    this.#lostLine = lostLine
+  }
+
+  /** Takes a line, which ends with its newline. */
+  write(line: string): void {
+    this.#keep(Buffer.from(line))
+    this.#flush()
+  }
+
+  /** Accepts readers. A port that cannot be opened is logged. */
+  async listen(log: Logger, address: HostAddress, allowLoopback: boolean): Promise<void> {
+    const connection = (fd: Fd, peer: string) => {
+      if (this.#reader === undefined) return this.#serve(fd)
+      this.#os.streams.close(fd)
+      log.debug('connection refused: the log has a reader', { peer })
+    }
+    const name = 'log-listener'
+    const stop = await listenForHost({ os: this.#os, log, allowLoopback }, { name, address, connection })
+    if (stop === undefined) return
+    log.info('the log goes on at its port')
+    this.#isOpen = true
+  }
+
+  /** Whether the host can read the log. */
+  get isOpen(): boolean {
+    return this.#isOpen
+  }
+
+  #keep(line: Buffer): void {
+    this.#lines.push(line)
+    this.#bytes += line.length
+    // A line of which the reader has a part is not taken away.
+    const first = this.#written > 0 ? 1 : 0
+    while (this.#bytes > MOST_BYTES && this.#lines.length > first + 1) {
+      const [dropped] = this.#lines.splice(first, 1)
+      this.#bytes -= dropped?.length ?? 0
+      this.#lost += 1
+    }
+  }
+
+  #serve(fd: Fd): void {
+    const reader = { fd, gone: new AbortController() }
+    this.#reader = reader
+    void this.#watch(reader)
+    this.#flush()
+  }
+
+  /** Waits for the end of the reader's connection. */
+  async #watch(reader: Reader): Promise<void> {
+    const { streams } = this.#os
+    try {
+      for (;;) {
+        await streams.readable(reader.fd, reader.gone.signal)
+        if (streams.tryRead(reader.fd, INPUT_BYTES)?.length === 0) break
+      }
+    } catch {
+      // It is gone already, or its connection has failed.
+    }
+    this.#end(reader)
+  }
+
+  /** The next reader gets the line whole that this one has a part of. */
+  #end(reader: Reader): void {
+    if (this.#reader !== reader) return
+    this.#reader = undefined
+    this.#written = 0
+    reader.gone.abort()
+    this.#os.streams.close(reader.fd)
+  }
+
+  /** Writes what the reader's connection has room for, and waits for more room. */
+  #flush(): void {
+    const reader = this.#reader
+    if (reader === undefined || this.#isWaiting) return
+    try {
+      for (let line = this.#next(); line !== undefined; line = this.#next()) {
+        const written = this.#os.streams.tryWrite(reader.fd, line.subarray(this.#written))
+        if (written === 0) return void this.#wait(reader)
+        this.#written += written
+        if (this.#written < line.length) continue
+        this.#lines.shift()
+        this.#bytes -= line.length
+        this.#written = 0
+      }
+    } catch {
+      this.#end(reader)
+    }
+  }
+
+  /** The line to write; the marker goes where lines were lost. */
+  #next(): Buffer | undefined {
+    if (this.#lost > 0 && this.#written === 0) {
+      const marker = Buffer.from(this.#lostLine(this.#lost))
+      this.#lost = 0
+      this.#lines.unshift(marker)
+      this.#bytes += marker.length
+    }
+    return this.#lines[0]
+  }
+
+  async #wait(reader: Reader): Promise<void> {
+    this.#isWaiting = true
+    try {
+      await this.#os.streams.writable(reader.fd, reader.gone.signal)
+    } catch {
+      this.#end(reader)
+    }
+    this.#isWaiting = false
+    this.#flush()
+  }
+}
+
+/** The log goes to its port once that is open, and to the console until then. What ends the agent goes to both. */
+export function sinkOf(port: LogPort, output: (text: string) => void): LogSink {
+  return (line, level) => {
+    port.write(line)
+    if (!port.isOpen || level === 'critical') output(line)
+  }
+}
+
+/** The line in place of lines that a reader of the log was too slow for. */
+export function lostLines(identity: {
+  readonly version: string
+  readonly pid: number
+}): (count: number) => string {
+  let line = ''
+  const sink = (text: string) => {
+    line = text
+  }
+  const log = jsonLogger({ ...identity, sink, level: () => 'warn' })
+  return (count) => {
+    log.warn('log lines lost', { count })
+    return line
+  }
+}
