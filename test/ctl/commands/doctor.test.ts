@@ -45,7 +45,7 @@ describe('what doctor finds suspicious', () => {
             method: create,
             containerId: 'web',
             ageMs: 7000n,
-            step: 'device',
+            step: 'device PCI 02/0f',
             stepAgeMs: 6000n,
           }),
         ],
