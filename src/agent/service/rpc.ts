@@ -21,6 +21,11 @@ export interface Call {
    * connection. For answers that take something away, such as an exit status: what was not written is not lost.
    */
   onDelivered(callback: (written: boolean) => void): void
+  /**
+   * Of an `at-most-once` call: to be called right before what must not happen twice. From then on the call is answered when
+   * it is sent again; what the agent dies before is carried out again.
+   */
+  beforeEffect(): void
 }
 
 /**

@@ -60,6 +60,9 @@ function served<Request, Response>(
       signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
       number: incoming.number,
       ageMs: () => incoming.ageMs + nowMs() - startedMs,
+      beforeEffect: () => {
+        if (rpc.recovery === 'at-most-once') outcomes.answer(number, EMPTY_RESPONSE)
+      },
       onDelivered: (callback) => void deliveries.push(callback),
     }
     let outcome: Outcome
@@ -81,7 +84,6 @@ function served<Request, Response>(
       if (encoded === undefined) {
         const checked = check?.(request, limits.signal, number)
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
-        if (rpc.recovery === 'at-most-once') outcomes.answer(number, EMPTY_RESPONSE)
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
         const response = await answerOf(work, method, limits.signal, log)
         encoded = rpc.encode?.(response) ?? { payload: types.response.encode(response).finish() }

@@ -10,11 +10,12 @@ type SignalOs = Pick<Os, 'files' | 'system'>
 
 /**
  * SignalProcess (behaviour spec, section C.5). It never waits for a transition of the container, so that a start which
- * hangs can be ended.
+ * hangs can be ended. `beforeEffect` is called right before a signal that must not be sent twice: SIGKILL to all may be.
  */
 export async function signalProcess(
   { os, containers }: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
   { containerId, execId, signal }: SignalProcessRequest,
+  beforeEffect = () => {},
 ): Promise<void> {
   if (signal > LAST_SIGNAL) {
     throw new AgentError('INVALID_ARGUMENT', `signal: unknown number ${signal}, want at most ${LAST_SIGNAL}`)
@@ -28,7 +29,9 @@ export async function signalProcess(
   const isInit = process === parts.init
   const sent = isInit ? await signalForInit(os, parts, container.awaitsStart, signal) : signal
   // Checked last: it may have ended meanwhile, and once it is reaped its number may be another process's.
-  if (process.status === undefined) killIfAlive(os, process.pid, sent)
+  if (process.status !== undefined) return
+  beforeEffect()
+  killIfAlive(os, process.pid, sent)
 }
 
 /** The executable of a process; undefined when it has ended or the link cannot be read. */

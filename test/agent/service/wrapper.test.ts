@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Check } from '../../../src/agent/policy/policy.ts'
 import { Refusal } from '../../../src/agent/policy/verdict.ts'
-import type { Gate, MessageType, Rpc } from '../../../src/agent/service/rpc.ts'
+import type { Call, Gate, MessageType, Rpc } from '../../../src/agent/service/rpc.ts'
 import { wrap } from '../../../src/agent/service/wrapper.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
@@ -326,7 +326,9 @@ describe('the outcome of a call that must not be carried out twice', () => {
     rpc: Pick<Rpc<Message, Message>, 'recovery'> & Partial<Rpc<Message, Message>>,
   ) => {
     calls.length = 0
-    const handle = async ({ containerId }: Message) => {
+    const handle = async ({ containerId }: Message, { beforeEffect }: Call) => {
+      calls.push(files.names().join())
+      beforeEffect()
       calls.push(files.names().join())
       return { containerId: `${containerId} done` }
     }
@@ -335,13 +337,14 @@ describe('the outcome of a call that must not be carried out twice', () => {
 
   it.each([
     ['journaled', ''],
+    // Not before: what has had no effect is carried out again.
     ['at-most-once', 'outcomes/5'],
   ] as const)(
     'is recorded before the answer (%s), and answers the call when it is sent again',
     async (recovery, atWork) => {
       const files = new MemoryStateFiles()
       const answer = await agent(files, { recovery })(request, callOf({ number: 5n }))
-      expect(calls).toEqual([atWork])
+      expect(calls).toEqual(['', atWork])
       expect(files.names()).toEqual(['outcomes/5'])
       const again = await agent(files, { recovery })(request, callOf({ number: 5n, ageMs: 9 }))
       expect(calls).toEqual([])

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
-import { handlesSignal } from '../../../src/handlers/process/signal-process.ts'
+import { handlesSignal, signalProcess } from '../../../src/handlers/process/signal-process.ts'
 import {
   containerRequest,
   execRequest,
@@ -23,6 +23,20 @@ describe('SignalProcess', () => {
       await made.handlers.execProcess(execRequest('c1', execId), neverAborted)
     return made
   }
+
+  it.each([
+    ['', SIGTERM, 1],
+    ['e1', SIGKILL, 1],
+    // It may be sent twice.
+    ['', SIGKILL, 0],
+  ])('tells before the signal that it must not be sent again (%j, %i)', async (execId, signal, times) => {
+    const made = await withThreeProcesses()
+    const sentBefore: number[] = []
+    const request = { containerId: 'c1', execId, signal }
+    await signalProcess(made.context, request, () => sentBefore.push(sent(made).length))
+    expect(sentBefore).toEqual(times === 0 ? [] : [0])
+    expect(sent(made).length).toBeGreaterThan(0)
+  })
 
   it.each([
     [

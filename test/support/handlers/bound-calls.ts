@@ -1,4 +1,4 @@
-import type { DestroySandboxRequest } from '../../../src/gen/agent.ts'
+import type { DestroySandboxRequest, SignalProcessRequest } from '../../../src/gen/agent.ts'
 import { getOomEvent } from '../../../src/handlers/cgroup/oom-events.ts'
 import { createContainer } from '../../../src/handlers/container/create-container.ts'
 import { getDiagnosticData } from '../../../src/handlers/container/get-diagnostic-data.ts'
@@ -50,7 +50,7 @@ export function boundCalls(context: SandboxContext) {
     pauseContainer: usable(pauseContainer),
     resumeContainer: usable(resumeContainer),
     execProcess: usable(execProcess),
-    signalProcess: usable(signalProcess),
+    signalProcess: usable((called, request: SignalProcessRequest) => signalProcess(called, request)),
     waitProcess: usable(waitProcess),
     writeStdin: usable(withoutNumber(writeStdin)),
     readStdout: usable(withoutNumber(readStdout)),

@@ -28,7 +28,10 @@ export function guestMethods(guest: GuestDependencies) {
       guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } }),
     ),
     // The same bytes must not be credited as entropy twice.
-    reseedRandomDev: finishing('at-most-once', ({ data }) => reseedRandom(system, data)),
+    reseedRandomDev: finishing('at-most-once', ({ data }, { beforeEffect }) => {
+      beforeEffect()
+      return reseedRandom(system, data)
+    }),
 
     addSwap: cancellable('idempotent', ({ PCIPath }, { signal }) => addSwap(devices, PCIPath, signal)),
     addSwapPath: finishing('idempotent', ({ path }) => addSwapPath(devices, path)),

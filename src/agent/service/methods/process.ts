@@ -12,8 +12,8 @@ export function processMethods(sandbox: SandboxContext) {
     execProcess: cancellable('journaled', async (request, { signal, number }) =>
       execProcess(usableContainers(sandbox), request, signal, number),
     ),
-    signalProcess: finishing('at-most-once', async (request) =>
-      signalProcess(usableContainers(sandbox), request),
+    signalProcess: finishing('at-most-once', async (request, { beforeEffect }) =>
+      signalProcess(usableContainers(sandbox), request, beforeEffect),
     ),
     // Journaled: with the answer the process is forgotten, and its exit status with it.
     waitProcess: taking(async (request, call) => {
