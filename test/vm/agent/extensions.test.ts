@@ -8,19 +8,16 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
-import { connectSocket } from '../../../src/client/connect-socket.ts'
-import { hybridHandshake } from '../../../src/client/hybrid.ts'
 import { type Partition, partitionTable } from '../../../src/image/formats/partition-table.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
-import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import { bind } from '../../support/containers/container-requests.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { dialGuest } from '../../support/vm/dial-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 
 const MEBIBYTE = 2 ** 20
@@ -64,10 +61,10 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
       expect(await pod.output('write', write, { mounts })).toContain('Read-only file system')
 
       // The image has no shell of its own.
-      const console = await dial(guest, 1026)
+      const console = await dialGuest(guest, 1026)
       console.write('echo $((40+2)) $0; exit\n')
       expect(await text(console)).toContain('\n42 ')
-      const log = await dial(guest, 1025)
+      const log = await dialGuest(guest, 1025)
       let lines = ''
       for await (const chunk of log) {
         lines += String(chunk)
@@ -124,12 +121,4 @@ function addShell(bin: string): void {
   copyFileSync('/bin/busybox', join(bin, 'busybox'))
   const busybox = '/run/kata-extensions/devkit/bin/busybox'
   writeFileSync(join(bin, 'devkit-sh'), `#!${busybox} sh\nexec ${busybox} sh -i\n`, { mode: 0o755 })
-}
-
-/** Connects to a port of the guest, as a shim does. */
-async function dial(guest: TestGuest, port: number): Promise<Socket> {
-  const signal = AbortSignal.timeout(10_000)
-  const socket = await connectSocket({ path: guestSocketIn(guest.folder) }, signal)
-  await hybridHandshake(socket, port, signal)
-  return socket
 }

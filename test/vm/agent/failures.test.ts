@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { messageOf } from '../../../src/base/errors.ts'
 import type { Pod } from '../../support/containers/pod.ts'
@@ -6,6 +7,7 @@ import { ctl } from '../../support/ctl/run-ctl.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
 import { forwardToGuest } from '../../support/rpc/forward.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { dialGuest } from '../../support/vm/dial-guest.ts'
 import { bootPod, consoleLine, ROOT } from '../../support/vm/guest-pod.ts'
 
 const PAGE = new URL('../../../docs/troubleshooting.md', import.meta.url)
@@ -44,8 +46,9 @@ describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what 
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    const append = ['module_blacklist=overlay,qemu_fw_cfg', 'agent.hotplug_timeout=1']
-    ;({ guest, pod } = await bootPod({ append }))
+    const console = ['agent.debug_console', 'agent.debug_console_vport=1026']
+    const append = ['module_blacklist=overlay,qemu_fw_cfg', 'agent.hotplug_timeout=1', ...console]
+    ;({ guest, pod } = await bootPod({ append, vsock: 'vhost-user' }))
   })
   afterAll(() => guest?.stop())
 
@@ -73,6 +76,10 @@ describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what 
   it('of a port on which the host does not listen', async () => {
     const error = await errorOf(pod.create('port', ['true'], { ports: { stdoutPort: 5999 } }))
     expect(page).toContain(error.replace(/no listener: .*/, 'no listener: '))
+  })
+
+  it('of a debug console without a shell', async () => {
+    expect(page).toContain((await text(await dialGuest(guest, 1026))).trimEnd())
   })
 
   it('of a hook that cannot reach its registry', async () => {

@@ -1,0 +1,13 @@
+import type { Socket } from 'node:net'
+import { connectSocket } from '../../../src/client/connect-socket.ts'
+import { hybridHandshake } from '../../../src/client/hybrid.ts'
+import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
+import type { TestGuest } from './boot-guest.ts'
+
+/** Connects to a vsock port of a guest that was booted with `vsock: 'vhost-user'`. */
+export async function dialGuest(guest: Pick<TestGuest, 'folder'>, port: number): Promise<Socket> {
+  const signal = AbortSignal.timeout(10_000)
+  const socket = await connectSocket({ path: guestSocketIn(guest.folder) }, signal)
+  await hybridHandshake(socket, port, signal)
+  return socket
+}
