@@ -14,6 +14,8 @@ export interface IncomingCall {
   readonly number: bigint | undefined
   /** How old the request was when it arrived here, in milliseconds: more than 0 only when the broker had it before. */
   readonly ageMs: number
+  /** The trace context that came with it (traceparent.ts), which is not checked. */
+  readonly traceparent?: string | undefined
 }
 
 /** Bytes of a file in memory. A framing whose peer can read the file need not have them in this process. */

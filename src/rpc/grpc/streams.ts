@@ -2,6 +2,7 @@ import type { Server, ServerWritableStream } from '@grpc/grpc-js'
 import { cancelled } from '../../base/abort.ts'
 import { StatusCode } from '../../base/errors.ts'
 import type { IncomingCall, StreamMethod } from '../method.ts'
+import { traceparentOf } from './unary.ts'
 
 type StreamCall = ServerWritableStream<Buffer, Uint8Array>
 
@@ -23,6 +24,7 @@ async function answer(call: StreamCall, method: StreamMethod, peer: string): Pro
   const incoming: IncomingCall = {
     ...{ timeoutMs: undefined, hangup: hangup.signal, peer, number: undefined, ageMs: 0 },
     framing: 'grpc',
+    traceparent: traceparentOf(call),
   }
   const failure = await method(call.request, incoming, (message) => sent(call, message))
   if (hangup.signal.aborted) return

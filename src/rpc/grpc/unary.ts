@@ -3,6 +3,7 @@ import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { truncate } from '../../base/truncate.ts'
 import { bytesOf, type Encoded, type Method, type Outcome } from '../method.ts'
+import { boundTraceparent, TRACEPARENT } from '../traceparent.ts'
 import type { InTurn } from '../turns.ts'
 
 /** Serves one method, whose messages stay encoded. */
@@ -70,12 +71,19 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn }: CallingCon
     framing: 'grpc',
     number: undefined,
     ageMs: 0,
+    traceparent: traceparentOf(call),
   } as const
   method(call.request, incoming).then(
     answer,
     // Methods do not reject; the agent must survive one that does.
     (error) => answer({ ok: false, code: 'INTERNAL', message: messageOf(error) }),
   )
+}
+
+/** The trace context in the headers of a call. */
+export function traceparentOf({ metadata }: Pick<UnaryCall, 'metadata'>): string | undefined {
+  const [value] = metadata.get(TRACEPARENT)
+  return typeof value === 'string' ? boundTraceparent(value) : undefined
 }
 
 function tellDelivery(outcome: Outcome, delivered: boolean): void {

@@ -1,9 +1,10 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
+import { boundTraceparentBytes, TRACEPARENT } from '../traceparent.ts'
 import { allocateFrame, FRAME_HEADER_BYTES, FrameType } from './frame.ts'
 
-// The messages ttRPC itself adds around a call (behaviour spec, B.2). What is decoded skips unknown fields, and the
-// metadata of a request (field 5).
+// The messages ttRPC itself adds around a call (behaviour spec, B.2). What is decoded skips unknown fields, and of the
+// metadata of a request (field 5) all but the trace context.
 
 /** The request message: the method, its encoded request, and how long the call may take. */
 export interface TtrpcRequest {
@@ -12,6 +13,8 @@ export interface TtrpcRequest {
   readonly payload: Uint8Array
   /** 0 means no limit. */
   readonly timeoutNano: bigint
+  /** See {@link boundTraceparentBytes}; what is encoded has it in its metadata. */
+  readonly traceparent?: string | undefined
 }
 
 /** Key and value pairs of a request, such as W3C's `traceparent`. */
@@ -33,15 +36,45 @@ export function decodeRequest(bytes: Uint8Array): TtrpcRequest {
   let method = ''
   let payload: Uint8Array = NO_BYTES
   let timeoutNano = 0n
+  let traceparent: string | undefined
+  let pairs = 0
   while (reader.pos < reader.len) {
     const [field, type] = reader.tag()
     if (field === 1 && type === WireType.LengthDelimited) service = reader.string()
     else if (field === 2 && type === WireType.LengthDelimited) method = reader.string()
     else if (field === 3 && type === WireType.LengthDelimited) payload = reader.bytes()
     else if (field === 4 && type === WireType.Varint) timeoutNano = BigInt(reader.int64())
-    else reader.skip(type, field)
+    else if (field === 5 && type === WireType.LengthDelimited && pairs < MOST_PAIRS) {
+      pairs += 1
+      traceparent = traceparentIn(reader.bytes()) ?? traceparent
+    } else reader.skip(type, field)
   }
-  return { service, method, payload, timeoutNano }
+  return { service, method, payload, timeoutNano, traceparent }
+}
+
+/** Callers send one or two pairs of metadata; of so many the key is looked at. */
+const MOST_PAIRS = 16
+
+/** The trace context in a pair of metadata, if it is that. A pair that is no message is ignored, as all others are. */
+function traceparentIn(pair: Uint8Array): string | undefined {
+  const reader = new BinaryReader(pair)
+  let isKey = false
+  let value: Uint8Array = NO_BYTES
+  try {
+    while (reader.pos < reader.len) {
+      const [field, type] = reader.tag()
+      if (field === 1 && type === WireType.LengthDelimited) isKey = isTraceparent(reader.bytes())
+      else if (field === 2 && type === WireType.LengthDelimited) value = reader.bytes()
+      else reader.skip(type, field)
+    }
+  } catch {
+    return undefined
+  }
+  return isKey ? boundTraceparentBytes(value) : undefined
+}
+
+function isTraceparent(key: Uint8Array): boolean {
+  return key.length === TRACEPARENT.length && Buffer.from(key).toString('latin1') === TRACEPARENT
 }
 
 /** The whole frame of a request. */

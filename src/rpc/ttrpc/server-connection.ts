@@ -239,6 +239,7 @@ export class TtrpcServerConnection implements ServedConnection {
       framing: 'ttrpc',
       number,
       ageMs,
+      traceparent: request.traceparent,
     }).then(
       (outcome) => this.#onOutcome(call, outcome),
       // Methods do not reject; the agent must survive one that does.

@@ -14,17 +14,36 @@ import { GO_REQUEST, GO_REQUEST_WITHOUT_PAYLOAD } from '../../fixtures/ttrpc-fra
 const payloadOf = (frame: Buffer) => frame.subarray(10)
 
 describe('decodeRequest', () => {
-  it('reads a request of the Go client and ignores its metadata', () => {
+  it('reads a request of the Go client', () => {
     expect(decodeRequest(payloadOf(GO_REQUEST))).toEqual({
       service: 'test.Echo',
       method: 'Echo',
       payload: Buffer.from('0a0568656c6c6f', 'hex'),
       timeoutNano: 89_999_985_689n,
+      traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
     })
     expect(decodeRequest(payloadOf(GO_REQUEST_WITHOUT_PAYLOAD))).toMatchObject({
       method: 'Echo',
       timeoutNano: 0n,
     })
+  })
+
+  it('reads the trace context in the metadata, if it is short', () => {
+    const request = { service: 's', method: 'm', payload: new Uint8Array(0), timeoutNano: 0n }
+    const read = (metadata: Record<string, string>) =>
+      decodeRequest(payloadOf(encodeRequestFrame(1, request, metadata))).traceparent
+    expect(read({ a: 'b', traceparent: 'x'.repeat(64), c: 'd' })).toBe('x'.repeat(64))
+    expect(read({ traceparent: 'x'.repeat(65) })).toBe('too long')
+    expect(read({ traceParent: 'x' })).toBeUndefined()
+    const others = Object.fromEntries(Array.from({ length: 16 }, (_, index) => [`key${index}`, '']))
+    expect(read({ ...others, traceparent: 'x' })).toBeUndefined()
+  })
+
+  it('ignores metadata that is no message', () => {
+    for (const pair of ['2a01ff', '2a030aff00', '2a00']) {
+      const bytes = Buffer.from(`0a0161120162${pair}`, 'hex')
+      expect(decodeRequest(bytes)).toMatchObject({ service: 'a', method: 'b', traceparent: undefined })
+    }
   })
 
   it('skips unknown fields', () => {
