@@ -101,11 +101,25 @@ export const LAYERS: readonly Layer[] = [
     node: ['node:inspector'],
   },
   {
+    // Loaded only while tracing is on.
+    folder: 'src/agent/tracing',
+    imports: ['src/rpc', 'src/os', 'src/base'],
+    node: ['node:http'],
+    packages: [
+      '@opentelemetry/api',
+      '@opentelemetry/core',
+      '@opentelemetry/otlp-transformer',
+      '@opentelemetry/resources',
+    ],
+  },
+  { folder: 'src/agent/tracing/tracer.ts', imports: ['src/rpc', 'src/base'] },
+  {
     folder: 'src/agent/service',
     imports: [
       'src/agent/boot/gate.ts',
       'src/agent/introspection',
       'src/agent/policy',
+      'src/agent/tracing/tracer.ts',
       'src/rpc',
       'src/handlers',
       'src/state',

@@ -59,6 +59,8 @@ import { runtimeChoice } from './runtime-choice.ts'
 import { CallsInFlight } from './service/calls-in-flight.ts'
 import { checkCallOf, serviceMethods, streamMethods } from './service/services.ts'
 import { stopAgent, stopRequested } from './stop.ts'
+import type { Tracing } from './tracing/tracer.ts'
+import { tracingIfOn } from './tracing-if-on.ts'
 import { parseServerAddress } from './transport/server-address.ts'
 import { startTransport } from './transport/transport.ts'
 
@@ -104,6 +106,8 @@ interface Parts {
   readonly policy: Policy
   /** What all connections have taken of the limits. */
   readonly totals: Totals
+  /** Undefined while tracing is off. */
+  readonly tracing: Tracing | undefined
 }
 
 /**
@@ -148,6 +152,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
     drivers: new DeviceDrivers(os, log),
     policy: await startPolicy({ agentFolder, config, os, log, gate, state }),
     totals: new Totals(),
+    tracing: await tracingIfOn({ config, os, log, service: packageJson }),
   }
   const served = serve(parts, start)
   // What a broker that breaks its protocol has sent cannot be trusted: vminit starts another agent.
@@ -199,7 +204,7 @@ async function startPolicy(
 }
 
 async function serve(parts: Parts, start: AgentStart): Promise<number> {
-  const { given, config, os, log, gate, drivers, policy, totals } = parts
+  const { given, config, os, log, gate, drivers, policy, totals, tracing } = parts
   const destroyed = Promise.withResolvers<void>()
   const service = buildService(parts, destroyed.resolve)
   const context: BootContext = {
@@ -242,7 +247,8 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
   service.memAgent.stop()
   const { destroySandbox } = service
   const closeConsoles = () => debugConsole.close()
-  return stopAgent({ os, log, given, transport, reason, destroySandbox, closeConsoles })
+  const stopTracing = async () => tracing?.stop()
+  return stopAgent({ os, log, given, transport, reason, destroySandbox, closeConsoles, stopTracing })
 }
 
 /** Opens the ports of the log and of the debug console, if they are set: before the boot, which may hang. */
@@ -269,9 +275,9 @@ interface Service {
 }
 
 function buildService(parts: Parts, onDestroyed: () => void): Service {
-  const { given, config, os, log, gate, policy, totals } = parts
+  const { given, config, os, log, gate, policy, totals, tracing } = parts
   const nowMs = os.clock.monotonicMs
-  const calls = new CallsInFlight({ log, nowMs, startTimer })
+  const calls = new CallsInFlight({ log, nowMs, startTimer, tracer: tracing?.tracer })
   const runtime = runtimeChoice(config.runtime)
   const deviceWaits = new DeviceWaits()
   const hotplug = hotplugOf(parts, deviceWaits)
@@ -310,6 +316,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
     figures: ownFigures({
       ...{ os, totals, calls, sandbox, deviceWaits },
       restarts: restartsOf(given),
+      droppedSpans: tracing?.dropped,
     }),
   }
   const network = { os, log, record: parts.networkRecord, hotplug, queues: networkQueues() }

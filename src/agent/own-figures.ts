@@ -14,8 +14,10 @@ export function ownFigures(parts: {
   readonly deviceWaits: DeviceWaits
   readonly sandbox: Pick<SandboxContext, 'containers' | 'carried'>
   readonly restarts: number
+  /** Undefined while tracing is off. */
+  readonly droppedSpans: (() => number) | undefined
 }): OwnFigures {
-  const { os, totals, calls, deviceWaits, sandbox, restarts } = parts
+  const { os, totals, calls, deviceWaits, sandbox, restarts, droppedSpans } = parts
   return {
     limits: () => totals.uses(),
     methods: () => calls.figures.methods(),
@@ -26,6 +28,7 @@ export function ownFigures(parts: {
     stdioBytes: () => ({ ...sandbox.carried }),
     relayedBytes: () => os.streams.relayedBytes(),
     restarts: () => restarts,
+    droppedSpans: () => droppedSpans?.() ?? 0,
     containerStates: () => sandbox.containers.list().map(({ state }) => state.name),
     containers: () => containerFigures(os, sandbox.containers.list().slice(0, MOST_CONTAINERS)),
   }

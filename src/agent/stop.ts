@@ -35,6 +35,8 @@ interface Stopping {
   readonly reason: StopReason
   readonly destroySandbox: () => Promise<void>
   readonly closeConsoles: () => Promise<void>
+  /** Sends what is left of traces, for a moment. */
+  readonly stopTracing: () => Promise<void>
 }
 
 /**
@@ -56,10 +58,11 @@ export async function stopAgent(agent: Stopping): Promise<number> {
 }
 
 async function stopInOrder(agent: Stopping): Promise<number> {
-  const { reason, destroySandbox, transport, log } = agent
+  const { reason, destroySandbox, transport, stopTracing, log } = agent
   await agent.closeConsoles()
   if (reason !== 'sandbox destroyed') await destroyIfAny(destroySandbox, log)
   await transport.stop()
+  await stopTracing()
   return 0
 }
 

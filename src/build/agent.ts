@@ -18,7 +18,7 @@ export const AGENT_SOURCES = ['agent', 'base', 'gen', 'handlers', 'hotplug', 'oc
 
 /**
  * Builds `build/agent` unless it is up to date: `agent.cjs` with its bundle and code cache, `grpc.cjs`,
- * `yaml.cjs`, `node`, `addon.node`, `vminit` and `descriptors.binpb`. Returns its path.
+ * `tracing.cjs`, `yaml.cjs`, `node`, `addon.node`, `vminit` and `descriptors.binpb`. Returns its path.
  */
 export async function buildAgent(): Promise<string> {
   const native = await buildNative()
@@ -52,6 +52,7 @@ async function fillAgentFolder(target: string, native: NativeParts): Promise<voi
 /** Bundles of their own in the agent's folder, by file name: each is read at its first use. */
 const APART = {
   grpc: 'src/rpc/grpc/server.ts',
+  tracing: 'src/agent/tracing/start-tracing.ts',
   yaml: 'src/handlers/device/cdi/parse-yaml.ts',
 }
 

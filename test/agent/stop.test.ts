@@ -18,8 +18,10 @@ function stopping(destroySandbox: () => Promise<void>) {
   }
   const reason = 'signal' as const
   const closeConsoles = async () => void steps.push('consoles')
-  const log = silentLogger()
-  const status = stopAgent({ os, log, given, transport, reason, destroySandbox, closeConsoles })
+  const stopTracing = async () => void steps.push('traces')
+  const status = stopAgent({
+    ...{ os, log: silentLogger(), given, transport, reason, destroySandbox, closeConsoles, stopTracing },
+  })
   return { os, steps, status }
 }
 
@@ -35,7 +37,7 @@ describe('the end of an agent that is no guest\u2019s', () => {
     const steps: string[] = []
     const { status, steps: later } = stopping(async () => void steps.push('sandbox'))
     expect(await status).toBe(0)
-    expect([...steps, ...later]).toEqual(['sandbox', 'consoles', 'transport'])
+    expect([...steps, ...later]).toEqual(['sandbox', 'consoles', 'transport', 'traces'])
   })
 
   it('does not need a sandbox', async () => {

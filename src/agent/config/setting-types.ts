@@ -34,6 +34,11 @@ export interface Setting<T> {
   readonly hasNoEffect?: true
 }
 
+/** A row of the table of settings, whose default has the type of its values. */
+export function setting<T>(row: Setting<T>): Setting<T> {
+  return row
+}
+
 /** See {@link stdioDial}. */
 type StdioDial = { readonly kind: 'vsock' } | { readonly kind: 'unix'; readonly folder: string }
 
@@ -90,6 +95,13 @@ function readDial(value: unknown): StdioDial {
   if (folder === undefined) throw malformed('invalid value, want vsock or unix: and an absolute path')
   return { kind: 'unix', folder }
 }
+
+/** A collector of OTLP. A guest has no certificates to check another's with, so it is plain HTTP. */
+export const httpEndpoint: SettingType<string> = textual('http:// URL', (value) => {
+  const url = URL.canParse(value) ? new URL(value) : undefined
+  if (url?.protocol === 'http:' && url.username === '' && url.search === '') return value
+  throw malformed('invalid endpoint, want http://HOST, with :PORT and /PATH if need be')
+})
 
 /** An OCI runtime: one of the two names, or an absolute path. */
 export const runtimeName: SettingType<string> = textual('`runc`, `crun` or a path', (value) => {

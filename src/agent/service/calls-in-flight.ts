@@ -4,6 +4,7 @@ import type { StepName, StepRecorder } from '../../base/step.ts'
 import { isWait } from '../../rpc/limits.ts'
 import type { IncomingCall } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
+import type { CallTrace, Tracer } from '../tracing/tracer.ts'
 import { CallFigures } from './call-figures.ts'
 
 /** A step that a call is in. */
@@ -33,6 +34,8 @@ export interface CallsInFlightDependencies {
   /** Milliseconds of a monotonic clock. */
   readonly nowMs: () => number
   readonly startTimer: StartTimer
+  /** Undefined while tracing is off. */
+  readonly tracer?: Tracer | undefined
 }
 
 /** A call that takes so long is logged, and again after the next of these times. */
@@ -75,11 +78,14 @@ export class CallsInFlight {
 
   /** Adds a call; its `end` must follow. */
   begin(rpc: string, incoming: IncomingCall): OpenCall {
-    const { log, nowMs } = this.#dependencies
+    const { log, nowMs, tracer } = this.#dependencies
     // A call that only waits for a process may take for ever.
     const isWatched = !isWait(rpc) || log.isLogged('debug')
-    const { figures } = this
-    const call = new OpenCall({ rpc, incoming, nowMs, figures, isWatched, onEnd: () => this.#ended(call) })
+    const call = new OpenCall({
+      ...{ rpc, incoming, nowMs, isWatched, onEnd: () => this.#ended(call) },
+      figures: this.figures,
+      trace: tracer?.begin(rpc, incoming),
+    })
     this.#open.add(call)
     if (isWatched) this.#watched += 1
     if (!this.#isInTurn) this.#followTurn(call.startedMs)
@@ -153,6 +159,7 @@ interface OpenCallOptions {
   readonly figures: CallFigures
   /** Whether it is logged when it takes long. */
   readonly isWatched: boolean
+  readonly trace: CallTrace | undefined
   readonly onEnd: () => void
 }
 
@@ -183,16 +190,22 @@ export class OpenCall implements CallInFlight, StepRecorder {
     return [...(this.#steps ?? [])]
   }
 
-  begin(name: StepName, detail: string): () => void {
-    const step: OpenStep = { name, detail, sinceMs: this.#options.nowMs() }
+  begin(name: StepName, detail: string): (error?: unknown) => void {
+    const { nowMs, trace } = this.#options
+    const step: OpenStep = { name, detail, sinceMs: nowMs() }
+    const endSpan = trace?.step(name, detail)
     const steps = this.#steps ?? new Set()
     this.#steps = steps.add(step)
-    return () => void steps.delete(step)
+    return (error) => {
+      steps.delete(step)
+      endSpan?.(error)
+    }
   }
 
   /** The call is answered, with this code if it has failed, and over once the work has ended that goes on without it. */
   end(code?: StatusCodeName, leftWork?: Promise<unknown>): void {
-    const { nowMs, figures, onEnd } = this.#options
+    const { nowMs, figures, trace, onEnd } = this.#options
+    trace?.end(this.ids, code)
     figures.answered(this.rpc, nowMs() - this.startedMs, code)
     this.hasCaller = false
     if (leftWork === undefined) onEnd()

@@ -33,7 +33,7 @@ export interface HostConnections {
 }
 
 /** The address of the host's port `port`. */
-function hostPort(dial: StdioDial, port: number): HostAddress {
+export function hostPort(dial: StdioDial, port: number): HostAddress {
   return dial.kind === 'vsock'
     ? { kind: 'vsock', port }
     : { kind: 'unix', path: `${dial.folder}/port_${port}` }

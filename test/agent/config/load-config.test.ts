@@ -17,9 +17,9 @@ describe('loadConfig', () => {
 
   it('names the changed settings that have no effect', async () => {
     const config = await load({
-      commandLine: 'agent.trace agent.devmode agent.log=debug agent.log_vport=0',
+      commandLine: 'agent.devmode agent.secure_storage_integrity=false agent.log=debug agent.log_vport=0',
     })
-    expect(settingsWithoutEffect(config)).toEqual(['agent.trace', 'agent.devmode'])
+    expect(settingsWithoutEffect(config)).toEqual(['agent.devmode', 'agent.secure_storage_integrity'])
     expect(settingsWithoutEffect(defaultConfig())).toEqual([])
   })
 

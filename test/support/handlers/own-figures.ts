@@ -14,6 +14,7 @@ export function noFigures(): OwnFigures {
     stdioBytes: () => ({ stdin: 0, stdout: 0, stderr: 0 }),
     relayedBytes: () => 0n,
     restarts: () => 0,
+    droppedSpans: () => 0,
     containerStates: () => [],
     containers: async () => [],
   }

@@ -37,6 +37,8 @@ export interface OwnFigures {
   stdioBytes(): Readonly<Record<string, number>>
   relayedBytes(): bigint
   restarts(): number
+  /** Trace spans that could not be sent. */
+  droppedSpans(): number
   containerStates(): readonly string[]
   containers(): Promise<readonly ContainerFigures[]>
 }
@@ -48,6 +50,7 @@ export const MOST_CONTAINERS = 256
 export const OWN_SOURCES: Readonly<Record<string, (figures: OwnFigures) => Metric[] | Promise<Metric[]>>> = {
   limits: (figures) => limitMetrics(figures.limits()),
   restarts: (figures) => [singleMetric('microvm_agent_restarts_total', figures.restarts())],
+  spans: (figures) => [singleMetric('microvm_agent_trace_spans_dropped_total', figures.droppedSpans())],
   calls: (figures) => callMetrics(figures.methods()),
   inFlight: (figures) => [counted('microvm_agent_rpc_in_flight', 'method', figures.inFlight())],
   loop: (figures) => [singleMetric('microvm_agent_event_loop_delay_seconds', figures.loopDelay())],

@@ -34,6 +34,9 @@ export const METRICS = {
   microvm_agent_limit: gauge('Limits of the API over all connections.', 'item'),
   microvm_agent_limit_used: gauge('What is in use of these limits.', 'item'),
   microvm_agent_restarts_total: counter('Agents that died before this one.'),
+  microvm_agent_trace_spans_dropped_total: counter(
+    'Trace spans that were not sent, because too many waited or the collector did not take them.',
+  ),
   microvm_agent_rpc_duration_seconds: histogram(
     'Time from the arrival of a call to its answer, waits for a process included.',
     'method',

@@ -1,0 +1,25 @@
+import type { Logger } from '../base/log.ts'
+import { hostPort } from '../handlers/stdio/host-connections.ts'
+import type { Os } from '../os/os.ts'
+import { startTimer } from '../rpc/timer.ts'
+import type { AgentConfig } from './config/settings.ts'
+import type { Tracing } from './tracing/tracer.ts'
+
+/** Where Kata's forwarder of traces listens (behaviour spec, B.1). */
+const FORWARDER_PORT = 10_240
+
+/** Loads what makes spans of calls and sends them, if a setting names a receiver. */
+export async function tracingIfOn(parts: {
+  readonly config: Pick<AgentConfig, 'tracing' | 'otlpEndpoint' | 'stdioDial'>
+  readonly os: Os
+  readonly log: Logger
+  /** The agent, as the spans name it. */
+  readonly service: { readonly name: string; readonly version: string }
+}): Promise<Tracing | undefined> {
+  const { config, os, log, service } = parts
+  const endpoint = config.otlpEndpoint === '' ? undefined : config.otlpEndpoint
+  const forwarder = config.tracing ? hostPort(config.stdioDial, FORWARDER_PORT) : undefined
+  if (endpoint === undefined && forwarder === undefined) return undefined
+  const { startTracing } = await import('./tracing/start-tracing.ts')
+  return startTracing({ ...{ os, log, startTimer, service }, endpoint, forwarder })
+}

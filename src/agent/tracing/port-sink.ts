@@ -1,0 +1,95 @@
+import type { Attributes, HrTime } from '@opentelemetry/api'
+import type { Os } from '../../os/os.ts'
+import type { HostAddress } from '../../os/sockets/host-sockets.ts'
+import type { Fd } from '../../os/streams/streams.ts'
+import type { FinishedSpan } from './finished-span.ts'
+import type { SpanSink } from './span-queue.ts'
+
+/** The big-endian length of a span. */
+const HEADER_BYTES = 8
+
+/** The kernel gives a dial up after this time. */
+const DIAL_MS = 2000
+
+/** Sends spans as Kata's agent does, to a port of the host: each as JSON, behind its length (behaviour spec, I.7). */
+export function portSink(
+  { hostSockets, streams }: Pick<Os, 'hostSockets' | 'streams'>,
+  address: HostAddress,
+): SpanSink {
+  let connection: Fd | undefined
+  const close = () => {
+    if (connection !== undefined) streams.close(connection)
+    connection = undefined
+  }
+  return {
+    name: address.kind === 'unix' ? address.path : `port ${address.port} of the host`,
+    send: async (spans, signal) => {
+      try {
+        connection ??= await hostSockets.connect(address, DIAL_MS, signal)
+        let rest: Uint8Array = Buffer.concat(spans.map(frameOf))
+        while (rest.length > 0) {
+          await streams.writable(connection, signal)
+          rest = rest.subarray(streams.tryWrite(connection, rest))
+        }
+      } catch (error) {
+        // The rest of a span that is half written would be read as a length.
+        close()
+        throw error
+      }
+    },
+    close,
+  }
+}
+
+function frameOf(span: FinishedSpan): Buffer {
+  const body = Buffer.from(spanDataOf(span))
+  const frame = Buffer.alloc(HEADER_BYTES + body.length)
+  frame.writeBigUInt64BE(BigInt(body.length))
+  body.copy(frame, HEADER_BYTES)
+  return frame
+}
+
+const KINDS = ['Internal', 'Server', 'Client', 'Producer', 'Consumer']
+const CODES = ['Unset', 'Ok', 'Error']
+const NO_ENTRIES = { queue: [], max_len: 128, dropped_count: 0 }
+
+/** The `SpanData` of the Rust library that Kata's forwarder is built with, in serde's JSON: ids are numbers of 128 and 64 bits. */
+function spanDataOf(span: FinishedSpan): string {
+  const { traceId, spanId, traceFlags } = span.spanContext()
+  const ids = `"trace_id":${numberOf(traceId)},"span_id":${numberOf(spanId)}`
+  const context = `{${ids},"trace_flags":${traceFlags},"is_remote":false,"trace_state":null}`
+  const parent = span.parentSpanContext === undefined ? '0' : numberOf(span.parentSpanContext.spanId)
+  const rest = {
+    span_kind: KINDS[span.kind],
+    name: span.name,
+    start_time: systemTime(span.startTime),
+    end_time: systemTime(span.endTime),
+    attributes: {
+      map: valuesOf(span.attributes),
+      evict_list: Object.keys(span.attributes),
+      max_len: 128,
+      dropped_count: 0,
+    },
+    message_events: NO_ENTRIES,
+    links: NO_ENTRIES,
+    status_code: CODES[span.status.code],
+    status_message: '',
+    resource: { attrs: valuesOf(span.resource.attributes) },
+  }
+  return `{"span_context":${context},"parent_span_id":${parent},${JSON.stringify(rest).slice(1)}`
+}
+
+/** A hexadecimal id as a decimal number, which is larger than JavaScript's. */
+function numberOf(id: string): string {
+  return BigInt(`0x${id}`).toString()
+}
+
+function systemTime([seconds, nanoseconds]: HrTime) {
+  return { secs_since_epoch: seconds, nanos_since_epoch: nanoseconds }
+}
+
+function valuesOf(attributes: Attributes): Record<string, { String: string }> {
+  return Object.fromEntries(
+    Object.entries(attributes).map(([name, value]) => [name, { String: String(value) }]),
+  )
+}

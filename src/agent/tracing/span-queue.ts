@@ -1,0 +1,124 @@
+import { messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type { StartTimer } from '../../rpc/timer.ts'
+import type { FinishedSpan } from './finished-span.ts'
+
+/** Where spans are sent to. */
+export interface SpanSink {
+  /** Names it in logs. */
+  readonly name: string
+  /** Sends spans. Throws {@link Refused} when they are not taken, and anything else when they may be sent again. */
+  send(spans: readonly FinishedSpan[], signal: AbortSignal): Promise<void>
+  close(): void
+}
+
+/** The other side has the spans and does not want them. */
+export class Refused extends Error {}
+
+/** Spans that may wait. */
+const MOST_SPANS = 2048
+
+/** Spans that are sent at once. */
+const BATCH_SPANS = 256
+
+/** How long spans are gathered. */
+const GATHER_MS = 200
+
+/** How long one batch may take. */
+const SEND_MS = 10_000
+
+/** The pause after a failure. The network of a guest is set by calls, which are traced too. */
+const PAUSE_MS = 5000
+
+/** How long the end of the agent waits for the spans that are left. */
+const STOP_MS = 1000
+
+/** Spans on their way to one sink, one batch after the other. Calls never wait for it. Without spans it has no timer. */
+export class SpanQueue {
+  readonly #sink: SpanSink
+  readonly #log: Logger
+  readonly #startTimer: StartTimer
+  #waiting: FinishedSpan[] = []
+  #sendingCount = 0
+  #sending: Promise<boolean> | undefined
+  #abort = new AbortController()
+  #stopTimer: (() => void) | undefined
+  #hasWarned = false
+  #isStopped = false
+  #dropped = 0
+
+  constructor(sink: SpanSink, dependencies: { readonly log: Logger; readonly startTimer: StartTimer }) {
+    this.#sink = sink
+    this.#log = dependencies.log
+    this.#startTimer = dependencies.startTimer
+  }
+
+  get dropped(): number {
+    return this.#dropped
+  }
+
+  add(span: FinishedSpan): void {
+    if (this.#isStopped || this.#waiting.length + this.#sendingCount >= MOST_SPANS) this.#dropped += 1
+    else this.#waiting.push(span)
+    if (!this.#isStopped && this.#sending === undefined) this.#sendLater(GATHER_MS)
+  }
+
+  /** Sends what is left for {@link STOP_MS} at most. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    this.#stopTimer?.()
+    const stopTimer = this.#startTimer(STOP_MS, () => this.#abort.abort(new Error('the agent stops')))
+    let isSent = (await this.#sending) ?? true
+    while (isSent && this.#waiting.length > 0) isSent = await this.#send()
+    stopTimer()
+    this.#dropped += this.#waiting.length
+    this.#waiting = []
+    this.#sink.close()
+    if (this.#dropped > 0) {
+      this.#log.warn('trace spans dropped', { to: this.#sink.name, count: this.#dropped })
+    }
+  }
+
+  #sendLater(ms: number): void {
+    this.#stopTimer ??= this.#startTimer(ms, () => {
+      this.#stopTimer = undefined
+      this.#sending = this.#send()
+      void this.#sending.then((isSent) => {
+        this.#sending = undefined
+        if (this.#waiting.length > 0 && !this.#isStopped) this.#sendLater(isSent ? 0 : PAUSE_MS)
+      })
+    })
+  }
+
+  /** Sends one batch. Resolves with whether the sink has dealt with it; never rejects. */
+  async #send(): Promise<boolean> {
+    const batch = this.#waiting.splice(0, BATCH_SPANS)
+    this.#sendingCount = batch.length
+    const late = new AbortController()
+    const stopTimer = this.#startTimer(SEND_MS, () =>
+      late.abort(new Error(`no answer within ${SEND_MS / 1000} s`)),
+    )
+    const signal = AbortSignal.any([late.signal, this.#abort.signal])
+    try {
+      await this.#sink.send(batch, signal)
+      return true
+    } catch (error) {
+      this.#warn(signal.aborted ? signal.reason : error)
+      if (error instanceof Refused) {
+        this.#dropped += batch.length
+        return true
+      }
+      this.#waiting.unshift(...batch)
+      return false
+    } finally {
+      stopTimer()
+      this.#sendingCount = 0
+    }
+  }
+
+  #warn(error: unknown): void {
+    if (this.#hasWarned) return
+    this.#hasWarned = true
+    this.#log.warn('trace spans not sent', { to: this.#sink.name, error: messageOf(error) })
+  }
+}

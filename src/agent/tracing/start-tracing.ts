@@ -1,0 +1,47 @@
+import type { Logger } from '../../base/log.ts'
+import type { Os } from '../../os/os.ts'
+import type { HostAddress } from '../../os/sockets/host-sockets.ts'
+import type { StartTimer } from '../../rpc/timer.ts'
+import { callTracer } from './call-tracer.ts'
+import { commonOfSpans } from './finished-span.ts'
+import { otlpSink } from './otlp-sink.ts'
+import { portSink } from './port-sink.ts'
+import { SpanQueue } from './span-queue.ts'
+import type { Tracing } from './tracer.ts'
+
+/** Where spans go, and what they need. */
+export interface TracingOptions {
+  readonly os: Pick<Os, 'hostSockets' | 'streams' | 'clock'>
+  readonly log: Logger
+  readonly startTimer: StartTimer
+  /** The agent, as the spans name it. */
+  readonly service: { readonly name: string; readonly version: string }
+  /** A collector's URL. */
+  readonly endpoint: string | undefined
+  /** The port of Kata's forwarder. */
+  readonly forwarder: HostAddress | undefined
+}
+
+/** Begins to make spans of calls and to send them. */
+export function startTracing(options: TracingOptions): Tracing {
+  const { os, log, startTimer, service, endpoint, forwarder } = options
+  const sinks = [
+    ...(endpoint === undefined ? [] : [otlpSink(endpoint)]),
+    ...(forwarder === undefined ? [] : [portSink(os, forwarder)]),
+  ]
+  const queues = sinks.map((sink) => new SpanQueue(sink, { log, startTimer }))
+  log.info('tracing', { to: sinks.map(({ name }) => name).join(', ') })
+  return {
+    tracer: callTracer({
+      ...{ log, nowMs: os.clock.monotonicMs, unixMs: Date.now },
+      common: commonOfSpans({ 'service.name': service.name, 'service.version': service.version }),
+      add: (span) => {
+        for (const queue of queues) queue.add(span)
+      },
+    }),
+    dropped: () => queues.reduce((sum, { dropped }) => sum + dropped, 0),
+    stop: async () => {
+      await Promise.all(queues.map((queue) => queue.stop()))
+    },
+  }
+}
