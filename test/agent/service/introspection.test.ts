@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import {
   GetEventsResponse,
@@ -11,6 +11,19 @@ import { clientFor } from '../../../src/rpc/client.ts'
 import { type RunningServices, runServices } from '../../support/agent/run-services.ts'
 import { containerRequest, execRequest, sandboxRequest } from '../../support/handlers/machine.ts'
 import { grpcClient } from '../../support/rpc/grpc-client.ts'
+
+/** A real session would end the coverage that V8 counts for this run; test/host/api/agent-introspection.test.ts has one. */
+vi.mock('node:inspector', () => ({
+  Session: class {
+    connect() {}
+    disconnect() {}
+    on() {}
+    post(method: string, ...rest: readonly unknown[]) {
+      const done = rest.at(-1)
+      if (typeof done === 'function') done(null, method === 'Profiler.stop' ? { profile: { nodes: [] } } : {})
+    }
+  },
+}))
 
 let services: RunningServices
 

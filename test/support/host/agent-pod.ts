@@ -91,10 +91,13 @@ export function cgroupFile(started: AgentProcess, controller: string, id: string
   return readFileSync(file, 'utf8')
 }
 
-/** The mount points in the agent's mount namespace. */
+/** Where the agent keeps its own state. */
+export const STATE_MOUNT = '/run/microvm-agent/saved'
+
+/** The mount points in the agent's mount namespace, without its own. */
 export function mountPointsOf(started: AgentProcess): string[] {
   const lines = readFileSync(`/proc/${started.vminitPid}/mountinfo`, 'utf8').trim().split('\n')
-  return lines.map((line) => line.split(' ')[4] ?? '')
+  return lines.map((line) => line.split(' ')[4] ?? '').filter((path) => path !== STATE_MOUNT)
 }
 
 /** Runs a program in the agent's mount namespace. */
