@@ -57,6 +57,8 @@ export async function* gather(
   }
   source.on('data', onData).once('end', onEnd).once('close', onEnd).once('error', onEnd)
   signal.addEventListener('abort', onEnd, { once: true })
+  // It may have been paused by its last reader.
+  source.resume()
   try {
     while (!signal.aborted) {
       if (bytes > 0) {

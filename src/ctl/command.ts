@@ -89,6 +89,13 @@ export interface Context {
   session(): Promise<Session>
   /** Makes a further connection to the same agent, which the caller closes. */
   dial(): Promise<Duplex>
+  /** Connects to another port of the agent's guest, of which no session is needed. */
+  dialPort(port: number): Promise<Duplex>
+  /**
+   * Runs another command line of the tool in the same session. Its errors, those of `words` too, go to stderr. A signal
+   * ends it alone.
+   */
+  runLine(words: () => readonly string[]): Promise<number>
 }
 
 /** A mistake in the command line. One line that says what to do; the exit status is 2. */

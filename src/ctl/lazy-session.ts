@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { messageOf } from '../base/errors.ts'
-import { ADDRESS_FORMS, type Address, parseAddress } from '../client/address.ts'
+import { ADDRESS_FORMS, type Address, addressText, parseAddress } from '../client/address.ts'
 import { openSession, type Session } from '../client/open-session.ts'
 import { UsageError, type Values } from './command.ts'
 
@@ -35,6 +35,17 @@ export class LazySession {
     const { env, signal, values } = this.#options
     const { dial } = await import('../client/dial.ts')
     return await dial(addressOf(values, env), signal)
+  }
+
+  /** Connects to another port of the guest. */
+  async dialPort(port: number): Promise<Duplex> {
+    const { env, signal, values } = this.#options
+    const address = addressOf(values, env)
+    if (address.kind === 'unix') {
+      throw new UsageError(`${addressText(address)}: has no ports, want vsock://CID or hvsock://PATH`)
+    }
+    const { dial } = await import('../client/dial.ts')
+    return await dial({ ...address, port }, signal)
   }
 
   async close(): Promise<void> {

@@ -4,7 +4,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { abortable } from '../base/abort.ts'
 import { AgentError, messageOf } from '../base/errors.ts'
 import type { Stdio } from '../client/attach.ts'
-import { Interrupted, type Interruptions } from '../client/interruptions.ts'
+import { Interrupted, Interruptions } from '../client/interruptions.ts'
 import { OutputClosed } from '../client/stdio.ts'
 import { CommandFailure, type Context, EXIT, UsageError, type Values } from './command.ts'
 import { parseDuration } from './command-line/duration.ts'
@@ -22,10 +22,13 @@ export interface CtlHost {
 
 /** Runs a command line and returns the exit status. Writes its own errors to stderr, each in one line. */
 export async function runCtl(argv: readonly string[], host: CtlHost): Promise<number> {
-  const { io, interruptions } = host
   // Writers handle a failed write themselves. Without a listener its error would also end the process.
-  for (const output of [io.stdout, io.stderr]) output.on('error', () => {})
-  const running = runCommandLine(argv, host)
+  for (const output of [host.io.stdout, host.io.stderr]) output.on('error', () => {})
+  return await statusOfRun(runCommandLine(argv, host), host)
+}
+
+/** The exit status of a command line that runs; tells its error. */
+async function statusOfRun(running: Promise<number>, { env, interruptions, io }: CtlHost): Promise<number> {
   try {
     return await abortable(running, interruptions.signal)
   } catch (error) {
@@ -36,7 +39,7 @@ export async function runCtl(argv: readonly string[], host: CtlHost): Promise<nu
     // A container may have chosen a part of the text.
     const text = plainText(messageOf(error).replace(/\s*\n\s*/g, ' '))
     if (text !== '') {
-      const isColored = colorsOn(io.stderr, host.env)
+      const isColored = colorsOn(io.stderr, env)
       const name = isColored ? styleText('red', 'agent-ctl:', { validateStream: false }) : 'agent-ctl:'
       io.stderr.write(`${name} ${text}\n`)
     }
@@ -64,7 +67,8 @@ function statusOf(error: unknown): number {
   return error instanceof AgentError && error.code !== 'UNAVAILABLE' ? EXIT.failed : EXIT.cannotRun
 }
 
-async function runCommandLine(argv: readonly string[], host: CtlHost): Promise<number> {
+/** Runs a command line, in the session of another one if there is one. */
+async function runCommandLine(argv: readonly string[], host: CtlHost, shared?: LazySession): Promise<number> {
   const parsed = parseCommandLine(argv, COMMANDS, await methodsFor(argv))
   if (parsed.kind === 'version') {
     host.io.stdout.write(`agent-ctl ${packageJson.version}\n`)
@@ -76,12 +80,29 @@ async function runCommandLine(argv: readonly string[], host: CtlHost): Promise<n
     return 0
   }
   const { command, values } = parsed
-  const session = new LazySession({ values, env: host.env, signal: host.interruptions.signal })
+  const session = shared ?? new LazySession({ values, env: host.env, signal: host.interruptions.signal })
   try {
     const { run } = await command.load()
     return (await run(contextOf(host, values, session))) ?? 0
   } finally {
-    await session.close()
+    if (shared === undefined) await session.close()
+  }
+}
+
+/** Runs a command line of the tool's own shell. The tool's signals go to it alone, while it runs. */
+async function runLine(words: () => readonly string[], host: CtlHost, session: LazySession): Promise<number> {
+  const interruptions = new Interruptions()
+  const forward = () => {
+    interruptions.receive('SIGINT')
+    host.interruptions.forwardNext(forward)
+  }
+  host.interruptions.forwardNext(forward)
+  const own = { ...host, interruptions }
+  try {
+    const run = async () => await runCommandLine(words(), own, session)
+    return await statusOfRun(run(), own)
+  } finally {
+    host.interruptions.forwardNext(undefined)
   }
 }
 
@@ -92,7 +113,8 @@ async function methodsFor(argv: readonly string[]): Promise<readonly string[]> {
   return METHODS.map(({ method }) => method)
 }
 
-function contextOf({ env, interruptions, io }: CtlHost, values: Values, session: LazySession): Context {
+function contextOf(host: CtlHost, values: Values, session: LazySession): Context {
+  const { env, interruptions, io } = host
   const timeout = values.text('timeout')
   const color = values.text('color') ?? 'auto'
   return {
@@ -106,6 +128,8 @@ function contextOf({ env, interruptions, io }: CtlHost, values: Values, session:
     signal: interruptions.signal,
     session: () => session.open(),
     dial: () => session.dial(),
+    dialPort: (port) => session.dialPort(port),
+    runLine: (words) => runLine(words, host, session),
   }
 }
 

@@ -98,6 +98,65 @@ export const guestCommands: readonly Command[] = [
     load: () => import('./profile.ts'),
   },
   {
+    name: 'top',
+    group: 'observe',
+    summary: 'show the processes with most memory first, again and again on a terminal',
+    arguments: [
+      { name: 'CONTAINER', summary: 'only this container', optional: true, completes: 'container' },
+    ],
+    options: [{ name: 'seconds', value: 'SECONDS', summary: 'the time between two looks (default 2)' }],
+    examples: [['top web', 'watch the processes of a container']],
+    load: () => import('./top.ts'),
+  },
+  {
+    name: 'console',
+    group: 'observe',
+    summary: "open the guest's debug console, a shell outside of any container",
+    details: [
+      'The agent must have agent.debug_console and agent.debug_console_vport. The console ends with its connection: at the detach keys, or when its shell ends.',
+    ],
+    options: [
+      { name: 'port', value: 'PORT', summary: 'the port of the console (default 1026)' },
+      {
+        name: 'detach-keys',
+        value: 'KEYS',
+        summary: 'keys that leave the console (default ctrl-p,ctrl-q; empty: none)',
+      },
+    ],
+    examples: [['-a vsock://3 console', 'look around in a guest']],
+    load: () => import('./console.ts'),
+  },
+  {
+    name: 'bench',
+    group: 'calls',
+    summary: 'make one call many times, and tell how long it takes',
+    arguments: [
+      {
+        name: 'METHOD',
+        summary: 'the call (default grpc.Health/Check)',
+        optional: true,
+        completes: 'method',
+      },
+      { name: 'REQUEST', summary: 'fields and JSON of the request', optional: true, repeated: true },
+    ],
+    options: [
+      { name: 'calls', value: 'NUMBER', summary: 'how many calls (default 1000)' },
+      { name: 'parallel', value: 'NUMBER', summary: 'how many at a time (default 1, at most 64)' },
+    ],
+    examples: [['bench ListRoutes --calls 200', 'median, 99th percentile and rate']],
+    load: () => import('./bench.ts'),
+  },
+  {
+    name: 'shell',
+    group: 'tool',
+    summary: 'read command lines of agent-ctl, with history and completion, on one connection',
+    details: [
+      'Words are split as a shell does. Ctrl-C ends the command that runs, exit or Ctrl-D the shell. The history is in ~/.agent_ctl_history, which only its owner may read.',
+    ],
+    examples: [['shell', 'type ps, events -f, or the name of any call']],
+    load: () => import('./shell.ts'),
+  },
+  {
     name: 'doctor',
     group: 'observe',
     summary: 'collect what a report needs, and say first what is suspicious',

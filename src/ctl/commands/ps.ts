@@ -19,10 +19,11 @@ export async function run(context: Context): Promise<undefined> {
   const { processes } = await introspection.listProcesses({ containerId })
   const isShown = ({ role }: Process) => context.values.flag('all') || role !== Process_Role.AGENT
   const now = Date.now()
-  await printRows(context, columns(now), processes.filter(isShown))
+  await printRows(context, processColumns(now), processes.filter(isShown))
 }
 
-function columns(now: number): readonly Column<Process>[] {
+/** The columns of a table of processes. */
+export function processColumns(now: number): readonly Column<Process>[] {
   return [
     { title: 'CONTAINER', text: ({ containerId }) => containerId },
     { title: 'PID', text: ({ pid }) => String(pid), right: true },

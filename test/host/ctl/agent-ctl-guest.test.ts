@@ -80,6 +80,43 @@ describe('agent-ctl shows what an agent tells of its guest', () => {
     expect(statSync(file).mode & 0o777).toBe(0o600)
   })
 
+  it('the processes with most memory first', async () => {
+    const { status, stdout } = await run('top')
+    expect(status).toBe(0)
+    expect(stdout).toMatch(/^CONTAINER +PID /)
+    expect(stdout).toMatch(/^web .* sleep$/m)
+  })
+
+  it('how long a call takes', async () => {
+    const { status, stdout } = await run('bench', '--calls', '50', '--parallel', '5')
+    expect(status).toBe(0)
+    expect(stdout).toMatch(/^Check: 50 calls, p50 [\d.]+ ms, p99 [\d.]+ ms, max [\d.]+ ms, \d+ a second\n$/)
+    const json = JSON.parse((await run('-o', 'json', 'bench', 'ListRoutes', '--calls', '2')).stdout)
+    expect(json).toMatchObject({ method: 'ListRoutes', calls: 2, parallel: 1 })
+    expect((await run('bench', 'StartContainer', 'container_id=nope')).status).toBe(1)
+  })
+
+  it('the answers to lines of its shell, which goes on after a failure', async () => {
+    const stdin = 'exits web\n\nnope\nexec web sh -c \'echo "in the shell"\'\nx "\nexit\nps\n'
+    const { status, stderr, stdout } = await ctl(['-a', address, 'shell'], { stdin })
+    expect(status).toBe(0)
+    expect(stdout).toContain('web/crash')
+    expect(stdout).toContain('in the shell\n')
+    expect(stdout).not.toContain('CONTAINER')
+    expect(stderr.match(/^agent-ctl: .*$/gm)).toEqual([
+      expect.stringContaining('unknown command "nope"'),
+      expect.stringContaining('a quote is not closed'),
+    ])
+  })
+
+  it('that a unix socket has no console', async () => {
+    const { status, stderr } = await run('console')
+    expect([status, stderr]).toEqual([
+      2,
+      `agent-ctl: ${address}: has no ports, want vsock://CID or hvsock://PATH\n`,
+    ])
+  })
+
   it('a report that says first what is suspicious, without secrets', async () => {
     const { status, stdout } = await run('doctor')
     expect(status).toBe(1)

@@ -1,8 +1,10 @@
 import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { pinnedNode, projectRoot } from '../../../src/build/project.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { expectShell, Terminal } from '../../support/terminal.ts'
 
 describe('agent-ctl on a terminal', () => {
@@ -39,6 +41,41 @@ describe('agent-ctl on a terminal', () => {
     await terminal.shows('on')
     terminal.type('\x03')
     await terminal.shows('caught')
+    terminal.type('\x03')
+    expect(await terminal.exited).toBe(130)
+  })
+
+  it('reads command lines with completion and history, where Ctrl-C ends the command alone', async () => {
+    const HOME = temporaryFolder()
+    const terminal = new Terminal([...tool, 'shell'], { env: { ...env, HOME } })
+    await terminal.shows('agent-ctl> ')
+    terminal.type('capab')
+    await terminal.shows('capab')
+    terminal.type('\t')
+    await terminal.shows('ilities')
+    terminal.type(' --missing\n')
+    await terminal.shows('THERE')
+    await terminal.shows('agent-ctl> ')
+    terminal.type('events -f\n')
+    await terminal.shows('agent started')
+    terminal.type('\x03')
+    await terminal.shows('agent-ctl> ')
+    terminal.type('exec -it web sh\n')
+    await terminal.shows('# ')
+    terminal.type('echo in""side; exit\n')
+    await terminal.shows('inside')
+    await terminal.shows('agent-ctl> ')
+    terminal.type('exit\n')
+    expect(await terminal.exited).toBe(0)
+    const history = readFileSync(join(HOME, '.agent_ctl_history'), 'utf8')
+    expect(history.split('\n')).toEqual(['exit', 'exec -it web sh', 'events -f', 'capabilities --missing'])
+  })
+
+  it('shows the processes again and again until Ctrl-C', async () => {
+    const terminal = new Terminal([...tool, 'top', '--seconds', '1'], { env })
+    await terminal.shows('sleep')
+    await pod.add('web', 'later', ['tail', '-f', '/dev/null'])
+    await terminal.shows('tail')
     terminal.type('\x03')
     expect(await terminal.exited).toBe(130)
   })

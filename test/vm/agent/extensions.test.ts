@@ -15,7 +15,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { type Partition, partitionTable } from '../../../src/image/formats/partition-table.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
+import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import { bind } from '../../support/containers/container-requests.ts'
+import { ctl } from '../../support/ctl/run-ctl.ts'
 import { cannotBoot } from '../../support/vm/boot-guest.ts'
 import { dialGuest } from '../../support/vm/dial-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
@@ -64,6 +66,9 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
       const console = await dialGuest(guest, 1026)
       console.write('echo $((40+2)) $0; exit\n')
       expect(await text(console)).toContain('\n42 ')
+      const address = `hvsock://${guestSocketIn(guest.folder)}`
+      const typed = await ctl(['-a', address, 'console'], { stdin: 'echo $((40+3)); exit\n' })
+      expect(typed).toMatchObject({ status: 0, stderr: '', stdout: expect.stringContaining('\n43') })
       const log = await dialGuest(guest, 1025)
       let lines = ''
       for await (const chunk of log) {
