@@ -33,7 +33,7 @@ export function startTracing(options: TracingOptions): Tracing {
   log.info('tracing', { to: sinks.map(({ name }) => name).join(', ') })
   return {
     tracer: callTracer({
-      ...{ log, nowMs: os.clock.monotonicMs, unixMs: Date.now },
+      ...{ log, nowMs: () => os.clock.monotonicMs(), unixMs: Date.now },
       common: commonOfSpans({ 'service.name': service.name, 'service.version': service.version }),
       add: (span) => {
         for (const queue of queues) queue.add(span)
