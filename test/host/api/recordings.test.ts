@@ -70,7 +70,7 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
       const options = { withPolicyEngine: true, environment }
       await play(recordingNamed('agent-ctl.every-command'), LINKS.agentCtl, options)
       expect(await started.exited).toBe(0)
-      expect(cgroupsOf('test_container_1')).toEqual([])
+      expect(cgroupsOf('test_container_1', started)).toEqual([])
     },
   )
 
@@ -78,7 +78,7 @@ describe('recorded calls that need no shared folder, replayed on an agent that i
   it('go-shim.no-shared-fs and the rest of a pod, to the end of the agent', async () => {
     await play(podWithoutSharedFolder(), LINKS.shim)
     expect(await started.exited).toBe(0)
-    expect(cgroupsOf('k8s.io')).toEqual([])
+    expect(cgroupsOf('k8s.io', started)).toEqual([])
   })
 
   it('agent-ctl.full-spec, which leaves an empty sandbox', async () => {

@@ -62,12 +62,12 @@ describe('the calls of known callers, replayed on an agent that is a process', (
     expect(await started.exited).toBe(0)
     expect(started.log.at(-1)).toMatchObject({ msg: 'stopped', status: '0' })
     const paths = ['', ...sharedCgroups].flatMap((path) => containers.map((id) => `${path}/${id}`))
-    expect([...paths, ...sharedCgroups].flatMap(cgroupsOf)).toEqual([])
+    expect([...paths, ...sharedCgroups].flatMap((id) => cgroupsOf(id, started))).toEqual([])
   })
 
   it.each(REPLAYS)('$caller over $framing, to the death of the agent', async (one) => {
     const { sharedCgroups } = await play(one, 'dead agent')
     await started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
-    expect(sharedCgroups.flatMap(cgroupsOf)).toEqual([])
+    expect(sharedCgroups.flatMap((id) => cgroupsOf(id, started))).toEqual([])
   })
 })

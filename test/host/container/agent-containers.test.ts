@@ -261,7 +261,7 @@ describe('DestroySandbox', () => {
       })
       expect(await reading).toHaveLength(0)
       expect(await waiting).toBe(128 + SIGKILL)
-      expect(ids.flatMap(cgroupsOf)).toEqual([])
+      expect(ids.flatMap((id) => cgroupsOf(id))).toEqual([])
       expect(await pod.started.exited).toBe(0)
       expect(existsSync(pod.started.path)).toBe(false)
     } finally {

@@ -116,7 +116,7 @@ describe('an agent that is killed, and whose state cannot be read', () => {
   it('is replaced by one that removes what it left', async () => {
     // vminit may still have to reap them.
     await expect.poll(() => pids.filter((pid) => existsSync(`/proc/${pid}`))).toEqual([])
-    expect(['c1', 'terminal', 'unstarted'].flatMap(cgroupsOf)).toEqual([])
+    expect(['c1', 'terminal', 'unstarted'].flatMap((id) => cgroupsOf(id))).toEqual([])
     const mounts = mountPointsOf(pod.started).filter((path) => path.startsWith('/run/'))
     expect(mounts).toEqual([STATE_FOLDER])
     for (const folder of ['/run/kata-containers', '/run/microvm-agent/state'])

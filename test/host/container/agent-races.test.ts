@@ -31,7 +31,7 @@ describe('concurrent calls', () => {
       await pod.agent.destroySandbox({})
       await others
       expect(await pod.started.exited).toBe(0)
-      expect(['standing', ...ids].flatMap(cgroupsOf)).toEqual([])
+      expect(['standing', ...ids].flatMap((id) => cgroupsOf(id))).toEqual([])
     } finally {
       await pod.stop()
     }
@@ -49,7 +49,7 @@ describe('concurrent calls', () => {
       process.kill(pod.started.vminitPid, 'SIGTERM')
       await others
       expect(await pod.started.exited).toBe(0)
-      expect(['standing', ...ids].flatMap(cgroupsOf)).toEqual([])
+      expect(['standing', ...ids].flatMap((id) => cgroupsOf(id))).toEqual([])
     } finally {
       await pod.stop()
     }

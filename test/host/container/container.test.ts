@@ -39,7 +39,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
     expect((await init.readAll('stderr')).toString()).toBe('err\n')
     expect(await init.wait()).toBe(7)
     await pod.remove('streams')
-    expect(cgroupsOf('streams')).toEqual([])
+    expect(cgroupsOf('streams', started)).toEqual([])
     expect(mountsOf(started, '/streams/')).toEqual([])
     expect(existsSync(started.inside('/run/kata-containers/streams'))).toBe(false)
   })
@@ -145,7 +145,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
     await pod.remove('busy')
     expect(await Promise.all(pending)).toEqual([137, 137])
     expect(await reading).toHaveLength(0)
-    expect(cgroupsOf('busy')).toEqual([])
+    expect(cgroupsOf('busy', started)).toEqual([])
   })
 
   it('say which program was not found, at creation and when one is added', async () => {
@@ -153,7 +153,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
       code: 'INTERNAL',
       message: expect.stringContaining('the file nosuch was not found'),
     })
-    expect(cgroupsOf('missing')).toEqual([])
+    expect(cgroupsOf('missing', started)).toEqual([])
     expect(mountsOf(started, '/missing/')).toEqual([])
     await pod.run('missing', ['sleep', '1000'])
     await expect(pod.add('missing', 'e1', ['/bin/nosuch'])).rejects.toMatchObject({
@@ -169,7 +169,7 @@ describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {
       // The removal waits until the creation is undone, or removes a container that was created within the deadline.
       await pod.remove('hasty').catch(() => {})
       expect(existsSync(started.inside('/run/kata-containers/hasty'))).toBe(false)
-      expect(cgroupsOf('hasty')).toEqual([])
+      expect(cgroupsOf('hasty', started)).toEqual([])
       expect(mountsOf(started, '/hasty/')).toEqual([])
     }
     await pod.run('hasty', ['true'])
@@ -200,7 +200,7 @@ describe('a sandbox on a real kernel', () => {
       expect((await second.readAll()).toString()).toContain('sleep 1234')
       await agent.destroySandbox({})
       expect(mountsOf(started, '/run/')).toEqual([])
-      for (const id of ['first', 'second']) expect(cgroupsOf(id)).toEqual([])
+      for (const id of ['first', 'second']) expect(cgroupsOf(id, started)).toEqual([])
     } finally {
       await started.stop()
     }
@@ -241,7 +241,7 @@ describe('a sandbox on a real kernel', () => {
       const { agent, close } = await started.connect()
       const init = new RemoteProcess(agent, 'orphaned')
       await expect(init.wait()).rejects.toMatchObject({ message: 'Dead agent: restarted' })
-      expect(cgroupsOf('orphaned')).toEqual([])
+      expect(cgroupsOf('orphaned', started)).toEqual([])
       await agent.createSandbox({ sandboxId: 'pod', hostname: 'h' })
       const again = await podOf(agent, root).run('orphaned', ['echo', 'back'])
       expect((await again.readAll()).toString()).toBe('back\n')

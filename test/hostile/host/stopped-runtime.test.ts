@@ -74,6 +74,6 @@ describe.each(['runc', 'crun'])('a container that stops every process that %s ad
     for (const id of ids) await runStopping(id)
     expect(await bounded(pod.agent.destroySandbox({}))).toEqual({})
     expect(await bounded(pod.started.exited)).toBe(0)
-    expect(ids.flatMap(cgroupsOf)).toEqual([])
+    expect(ids.flatMap((id) => cgroupsOf(id))).toEqual([])
   })
 })

@@ -61,7 +61,7 @@ export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): L
       .map((name) => `${path}/${name}`)
   return {
     mounts: mountPointsOf(started).filter((path) => ids.some((id) => path.split('/').includes(id))),
-    cgroups: ids.flatMap(cgroupsOf),
+    cgroups: ids.flatMap((id) => cgroupsOf(id, started)),
     bundles: within('/run/kata-containers'),
     runtimeState: [
       ...within('/run/microvm-agent/state'),
@@ -71,10 +71,17 @@ export function leftoversOf(started: AgentProcess, ...ids: readonly string[]): L
   }
 }
 
-/** The cgroups at a path, such as a container's id, that exist on this machine: below those of all containers, or not. */
-export function cgroupsOf(path: string): string[] {
+/**
+ * The cgroups at a path, such as a container's id, that exist on this machine: below those of all containers, or not. With
+ * `of` those below other agents' containers are left out, which a test that was ended by hand may have left.
+ */
+export function cgroupsOf(path: string, of?: Pick<AgentProcess, 'containersCgroup'>): string[] {
   const hierarchies = ['', ...listOf('/sys/fs/cgroup')].map((name) => join('/sys/fs/cgroup', name))
-  const parents = hierarchies.flatMap((hierarchy) => [hierarchy, ...containersCgroupsIn(hierarchy)])
+  const isMeant = (parent: string) => of === undefined || parent.endsWith(of.containersCgroup)
+  const parents = hierarchies.flatMap((hierarchy) => [
+    hierarchy,
+    ...containersCgroupsIn(hierarchy).filter(isMeant),
+  ])
   return parents.map((parent) => join(parent, path)).filter((folder) => existsSync(folder))
 }
 

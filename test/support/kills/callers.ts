@@ -127,7 +127,7 @@ function underOwnPolicy(folder: string): Caller['options'] {
 /** The agent's end in good order, of which nothing is left. */
 async function destroyed(started: AgentProcess, cgroups: readonly string[]): Promise<void> {
   expect(await started.exited).toBe(0)
-  expect(cgroups.flatMap(cgroupsOf)).toEqual([])
+  expect(cgroups.flatMap((id) => cgroupsOf(id, started))).toEqual([])
 }
 
 /**
