@@ -10,6 +10,7 @@ import {
   execProcessRequest,
 } from '../../support/containers/container-requests.ts'
 import { RemoteProcess } from '../../support/containers/pod.ts'
+import { ctl } from '../../support/ctl/run-ctl.ts'
 import {
   type AgentPod,
   cgroupsOf,
@@ -209,6 +210,10 @@ describe('a caller that hangs up', () => {
     await starting
     const init = new RemoteProcess(pod.agent, 'left')
     expect(await init.readUntil('went on')).toContain('went on')
+    // Until the start is over a removal waits for it, and a caller that hangs up ends that wait.
+    const words = ['-a', `unix://${pod.started.path}`, '-o', 'json', 'inspect', 'left']
+    const state = async () => JSON.parse((await ctl(words)).stdout).container.state
+    await expect.poll(state).toBe('running')
     const remover = await pod.started.connect()
     const removing = remover.agent.removeContainer({ containerId: 'left' }).catch(() => {})
     await remover.health.check({})

@@ -3,11 +3,12 @@ import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { STATE_FOLDER } from '../../../src/agent/boot/state-folder.ts'
 import { SIGKILL, SIGTERM } from '../../../src/base/signals.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { createContainerRequest } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf, RemoteProcess } from '../../support/containers/pod.ts'
-import { cgroupsOf, killWithState, STATE_MOUNT } from '../../support/host/agent-pod.ts'
+import { cgroupsOf, killWithState } from '../../support/host/agent-pod.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -20,7 +21,7 @@ beforeAll(() => {
 
 function mountsOf(started: AgentProcess, text: string): string[] {
   const mounts = readFileSync(`/proc/${started.vminitPid}/mountinfo`, 'utf8').split('\n')
-  return mounts.filter((line) => line.includes(text) && !line.includes(STATE_MOUNT))
+  return mounts.filter((line) => line.includes(text) && !line.includes(STATE_FOLDER))
 }
 
 describe.each(['runc', 'crun'])('containers made by %s', (runtime) => {

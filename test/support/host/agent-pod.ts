@@ -98,13 +98,10 @@ export function cgroupFile(started: AgentProcess, controller: string, id: string
   return readFileSync(file, 'utf8')
 }
 
-/** Where the agent keeps its own state. */
-export const STATE_MOUNT = '/run/microvm-agent/saved'
-
-/** The mount points in the agent's mount namespace, without its own. */
+/** The mount points in the agent's mount namespace. */
 export function mountPointsOf(started: AgentProcess): string[] {
   const lines = readFileSync(`/proc/${started.vminitPid}/mountinfo`, 'utf8').trim().split('\n')
-  return lines.map((line) => line.split(' ')[4] ?? '').filter((path) => path !== STATE_MOUNT)
+  return lines.map((line) => line.split(' ')[4] ?? '')
 }
 
 /** Runs a program in the agent's mount namespace. */
