@@ -77,6 +77,8 @@ describe('a container whose agent is killed', () => {
     await started
     expect(readFileSync(begun, 'utf8')).toBe('first\nsecond\nthird\n')
     await pod.remove('hooked')
+    // The second hook goes on by itself: it is no child of the agent any more.
+    await expect.poll(() => leftoversOf(pod.started, 'hooked'), { timeout: 30_000 }).toEqual(NOTHING_LEFT)
   })
 
   it('is created, started, added to and removed whenever the agent dies', async () => {
