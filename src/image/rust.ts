@@ -29,9 +29,9 @@ export async function fetchRust(
   fetch: (names: readonly string[]) => Promise<readonly FetchedPackage[]>,
 ): Promise<readonly FetchedPackage[]> {
   const named = await fetch(rustPackages)
-  const library = await fetch(await dependencies(named, /^libstd-rust-web-[\d.]+$/))
-  const llvm = await fetch(await dependencies(library, /^libllvm\d+$/))
-  return [...named, ...library, ...llvm]
+  const standard = await fetch(await dependencies(named, /^libstd-rust-web-[\d.]+$/))
+  const llvm = await fetch(await dependencies(standard, /^libllvm\d+$/))
+  return [...named, ...standard, ...llvm]
 }
 
 /** The names that `packages` depend on and that match. */

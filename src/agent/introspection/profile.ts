@@ -76,7 +76,7 @@ export class Profiles {
       length === 0 ? new Uint8Array(0) : this.#os.streams.readAt(profile.fd, Number(offset), length)
     if (discard) this.#drop(profile)
     else this.#keep(profile)
-    // Without the answer nobody knows its id.
+    // A caller who does not get the answer cannot name the profile.
     if (kind !== Kind.KIND_UNSPECIFIED) onDelivered((written) => written || this.#drop(profile))
     return { id: profile.id, sizeBytes: BigInt(profile.sizeBytes), data }
   }

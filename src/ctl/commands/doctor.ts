@@ -204,7 +204,7 @@ function endsIn({ exits = [] }: Findings): string[] {
   })
 }
 
-/** SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: nobody sends them to end a process. */
+/** SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a process that ends by one has crashed. */
 const UNASKED_SIGNALS: readonly number[] = [4, 5, 6, 7, 8, 11, 31]
 
 /** Loop devices and their like have no driver. */

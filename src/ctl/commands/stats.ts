@@ -2,9 +2,9 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { StatsContainerResponse } from '../../gen/agent.ts'
 import { agentCalls, introspectionCalls } from '../clients.ts'
 import { CommandFailure, type Context } from '../command.ts'
-import { print, printJson } from '../output/print.ts'
+import { printJson, printRows, printScreen } from '../output/print.ts'
 import { sparkline } from '../output/sparkline.ts'
-import { type Column, table } from '../output/table.ts'
+import type { Column } from '../output/table.ts'
 import { bytesText } from '../output/text.ts'
 
 const DEFAULT_WATCH_SECONDS = 1
@@ -26,19 +26,15 @@ interface Row {
 
 /** `agent-ctl stats [CONTAINER…]`. */
 export async function run(context: Context): Promise<undefined> {
-  const { io, output, signal, values } = context
+  const { output, signal, values } = context
   const seconds = values.flag('watch') ? Number(values.text('watch') ?? DEFAULT_WATCH_SECONDS) : undefined
   let before = new Map<string, { readonly row: Row; readonly at: number }>()
   for (;;) {
     const at = performance.now()
     const rows = (await read(context)).map((row) => withPercent(row, before.get(row.containerId), at))
     if (output === 'json') for (const { history: _, ...row } of rows) await printJson(context, row)
-    else {
-      const isTerminal = io.stdout.isTTY === true
-      const screen = table(columns(seconds !== undefined), rows, isTerminal ? io.stdout.columns : undefined)
-      // The cursor goes to the top left, and what was below is erased.
-      await print(context, isTerminal && seconds !== undefined ? `\x1b[H\x1b[J${screen}` : screen)
-    }
+    else
+      await (seconds === undefined ? printRows : printScreen)(context, columns(seconds !== undefined), rows)
     if (seconds === undefined) return
     before = new Map(rows.map((row) => [row.containerId, { row, at }]))
     await delay(seconds * 1000, undefined, { signal })

@@ -2,8 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { type Process, Process_Role } from '../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../clients.ts'
 import type { Context } from '../command.ts'
-import { print, printJson } from '../output/print.ts'
-import { table } from '../output/table.ts'
+import { printJson, printScreen } from '../output/print.ts'
 import { processColumns } from './ps.ts'
 
 const DEFAULT_SECONDS = 2
@@ -20,10 +19,8 @@ export async function run(context: Context): Promise<undefined> {
     const rows = processes.filter(({ role }) => role !== Process_Role.AGENT).toSorted(byMemory)
     if (output === 'json') for (const row of rows) await printJson(context, row)
     else {
-      const fitting = isTerminal ? rows.slice(0, Math.max(1, (io.stdout.rows ?? rows.length + 2) - 2)) : rows
-      const screen = table(processColumns(Date.now()), fitting, isTerminal ? io.stdout.columns : undefined)
-      // The cursor goes to the top left, and what was below is erased.
-      await print(context, isTerminal ? `\x1b[H\x1b[J${screen}` : screen)
+      const lines = isTerminal ? Math.max(1, (io.stdout.rows ?? rows.length + 2) - 2) : rows.length
+      await printScreen(context, processColumns(Date.now()), rows.slice(0, lines))
     }
     if (!isTerminal) return
     await delay(seconds * 1000, undefined, { signal })

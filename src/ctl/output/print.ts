@@ -35,6 +35,18 @@ function bold(line: string): string {
   return styleText('bold', line, { validateStream: false })
 }
 
+/** Rows as a table; on a terminal in place of what the screen showed before. */
+export async function printScreen<Row>(
+  context: Pick<Context, 'io'>,
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+): Promise<void> {
+  const isTerminal = context.io.stdout.isTTY === true
+  const text = table(columns, rows, terminalWidth(context))
+  // The cursor goes to the top left, and what was below is erased.
+  await print(context, isTerminal ? `\x1b[H\x1b[J${text}` : text)
+}
+
 /** The columns of the terminal; undefined when stdout is none. */
 function terminalWidth({ io }: Pick<Context, 'io'>): number | undefined {
   return io.stdout.isTTY === true && (io.stdout.columns ?? 0) > 0 ? io.stdout.columns : undefined

@@ -13,7 +13,7 @@ export const protobufFileName = "microvm/agent/v1/introspection.proto";
  * those that existing callers prescribe (docs/introspection.md).
  *
  * All calls read, except AcknowledgeExits. Times of day are milliseconds since 1970 by the guest's
- * clock, which the host may set; ages and durations are by a clock that nobody sets.
+ * clock, which the host may set; ages and durations are by a clock that is never set.
  */
 
 export interface GetVersionRequest {
