@@ -3,7 +3,7 @@ import type { RemoteProcess } from '../support/containers/pod.ts'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../support/host/host-ports.ts'
 import { Killer } from '../support/kills/killer.ts'
-import { AS_LONG_AS_ASKED_MS, randomOf, shareOf, Tally } from '../support/kills/share.ts'
+import { AS_LONG_AS_ASKED_MS, atMost, randomOf, shareOf, Tally } from '../support/kills/share.ts'
 
 const CONTAINERS = 20
 /** The ways of output, which containers have in turn. */
@@ -68,7 +68,7 @@ describe.skipIf(share === 0)('twenty containers whose agent is killed at random 
           }
         }),
       )
-      const seen = await reading.finally(() => killer.stop())
+      const seen = await atMost('the output', reading).finally(() => killer.stop())
       tally.add(killer.kills)
       expect(seen).toEqual(containers.map(({ way }) => ({ way, lines, bad: 'none', isRight: true })))
       const ids = containers.map((_, index) => `s${index}`)

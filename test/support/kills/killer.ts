@@ -6,9 +6,17 @@ import type { Random } from './random.ts'
 /** How many agents in a row may die before they serve; the sixth would end vminit. */
 const MOST_UNSERVED = 3
 
+/**
+ * After so many kills without progress the agent lives until there is some: on a slow machine, work that needs longer than
+ * two deaths are apart would otherwise never end.
+ */
+const MOST_WITHOUT_PROGRESS = 40
+
 /** Kills the agent at random moments until it is stopped. */
 export class Killer {
   kills = 0
+  /** Kills since the last progress. */
+  #recent = 0
   readonly #started: AgentProcess
   readonly #random: Random
   readonly #mostMs: number
@@ -33,15 +41,22 @@ export class Killer {
     return this.kills
   }
 
+  /** Tells that a part of the work has ended. */
+  progressed(): void {
+    this.#recent = 0
+  }
+
   async #run(): Promise<void> {
     while (!this.#isStopped) {
       await sleep(this.#random() * this.#mostMs)
       if (this.#isStopped) return
+      if (this.#recent >= MOST_WITHOUT_PROGRESS) continue
       const pid = this.#agentPid()
       if (pid === undefined) continue
       const booted = this.#booted()
       if (!endByKill(pid)) continue
       this.kills += 1
+      this.#recent += 1
       // Most agents serve before the next kill; some die in their restoration.
       const mayDieEarly = this.#unserved < MOST_UNSERVED && this.#random() < 0.3
       this.#unserved = mayDieEarly ? this.#unserved + 1 : 0
