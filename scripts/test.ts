@@ -25,6 +25,12 @@ const GUEST_GROUPS: readonly Group[] = ['hostile', 'vm']
 
 const SLOWEST_FILES = 10
 
+/**
+ * When the tests that are still running count as hung, and end as failures with their names. A CI run ends at 90 minutes,
+ * and would tell nothing.
+ */
+const LATE_MS = 70 * 60_000
+
 /** The result of one group. */
 interface GroupResult {
   readonly counts: Counts
@@ -46,7 +52,8 @@ async function main(folder: string): Promise<number> {
     [FUZZ.figures]: fuzzFigures,
     [KILLS.figures]: killsFigures,
   }
-  const results = await runGroups(selection, environment)
+  const late = AbortSignal.timeout(LATE_MS * selection.times)
+  const results = await runGroups(selection, environment, late)
   const total = sum([...results.values()].map(({ counts }) => counts))
   const minutes = [...results].map(([group, result]) => `${group} ${result.minutes.toFixed(1)}`)
   console.log(`\nminutes: ${minutes.join(', ')}; in all ${minutesSince(start).toFixed(1)}`)
@@ -72,6 +79,7 @@ function onlyWithFiles(selection: Selection): Selection {
 async function runGroups(
   selection: Selection,
   environment: NodeJS.ProcessEnv,
+  late: AbortSignal,
 ): Promise<ReadonlyMap<Group, GroupResult>> {
   const { groups } = selection
   const parts = orderedOutput(groups.length, (text) => process.stdout.write(text))
@@ -86,7 +94,7 @@ async function runGroups(
       part.write(`\n== ${group}\n`)
       const failure = AGENT_GROUPS.includes(group) ? await built : undefined
       const counts =
-        failure === undefined ? await runGroup(group, selection, environment, part) : oneEntry(false)
+        failure === undefined ? await runGroup(group, selection, environment, part, late) : oneEntry(false)
       if (failure !== undefined) part.write(`FAIL build: ${failure}\n`)
       part.end()
       results.set(group, { counts, minutes: minutesSince(start) })
@@ -101,6 +109,7 @@ async function runGroup(
   { patterns, times }: Selection,
   environment: NodeJS.ProcessEnv,
   { write }: OutputPart,
+  late: AbortSignal,
 ): Promise<Counts> {
   if (group === 'check') {
     return sum((await runChecks((result) => write(checkText(result)))).map(checkCounts))
@@ -117,6 +126,7 @@ async function runGroup(
         patterns,
         write,
         env: { ...process.env, ...environment },
+        late,
         ...(coverage && { coverage }),
       }),
     ),

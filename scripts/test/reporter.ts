@@ -1,10 +1,15 @@
 import type { Reporter, SerializedError, TestCase, TestModule, TestSuite } from 'vitest/node'
 import { type Counts, NOTHING, type SkippedTest, sum } from './counts.ts'
 
+/** The message to a test process that its time is up. */
+export const OUT_OF_TIME = 'out of time'
+
 /** A vitest reporter, and its counts so far. */
 export interface CountingReporter {
   readonly reporter: Reporter
   counts(): Counts
+  /** Names the tests that are running, or the files whose hooks are, and counts them as failed. */
+  outOfTime(): void
 }
 
 /** Writes one line for each test file and every failure in full, and counts the tests that ran. */
@@ -13,8 +18,20 @@ export function countingReporter(write: (line: string) => void): CountingReporte
   const add = (counts: Counts) => {
     total = sum([total, counts])
   }
+  const runningModules = new Set<TestModule>()
+  const runningTests = new Set<TestCase>()
   const reporter: Reporter = {
+    onTestModuleStart(module) {
+      runningModules.add(module)
+    },
+    onTestCaseReady(test) {
+      runningTests.add(test)
+    },
+    onTestCaseResult(test) {
+      runningTests.delete(test)
+    },
     onTestModuleEnd(module) {
+      runningModules.delete(module)
       const counts = countModule(module)
       write(moduleLine(module, counts))
       for (const failure of failuresOf(module)) write(failure)
@@ -29,7 +46,16 @@ export function countingReporter(write: (line: string) => void): CountingReporte
       }
     },
   }
-  return { reporter, counts: () => total }
+  const outOfTime = () => {
+    for (const module of runningModules) {
+      const tests = [...runningTests].filter((test) => test.module === module)
+      const names =
+        tests.length > 0 ? tests.map((test) => test.fullName) : ['no test, but a hook or the file']
+      for (const name of names) write(`FAIL ${module.relativeModuleId}: out of time in ${name}`)
+    }
+    add({ ...NOTHING, failed: Math.max(1, runningModules.size) })
+  }
+  return { reporter, counts: () => total, outOfTime }
 }
 
 /** Counts the tests, and each file or suite that failed outside a test, such as in a hook. */

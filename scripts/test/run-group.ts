@@ -1,6 +1,9 @@
 import { parseArgs } from 'node:util'
 import { startVitest } from 'vitest/node'
-import { countingReporter } from './reporter.ts'
+import { countingReporter, OUT_OF_TIME } from './reporter.ts'
+
+/** vitest's workers tell of the tests that they begin with some delay. */
+const LAST_NEWS_MS = 500
 
 /**
  * `run-group.ts [--coverage FOLDER] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its `Counts` to the
@@ -12,7 +15,14 @@ const { positionals, values } = parseArgs({
   options: { coverage: { type: 'string' } },
 })
 const [project = '', ...patterns] = positionals
-const { reporter, counts } = countingReporter((line) => console.log(line))
+const { reporter, counts, outOfTime } = countingReporter((line) => console.log(line))
+process.on('message', (message) => {
+  if (message !== OUT_OF_TIME) return
+  setTimeout(() => {
+    outOfTime()
+    process.send?.(counts(), () => process.exit(1))
+  }, LAST_NEWS_MS)
+})
 const vitest = await startVitest('test', patterns, {
   root: process.cwd(),
   project: [project],

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { runVitest } from '../../../scripts/test/run-vitest.ts'
@@ -59,6 +59,26 @@ describe('runVitest', () => {
     expect(output).toContain('the test process ended early (SIGKILL)')
   })
 
+  it('ends tests that take too long, and names them', async () => {
+    seed('slow', [
+      `import { spawn } from 'node:child_process'`,
+      `import { writeFileSync } from 'node:fs'`,
+      `it('passes', () => {})`,
+      `it('never ends', () => {
+        // What a test leaves may hold its output open.
+        spawn('sleep', ['30'], { stdio: 'inherit', detached: true }).unref()
+        writeFileSync('begun', '')
+        return new Promise(() => {})
+      }, 60_000)`,
+    ])
+    const late = new AbortController()
+    const ended = run('slow', late.signal)
+    await expect.poll(() => existsSync(join(root, 'begun'))).toBe(true)
+    late.abort()
+    expect(await ended).toMatchObject({ failed: 1 })
+    expect(output).toContain('FAIL slow.test.ts: out of time in never ends')
+  })
+
   it('runs only the files that match a pattern', async () => {
     seed('one', [`it('passes', () => {})`])
     seed('two', [`it('passes', () => {})`])
@@ -70,10 +90,11 @@ describe('runVitest', () => {
     writeFileSync(join(root, `${name}.test.ts`), `${source.join('\n')}\n`)
   }
 
-  function run(...patterns: readonly string[]) {
+  function run(pattern?: string, late?: AbortSignal) {
     const write = (text: string) => {
       output += text
     }
-    return runVitest({ root, project: 'seeded', patterns, write })
+    const patterns = pattern === undefined ? [] : [pattern]
+    return runVitest({ root, project: 'seeded', patterns, write, ...(late && { late }) })
   }
 })
