@@ -75,7 +75,7 @@ async function runCommandLine(argv: readonly string[], host: CtlHost, shared?: L
     return 0
   }
   if (parsed.kind === 'help') {
-    const { showHelp } = await import('./commands/help.ts')
+    const { showHelp } = await import('./commands/tool/help.ts')
     await showHelp({ io: host.io, commands: COMMANDS }, parsed.command, parsed.words)
     return 0
   }

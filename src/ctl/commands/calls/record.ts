@@ -1,0 +1,63 @@
+import { createServer, type Socket } from 'node:net'
+import { messageOf } from '../../../base/errors.ts'
+import { parseAddress } from '../../../client/address.ts'
+import { type Context, UsageError } from '../../command.ts'
+import { LineWriter } from '../../recording/line-writer.ts'
+import { recordBetween } from '../../recording/record-proxy.ts'
+import { recordingFile } from '../../recording/recording-file.ts'
+
+/** `agent-ctl record FILE --listen ADDRESS`. Ends with a signal, or with the last connection under --once. */
+export async function run(context: Context): Promise<number> {
+  const { io, signal, values } = context
+  const path = listenPath(values.text('listen'))
+  // What is there instead of the agent is told before a caller comes.
+  await context.session()
+  const writer = new LineWriter(recordingFile(values.argument('FILE')))
+  const over = Promise.withResolvers<void>()
+  let connections = 0
+  let open = 0
+  const server = createServer({ allowHalfOpen: true }, (caller: Socket) => {
+    connections += 1
+    open += 1
+    const connection = connections
+    const joined = join(context, caller, connection, writer)
+    void joined.finally(() => {
+      open -= 1
+      if (open === 0 && values.flag('once')) over.resolve()
+    })
+  })
+  server.once('error', (error) =>
+    over.reject(new UsageError(`--listen: ${messageOf(error)}`, { cause: error })),
+  )
+  server.listen(path.startsWith('@') ? `\0${path.slice(1)}` : path, () => {
+    io.stderr.write(`agent-ctl: recording what connects to unix://${path}\n`)
+  })
+  signal.addEventListener('abort', () => server.close())
+  try {
+    await over.promise
+    return 0
+  } finally {
+    server.close()
+  }
+}
+
+async function join(context: Context, caller: Socket, connection: number, writer: LineWriter): Promise<void> {
+  caller.on('error', () => {})
+  try {
+    await recordBetween(caller, await context.dial(), { connection, writer })
+  } catch (error) {
+    caller.destroy()
+    context.io.stderr.write(`agent-ctl: connection ${connection}: ${messageOf(error)}\n`)
+  }
+}
+
+function listenPath(text: string | undefined): string {
+  if (text === undefined) throw new UsageError('record: no --listen, want --listen unix://PATH')
+  try {
+    const address = parseAddress(text)
+    if (address.kind !== 'unix') throw new Error(`${text}: want unix://PATH`)
+    return address.path
+  } catch (error) {
+    throw new UsageError(`--listen: ${messageOf(error)}`, { cause: error })
+  }
+}

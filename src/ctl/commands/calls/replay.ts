@@ -1,0 +1,70 @@
+import { spawnSync } from 'node:child_process'
+import { messageOf } from '../../../base/errors.ts'
+import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
+import { print, printJson } from '../../output/print.ts'
+import type { RecordingNotes } from '../../recording/notes.ts'
+import { play } from '../../recording/player.ts'
+import {
+  type RecordedCall,
+  type RecordedLine,
+  type Recording,
+  readRecording,
+} from '../../recording/recording.ts'
+
+/** `agent-ctl replay FILE`. */
+export async function run(context: Context): Promise<number> {
+  const { output, values } = context
+  const recording = readOrRefuse(values.argument('FILE'))
+  const differences: { readonly line: number; readonly call: string; readonly difference: string }[] = []
+  const differs = (line: RecordedLine, error: Error) =>
+    void differences.push({
+      line: line.line,
+      call: line.kind === 'call' ? line.method : line.kind,
+      difference: error.message.replace(`${recording.name}, line ${line.line}, `, ''),
+    })
+  // What is there instead is told before the first line is played.
+  await context.session()
+  const prepare = async (call: RecordedCall) => prepareWith(values.text('prepare'), call)
+  const place = { dial: () => context.dial(), prepare, differs }
+  const calls = await play(recording, notesOf(recording, values.flag('strict')), place, values.text('until'))
+  for (const each of differences) {
+    if (output === 'json') await printJson(context, each)
+    else await print(context, `line ${each.line}, ${each.difference}\n`)
+  }
+  const summary = { recording: recording.name, calls, differences: differences.length }
+  if (output === 'json') await printJson(context, summary)
+  else await print(context, `${recording.name}: ${calls} calls, ${differences.length} differences\n`)
+  return differences.length === 0 ? 0 : EXIT.failed
+}
+
+/** Lets a program make what a container needs, such as its root. Throws when it fails. */
+function prepareWith(program: string | undefined, { method, request }: RecordedCall): void {
+  if (program === undefined || method !== 'CreateContainer') return
+  const stdio = ['pipe', 'inherit', 'inherit'] as const
+  const { error, status } = spawnSync(program, { input: JSON.stringify(request), stdio: [...stdio] })
+  if (error !== undefined || status !== 0)
+    throw new CommandFailure(
+      EXIT.cannotRun,
+      `--prepare ${program}: ${error?.message ?? `exit status ${status}`}`,
+    )
+}
+
+function readOrRefuse(path: string): Recording {
+  try {
+    return readRecording(path)
+  } catch (error) {
+    throw new UsageError(messageOf(error), { cause: error })
+  }
+}
+
+/** Nothing is known about the recording but who made it: a shim reads each stream in a loop, the reference's tool does not. */
+function notesOf({ name }: Recording, isStrict: boolean): RecordingNotes {
+  return {
+    answeredBy: isStrict ? 'the reference' : 'this agent',
+    readsInLoops: !name.startsWith('agent-ctl.'),
+    texts: {},
+    unknownText: /^/,
+    leftOut: () => [],
+    differenceAt: () => undefined,
+  }
+}

@@ -1,0 +1,90 @@
+import { DETACH_KEYS } from '../../../client/detach-keys.ts'
+import type { Command, Option } from '../../command.ts'
+
+const INTERACTIVE: Option = {
+  name: 'interactive',
+  short: 'i',
+  summary: 'pass stdin on; without it the process reads the end of its stdin at once',
+}
+const TTY: Option = {
+  name: 'tty',
+  short: 't',
+  summary: 'give the process a terminal of the size of this one',
+}
+const DETACH_OPTION: Option = {
+  name: 'detach-keys',
+  value: 'KEYS',
+  summary: `keys that leave the process alone, with -it (default ${DETACH_KEYS}; empty: none)`,
+}
+const PROCESS_OPTIONS: readonly Option[] = [
+  INTERACTIVE,
+  TTY,
+  { name: 'env', short: 'e', value: 'NAME=VALUE', repeated: true, summary: 'add to the environment' },
+  { name: 'workdir', short: 'w', value: 'FOLDER', summary: 'the working directory (default /)' },
+  { name: 'user', short: 'u', value: 'UID[:GID]', summary: 'numeric user and group (default 0:0)' },
+]
+
+/** Commands for containers and their processes. */
+export const containerCommands: readonly Command[] = [
+  {
+    name: 'exec',
+    group: 'containers',
+    summary: 'run a program in a container, with the streams of this terminal',
+    details: [
+      'The exit status is that of the program. Without -t the first SIGINT, SIGTERM or SIGHUP goes to the program and the second ends agent-ctl; with -it, Ctrl-C is a key.',
+    ],
+    arguments: [
+      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
+      { name: 'PROGRAM', summary: 'the program and its arguments', repeated: true, verbatim: true },
+    ],
+    options: [
+      ...PROCESS_OPTIONS,
+      DETACH_OPTION,
+      { name: 'id', value: 'EXEC_ID', summary: 'the id of the process (default: one of its own)' },
+      { name: 'detach', short: 'd', summary: 'print the id of the process and leave it running' },
+    ],
+    examples: [
+      ['exec -it web sh', 'a shell in the container'],
+      ["exec web sh -c 'echo out; exit 7'", 'its streams and its exit status are yours'],
+    ],
+    load: () => import('./exec.ts'),
+  },
+  {
+    name: 'run',
+    group: 'containers',
+    summary: 'run a program in a new container on a folder of the guest',
+    details: [
+      'The container is removed when its program has ended, or when it cannot be started; with --detach it stays. A sandbox is created when there is none, and stays. The exit status and the streams are those of exec.',
+    ],
+    arguments: [
+      { name: 'PROGRAM', summary: 'the program and its arguments', repeated: true, verbatim: true },
+    ],
+    options: [
+      { name: 'rootfs', value: 'PATH', summary: "the container's root, a folder of the guest" },
+      { name: 'id', value: 'CONTAINER', summary: 'the id of the container (default: one of its own)' },
+      ...PROCESS_OPTIONS,
+      DETACH_OPTION,
+      { name: 'detach', short: 'd', summary: 'print the id of the container and leave it running' },
+    ],
+    examples: [['run -it --rootfs /run/root sh', 'a shell on a root that the guest has']],
+    load: () => import('./run.ts'),
+  },
+  {
+    name: 'logs',
+    group: 'containers',
+    summary: 'print what a process has written last',
+    details: [
+      'The agent keeps output only if agent.output_replay_bytes is set, and only output that is read by calls. What others read of it stays for them.',
+    ],
+    arguments: [
+      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
+      { name: 'PROCESS', summary: 'the id of an added process (default: the first process)', optional: true },
+    ],
+    options: [{ name: 'follow', short: 'f', summary: 'go on until the process ends' }],
+    examples: [
+      ['logs web', 'the last output of the container'],
+      ['logs -f web job', 'that of an added process, as it comes'],
+    ],
+    load: () => import('./logs.ts'),
+  },
+]

@@ -1,0 +1,69 @@
+import { randomBytes } from 'node:crypto'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { attach } from '../../../client/attach.ts'
+import { type Agent, agentOf } from '../../../client/container-session.ts'
+import { addedProcess } from '../../../client/container-spec.ts'
+import { DETACH_KEYS, Detached, parseKeys } from '../../../client/detach-keys.ts'
+import type { ProcessKey } from '../../../client/stdio.ts'
+import { terminalSize } from '../../../client/terminal.ts'
+import { callFailure } from '../../clients.ts'
+import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
+import { print } from '../../output/print.ts'
+import { processOptions } from './process-options.ts'
+
+/** `agent-ctl exec [OPTIONS] CONTAINER PROGRAM…`. */
+export async function run(context: Context): Promise<number> {
+  const { io, signal, timeoutMs, values } = context
+  const { interactive, tty, ...request } = processOptions(values, values.rest('PROGRAM'))
+  const containerId = values.argument('CONTAINER')
+  const execId = values.text('id') ?? `ctl-${randomBytes(6).toString('hex')}`
+  const agent = agentOf(await context.session())
+  const process = addedProcess({ ...request, terminal: tty ? terminalSize(io) : undefined })
+  try {
+    await agent.execProcess({ containerId, execId, process }, { signal, timeoutMs })
+  } catch (error) {
+    throw startFailure('ExecProcess', error)
+  }
+  if (values.flag('detach')) {
+    await print(context, `${execId}\n`)
+    return 0
+  }
+  return (await follow(context, agent, { containerId, execId }, { interactive, tty })) ?? 0
+}
+
+/** Follows a process with the streams of the tool. Returns its status; undefined when the user has left it. */
+export async function follow(
+  { interruptions, io, signal, values }: Context,
+  agent: Agent,
+  process: ProcessKey,
+  { interactive, tty }: { readonly interactive: boolean; readonly tty: boolean },
+): Promise<number | undefined> {
+  const detachKeys = keysOf(values.text('detach-keys') ?? DETACH_KEYS)
+  const streams = { stdio: io, tty, passInput: interactive, detachKeys }
+  try {
+    return await attach({ agent, process, ...streams, interruptions, signal })
+  } catch (error) {
+    if (!(error instanceof Detached)) throw callFailure('the process', error)
+    io.stderr.write(`\r\nagent-ctl: detached from ${process.execId}\r\n`)
+    return undefined
+  }
+}
+
+function keysOf(text: string): Buffer {
+  try {
+    return parseKeys(text)
+  } catch (error) {
+    throw new UsageError(`--detach-keys: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+/** A process that could not be started, with docker's exit statuses for a program that is missing or none. */
+export function startFailure(method: string, error: unknown): unknown {
+  if (!(error instanceof AgentError)) return error
+  const failure = callFailure(method, error)
+  const text = failure instanceof Error ? failure.message : String(failure)
+  if (/the file .* was not found/s.test(error.message)) return new CommandFailure(EXIT.notFound, text)
+  if (/the file .* cannot be executed/s.test(error.message))
+    return new CommandFailure(EXIT.notExecutable, text)
+  return new CommandFailure(EXIT.cannotRun, text, { cause: error })
+}

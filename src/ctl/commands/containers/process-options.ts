@@ -1,0 +1,25 @@
+import type { ProcessRequest } from '../../../client/container-spec.ts'
+import { UsageError, type Values } from '../../command.ts'
+
+/** What the options of `exec` and `run` tell about a process. */
+export interface ProcessOptions extends Omit<ProcessRequest, 'terminal'> {
+  readonly interactive: boolean
+  readonly tty: boolean
+}
+
+/** Reads the options of a process. Throws {@link UsageError}. */
+export function processOptions(values: Values, args: readonly string[]): ProcessOptions {
+  const env = values.texts('env')
+  const wrong = env.find((entry) => !/^[^=]+=/.test(entry))
+  if (wrong !== undefined) throw new UsageError(`--env ${wrong}: want NAME=VALUE`)
+  const cwd = values.text('workdir') ?? '/'
+  if (!cwd.startsWith('/')) throw new UsageError(`--workdir ${cwd}: want an absolute path`)
+  const user = userOf(values.text('user') ?? '0:0')
+  return { args, env, cwd, user, interactive: values.flag('interactive'), tty: values.flag('tty') }
+}
+
+function userOf(text: string): ProcessOptions['user'] {
+  const [, uid, gid] = /^(\d{1,9})(?::(\d{1,9}))?$/.exec(text) ?? []
+  if (uid === undefined) throw new UsageError(`--user ${text}: want a numeric UID or UID:GID`)
+  return { uid: Number(uid), gid: Number(gid ?? uid), additionalGids: [] }
+}

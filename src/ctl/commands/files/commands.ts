@@ -1,0 +1,25 @@
+import type { Command } from '../../command.ts'
+
+/** Commands for files. */
+export const fileCommands: readonly Command[] = [
+  {
+    name: 'cp',
+    group: 'files',
+    summary: 'copy a file or a folder into a container or out of it',
+    details: [
+      'TARGET is a folder, which gets SOURCE under its own name. The copy is made by tar, which the container must have; modes, owners and links are kept.',
+      'With --guest a tree is copied by CopyFile to TARGET itself, which must be below the folder that pods share with the host; no container is needed.',
+    ],
+    arguments: [
+      { name: 'SOURCE', summary: 'CONTAINER:PATH, or a path of this machine', completes: 'file' },
+      { name: 'TARGET', summary: 'CONTAINER:PATH, or a folder of this machine', completes: 'file' },
+    ],
+    options: [{ name: 'guest', summary: 'TARGET is a path of the guest' }],
+    examples: [
+      ['cp ./app web:/srv', 'copy a folder into a container'],
+      ['cp web:/var/log/app.log .', 'copy a file out of it'],
+      ['cp --guest ./etc /run/kata-containers/shared/containers/etc', 'copy a tree into the guest'],
+    ],
+    load: () => import('./cp.ts'),
+  },
+]

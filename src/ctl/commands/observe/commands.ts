@@ -1,0 +1,189 @@
+import type { Command } from '../../command.ts'
+
+/** Commands that show what the guest does and what it is made of. */
+export const observeCommands: readonly Command[] = [
+  {
+    name: 'ps',
+    group: 'observe',
+    summary: 'list the containers and their processes',
+    details: ['Processes that the agent has started itself, and the agent, are shown with --all.'],
+    arguments: [
+      { name: 'CONTAINER', summary: 'only this container', optional: true, completes: 'container' },
+    ],
+    options: [{ name: 'all', summary: "the agent's own processes, too" }],
+    examples: [
+      ['ps', 'list all processes of containers'],
+      ['-o json ps web', 'those of one container, for a program'],
+    ],
+    load: () => import('./ps.ts'),
+  },
+  {
+    name: 'stats',
+    group: 'observe',
+    summary: 'show what containers use: CPU, memory, processes, disks',
+    arguments: [
+      {
+        name: 'CONTAINER',
+        summary: 'only these containers',
+        optional: true,
+        repeated: true,
+        completes: 'container',
+      },
+    ],
+    options: [
+      {
+        name: 'watch',
+        value: 'SECONDS',
+        kind: 'optional',
+        accepts: /^\d+(\.\d+)?$/,
+        summary: 'again every second or as given, with the share of a CPU and its chart',
+      },
+    ],
+    examples: [
+      ['stats', 'all containers, once'],
+      ['stats --watch web', 'one, again and again'],
+    ],
+    load: () => import('./stats.ts'),
+  },
+  {
+    name: 'calls',
+    group: 'observe',
+    summary: 'list the calls that the agent has not answered yet, with their age and the step they are in',
+    examples: [['calls', 'see what hangs']],
+    load: () => import('./calls.ts'),
+  },
+  {
+    name: 'events',
+    group: 'observe',
+    summary: 'show what has happened: starts, exits, out of memory, devices, storages, network, clock',
+    details: [
+      'The agent holds the last 1,024 events. Events that were missed are told as a gap. With --follow the command ends by a signal.',
+    ],
+    options: [
+      { name: 'follow', short: 'f', summary: 'wait for further events' },
+      { name: 'after', value: 'NUMBER', summary: 'only events with higher sequence numbers' },
+    ],
+    examples: [
+      ['events -f', 'watch a guest'],
+      ['-o json events --after 1200', 'go on where a program has stopped'],
+    ],
+    load: () => import('./events.ts'),
+  },
+  {
+    name: 'inspect',
+    group: 'observe',
+    summary: 'show the sandbox and its containers, or all about one container, as JSON',
+    arguments: [{ name: 'CONTAINER', summary: 'the container', optional: true, completes: 'container' }],
+    examples: [['inspect web', 'state, processes, storages and exits of a container']],
+    load: () => import('./inspect.ts'),
+  },
+  {
+    name: 'net',
+    group: 'observe',
+    summary: 'list interfaces, addresses and routes, and who has set them',
+    examples: [['net', 'see what metadata, calls and the kernel have set']],
+    load: () => import('./net.ts'),
+  },
+  {
+    name: 'mounts',
+    group: 'observe',
+    summary: 'list the storages with the containers that hold them, or all mounts',
+    options: [{ name: 'all', summary: 'all mounts of the guest' }],
+    examples: [['mounts', 'see who holds a storage']],
+    load: () => import('./mounts.ts'),
+  },
+  {
+    name: 'devices',
+    group: 'observe',
+    summary: 'list disks, network cards and PCI functions with their drivers',
+    examples: [['devices', 'see whether a device has come']],
+    load: () => import('./devices.ts'),
+  },
+  {
+    name: 'exits',
+    group: 'observe',
+    summary: 'list the processes that have ended within the last hour, with status and cause',
+    arguments: [
+      { name: 'CONTAINER', summary: 'only this container', optional: true, completes: 'container' },
+    ],
+    examples: [['exits web', 'see why a container ended']],
+    load: () => import('./exits.ts'),
+  },
+  {
+    name: 'capabilities',
+    group: 'observe',
+    summary: 'list what the agent and its kernel can do, and why not',
+    options: [{ name: 'missing', summary: 'only what is not enabled' }],
+    examples: [['capabilities --missing', 'see what this guest lacks, with the reasons']],
+    load: () => import('./capabilities.ts'),
+  },
+  {
+    name: 'stacks',
+    group: 'observe',
+    summary:
+      'show the threads of the agent and of its programs with their kernel stacks, and what it waits for',
+    examples: [['stacks', 'see where an agent hangs']],
+    load: () => import('./stacks.ts'),
+  },
+  {
+    name: 'profile',
+    group: 'observe',
+    summary: "write a profile of the agent, which Chrome's developer tools open",
+    details: [
+      'cpu takes --seconds; heap stops the agent for some 100 ms for each 10 MiB of its heap. A snapshot of the heap holds what the agent has in memory, such as environments of containers: only the owner may read FILE.',
+    ],
+    arguments: [
+      { name: 'KIND', summary: 'cpu or heap', choices: ['cpu', 'heap'] },
+      {
+        name: 'FILE',
+        summary: 'where to; agent.cpuprofile or agent.heapsnapshot',
+        optional: true,
+        completes: 'file',
+      },
+    ],
+    options: [
+      { name: 'seconds', value: 'SECONDS', summary: 'how long a CPU profile takes (default 5, at most 60)' },
+    ],
+    examples: [['profile cpu --seconds 10', 'see what a busy agent does']],
+    load: () => import('./profile.ts'),
+  },
+  {
+    name: 'top',
+    group: 'observe',
+    summary: 'show the processes with most memory first, again and again on a terminal',
+    arguments: [
+      { name: 'CONTAINER', summary: 'only this container', optional: true, completes: 'container' },
+    ],
+    options: [{ name: 'seconds', value: 'SECONDS', summary: 'the time between two looks (default 2)' }],
+    examples: [['top web', 'watch the processes of a container']],
+    load: () => import('./top.ts'),
+  },
+  {
+    name: 'console',
+    group: 'observe',
+    summary: "open the guest's debug console, a shell outside of any container",
+    details: [
+      'The agent must have agent.debug_console and agent.debug_console_vport. The console ends with its connection: at the detach keys, or when its shell ends.',
+    ],
+    options: [
+      { name: 'port', value: 'PORT', summary: 'the port of the console (default 1026)' },
+      {
+        name: 'detach-keys',
+        value: 'KEYS',
+        summary: 'keys that leave the console (default ctrl-p,ctrl-q; empty: none)',
+      },
+    ],
+    examples: [['-a vsock://3 console', 'look around in a guest']],
+    load: () => import('./console.ts'),
+  },
+  {
+    name: 'doctor',
+    group: 'observe',
+    summary: 'collect what a report needs, and say first what is suspicious',
+    details: [
+      'Asks the agent about itself and writes it as text. Environments, arguments and contents of files are not in it. What cannot be asked is told with the reason. The exit status is 1 when something is suspicious.',
+    ],
+    examples: [['doctor > report.txt', 'what to send with a report']],
+    load: () => import('./doctor.ts'),
+  },
+]

@@ -1,0 +1,39 @@
+import { once } from 'node:events'
+import { pipeline } from 'node:stream/promises'
+import { DETACH_KEYS, Detached, parseKeys, untilKeys } from '../../../client/detach-keys.ts'
+import { gather } from '../../../client/stdio.ts'
+import { rawKeys } from '../../../client/terminal.ts'
+import { CommandFailure, type Context, EXIT } from '../../command.ts'
+
+/** The port that shims dial, too. */
+const CONSOLE_PORT = 1026
+const LARGEST_PORT = 2 ** 32 - 2
+const AHEAD_BYTES = 1 << 16
+
+/** `agent-ctl console [--port PORT]`. */
+export async function run(context: Context): Promise<undefined> {
+  const { io, signal, values } = context
+  const keys = parseKeys(values.text('detach-keys') ?? DETACH_KEYS)
+  const socket = await context.dialPort(values.number('port', 1, LARGEST_PORT) ?? CONSOLE_PORT)
+  const over = new AbortController()
+  const ended = AbortSignal.any([signal, over.signal])
+  const restore = rawKeys(io)
+  try {
+    const output = pipeline(socket, io.stdout, { end: false, signal })
+    const typed = async () => {
+      for await (const piece of untilKeys(gather(io.stdin, AHEAD_BYTES, ended), keys)) {
+        if (!socket.write(piece)) await once(socket, 'drain', { signal: ended })
+      }
+      // The end of stdin is not the end of the console: it may still print what it was asked for.
+    }
+    await Promise.race([output, typed().then(() => output)])
+  } catch (error) {
+    if (error instanceof Detached) io.stderr.write('\r\nagent-ctl: detached; the console ends\r\n')
+    else if (signal.aborted) throw signal.reason
+    else throw new CommandFailure(EXIT.cannotRun, 'the console closed the connection', { cause: error })
+  } finally {
+    over.abort()
+    restore()
+    socket.destroy()
+  }
+}

@@ -1,0 +1,74 @@
+import type { Event, Exit, NetworkSetting } from '../../../gen/microvm/agent/v1/introspection.ts'
+import { introspectionCalls } from '../../clients.ts'
+import type { Context } from '../../command.ts'
+import { print, printJson } from '../../output/print.ts'
+import { plainText } from '../../output/text.ts'
+
+/** How long one question waits for the next event. */
+const WAIT_MS = 30_000
+
+/** `agent-ctl events [--follow] [--after NUMBER]`. */
+export async function run(context: Context): Promise<undefined> {
+  const introspection = await introspectionCalls(context)
+  const follows = context.values.flag('follow')
+  let afterSequence = BigInt(context.values.number('after', 0, Number.MAX_SAFE_INTEGER) ?? 0)
+  for (;;) {
+    const timeoutMs = follows ? WAIT_MS : 0
+    const { events, gap, lastSequence } = await introspection.getEvents({ afterSequence, timeoutMs })
+    if (gap !== undefined) {
+      if (context.output === 'json') await printJson(context, { gap })
+      else await print(context, `… events ${gap.firstSequence} to ${gap.lastSequence} were missed\n`)
+    }
+    for (const event of events) {
+      if (context.output === 'json') await printJson(context, event)
+      else await print(context, `${eventLine(event)}\n`)
+    }
+    const isOver = events.length === 0 && gap === undefined
+    if (!follows && isOver) return undefined
+    afterSequence = lastSequence
+  }
+}
+
+/** An event in one line: when, its number, and what has happened. */
+export function eventLine(event: Event): string {
+  const at = new Date(Number(event.atMs)).toISOString()
+  return plainText(`${at}  ${event.sequence}  ${whatHappened(event)}`)
+}
+
+function whatHappened(event: Event): string {
+  if (event.agentStarted) return `agent started, restarts ${event.agentStarted.restarts}`
+  if (event.processStarted)
+    return `${processName(event.processStarted)} started, pid ${event.processStarted.pid}`
+  if (event.processExited) return `${processName(event.processExited)} ended: ${endText(event.processExited)}`
+  if (event.outOfMemory) return `${event.outOfMemory.containerId} out of memory`
+  if (event.deviceChanged) {
+    const { action, subsystem, path } = event.deviceChanged
+    return `device ${action}: ${subsystem} ${path}`
+  }
+  if (event.storageChanged) {
+    const { action, driver, mountPoint } = event.storageChanged
+    return `storage ${action}: ${driver} ${mountPoint}`
+  }
+  if (event.networkChanged) {
+    const { omitted, settings } = event.networkChanged
+    const more = omitted === 0 ? '' : ` and ${omitted} more`
+    return `network: ${settings.map(settingText).join(', ')}${more}`
+  }
+  if (event.clockSet) return `clock moved by ${event.clockSet.stepMs} ms`
+  return 'an event that this version of agent-ctl does not know'
+}
+
+function settingText({ kind, source, subject, value }: NetworkSetting): string {
+  return `${kind} ${subject} ${value} (${source})`
+}
+
+/** How a process is called: by its container, and the id of an added one. */
+export function processName({ containerId, execId }: Pick<Exit, 'containerId' | 'execId'>): string {
+  return execId === '' || execId === containerId ? containerId : `${containerId}/${execId}`
+}
+
+/** How a process has ended. */
+export function endText({ oomKilled, signal, status }: Exit): string {
+  const cause = oomKilled ? ', out of memory' : ''
+  return signal === 0 ? `status ${status}${cause}` : `signal ${signal}${cause}`
+}

@@ -1,0 +1,32 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { type Process, Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
+import { introspectionCalls } from '../../clients.ts'
+import type { Context } from '../../command.ts'
+import { printJson, printScreen } from '../../output/print.ts'
+import { processColumns } from './ps.ts'
+
+const DEFAULT_SECONDS = 2
+
+/** `agent-ctl top [CONTAINER]`: the processes with most memory first, again and again on a terminal. */
+export async function run(context: Context): Promise<undefined> {
+  const { io, output, signal, values } = context
+  const seconds = values.number('seconds', 1, 3600) ?? DEFAULT_SECONDS
+  const containerId = values.argument('CONTAINER')
+  const introspection = await introspectionCalls(context)
+  const isTerminal = io.stdout.isTTY === true
+  for (;;) {
+    const { processes } = await introspection.listProcesses({ containerId })
+    const rows = processes.filter(({ role }) => role !== Process_Role.AGENT).toSorted(byMemory)
+    if (output === 'json') for (const row of rows) await printJson(context, row)
+    else {
+      const lines = isTerminal ? Math.max(1, (io.stdout.rows ?? rows.length + 2) - 2) : rows.length
+      await printScreen(context, processColumns(Date.now()), rows.slice(0, lines))
+    }
+    if (!isTerminal) return
+    await delay(seconds * 1000, undefined, { signal })
+  }
+}
+
+function byMemory(one: Process, other: Process): number {
+  return Number(other.residentBytes - one.residentBytes)
+}

@@ -1,0 +1,125 @@
+import { describe, expect, it } from 'vitest'
+import { type Findings, lacksIn, suspicionsIn } from '../../../../src/ctl/commands/observe/doctor.ts'
+import {
+  Call,
+  Capability,
+  Capability_Kind,
+  Device,
+  Device_Kind,
+  Exit,
+  GetLoopHistogramResponse,
+  GetSandboxResponse,
+} from '../../../../src/gen/microvm/agent/v1/introspection.ts'
+
+const NOTHING: Findings = {
+  sandbox: undefined,
+  calls: undefined,
+  exits: undefined,
+  capabilities: undefined,
+  devices: undefined,
+  events: undefined,
+  loop: undefined,
+  metrics: undefined,
+  network: undefined,
+  stacks: undefined,
+  untold: {},
+}
+
+const create = 'grpc.AgentService/CreateContainer'
+const memory = (available: number) =>
+  `kata_guest_meminfo{item="mem_available"} ${available}\nkata_guest_meminfo{item="mem_total"} 1000\n`
+
+describe('what doctor finds suspicious', () => {
+  it.each<[string, Partial<Findings>, readonly string[]]>([
+    ['nothing of an agent that has told nothing', {}, []],
+    [
+      'an agent that was restarted',
+      { sandbox: GetSandboxResponse.fromPartial({ agentRestarts: 2, agentUptimeMs: 9000n }) },
+      ['the agent died and was restarted 2 times, the last time 9s ago: its log tells why'],
+    ],
+    [
+      'a call that hangs, with its step',
+      {
+        calls: [
+          Call.fromPartial({
+            method: create,
+            containerId: 'web',
+            ageMs: 7000n,
+            step: 'device PCI 02/0f',
+            stepAgeMs: 6000n,
+          }),
+        ],
+      },
+      ['CreateContainer of web hangs for 7s, for 6s of it in step device PCI 02/0f'],
+    ],
+    [
+      'no call that waits for an exit',
+      { calls: [Call.fromPartial({ method: create, ageMs: 70_000n, step: 'exit web' })] },
+      [],
+    ],
+    ['no young call', { calls: [Call.fromPartial({ method: create, ageMs: 70n, step: 'device' })] }, []],
+    [
+      'a process that was killed for want of memory',
+      { exits: [Exit.fromPartial({ containerId: 'web', execId: 'x', signal: 9, oomKilled: true })] },
+      ['web/x was killed for want of memory: signal 9, out of memory, 1970-01-01T00:00:00.000Z'],
+    ],
+    [
+      'a crash',
+      { exits: [Exit.fromPartial({ containerId: 'web', signal: 11 })] },
+      ['web crashed: signal 11, 1970-01-01T00:00:00.000Z'],
+    ],
+    [
+      'no process that was ended by a signal',
+      { exits: [Exit.fromPartial({ containerId: 'web', signal: 15 })] },
+      [],
+    ],
+    [
+      'a late event loop',
+      { loop: GetLoopHistogramResponse.fromPartial({ p99Us: 300_000n, utilizationPercent: 99.4 }) },
+      ["the agent's event loop is late by 300ms and busy for 99 % of the time"],
+    ],
+    ['little memory', { metrics: memory(12) }, ["only 1.2 % of the guest's memory is available"]],
+    ['no ordinary use of memory', { metrics: memory(200) }, []],
+    [
+      'a disk without a driver',
+      { devices: [Device.fromPartial({ kind: Device_Kind.BLOCK, name: 'vdb' })] },
+      ['disk vdb has no driver'],
+    ],
+    [
+      'one reason for all that was not told',
+      {
+        untold: {
+          sandbox: 'GetSandbox: INTERNAL: the agent did not boot',
+          exits: 'ListExits: INTERNAL: the agent did not boot',
+        },
+      },
+      ['not told: sandbox, exits: INTERNAL: the agent did not boot'],
+    ],
+    [
+      'names without control characters',
+      { devices: [Device.fromPartial({ kind: Device_Kind.BLOCK, name: 'v\u001b[2J' })] },
+      ['disk v\\u001b[2J has no driver'],
+    ],
+  ])('is %s', (_what, found, lines) => {
+    expect(suspicionsIn({ ...NOTHING, ...found })).toEqual(lines)
+  })
+
+  it('does not include what most guests lack, which is told after it', () => {
+    const capabilities = [
+      Capability.fromPartial({ kind: Capability_Kind.KERNEL, name: 'fw_cfg', reason: 'no driver' }),
+      Capability.fromPartial({
+        kind: Capability_Kind.TOOL,
+        name: '/sbin/modprobe',
+        reason: 'does not exist',
+      }),
+      Capability.fromPartial({ kind: Capability_Kind.KERNEL, name: 'vsock', enabled: true }),
+      Capability.fromPartial({ kind: Capability_Kind.STORAGE_DRIVER, name: 'scsi', reason: 'none' }),
+    ]
+    const found = { ...NOTHING, capabilities }
+    expect(suspicionsIn(found)).toEqual([])
+    expect(lacksIn(found)).toEqual([
+      'the kernel lacks fw_cfg: no driver',
+      'the guest lacks /sbin/modprobe: does not exist',
+    ])
+  })
+})
