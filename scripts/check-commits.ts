@@ -14,7 +14,7 @@ export const AREAS: readonly string[] = [
   // the host's side and what is built
   ...['microvm', 'client', 'ctl', 'image', 'debian', 'build', 'rootfs', 'native', 'proto'],
   // the project itself
-  ...['test', 'bench', 'docs', 'scripts', 'project'],
+  ...['test', 'bench', 'docs', 'scripts', 'project', 'style'],
 ]
 
 const MAX_SUBJECT_LENGTH = 72
