@@ -3,12 +3,14 @@ import { messageOf } from '../src/base/errors.ts'
 import { projectRoot } from '../src/build/project.ts'
 import { makeArchive } from '../src/image/agent-archive.ts'
 import { makeCtlArchive } from '../src/image/ctl-archive.ts'
+import { ensurePolicyAddon } from '../src/image/policy-addon.ts'
 
 /** `npm run dist`: writes the agent's archive for other images, and agent-ctl, into dist/ and prints their paths. */
 try {
   const folder = join(projectRoot, 'dist')
-  console.log(await makeArchive(folder, (line) => console.error(`dist: ${line}`)))
-  for (const path of await makeCtlArchive(folder)) console.log(path)
+  const progress = (line: string) => console.error(`dist: ${line}`)
+  console.log(await makeArchive(folder, progress))
+  for (const path of await makeCtlArchive(folder, await ensurePolicyAddon(progress))) console.log(path)
 } catch (error) {
   console.error(`dist: ${messageOf(error)}`)
   process.exitCode = 1

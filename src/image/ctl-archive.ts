@@ -4,13 +4,18 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { buildAgent } from '../build/agent.ts'
 import { buildAgentCtl, CTL_INSTALLED, CTL_PAGES } from '../build/agent-ctl.ts'
 import { writeTar } from './agent-archive.ts'
-import { completeTree, fileFrom, link } from './formats/tree.ts'
+import { completeTree, fileFrom, link, treeOfFolder } from './formats/tree.ts'
+import type { PolicyAddon } from './policy-addon.ts'
 
 /**
  * Writes agent-ctl.cjs and agent-ctl-VERSION-x86_64.tar.zst into `folder` and returns their paths. The archive is unpacked
- * over the root of a host: the tool with the addon for vsock, its man page, and its completions.
+ * over the root of a host: the tool with the addon for vsock, the evaluator of policies if it is given, the man page, and
+ * the completions.
  */
-export async function makeCtlArchive(folder: string): Promise<readonly string[]> {
+export async function makeCtlArchive(
+  folder: string,
+  policy?: Pick<PolicyAddon, 'path' | 'licences'>,
+): Promise<readonly string[]> {
   const built = await buildAgentCtl()
   const addon = join(realpathSync(await buildAgent()), 'addon.node')
   mkdirSync(folder, { recursive: true })
@@ -22,6 +27,12 @@ export async function makeCtlArchive(folder: string): Promise<readonly string[]>
       fileFrom(`usr/lib/agent-ctl/${name}`, join(built, 'installed', name), 0o755),
     ),
     fileFrom('usr/lib/agent-ctl/addon.node', addon),
+    ...(policy === undefined
+      ? []
+      : [
+          fileFrom('usr/lib/agent-ctl/policy.node', policy.path),
+          ...treeOfFolder(policy.licences, 'usr/share/doc/agent-ctl/licences/crates'),
+        ]),
     link('usr/bin/agent-ctl', '../lib/agent-ctl/agent-ctl.cjs'),
     ...Object.keys(CTL_PAGES).map((path) =>
       fileFrom(`usr/share/${path}`, join(built, path.replaceAll('/', '-'))),

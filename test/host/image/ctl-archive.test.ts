@@ -1,16 +1,21 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { mkdirSync, readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { pinnedNode } from '../../../src/build/project.ts'
 import { makeCtlArchive } from '../../../src/image/ctl-archive.ts'
+import { ensurePolicyAddon } from '../../../src/image/policy-addon.ts'
+import { noPolicyAddon } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+const withoutPolicies = (await noPolicyAddon()) !== undefined
 
 describe('agent-ctl of npm run dist', () => {
   let tool: string
   let root: string
   beforeAll(async () => {
-    const [file = '', archive = ''] = await makeCtlArchive(join(temporaryFolder(), 'dist'))
+    const policy = withoutPolicies ? undefined : await ensurePolicyAddon(() => {})
+    const [file = '', archive = ''] = await makeCtlArchive(join(temporaryFolder(), 'dist'), policy)
     tool = file
     root = temporaryFolder()
     mkdirSync(root, { recursive: true })
@@ -47,6 +52,20 @@ describe('agent-ctl of npm run dist', () => {
     expect(installed.stderr).not.toContain('addon.node')
     expect(installed.stderr).toMatch(/^agent-ctl: vsock:\/\/99:1024: .*\n$/)
   })
+
+  it.skipIf(withoutPolicies)(
+    'checks policies where the archive is unpacked, and says alone what it lacks',
+    () => {
+      const file = join(temporaryFolder(), 'policy.rego')
+      writeFileSync(file, 'package agent_policy\n\ndefault SetPolicyRequest = \n')
+      const installed = run(join(root, 'usr/bin/agent-ctl'), 'policy', 'check', file)
+      expect(installed).toMatchObject({ status: 1, stdout: expect.stringMatching(/^\S+\.rego:\d+:\d+: /) })
+      expect(run(tool, 'policy', 'check', file)).toMatchObject({
+        status: 125,
+        stderr: expect.stringMatching(/^agent-ctl: policy check: policy\.node: not found, want .*\n$/),
+      })
+    },
+  )
 
   it('has a man page and completions', () => {
     expect(readFileSync(join(root, 'usr/share/man/man1/agent-ctl.1'), 'utf8')).toContain('.TH AGENT-CTL 1')

@@ -166,4 +166,26 @@ export const callCommands: readonly Command[] = [
     examples: [['policy set policy.rego', 'the policy in force must allow SetPolicy']],
     load: () => import('./policy-set.ts'),
   },
+  {
+    name: 'policy check',
+    group: 'calls',
+    summary: 'check a policy without an agent, by the evaluator that agents have',
+    details: [
+      'Errors have line and column. Each rule is also asked about an empty request: a function that is not there shows only then, and a rule without a value makes the call fail. The exit status is 1 when there are errors. The evaluator is policy.node, which the archive of agent-ctl has.',
+    ],
+    arguments: [{ name: 'FILE', summary: 'the policy, in Rego', completes: 'file' }],
+    options: [
+      {
+        name: 'engine',
+        value: 'FOLDER',
+        completes: 'folder',
+        summary: 'where policy.node is (default: beside agent-ctl, or /usr/lib/microvm-agent)',
+      },
+    ],
+    examples: [
+      ['policy check policy.rego', 'before it is set, or written into an image'],
+      ['-o json policy check policy.rego', 'file, errors and warnings, for a program'],
+    ],
+    load: () => import('./policy-check.ts'),
+  },
 ]
