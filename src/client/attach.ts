@@ -30,6 +30,9 @@ export interface Attachment {
   readonly signal: AbortSignal
 }
 
+/** The same without signals, which go to the tool alone. */
+export type Joined = Omit<Attachment, 'interruptions'>
+
 /** The status when the tool's output has lost its reader: 128 + SIGPIPE. */
 const BROKEN_PIPE_STATUS = 128 + constants.signals.SIGPIPE
 
@@ -38,34 +41,62 @@ const BROKEN_PIPE_STATUS = 128 + constants.signals.SIGPIPE
  * the user leaves it.
  */
 export async function attach(attachment: Attachment): Promise<number> {
+  const undo = forwardSignals(attachment)
+  try {
+    return await withInput(attachment, { closesInput: true }, (signal) => outputAndStatus(attachment, signal))
+  } finally {
+    undo()
+  }
+}
+
+/**
+ * Joins a process of someone else until its outputs end. It lives on when stdin ends, at signals, and when the tool's
+ * output has lost its reader, which throws {@link OutputClosed}; its status stays for its owner. Throws {@link Detached}
+ * when the user leaves it.
+ */
+export async function joinProcess(joined: Joined): Promise<void> {
+  await withInput(joined, { closesInput: false }, (signal) => copyOutputs(joined, signal))
+}
+
+/** Copies the input while `work` copies the outputs. */
+async function withInput<T>(
+  joined: Joined,
+  { closesInput }: { readonly closesInput: boolean },
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
   const over = new AbortController()
   const detached = new AbortController()
-  const undo = [followTerminal(attachment), forwardSignals(attachment)]
-  const input = copyStdin(attachment, AbortSignal.any([attachment.signal, over.signal]))
+  const restore = followTerminal(joined)
+  const input = copyStdin(joined, closesInput, AbortSignal.any([joined.signal, over.signal]))
   // Awaited below, when the outputs have ended.
   input.catch((error: unknown) => {
     if (error instanceof Detached) detached.abort(error)
   })
   try {
-    return await outputAndStatus(attachment, AbortSignal.any([attachment.signal, detached.signal]))
+    return await work(AbortSignal.any([joined.signal, detached.signal]))
   } finally {
-    for (const step of undo) step()
+    restore()
     over.abort()
     await input
   }
 }
 
-/** Copies the outputs to their end, then waits for the process: WaitProcess closes its streams. */
-async function outputAndStatus(attachment: Attachment, signal: AbortSignal): Promise<number> {
-  const { agent, process, stdio, tty } = attachment
+/** Copies the outputs to their end. */
+async function copyOutputs({ agent, process, stdio, tty }: Joined, signal: AbortSignal): Promise<void> {
   const outputs = [copyOutput(agent.readStdout, process, stdio.stdout, signal)]
   // A terminal has one stream.
   if (!tty) outputs.push(copyOutput(agent.readStderr, process, stdio.stderr, signal))
+  // When one fails, the other fails with the connection later; its failure says nothing new.
+  for (const output of outputs) output.catch(() => {})
+  await Promise.all(outputs)
+}
+
+/** Copies the outputs to their end, then waits for the process: WaitProcess closes its streams. */
+async function outputAndStatus(attachment: Attachment, signal: AbortSignal): Promise<number> {
+  const { agent, process } = attachment
   try {
-    await Promise.all(outputs)
+    await copyOutputs(attachment, signal)
   } catch (error) {
-    // The other copy fails with the connection later; its failure says nothing new.
-    for (const output of outputs) output.catch(() => {})
     if (!(error instanceof OutputClosed)) throw error
     await agent.signalProcess({ ...process, signal: constants.signals.SIGKILL }, { signal })
     return BROKEN_PIPE_STATUS
@@ -75,12 +106,12 @@ async function outputAndStatus(attachment: Attachment, signal: AbortSignal): Pro
 }
 
 /** Copies stdin to the process until stdin ends, the process stops reading it, or `signal` fires. */
-async function copyStdin(attachment: Attachment, signal: AbortSignal): Promise<void> {
-  const { agent, detachKeys, passInput, process, stdio, tty } = attachment
+async function copyStdin(joined: Joined, closesInput: boolean, signal: AbortSignal): Promise<void> {
+  const { agent, detachKeys, passInput, process, stdio, tty } = joined
   try {
     if (passInput) await copyInput(agent, process, stdio.stdin, signal, tty ? detachKeys : undefined)
     // A terminal without input stays open, because closing it would hang it up.
-    else if (!tty) await agent.closeStdin(process, { signal })
+    if (closesInput && (passInput || !tty)) await agent.closeStdin(process, { signal })
   } catch (error) {
     // It is no failure when the process closed its stdin or ended; a lost connection also fails the outputs.
     if (!signal.aborted && !(error instanceof AgentError)) throw error
@@ -88,8 +119,7 @@ async function copyStdin(attachment: Attachment, signal: AbortSignal): Promise<v
 }
 
 /** Puts the tool's terminal into raw mode and forwards its size, until the returned function is called. */
-function followTerminal(attachment: Attachment): () => void {
-  const { agent, passInput, process, signal, stdio, tty } = attachment
+function followTerminal({ agent, passInput, process, signal, stdio, tty }: Joined): () => void {
   if (!tty) return () => {}
   const resize = ({ rows, columns }: { readonly rows: number; readonly columns: number }) => {
     const request = { ...process, row: rows, column: columns }

@@ -12,10 +12,7 @@ export interface ProcessKey {
   readonly execId: string
 }
 
-/**
- * Copies `source` to the process's stdin, one write in flight, and closes the stdin when the source ends. Throws `Detached`
- * at the detach keys.
- */
+/** Copies `source` to the process's stdin until it ends, one write in flight. Throws `Detached` at the detach keys. */
 export async function copyInput(
   agent: Agent,
   process: ProcessKey,
@@ -29,7 +26,6 @@ export async function copyInput(
     await agent.writeStdin({ ...process, data: piece }, { signal })
   }
   signal.throwIfAborted()
-  await agent.closeStdin(process, { signal })
 }
 
 /**

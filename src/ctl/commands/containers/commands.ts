@@ -14,7 +14,7 @@ const TTY: Option = {
 const DETACH_OPTION: Option = {
   name: 'detach-keys',
   value: 'KEYS',
-  summary: `keys that leave the process alone, with -it (default ${DETACH_KEYS}; empty: none)`,
+  summary: `keys that leave the process alone, if it has a terminal (default ${DETACH_KEYS}; empty: none)`,
 }
 const PROCESS_OPTIONS: readonly Option[] = [
   INTERACTIVE,
@@ -68,6 +68,24 @@ export const containerCommands: readonly Command[] = [
     ],
     examples: [['run -it --rootfs /run/root sh', 'a shell on a root that the guest has']],
     load: () => import('./run.ts'),
+  },
+  {
+    name: 'attach',
+    group: 'containers',
+    summary: 'join a process that runs, with the streams of this terminal',
+    details: [
+      "Output that it reads is not there for others, such as the shim that has started the process. The process lives on when stdin ends and when agent-ctl ends: at the detach keys, if it has a terminal, or at Ctrl-C. When its output ends with it, the exit status is that of the process, which its owner's WaitProcess gets, too.",
+    ],
+    arguments: [
+      { name: 'CONTAINER', summary: "the container's id", completes: 'container' },
+      { name: 'PROCESS', summary: 'the id of an added process (default: the first process)', optional: true },
+    ],
+    options: [{ name: 'no-stdin', summary: 'pass no stdin on' }, DETACH_OPTION],
+    examples: [
+      ['attach web', 'type to the first process, and read what it writes from now on'],
+      ['attach --no-stdin web job', 'only read'],
+    ],
+    load: () => import('./attach.ts'),
   },
   {
     name: 'logs',

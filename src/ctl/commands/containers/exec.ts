@@ -7,7 +7,7 @@ import { DETACH_KEYS, Detached, parseKeys } from '../../../client/detach-keys.ts
 import type { ProcessKey } from '../../../client/stdio.ts'
 import { terminalSize } from '../../../client/terminal.ts'
 import { callFailure } from '../../clients.ts'
-import { CommandFailure, type Context, EXIT, UsageError } from '../../command.ts'
+import { CommandFailure, type Context, EXIT, UsageError, type Values } from '../../command.ts'
 import { print } from '../../output/print.ts'
 import { processOptions } from './process-options.ts'
 
@@ -33,25 +33,35 @@ export async function run(context: Context): Promise<number> {
 
 /** Follows a process with the streams of the tool. Returns its status; undefined when the user has left it. */
 export async function follow(
-  { interruptions, io, signal, values }: Context,
+  context: Context,
   agent: Agent,
   process: ProcessKey,
   { interactive, tty }: { readonly interactive: boolean; readonly tty: boolean },
 ): Promise<number | undefined> {
-  const detachKeys = keysOf(values.text('detach-keys') ?? DETACH_KEYS)
-  const streams = { stdio: io, tty, passInput: interactive, detachKeys }
+  const { interruptions, io, signal, values } = context
+  const streams = { stdio: io, tty, passInput: interactive, detachKeys: keysOf(values) }
+  return await untilDetached(context, process, attach({ agent, process, ...streams, interruptions, signal }))
+}
+
+/** Waits for what follows a process; undefined when the user has left the process. */
+export async function untilDetached<T>(
+  { io }: Pick<Context, 'io'>,
+  { execId }: ProcessKey,
+  following: Promise<T>,
+): Promise<T | undefined> {
   try {
-    return await attach({ agent, process, ...streams, interruptions, signal })
+    return await following
   } catch (error) {
     if (!(error instanceof Detached)) throw callFailure('the process', error)
-    io.stderr.write(`\r\nagent-ctl: detached from ${process.execId}\r\n`)
+    io.stderr.write(`\r\nagent-ctl: detached from ${execId}\r\n`)
     return undefined
   }
 }
 
-function keysOf(text: string): Buffer {
+/** The keys of --detach-keys. Throws {@link UsageError}. */
+export function keysOf(values: Values): Buffer {
   try {
-    return parseKeys(text)
+    return parseKeys(values.text('detach-keys') ?? DETACH_KEYS)
   } catch (error) {
     throw new UsageError(`--detach-keys: ${messageOf(error)}`, { cause: error })
   }

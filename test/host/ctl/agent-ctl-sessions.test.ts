@@ -1,0 +1,169 @@
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { stripVTControlCharacters } from 'node:util'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { buildAgentCtl, CTL_INSTALLED } from '../../../src/build/agent-ctl.ts'
+import { pinnedNode } from '../../../src/build/project.ts'
+import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { expectShell, Terminal } from '../../support/terminal.ts'
+
+/** The commands for people as they are installed, each on a terminal of its own, and all on one agent. */
+describe('agent-ctl in a session on a terminal', () => {
+  let tool: readonly string[]
+  let pod: AgentPod
+  let env: Record<string, string>
+  beforeAll(async () => {
+    tool = [pinnedNode(), join(await buildAgentCtl(), 'installed', CTL_INSTALLED.start)]
+    pod = await startPod({ outputReplayBytes: 4096 })
+    env = { AGENT_CTL_ADDRESS: `unix://${pod.started.path}`, HOME: temporaryFolder(), TERM: 'xterm' }
+    await pod.run('web', ['sh', '-c', 'exec sleep 1000'])
+    await pod.add('web', 'gone', ['sh', '-c', 'exit 3']).then((gone) => gone.wait())
+  })
+  afterAll(() => pod.stop())
+
+  const start = (words: readonly string[], columns = 77) =>
+    new Terminal([...tool, ...words], { env, columns })
+  const commandLine = (...words: readonly string[]) => [...tool, ...words].join(' ')
+
+  describe.each([
+    ['ps', /^CONTAINER +PID +ROLE/, 'table'],
+    ['exits', /^PROCESS +END.*\nweb\/gone +status 3/, 'table'],
+    ['stats', /^CONTAINER +CPU TIME.*\nweb /, 'table'],
+    ['net', /^\S+.*\n(.*\n)*address +lo /, 'table'],
+    ['mounts', /^MOUNT POINT/, 'table'],
+    ['devices', /^KIND +NAME/, 'table'],
+    ['capabilities', /^file system tmpfs +yes/m, 'table'],
+    ['calls', /^CALL +AGE/, 'table'],
+    ['inspect web', /"containerId": "web"/, 'text'],
+    ['stacks', /^\d+\/\d+ .*: /, 'text'],
+    ['profile heap', /profile: [\d.]+ MiB, for /, 'text'],
+    ['doctor', /^## version$/m, 'text'],
+  ])('%s', (words, shown, kind) => {
+    it.each([77, 10])('writes on a terminal of %d columns, and ends', async (columns) => {
+      const file = words.startsWith('profile') ? [join(temporaryFolder(), 'profile')] : []
+      const terminal = start([...words.split(' '), ...file], columns)
+      // The report has nothing suspicious, or has it in its first lines.
+      expect(await terminal.exited).toBeLessThanOrEqual(words === 'doctor' ? 1 : 0)
+      const text = stripVTControlCharacters(terminal.unread).replaceAll('\r\n', '\n')
+      if (columns === 77) expect(text).toMatch(shown)
+      if (kind === 'table') expect(text.split('\n').filter((line) => line.length > columns)).toEqual([])
+    })
+  })
+
+  it.each<[string, string, (written: Terminal) => Promise<void>]>([
+    [
+      'events -f',
+      'agent started',
+      async (terminal) => {
+        await pod.add('web', 'eventful', ['sleep', '1000'])
+        await terminal.shows('web/eventful started')
+      },
+    ],
+    [
+      'stats --watch 0.2 web',
+      'CPU SINCE',
+      async (terminal) => {
+        // The second look takes the place of the first, with a share and its chart.
+        await terminal.shows('\x1b[H\x1b[J')
+        await terminal.shows(' %')
+        await terminal.shows('▁')
+      },
+    ],
+    [
+      'logs -f web talker',
+      'first line',
+      async (terminal) => {
+        await pod.agent.writeStdin({ containerId: 'web', execId: 'talker', data: Buffer.from('second\n') })
+        await pod.agent.readStdout({ containerId: 'web', execId: 'talker', len: 100 })
+        await terminal.shows('second')
+      },
+    ],
+  ])('%s shows what comes, until Ctrl-C', async (words, shown, more) => {
+    if (words.startsWith('logs')) {
+      const talker = await pod.add('web', 'talker', ['sh', '-c', 'echo first line; exec cat'])
+      await talker.readUntil('first line')
+    }
+    const terminal = start(words.split(' '))
+    await terminal.shows(shown)
+    await more(terminal)
+    terminal.type('\x03')
+    expect(await terminal.exited).toBe(130)
+  })
+
+  it('run -it is a shell of its own, and its container goes', async () => {
+    await expectShell(start(['run', '-it', '--rootfs', pod.root, '--id', 'own', 'sh']))
+    await expect(pod.agent.statsContainer({ containerId: 'own' })).rejects.toThrow('invalid container id')
+  })
+
+  it('cp shows its progress on a terminal only, and erases it', async () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'large'), Buffer.alloc(8 << 20, 'x'))
+    const shown = start(['cp', join(folder, 'large'), 'web:/tmp'])
+    await shown.shows('/s)')
+    expect(await shown.exited).toBe(0)
+    expect(shown.unread.endsWith('\r\x1b[K')).toBe(true)
+    const quiet = new Terminal(
+      ['sh', '-c', `${commandLine('cp', 'web:/tmp/large', folder)} 2>${folder}/err`],
+      {
+        env,
+      },
+    )
+    expect([await quiet.exited, quiet.unread, readFileSync(join(folder, 'err'), 'utf8')]).toEqual([0, '', ''])
+    expect(statSync(join(folder, 'large')).size).toBe(8 << 20)
+  })
+
+  it('attach joins a terminal, is left by the detach keys, and ends with the status that its owner gets', async () => {
+    const owner = await pod.run('talk', ['sh'], { terminal: true })
+    const first = start(['attach', 'talk'])
+    first.type('echo "size" "$(stty size)"; A=kept\n')
+    await first.shows('size 33 77')
+    first.type('\x10\x11')
+    await first.shows('agent-ctl: detached from talk')
+    expect(await first.exited).toBe(0)
+    const second = start(['attach', 'talk'], 60)
+    second.type('until [ "$(stty size)" = "33 60" ]; do sleep 0.1; done; echo "A is" $A; exit 6\n')
+    await second.shows('A is kept')
+    expect(await second.exited).toBe(6)
+    expect(await owner.wait()).toBe(6)
+    await pod.remove('talk')
+  })
+
+  it('attach leaves a process without a terminal alone, at Ctrl-C and at the end of stdin', async () => {
+    await pod.add('web', 'cat', ['cat'])
+    const typed = start(['attach', 'web', 'cat'])
+    typed.type('typed\n')
+    await typed.shows('typed')
+    await typed.shows('typed')
+    typed.type('\x03')
+    expect(await typed.exited).toBe(130)
+    const piped = new Terminal(['sh', '-c', `echo piped | ${commandLine('attach', 'web', 'cat')}`], { env })
+    await piped.shows('piped')
+    await pod.agent.closeStdin({ containerId: 'web', execId: 'cat' })
+    expect(await piped.exited).toBe(0)
+    const gone = start(['attach', 'web', 'nope'])
+    await gone.shows('process "nope": not found; see agent-ctl ps web')
+    expect(await gone.exited).toBe(125)
+  })
+
+  it('console passes keys on until the detach keys', async () => {
+    const path = join(temporaryFolder(), 'vmm.sock')
+    // In the place of a VMM, whose guest has a console that answers in capitals.
+    const server = createServer((socket) => {
+      socket.once('data', () => {
+        socket.write('OK 1\nconsole# ')
+        socket.on('data', (keys) => socket.write(keys.toString().toUpperCase()))
+      })
+    })
+    await new Promise<void>((resolve) => server.listen(path, resolve))
+    const terminal = start(['-a', `hvsock://${path}`, 'console'])
+    await terminal.shows('console# ')
+    terminal.type('keys\x03')
+    await terminal.shows('KEYS\x03')
+    terminal.type('\x10\x11')
+    await terminal.shows('agent-ctl: detached; the console ends')
+    expect(await terminal.exited).toBe(0)
+    server.close()
+  })
+})
