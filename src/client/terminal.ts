@@ -27,16 +27,38 @@ export function terminalSize({ stdout }: TerminalStreams): TerminalSize {
     : DEFAULT_SIZE
 }
 
-/** Puts the terminal into raw mode, in which Ctrl-C is a key, until the returned function is called. */
+/**
+ * Puts the terminal into raw mode, in which Ctrl-C and Ctrl-Z are keys, until the returned function is called. While the
+ * tool is suspended the terminal has its own mode.
+ */
 export function rawKeys({ stdin }: TerminalStreams): () => void {
   if (!stdin.isTTY) return () => {}
+  const suspend = () => {
+    stdin.setRawMode?.(false)
+    process.kill(process.pid, 'SIGSTOP')
+  }
+  const resume = () => {
+    // A shell may have changed the mode, which Node would take for raw still.
+    stdin.setRawMode?.(false)
+    stdin.setRawMode?.(true)
+  }
   stdin.setRawMode?.(true)
-  return () => stdin.setRawMode?.(false)
+  process.on('SIGTSTP', suspend).on('SIGCONT', resume)
+  return () => {
+    process.off('SIGTSTP', suspend).off('SIGCONT', resume)
+    stdin.setRawMode?.(false)
+  }
 }
 
 /** Calls `resized` whenever the terminal's size changes, until the returned function is called. */
 export function onResize(streams: TerminalStreams, resized: (size: TerminalSize) => void): () => void {
   const listener = () => resized(terminalSize(streams))
+  // Of a change while it was suspended the tool was not told.
+  const resume = () => process.kill(process.pid, 'SIGWINCH')
   streams.stdout.on('resize', listener)
-  return () => streams.stdout.off('resize', listener)
+  process.on('SIGCONT', resume)
+  return () => {
+    streams.stdout.off('resize', listener)
+    process.off('SIGCONT', resume)
+  }
 }

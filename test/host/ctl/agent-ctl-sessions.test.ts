@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { buildAgentCtl, CTL_INSTALLED } from '../../../src/build/agent-ctl.ts'
 import { pinnedNode } from '../../../src/build/project.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
+import { processes } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { expectShell, Terminal } from '../../support/terminal.ts'
 
@@ -25,6 +26,8 @@ describe('agent-ctl in a session on a terminal', () => {
 
   const start = (words: readonly string[], columns = 77) =>
     new Terminal([...tool, ...words], { env, columns })
+  /** A shell with job control, which leaves the modes of its terminal as its jobs do. */
+  const startShell = () => new Terminal(['sh', '-i'], { env: { ...env, PS1: 'prompt> ' } })
   const commandLine = (...words: readonly string[]) => [...tool, ...words].join(' ')
 
   describe.each([
@@ -166,4 +169,67 @@ describe('agent-ctl in a session on a terminal', () => {
     expect(await terminal.exited).toBe(0)
     server.close()
   })
+
+  it('gives the terminal back while exec is suspended, and takes it again with its new size', async () => {
+    const terminal = startShell()
+    await terminal.shows('prompt> ')
+    terminal.type(`${commandLine('exec', '-it', 'web', 'sh')}\n`)
+    await terminal.shows('# ')
+    terminal.type('echo in""side\n')
+    await terminal.shows('inside')
+    process.kill(childOf(terminal.pid), 'SIGTSTP')
+    await terminal.shows('Stopped')
+    terminal.resize(90, 30)
+    terminal.type('echo "mode" $(stty -a | grep -oE "[-]?icanon")\n')
+    await terminal.shows('mode icanon')
+    terminal.type('fg\n')
+    // Without raw mode the terminal would hold the keys of a line, and Ctrl-C would end the tool.
+    await terminal.shows('agent-ctl')
+    terminal.type('until [ "$(stty size)" = "30 90" ]; do sleep 0.1; done; echo re""sized\n')
+    await terminal.shows('resized')
+    terminal.type('sh -c \'echo st""arted; exec sleep 1000\'\n')
+    await terminal.shows('started')
+    terminal.type('\x03echo al""ive $?\n')
+    await terminal.shows('alive 130')
+    terminal.type('exit\n')
+    await terminal.shows('prompt> ')
+    terminal.type('exit\n')
+    await terminal.exited
+  })
+
+  it.each([
+    ['shell', 'agent-ctl> ', 'exits\n', 'web/gone'],
+    ['events -f', 'agent started', undefined, undefined],
+  ])('%s is suspended by Ctrl-Z, and goes on', async (words, ready, typed, answer) => {
+    const terminal = startShell()
+    await terminal.shows('prompt> ')
+    terminal.type(`${commandLine(words)}\n`)
+    await terminal.shows(ready)
+    terminal.type('\x1a')
+    await terminal.shows('Stopped')
+    terminal.type('echo "mode" $(stty -a | grep -oE "[-]?icanon"); fg\n')
+    await terminal.shows('mode icanon')
+    if (typed === undefined) {
+      await terminal.shows('agent-ctl')
+      const after = await pod.add('web', 'after', ['true'])
+      expect(await after.wait()).toBe(0)
+      await terminal.shows('web/after started')
+      terminal.type('\x03')
+    } else {
+      await terminal.shows(ready)
+      terminal.type(typed)
+      await terminal.shows(answer)
+      await terminal.shows(ready)
+      terminal.type('\x04')
+    }
+    await terminal.shows('prompt> ')
+    terminal.type('exit\n')
+    await terminal.exited
+  })
 })
+
+function childOf(parent: number): number {
+  const child = processes().find((each) => each.parent === parent)
+  if (child === undefined) throw new Error(`process ${parent} has no child`)
+  return child.pid
+}

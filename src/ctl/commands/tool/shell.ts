@@ -68,6 +68,8 @@ async function lineOf(
     io.stdout.write('\n')
     lines.prompt()
   })
+  // After Ctrl-Z Node reads no keys until it prompts.
+  lines.on('SIGCONT', () => lines.prompt(true))
   const { promise, resolve, reject } = Promise.withResolvers<string | undefined>()
   const interrupted = () => reject(signal.reason)
   signal.addEventListener('abort', interrupted, { once: true })
