@@ -63,11 +63,11 @@ export class LazySession {
     const session = await openSession({ address: addressOf(values, env), protocol, waitMs, signal })
     const file = values.text('record')
     if (file === undefined) return session
-    const [{ recorded }, { recordingFile }] = await Promise.all([
+    const [{ recorded }, { continuedRecording }] = await Promise.all([
       import('./recording/record-session.ts'),
       import('./recording/recording-file.ts'),
     ])
-    return recorded(session, recordingFile(file))
+    return recorded(session, continuedRecording(file))
   }
 }
 

@@ -41,7 +41,7 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
     name: 'record',
     value: 'FILE',
     completes: 'file',
-    summary: 'write every call and its answer into FILE, as `record` does',
+    summary: 'write every call and its answer at the end of FILE, in the form of `record`',
   },
   { name: 'help', short: 'h', summary: 'show the help of the command' },
 ]

@@ -1,5 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import { codecsOf, plainMessage } from './codecs.ts'
+import type { RecordingFile } from './recording-file.ts'
 
 /** A request as it was sent. */
 export interface SentCall {
@@ -22,10 +23,11 @@ export interface GivenAnswer {
 /** Writes a recording, in the form of test/fixtures/recordings: a call is one line, written when it has been answered. */
 export class LineWriter {
   readonly #write: (line: string) => void
-  readonly #began = performance.now()
+  readonly #began: number
 
-  constructor(write: (line: string) => void) {
+  constructor({ endMs, write }: Pick<RecordingFile, 'endMs' | 'write'>) {
     this.#write = write
+    this.#began = performance.now() - endMs
   }
 
   connection(connection: number, event: 'open' | 'close'): void {

@@ -2,16 +2,22 @@ import type { Duplex } from 'node:stream'
 import { FrameReader, FrameType } from '../../rpc/ttrpc/frame.ts'
 import { decodeRequest, decodeResponse, timeoutMsOf } from '../../rpc/ttrpc/messages.ts'
 import type { GivenAnswer, LineWriter } from './line-writer.ts'
+import { decodeMetadata } from './metadata.ts'
 
 /**
  * Joins a caller with the agent and records the ttRPC calls between them. Every byte passes unchanged, also of what is no
- * call. Resolves when both sides have closed.
+ * call. Resolves when both sides have closed, with whether the caller spoke ttRPC.
  */
 export async function recordBetween(
   caller: Duplex,
   agent: Duplex,
   { connection, writer }: { readonly connection: number; readonly writer: LineWriter },
-): Promise<void> {
+): Promise<boolean> {
+  let isTtrpc = true
+  // A frame begins with its length, which is below 16 MiB.
+  caller.once('data', (chunk: Buffer) => {
+    isTtrpc = chunk[0] === 0
+  })
   const open = new Map<number, (answer: GivenAnswer | undefined) => void>()
   const requests = new FrameReader({
     onFrame: ({ streamId, type }, bytes) => {
@@ -19,8 +25,11 @@ export async function recordBetween(
       const { method, payload, service, timeoutNano } = decodeRequest(bytes)
       const timeoutMs = timeoutMsOf(timeoutNano) ?? 0
       // The payload may be a view of the bytes that pass.
-      const call = { service, method, timeoutMs, payload: Buffer.from(payload), metadata: {} }
-      open.set(streamId, writer.call({ ...call, connection, stream: streamId }))
+      const call = { service, method, timeoutMs, payload: Buffer.from(payload) }
+      open.set(
+        streamId,
+        writer.call({ ...call, connection, stream: streamId, metadata: decodeMetadata(bytes) }),
+      )
     },
     onOversizedFrame: () => {},
   })
@@ -37,6 +46,7 @@ export async function recordBetween(
   await Promise.all([pass(caller, agent, requests), pass(agent, caller, answers)])
   for (const unanswered of open.values()) unanswered(undefined)
   writer.connection(connection, 'close')
+  return isTtrpc
 }
 
 /** Passes bytes on until the source closes, then closes the target. */

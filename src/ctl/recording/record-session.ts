@@ -1,11 +1,12 @@
 import { AgentError, StatusCode } from '../../base/errors.ts'
 import type { Session } from '../../client/open-session.ts'
 import { LineWriter } from './line-writer.ts'
+import type { RecordingFile } from './recording-file.ts'
 
 /** The same session, which writes a line when it is opened and closed, and one for each call. */
-export function recorded(session: Session, write: (line: string) => void): Session {
-  const writer = new LineWriter(write)
-  const connection = 1
+export function recorded(session: Session, file: RecordingFile): Session {
+  const writer = new LineWriter(file)
+  const connection = file.connections + 1
   let stream = -1
   writer.connection(connection, 'open')
   return {

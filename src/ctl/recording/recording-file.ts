@@ -1,16 +1,51 @@
-import { appendFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, statSync, writeFileSync } from 'node:fs'
 import { messageOf } from '../../base/errors.ts'
 import { UsageError } from '../command.ts'
+import { type RecordedLine, readRecording } from './recording.ts'
 
-/** Empties a file, which only its owner may read, because requests hold environments. Returns what writes a line into it. */
-export function recordingFile(path: string): (line: string) => void {
-  const guarded = (write: () => void) => {
-    try {
-      write()
-    } catch (error) {
-      throw new UsageError(`recording: ${messageOf(error)}`, { cause: error })
-    }
-  }
+/** A file of a recording, which only its owner may read, because requests hold environments. */
+export interface RecordingFile {
+  /** Writes a line at its end. */
+  readonly write: (line: string) => void
+  /** The time of the last line that is there; 0 in a new recording. */
+  readonly endMs: number
+  /** The highest number of a connection that is there. */
+  readonly connections: number
+}
+
+/** Empties a file for a new recording. */
+export function newRecording(path: string): RecordingFile {
   guarded(() => writeFileSync(path, '', { mode: 0o600 }))
+  return { write: writerOf(path), endMs: 0, connections: 0 }
+}
+
+/** Goes on with the recording of a file, or begins one. Throws {@link UsageError} for a file with anything else. */
+export function continuedRecording(path: string): RecordingFile {
+  return guarded(() => {
+    appendFileSync(path, '', { mode: 0o600 })
+    // A pipe has nothing to go on with.
+    const lines = statSync(path).isFile() ? readRecording(path).lines : []
+    return {
+      write: writerOf(path),
+      endMs: Math.ceil(Math.max(0, ...lines.flatMap(timesOf))),
+      connections: Math.max(0, ...lines.map((line) => (line.kind === 'cut' ? 0 : line.connection))),
+    }
+  })
+}
+
+function timesOf(line: RecordedLine): readonly number[] {
+  if (line.kind === 'cut') return []
+  return line.kind === 'call' && line.answer !== undefined ? [line.sentMs, line.answer.atMs] : [line.sentMs]
+}
+
+function writerOf(path: string): (line: string) => void {
   return (line) => guarded(() => appendFileSync(path, line))
+}
+
+function guarded<T>(work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    throw new UsageError(`recording: ${messageOf(error)}`, { cause: error })
+  }
 }

@@ -75,11 +75,49 @@ describe('agent-ctl record and replay', () => {
     expect(methods).toEqual([
       ...['Check', 'Version', 'CreateSandbox', 'GetGuestDetails', 'ListInterfaces', 'StartContainer'],
     ])
+    const metadata = [...readFileSync(file, 'utf8').matchAll(/"metadata":(\{[^}]*\})/g)].map(
+      ([, text]) => text,
+    )
+    expect(metadata.at(-1)).toBe('{"agent-ctl-cfg":"auto-values"}')
     await ctl([...address, 'DestroySandbox'])
     await started.stop()
     started = await startAgent({ network })
     const again = await ctl(['-a', `unix://${started.path}`, 'replay', file, '--strict'])
     expect(again).toEqual({ status: 0, stderr: '', stdout: 'calls: 6 calls, 0 differences\n' })
+  })
+
+  it('records command lines one after the other into one session, also over gRPC', async () => {
+    const file = join(temporaryFolder(), 'calls.jsonl')
+    const address = ['-a', `unix://${started.path}`]
+    const recorded = [...address, '--record', file]
+    for (const words of [
+      ['Version'],
+      ['--protocol', 'grpc', 'GetGuestDetails'],
+      ['StartContainer', 'container_id=x'],
+    ])
+      await ctl([...recorded, ...words])
+    expect(statSync(file).mode & 0o777).toBe(0o600)
+    const again = await ctl([...address, 'replay', file, '--strict'])
+    expect(again).toEqual({ status: 0, stderr: '', stdout: 'calls: 3 calls, 0 differences\n' })
+    writeFileSync(file, 'notes of mine\n')
+    expect(await ctl([...recorded, 'Version'])).toMatchObject({
+      status: 2,
+      stderr: expect.stringContaining('calls.jsonl, line 1: '),
+    })
+    expect(readFileSync(file, 'utf8')).toBe('notes of mine\n')
+  })
+
+  it('passes what is no ttRPC, and tells that it is not recorded', async () => {
+    const folder = temporaryFolder()
+    const [file, socket] = [join(folder, 'calls.jsonl'), join(folder, 'recorder.sock')]
+    const words = ['-a', `unix://${started.path}`, 'record', file, '--listen', `unix://${socket}`, '--once']
+    const recording = ctl(words)
+    const caller = ['-a', `unix://${socket}`, '--wait', '10', '--protocol', 'grpc', '-o', 'json', 'Check']
+    expect((await ctl(caller)).stdout).toBe('{"status":"SERVING"}\n')
+    expect(await recording).toMatchObject({
+      status: 0,
+      stderr: expect.stringContaining('agent-ctl: connection 1: not ttRPC, and not recorded\n'),
+    })
   })
 
   it('shows what another agent answers', async () => {

@@ -122,7 +122,8 @@ export const callCommands: readonly Command[] = [
     group: 'calls',
     summary: 'stand between a caller and the agent, and record their calls',
     details: [
-      'A caller such as a shim connects to the address of --listen instead of to the agent. Each line of FILE is a call with its answer, in the form that replay reads. Requests hold environments and files: only the owner may read FILE. Calls over gRPC pass, but are not recorded. A signal ends it.',
+      'A caller such as a shim connects to the address of --listen instead of to the agent. Each line of FILE is a call with its answer, time limit and metadata, in the form that replay reads. Requests hold environments and files: only the owner may read FILE. A signal ends it.',
+      'Not recorded: calls over gRPC, which pass, and are told on stderr; messages of more than 4 MiB; what goes over other ports, such as streams on ports of the host and the console.',
     ],
     arguments: [{ name: 'FILE', summary: 'the recording, which is emptied', completes: 'file' }],
     options: [

@@ -4,7 +4,7 @@ import { parseAddress } from '../../../client/address.ts'
 import { type Context, UsageError } from '../../command.ts'
 import { LineWriter } from '../../recording/line-writer.ts'
 import { recordBetween } from '../../recording/record-proxy.ts'
-import { recordingFile } from '../../recording/recording-file.ts'
+import { newRecording } from '../../recording/recording-file.ts'
 
 /** `agent-ctl record FILE --listen ADDRESS`. Ends with a signal, or with the last connection under --once. */
 export async function run(context: Context): Promise<number> {
@@ -12,7 +12,7 @@ export async function run(context: Context): Promise<number> {
   const path = listenPath(values.text('listen'))
   // What is there instead of the agent is told before a caller comes.
   await context.session()
-  const writer = new LineWriter(recordingFile(values.argument('FILE')))
+  const writer = new LineWriter(newRecording(values.argument('FILE')))
   const over = Promise.withResolvers<void>()
   let connections = 0
   let open = 0
@@ -44,7 +44,9 @@ export async function run(context: Context): Promise<number> {
 async function join(context: Context, caller: Socket, connection: number, writer: LineWriter): Promise<void> {
   caller.on('error', () => {})
   try {
-    await recordBetween(caller, await context.dial(), { connection, writer })
+    const isTtrpc = await recordBetween(caller, await context.dial(), { connection, writer })
+    if (!isTtrpc)
+      context.io.stderr.write(`agent-ctl: connection ${connection}: not ttRPC, and not recorded\n`)
   } catch (error) {
     caller.destroy()
     context.io.stderr.write(`agent-ctl: connection ${connection}: ${messageOf(error)}\n`)
