@@ -48,23 +48,35 @@ static napi_value vsock_listen(napi_env env, napi_callback_info info) {
   return integer_value(env, fd);
 }
 
+/* Also succeeds for a socket that has begun to connect, or is connected, to an address that may be gone by now. */
 static int start_connect(int fd, const void *address, socklen_t length) {
-  return connect(fd, address, length) == 0 || errno == EINPROGRESS ? 0 : -1;
+  struct sockaddr_storage peer;
+  socklen_t peer_length = sizeof peer;
+  if (getpeername(fd, (struct sockaddr *)&peer, &peer_length) == 0) return 0;
+  if (connect(fd, address, length) == 0) return 0;
+  return errno == EINPROGRESS || errno == EALREADY ? 0 : -1;
+}
+
+static napi_value vsock_socket(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int64_t timeout_ms = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  struct timeval timeout = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+  int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd == -1) return call_result(env, -1);
+  if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &timeout, sizeof timeout) != 0)
+    return close_failed(env, fd);
+  return integer_value(env, fd);
 }
 
 static napi_value vsock_connect(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
   struct sockaddr_vm address = vsock_address(&arguments);
-  int64_t timeout_ms = integer_argument(&arguments, 2);
+  int fd = integer_argument(&arguments, 2);
   if (arguments.bad) return NULL;
-  struct timeval timeout = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
-  int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd == -1) return call_result(env, -1);
-  if (setsockopt(fd, AF_VSOCK, SO_VM_SOCKETS_CONNECT_TIMEOUT, &timeout, sizeof timeout) != 0 ||
-      start_connect(fd, &address, sizeof address) != 0)
-    return close_failed(env, fd);
-  return integer_value(env, fd);
+  return call_result(env, start_connect(fd, &address, sizeof address));
 }
 
 static napi_value vsock_peer(napi_env env, napi_callback_info info) {
@@ -114,17 +126,20 @@ static socklen_t unix_address(struct arguments *arguments, struct sockaddr_un *a
   return length;
 }
 
+static napi_value unix_socket(napi_env env, napi_callback_info info) {
+  (void)info;
+  return call_result(env, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
 static napi_value unix_connect(napi_env env, napi_callback_info info) {
   struct arguments arguments;
   arguments_read(&arguments, env, info);
+  int fd = integer_argument(&arguments, 1);
   struct sockaddr_un address;
   socklen_t length = unix_address(&arguments, &address);
   if (arguments.bad) return NULL;
   if (length == 0) return integer_value(env, -ENAMETOOLONG);
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd == -1) return call_result(env, -1);
-  if (start_connect(fd, &address, length) != 0) return close_failed(env, fd);
-  return integer_value(env, fd);
+  return call_result(env, start_connect(fd, &address, length));
 }
 
 static napi_value unix_peer(napi_env env, napi_callback_info info) {
@@ -168,9 +183,8 @@ static napi_value accept_connection(napi_env env, napi_callback_info info) {
 }
 
 const struct addon_function socket_functions[] = {
-    {"socketPair", socket_pair},     {"vsockListen", vsock_listen},
-    {"vsockConnect", vsock_connect}, {"vsockPeer", vsock_peer},
-    {"socketError", socket_error},   {"unixListen", unix_listen},
-    {"unixConnect", unix_connect},   {"unixPeer", unix_peer},
-    {"accept", accept_connection},   {NULL, NULL},
+    {"socketPair", socket_pair},     {"vsockListen", vsock_listen}, {"vsockSocket", vsock_socket},
+    {"vsockConnect", vsock_connect}, {"vsockPeer", vsock_peer},     {"socketError", socket_error},
+    {"unixListen", unix_listen},     {"unixSocket", unix_socket},   {"unixConnect", unix_connect},
+    {"unixPeer", unix_peer},         {"accept", accept_connection}, {NULL, NULL},
 };

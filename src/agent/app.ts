@@ -215,7 +215,7 @@ async function serve(parts: Parts, start: AgentStart): Promise<number> {
     environment: start.environment,
   }
   await prepareTransport(context, given.init)
-  await service.listenForStreams()
+  await service.beginStreams()
   const transport = await startTransport({
     sockets: os.sockets,
     address: parseServerAddress(config.serverAddress),
@@ -265,7 +265,7 @@ async function openPorts({ given, config, os, log, logPort }: Parts): Promise<De
 interface Service {
   readonly methods: MethodTable
   readonly streams: StreamTable
-  readonly listenForStreams: () => Promise<void>
+  readonly beginStreams: () => Promise<void>
   /** Goes on with what an agent before this one has left. Never rejects. */
   readonly restore: () => Promise<void>
   readonly destroySandbox: () => Promise<void>
@@ -333,7 +333,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
       leave: os.broker && ((number) => os.broker?.leave(number)),
     }),
     streams: streamMethods(dependencies, { gate, calls }),
-    listenForStreams: hostConnections.listen,
+    beginStreams: hostConnections.begin,
     restore: () => {
       // Its number is saved: the boot has mounted the folder of the state.
       events.add({ agentStarted: { restarts: restartsOf(given) } })

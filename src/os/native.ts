@@ -53,11 +53,13 @@ export interface Native {
   messagePair(): readonly [Fd, Fd] | number
   /** Opens a non-blocking listening AF_VSOCK socket; cid 4294967295 is any. */
   vsockListen(cid: number, port: number, backlog: number): Fd
+  /** Opens a non-blocking AF_VSOCK stream socket, which connects for at most `timeoutMs`. */
+  vsockSocket(timeoutMs: number): Fd
   /**
-   * Begins to connect a non-blocking AF_VSOCK socket. When it is writable, `socketError` returns the outcome:
-   * ETIMEDOUT after `timeoutMs`.
+   * Begins to connect a non-blocking AF_VSOCK socket, or goes on with it. Returns 0 or -errno. When it is writable,
+   * `socketError` returns the outcome: ETIMEDOUT after its time.
    */
-  vsockConnect(cid: number, port: number, timeoutMs: number): Fd
+  vsockConnect(cid: number, port: number, fd: Fd): number
   vsockPeer(fd: Fd): { readonly cid: number; readonly port: number } | number
   /**
    * Opens a non-blocking NETLINK_ROUTE socket with extended acknowledgements. The kernel has answered a request when
@@ -68,8 +70,10 @@ export interface Native {
   socketError(fd: Fd): number
   /** Opens a non-blocking listening AF_UNIX stream socket at a path, or at `@NAME` in the abstract namespace. */
   unixListen(path: string, backlog: number): Fd
-  /** Opens a non-blocking AF_UNIX stream socket connected to such an address; -EAGAIN when the listener's queue is full. */
-  unixConnect(path: string): Fd
+  /** Opens a non-blocking AF_UNIX stream socket. */
+  unixSocket(): Fd
+  /** Connects it to such an address, unless it is. Returns 0 or -errno: -EAGAIN when the listener's queue is full. */
+  unixConnect(path: string, fd: Fd): number
   /** The path that the peer of an AF_UNIX socket is bound to, empty when it has none. */
   unixPeer(fd: Fd): string | number
   /** accept4(2). Returns a non-blocking socket. */

@@ -10,7 +10,7 @@ import {
   startPod,
 } from '../support/host/agent-pod.ts'
 import { Killer } from '../support/kills/killer.ts'
-import { AS_LONG_AS_ASKED_MS, atMost, randomOf, shareOf, Tally } from '../support/kills/share.ts'
+import { AS_LONG_AS_ASKED_MS, oneRun, randomOf, shareOf, Tally } from '../support/kills/share.ts'
 import { processes } from '../support/processes.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
@@ -124,7 +124,7 @@ describe.skipIf(lives === 0)('life cycles of containers whose agent is killed at
       let told = 0
       const lane = async () => {
         for (let number = waiting.shift(); number !== undefined; number = waiting.shift()) {
-          await atMost(`the life of l${number}`, live(`l${number}`, number))
+          await oneRun(`life l${number}`, pod.started, live(`l${number}`, number))
           killer.progressed()
           tally.add(killer.kills - told)
           told = killer.kills

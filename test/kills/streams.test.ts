@@ -3,7 +3,7 @@ import type { RemoteProcess } from '../support/containers/pod.ts'
 import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../support/host/agent-pod.ts'
 import { type HostPorts, makeHostPorts } from '../support/host/host-ports.ts'
 import { Killer } from '../support/kills/killer.ts'
-import { AS_LONG_AS_ASKED_MS, atMost, randomOf, shareOf, Tally } from '../support/kills/share.ts'
+import { AS_LONG_AS_ASKED_MS, oneRun, randomOf, shareOf, Tally } from '../support/kills/share.ts'
 
 const CONTAINERS = 20
 /** The ways of output, which containers have in turn. */
@@ -50,28 +50,28 @@ describe.skipIf(share === 0)('twenty containers whose agent is killed at random 
     const tally = new Tally('20 containers with numbered lines')
     const lines = 600
     const expected = Array.from({ length: lines }, (_, line) => `line ${line} of many`)
+    const numbers = Array.from({ length: CONTAINERS }, (_, index) => index)
     while (tally.kills < kills) {
-      const containers = await Promise.all(
-        Array.from({ length: CONTAINERS }, (_, index) => start(index, lines)),
-      )
       const killer = new Killer(pod.started, random)
-      const reading = Promise.all(
-        containers.map(async ({ way, init, output, status }) => {
-          const text = (await output).toString().replaceAll('\r', '')
-          const got = text.split('\n').slice(0, -1)
-          const bad = got.findIndex((line, index) => line !== expected[index])
-          return {
-            way,
-            lines: got.length,
-            bad: bad < 0 ? 'none' : got[bad],
-            isRight: (await init.wait()) === status,
-          }
-        }),
-      )
-      const seen = await atMost('the output', reading).finally(() => killer.stop())
+      const follow = async (index: number) => {
+        const { way, init, output, status } = await start(index, lines)
+        const text = (await output).toString().replaceAll('\r', '')
+        const got = text.split('\n').slice(0, -1)
+        const bad = got.findIndex((line, index) => line !== expected[index])
+        return {
+          way,
+          lines: got.length,
+          bad: bad < 0 ? 'none' : got[bad],
+          isRight: (await init.wait()) === status,
+        }
+      }
+      const reading = Promise.all(numbers.map(follow))
+      const seen = await oneRun('containers', pod.started, reading).finally(() => killer.stop())
       tally.add(killer.kills)
-      expect(seen).toEqual(containers.map(({ way }) => ({ way, lines, bad: 'none', isRight: true })))
-      const ids = containers.map((_, index) => `s${index}`)
+      expect(seen).toEqual(
+        numbers.map((index) => ({ way: WAYS[index % WAYS.length], lines, bad: 'none', isRight: true })),
+      )
+      const ids = numbers.map((index) => `s${index}`)
       for (const id of ids) await pod.remove(id)
       await expect.poll(() => leftoversOf(pod.started, ...ids)).toEqual(NOTHING_LEFT)
     }

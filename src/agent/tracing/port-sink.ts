@@ -21,15 +21,20 @@ export function portSink(
     if (connection !== undefined) streams.close(connection)
     connection = undefined
   }
+  const connect = async (signal: AbortSignal) => {
+    connection = hostSockets.socket(address, DIAL_MS)
+    await hostSockets.connect(connection, address, signal)
+    return connection
+  }
   return {
     name: address.kind === 'unix' ? address.path : `port ${address.port} of the host`,
     send: async (spans, signal) => {
       try {
-        connection ??= await hostSockets.connect(address, DIAL_MS, signal)
+        const socket = connection ?? (await connect(signal))
         let rest: Uint8Array = Buffer.concat(spans.map(frameOf))
         while (rest.length > 0) {
-          await streams.writable(connection, signal)
-          rest = rest.subarray(streams.tryWrite(connection, rest))
+          await streams.writable(socket, signal)
+          rest = rest.subarray(streams.tryWrite(socket, rest))
         }
       } catch (error) {
         // The rest of a span that is half written would be read as a length.

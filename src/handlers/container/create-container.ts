@@ -151,7 +151,12 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const { root, process } = completeSpec(request.OCI)
   // First: a host that listens on the ports waits for nothing else.
   const hasTerminal = process.Terminal
-  const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, signal)
+  const { request: call } = creation.record.fields
+  const connections = await connectStdio(
+    dependencies,
+    { ports: request, hasTerminal, call, onFailure },
+    signal,
+  )
   const isV2 = await usesCgroupV2(os)
   checkSharedMounts(request.sharedMounts)
   await makeBundle(os, bundle, onRemove)

@@ -21,6 +21,7 @@ import {
 import { programOf } from '../process/signal-process.ts'
 import { forgetProcess } from '../process/wait-process.ts'
 import { completeTerminal } from '../stdio/restore-stdio.ts'
+import { discardStored, isConnectionOf } from '../stdio/stored-descriptors.ts'
 import { bundleOf, StoredSpec } from './bundle.ts'
 import type { Container, ContainerParts } from './container.ts'
 import { type ContainerRecord, Phase } from './container-record.ts'
@@ -224,7 +225,11 @@ async function endUnwanted(
   process: ProcessState,
   kill: () => Promise<void> | void,
 ): Promise<void> {
-  const { os, runtime, log } = dependencies
+  const { os, runtime, log, requests } = dependencies
+  if (isSentAgain(requests, process.request)) {
+    // Its call makes another process, which gets them.
+    await discardStored(os.descriptors, os.streams, (name) => isConnectionOf(process.key, name))
+  }
   if (process.pid === 0) {
     await kill()
     await restoreStreams(dependencies, process).close()

@@ -84,7 +84,7 @@ async function runHook(
   const limit = limitOf(os, hook, skipped)
   const key = keys.next()
   try {
-    const stdio = { ports: NO_PORTS, hasTerminal: false, onFailure }
+    const stdio = { ports: NO_PORTS, hasTerminal: false, call: 0n, onFailure }
     const connections = await connectStdio(dependencies, stdio, limit.signal)
     const launch = await prepareLaunch(dependencies, { key, hasTerminal: false, connections, onFailure })
     let added: ContainerProcess

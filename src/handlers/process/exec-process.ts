@@ -61,7 +61,8 @@ export async function execProcess(
   try {
     ending.throwIfAborted()
     const hasTerminal = process.Terminal
-    const connections = await connectStdio(dependencies, { ports: request, hasTerminal, onFailure }, ending)
+    const stdio = { ports: request, hasTerminal, call: number, onFailure }
+    const connections = await connectStdio(dependencies, stdio, ending)
     // The first process may have moved: on cgroup v2 a cgroup that is divided may hold no process itself.
     const cgroup = await container.cgroup.innerPathOf(container.init.pid)
     const key = keys.next()

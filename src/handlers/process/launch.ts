@@ -44,13 +44,22 @@ export interface Launch {
 /** Connects the ports of a request with the host, and registers the undo: the connections are closed. */
 export async function connectStdio(
   { os, hostConnections }: Pick<LaunchDependencies, 'os' | 'hostConnections'>,
-  process: { readonly ports: StdioPorts; readonly hasTerminal: boolean; readonly onFailure: UndoList },
+  process: {
+    readonly ports: StdioPorts
+    readonly hasTerminal: boolean
+    /** The number of the call, 0 without one. */
+    readonly call: bigint
+    readonly onFailure: UndoList
+  },
   signal: AbortSignal,
 ): Promise<PortConnections> {
-  const { ports, hasTerminal, onFailure } = process
-  const request = { streams: os.streams, host: hostConnections, ports, hasTerminal }
+  const { onFailure, ...wanted } = process
+  const request = { streams: os.streams, host: hostConnections, ...wanted }
   const connections = await inStep('ports', '', () => connectPorts(request, signal))
-  onFailure.add('connections of stdio', () => connections.close())
+  onFailure.add('connections of stdio', async () => {
+    await connections.close()
+    await connections.settled()
+  })
   return connections
 }
 

@@ -27,6 +27,7 @@ export async function restoreSandbox(context: SandboxContext, source: RequestSou
   try {
     const restored = await restoreAll(context, requests)
     outcomes.keepOnly((number) => isSentAgain(requests, number))
+    context.hostConnections.keepOnly((call) => isSentAgain(requests, call))
     log.warn('the agent was restarted, and goes on', restored)
   } catch (error) {
     log.critical('the saved state cannot be read', { error: messageOf(error) })

@@ -20,18 +20,25 @@ export async function connectPorts(
     readonly host: HostConnections
     readonly ports: StdioPorts
     readonly hasTerminal: boolean
+    /** The number of the call, 0 without one. */
+    readonly call: bigint
   },
   signal: AbortSignal,
 ): Promise<PortConnections> {
-  const { streams, host, hasTerminal } = request
+  const { streams, host, hasTerminal, call } = request
   const named = namedPorts(request.ports)
   if (!hasTerminal) refuseShared(named)
   const firsts = named.filter(({ port }, index) => named.findIndex((one) => one.port === port) === index)
   const made = await Promise.allSettled(
-    firsts.map(async ({ name, port }) => [port, await host.connect(port, name, signal)] as const),
+    firsts.map(async ({ name, port }) => ({
+      port,
+      connection: await host.connect({ port, stream: name, call }, signal),
+    })),
   )
-  const byPort = new Map(made.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : [])))
-  const settled = async () => void (await Promise.all([...byPort.keys()].map((port) => host.settled(port))))
+  const connected = made.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+  const byPort = new Map(connected.map(({ port, connection }) => [port, connection.fd]))
+  const settled = async () =>
+    void (await Promise.all(connected.map(({ connection }) => connection.settled())))
   const failure = made.find((result) => result.status === 'rejected')
   if (failure !== undefined) {
     for (const fd of byPort.values()) streams.close(fd)

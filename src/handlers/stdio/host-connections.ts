@@ -21,15 +21,32 @@ export interface HostConnectionsConfig {
 
 /** Connections with the host that carry streams of processes. */
 export interface HostConnections {
-  /** Connects `stream` with the host's port. Throws INTERNAL, naming both, when there is no connection. */
-  connect(port: number, stream: StreamName, signal: AbortSignal): Promise<Fd>
+  /** Connects a stream with the host's port. Throws INTERNAL, naming both, when there is no connection. */
+  connect(wanted: WantedConnection, signal: AbortSignal): Promise<HostConnection>
   /**
-   * To be called when the process that got the connection of this port is made, or never will be. Until then the next agent
-   * gives the connection to the same request again.
+   * Takes over the connections of the agent before, and opens the listener, if one is configured. To be called once, before
+   * requests are answered.
    */
-  settled(port: number): Promise<void>
-  /** Opens the listener, if one is configured. To be called once, before requests are answered. */
-  listen(): Promise<void>
+  begin(): Promise<void>
+  /** Closes connections of the agent before, but for those of the calls that are sent again. */
+  keepOnly(isSentAgain: (call: bigint) => boolean): void
+}
+
+/** What a request asks for. */
+export interface WantedConnection {
+  readonly port: number
+  readonly stream: StreamName
+  /** The number of the call, by which it is known when it is sent again; 0 without one. */
+  readonly call: bigint
+}
+
+export interface HostConnection {
+  readonly fd: Fd
+  /**
+   * To be called when the process that gets it is made, or never will be. Until then the next agent gives the connection to
+   * the same request again.
+   */
+  settled(): Promise<void>
 }
 
 /** The address of the host's port `port`. */
@@ -45,39 +62,66 @@ export function createHostConnections(options: {
   readonly log: Logger
   readonly config: HostConnectionsConfig
 }): HostConnections {
-  const { os, config } = options
-  if (config.listenerPort > 0) return listenForHost(options)
-  return { connect: dialHost(os, config), settled: async () => {}, listen: async () => {} }
+  return options.config.listenerPort > 0 ? listenForHost(options) : dialHost(options)
 }
 
 /** Errors of a dial to a port without a listener: a host answers a vsock dial with a reset, or not at all. */
 const NO_LISTENER = ['ECONNRESET', 'ETIMEDOUT', 'ECONNREFUSED', 'ENOENT']
 
-/** Makes each connection by dialling the host. */
-function dialHost(
-  os: Os,
-  config: Pick<HostConnectionsConfig, 'dial' | 'dialTimeoutMs'>,
-): HostConnections['connect'] {
-  return async (port, stream, signal) => {
-    try {
-      return await dial(os, config, port, signal)
-    } catch (error) {
-      if (signal.aborted) throw error
-      const errno = errnoOf(error)
-      const hasNoListener = errno !== undefined && NO_LISTENER.includes(errno)
-      const what = hasNoListener ? 'no listener' : 'no connection'
-      const text = `${stream}: port ${port} of the host: ${what}`
-      throw new AgentError('INTERNAL', text, { cause: error, ...(errno === undefined ? {} : { errno }) })
-    }
+/** What the names of connections that the agent has made begin with in vminit's store; port and call follow. */
+const DIALLED = 'to-port-'
+
+/** A request whose agent dies is sent again as soon as the next one serves; without it its client is gone. */
+const DIALLED_AGE_MS = 10_000
+
+/** Makes each connection by dialling the host, which may listen for one only. */
+function dialHost({ os, config }: Parameters<typeof createHostConnections>[0]): HostConnections {
+  const kept = new KeptConnections(os, DIALLED, DIALLED_AGE_MS)
+  // Stored before it is connected: the host may accept it in the agent's last moment.
+  const newSocket = ({ port, call }: WantedConnection, name: string) => {
+    const fd = os.hostSockets.socket(hostPort(config.dial, port), config.dialTimeoutMs)
+    if (call !== 0n) kept.keep(name, fd)
+    return fd
   }
+  return {
+    async connect(wanted, signal) {
+      const { port, stream, call } = wanted
+      signal.throwIfAborted()
+      const name = `${port.toString(RADIX)}-${call.toString(RADIX)}`
+      const fd = kept.take(name) ?? newSocket(wanted, name)
+      try {
+        await dial(os, config, { port, fd }, signal)
+        return { fd, settled: () => kept.settled(name) }
+      } catch (error) {
+        os.streams.close(fd)
+        await kept.settled(name)
+        if (signal.aborted) throw error
+        const errno = errnoOf(error)
+        const hasNoListener = errno !== undefined && NO_LISTENER.includes(errno)
+        const what = hasNoListener ? 'no listener' : 'no connection'
+        const text = `${stream}: port ${port} of the host: ${what}`
+        throw new AgentError('INTERNAL', text, { cause: error, ...(errno === undefined ? {} : { errno }) })
+      }
+    },
+    begin: async () => kept.restore(),
+    keepOnly: (isSentAgain) => kept.dropUnless((name) => isSentAgain(callIn(name))),
+  }
+}
+
+/** A name in the store has at most 31 characters. */
+const RADIX = 36
+
+function callIn(name: string): bigint {
+  const digits = name.slice(name.indexOf('-') + 1)
+  return [...digits].reduce((sum, digit) => sum * BigInt(RADIX) + BigInt(Number.parseInt(digit, RADIX)), 0n)
 }
 
 async function dial(
   { clock, hostSockets }: Os,
   config: Pick<HostConnectionsConfig, 'dial' | 'dialTimeoutMs'>,
-  port: number,
+  { port, fd }: { readonly port: number; readonly fd: Fd },
   signal: AbortSignal,
-): Promise<Fd> {
+): Promise<void> {
   const { dialTimeoutMs } = config
   const late = new AbortController()
   const done = new AbortController()
@@ -90,16 +134,17 @@ async function dial(
   )
   try {
     const either = AbortSignal.any([signal, late.signal])
-    return await hostSockets.connect(hostPort(config.dial, port), dialTimeoutMs, either)
+    await hostSockets.connect(fd, hostPort(config.dial, port), either)
   } finally {
     done.abort()
   }
 }
 
-/** More than the streams of all processes that may be about to start. */
-const MAX_WAITING = 512
+/** What the names of connections that the host has made begin with in vminit's store; the port follows. */
+const ACCEPTED = 'from-port-'
+
 /** The host connects right before the request that names the port. */
-const MAX_AGE_MS = 60_000
+const ACCEPTED_AGE_MS = 60_000
 
 /** A request may arrive before the connection that it names (behaviour spec, section C.1). */
 const TRIES = 3
@@ -112,7 +157,7 @@ function listenForHost(options: {
   readonly config: HostConnectionsConfig
 }): HostConnections {
   const { os, log, config } = options
-  const waiting = new WaitingConnections(os)
+  const waiting = new KeptConnections(os, ACCEPTED, ACCEPTED_AGE_MS)
   const connection = (fd: Fd, peer: HostPeer) => {
     const port = portOf(peer, config.allowLoopback)
     if (port === undefined) {
@@ -120,13 +165,12 @@ function listenForHost(options: {
       log.debug('connection for a stream refused: not from the host', { peer: JSON.stringify(peer) })
       return
     }
-    waiting.add(port, fd)
+    waiting.add(`${port}`, fd)
     log.debug('connection for a stream waits', { port })
   }
   return {
-    connect: (port, stream, signal) => waiting.waitFor(port, stream, signal),
-    settled: (port) => waiting.settled(port),
-    listen: async () => {
+    connect: (wanted, signal) => waitFor(waiting, os, wanted, signal),
+    begin: async () => {
       waiting.restore()
       const address = listenerAddress(config.dial, config.listenerPort)
       await os.hostSockets.listen(STORED_LISTENER, address, {
@@ -134,6 +178,8 @@ function listenForHost(options: {
         error: (error) => log.error('no stream could be accepted', { error: messageOf(error) }),
       })
     },
+    // One that comes from the same port takes its place.
+    keepOnly: () => {},
   }
 }
 
@@ -156,86 +202,116 @@ function portOf(peer: HostPeer, allowLoopback: boolean): number | undefined {
   return isPeerAllowed(peer, allowLoopback) ? peer.port : undefined
 }
 
-/** The name of a waiting connection in vminit's store; its port follows. */
-const STORED_PREFIX = 'from-port-'
+async function waitFor(
+  waiting: KeptConnections,
+  { clock }: Pick<Os, 'clock'>,
+  { port, stream }: WantedConnection,
+  signal: AbortSignal,
+): Promise<HostConnection> {
+  const name = `${port}`
+  for (let attempt = 1; ; attempt++) {
+    signal.throwIfAborted()
+    const fd = waiting.take(name)
+    if (fd !== undefined) return { fd, settled: () => waiting.settled(name) }
+    if (attempt === TRIES) break
+    await clock.sleep(BETWEEN_TRIES_MS, signal)
+  }
+  throw new AgentError('INTERNAL', `${stream}: the host has made no connection from its port ${port}`)
+}
 
-/** Connections that no request has named yet, oldest first. Each is stored until the process that gets it is made. */
-class WaitingConnections {
+/** More than the streams of all processes that may be about to start. */
+const MAX_WAITING = 512
+
+/**
+ * Connections that are stored in vminit until the process that gets them is made, by names: those that no request has asked
+ * for yet, oldest first, and those that a request has.
+ */
+class KeptConnections {
   readonly #os: Pick<Os, 'streams' | 'clock' | 'descriptors'>
-  readonly #byPort = new Map<number, { readonly fd: Fd; readonly taken: AbortController }>()
-  /** The ports of connections that a request has, whose process is not made yet. */
-  readonly #unsettled = new Set<number>()
+  readonly #prefix: string
+  readonly #maxAgeMs: number
+  readonly #waiting = new Map<string, { readonly fd: Fd; readonly taken: AbortController }>()
+  /** The connections that a request has, whose process is not made yet. */
+  readonly #unsettled = new Set<string>()
 
-  constructor(os: Pick<Os, 'streams' | 'clock' | 'descriptors'>) {
+  constructor(os: Pick<Os, 'streams' | 'clock' | 'descriptors'>, prefix: string, maxAgeMs: number) {
     this.#os = os
+    this.#prefix = prefix
+    this.#maxAgeMs = maxAgeMs
   }
 
   /**
-   * Keeps a connection for at most {@link MAX_AGE_MS}. An earlier one from the same port is closed, and the oldest when
+   * Lets a connection wait for its request, for a limited time. An earlier one of this name is closed, and the oldest when
    * there are too many.
    */
-  add(port: number, fd: Fd): void {
-    this.#drop(port)
-    if (this.#unsettled.has(port)) void this.settled(port)
-    const [oldest] = this.#byPort.keys()
-    if (oldest !== undefined && this.#byPort.size >= MAX_WAITING) this.#drop(oldest)
-    this.#os.descriptors.store(`${STORED_PREFIX}${port}`, fd)
-    this.#wait(port, fd)
+  add(name: string, fd: Fd): void {
+    this.#drop(name)
+    if (this.#unsettled.has(name)) void this.settled(name)
+    const [oldest] = this.#waiting.keys()
+    if (oldest !== undefined && this.#waiting.size >= MAX_WAITING) this.#drop(oldest)
+    this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
+    this.#wait(name, fd)
   }
 
-  /** Waits with the connections of the agent before. */
+  /** Lets the connections of the agent before wait. */
   restore(): void {
     const { descriptors } = this.#os
-    for (const name of descriptors.names().filter((one) => one.startsWith(STORED_PREFIX))) {
-      const fd = descriptors.take(name)
-      if (fd !== undefined) this.#wait(Number(name.slice(STORED_PREFIX.length)), fd)
+    for (const stored of descriptors.names().filter((one) => one.startsWith(this.#prefix))) {
+      const fd = descriptors.take(stored)
+      if (fd !== undefined) this.#wait(stored.slice(this.#prefix.length), fd)
     }
   }
 
-  async waitFor(port: number, stream: string, signal: AbortSignal): Promise<Fd> {
-    for (let attempt = 1; ; attempt++) {
-      signal.throwIfAborted()
-      const fd = this.#take(port)
-      if (fd !== undefined) {
-        this.#unsettled.add(port)
-        return fd
-      }
-      if (attempt === TRIES) break
-      await this.#os.clock.sleep(BETWEEN_TRIES_MS, signal)
+  /** Closes those that wait, but for the wanted. */
+  dropUnless(isWanted: (name: string) => boolean): void {
+    for (const name of [...this.#waiting.keys()]) {
+      if (!isWanted(name)) this.#drop(name)
     }
-    throw new AgentError('INTERNAL', `${stream}: the host has made no connection from its port ${port}`)
   }
 
-  /** See {@link HostConnections.settled}. */
-  async settled(port: number): Promise<void> {
-    if (this.#unsettled.delete(port)) await this.#removeStored(port)
+  /** Gives the request a connection that waits. */
+  take(name: string): Fd | undefined {
+    const fd = this.#take(name)
+    if (fd !== undefined) this.#unsettled.add(name)
+    return fd
   }
 
-  #wait(port: number, fd: Fd): void {
+  /** Keeps a connection that the request has made itself. */
+  keep(name: string, fd: Fd): void {
+    this.#unsettled.add(name)
+    this.#os.descriptors.store(`${this.#prefix}${name}`, fd)
+  }
+
+  /** See {@link HostConnection.settled}. */
+  async settled(name: string): Promise<void> {
+    if (this.#unsettled.delete(name)) await this.#removeStored(name)
+  }
+
+  #wait(name: string, fd: Fd): void {
     const taken = new AbortController()
-    this.#byPort.set(port, { fd, taken })
-    this.#os.clock.sleep(MAX_AGE_MS, taken.signal).then(
-      () => this.#drop(port),
+    this.#waiting.set(name, { fd, taken })
+    this.#os.clock.sleep(this.#maxAgeMs, taken.signal).then(
+      () => this.#drop(name),
       () => {},
     )
   }
 
-  #drop(port: number): void {
-    const fd = this.#take(port)
+  #drop(name: string): void {
+    const fd = this.#take(name)
     if (fd === undefined) return
     this.#os.streams.close(fd)
-    void this.#removeStored(port)
+    void this.#removeStored(name)
   }
 
   /** Never rejects: without vminit nothing is stored. */
-  async #removeStored(port: number): Promise<void> {
-    await this.#os.descriptors.remove(`${STORED_PREFIX}${port}`).catch(() => {})
+  async #removeStored(name: string): Promise<void> {
+    await this.#os.descriptors.remove(`${this.#prefix}${name}`).catch(() => {})
   }
 
-  #take(port: number): Fd | undefined {
-    const entry = this.#byPort.get(port)
+  #take(name: string): Fd | undefined {
+    const entry = this.#waiting.get(name)
     entry?.taken.abort()
-    this.#byPort.delete(port)
+    this.#waiting.delete(name)
     return entry?.fd
   }
 }

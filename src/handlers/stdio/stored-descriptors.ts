@@ -74,6 +74,13 @@ export class StoredDescriptors {
   }
 }
 
+/** Whether this is the name of a connection of the process with this key. */
+export function isConnectionOf(key: string, name: string): boolean {
+  return CONNECTIONS.some((one) => name === `${key}-${one}`)
+}
+
+const CONNECTIONS: readonly DescriptorName[] = ['stdin-host', 'stdin-shared', 'stdout-host', 'stderr-host']
+
 /** Whether this is the name of a process's descriptor: `p`, the process's number, and what it is for. */
 export function isOfProcess(name: string): boolean {
   return /^p\d+-/.test(name)

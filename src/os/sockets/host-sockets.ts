@@ -14,11 +14,13 @@ export type HostAddress =
 
 /** Stream connections with the host, as descriptors of non-blocking sockets that bytes are relayed through. */
 export interface HostSockets {
+  /** A socket to connect to such an address. On vsock the kernel gives up after `timeoutMs`. The caller owns it. */
+  socket(address: HostAddress, timeoutMs: number): Fd
   /**
-   * Connects to an address of the host (CID 2). Throws ECONNRESET or ETIMEDOUT (vsock), ENOENT or ECONNREFUSED (path) when
-   * nothing listens there, and the reason of `signal`. On vsock the kernel gives up after `timeoutMs`.
+   * Connects `socket` to an address of the host (CID 2); one that has begun to connect goes on. Throws ECONNRESET or
+   * ETIMEDOUT (vsock), ENOENT or ECONNREFUSED (path) when nothing listens there, and the reason of `signal`.
    */
-  connect(address: HostAddress, timeoutMs: number, signal: AbortSignal): Promise<Fd>
+  connect(socket: Fd, address: HostAddress, signal: AbortSignal): Promise<void>
   /**
    * Accepts connections of the host until `close`, which leaves them open, at the socket of the agent before or a new one,
    * which is stored under `name`.
@@ -53,7 +55,17 @@ export function linuxHostSockets(parts: {
 }): HostSockets {
   const { native, streams, clock, descriptors } = parts
   return {
-    connect: (address, timeoutMs, signal) => connect({ native, streams, address, timeoutMs, signal }),
+    socket: (address, timeoutMs) => {
+      const fd = address.kind === 'unix' ? native.unixSocket() : native.vsockSocket(timeoutMs)
+      return checkErrno('connect', nameOf(address), fd)
+    },
+    async connect(socket, address, signal) {
+      signal.throwIfAborted()
+      const name = nameOf(address)
+      checkErrno('connect', name, startConnect(native, socket, address))
+      await streams.writable(socket, signal)
+      checkErrno('connect', name, native.socketError(socket))
+    },
     async listen(name, address, listener) {
       const fd = descriptors.take(name) ?? (await storedListener(parts, name, address))
       const closed = new AbortController()
@@ -68,30 +80,10 @@ export function linuxHostSockets(parts: {
   }
 }
 
-async function connect(request: {
-  readonly native: Native
-  readonly streams: Streams
-  readonly address: HostAddress
-  readonly timeoutMs: number
-  readonly signal: AbortSignal
-}): Promise<Fd> {
-  const { native, streams, address, timeoutMs, signal } = request
-  signal.throwIfAborted()
-  const name = nameOf(address)
-  const fd = checkErrno('connect', name, startConnect(native, address, timeoutMs))
-  try {
-    await streams.writable(fd, signal)
-    checkErrno('connect', name, native.socketError(fd))
-    return fd
-  } catch (error) {
-    streams.close(fd)
-    throw error
-  }
-}
-
-function startConnect(native: Native, address: HostAddress, timeoutMs: number): Fd {
-  if (address.kind === 'unix') return native.unixConnect(address.path)
-  return native.vsockConnect(VSOCK_CID.host, address.port, timeoutMs)
+function startConnect(native: Native, socket: Fd, address: HostAddress): number {
+  return address.kind === 'unix'
+    ? native.unixConnect(address.path, socket)
+    : native.vsockConnect(VSOCK_CID.host, address.port, socket)
 }
 
 /** A new listening socket, which is stored before a connection is accepted. */

@@ -239,8 +239,9 @@ async function connectVsock(request: {
 }): Promise<Socket> {
   const { native, streams, handles, address, signal } = request
   const name = nameOf({ kind: 'vsock', ...address })
-  const fd = checkErrno('connect', name, native.vsockConnect(address.cid, address.port, CONNECT_MS))
+  const fd = checkErrno('connect', name, native.vsockSocket(CONNECT_MS))
   try {
+    checkErrno('connect', name, native.vsockConnect(address.cid, address.port, fd))
     await streams.writable(fd, signal)
     checkErrno('connect', name, native.socketError(fd))
     return handles.socket(fd)

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { createHostConnections } from '../../../src/handlers/stdio/host-connections.ts'
+import { FakeOs } from '../../support/fakes/fake-os.ts'
 import {
   containerRequest,
   execRequest,
@@ -46,6 +49,69 @@ describe('dialling the host', () => {
     made.os.clock.advance(1)
     await refused
     expect(await remains(made)).toEqual(before)
+  })
+})
+
+describe('connections that the agent has made when it dies', () => {
+  const dialling = (os: FakeOs) =>
+    createHostConnections({
+      os,
+      log: silentLogger(),
+      config: {
+        dial: { kind: 'vsock' },
+        dialTimeoutMs: 2000,
+        listenerPort: 0,
+        allowLoopback: false,
+      },
+    })
+  const wanted = (call: bigint) => ({ port: 1_000_000, stream: 'stdout' as const, call })
+
+  async function dead(call: bigint) {
+    const os = new FakeOs()
+    const accepted = os.hostSockets.accept(wanted(call).port)
+    const { fd } = await dialling(os).connect(wanted(call), neverAborted)
+    os.streams.close(fd)
+    os.descriptors.restart()
+    const next = dialling(os)
+    await next.begin()
+    return { os, next, end: await accepted }
+  }
+
+  it('are given to the call that is sent again, for the host listens once', async () => {
+    const call = 2n ** 64n - 1n
+    const { os, next, end } = await dead(call)
+    next.keepOnly((number) => number === call)
+    const { fd, settled } = await next.connect(wanted(call), neverAborted)
+    write(os, fd, 'out')
+    expect(os.streams.tryRead(end, 9)?.toString()).toBe('out')
+    await settled()
+    expect(os.descriptors.stored).toEqual([])
+  })
+
+  it('are given to no other call', async () => {
+    const { next, os } = await dead(5n)
+    const accepted = os.hostSockets.accept(wanted(6n).port)
+    const { fd } = await next.connect(wanted(6n), neverAborted)
+    write(os, fd, 'out')
+    expect(os.streams.tryRead(await accepted, 9)?.toString()).toBe('out')
+  })
+
+  it('are closed when their call does not come again', async () => {
+    const { next, os, end } = await dead(5n)
+    next.keepOnly((number) => number === 6n)
+    expect(await readToEnd(os, end)).toBe('')
+    await expect.poll(() => os.descriptors.stored).toEqual([])
+    const late = await dead(7n)
+    late.os.clock.advance(10_000)
+    expect(await readToEnd(late.os, late.end)).toBe('')
+    await expect.poll(() => late.os.descriptors.stored).toEqual([])
+  })
+
+  it('are not stored for a call without a number', async () => {
+    const os = new FakeOs()
+    void os.hostSockets.accept(8)
+    await dialling(os).connect({ ...wanted(0n), port: 8 }, neverAborted)
+    expect(os.descriptors.stored).toEqual([])
   })
 })
 
@@ -127,6 +193,16 @@ describe('waiting for connections from the host', () => {
     await settle()
     expect(os.streams.tryRead(end, 9)?.toString()).toBe('out')
     expect(os.descriptors.stored).not.toContain('from-port-8')
+  })
+
+  it('closes the connection of a creation that fails before the runtime runs', async () => {
+    const { os, handlers } = await listening()
+    const end = os.hostSockets.dial(LISTENER, { ...HOST, port: 8 })
+    const sharedMounts = [{ name: 'x', srcCtr: 'c1', srcPath: 'relative', dstCtr: 'c2', dstPath: '/y' }]
+    const request = containerRequest('c2', {}, { stdoutPort: 8, sharedMounts })
+    await expect(handlers.createContainer(request, neverAborted)).rejects.toThrow('shared_mounts')
+    expect(os.descriptors.stored).not.toContain('from-port-8')
+    expect(await readToEnd(os, end)).toBe('')
   })
 
   it('keeps a connection stored until the process is made that has it', async () => {

@@ -16,22 +16,29 @@ export class FakeHostSockets implements HostSockets {
   readonly #ignoring = new Set<string>()
   readonly #serving = new Set<string>()
   readonly #listeners = new Map<string, HostListener>()
+  readonly #unconnected = new Set<Fd>()
 
   constructor(streams: FakeStreams) {
     this.#streams = streams
   }
 
-  async connect(address: HostAddress, _timeoutMs: number, signal: AbortSignal): Promise<Fd> {
+  socket(): Fd {
+    const socket = this.#streams.socket()
+    this.#unconnected.add(socket)
+    return socket
+  }
+
+  async connect(socket: Fd, address: HostAddress, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     const name = nameOf(address)
-    if (this.#ignoring.has(name)) return abortable(new Promise<never>(() => {}), signal)
-    if (this.#serving.has(name)) return this.#served()
+    // A socket that the agent before had is connected.
+    if (!this.#unconnected.delete(socket)) return
+    if (this.#ignoring.has(name)) await abortable(new Promise<never>(() => {}), signal)
+    if (this.#serving.has(name)) return void this.#serve(this.#streams.otherEnd(socket))
     const accepting = this.#accepting.get(name)
     if (accepting === undefined) throw kernelError('connect', name, 'ECONNRESET')
     this.#accepting.delete(name)
-    const { parentEnd, childEnd } = this.#streams.socketPair()
-    accepting.resolve(childEnd)
-    return parentEnd
+    accepting.resolve(this.#streams.otherEnd(socket))
   }
 
   async listen(_name: string, address: HostAddress, listener: HostListener): Promise<{ close(): void }> {
@@ -65,15 +72,10 @@ export class FakeHostSockets implements HostSockets {
     return childEnd
   }
 
-  #served(): Fd {
-    const { parentEnd, childEnd } = this.#streams.socketPair()
-    const readToEnd = async () => {
-      do await this.#streams.readable(childEnd)
-      while (this.#streams.tryRead(childEnd, 65536)?.length !== 0)
-      this.#streams.close(childEnd)
-    }
-    void readToEnd()
-    return parentEnd
+  async #serve(end: Fd): Promise<void> {
+    do await this.#streams.readable(end)
+    while (this.#streams.tryRead(end, 65536)?.length !== 0)
+    this.#streams.close(end)
   }
 }
 

@@ -43,6 +43,17 @@ export class FakeStreams implements Streams {
     return { parentEnd, childEnd }
   }
 
+  /** A socket that is not connected. */
+  socket(): Fd {
+    return this.#register({ from: new FakePipe(65536), to: new FakePipe(65536) })
+  }
+
+  /** The other end of a socket, which is connected by that. */
+  otherEnd(socket: Fd): Fd {
+    const { from, to } = this.#file('connect', socket)
+    return this.#register({ from: to, to: from })
+  }
+
   #twoWay(capacity: number): readonly [Fd, Fd] {
     const [up, down] = [new FakePipe(capacity), new FakePipe(capacity)]
     return [this.#register({ from: up, to: down }), this.#register({ from: down, to: up })]

@@ -79,7 +79,7 @@ export async function machine(
   const log = options.log ?? silentLogger()
   const seen = options.wrap?.(os) ?? os
   const hostConnections = createHostConnections({ os: seen, log, config: { ...STDIO, ...options.stdio } })
-  await hostConnections.listen()
+  await hostConnections.begin()
   const store = new StateStore(state)
   const context = createSandboxContext({
     os: seen,

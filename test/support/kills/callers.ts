@@ -19,7 +19,7 @@ import { type AgentProcess, startAgent } from '../host/agent-process.ts'
 import { makeNetworkNamespace } from '../host/network-namespace.ts'
 import { noPolicyAddon } from '../os/policy-addon.ts'
 import { forward } from '../rpc/forward.ts'
-import { atMost } from './share.ts'
+import { oneRun } from './share.ts'
 
 /** A caller that is replayed on an agent of its own. */
 export interface Caller {
@@ -127,7 +127,7 @@ function underOwnPolicy(folder: string): Caller['options'] {
 
 /** The agent's end in good order, of which nothing is left. */
 async function destroyed(started: AgentProcess, cgroups: readonly string[]): Promise<void> {
-  expect(await atMost('the end of the agent', started.exited)).toBe(0)
+  expect(await started.exited).toBe(0)
   expect(cgroups.flatMap((id) => cgroupsOf(id, started))).toEqual([])
 }
 
@@ -149,21 +149,20 @@ export async function playCaller(
     environment: { ...options?.environment, ...environment },
   })
   let kills = 0
-  try {
+  const play = async () => {
     // The tmpfs hides the machine's memory blocks, so that the agent brings none of them online.
     inNamespaceOf(started, 'mount', '-t', 'tmpfs', 'tmpfs', '/sys/devices/system/memory')
     const stopKills = disturb(started)
     try {
-      await atMost('the replay', caller.play(started))
+      await caller.play(started)
     } finally {
       kills = await stopKills()
     }
     await caller.check(started)
+  }
+  try {
+    await oneRun(caller.name, started, play())
     return kills
-  } catch (error) {
-    const told = started.log.filter(({ level }) => level !== 'INFO').slice(-20)
-    const text = `${caller.name}, ${kills} kills: ${error instanceof Error ? error.message : error}`
-    throw new Error(`${text}\n${told.map((line) => JSON.stringify(line)).join('\n')}`, { cause: error })
   } finally {
     await started.stop()
     await network.close()

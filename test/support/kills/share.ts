@@ -1,25 +1,34 @@
 import { appendFileSync, writeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DEFAULT_SHARE, KILLS, type KillsFigures, type KillsShare } from '../../../scripts/test/kills-run.ts'
+import type { AgentProcess } from '../host/agent-process.ts'
 import { type Random, randomFrom } from './random.ts'
 
-/** A test of many runs may take as long as it is asked to; each of its runs has a limit of its own (`atMost`). */
+/** A test of many runs may take as long as it is asked to; each of its runs has a limit of its own (`oneRun`). */
 export const AS_LONG_AS_ASKED_MS = 24 * 60 * 60_000
 
 /** How long one run may take, with at most `MOST_WITHOUT_PROGRESS` deaths of the agent, also on a busy machine. */
 const ONE_RUN_MS = 180_000
 
-/** Waits for one run. Throws an error that names it when it takes too long. */
-export async function atMost<T>(what: string, run: Promise<T>): Promise<T> {
+/** Waits for one run on an agent. Throws an error with its name and the end of the agent's log when it fails or takes too long. */
+export async function oneRun<T>(
+  what: string,
+  { log }: Pick<AgentProcess, 'log'>,
+  run: Promise<T>,
+): Promise<T> {
   const ended = new AbortController()
   const tooLong = sleep(ONE_RUN_MS, undefined, { signal: ended.signal }).then(() => {
-    throw new Error(`${what} had not ended after ${ONE_RUN_MS / 1000} s`)
+    throw new Error(`not ended after ${ONE_RUN_MS / 1000} s`)
   })
+  // What loses the race may still fail.
+  for (const promise of [run, tooLong]) promise.catch(() => {})
   try {
     return await Promise.race([run, tooLong])
+  } catch (error) {
+    const told = log.filter(({ level }) => level !== 'INFO').slice(-30)
+    const text = `${what}: ${error instanceof Error ? error.message : error}`
+    throw new Error([text, ...told.map((line) => JSON.stringify(line))].join('\n'), { cause: error })
   } finally {
-    // What lost the race may still fail.
-    for (const promise of [run, tooLong]) promise.catch(() => {})
     ended.abort()
   }
 }
