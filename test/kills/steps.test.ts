@@ -56,7 +56,9 @@ describe.skipIf(share === 0)('a caller notices nothing but time when its agent d
           )
           tally.add(died.length)
         } catch (error) {
-          failures.push(error instanceof Error ? error.message : String(error))
+          const text = error instanceof Error ? error.message : String(error)
+          failures.push(text)
+          tally.failed(text)
         }
       }
       tally.end()

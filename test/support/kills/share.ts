@@ -67,6 +67,11 @@ export class Tally {
     writeSync(1, `${this.#what}: ${this.runs} runs, ${this.kills} kills, ${seconds} s\n`)
   }
 
+  /** Tells a failure before the end of a long test. */
+  failed(text: string): void {
+    if (Number.isFinite(this.#everyMs)) writeSync(1, `FAIL ${this.#what}: ${text}\n`)
+  }
+
   end(): void {
     const file = process.env[KILLS.figures]
     if (file === undefined) return
