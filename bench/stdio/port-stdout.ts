@@ -3,11 +3,14 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { type AgentPod, startPod } from '../../test/support/host/agent-pod.ts'
-import { type HostPorts, makeHostPorts } from '../../test/support/host/host-ports.ts'
+import { makeHostPorts } from '../../test/support/host/host-ports.ts'
 import { benchEnvironment, median, report } from '../support/figure.ts'
 import { cpuMsOf } from '../support/process-figures.ts'
 
-/** 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU). */
+/**
+ * 1 GiB of a process's output through a port, against a bare splice loop (time) and a relay in JavaScript (CPU), and with
+ * its last bytes kept against without.
+ */
 const ROUNDS = 7
 const MIB = 1024
 const WRITER = ['dd', 'if=/dev/zero', 'bs=64k', `count=${MIB * 16}`]
@@ -50,22 +53,28 @@ const target = require('node:net').connect(process.argv[1], () => {
 `
 
 const ports = makeHostPorts()
+const keepingPorts = makeHostPorts('output_replay_bytes = 65536')
 const pod = await startPod({ args: ports.agentArguments })
+const keeping = await startPod({ args: keepingPorts.agentArguments })
 try {
-  await pod.run('bench', ['/bin/sleep', '1000000'])
-  await measure(pod, ports)
+  for (const each of [pod, keeping]) await each.run('bench', ['/bin/sleep', '1000000'])
+  await measure(ports.folder)
 } finally {
   await pod.stop()
+  await keeping.stop()
   ports.remove()
+  keepingPorts.remove()
 }
 
-async function measure(pod: AgentPod, { folder }: HostPorts): Promise<void> {
+async function measure(folder: string): Promise<void> {
   const agent: Sample[] = []
+  const kept: Sample[] = []
   const splice: Sample[] = []
   const javascript: Sample[] = []
   for (let round = 1; round <= ROUNDS; round++) {
     const at = (kind: number) => 1000 * kind + round
     agent.push(await readWhile(`${folder}/port_${at(1)}`, () => throughPort(pod, at(1))))
+    kept.push(await readWhile(`${keepingPorts.folder}/port_${at(1)}`, () => throughPort(keeping, at(1))))
     splice.push(
       await readWhile(`${folder}/${at(2)}`, (path) =>
         relayed(pod.root, ['python3', '-c', SPLICE_LOOP, path]),
@@ -84,6 +93,14 @@ async function measure(pod: AgentPod, { folder }: HostPorts): Promise<void> {
     value: medianOf(agent, 'elapsedMs'),
     floor: medianOf(splice, 'elapsedMs'),
     limit: 1.25,
+  })
+  report({
+    figure: 'port stdout with its last output kept, 1 GiB',
+    unit: 'ms',
+    value: medianOf(kept, 'elapsedMs'),
+    floor: medianOf(agent, 'elapsedMs'),
+    limit: 1.1,
+    phases: { agentCpu: medianOf(kept, 'cpuMs'), agentCpuWithout: medianOf(agent, 'cpuMs') },
   })
   report({
     figure: 'port stdout, CPU of 1 GiB',
@@ -109,12 +126,12 @@ async function readWhile(path: string, write: (path: string) => Promise<number>)
   return { elapsedMs, cpuMs }
 }
 
-async function throughPort(pod: AgentPod, port: number): Promise<number> {
-  const before = cpuMsOf(pod.started.agentPid())
-  const added = await pod.add('bench', `port-${port}`, WRITER, { ports: { stdoutPort: port } })
+async function throughPort({ started, add }: AgentPod, port: number): Promise<number> {
+  const before = cpuMsOf(started.agentPid())
+  const added = await add('bench', `port-${port}`, WRITER, { ports: { stdoutPort: port } })
   const status = await added.wait()
   if (status !== 0) throw new Error(`dd ended with ${status}`)
-  return cpuMsOf(pod.started.agentPid()) - before
+  return cpuMsOf(started.agentPid()) - before
 }
 
 /** Writes the same bytes into a pipe that a relaying program reads. Returns the number that the program prints, if any. */

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { AgentError } from '../base/errors.ts'
 import { fromNodeError } from './errors.ts'
-import type { Fd } from './streams/streams.ts'
+import type { Fd, RelayTail } from './streams/streams.ts'
 
 /**
  * The addon (native/addon): system calls, readiness of descriptors, and the relay thread. It makes no decisions of its
@@ -208,20 +208,23 @@ export interface Native {
 
   /**
    * Starts a relay, which owns the descriptors, and calls `ended` once. `through` is a whole pipe, or -1 when the source is
-   * a pipe; what it holds is moved first. With `shutsDown`, shutdown(2) of a socket before its close. Returns the relay's
-   * number.
+   * a pipe; what it holds is moved first. With `shutsDown`, shutdown(2) of a socket before its close. `tailBytes` above 0
+   * keeps the last bytes. Returns the relay's number.
    */
   relayStart(
     source: Fd,
     target: Fd,
     through: Fd,
     shutsDown: boolean,
-    ended: (bytes: bigint, errno: number) => void,
+    tailBytes: number,
+    ended: (bytes: bigint, errno: number, tail: RelayTail | number) => void,
   ): number
   /** Ends a relay as after EOF once it has moved what its source holds now. Does nothing when the relay is over. */
   relayDrain(relay: number): void
   /** Ends a relay with ECANCELED. Does nothing when the relay is over. */
   relayStop(relay: number): void
+  /** The last bytes of a relay. -ENODATA when it keeps none, -ENOENT once its callback runs, which gets them too. */
+  relayTail(relay: number): RelayTail | number
   /** The bytes that all relays have moved so far. */
   relayedBytes(): bigint
 }

@@ -6,7 +6,7 @@ import { unwrap } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import { linuxConsoles } from '../../src/os/streams/consoles.ts'
 import { linuxStreams } from '../../src/os/streams/linux-streams.ts'
-import type { Fd, Streams } from '../../src/os/streams/streams.ts'
+import type { Fd, RelayKeep, RelayOptions, RelayTail, Streams } from '../../src/os/streams/streams.ts'
 import { realNative, withNativeInOtherProcess } from '../support/os/real-native.ts'
 import { startRuntimeWithPty } from '../support/programs/python-pty.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
@@ -41,13 +41,31 @@ function close(fd: Fd): void {
 }
 
 /** A pipe that is relayed to a socket; the ends that are left over. */
-function pipeToSocket(signal?: AbortSignal, drain?: AbortSignal) {
+function pipeToSocket(options: RelayOptions = {}) {
   const [source, writing] = open('pipe')
   const [target, reading] = open('socketPair')
   return {
     writing: kept(writing),
     reading: kept(reading),
-    result: streams.relay(source, target, { signal, drain }),
+    result: streams.relay(source, target, options),
+  }
+}
+
+/** Options of a relay that keeps its last bytes, and their reader. */
+function keeping(bytes: number): { readonly keep: RelayKeep; readonly read: () => RelayTail } {
+  let read: (() => RelayTail) | undefined
+  const keep: RelayKeep = {
+    bytes,
+    started: (reader) => {
+      read = reader
+    },
+  }
+  return {
+    keep,
+    read: () => {
+      if (read === undefined) throw new Error('the relay was not started')
+      return read()
+    },
   }
 }
 
@@ -165,7 +183,7 @@ describe('relay', () => {
 
   it('stops on request and closes both ends', async () => {
     const stop = new AbortController()
-    const { reading, result } = pipeToSocket(stop.signal)
+    const { reading, result } = pipeToSocket({ signal: stop.signal })
     stop.abort()
     expect(await result).toEqual({ bytes: 0n, errno: 'ECANCELED' })
     expect((await readToEnd(reading)).length).toBe(0)
@@ -173,7 +191,7 @@ describe('relay', () => {
 
   it('drains: ends at once when its source is empty but still open', async () => {
     const drain = new AbortController()
-    const { writing, reading, result } = pipeToSocket(undefined, drain.signal)
+    const { writing, reading, result } = pipeToSocket({ drain: drain.signal })
     await writeAll(writing, Buffer.from('a'))
     await streams.readable(reading)
     drain.abort()
@@ -210,7 +228,7 @@ describe('relay', () => {
 
   it('stops although the reader does not read', async () => {
     const stop = new AbortController()
-    const { writing, result } = pipeToSocket(stop.signal)
+    const { writing, result } = pipeToSocket({ signal: stop.signal })
     const writeFails = expect(writeAll(writing, pattern(TOO_MUCH))).rejects.toMatchObject({ errno: 'EPIPE' })
     stop.abort()
     expect((await result).errno).toBe('ECANCELED')
@@ -251,7 +269,7 @@ describe('relay', () => {
       const [source, writing] = native.pipe();
       const [target, reading] = native.socketPair();
       native.setNonBlocking(writing, true);
-      native.relayStart(source, target, -1, false, (bytes, errno) => console.log('ended with', errno));
+      native.relayStart(source, target, -1, false, 0, (bytes, errno) => console.log('ended with', errno));
       const started = threads().filter((id) => !before.includes(id));
       const field = (name) =>
         new RegExp('^' + name + ':\\\\s+(\\\\w+)', 'm').exec(readFileSync('/proc/self/task/' + started[0] + '/status', 'utf8'))[1];
@@ -300,6 +318,84 @@ describe('relay', () => {
       }),
     )
     expect(received.every((bytes) => bytes.equals(data))).toBe(true)
+  })
+
+  it('keeps the last bytes of a pipe, also while its reader waits and after its end', async () => {
+    const { read, keep } = keeping(1000)
+    const { writing, reading, result } = pipeToSocket({ keep })
+    expect(read()).toEqual({ totalBytes: 0n, last: Buffer.alloc(0) })
+    const data = pattern(4 * 1024 * 1024)
+    const written = writeAll(writing, data).then(() => close(writing))
+    const received: Buffer[] = []
+    for (let bytes = 0; bytes < data.length / 2; bytes += received.at(-1)?.length ?? 0) {
+      await streams.readable(reading)
+      received.push(streams.tryRead(reading, 100_000) ?? Buffer.alloc(0))
+      const { totalBytes, last } = read()
+      expect(last.equals(data.subarray(Number(totalBytes) - last.length, Number(totalBytes)))).toBe(true)
+      expect(last.length).toBe(Math.min(1000, Number(totalBytes)))
+    }
+    received.push(await readToEnd(reading))
+    await written
+    expect(Buffer.concat(received).equals(data)).toBe(true)
+    expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
+    expect(read()).toEqual({ totalBytes: BigInt(data.length), last: data.subarray(-1000) })
+  })
+
+  it('keeps the last bytes of a socket that pass a pipe, fewer than it may', async () => {
+    const [source, writing] = open('socketPair')
+    const [reading, target] = open('pipe')
+    kept(writing)
+    kept(reading)
+    const { read, keep } = keeping(65_536)
+    const result = streams.relay(source, target, { keep })
+    const data = pattern(60_000)
+    const all = readToEnd(reading)
+    await writeAll(writing, data)
+    close(writing)
+    expect((await all).equals(data)).toBe(true)
+    await result
+    expect(read()).toEqual({ totalBytes: 60_000n, last: data })
+  })
+
+  it('keeps the last bytes of each of many streams apart', async () => {
+    const ends = await Promise.all(
+      Array.from({ length: 30 }, async (_, index) => {
+        const { read, keep } = keeping(index + 1)
+        const { writing, reading, result } = pipeToSocket({ keep })
+        const all = readToEnd(reading)
+        await writeAll(writing, Buffer.alloc(300_000 + index, `${index},`))
+        close(writing)
+        const expected = (await all).subarray(-(index + 1))
+        await result
+        return read().last.equals(expected)
+      }),
+    )
+    expect(ends).toEqual(ends.map(() => true))
+  })
+
+  it('moves bytes that it cannot copy, and begins anew after them', async () => {
+    // Closes the pipe that copies pass, which is behind the process's other descriptors.
+    const stdout = await withNativeInOtherProcess(`
+      const { readdirSync, readlinkSync } = require('node:fs');
+      const pipes = () => readdirSync('/proc/self/fd').map(Number).filter((fd) => {
+        try { return readlinkSync('/proc/self/fd/' + fd).startsWith('pipe:'); } catch { return false; }
+      });
+      const [source, writing] = native.pipe();
+      const [target, reading] = native.socketPair();
+      const before = pipes();
+      const relay = native.relayStart(source, target, -1, false, 100, (bytes, errno, { totalBytes, last }) => {
+        console.log('ended with', errno, bytes, totalBytes, last.length);
+      });
+      const told = () => native.relayTail(relay).last.toString() + native.relayTail(relay).totalBytes;
+      native.write(writing, Buffer.from('kept'));
+      console.log(native.read(reading, 10).toString());
+      while (told() !== 'kept4');
+      for (const fd of pipes()) if (!before.includes(fd)) native.close(fd);
+      native.write(writing, Buffer.from('lost'));
+      console.log(native.read(reading, 10).toString());
+      while (told() !== '8');
+      native.close(writing);`)
+    expect(stdout).toBe('kept\nlost\nended with 0 8n 8n 0\n')
   })
 
   it('owns nothing when it cannot start', async () => {

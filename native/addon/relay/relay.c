@@ -13,8 +13,9 @@ struct relay {
   struct addon *addon;
   struct relay_thread *thread;
   uv_async_t ended;
+  struct tap *tap; /* NULL until the first stream that has a tail */
   int64_t last_id;
-  unsigned active; /* streams whose callback has not run; the loop stays alive only for these */
+  LIST_HEAD(, relayed) active; /* streams whose callback has not run; the loop stays alive only for these */
 };
 
 /* Runs on the relay thread. */
@@ -23,15 +24,39 @@ static void notify(void *data) {
   uv_async_send(&relay->ended);
 }
 
+static void free_relayed(struct relayed *relayed) {
+  LIST_REMOVE(relayed, owned);
+  tail_free(relayed->tail);
+  free(relayed);
+}
+
+/* The last bytes of a stream, and how many it has moved; -ENODATA without a tail. */
+static napi_value tail_value(napi_env env, struct tail *tail) {
+  if (tail == NULL) return integer_value(env, -ENODATA);
+  char *bytes = malloc(tail_capacity(tail));
+  if (bytes == NULL) return integer_value(env, -ENOMEM);
+  uint64_t total;
+  size_t length = tail_read(tail, bytes, &total);
+  napi_value value, total_bytes, last;
+  napi_create_object(env, &value);
+  napi_create_bigint_uint64(env, total, &total_bytes);
+  napi_create_buffer_copy(env, length, bytes, NULL, &last);
+  free(bytes);
+  napi_set_named_property(env, value, "totalBytes", total_bytes);
+  napi_set_named_property(env, value, "last", last);
+  return value;
+}
+
 static void call_back(struct relay *relay, struct relayed *relayed) {
   napi_env env = relay->addon->env;
-  napi_value arguments[2];
+  napi_value arguments[3];
   napi_create_bigint_uint64(env, relayed->stream.moved_bytes, &arguments[0]);
   arguments[1] = integer_value(env, relayed->stream.error);
+  arguments[2] = tail_value(env, relayed->tail);
   napi_ref callback = relayed->owner_data;
-  free(relayed);
-  if (--relay->active == 0) uv_unref((uv_handle_t *)&relay->ended);
-  addon_call_back(relay->addon, callback, 2, arguments);
+  free_relayed(relayed);
+  if (LIST_EMPTY(&relay->active)) uv_unref((uv_handle_t *)&relay->ended);
+  addon_call_back(relay->addon, callback, 3, arguments);
 }
 
 static void on_ended(uv_async_t *handle) {
@@ -82,7 +107,19 @@ struct request {
   int target;
   int through;
   bool shuts_down;
+  size_t tail_bytes; /* 0 for no tail */
 };
+
+/* Gives a stream its tail. Returns 0 or -errno. */
+static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) {
+  if (relay->tap == NULL) relay->tap = tap_open();
+  if (relay->tap == NULL) return -errno;
+  relayed->tail = tail_new(bytes);
+  if (relayed->tail == NULL) return -ENOMEM;
+  relayed->stream.tail = relayed->tail;
+  relayed->stream.tap = relay->tap;
+  return 0;
+}
 
 /* Returns the id of the stream, or -errno. Takes ownership of the callback and the descriptors when it succeeds. */
 static int64_t start(struct addon *addon, const struct request *request, napi_ref callback) {
@@ -91,6 +128,7 @@ static int64_t start(struct addon *addon, const struct request *request, napi_re
   struct relayed *relayed = calloc(1, sizeof *relayed);
   if (relayed == NULL) return -ENOMEM;
   int status = stream_open(&relayed->stream, request->source, request->target, request->through);
+  if (status == 0 && request->tail_bytes > 0) status = add_tail(relay, relayed, request->tail_bytes);
   if (status != 0) {
     free(relayed);
     return status;
@@ -98,7 +136,8 @@ static int64_t start(struct addon *addon, const struct request *request, napi_re
   relayed->stream.shuts_down = request->shuts_down;
   relayed->id = ++relay->last_id;
   relayed->owner_data = callback;
-  if (relay->active++ == 0) uv_ref((uv_handle_t *)&relay->ended);
+  if (LIST_EMPTY(&relay->active)) uv_ref((uv_handle_t *)&relay->ended);
+  LIST_INSERT_HEAD(&relay->active, relayed, owned);
   int64_t id = relayed->id;
   relay_thread_add(relay->thread, relayed);
   return id;
@@ -112,8 +151,9 @@ static napi_value relay_start(napi_env env, napi_callback_info info) {
       .target = integer_argument(&arguments, 1),
       .through = integer_argument(&arguments, 2),
       .shuts_down = boolean_argument(&arguments, 3),
+      .tail_bytes = (size_t)integer_argument(&arguments, 4),
   };
-  napi_ref callback = function_argument(&arguments, 4);
+  napi_ref callback = function_argument(&arguments, 5);
   if (arguments.bad) return NULL;
   int64_t result = start(addon_of(env), &request, callback);
   if (result < 0) napi_delete_reference(env, callback);
@@ -138,6 +178,19 @@ static napi_value relay_stop(napi_env env, napi_callback_info info) {
   return send_command(env, info, relay_thread_cancel);
 }
 
+static napi_value relay_tail(napi_env env, napi_callback_info info) {
+  struct arguments arguments;
+  arguments_read(&arguments, env, info);
+  int64_t id = integer_argument(&arguments, 0);
+  if (arguments.bad) return NULL;
+  struct relay *relay = addon_of(env)->relay;
+  struct relayed *relayed = NULL;
+  if (relay != NULL) {
+    LIST_FOREACH(relayed, &relay->active, owned) if (relayed->id == id) break;
+  }
+  return relayed == NULL ? integer_value(env, -ENOENT) : tail_value(env, relayed->tail);
+}
+
 static napi_value relayed_bytes(napi_env env, napi_callback_info info) {
   (void)info;
   struct relay *relay = addon_of(env)->relay;
@@ -154,16 +207,14 @@ void relay_end(struct addon *addon) {
   relay_thread_stop(relay->thread);
   while ((relayed = relay_thread_take_ended(relay->thread)) != NULL) {
     napi_delete_reference(addon->env, relayed->owner_data);
-    free(relayed);
+    free_relayed(relayed);
   }
+  tap_close(relay->tap);
   relay_thread_free(relay->thread);
   uv_close((uv_handle_t *)&relay->ended, on_closed);
 }
 
 const struct addon_function relay_functions[] = {
-    {"relayStart", relay_start},
-    {"relayDrain", relay_drain},
-    {"relayStop", relay_stop},
-    {"relayedBytes", relayed_bytes},
-    {NULL, NULL},
+    {"relayStart", relay_start}, {"relayDrain", relay_drain},     {"relayStop", relay_stop},
+    {"relayTail", relay_tail},   {"relayedBytes", relayed_bytes}, {NULL, NULL},
 };

@@ -100,8 +100,14 @@ static ssize_t splice_some(int source, int target, size_t length) {
   return splice(source, NULL, target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
 
+/* Moves bytes from a pipe to the target. */
+static ssize_t deliver(const struct stream *stream, int pipe, size_t length) {
+  if (stream->tail == NULL) return splice_some(pipe, stream->target, length);
+  return tap_splice(stream->tap, stream->tail, pipe, stream->target, length);
+}
+
 static enum stream_state move_directly(struct stream *stream) {
-  ssize_t moved = splice_some(stream->source, stream->target, allowed(stream, SPLICE_BYTES));
+  ssize_t moved = deliver(stream, stream->source, allowed(stream, SPLICE_BYTES));
   if (moved > 0) {
     count_taken(stream, (size_t)moved);
     stream->moved_bytes += (uint64_t)moved;
@@ -128,7 +134,7 @@ static enum stream_state fill(struct stream *stream) {
 
 /* Returns STREAM_HAS_MORE also when the pipe between is empty. */
 static enum stream_state flush(struct stream *stream) {
-  ssize_t moved = splice_some(stream->through, stream->target, stream->held_bytes);
+  ssize_t moved = deliver(stream, stream->through, stream->held_bytes);
   if (moved >= 0) {
     stream->held_bytes -= (size_t)moved;
     stream->moved_bytes += (uint64_t)moved;

@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tail.h"
+
 /* Why stream_move returned. */
 enum stream_state {
   STREAM_WAITS_FOR_SOURCE,
@@ -12,7 +14,7 @@ enum stream_state {
   STREAM_ENDED,    /* `error` holds the reason */
 };
 
-/* Bytes that move from one descriptor to another. Owns all its descriptors, which are non-blocking. */
+/* Bytes that move from one descriptor to another. Owns its descriptors, which are non-blocking. */
 struct stream {
   int source;
   int target;
@@ -22,6 +24,8 @@ struct stream {
   bool is_draining;  /* ends when the source is empty, or after `rest_bytes` */
   size_t rest_bytes;
   uint64_t moved_bytes;
+  struct tail *tail; /* of the bytes that are moved, or NULL; not owned, as the tap that fills it */
+  struct tap *tap;
   int error; /* errno, 0 after EOF */
 };
 

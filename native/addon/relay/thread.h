@@ -18,10 +18,15 @@ struct side {
   uint32_t events; /* armed for these */
 };
 
-/* A stream on the thread. Only the thread uses it between relay_thread_add and relay_thread_take_ended. */
+/*
+ * A stream on the thread. Only the thread uses it between relay_thread_add and relay_thread_take_ended, but for the first
+ * three.
+ */
 struct relayed {
-  TAILQ_ENTRY(relayed) entry;
+  LIST_ENTRY(relayed) owned; /* the owner's */
+  struct tail *tail;         /* or NULL; owned by the owner, as `owner_data` is */
   int64_t id;
+  TAILQ_ENTRY(relayed) entry;
   struct stream stream;
   struct side source_side;
   struct side target_side;

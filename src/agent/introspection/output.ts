@@ -7,7 +7,7 @@ import type { IntrospectionDependencies } from './dependencies.ts'
  * that does not exist, NOT_FOUND for such a process, and FAILED_PRECONDITION for output that is not kept.
  */
 export function readOutput(
-  { sandbox }: Pick<IntrospectionDependencies, 'sandbox'>,
+  { sandbox, restarts }: Pick<IntrospectionDependencies, 'sandbox' | 'restarts'>,
   { containerId, execId, stream, offset, len }: ReadOutputRequest,
 ): ReadOutputResponse {
   const { parts } = sandbox.containers.get(containerId, 'INVALID_ARGUMENT')
@@ -19,9 +19,10 @@ export function readOutput(
   if (tail === undefined) {
     throw new AgentError(
       'FAILED_PRECONDITION',
-      `${stream}: does not pass the agent, want a stream that is read by calls`,
+      `${stream}: had ended before this agent began, which keeps nothing of it`,
     )
   }
   const kept = tail.read(Number(offset), len)
-  return { offset: BigInt(kept.offset), data: kept.data, totalBytes: BigInt(kept.totalBytes) }
+  const { offset: first, data, totalBytes } = kept
+  return { offset: BigInt(first), data, totalBytes: BigInt(totalBytes), agentRestarts: restarts }
 }

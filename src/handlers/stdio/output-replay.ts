@@ -47,7 +47,13 @@ export interface KeptOutput {
   readonly totalBytes: number
 }
 
-/** The last bytes of one stream. */
+/** The last bytes that have passed, and how many have passed so far. */
+interface Passed {
+  readonly totalBytes: number
+  readonly last: Buffer
+}
+
+/** The last bytes of one stream: those that were added, or those that its relay has. */
 export class OutputTail {
   /** How many bytes it keeps. */
   readonly capacity: number
@@ -56,6 +62,7 @@ export class OutputTail {
   /** The byte at offset n is at n modulo the capacity; made with the first bytes. */
   #ring: Buffer | undefined
   #total = 0
+  #relay: (() => Passed) | undefined
   #isClosed = false
 
   constructor(capacity: number, missing: () => AgentError, onClose: () => void) {
@@ -75,25 +82,33 @@ export class OutputTail {
     this.#ring.set(last.subarray(untilEnd), 0)
   }
 
+  /** To be called when a relay moves the stream, which keeps its last bytes itself. */
+  readFrom(relay: () => Passed): void {
+    this.#relay = relay
+  }
+
   /**
    * At most `most` bytes from an offset, or from the first one that is kept; `most` 0: all. Throws FAILED_PRECONDITION or
    * RESOURCE_EXHAUSTED when nothing is kept, INVALID_ARGUMENT for an offset of the future.
    */
   read(offset: number, most: number): KeptOutput {
     if (this.capacity === 0) throw this.#missing()
-    const totalBytes = this.#total
+    const { totalBytes, last } = this.#relay?.() ?? this.#added()
     if (offset > totalBytes) {
       throw new AgentError('INVALID_ARGUMENT', `offset: ${offset}, want at most ${totalBytes}, the end`)
     }
-    const first = Math.max(offset, totalBytes - this.capacity)
-    const length = Math.min(most || this.capacity, totalBytes - first)
-    const start = first % this.capacity
+    const firstKept = totalBytes - last.length
+    const first = Math.max(offset, firstKept)
+    const start = first - firstKept
+    return { offset: first, data: last.subarray(start, start + (most || this.capacity)), totalBytes }
+  }
+
+  #added(): Passed {
+    const totalBytes = this.#total
     const ring = this.#ring ?? Buffer.alloc(0)
-    const data = Buffer.concat([
-      ring.subarray(start, start + length),
-      ring.subarray(0, Math.max(0, start + length - this.capacity)),
-    ])
-    return { offset: first, data, totalBytes }
+    const oldest = totalBytes < this.capacity ? 0 : totalBytes % this.capacity
+    const kept = ring.subarray(0, totalBytes)
+    return { totalBytes, last: Buffer.concat([kept.subarray(oldest), kept.subarray(0, oldest)]) }
   }
 
   /** Gives its memory back. */
@@ -101,6 +116,7 @@ export class OutputTail {
     if (this.#isClosed) return
     this.#isClosed = true
     this.#ring = undefined
+    this.#relay = undefined
     this.#onClose()
   }
 }

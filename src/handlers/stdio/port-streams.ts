@@ -1,12 +1,14 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
-import type { Fd, Streams } from '../../os/streams/streams.ts'
+import type { Fd, RelayKeep, Streams } from '../../os/streams/streams.ts'
+import type { OutputTail } from './output-replay.ts'
 import {
   DRAIN_MS,
   type InputWrite,
   type OutputRead,
   type ProcessInput,
   type ProcessOutput,
+  type StreamOs,
 } from './process-streams.ts'
 import type { StoredDescriptors } from './stored-descriptors.ts'
 
@@ -86,8 +88,7 @@ export class PortInput implements ProcessInput {
  * what is in the pipe is still delivered, at the reader's pace; other processes that hold the pipe open have half a second.
  */
 export class PortOutput implements ProcessOutput {
-  /** The relay moves bytes from the kernel to the kernel. */
-  readonly tail = undefined
+  readonly tail: OutputTail | undefined
   readonly numbers: readonly bigint[] = []
   readonly #clock: Clock
   readonly #stop = new AbortController()
@@ -100,17 +101,20 @@ export class PortOutput implements ProcessOutput {
   readonly ended: Promise<void>
 
   /** Takes over the descriptors, or none when it throws. */
-  constructor(
-    os: { readonly streams: Streams; readonly clock: Clock },
-    name: 'stdout' | 'stderr',
-    { connection, fd, through, stored }: PortStream,
-  ) {
+  constructor(os: StreamOs, name: 'stdout' | 'stderr', { connection, fd, through, stored }: PortStream) {
     this.#clock = os.clock
-    const options = { signal: this.#stop.signal, drain: this.#drain.signal, through, shutsDown: true }
-    this.ended = os.streams.relay(fd, connection, options).then(async () => {
-      this.#over.abort()
-      await stored.remove(name, `${name}-host`, `${name}-pipe`)
-    })
+    this.tail = os.replay?.open()
+    const keep = keepIn(this.tail)
+    const options = { signal: this.#stop.signal, drain: this.#drain.signal, through, shutsDown: true, keep }
+    try {
+      this.ended = os.streams.relay(fd, connection, options).then(async () => {
+        this.#over.abort()
+        await stored.remove(name, `${name}-host`, `${name}-pipe`)
+      })
+    } catch (error) {
+      this.tail?.close()
+      throw error
+    }
   }
 
   async read(): Promise<OutputRead> {
@@ -126,8 +130,22 @@ export class PortOutput implements ProcessOutput {
     )
   }
 
-  close(): Promise<void> {
+  async close(): Promise<void> {
     this.#stop.abort()
-    return this.ended
+    await this.ended
+    this.tail?.close()
+  }
+}
+
+/** How a relay keeps its last bytes for a tail; undefined when it is not to. */
+function keepIn(tail: OutputTail | undefined): RelayKeep | undefined {
+  if (tail === undefined || tail.capacity === 0) return undefined
+  return {
+    bytes: tail.capacity,
+    started: (read) =>
+      tail.readFrom(() => {
+        const { totalBytes, last } = read()
+        return { totalBytes: Number(totalBytes), last }
+      }),
   }
 }

@@ -115,17 +115,21 @@ function writeAt(native: Native, fd: Fd, offset: number, data: Uint8Array): void
 }
 
 function relay(native: Native, source: Fd, target: Fd, options: RelayOptions): Promise<RelayResult> {
-  const { signal, drain, shutsDown = false } = options
+  const { signal, drain, shutsDown = false, keep } = options
   const ended = Promise.withResolvers<RelayResult>()
   const isPipe = native.pipeSize(source) >= 0
   const through = options.through ?? (isPipe ? undefined : openWholePipe(native))
-  const number = native.relayStart(source, target, through ?? -1, shutsDown, (bytes, errno) => {
+  let readTail = () => native.relayTail(number)
+  const number = native.relayStart(source, target, through ?? -1, shutsDown, keep?.bytes ?? 0, (...end) => {
+    const [bytes, errno, tail] = end
+    readTail = () => tail
     signal?.removeEventListener('abort', onStop)
     drain?.removeEventListener('abort', onDrain)
     ended.resolve({ bytes, errno: errno === 0 ? undefined : errnoName(errno) })
   })
   if (number < 0 && through !== undefined && options.through === undefined) native.close(through)
   checkErrno('relay', `fd ${source} to fd ${target}`, number)
+  keep?.started(() => unwrap('read', `the last bytes of relay ${number}`, readTail()))
   const onStop = () => native.relayStop(number)
   const onDrain = () => native.relayDrain(number)
   signal?.addEventListener('abort', onStop, { once: true })

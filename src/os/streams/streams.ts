@@ -70,6 +70,23 @@ export interface RelayOptions {
   readonly through?: Fd | undefined
   /** At the end shuts a connection down, whoever else has it open: its peer sees the end. */
   readonly shutsDown?: boolean | undefined
+  /** Keeps a copy of the last bytes that pass. */
+  readonly keep?: RelayKeep | undefined
+}
+
+/** What a relay keeps of its bytes, and who reads it. */
+export interface RelayKeep {
+  /** How many bytes at most. */
+  readonly bytes: number
+  /** Called once the relay runs. `read` may be called at any time, also after the end. */
+  started(read: () => RelayTail): void
+}
+
+/** The last bytes of a relay. */
+export interface RelayTail {
+  /** How many bytes it has moved so far. */
+  readonly totalBytes: bigint
+  readonly last: Buffer
 }
 
 /** How a relay ended. */

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
 import {
@@ -7,19 +8,22 @@ import {
 } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { type AgentPod, initPidOf, startPod } from '../../support/host/agent-pod.ts'
+import { type HostPorts, makeHostPorts } from '../../support/host/host-ports.ts'
 import { grpcConnection } from '../../support/rpc/grpc-client.ts'
 import { ReflectingClient } from '../../support/rpc/reflecting-client.ts'
 
 const SERVICE = 'microvm.agent.v1.Introspection'
 
 describe('an agent with a container, asked what it does', () => {
+  let host: HostPorts
   let pod: AgentPod
   let curl: ReflectingClient
   let connection: ReturnType<typeof grpcConnection>
   let introspection: ServiceClient<typeof IntrospectionDefinition>
 
   beforeAll(async () => {
-    pod = await startPod({ outputReplayBytes: 1000 })
+    host = makeHostPorts('output_replay_bytes = 1000')
+    pod = await startPod({ args: host.agentArguments })
     curl = new ReflectingClient(pod.started.path)
     connection = grpcConnection(pod.started.path)
     introspection = clientFor(IntrospectionDefinition, connection)
@@ -31,6 +35,7 @@ describe('an agent with a container, asked what it does', () => {
     curl?.close()
     connection?.close()
     await pod?.stop()
+    host?.remove()
   })
 
   /** What each call has to be asked for an answer other than the empty one, and a part of that answer. */
@@ -139,7 +144,8 @@ describe('an agent with a container, asked what it does', () => {
       execId: 'e3',
       stream: 'stdout',
     })
-    expect(known).toEqual({ offset: BigInt(written.length - 1000), totalBytes: BigInt(written.length) })
+    const totalBytes = BigInt(written.length)
+    expect(known).toEqual({ offset: totalBytes - 1000n, totalBytes, agentRestarts: 0 })
     expect(Buffer.from(data)).toEqual(written.subarray(-1000))
     const from = written.length - 9
     const again = { containerId: 'c1', execId: 'e3', stream: 'stdout', offset: BigInt(from), len: 4 }
@@ -154,6 +160,24 @@ describe('an agent with a container, asked what it does', () => {
       code: 'INVALID_ARGUMENT',
       message: 'stream: "stdin", want "stdout" or "stderr"',
     })
+    await worker.wait()
+  })
+
+  it.each([
+    ['a pipe', 'e4', false],
+    ['a terminal', 'e5', true],
+  ])('reads the last output of %s again that went to a port of the host', async (_, execId, terminal) => {
+    const port = await host.listen(2)
+    const script = 'for i in $(seq 1 500); do echo "line $i"; done'
+    const worker = await pod.add('c1', execId, ['sh', '-c', script], { terminal, ports: { stdoutPort: 2 } })
+    const written = await port.all()
+    const totalBytes = BigInt(written.length)
+    const request = { containerId: 'c1', execId, stream: 'stdout' }
+    const { data, ...known } = await introspection.readOutput(request)
+    expect(known).toEqual({ offset: totalBytes - 1000n, totalBytes, agentRestarts: 0 })
+    expect(Buffer.from(data).toString()).toBe(written.subarray(-1000).toString())
+    const part = await introspection.readOutput({ ...request, offset: totalBytes - 9n, len: 4 })
+    expect(Buffer.from(part.data).toString()).toBe(written.subarray(-9, -5).toString())
     await worker.wait()
   })
 
@@ -179,6 +203,29 @@ describe('an agent with a container, asked what it does', () => {
     expect(events[0]).toMatchObject({ agentStarted: { restarts: 1 } })
     expect(gap).toMatchObject({ firstSequence: lastSequence + 1n })
     expect(await introspection.getSandbox({})).toMatchObject({ agentRestarts: 1, containers: 1 })
+  })
+
+  it('keeps the output on a port anew after its death, and says so', async () => {
+    const [input, port] = [await host.listen(1), await host.listen(2)]
+    const ports = { stdinPort: 1, stdoutPort: 2 }
+    const cat = await pod.add('c1', 'e6', ['cat'], { ports })
+    const [typed, shown] = [await input.connection, await port.connection]
+    const request = { containerId: 'c1', execId: 'e6', stream: 'stdout' }
+    typed.write('before')
+    expect(String((await once(shown.resume(), 'data'))[0])).toBe('before')
+    const { agentRestarts } = await introspection.getSandbox({})
+    // The bytes may arrive before they are counted.
+    while ((await introspection.readOutput(request)).totalBytes < 6n);
+    connection.close()
+    introspection = (await died()).reconnected
+    typed.write('after')
+    expect(String((await once(shown, 'data'))[0])).toBe('after')
+    while ((await introspection.readOutput(request)).totalBytes < 5n);
+    const { data, ...known } = await introspection.readOutput(request)
+    expect(known).toEqual({ offset: 0n, totalBytes: 5n, agentRestarts: agentRestarts + 1 })
+    expect(Buffer.from(data).toString()).toBe('after')
+    typed.end()
+    expect(await cat.wait()).toBe(0)
   })
 
   /** Kills the agent. The client of gRPC comes again once the next one serves. */

@@ -92,7 +92,7 @@ export const containerCommands: readonly Command[] = [
     group: 'containers',
     summary: 'print what a process has written last',
     details: [
-      'The agent keeps output only if agent.output_replay_bytes is set, and only output that is read by calls. What others read of it stays for them.',
+      'The agent keeps output only if agent.output_replay_bytes is set. What others read of it stays for them.',
     ],
     arguments: [
       { name: 'CONTAINER', summary: "the container's id", completes: 'container' },

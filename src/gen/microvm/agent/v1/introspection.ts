@@ -576,8 +576,10 @@ export interface ReadOutputResponse {
   /** Where `data` begins; more than the request's offset when bytes in between are not kept any more. */
   offset: bigint;
   data: Uint8Array;
-  /** How many bytes of the process have passed this agent so far. */
+  /** How many bytes of the stream have passed this agent so far. */
   totalBytes: bigint;
+  /** As in GetSandboxResponse: where it is more than before, offsets count anew. */
+  agentRestarts: number;
 }
 
 function createBaseGetVersionRequest(): GetVersionRequest {
@@ -5446,7 +5448,7 @@ export const ReadOutputRequest: MessageFns<ReadOutputRequest> = {
 };
 
 function createBaseReadOutputResponse(): ReadOutputResponse {
-  return { offset: 0n, data: new Uint8Array(0), totalBytes: 0n };
+  return { offset: 0n, data: new Uint8Array(0), totalBytes: 0n, agentRestarts: 0 };
 }
 
 export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
@@ -5465,6 +5467,9 @@ export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
         throw new globalThis.Error("value provided for field message.totalBytes of type uint64 too large");
       }
       writer.uint32(24).uint64(message.totalBytes);
+    }
+    if (message.agentRestarts !== 0) {
+      writer.uint32(32).uint32(message.agentRestarts);
     }
     return writer;
   },
@@ -5506,6 +5511,14 @@ export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
             message.totalBytes = reader.uint64() as bigint;
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.agentRestarts = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5528,6 +5541,7 @@ export const ReadOutputResponse: MessageFns<ReadOutputResponse> = {
     message.totalBytes = (object.totalBytes !== undefined && object.totalBytes !== null)
       ? BigInt(object.totalBytes)
       : 0n;
+    message.agentRestarts = object.agentRestarts ?? 0;
     return message;
   },
 };
