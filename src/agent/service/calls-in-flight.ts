@@ -49,6 +49,9 @@ const REPORTS: readonly { readonly afterMs: number; readonly level: LogLevel }[]
   { afterMs: HANGS_MS, level: 'warn' },
 ]
 
+/** At least so long after a turn of the event loop that was measured comes the next one. */
+const TURNS_APART_MS = 10
+
 /** Lines that one look at the calls writes at most. */
 const MOST_LINES = 16
 
@@ -61,6 +64,8 @@ export class CallsInFlight {
   #stopTimer: (() => void) | undefined
   #lookMs = Number.POSITIVE_INFINITY
   #isInTurn = false
+  /** No turn of the loop is followed before. */
+  #nextTurnMs = 0
 
   constructor(dependencies: CallsInFlightDependencies) {
     this.#dependencies = dependencies
@@ -88,7 +93,9 @@ export class CallsInFlight {
     })
     this.#open.add(call)
     if (isWatched) this.#watched += 1
-    if (!this.#isInTurn) this.#followTurn(call.startedMs)
+    if (this.#isInTurn) return call
+    if (call.startedMs >= this.#nextTurnMs) this.#followTurn(call.startedMs)
+    else if (isWatched) this.#lookAt(call.startedMs + SLOW_MS)
     return call
   }
 
@@ -96,19 +103,22 @@ export class CallsInFlight {
     this.#open.delete(call)
     if (!call.isWatched) return
     this.#watched -= 1
-    // An idle agent has no timer.
-    if (this.#watched === 0) this.#stopLooking()
+    // An idle agent has no timer. Between calls that come close together the timer stays: to make one costs too much.
+    if (this.#watched === 0 && this.#dependencies.nowMs() >= this.#nextTurnMs) this.#stopLooking()
   }
 
   /**
    * Measures the rest of this turn of the event loop: what comes next waits for so long. A timer would measure an idle agent
-   * too, and wake it up. Only calls that are not over by then need the timer of slow calls.
+   * too, and wake it up. Only calls that are not over by then need the timer of slow calls. It adds a turn to the loop, so
+   * that it is not done for each of many short calls.
    */
   #followTurn(beganMs: number): void {
     this.#isInTurn = true
     setImmediate(() => {
       this.#isInTurn = false
-      this.figures.turnEnded(this.#dependencies.nowMs() - beganMs)
+      const now = this.#dependencies.nowMs()
+      this.#nextTurnMs = now + TURNS_APART_MS
+      this.figures.turnEnded(now - beganMs)
       if (this.#watched > 0) this.#lookAt(beganMs + SLOW_MS)
     })
   }

@@ -117,6 +117,39 @@ describe('a call in flight', () => {
     await outcome
   })
 
+  it('has its turn of the loop measured, or is one of many short ones that come at once', async () => {
+    const { calls, clock, inProgress } = await services()
+    const measured = () => calls.figures.turns.counts.reduce((sum, count) => sum + count, 0)
+    for (let n = 0; n < 100; n++) {
+      calls.begin('grpc.AgentService/CopyFile', incoming).end()
+      await settle()
+    }
+    expect(measured()).toBe(1)
+    // One timer for all, which stays, and is gone once it has found nothing.
+    expect(clock.sleeping).toBe(1)
+    clock.advance(5_000)
+    expect(inProgress()).toEqual([])
+    expect(clock.sleeping).toBe(0)
+    calls.begin('grpc.AgentService/CopyFile', incoming).end()
+    await settle()
+    expect(measured()).toBe(2)
+    expect(clock.sleeping).toBe(0)
+  })
+
+  it('is logged when it hangs among short ones', async () => {
+    const { calls, clock, inProgress } = await services()
+    for (let n = 0; n < 10; n++) {
+      calls.begin('grpc.AgentService/CopyFile', incoming).end()
+      await settle()
+    }
+    clock.advance(9)
+    calls.begin('grpc.AgentService/ReseedRandomDev', incoming)
+    clock.advance(4_991)
+    expect(inProgress()).toEqual([])
+    clock.advance(9)
+    expect(inProgress()).toMatchObject([{ fields: { rpc: 'grpc.AgentService/ReseedRandomDev', ms: '5000' } }])
+  })
+
   it('is one of 16 that are logged at a time', async () => {
     const { calls, clock, lines, inProgress } = await services()
     for (let n = 0; n < 1000; n++) calls.begin('grpc.AgentService/CopyFile', incoming)

@@ -44,7 +44,7 @@ export const METRICS = {
   microvm_agent_rpc_errors_total: counter('Failed calls.', 'method', 'code'),
   microvm_agent_rpc_in_flight: gauge('Calls that are not over.', 'method'),
   microvm_agent_event_loop_delay_seconds: histogram(
-    'Rest of the turn of the event loop in which a call began: what comes next waits for so long.',
+    'Rest of the turn of the event loop in which a call began: what comes next waits for so long. At most 100 turns a second are measured.',
   ),
   microvm_agent_heap_bytes: gauge('Memory of the JavaScript heap, and what it holds outside.', 'kind'),
   microvm_agent_uevents_total: counter('Events about devices that the kernel has sent.'),
