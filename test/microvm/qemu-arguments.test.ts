@@ -13,7 +13,7 @@ const board: Board = {
 }
 const room = { cpus: 1, memoryMib: 1024, memorySlots: 4 }
 const ALWAYS = ['-no-user-config', '-nodefaults', '-display', 'none', '-no-reboot']
-const EMULATED_LINE = 'mitigations=off rcupdate.rcu_expedited=1 console=ttyS0 root=/dev/vda'
+const EMULATED_LINE = 'mitigations=off rcupdate.rcu_expedited=1 norandmaps console=ttyS0 root=/dev/vda'
 const bootBy = (line: string) => ['-kernel', '/k', '-initrd', '/i', '-append', line]
 const BOOT = bootBy(EMULATED_LINE)
 const QMP = ['-chardev', 'socket,id=qmp,fd=3', '-mon', 'qmp,mode=control']
@@ -128,7 +128,7 @@ describe('qemuArguments', () => {
   ] as const)('gives the kernel of %s its parameters', (_name, machine, acceleration, tscKhz, line) => {
     const words = qemuArguments(spec([], { machine }), { acceleration, qmpFd: 3, tscKhz })
     expect(words[words.indexOf('-append') + 1]).toBe(
-      line.replace('…', 'mitigations=off rcupdate.rcu_expedited=1'),
+      line.replace('…', 'mitigations=off rcupdate.rcu_expedited=1 norandmaps'),
     )
   })
 
