@@ -49,11 +49,12 @@ export async function buildAgentCtl(): Promise<string> {
     const installed = join(target, 'installed')
     const bundle = join(installed, CTL_INSTALLED.bundle)
     await build(bundleOptions(bundle))
+    const tool = join(target, 'agent-ctl.cjs')
+    writeFileSync(tool, `${BANNER}\n${readFileSync(bundle, 'utf8')}`, { mode: 0o755 })
+    // Changes the bundle.
     const cache = join(installed, CTL_INSTALLED.cache)
     execFileSync(pinnedNode(), ['--random-seed=1', codeCacheScript, bundle, cache], { env: {} })
     copyFileSync(startScript, join(installed, CTL_INSTALLED.start))
-    const tool = join(target, 'agent-ctl.cjs')
-    writeFileSync(tool, `${BANNER}\n${readFileSync(bundle, 'utf8')}`, { mode: 0o755 })
     for (const [path, words] of Object.entries(CTL_PAGES)) {
       const page = execFileSync(pinnedNode(), [tool, ...words], { env: {} })
       writeFileSync(join(target, path.replaceAll('/', '-')), page)

@@ -3,7 +3,6 @@
 // The agent's folder has this file as agent.cjs beside agent-bundle.cjs. It runs the bundle from V8's code cache, so that a
 // start parses nothing. V8 rejects a cache of another version or another source, and then compiles the bundle.
 const { readFileSync } = require('node:fs')
-const { Module } = require('node:module')
 const { join } = require('node:path')
 const { Script, constants } = require('node:vm')
 
@@ -13,8 +12,8 @@ process.env.UV_THREADPOOL_SIZE = '32'
 
 const bundle = join(__dirname, 'agent-bundle.cjs')
 
-/** The whole function around the bundle that a CommonJS module is; ASCII, so that V8 keeps one byte a character. */
-const source = Module.wrap(readFileSync(bundle, 'latin1'))
+/** The whole function that a CommonJS module is; ASCII, so that V8 keeps one byte a character. */
+const source = readFileSync(bundle, 'latin1')
 
 function codeCache() {
   try {

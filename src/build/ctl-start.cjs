@@ -4,7 +4,6 @@
 // The installed agent-ctl has this file as agent-ctl.cjs beside agent-ctl-bundle.cjs. It runs the bundle from V8's code
 // cache, so that a start parses nothing. V8 rejects a cache of another version, and then compiles the bundle.
 const { readFileSync } = require('node:fs')
-const { Module } = require('node:module')
 const { join } = require('node:path')
 const { Script } = require('node:vm')
 
@@ -19,7 +18,7 @@ function codeCache() {
   }
 }
 
-/** The whole function around the bundle that a CommonJS module is; ASCII, so that V8 keeps one byte a character. */
-const source = Module.wrap(readFileSync(bundle, 'latin1'))
+/** The whole function that a CommonJS module is; ASCII, so that V8 keeps one byte a character. */
+const source = readFileSync(bundle, 'latin1')
 const script = new Script(source, { filename: bundle, cachedData: codeCache() })
 script.runInThisContext().call(exports, exports, require, module, bundle, __dirname)

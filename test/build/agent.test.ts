@@ -24,12 +24,11 @@ process.on('exit', () => console.log('gRPC stack loaded:', loaded))
 /** In a process of its own, because V8 accepts a cache only with the flags that it was made with. */
 const TRY_CACHE = `
 const { readFileSync } = require('node:fs')
-const { wrap } = require('node:module')
 const { Script } = require('node:vm')
 const folder = process.argv[1]
 const filename = folder + '/agent-bundle.cjs'
 const cachedData = readFileSync(folder + '/agent-bundle.cache')
-const script = new Script(wrap(readFileSync(filename, 'latin1')), { filename, cachedData })
+const script = new Script(readFileSync(filename, 'latin1'), { filename, cachedData })
 console.log('rejected:', script.cachedDataRejected)
 `
 
