@@ -114,7 +114,7 @@ async function testParts(options: TestGuestOptions): Promise<Omit<GuestParts, 'l
     machine: 'q35',
     memoryMib: form === 'initrd' ? 1024 : 512,
     // A second emulated CPU makes a test a quarter dearer; those about what happens at once ask for it.
-    cpus: 2,
+    cpus: 1,
     append: [],
     ...overrides,
     boot: boot ?? (await ensureImage({ kernel, form, policy, progress })),
