@@ -33,6 +33,9 @@ import {
 
 const folder = temporaryFolder()
 
+/** For the runs that are not about what happens at once: a second emulated CPU makes a guest dearer. */
+const ONE_CPU = ['--cpus', '1']
+
 /** Builds and fetches everything first, so that no test finds progress messages on stderr. */
 beforeAll(async () => {
   if (cannotBoot() !== undefined) return
@@ -173,7 +176,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   }, 480_000)
 
   it('ends the microVM at the second signal, and leaves nothing behind', async () => {
-    const running = startMicrovm(['sh', '-c', `trap 'echo ignored' INT; echo up; ${loop}`])
+    const running = startMicrovm([...ONE_CPU, 'sh', '-c', `trap 'echo ignored' INT; echo up; ${loop}`])
     await appears(running, 'up')
     const tool = running.toolPid()
     expect(programsOf(tool).length).toBeGreaterThan(0)
@@ -185,7 +188,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   })
 
   it('ends QEMU when it is killed, and the next run removes its files', async () => {
-    const running = startMicrovm(['sh', '-c', `echo up; ${loop}`])
+    const running = startMicrovm([...ONE_CPU, 'sh', '-c', `echo up; ${loop}`])
     await appears(running, 'up')
     const tool = running.toolPid()
     const programs = programsOf(tool)
@@ -202,6 +205,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
 
   it('shows the last lines of the console when the guest crashes', async () => {
     const { status, stderr, stdout } = await runMicrovm([
+      ...ONE_CPU,
       '--append',
       'rdinit=/nothing root=/dev/none',
       'true',
@@ -212,7 +216,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   })
 
   it('says which root device did not come, and ends the guest', async () => {
-    const { status, stderr } = await runMicrovm(['--append', 'root=/dev/vdz1 rootwait=1', 'true'])
+    const { status, stderr } = await runMicrovm([...ONE_CPU, '--append', 'root=/dev/vdz1 rootwait=1', 'true'])
     expect(status).toBe(125)
     expect(stderr).toMatch(
       /^console: vminit: root=\/dev\/vdz1: no such device after 1 s, want one of:.* vda/m,
@@ -221,7 +225,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   })
 
   it('says once, and last, which setting the agent does not take', async () => {
-    const { status, stderr } = await runMicrovm(['--append', 'agent.log=nonsense', 'true'])
+    const { status, stderr } = await runMicrovm([...ONE_CPU, '--append', 'agent.log=nonsense', 'true'])
     expect(status).toBe(125)
     const sentences = stderr.split('\n').filter((line) => line.includes('agent.log=nonsense: unknown level'))
     expect(sentences).toEqual([
@@ -249,7 +253,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
     ]
     umoci('config', '--image', image, ...config, '--config.env=GREETING=hello', '--config.user=1234')
     umoci('config', '--image', image, '--config.workingdir=/bin')
-    const { status, stdout, stderr } = await runMicrovm(['--machine', 'pc', '--rootfs', layout])
+    const { status, stdout, stderr } = await runMicrovm([...ONE_CPU, '--machine', 'pc', '--rootfs', layout])
     expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: 'hello\n/bin\n1234\n', stderr: '' })
   })
 })
@@ -265,7 +269,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run on other machines', (
     const root = ['--form', 'partitioned', '--root-device', 'nvdimm']
     // The kernel says on the console how it mounts the root.
     const shown = ['--verbose', '--append', 'loglevel=6']
-    const running = startMicrovm([...root, ...shown, 'echo', 'there'], { MICROVM_VSOCK: 'tcp' })
+    const running = startMicrovm([...ONE_CPU, ...root, ...shown, 'echo', 'there'], { MICROVM_VSOCK: 'tcp' })
     running.stdin.end()
     const { status, stdout, stderr } = await running.result
     expect({ status, stdout }).toEqual({ status: 0, stdout: 'there\n' })
