@@ -60,7 +60,7 @@ export default defineConfig({
           // The moments of the kills are spread over the whole of each call, which others would make longer.
           fileParallelism: false,
           testTimeout: 60_000,
-          hookTimeout: 120_000,
+          hookTimeout: 300_000,
         },
       },
       {

@@ -61,6 +61,9 @@ async function restoreAll(
     stopWhenAnswered(context, requests, sandboxRecord.fields.request)
     return { sandbox: '', containers: 0 }
   }
+  if (sandboxRecord?.fields.phase === Phase.ACTIVE && isSentAgain(requests, sandboxRecord.fields.request)) {
+    context.outcomes.answer(sandboxRecord.fields.request, EMPTY_RESPONSE)
+  }
   const active = sandboxState.active()
   await context.fileCopies.restore()
   // A container whose pid namespace others share comes before those.

@@ -7,6 +7,7 @@ import {
   Phase,
   readContainerRecords,
 } from '../../../src/handlers/container/container-record.ts'
+import { Phase as SandboxPhase, SandboxRecord } from '../../../src/handlers/sandbox/sandbox-record.ts'
 import type { EarlierRequests } from '../../../src/os/supervisor/broker.ts'
 import type { RequestState } from '../../../src/os/supervisor/broker-messages.ts'
 import { Outcomes } from '../../../src/state/outcomes.ts'
@@ -51,6 +52,11 @@ function record({ state }: Machine, changes: Partial<ContainerRecord['fields']>)
   found.save(changes)
 }
 
+/** Replaces what the agent that died has recorded of the sandbox. */
+function recordSandbox({ state }: Machine, fields: Partial<SandboxRecord['fields']>): void {
+  new SandboxRecord(new StateStore(state), { id: 'pod' }).save(fields)
+}
+
 /** Whether the request that is sent again is answered from its outcome. */
 function isAnswered({ state }: Machine): boolean {
   return new Outcomes(new StateStore(state)).of(OPEN) !== undefined
@@ -88,11 +94,19 @@ describe('an agent after one that died', () => {
     await expect(after.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('failed to get sandbox')
   })
 
+  it.each([OPEN, 6n])(
+    'answers CreateSandbox, request %i, when it is sent again and was done',
+    async (number) => {
+      const before = await machineWithSandbox()
+      recordSandbox(before, { request: number, phase: SandboxPhase.ACTIVE })
+      expect(isAnswered(await successorOf(before))).toBe(number === OPEN)
+    },
+  )
+
   it.each([OPEN, 6n])('stops once DestroySandbox, request %i, has its answer', async (number) => {
     const before = await machineWithContainer()
     await before.handlers.destroySandbox({}, neverAborted)
-    const { SandboxRecord } = await import('../../../src/handlers/sandbox/sandbox-record.ts')
-    new SandboxRecord(new StateStore(before.state), { id: 'pod' }).save({ phase: 4, request: number })
+    recordSandbox(before, { request: number, phase: SandboxPhase.DESTROYED })
     const told = Promise.withResolvers<'written'>()
     const after = await successorOf(before, new Map(), told.promise)
     expect(isAnswered(after)).toBe(number === OPEN)

@@ -10,7 +10,7 @@ const MOST_UNSERVED = 3
  * After so many kills without progress the agent lives until there is some: on a slow machine, work that needs longer than
  * two deaths are apart would otherwise never end.
  */
-const MOST_WITHOUT_PROGRESS = 40
+const MOST_WITHOUT_PROGRESS = 20
 
 /** Kills the agent at random moments until it is stopped. */
 export class Killer {

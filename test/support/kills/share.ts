@@ -8,7 +8,7 @@ import { type Random, randomFrom } from './random.ts'
 export const AS_LONG_AS_ASKED_MS = 24 * 60 * 60_000
 
 /** How long one run may take, with at most `MOST_WITHOUT_PROGRESS` deaths of the agent, also on a busy machine. */
-const ONE_RUN_MS = 180_000
+const ONE_RUN_MS = 300_000
 
 /** Waits for one run on an agent. Throws an error with its name and the end of the agent's log when it fails or takes too long. */
 export async function oneRun<T>(
