@@ -53,7 +53,12 @@ export async function buildAgentCtl(): Promise<string> {
     writeFileSync(tool, `${BANNER}\n${readFileSync(bundle, 'utf8')}`, { mode: 0o755 })
     // Changes the bundle.
     const cache = join(installed, CTL_INSTALLED.cache)
-    execFileSync(pinnedNode(), ['--random-seed=1', codeCacheScript, bundle, cache], { env: {} })
+    const words = ['-a', 'unix:///nonexistent', 'ps']
+    execFileSync(pinnedNode(), ['--random-seed=1', codeCacheScript, bundle, cache, ...words], {
+      env: {},
+      // It says that there is no agent.
+      stdio: 'ignore',
+    })
     copyFileSync(startScript, join(installed, CTL_INSTALLED.start))
     for (const [path, words] of Object.entries(CTL_PAGES)) {
       const page = execFileSync(pinnedNode(), [tool, ...words], { env: {} })
