@@ -24,7 +24,7 @@ export function toolHelp(commands: readonly Command[]): string {
     ...optionColumns(GLOBAL_OPTIONS),
     '  -V, --version',
     '',
-    'Exit status: that of the process for run and exec; 0 when all went well; 1 when the agent answered',
+    'Exit status: that of the process for run, exec and attach; 0 when all went well; 1 when the agent answered',
     'an error; 2 for a mistake in the command line; 125 when the agent cannot be reached or the process cannot be',
     'started, 126 when the program is no program, 127 when there is none; 128 + N when signal N ended agent-ctl.',
     '',

@@ -21,7 +21,7 @@ export function manPage(commands: readonly Command[], version: string): string {
       return own.length === 0 ? [] : [`.SH ${escaped(title.toUpperCase())}`, ...own.flatMap(commandLines)]
     }),
     '.SH EXIT STATUS',
-    'That of the process for run and exec. 0 when all went well, 1 when the agent answered an error, 2 for',
+    'That of the process for run, exec and attach. 0 when all went well, 1 when the agent answered an error, 2 for',
     'a mistake in the command line, 125 when the agent cannot be reached or the process cannot be started, 126 when',
     'the program is no program, 127 when there is none, 128 + N when signal N ended agent\\-ctl.',
     '.SH ENVIRONMENT',
