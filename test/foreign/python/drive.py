@@ -19,8 +19,8 @@ def drive(socket, path):
     with open(path, encoding="utf-8") as file:
         wanted = json.load(file)
     create = json_format.ParseDict(wanted["Request"], agent_pb2.CreateContainerRequest())
-    # A request of some 3 MiB.
-    create.OCI.Annotations["filler"] = "x" * LARGE_BYTES
+    # A request of some 3 MiB, in a field for another system: each run of the OCI runtime would read a specification again.
+    create.string_user.uid = "x" * LARGE_BYTES
     name = wanted["Container"]
     with Agent(socket) as agent:
         agent.check()

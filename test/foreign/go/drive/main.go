@@ -63,8 +63,8 @@ func live(agent *agent, socket string, wanted testCase, create *grpc.CreateConta
 	if err := agent.call("CreateSandbox", sandbox, &types.Empty{}); err != nil {
 		return err
 	}
-	// A request of some 3 MiB.
-	create.OCI.Annotations = map[string]string{"filler": string(filled(largeBytes))}
+	// A request of some 3 MiB, in a field for another system: each run of the OCI runtime would read a specification again.
+	create.StringUser = &grpc.StringUser{Uid: string(filled(largeBytes))}
 	if err := agent.call("CreateContainer", create, &types.Empty{}); err != nil {
 		return err
 	}
