@@ -147,7 +147,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const events = new EventLog(state, { boottimeNs: os.clock.boottimeNs, unixMs: Date.now })
   const parts = {
     ...{ given, config, os, log, gate, agentFolder, logPort },
-    networkRecord: new NetworkRecord(log, tellNetwork(events)),
+    networkRecord: new NetworkRecord(log, tellNetwork(events), state),
     ...{ state, events },
     drivers: new DeviceDrivers(os, log),
     policy: await startPolicy({ agentFolder, config, os, log, gate, state }),

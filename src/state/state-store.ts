@@ -5,6 +5,7 @@ import { ContainerPayload, SpecPayload } from '../gen/state/container.ts'
 import { CopyPayload } from '../gen/state/copy.ts'
 import { Envelope } from '../gen/state/envelope.ts'
 import { EventsPayload } from '../gen/state/events.ts'
+import { NetworkPayload } from '../gen/state/network.ts'
 import { OomPayload } from '../gen/state/oom.ts'
 import { OutcomePayload } from '../gen/state/outcome.ts'
 import { PolicyPayload } from '../gen/state/policy.ts'
@@ -44,6 +45,7 @@ export const KINDS = {
   copy: kind('CopyPayload', 1, CopyPayload),
   policy: kind('PolicyPayload', 1, PolicyPayload),
   events: kind('EventsPayload', 1, EventsPayload),
+  network: kind('NetworkPayload', 1, NetworkPayload),
 } as const
 
 function kind<T extends Payload>(name: string, version: number, codec: PayloadCodec<T>): PayloadKind<T> {

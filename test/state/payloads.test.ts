@@ -93,6 +93,10 @@ const PAYLOADS = {
   },
   policy: { text: 'package agent_policy', state: '{"pstate":{"n":1}}', allowed: [13n, 14n] },
   events: { reserved: 4096n },
+  network: {
+    settings: [{ kind: 'route', subject: '0.0.0.0/0', value: 'via 10.0.0.1 dev eth0', source: 'metadata' }],
+    isCut: true,
+  },
 }
 
 describe.each(Object.entries(PAYLOADS))('a recorded %s', (name, payload) => {

@@ -6,16 +6,15 @@ import type { IntrospectionDependencies } from './dependencies.ts'
 const BY_KERNEL = 2
 
 /**
- * GetNetwork: what the kernel has, each with who has set it. What this agent has not set is the kernel's, or, after the
- * death of an agent, unknown.
+ * GetNetwork: what the kernel has, each with who has set it. What no agent has set is the kernel's, or unknown when the record
+ * is not whole.
  */
 export function getNetwork({
   sandbox: { os },
   network: record,
-  restarts,
 }: IntrospectionDependencies): GetNetworkResponse {
   const settings = record.settings()
-  const unset = restarts === 0 ? 'kernel' : 'unknown'
+  const unset = record.isWhole ? 'kernel' : 'unknown'
   const sourceOf = (kind: NetworkSubject, subject: string) =>
     settings.find((setting) => setting.kind === kind && setting.subject === subject)?.source ?? unset
   const addresses = os.network.addresses()

@@ -1,9 +1,15 @@
+import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { KINDS, type StateStore } from '../../state/state-store.ts'
+
+const SOURCES = ['metadata', 'rpc'] as const
 
 /** The origin of a change: the host's metadata at boot, or a call. */
-export type NetworkSource = 'metadata' | 'rpc'
+export type NetworkSource = (typeof SOURCES)[number]
 
-export type NetworkSubject = 'interface' | 'address' | 'route' | 'neighbors' | 'iptables' | 'hostname'
+const SUBJECTS = ['interface', 'address', 'route', 'neighbors', 'iptables', 'hostname'] as const
+
+export type NetworkSubject = (typeof SUBJECTS)[number]
 
 /** One setting, as it was last set. */
 export interface AppliedSetting {
@@ -18,30 +24,57 @@ export interface AppliedSetting {
 /** The largest number of subjects in a log line. */
 const LISTED = 8
 
+/** Settings that are kept; the oldest are dropped. */
+const MOST_SETTINGS = 1024
+
+/** The name of the state. */
+const NAME = 'network'
+
 /**
  * A record of what the agent has set in the guest's network, and from which source. A new setting replaces the earlier
- * one of the same subject, so the last source wins.
+ * one of the same subject, so the last source wins. It outlives the agent.
  */
 export class NetworkRecord {
   readonly #log: Logger
   readonly #onSet: (settings: readonly AppliedSetting[]) => void
+  readonly #state: StateStore | undefined
   readonly #settings = new Map<string, AppliedSetting>()
+  #isWhole = true
 
-  /** `onSet` is told of what each operation has set. It must not throw. */
-  constructor(log: Logger, onSet: (settings: readonly AppliedSetting[]) => void = () => {}) {
+  /**
+   * `onSet` is told of what each operation has set. It must not throw. `state` has what the agents before this one have set.
+   */
+  constructor(
+    log: Logger,
+    onSet: (settings: readonly AppliedSetting[]) => void = () => {},
+    state?: StateStore,
+  ) {
     this.#log = log
     this.#onSet = onSet
+    this.#state = state
+    this.#restore()
+  }
+
+  /** Whether all that was set is in it. */
+  get isWhole(): boolean {
+    return this.#isWhole
   }
 
   /** Records what one operation has set, and logs it in one line unless it is empty. */
   note(source: NetworkSource, settings: readonly Omit<AppliedSetting, 'source'>[]): void {
     if (settings.length === 0) return
     for (const setting of settings) {
-      const key = `${setting.kind} ${setting.subject}`
+      const key = keyOf(setting)
       // Deleted first, so that the settings stay in the order of their last change.
       this.#settings.delete(key)
       this.#settings.set(key, { ...setting, source })
     }
+    for (const key of this.#settings.keys()) {
+      if (this.#settings.size <= MOST_SETTINGS) break
+      this.#settings.delete(key)
+      this.#isWhole = false
+    }
+    this.#save()
     this.#onSet(settings.map((setting) => ({ ...setting, source })))
     const listed = settings.slice(0, LISTED).map(({ kind, subject, value }) => `${kind} ${subject}: ${value}`)
     this.#log.info('network set', { source, count: settings.length, settings: listed.join('; ') })
@@ -51,4 +84,42 @@ export class NetworkRecord {
   settings(): readonly AppliedSetting[] {
     return [...this.#settings.values()]
   }
+
+  /** What cannot be read or written is not worth an agent, or a call: the kernel has the network. */
+  #restore(): void {
+    try {
+      const payload = this.#state?.read(KINDS.network, NAME)
+      if (payload === undefined) return
+      this.#isWhole = !payload.isCut
+      for (const { kind, subject, value, source } of payload.settings) {
+        const setting = { kind: oneOf(SUBJECTS, kind), subject, value, source: oneOf(SOURCES, source) }
+        this.#settings.set(keyOf(setting), setting)
+      }
+    } catch (error) {
+      this.#isWhole = false
+      this.#log.warn('network settings of the agent before unknown', { error: messageOf(error) })
+    }
+  }
+
+  #save(): void {
+    try {
+      this.#state?.write(KINDS.network, NAME, {
+        settings: this.settings().map((setting) => ({ ...setting })),
+        isCut: !this.#isWhole,
+      })
+    } catch (error) {
+      this.#log.warn('network settings not saved', { error: messageOf(error) })
+    }
+  }
+}
+
+function keyOf({ kind, subject }: Pick<AppliedSetting, 'kind' | 'subject'>): string {
+  return `${kind} ${subject}`
+}
+
+/** Throws when `text` is none of `words`. */
+function oneOf<T extends string>(words: readonly T[], text: string): T {
+  const found = words.find((word) => word === text)
+  if (found === undefined) throw new Error(`${text}: want one of ${words.join(', ')}`)
+  return found
 }

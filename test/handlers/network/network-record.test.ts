@@ -2,6 +2,8 @@ import { describe, expect, it } from 'vitest'
 import type { LogFields } from '../../../src/base/log.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
+import { StateStore } from '../../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
 
 describe('NetworkRecord', () => {
   it('keeps the last source of each setting, in the order of the changes', () => {
@@ -32,5 +34,45 @@ describe('NetworkRecord', () => {
     expect(lines).toHaveLength(1)
     expect(lines[0]).toMatchObject({ source: 'rpc', count: 500 })
     expect(String(lines[0]?.settings)).toHaveLength('route 10.0.0.0/24: dev eth0; '.length * 8 - 2)
+  })
+
+  const one = { kind: 'interface', subject: 'eth0', value: 'up' } as const
+
+  it('goes on in the next agent', () => {
+    const state = new StateStore(new MemoryStateFiles())
+    new NetworkRecord(silentLogger(), undefined, state).note('metadata', [one])
+    const next = new NetworkRecord(silentLogger(), undefined, state)
+    expect(next.settings()).toEqual([{ ...one, source: 'metadata' }])
+    expect(next.isWhole).toBe(true)
+  })
+
+  it('keeps the newest settings, and tells that it is cut', () => {
+    const state = new StateStore(new MemoryStateFiles())
+    const subjects = Array.from({ length: 1100 }, (_, number) => `10.0.${number}.0/24`)
+    new NetworkRecord(silentLogger(), undefined, state).note(
+      'rpc',
+      subjects.map((subject) => ({ ...one, subject })),
+    )
+    const next = new NetworkRecord(silentLogger(), undefined, state)
+    expect(next.settings().map(({ subject }) => subject)).toEqual(subjects.slice(-1024))
+    expect(next.isWhole).toBe(false)
+  })
+
+  it('begins empty, and is not whole, when what was saved cannot be read', () => {
+    const files = new MemoryStateFiles()
+    files.write('network', new Uint8Array([1]))
+    const record = new NetworkRecord(silentLogger(), undefined, new StateStore(files))
+    expect(record.settings()).toEqual([])
+    expect(record.isWhole).toBe(false)
+  })
+
+  it('goes on without a room for its state', () => {
+    const files = new MemoryStateFiles()
+    files.write = () => {
+      throw new Error('ENOSPC')
+    }
+    const record = new NetworkRecord(silentLogger(), undefined, new StateStore(files))
+    record.note('rpc', [one])
+    expect(record.settings()).toEqual([{ ...one, source: 'rpc' }])
   })
 })
