@@ -133,6 +133,15 @@ describe('agent-ctl in a session on a terminal', () => {
     await pod.remove('talk')
   })
 
+  it('attach ends with the status also when the owner has it first, and the agent has forgotten the process', async () => {
+    const owned = await pod.add('web', 'owned', ['sh', '-c', 'read line; exit 4'])
+    const status = owned.wait()
+    const terminal = start(['attach', 'web', 'owned'])
+    terminal.type('end\n')
+    expect(await status).toBe(4)
+    expect(await terminal.exited).toBe(4)
+  })
+
   it('attach leaves a process without a terminal alone, at Ctrl-C and at the end of stdin', async () => {
     await pod.add('web', 'cat', ['cat'])
     const typed = start(['attach', 'web', 'cat'])

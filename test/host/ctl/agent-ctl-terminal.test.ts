@@ -2,16 +2,18 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { pinnedNode, projectRoot } from '../../../src/build/project.ts'
+import { buildAgentCtl, CTL_INSTALLED } from '../../../src/build/agent-ctl.ts'
+import { pinnedNode } from '../../../src/build/project.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { expectShell, Terminal } from '../../support/terminal.ts'
 
 describe('agent-ctl on a terminal', () => {
-  const tool = [pinnedNode(), join(projectRoot, 'src/ctl/main.ts')]
+  let tool: readonly string[]
   let pod: AgentPod
   let env: Record<string, string>
   beforeAll(async () => {
+    tool = [pinnedNode(), join(await buildAgentCtl(), 'installed', CTL_INSTALLED.start)]
     pod = await startPod()
     env = { AGENT_CTL_ADDRESS: `unix://${pod.started.path}` }
     await pod.run('web', ['sh', '-c', 'exec sleep 1000'])
