@@ -67,7 +67,8 @@ describe('agent-ctl replay of the calls of real callers', () => {
     return program
   }
 
-  it.each(RECORDINGS)('sees no difference in %s', async (name, ...links) => {
+  // Most of a replay is waiting, so they run beside each other, each on an agent of its own.
+  it.concurrent.each(RECORDINGS)('sees no difference in %s', async (name, ...links) => {
     const recording =
       name === NO_SHARED_FOLDER ? podWithoutSharedFolder() : withoutGuest(recordingNamed(name))
     const network = await makeNetworkNamespace(...links)
