@@ -72,14 +72,24 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     expect(checked).toContain('usr/lib/systemd/system/kata-containers.target: OK\n')
   })
 
-  it.each([
-    ['on a kernel that mounts the root by itself', mountedByKernel],
-    ['behind the stage-one initrd', behindStageOne],
-  ])('runs a container as /sbin/init %s', async (_name, boot) => {
-    const console = await inGuest({ boot: boot() }, async (pod) => {
+  it('runs a container as /sbin/init on a kernel that mounts the root by itself', async () => {
+    const console = await inGuest({ boot: mountedByKernel() }, async (pod) => {
       expect(await whatRuns(pod)).toEqual({ init: 'init', ...EXPECTED })
     })
     expect(console).toContain('"step":"mounts"')
+  })
+
+  it('runs a container as /sbin/init behind the stage-one initrd, and a shell on the console', async () => {
+    const append = ['agent.debug_console', 'agent.debug_console_vport=0']
+    const console = await inGuest({ boot: behindStageOne(), append }, async (pod) => {
+      expect(await whatRuns(pod)).toEqual({ init: 'init', ...EXPECTED })
+      expect(await pod.output('shells', SHELLS, { mounts: [GUEST_PROC] })).toMatch(
+        /^\/bin\/bash -i [1-9]\d*\n$/,
+      )
+    })
+    expect(console).toContain('"step":"mounts"')
+    expect(console).toMatch(/"debug console opened".*"device":"\/dev\/console","shell":"\/bin\/bash"/)
+    expect(console).toMatch(/"debug console closed".*"reason":"the agent stops"/)
   })
 
   it('runs a container as a service of systemd, under the target that Kata names', async (context) => {
@@ -116,6 +126,12 @@ describe.skipIf(skipped)('the archive of npm run dist in a plain Debian root', (
     }
   })
 })
+
+/** Prints the command of each bash and the number of its terminal, 0 for none. */
+const SHELLS = `for folder in /guest/proc/[0-9]*; do
+  [ "$(cat $folder/comm)" = bash ] && tr '\\0' ' ' < $folder/cmdline && cut -d ' ' -f 7 $folder/stat
+done
+true`
 
 /** The release of the root, and the agent's command, which is the same in every form. */
 const EXPECTED = {
