@@ -100,18 +100,20 @@ static ssize_t splice_some(int source, int target, size_t length) {
   return splice(source, NULL, target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
 
-/* Moves bytes from a pipe to the target. */
-static ssize_t deliver(const struct stream *stream, int pipe, size_t length) {
+/* Moves bytes from a pipe to the target. `*is_full`: the target has taken fewer than there were. */
+static ssize_t deliver(const struct stream *stream, int pipe, size_t length, bool *is_full) {
+  *is_full = false;
   if (stream->tail == NULL) return splice_some(pipe, stream->target, length);
-  return tap_splice(stream->tap, stream->tail, pipe, stream->target, length);
+  return tap_splice(stream->tap, stream->tail, pipe, stream->target, length, is_full);
 }
 
 static enum stream_state move_directly(struct stream *stream) {
-  ssize_t moved = deliver(stream, stream->source, allowed(stream, SPLICE_BYTES));
+  bool is_full;
+  ssize_t moved = deliver(stream, stream->source, allowed(stream, SPLICE_BYTES), &is_full);
   if (moved > 0) {
     count_taken(stream, (size_t)moved);
     stream->moved_bytes += (uint64_t)moved;
-    return STREAM_HAS_MORE;
+    return is_full ? STREAM_WAITS_FOR_TARGET : STREAM_HAS_MORE;
   }
   if (moved == 0) return end(stream, 0);
   if (errno == EAGAIN) return blocked_side(stream);
@@ -134,11 +136,12 @@ static enum stream_state fill(struct stream *stream) {
 
 /* Returns STREAM_HAS_MORE also when the pipe between is empty. */
 static enum stream_state flush(struct stream *stream) {
-  ssize_t moved = deliver(stream, stream->through, stream->held_bytes);
+  bool is_full;
+  ssize_t moved = deliver(stream, stream->through, stream->held_bytes, &is_full);
   if (moved >= 0) {
     stream->held_bytes -= (size_t)moved;
     stream->moved_bytes += (uint64_t)moved;
-    return STREAM_HAS_MORE;
+    return is_full ? STREAM_WAITS_FOR_TARGET : STREAM_HAS_MORE;
   }
   if (errno == EAGAIN) return STREAM_WAITS_FOR_TARGET;
   return errno == EINTR ? STREAM_HAS_MORE : end(stream, errno);

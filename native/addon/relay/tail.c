@@ -151,7 +151,7 @@ static ssize_t splice_some(int source, int target, size_t length) {
   return splice(source, NULL, target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
 
-ssize_t tap_splice(struct tap *tap, struct tail *tail, int pipe, int target, size_t length) {
+ssize_t tap_splice(struct tap *tap, struct tail *tail, int pipe, int target, size_t length, bool *is_full) {
   ssize_t copied = tee(pipe, tap->writing, length < TAP_BYTES ? length : TAP_BYTES, SPLICE_F_NONBLOCK);
   if (copied == -1 && errno == EAGAIN) return -1;
   if (copied <= 0) {
@@ -162,6 +162,7 @@ ssize_t tap_splice(struct tap *tap, struct tail *tail, int pipe, int target, siz
   ssize_t moved = splice_some(pipe, target, (size_t)copied);
   int error = errno;
   size_t count = moved > 0 ? (size_t)moved : 0;
+  *is_full = count > 0 && count < (size_t)copied;
   bool is_taken = count == 0 || take(tail, tap, count);
   if (!is_taken) skip(tail, count);
   if (!is_taken || !drop(tap, (size_t)copied - count)) reopen(tap);

@@ -25,6 +25,7 @@ void tap_close(struct tap *tap);
 
 /*
  * splice(2) of up to `length` bytes from a pipe to the target, with its result and errno; the tail has a copy of what was
- * moved. Bytes that cannot be copied are moved all the same, and the tail begins after them.
+ * moved. Bytes that cannot be copied are moved all the same, and the tail begins after them. Sets `*is_full` when the target
+ * has taken fewer bytes than were copied: to try again at once would copy for nothing.
  */
-ssize_t tap_splice(struct tap *tap, struct tail *tail, int pipe, int target, size_t length);
+ssize_t tap_splice(struct tap *tap, struct tail *tail, int pipe, int target, size_t length, bool *is_full);
