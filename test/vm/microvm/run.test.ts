@@ -141,7 +141,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run', () => {
   })
 
   it('loses no line, no status and no health check when the agent in the guest is killed ten times', async () => {
-    const count = "trap 'exit 9' TERM; i=0; while echo $i; do i=$((i+1)); usleep 20000; done"
+    const count = "trap 'exit 9' TERM; i=0; while echo $i; do i=$((i+1)); usleep 100000; done"
     const running = startMicrovm(['sh', '-c', count], { MICROVM_VSOCK: 'vhost-user' })
     let output = ''
     for await (const [chunk] of on(running.stdout, 'data', { close: ['end'] })) {
