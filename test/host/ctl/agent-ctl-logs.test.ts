@@ -57,6 +57,28 @@ describe('agent-ctl logs', () => {
     expect(followed.stdout).toMatch(/^one\n/)
   })
 
+  it('follows a process below an agent that is started again', async () => {
+    const job = await pod.add('web', 'lives-on', ['sh', '-c', 'echo before; read line; echo "$line"'])
+    await job.readUntil('before\n')
+    let isAsked = false
+    const restart = async () => {
+      process.kill(pod.started.agentPid(), 'SIGKILL')
+      await job.write('a longer line after it\n')
+      await job.readUntil('after it\n')
+    }
+    let restarted: Promise<void> | undefined
+    const onOutput = () => {
+      if (!isAsked) restarted = restart()
+      isAsked = true
+    }
+    const followed = await ctl([...address, 'logs', '-f', 'web', 'lives-on'], { onOutput })
+    await restarted
+    expect(followed.stdout).toBe('before\na longer line after it\n')
+    expect(followed.stderr).toContain(
+      'agent-ctl: the agent was started again: some of stdout may be missing\n',
+    )
+  })
+
   it('ends at a signal', async () => {
     const interruptions = new Interruptions()
     const onOutput = () => interruptions.receive('SIGINT')

@@ -17,11 +17,11 @@ export async function run(context: Context): Promise<undefined> {
   const containerId = values.argument('CONTAINER')
   const process = { containerId, execId: values.argument('PROCESS') }
   const { hasTerminal, ended } = await stateOf(introspection, process)
-  const streams = [{ stream: 'stdout', target: io.stdout, offset: 0n }]
+  const streams = [new Followed('stdout', io.stdout)]
   // A terminal has one stream.
-  if (!hasTerminal) streams.push({ stream: 'stderr', target: io.stderr, offset: 0n })
+  if (!hasTerminal) streams.push(new Followed('stderr', io.stderr))
   const copy = async () => {
-    for (const each of streams) each.offset = await copyNew(introspection, process, each, io.stderr)
+    for (const each of streams) await each.copyNew(introspection, process, io.stderr)
   }
   await copy()
   for (let isOver = ended || !values.flag('follow'); !isOver; ) {
@@ -38,18 +38,38 @@ export async function run(context: Context): Promise<undefined> {
   }
 }
 
-/** Copies what is new since the offset, and returns the next one. */
-async function copyNew(
-  introspection: Introspection,
-  process: { readonly containerId: string; readonly execId: string },
-  { offset, stream, target }: { readonly offset: bigint; readonly stream: string; readonly target: Writable },
-  stderr: Writable,
-): Promise<bigint> {
-  const kept = await introspection.readOutput({ ...process, stream, offset })
-  if (kept.offset > offset)
-    stderr.write(`agent-ctl: ${kept.offset - offset} bytes of ${stream} are not kept any more\n`)
-  if (kept.data.length > 0) await writeWhole(target, kept.data)
-  return kept.offset + BigInt(kept.data.length)
+/** A stream, and how much of it was copied. */
+class Followed {
+  readonly #stream: 'stdout' | 'stderr'
+  readonly #target: Writable
+  #offset = 0n
+  /** How often the agent had been started again when it told the offset. */
+  #restarts: number | undefined
+
+  constructor(stream: 'stdout' | 'stderr', target: Writable) {
+    this.#stream = stream
+    this.#target = target
+  }
+
+  /** Copies what is new. */
+  async copyNew(
+    introspection: Introspection,
+    process: { readonly containerId: string; readonly execId: string },
+    stderr: Writable,
+  ): Promise<void> {
+    const stream = this.#stream
+    let kept = await introspection.readOutput({ ...process, stream, offset: this.#offset })
+    if (this.#restarts !== undefined && kept.agentRestarts !== this.#restarts) {
+      stderr.write(`agent-ctl: the agent was started again: some of ${stream} may be missing\n`)
+      this.#offset = 0n
+      kept = await introspection.readOutput({ ...process, stream, offset: 0n })
+    } else if (kept.offset > this.#offset) {
+      stderr.write(`agent-ctl: ${kept.offset - this.#offset} bytes of ${stream} are not kept any more\n`)
+    }
+    this.#restarts = kept.agentRestarts
+    this.#offset = kept.offset + BigInt(kept.data.length)
+    if (kept.data.length > 0) await writeWhole(this.#target, kept.data)
+  }
 }
 
 /** A process that the agent has forgotten has ended. */
