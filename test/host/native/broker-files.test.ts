@@ -140,17 +140,21 @@ describe('an agent is cut off when it sends', () => {
 
 describe('the outcome of an answer', () => {
   it('is told with the next request of its client, or soon without one', async () => {
-    const { client, connection, number } = await converse(broker, broker.startAgent())
+    const { client, connection, number: first } = await converse(broker, broker.startAgent())
     const arrived: number[] = []
     connection.open().on('data', (chunk: Buffer) => arrived.push(chunk.length))
+    // Both in one piece, once the broker's pause is not over before the request comes, as it may be on a busy machine.
+    const both = 2 * 32 + ask.length
+    let number = first
+    for (let turn = 0; turn < 20 && !arrived.includes(both); turn++) {
+      connection.answerKept(number, reply)
+      await client.frames.next()
+      await client.send(ask)
+      expect((await connection.next(Envelope.written)).number).toBe(number)
+      number = (await connection.request()).number
+    }
+    expect(arrived).toContain(both)
     connection.answerKept(number, reply)
-    await client.frames.next()
-    await client.send(ask)
     expect((await connection.next(Envelope.written)).number).toBe(number)
-    const { number: second } = await connection.request()
-    // Both in one piece.
-    expect(arrived).toEqual([2 * 32 + ask.length])
-    connection.answerKept(second, reply)
-    expect((await connection.next(Envelope.written)).number).toBe(second)
   })
 })
