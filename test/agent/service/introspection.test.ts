@@ -188,6 +188,14 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     expect(await Promise.all(waits)).toHaveLength(64)
   })
 
+  it('tells by how much SetGuestDateTime has moved the clock', async () => {
+    const day = 86_400_000
+    await agent().setGuestDateTime({ Sec: BigInt(Math.floor((Date.now() + day) / 1000)), Usec: 0n })
+    const { events } = await introspection().getEvents({})
+    const steps = events.flatMap(({ clockSet }) => (clockSet === undefined ? [] : [Number(clockSet.stepMs)]))
+    expect(steps).toEqual([expect.closeTo(day, -5)])
+  })
+
   it('tells that events were dropped', async () => {
     for (let n = 0; n < 3000; n++) services.sandbox.events.add({ clockSet: { stepMs: 0n } })
     const { events, gap } = await introspection().getEvents({ afterSequence: 1n, limit: 1 })

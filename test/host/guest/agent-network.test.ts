@@ -74,6 +74,27 @@ describe('the calls about the network', () => {
       })
     })
 
+    it('is told as an event, and its source still when the agent was started again', async () => {
+      const wanted = { name: 'eth0', hwAddr: ETH0, mtu: 1400n, IPAddresses: [ip('10.0.0.2', 24)] }
+      await agent.updateInterface({ interface: wanted })
+      const { introspection } = started
+      const { events } = await introspection.getEvents({})
+      const changed = events.flatMap(({ networkChanged }) => networkChanged?.settings ?? [])
+      expect(changed).toEqual(
+        expect.arrayContaining([
+          expect.objectContaining({ kind: 'interface', subject: 'eth0', source: 'rpc' }),
+        ]),
+      )
+      process.kill(started.agentPid(), 'SIGKILL')
+      const { interfaces } = await introspection.getNetwork({})
+      const sources = Object.fromEntries(interfaces.map(({ name, source }) => [name, source]))
+      expect(sources).toMatchObject({ eth0: 'rpc', eth1: 'kernel' })
+      const eth0 = interfaces.find(({ name }) => name === 'eth0')
+      expect(eth0?.addresses).toContainEqual(
+        expect.objectContaining({ address: '10.0.0.2/24', source: 'rpc' }),
+      )
+    })
+
     it('changes nothing, not even for a moment, when it is repeated', async () => {
       const request = {
         interface: {

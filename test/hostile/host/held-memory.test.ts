@@ -59,6 +59,7 @@ describe('many connections that make the agent hold memory', () => {
     ['gRPC calls that wait', 20],
     ['gRPC answers without a window', 20],
     ['reflection without a window', 20],
+    ['event streams without a window', 20],
     ['SETTINGS and PING frames', 20],
   ])('%s, on %d of them', async (way, connections) => {
     const target = await hostTarget(started)

@@ -18,6 +18,7 @@ import { temporaryRoot } from '../../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type AgentLog, readLog } from '../log-lines.ts'
@@ -29,6 +30,7 @@ import type { NetworkNamespace } from './network-namespace.ts'
 export interface AgentConnection {
   readonly agent: ServiceClient<typeof AgentServiceDefinition>
   readonly health: ServiceClient<typeof HealthDefinition>
+  readonly introspection: ServiceClient<typeof IntrospectionDefinition>
   readonly socket: Socket
   close(): void
   /** Resolves when either side has ended the connection. */
@@ -181,6 +183,7 @@ async function open(path: string): Promise<AgentConnection> {
   return {
     agent: clientFor(AgentServiceDefinition, client),
     health: clientFor(HealthDefinition, client),
+    introspection: clientFor(IntrospectionDefinition, client),
     socket,
     close: () => client.close(),
     closed: client.closed,

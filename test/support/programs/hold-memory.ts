@@ -115,6 +115,13 @@ const WAYS: Readonly<Record<string, () => Promise<unknown>>> = {
     const many = Buffer.concat(Array.from({ length: 1000 }, () => questions))
     await Promise.all(streams.map((stream) => write(stream, many)))
   },
+  'event streams without a window': async () => {
+    const session = await http2({ initialWindowSize: 0 })
+    const streams = Array.from({ length: 16 }, () =>
+      openCall(session, 'microvm.agent.v1.Introspection/StreamEvents'),
+    )
+    await Promise.all(streams.map((stream) => write(stream, grpcMessage(Buffer.alloc(0)))))
+  },
   'SETTINGS and PING frames': async () => {
     const socket = await dial()
     const settings = Buffer.from('000000040000000000', 'hex')
