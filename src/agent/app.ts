@@ -44,6 +44,7 @@ import { type AgentArguments, parseArguments } from './config/arguments.ts'
 import { loadConfig, settingsWithoutEffect } from './config/load-config.ts'
 import type { AgentConfig } from './config/settings.ts'
 import { DebugConsole } from './console/debug-console.ts'
+import { findShells } from './console/find-shells.ts'
 import { Events } from './introspection/events.ts'
 import { featuresOf, PROGRAMS } from './introspection/features.ts'
 import { tellDevices } from './introspection/tell-devices.ts'
@@ -323,7 +324,7 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
   const introspection = {
     ...{ sandbox, network: parts.networkRecord, events: new Events(events, os.clock) },
     ...{ restarts: restartsOf(given), startedMs: nowMs() },
-    features: () => featuresOf(parts),
+    features: async () => featuresOf({ ...parts, shells: await findShells(os.files) }),
     programs: [runtime.binary, ...PROGRAMS],
   }
   const dependencies = { sandbox, storage: mounts, network, guest, policy, introspection }

@@ -22,7 +22,7 @@ export interface CapabilityDependencies {
   /** The full names of the methods that are served. */
   readonly methods: readonly string[]
   /** Parts of the agent that depend on its settings and its image, and methods that depend on these. */
-  readonly features: () => readonly Feature[]
+  readonly features: () => Promise<readonly Feature[]>
   /** Paths of programs that the agent runs. */
   readonly programs: readonly string[]
 }
@@ -32,7 +32,7 @@ export async function getCapabilities(
   dependencies: CapabilityDependencies,
 ): Promise<GetCapabilitiesResponse> {
   const { files, methods, features, programs } = dependencies
-  const found = features()
+  const found = [await kernelFeature(files, 'limits of containers', containerLimits), ...(await features())]
   const kernel = await Promise.all([...KERNEL].map(([name, look]) => kernelFeature(files, name, look)))
   const tools = await Promise.all(programs.map((path) => programAt(files, path)))
   return {
@@ -81,6 +81,24 @@ const KERNEL: ReadonlyMap<string, Look> = new Map([
     (type): readonly [string, Look] => [`file system ${type}`, fileSystem(type)],
   ),
 ])
+
+/** The controllers of the limits that every shim sets. */
+const LIMITING_CONTROLLERS = ['cpu', 'cpuset', 'memory', 'pids']
+
+/** Limits that have no controller are refused when a container asks for them. */
+async function containerLimits(files: Files): ReturnType<Look> {
+  const unified = await readIfPresent(files, '/sys/fs/cgroup/cgroup.controllers')
+  const isThere = async (controller: string) =>
+    unified === undefined
+      ? (await files.stat(`/sys/fs/cgroup/${controller}`)) !== undefined
+      : unified.trim().split(' ').includes(controller)
+  const there = await Promise.all(LIMITING_CONTROLLERS.map(isThere))
+  const missing = LIMITING_CONTROLLERS.filter((_, index) => !there[index])
+  const version = unified === undefined ? 'cgroup v1' : 'cgroup v2'
+  return missing.length === 0
+    ? { detail: version }
+    : { missing: `${version} has no controller for ${missing.join(', ')}` }
+}
 
 function present(path: string): Look {
   return async (files) =>

@@ -14,7 +14,7 @@ export interface IntrospectionDependencies {
   /** When this agent was started, on the clock of `Clock.monotonicMs`. */
   readonly startedMs: number
   /** Parts of the agent that depend on its settings and its image. */
-  readonly features: () => readonly Feature[]
+  readonly features: () => Promise<readonly Feature[]>
   /** Paths of the programs that the agent runs. */
   readonly programs: readonly string[]
 }

@@ -8,9 +8,12 @@ export interface FeatureSources {
     readonly visibleCdiDevices: boolean
     readonly passfdListenerPort: number
     readonly outputReplayBytes: number
+    readonly debugConsole: boolean
   }
   /** Absent without `vminit`. */
   readonly os: { readonly broker?: object | undefined }
+  /** The shells of the guest, and what is wrong with the others. */
+  readonly shells: { readonly found: readonly string[]; readonly problems: readonly string[] }
 }
 
 /** Programs that the agent runs, besides the OCI runtime. */
@@ -24,17 +27,21 @@ export const PROGRAMS: readonly string[] = [
 ]
 
 /** The parts of the agent that a setting turns on, or that the image may lack. */
-export function featuresOf({ policy, config, os }: FeatureSources): readonly Feature[] {
+export function featuresOf({ policy, config, os, shells }: FeatureSources): readonly Feature[] {
   const bySetting = (name: string, isOn: boolean, setting: string) => ({
     name,
     missing: isOn ? undefined : `${setting} is not set`,
   })
+  const noShell = shells.found.length > 0 ? undefined : `no shell: ${shells.problems.join('; ')}`
   return [
     { name: 'policy', missing: policy.isSupported() ? undefined : 'this image has no policy engine' },
     {
       name: 'connection broker',
       missing: os.broker === undefined ? 'the agent does not run below vminit' : undefined,
     },
+    config.debugConsole
+      ? { name: 'debug console', missing: noShell }
+      : bySetting('debug console', false, 'agent.debug_console'),
     bySetting('memory agent', config.memAgentEnable, 'agent.mem_agent_enable'),
     bySetting('devices by VISIBLE_CDI_DEVICES', config.visibleCdiDevices, 'agent.visible_cdi_devices'),
     bySetting('output again', config.outputReplayBytes > 0, 'agent.output_replay_bytes'),

@@ -1,6 +1,7 @@
 import type { StatusCodeName } from '../../base/errors.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import type { StepName, StepRecorder } from '../../base/step.ts'
+import { truncate } from '../../base/truncate.ts'
 import { isWait } from '../../rpc/limits.ts'
 import type { IncomingCall } from '../../rpc/method.ts'
 import type { StartTimer } from '../../rpc/timer.ts'
@@ -11,7 +12,7 @@ import { CallFigures } from './call-figures.ts'
 export interface OpenStep {
   readonly name: StepName
   readonly detail: string
-  /** On the clock of {@link CallInFlightDependencies.nowMs}. */
+  /** On the clock of {@link CallsInFlightDependencies.nowMs}. */
   readonly sinceMs: number
 }
 
@@ -27,6 +28,19 @@ export interface CallInFlight {
   readonly hasCaller: boolean
   /** The steps that are open, in the order in which they began: the last one is what the call waits for. */
   readonly steps: readonly OpenStep[]
+}
+
+/** A call that was answered with an error. */
+export interface FailedCall {
+  readonly rpc: string
+  readonly ids: LogFields
+  readonly code: StatusCodeName
+  /** As the log has it, without what a hook has written. */
+  readonly error: string
+  /** Whether the caller has made a mistake. */
+  readonly callerFault: boolean
+  /** On the clock of {@link CallsInFlightDependencies.nowMs}. */
+  readonly atMs: number
 }
 
 export interface CallsInFlightDependencies {
@@ -55,11 +69,25 @@ const TURNS_APART_MS = 10
 /** Lines that one look at the calls writes at most. */
 const MOST_LINES = 16
 
-/** Every call from its arrival until its end, with the steps that it is in. Logs those that take long. */
+/** So many failed calls are remembered. */
+const MOST_FAILED = 16
+
+/** The characters of a remembered error. */
+const LONGEST_ERROR = 1000
+
+/** What a hook has written, which may be anything, in the error of the OCI runtime. */
+const HOOK_OUTPUT = /, stdout: .*?, stderr: .*?(?= \(hook #[^()]*\)$|$)/s
+
+/**
+ * Every call from its arrival until its end, with the steps that it is in, and the last ones that have failed. Logs those
+ * that take long.
+ */
 export class CallsInFlight {
   readonly figures: CallFigures
   readonly #dependencies: CallsInFlightDependencies
   readonly #open = new Set<OpenCall>()
+  /** By what they have in common with equal ones, the oldest first. */
+  readonly #failed = new Map<string, FailedCall>()
   #watched = 0
   #stopTimer: (() => void) | undefined
   #lookMs = Number.POSITIVE_INFINITY
@@ -75,6 +103,21 @@ export class CallsInFlight {
   /** In the order in which they began. */
   list(): readonly CallInFlight[] {
     return [...this.#open]
+  }
+
+  /** Remembers a call that fails. A caller that tries again and again does not push the others out. */
+  fail({ rpc, ids }: OpenCall, failure: Pick<FailedCall, 'callerFault' | 'code' | 'error'>): void {
+    const error = truncate(failure.error.replace(HOOK_OUTPUT, ''), LONGEST_ERROR)
+    const key = JSON.stringify([rpc, ids, error])
+    this.#failed.delete(key)
+    this.#failed.set(key, { ...failure, rpc, ids, error, atMs: this.#dependencies.nowMs() })
+    const [oldest] = this.#failed.keys()
+    if (this.#failed.size > MOST_FAILED && oldest !== undefined) this.#failed.delete(oldest)
+  }
+
+  /** The last calls that have failed, the oldest first. */
+  failed(): readonly FailedCall[] {
+    return [...this.#failed.values()]
   }
 
   get size(): number {

@@ -1,4 +1,4 @@
-import type { Call } from '../../gen/microvm/agent/v1/introspection.ts'
+import type { Call, FailedCall } from '../../gen/microvm/agent/v1/introspection.ts'
 import type { CallsInFlight } from './calls-in-flight.ts'
 import type { Recovery } from './rpc.ts'
 
@@ -23,6 +23,16 @@ export function listCalls(
       callerLeft: !hasCaller,
     }
   })
+}
+
+/** The last calls that have failed, the oldest first. */
+export function listFailedCalls(calls: Pick<CallsInFlight, 'failed'>, nowMs: number): FailedCall[] {
+  return calls.failed().map(({ rpc, ids, code, error, callerFault, atMs }) => ({
+    ...{ method: rpc, code, error, callerFault },
+    containerId: String(ids.containerId ?? ''),
+    execId: String(ids.execId ?? ''),
+    ageMs: milliseconds(nowMs - atMs),
+  }))
 }
 
 function milliseconds(ms: number): bigint {

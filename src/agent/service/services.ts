@@ -40,7 +40,7 @@ export interface ServiceDependencies {
 /** Every method of every service of the agent. */
 export function declaredMethods(
   dependencies: ServiceDependencies,
-  calls: ServiceView['calls'] = { list: () => [] },
+  calls: ServiceView['calls'] = { failed: () => [], list: () => [] },
 ): readonly DeclaredMethod<unknown, unknown>[] {
   const { sandbox, storage, network, guest, policy, introspection } = dependencies
   const view: ServiceView = { calls, methods: () => methods }

@@ -47,7 +47,7 @@ export function wrap<Request, Response>(
 
 function served<Request, Response>(
   method: DeclaredMethod<Request, Response>,
-  { log, gate, policy, totals, outcomes, leave, nowMs }: WrapperDependencies,
+  { log, gate, policy, totals, calls, outcomes, leave, nowMs }: WrapperDependencies,
 ): (payload: Uint8Array, incoming: IncomingCall, open: OpenCall) => Promise<Outcome> {
   const { name, types, rpc } = method
   const check = policy.checkOf(name)
@@ -98,7 +98,11 @@ function served<Request, Response>(
       if (work === undefined) leave?.(number)
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
-      level = failureLevel(error) ?? level
+      const { code, message } = outcome
+      const failure = failureLevel(error)
+      if (failure !== undefined)
+        calls.fail(open, { code, error: loggedMessage ?? message, callerFault: failure === 'warn' })
+      level = failure ?? level
     } finally {
       limits.release()
     }

@@ -125,7 +125,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
       expect((await introspection().getStacks({})).calls).toMatchObject([{ step: 'exit e1' }])
       services.runtime.end(1002, { code: 0 })
       await waiting
-      expect(await introspection().listCalls({})).toEqual({ calls: [] })
+      expect(await introspection().listCalls({})).toEqual({ calls: [], failed: [] })
     })
 
     async function eventsUntil(most: number) {
@@ -209,6 +209,44 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     expect(one('grpc.AgentService/CreateContainer')).toMatchObject({ enabled: true, reason: '' })
     expect(one('blk-ccw')).toMatchObject({ enabled: false, reason: 'only supported on s390x' })
     expect(one('vsock')).toMatchObject({ enabled: false, reason: '/dev/vsock does not exist' })
+  })
+
+  it.each([
+    ['cgroup v2', { 'cgroup.controllers': 'cpuset cpu io memory pids\n' }, ''],
+    [
+      'a cgroup v2 without some',
+      { 'cgroup.controllers': 'cpu io pids\n' },
+      'cgroup v2 has no controller for cpuset, memory',
+    ],
+    ['cgroup v1', { 'cpu/tasks': '', 'cpuset/tasks': '', 'memory/tasks': '', 'pids/tasks': '' }, ''],
+    [
+      'a cgroup v1 without one',
+      { 'cpu/tasks': '', 'cpuset/tasks': '', 'pids/tasks': '' },
+      'cgroup v1 has no controller for memory',
+    ],
+  ])('tells of %s whether it has the limits of containers', async (_what, files, reason) => {
+    const { files: guest } = services.os
+    await guest.removeTree('/sys/fs/cgroup')
+    for (const [name, text] of Object.entries(files)) await guest.put(`/sys/fs/cgroup/${name}`, text)
+    const { capabilities } = await introspection().getCapabilities({})
+    const limits = capabilities.find(({ name }) => name === 'limits of containers')
+    expect(limits).toMatchObject({ enabled: reason === '', reason })
+  })
+
+  it('tells the last calls that have failed, equal ones once, and no more than 16', async () => {
+    const start = (containerId: string) => expect(agent().startContainer({ containerId })).rejects.toThrow()
+    for (const containerId of ['c1', 'c2', 'c1']) await start(containerId)
+    const { failed } = await introspection().listCalls({})
+    const { code, message } = await agent()
+      .startContainer({ containerId: 'c1' })
+      .catch((error) => error)
+    expect(failed).toMatchObject([
+      { method: 'grpc.AgentService/StartContainer', containerId: 'c2', execId: '', callerFault: true },
+      { containerId: 'c1', code, error: message },
+    ])
+    for (let n = 3; n < 40; n++) await start(`c${n}`)
+    const ids = (await introspection().listCalls({})).failed.map(({ containerId }) => containerId)
+    expect(ids).toEqual(Array.from({ length: 16 }, (_, n) => `c${n + 24}`))
   })
 
   it('takes a CPU profile, and one at a time', async () => {

@@ -58,7 +58,7 @@ function wrapped(
   const policy = { checkOf: () => check }
   const calls = silentCalls()
   const method = wrap(declared, { log, gate, policy, totals, outcomes, calls, leave, nowMs })
-  return { method, lines }
+  return { method, lines, calls }
 }
 
 const openGate: Gate = { wait: async () => {} }
@@ -98,6 +98,40 @@ describe('the call wrapper', () => {
     const { method, lines } = wrapped({ handle: () => Promise.reject(error) })
     await method(request, callOf())
     expect(lines).toMatchObject([{ msg: 'rpc', level }])
+  })
+
+  it.each([
+    [
+      'what a hook has written',
+      'hook: exit status 3, stdout: a\nb, stderr: token=1 (hook #0: prestart /x)',
+      'hook: exit status 3 (hook #0: prestart /x)',
+    ],
+    [
+      'what an unknown hook has written',
+      'hook: exit status 3, stdout: , stderr: token=1',
+      'hook: exit status 3',
+    ],
+    [
+      'the middle of a long error',
+      `${'a'.repeat(900)}${'b'.repeat(900)}`,
+      `${'a'.repeat(500)}…${'b'.repeat(499)}`,
+    ],
+  ])('remembers a call that has failed without %s', async (_what, message, error) => {
+    const { method, calls } = wrapped({ handle: () => Promise.reject(new AgentError('INTERNAL', message)) })
+    await method(request, callOf())
+    const rpc = 'grpc.AgentService/Test'
+    expect(calls.failed()).toEqual([
+      { rpc, ids: { containerId: 'c1' }, code: 'INTERNAL', error, callerFault: false, atMs: 0 },
+    ])
+  })
+
+  it.each([
+    ['as the log has it', new AgentError('INTERNAL', 'said: x', { loggedMessage: 'said' }), ['said']],
+    ['unless its caller has left', new AgentError('CANCELLED', 'gone'), []],
+  ])('remembers a call that has failed %s', async (_what, failure, errors) => {
+    const { method, calls } = wrapped({ handle: () => Promise.reject(failure) })
+    await method(request, callOf())
+    expect(calls.failed().map(({ error }) => error)).toEqual(errors)
   })
 
   it('begins calls in the order in which they came, whether they count as work or not', async () => {

@@ -41,7 +41,7 @@ export async function serviceDependencies(
     network: { os, log, hotplug, record, queues: networkQueues() },
     introspection: {
       ...{ sandbox: context, network: record, events: new Events(context.events, os.clock) },
-      ...{ restarts: 0, startedMs: 0, features: () => [], programs: ['/usr/sbin/runc'] },
+      ...{ restarts: 0, startedMs: 0, features: async () => [], programs: ['/usr/sbin/runc'] },
     },
     guest: {
       ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },

@@ -113,6 +113,17 @@ describe.skipIf(cannotBoot() !== undefined)('docs/troubleshooting.md shows what 
       /^! CreateContainer of hanging hangs for \d+s, for \d+m?s of it in step runtime runc create$/m,
     )
     expect(said).toMatch(/^! hungry was killed for want of memory: signal 9, out of memory, /m)
+    expect(said).toMatch(/^! the kernel lacks an option: .*CreateContainer of layers .*has no overlay: /m)
+    expect(said).toMatch(/^! a storage or device never came: .*CreateContainer of data .*PCI path 02\/0f: /m)
+    expect(said).toMatch(/^! the host does not listen on a port: .*CreateContainer of port .*port 5999 /m)
+    expect(said).toMatch(/^! the debug console has no shell: .*\/bin\/sh: not found/m)
+    expect(said).toMatch(
+      /^! a hook failed: .*CreateContainer of hook .*exit status 3 \(hook #0: createRuntime /m,
+    )
+    expect(said).toMatch(
+      /^! a hook failed: .*CreateContainer of hook .*ran past specified timeout of 1\.0s /m,
+    )
+    expect(said).not.toContain('registry.example')
     expect(said).toMatch(/^- the kernel lacks fw_cfg: /m)
     expect(await hanging).toContain('hook ran past specified timeout')
   })
@@ -134,7 +145,14 @@ describe.skipIf(cannotBoot() !== undefined)(
       const error = await errorOf(pod.create('limited', ['true'], { linux }))
       expect(page).toContain(shown(await consoleLine(guest, /"cgroup v1 without limits"/)))
       expect(page).toContain(error)
-      expect(await diagnosis(guest)).toMatch(/^- the kernel lacks cgroup v2: /m)
+      const said = await diagnosis(guest)
+      expect(said).toMatch(
+        /^! limits of containers are refused: .*cgroup v1 has no controller for memory\)$/m,
+      )
+      expect(said).toMatch(
+        /^! a limit has no controller: .*CreateContainer of limited .*cannot set memory limit/m,
+      )
+      expect(said).toMatch(/^- the kernel lacks cgroup v2: /m)
     })
 
     it('of an agent that was killed', async () => {

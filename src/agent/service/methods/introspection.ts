@@ -11,13 +11,13 @@ import { getStacks, listProcesses } from '../../introspection/processes.ts'
 import { Profiles } from '../../introspection/profile.ts'
 import { getSandbox, listContainers, listMounts } from '../../introspection/sandbox.ts'
 import type { CallsInFlight } from '../calls-in-flight.ts'
-import { listCalls } from '../list-calls.ts'
+import { listCalls, listFailedCalls } from '../list-calls.ts'
 import { cancellable, type DeclaredMethod, immediate, type ServiceMethods } from '../rpc.ts'
 import { API_VERSION } from './health.ts'
 
 /** What the service tells about itself. */
 export interface ServiceView {
-  readonly calls: Pick<CallsInFlight, 'list'>
+  readonly calls: Pick<CallsInFlight, 'failed' | 'list'>
   /** Every method that is served. */
   readonly methods: () => readonly DeclaredMethod<unknown, unknown>[]
 }
@@ -51,7 +51,10 @@ export function introspectionMethods(
     listDevices: cancellable('read', () => listDevices(files)),
     getNetwork: cancellable('read', async () => getNetwork(given)),
     // While the agent boots, it tells which calls wait for that.
-    listCalls: immediate('read', async () => ({ calls: calls('Introspection/ListCalls') })),
+    listCalls: immediate('read', async () => ({
+      calls: calls('Introspection/ListCalls'),
+      failed: listFailedCalls(service.calls, clock.monotonicMs()),
+    })),
     listExits: cancellable('read', async (request) => events.exits(request)),
     acknowledgeExits: cancellable('idempotent', async (request) => events.acknowledge(request)),
     getEvents: cancellable('read', (request, { signal }) => events.get(request, signal)),

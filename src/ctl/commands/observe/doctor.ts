@@ -1,4 +1,5 @@
 import { messageOf } from '../../../base/errors.ts'
+import { truncate } from '../../../base/truncate.ts'
 import {
   type Call,
   type Capability,
@@ -7,6 +8,7 @@ import {
   Device_Kind,
   type Event,
   type Exit,
+  type FailedCall,
   type GetLoopHistogramResponse,
   type GetNetworkResponse,
   type GetSandboxResponse,
@@ -24,6 +26,8 @@ import { stacksText } from './stacks.ts'
 export interface Findings {
   readonly sandbox: GetSandboxResponse | undefined
   readonly calls: readonly Call[] | undefined
+  /** Calls that were answered with an error. */
+  readonly failed: readonly FailedCall[] | undefined
   readonly exits: readonly Exit[] | undefined
   readonly capabilities: readonly Capability[] | undefined
   readonly devices: readonly Device[] | undefined
@@ -87,9 +91,12 @@ async function collect(context: Context): Promise<{ readonly found: Findings; re
   const agent = await agentCalls(context)
   const introspection = await introspectionCalls(context)
   await ask('version', () => introspection.getVersion({}))
+  const sandbox = await ask('sandbox', () => introspection.getSandbox({}))
+  const calls = await ask('calls', () => introspection.listCalls({}))
   const found: Findings = {
-    sandbox: await ask('sandbox', () => introspection.getSandbox({})),
-    calls: (await ask('calls in flight', () => introspection.listCalls({})))?.calls,
+    sandbox,
+    calls: calls?.calls,
+    failed: calls?.failed,
     exits: (await ask('exits', () => introspection.listExits({})))?.exits,
     capabilities: (await ask('capabilities', () => introspection.getCapabilities({})))?.capabilities,
     devices: (await ask('devices', () => introspection.listDevices({})))?.devices,
@@ -143,6 +150,8 @@ export function suspicionsIn(found: Findings): readonly string[] {
     ...untoldIn(found),
     ...restartsIn(found),
     ...hangingIn(found),
+    ...missingIn(found),
+    ...failuresIn(found),
     ...slownessIn(found),
     ...endsIn(found),
     ...idleDisksIn(found),
@@ -175,6 +184,63 @@ function hangingIn({ calls = [] }: Findings): string[] {
       const call = method.replace(/^.*[/]/, '')
       return `${call}${of} hangs for ${ageText(ageMs)}, for ${ageText(stepAgeMs)} of it in step ${step || 'none'}`
     })
+}
+
+/** What the guest does not have, although it is asked for or every pod needs it. */
+function missingIn({ capabilities = [] }: Findings): string[] {
+  return capabilities.flatMap(({ enabled, name, reason }) => {
+    if (enabled) return []
+    if (name === 'limits of containers')
+      return [`limits of containers are refused: ${ADD_CONTROLLERS} (${reason})`]
+    // The other reason is that the console is off.
+    const hasNoShell = name === 'debug console' && reason.startsWith('no shell: ')
+    return hasNoShell ? [`the debug console has no shell: ${ADD_SHELL} (${reason})`] : []
+  })
+}
+
+const ADD_CONTROLLERS =
+  "remove systemd.unified_cgroup_hierarchy=0, cgroup_no_v1= or cgroup_disable= from the kernel's command line"
+
+const ADD_SHELL = 'give the guest one by an extension image, or bake one into the image'
+
+/** Why calls fail, by their errors, in plain words and with what to do: docs/troubleshooting.md has the same. */
+const CAUSES: readonly (readonly [error: RegExp, cause: string])[] = [
+  [
+    /waiting for uevent/,
+    'a storage or device never came: compare its path with the devices below; was it plugged in, has it a driver?',
+  ],
+  [
+    /no listener: /,
+    'the host does not listen on a port: look whether the process at its end still runs, and listens there',
+  ],
+  [
+    /running hook|\(hook #/,
+    "a hook failed: run its program by itself in the guest; what it wrote is in the agent's log",
+  ],
+  [
+    /the guest kernel has no /,
+    'the kernel lacks an option: take a kernel with it, built in or as a module that modprobe finds',
+  ],
+  [/setting cgroup config/, `a limit has no controller: ${ADD_CONTROLLERS}`],
+]
+
+/** Failures that are older are left to the report, as the agent forgets exits. */
+const RECENT_MS = 3_600_000
+
+/** The characters of an error in one of the first lines. The report has all of it. */
+const LONGEST_ERROR = 300
+
+/** The newest first. What callers do wrong, and deadlines that pass, are not suspicious unless the cause is known. */
+function failuresIn({ failed = [] }: Findings): string[] {
+  return failed.toReversed().flatMap(({ ageMs, callerFault, code, containerId, error, execId, method }) => {
+    const cause = CAUSES.find(([pattern]) => pattern.test(error))?.[1]
+    const isSuspicious = cause !== undefined || (code === 'INTERNAL' && !callerFault)
+    if (ageMs > RECENT_MS || !isSuspicious) return []
+    const of = containerId === '' ? '' : ` of ${processName({ containerId, execId })}`
+    const call = `${method.replace(/^.*[/]/, '')}${of} failed ${ageText(ageMs)} ago`
+    const text = truncate(error, LONGEST_ERROR)
+    return [cause === undefined ? `${call}: ${text}` : `${cause} (${call}: ${text})`]
+  })
 }
 
 function slownessIn({ loop, metrics = '' }: Findings): string[] {

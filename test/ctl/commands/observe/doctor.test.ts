@@ -7,6 +7,7 @@ import {
   Device,
   Device_Kind,
   Exit,
+  FailedCall,
   GetLoopHistogramResponse,
   GetSandboxResponse,
 } from '../../../../src/gen/microvm/agent/v1/introspection.ts'
@@ -14,6 +15,7 @@ import {
 const NOTHING: Findings = {
   sandbox: undefined,
   calls: undefined,
+  failed: undefined,
   exits: undefined,
   capabilities: undefined,
   devices: undefined,
@@ -26,6 +28,17 @@ const NOTHING: Findings = {
 }
 
 const create = 'grpc.AgentService/CreateContainer'
+const failed = (error: string, fields: Partial<FailedCall> = {}): Partial<Findings> => ({
+  failed: [
+    FailedCall.fromPartial({
+      ...{ method: create, containerId: 'web', code: 'INTERNAL', error, ageMs: 9000n },
+      ...fields,
+    }),
+  ],
+})
+const missing = (name: string, reason: string): Partial<Findings> => ({
+  capabilities: [Capability.fromPartial({ kind: Capability_Kind.FEATURE, name, reason })],
+})
 const memory = (available: number) =>
   `kata_guest_meminfo{item="mem_available"} ${available}\nkata_guest_meminfo{item="mem_total"} 1000\n`
 
@@ -57,6 +70,59 @@ describe('what doctor finds suspicious', () => {
       { calls: [Call.fromPartial({ method: create, ageMs: 70_000n, step: 'exit web' })] },
       [],
     ],
+    [
+      'a guest without limits',
+      missing('limits of containers', 'cgroup v1 has no controller for memory'),
+      [
+        "limits of containers are refused: remove systemd.unified_cgroup_hierarchy=0, cgroup_no_v1= or cgroup_disable= from the kernel's command line (cgroup v1 has no controller for memory)",
+      ],
+    ],
+    [
+      'a debug console without a shell',
+      missing('debug console', 'no shell: /bin/sh: not found'),
+      [
+        'the debug console has no shell: give the guest one by an extension image, or bake one into the image (no shell: /bin/sh: not found)',
+      ],
+    ],
+    ['no debug console that is off', missing('debug console', 'agent.debug_console is not set'), []],
+    [
+      'a storage that never came',
+      failed('Timeout after 1s waiting for uevent of a block device at PCI path 02/0f: no bus', {
+        code: 'DEADLINE_EXCEEDED',
+      }),
+      [
+        'a storage or device never came: compare its path with the devices below; was it plugged in, has it a driver? (CreateContainer of web failed 9s ago: Timeout after 1s waiting for uevent of a block device at PCI path 02/0f: no bus)',
+      ],
+    ],
+    [
+      'a port on which the host does not listen',
+      failed('stdout: port 5999 of the host: no listener: no answer within 2 s', { code: 'UNAVAILABLE' }),
+      [
+        'the host does not listen on a port: look whether the process at its end still runs, and listens there (CreateContainer of web failed 9s ago: stdout: port 5999 of the host: no listener: no answer within 2 s)',
+      ],
+    ],
+    [
+      'a hook that failed',
+      failed('error running hook: exit status 3 (hook #0: createRuntime /bin/pull)'),
+      [
+        "a hook failed: run its program by itself in the guest; what it wrote is in the agent's log (CreateContainer of web failed 9s ago: error running hook: exit status 3 (hook #0: createRuntime /bin/pull))",
+      ],
+    ],
+    [
+      'a file system that the kernel lacks',
+      failed('storage /run/x: the guest kernel has no overlay: mount /run/x: ENODEV'),
+      [
+        'the kernel lacks an option: take a kernel with it, built in or as a module that modprobe finds (CreateContainer of web failed 9s ago: storage /run/x: the guest kernel has no overlay: mount /run/x: ENODEV)',
+      ],
+    ],
+    [
+      'a failure of the guest without a known cause, by its own words',
+      failed('mount /run/x: EIO'),
+      ['CreateContainer of web failed 9s ago: mount /run/x: EIO'],
+    ],
+    ['no mistake of a caller', failed('Invalid container id', { callerFault: true }), []],
+    ['no deadline that has passed', failed('timeout', { code: 'DEADLINE_EXCEEDED' }), []],
+    ['no failure of yesterday', failed('mount /run/x: EIO', { ageMs: 86_400_000n }), []],
     ['no young call', { calls: [Call.fromPartial({ method: create, ageMs: 70n, step: 'device' })] }, []],
     [
       'a process that was killed for want of memory',

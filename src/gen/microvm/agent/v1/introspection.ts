@@ -57,7 +57,7 @@ export const Capability_Kind = {
   KERNEL: 4,
   /** TOOL - A program of the guest. */
   TOOL: 5,
-  /** FEATURE - A part of the agent that a setting turns on or that the image may lack. */
+  /** FEATURE - A part of the agent that a setting turns on or that the image may lack, and the limits of containers. */
   FEATURE: 6,
 } as const;
 
@@ -311,6 +311,11 @@ export interface ListCallsRequest {
 
 export interface ListCallsResponse {
   calls: Call[];
+  /**
+   * The last 16 calls that this agent has answered with an error, the oldest first; of equal ones the last. Without those
+   * that have ended as their kind may end, such as one whose caller has left.
+   */
+  failed: FailedCall[];
 }
 
 export interface Call {
@@ -332,6 +337,22 @@ export interface Call {
   execId: string;
   /** Whether its work goes on without its caller, who has left or has had the deadline as the answer. */
   callerLeft: boolean;
+}
+
+/** A call that was answered with an error. */
+export interface FailedCall {
+  /** Full name of the method. */
+  method: string;
+  containerId: string;
+  execId: string;
+  /** Name of the status, such as `DEADLINE_EXCEEDED`. */
+  code: string;
+  /** The error as the log has it, at most 1,000 characters, without what a hook has written. */
+  error: string;
+  /** Since the answer. */
+  ageMs: bigint;
+  /** Whether the caller has made a mistake; otherwise the guest has failed. */
+  callerFault: boolean;
 }
 
 export interface ListExitsRequest {
@@ -2856,13 +2877,16 @@ export const ListCallsRequest: MessageFns<ListCallsRequest> = {
 };
 
 function createBaseListCallsResponse(): ListCallsResponse {
-  return { calls: [] };
+  return { calls: [], failed: [] };
 }
 
 export const ListCallsResponse: MessageFns<ListCallsResponse> = {
   encode(message: ListCallsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.calls) {
       Call.encode(v!, writer.uint32(10).fork()).join();
+    }
+    for (const v of message.failed) {
+      FailedCall.encode(v!, writer.uint32(18).fork()).join();
     }
     return writer;
   },
@@ -2888,6 +2912,14 @@ export const ListCallsResponse: MessageFns<ListCallsResponse> = {
             message.calls.push(Call.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.failed.push(FailedCall.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2906,6 +2938,7 @@ export const ListCallsResponse: MessageFns<ListCallsResponse> = {
   fromPartial(object: DeepPartial<ListCallsResponse>): ListCallsResponse {
     const message = createBaseListCallsResponse();
     message.calls = object.calls?.map((e) => Call.fromPartial(e)) || [];
+    message.failed = object.failed?.map((e) => FailedCall.fromPartial(e)) || [];
     return message;
   },
 };
@@ -3086,6 +3119,136 @@ export const Call: MessageFns<Call> = {
     message.containerId = object.containerId ?? "";
     message.execId = object.execId ?? "";
     message.callerLeft = object.callerLeft ?? false;
+    return message;
+  },
+};
+
+function createBaseFailedCall(): FailedCall {
+  return { method: "", containerId: "", execId: "", code: "", error: "", ageMs: 0n, callerFault: false };
+}
+
+export const FailedCall: MessageFns<FailedCall> = {
+  encode(message: FailedCall, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.method !== "") {
+      writer.uint32(10).string(message.method);
+    }
+    if (message.containerId !== "") {
+      writer.uint32(18).string(message.containerId);
+    }
+    if (message.execId !== "") {
+      writer.uint32(26).string(message.execId);
+    }
+    if (message.code !== "") {
+      writer.uint32(34).string(message.code);
+    }
+    if (message.error !== "") {
+      writer.uint32(42).string(message.error);
+    }
+    if (message.ageMs !== 0n) {
+      if (BigInt.asUintN(64, message.ageMs) !== message.ageMs) {
+        throw new globalThis.Error("value provided for field message.ageMs of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.ageMs);
+    }
+    if (message.callerFault !== false) {
+      writer.uint32(56).bool(message.callerFault);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FailedCall {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFailedCall();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.method = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.containerId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.execId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.code = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.error = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.ageMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.callerFault = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<FailedCall>): FailedCall {
+    return FailedCall.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FailedCall>): FailedCall {
+    const message = createBaseFailedCall();
+    message.method = object.method ?? "";
+    message.containerId = object.containerId ?? "";
+    message.execId = object.execId ?? "";
+    message.code = object.code ?? "";
+    message.error = object.error ?? "";
+    message.ageMs = (object.ageMs !== undefined && object.ageMs !== null) ? BigInt(object.ageMs) : 0n;
+    message.callerFault = object.callerFault ?? false;
     return message;
   },
 };
