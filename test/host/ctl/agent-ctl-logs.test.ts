@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Interruptions } from '../../../src/client/interruptions.ts'
+import type { RemoteProcess } from '../../support/containers/pod.ts'
+import { cuttingProxy } from '../../support/ctl/cutting-proxy.ts'
 import { ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 
@@ -40,21 +42,53 @@ describe('agent-ctl logs', () => {
     expect(stderr).toMatch(/^agent-ctl: \d+ bytes of stdout are not kept any more\n$/)
   })
 
-  it('follows a process until it ends', async () => {
-    const ticks = await pod.add('web', 'ticks', ['sh', '-c', 'echo one; read line; echo "$line"'])
-    await ticks.readUntil('one\n')
-    let isAsked = false
+  /** Follows `echo one; read line; echo "$line"`, and answers it once its first line is shown. */
+  async function followedJob(execId: string, owner: (job: RemoteProcess) => Promise<unknown>) {
+    const job = await pod.add('web', execId, ['sh', '-c', 'echo one; read line; echo "$line"'])
+    await job.readUntil('one\n')
+    let answered: Promise<unknown> | undefined
     const answer = async () => {
-      await ticks.write('two\n')
-      await ticks.readAll()
-      await ticks.wait()
+      await job.write('two\n')
+      await job.readAll()
+      await owner(job)
     }
     const onOutput = () => {
-      if (!isAsked) void answer()
-      isAsked = true
+      answered ??= answer()
+      return answered
     }
-    const followed = await ctl([...address, 'logs', '-f', 'web', 'ticks'], { onOutput })
-    expect(followed.stdout).toMatch(/^one\n/)
+    return await ctl([...address, 'logs', '-f', 'web', execId], { onOutput })
+  }
+
+  it('follows a process until it ends', async () => {
+    const followed = await followedJob('kept', async () => {
+      while (!(await ctl([...address, 'exits'])).stdout.includes('web/kept'));
+    })
+    expect(followed).toEqual({ status: 0, stdout: 'one\ntwo\n', stderr: '' })
+  })
+
+  it('says that a process was forgotten before its last output was read', async () => {
+    const followed = await followedJob('forgotten', (job) => job.wait())
+    expect(followed).toEqual({
+      status: 0,
+      stdout: 'one\n',
+      stderr: 'agent-ctl: the process was forgotten before its last output was read\n',
+    })
+  })
+
+  it('says that the agent has closed the connection', async () => {
+    const job = await pod.add('web', 'lost', ['sh', '-c', 'echo one; echo two >&2; sleep 1000'])
+    await job.readUntil('one\n')
+    await job.read('stderr')
+    const proxy = await cuttingProxy(pod.started.path)
+    // Between two looks.
+    const onErrors = () => proxy.close()
+    const followed = await ctl(['-a', proxy.address, 'logs', '-f', 'web', 'lost'], { onErrors })
+    expect(followed).toEqual({
+      status: 125,
+      stdout: 'one\n',
+      stderr:
+        'two\nagent-ctl: ListProcesses: the agent closed the connection before its answer; its log tells why\n',
+    })
   })
 
   it('follows a process below an agent that is started again', async () => {
@@ -77,6 +111,27 @@ describe('agent-ctl logs', () => {
     expect(followed.stderr).toContain(
       'agent-ctl: the agent was started again: some of stdout may be missing\n',
     )
+  })
+
+  it('follows below an agent whose output has not come as far as that of the one before', async () => {
+    const job = await pod.add('web', 'short', ['sh', '-c', 'echo before; read line; echo "$line"'])
+    await job.readUntil('before\n')
+    let isKilled = false
+    const onOutput = () => {
+      if (!isKilled) process.kill(pod.started.agentPid(), 'SIGKILL')
+      isKilled = true
+    }
+    let answered: Promise<unknown> | undefined
+    const answer = async () => {
+      await job.write('then\n')
+      await job.readAll()
+    }
+    const onErrors = () => {
+      answered ??= answer()
+    }
+    const followed = await ctl([...address, 'logs', '-f', 'web', 'short'], { onOutput, onErrors })
+    await answered
+    expect(followed).toMatchObject({ status: 0, stdout: 'before\nthen\n' })
   })
 
   it('ends at a signal', async () => {

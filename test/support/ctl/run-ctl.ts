@@ -17,12 +17,14 @@ export async function ctl(
     readonly columns?: number
     readonly env?: Readonly<Record<string, string>>
     readonly interruptions?: Interruptions
-    /** Called with all that was written to stdout so far. */
-    readonly onOutput?: (text: string) => void
+    /** Called with all that was written to stdout so far. The tool's write ends when this is done. */
+    readonly onOutput?: (text: string) => unknown
+    /** The same of stderr. */
+    readonly onErrors?: (text: string) => unknown
   } = {},
 ): Promise<CtlRun> {
   const stdout = capture(options.onOutput)
-  const stderr = capture()
+  const stderr = capture(options.onErrors)
   const { columns, env = {}, interruptions = new Interruptions() } = options
   const terminal = columns === undefined ? {} : { isTTY: true, columns, rows: 24 }
   const stdin = options.stdin === undefined ? new PassThrough() : Readable.from([Buffer.from(options.stdin)])
@@ -34,13 +36,13 @@ export async function ctl(
   return { status, stdout: stdout.text(), stderr: stderr.text() }
 }
 
-function capture(onText?: (text: string) => void): { readonly stream: Writable; text(): string } {
+function capture(onText?: (text: string) => unknown): { readonly stream: Writable; text(): string } {
   const chunks: Buffer[] = []
   const stream = new Writable({
     write: (chunk, _encoding, done) => {
       chunks.push(Buffer.from(chunk))
-      onText?.(Buffer.concat(chunks).toString())
-      done()
+      const handled = Promise.resolve(onText?.(Buffer.concat(chunks).toString()))
+      handled.then(() => done(), done)
     },
   })
   return { stream, text: () => Buffer.concat(chunks).toString() }

@@ -93,6 +93,7 @@ export const containerCommands: readonly Command[] = [
     summary: 'print what a process has written last',
     details: [
       'The agent keeps output only if agent.output_replay_bytes is set. What others read of it stays for them.',
+      'It forgets a process when it has told its exit status: with --follow the end of the output may then be missing, which is told on stderr.',
     ],
     arguments: [
       { name: 'CONTAINER', summary: "the container's id", completes: 'container' },

@@ -1,7 +1,8 @@
 import type { Writable } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
+import { AgentError } from '../../../base/errors.ts'
 import { writeWhole } from '../../../client/stdio.ts'
-import { Process_Role } from '../../../gen/microvm/agent/v1/introspection.ts'
+import { Process_Role, type ReadOutputResponse } from '../../../gen/microvm/agent/v1/introspection.ts'
 import { introspectionCalls } from '../../clients.ts'
 import { CommandFailure, type Context } from '../../command.ts'
 
@@ -20,22 +21,34 @@ export async function run(context: Context): Promise<undefined> {
   const streams = [new Followed('stdout', io.stdout)]
   // A terminal has one stream.
   if (!hasTerminal) streams.push(new Followed('stderr', io.stderr))
+  let isFound = false
   const copy = async () => {
-    for (const each of streams) await each.copyNew(introspection, process, io.stderr)
-  }
-  await copy()
-  for (let isOver = ended || !values.flag('follow'); !isOver; ) {
-    await delay(FOLLOW_MS, undefined, { signal: context.signal })
-    isOver = (await stateOf(introspection, process)).ended
-    try {
-      // Also when it has just ended, for what it wrote before.
-      await copy()
-    } catch (error) {
-      // The agent has forgotten it, because its status was asked for.
-      if (isOver && error instanceof CommandFailure) return
-      throw error
+    for (const each of streams) {
+      await each.copyNew(introspection, process, io.stderr)
+      isFound = true
     }
   }
+  try {
+    await copy()
+    for (let isOver = ended || !values.flag('follow'); !isOver; ) {
+      await delay(FOLLOW_MS, undefined, { signal: context.signal })
+      isOver = (await stateOf(introspection, process)).ended
+      // Also when it has just ended, for what it wrote before.
+      await copy()
+    }
+  } catch (error) {
+    // Its owner has asked for the status, or has removed the container.
+    if (!isFound || !IS_GONE.includes(codeOf(error) ?? '')) throw error
+    io.stderr.write('agent-ctl: the process was forgotten before its last output was read\n')
+  }
+}
+
+/** The codes of a process, and of a container, that is not there. */
+const IS_GONE: readonly string[] = ['NOT_FOUND', 'INVALID_ARGUMENT']
+
+/** The code that the agent has answered a call with. */
+function codeOf(error: unknown): string | undefined {
+  return error instanceof CommandFailure && error.cause instanceof AgentError ? error.cause.code : undefined
 }
 
 /** A stream, and how much of it was copied. */
@@ -58,7 +71,7 @@ class Followed {
     stderr: Writable,
   ): Promise<void> {
     const stream = this.#stream
-    let kept = await introspection.readOutput({ ...process, stream, offset: this.#offset })
+    let kept = await this.#read(introspection, process)
     if (this.#restarts !== undefined && kept.agentRestarts !== this.#restarts) {
       stderr.write(`agent-ctl: the agent was started again: some of ${stream} may be missing\n`)
       this.#offset = 0n
@@ -69,6 +82,20 @@ class Followed {
     this.#restarts = kept.agentRestarts
     this.#offset = kept.offset + BigInt(kept.data.length)
     if (kept.data.length > 0) await writeWhole(this.#target, kept.data)
+  }
+
+  async #read(
+    introspection: Introspection,
+    process: { readonly containerId: string; readonly execId: string },
+  ): Promise<ReadOutputResponse> {
+    const request = { ...process, stream: this.#stream }
+    try {
+      return await introspection.readOutput({ ...request, offset: this.#offset })
+    } catch (error) {
+      // An agent that was started again counts anew, and refuses an offset that it has not come to.
+      if (this.#offset === 0n || codeOf(error) !== 'INVALID_ARGUMENT') throw error
+      return await introspection.readOutput({ ...request, offset: 0n })
+    }
   }
 }
 
@@ -86,7 +113,7 @@ async function stateOf(
       ended: found?.exitStatus !== undefined || found === undefined,
     }
   } catch (error) {
-    if (error instanceof CommandFailure) return { hasTerminal: false, ended: true }
+    if (codeOf(error) === 'NOT_FOUND') return { hasTerminal: false, ended: true }
     throw error
   }
 }

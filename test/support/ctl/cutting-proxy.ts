@@ -1,0 +1,37 @@
+import { connect, createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { temporaryFolder } from '../temporary-folder.ts'
+
+/**
+ * Stands before an agent. Ends every connection when it is closed, and a connection on which one side has sent so many
+ * bytes.
+ */
+export async function cuttingProxy(
+  agentPath: string,
+  { fromAgent, fromClient }: { readonly fromAgent?: number; readonly fromClient?: number } = {},
+): Promise<{ readonly address: string; close(): void }> {
+  const path = join(temporaryFolder(), 'proxy.sock')
+  const open = new Set<Socket>()
+  const server = createServer((client) => {
+    const agent = connect(agentPath)
+    const end = () => {
+      client.destroy()
+      agent.destroy()
+    }
+    for (const socket of [client, agent]) {
+      open.add(socket)
+      socket.on('error', () => {}).once('close', end)
+    }
+    client.pipe(agent).pipe(client)
+    client.on('data', () => client.bytesRead > (fromClient ?? Number.POSITIVE_INFINITY) && end())
+    agent.on('data', () => agent.bytesRead > (fromAgent ?? Number.POSITIVE_INFINITY) && end())
+  })
+  await new Promise<void>((resolve) => server.listen(path, resolve))
+  return {
+    address: `unix://${path}`,
+    close: () => {
+      server.close()
+      for (const socket of open) socket.destroy()
+    },
+  }
+}
