@@ -7,6 +7,9 @@ const ANSWER_MS = 1_000
 /** Enough to show what it is. */
 const SHOWN_BYTES = 48
 
+/** What is said of a service that neither answers nor closes the connection. */
+export const SILENT = 'a service that answers nothing'
+
 /**
  * Says what serves a socket that is not the agent, by its first bytes after a health check in ttRPC, such as `an HTTP/1
  * server`. Owns the socket and closes it. Takes at most a second.
@@ -17,7 +20,7 @@ export async function identifyPeer(socket: Duplex): Promise<string> {
   socket.write(encodeRequestFrame(1, { service, method: methods.check.name, payload, timeoutNano: 0n }))
   const { bytes, closed } = await firstBytes(socket)
   if (bytes.length > 0) return nameOf(bytes)
-  return closed ? 'a service that closes the connection without an answer' : 'a service that answers nothing'
+  return closed ? 'a service that closes the connection without an answer' : SILENT
 }
 
 /** Names the protocol that begins with these bytes, or shows them. */

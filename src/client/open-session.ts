@@ -6,7 +6,7 @@ import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
 import { type Address, addressText } from './address.ts'
 import { connectAgent, connectOnce, type Dialer, type Protocol } from './connect-agent.ts'
 import { dial } from './dial.ts'
-import { identifyPeer } from './identify-peer.ts'
+import { identifyPeer, SILENT } from './identify-peer.ts'
 
 /** How a session is opened. */
 export interface SessionOptions {
@@ -69,7 +69,8 @@ async function failureText(error: unknown, { address, protocol, waitMs }: Sessio
   if (reason !== undefined) return `${where}: ${waited}${reason}`
   const peer = await peerText(address)
   const remedy = /HTTP\/2/.test(peer) && protocol === 'ttrpc' ? 'try --protocol grpc' : REMEDIES[address.kind]
-  return `${where}: ${waited}${peer}, not the agent; ${remedy}`
+  const who = peer === SILENT ? 'not the agent, or one that hangs' : 'not the agent'
+  return `${where}: ${waited}${peer}, ${who}; ${remedy}`
 }
 
 /** What a failed connect means, and the remedy, by its errno. */

@@ -43,5 +43,11 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
     completes: 'file',
     summary: 'write every call and its answer at the end of FILE, in the form of `record`',
   },
+  {
+    name: 'log-level',
+    short: 'l',
+    value: 'LEVEL',
+    summary: "of the reference's command lines; it sets nothing, because agent-ctl writes no log",
+  },
   { name: 'help', short: 'h', summary: 'show the help of the command' },
 ]

@@ -15,17 +15,18 @@ import type { ReferenceCommand } from './command-text.ts'
 /** What requests of one run of `connect` share. */
 export class ReferenceState {
   readonly bundleFolder: string | undefined
-  readonly #hasAutoValues: boolean
+  /** Requests get values that their command leaves out. */
+  readonly hasAutoValues: boolean
   readonly #ids = new Map<string, string>()
 
   constructor(options: { readonly bundleFolder: string | undefined; readonly hasAutoValues: boolean }) {
     this.bundleFolder = options.bundleFolder
-    this.#hasAutoValues = options.hasAutoValues
+    this.hasAutoValues = options.hasAutoValues
   }
 
   /** An id for a field that the command leaves out, the same in every request: 64 hexadecimal digits. */
   idFor(field: string): string | undefined {
-    if (!this.#hasAutoValues) return undefined
+    if (!this.hasAutoValues) return undefined
     const id = this.#ids.get(field) ?? randomBytes(32).toString('hex')
     this.#ids.set(field, id)
     return id
@@ -65,6 +66,7 @@ export async function* referenceRequests(
   if (method.name === 'SignalProcess') json.signal = signalOf(json.signal)
   if (method.name === 'WriteStdin' && typeof json.data === 'string') json.data = bytesText(json.data)
   addIds(method, json, state)
+  if (method.name === 'GetGuestDetails' && state.hasAutoValues) addDetails(json)
   yield encodeJson(method.input, json)
 }
 
@@ -90,6 +92,13 @@ function addIds(method: DescMethod, json: Draft, state: ReferenceState): void {
   if (lacks('sandbox_id')) add('sandbox_id', state.idFor('sandbox_id'))
   const container = json.container_id ?? json.containerId
   if (lacks('exec_id') && typeof container === 'string') add('exec_id', container)
+}
+
+/** Everything is asked for, unless the command asks for something itself. */
+function addDetails(json: Draft): void {
+  if (Object.keys(json).length > 0) return
+  json.mem_block_size = true
+  json.mem_hotplug_probe = true
 }
 
 /** A signal by its name, with or without SIG, or its number. SIGKILL without one. */

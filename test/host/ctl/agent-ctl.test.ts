@@ -1,9 +1,12 @@
+import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer as createHttp2Server } from 'node:http2'
 import { connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { styleText } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Interruptions } from '../../../src/client/interruptions.ts'
+import { referenceLines } from '../../recordings/reference-commands.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, leftoversOf, startPod } from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -184,24 +187,18 @@ describe('agent-ctl on a real agent', () => {
       }),
     )
     const target = '/run/kata-containers/shared/containers/ctl/file'
-    const words = [
-      ...['connect', '--server-address', address, '--bundle-dir', folder, '-c', 'Check', 'Version'],
-      ...['-c', 'repeat 2', 'GetGuestDetails', '-c', 'sleep 1ms', 'echo done'],
-      ...['-c', `CopyFile json://${JSON.stringify({ src: source, dest: target })}`],
-      ...['-c', 'ExecProcess json://{"container_id": "web", "exec_id": "ref-1"}'],
-      ...['-c', 'WaitProcess cid=web exec_id=ref-1'],
-      ...['-c', 'SignalProcess json://{"container_id": "web", "exec_id": "web", "signal": "SIGCONT"}'],
-      ...['-c', 'GetIptables json://{"is_ipv6": false}', 'ListInterfaces', 'ListRoutes'],
-    ]
-    const { status, stderr, stdout } = await ctl(words)
-    expect([status, stderr]).toEqual([0, ''])
-    const calls = [...stdout.matchAll(/^\{"call":"(\w+)"/gm)].map(([, name]) => name)
-    expect(calls).toEqual([
-      ...['Check', 'Version', 'GetGuestDetails', 'GetGuestDetails', 'CopyFile', 'CopyFile', 'CopyFile'],
-      ...['ExecProcess', 'WaitProcess', 'SignalProcess', 'GetIPTables', 'ListInterfaces', 'ListRoutes'],
-    ])
-    expect(stdout).toContain('{"call":"WaitProcess","answer":{"status":0}}')
-    expect(stdout).toContain('done\n')
+    const env = { ADDRESS: address, BUNDLE: folder, FILE: source, TARGET: target }
+    let all = ''
+    for (const { calls, script } of referenceLines()) {
+      const { status, stderr, stdout } = await ctl(wordsOf(script, env))
+      expect(status, `${script}: ${stderr}`).toBe(0)
+      expect(stderr === '', script).toBe(!script.includes('--ignore-errors'))
+      const made = [...stdout.matchAll(/^\{"call":"(\w+)"/gm)].map(([, name]) => name)
+      expect(made, script).toEqual(calls)
+      all += stdout
+    }
+    expect(all).toContain('{"call":"WaitProcess","answer":{"status":0}}')
+    expect(all).toContain('done\n')
     expect(readFileSync(pod.started.inside(target))).toEqual(Buffer.alloc(3 << 20, 'x'))
   })
 
@@ -265,6 +262,34 @@ describe('agent-ctl where the agent is not', () => {
     )
   })
 
+  it.each([
+    ['ttrpc', 'try --protocol grpc'],
+    ['grpc', 'check the path (a VMM socket wants hvsock://PATH:PORT)'],
+  ])('names a foreign HTTP/2 server, asked over %s', async (protocol, remedy) => {
+    const foreign = createHttp2Server((_request, response) => void response.writeHead(404).end())
+    foreign.on('sessionError', () => {})
+    const path = join(temporaryFolder(), 'socket')
+    await new Promise<void>((resolve) => foreign.listen(path, resolve))
+    const { status, stderr } = await ctl(['-a', `unix://${path}`, '--protocol', protocol, 'Check'])
+    foreign.close()
+    expect([status, stderr]).toEqual([
+      125,
+      `agent-ctl: unix://${path}: an HTTP/2 server, such as gRPC, not the agent; ${remedy}\n`,
+    ])
+  })
+
+  it('says that a service answers nothing', async () => {
+    const { address, close } = await serve(() => {})
+    const { status, stderr } = await ctl(['-a', address, '--wait', '0.2', 'Check'])
+    close()
+    const what = 'a service that answers nothing, not the agent, or one that hangs'
+    const remedy = 'check the path (a VMM socket wants hvsock://PATH:PORT)'
+    expect([status, stderr]).toEqual([
+      125,
+      `agent-ctl: ${address}: no answer within 0.2 s: ${what}; ${remedy}\n`,
+    ])
+  })
+
   it('says that the agent closed the connection in the middle of a call', async () => {
     const pod = await startPod()
     const { address, close } = await serve((socket) => {
@@ -326,3 +351,10 @@ describe('agent-ctl where the agent is not', () => {
     )
   })
 })
+
+/** The words that a shell makes of a command line, without its first one. */
+function wordsOf(script: string, env: Readonly<Record<string, string>>): readonly string[] {
+  const printing = script.replace('kata-agent-ctl', "printf '%s\\0'")
+  const output = execFileSync('sh', ['-c', printing], { encoding: 'utf8', env })
+  return output.split('\0').slice(0, -1)
+}
