@@ -77,6 +77,13 @@ describe('completions', () => {
     for (const method of METHODS) expect(text).toContain(method)
   })
 
+  it.for(SHELLS)('of %s can be parsed by that shell', (shell, { skip }) => {
+    const input = completionFor(shell, COMMANDS, METHODS)
+    const { error, status, stderr } = spawnSync(shell, ['-n'], { input, encoding: 'utf8' })
+    skip(error !== undefined, `${shell} is not installed`)
+    expect([status, stderr]).toEqual([0, ''])
+  })
+
   /** What bash offers for the last of these words. */
   function offered(...words: readonly string[]): readonly string[] {
     const script = `${completionFor('bash', COMMANDS, METHODS)}

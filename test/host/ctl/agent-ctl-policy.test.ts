@@ -1,10 +1,13 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { buildAgentCtl, CTL_INSTALLED } from '../../../src/build/agent-ctl.ts'
+import { pinnedNode } from '../../../src/build/project.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentProcess, startAgent } from '../../support/host/agent-process.ts'
 import { noPolicyAddon, policyAddonFolder } from '../../support/os/policy-addon.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { Terminal } from '../../support/terminal.ts'
 
 const skipped = (await noPolicyAddon()) !== undefined
 
@@ -77,6 +80,18 @@ describe.skipIf(skipped)('agent-ctl policy set', () => {
 
   const run = (...words: readonly string[]): Promise<CtlRun> =>
     ctl(['-a', `unix://${started.path}`, ...words])
+
+  it('are set and checked on a terminal', async () => {
+    const tool = [pinnedNode(), join(await buildAgentCtl(), 'installed', CTL_INSTALLED.start)]
+    const env = { AGENT_CTL_ADDRESS: `unix://${started.path}` }
+    const file = policyFile('package agent_policy\ndefault AllowRequestsFailingPolicy := true\n')
+    const engine = await policyAddonFolder()
+    const checked = new Terminal([...tool, 'policy', 'check', '--engine', engine, file], { env })
+    await checked.shows(': no errors')
+    expect(await checked.exited).toBe(0)
+    const set = new Terminal([...tool, 'policy', 'set', file], { env })
+    expect([await set.exited, set.unread]).toEqual([0, ''])
+  })
 
   it('replaces the policy unless it cannot be parsed or the one in force refuses', async () => {
     expect(await run('policy', 'set', policyFile('package agent_policy\n\nbar {'))).toMatchObject({

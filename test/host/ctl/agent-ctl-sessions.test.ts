@@ -5,6 +5,7 @@ import { stripVTControlCharacters } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { buildAgentCtl, CTL_INSTALLED } from '../../../src/build/agent-ctl.ts'
 import { pinnedNode } from '../../../src/build/project.ts'
+import { cuttingProxy } from '../../support/ctl/cutting-proxy.ts'
 import { type AgentPod, startPod } from '../../support/host/agent-pod.ts'
 import { processes } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -41,6 +42,8 @@ describe('agent-ctl in a session on a terminal', () => {
     ['calls', /^CALL +AGE/, 'table'],
     ['inspect web', /"containerId": "web"/, 'text'],
     ['stacks', /^\d+\/\d+ .*: /, 'text'],
+    ['bench --calls 20', /^Check: 20 calls, p50 [\d.]+ ms, .* a second\n$/, 'text'],
+    ['profile cpu --seconds 1', /profile: [\d.]+ [KM]iB, for /, 'text'],
     ['profile heap', /profile: [\d.]+ MiB, for /, 'text'],
     ['doctor', /^## version$/m, 'text'],
   ])('%s', (words, shown, kind) => {
@@ -99,6 +102,44 @@ describe('agent-ctl in a session on a terminal', () => {
     await expectShell(start(['run', '-it', '--rootfs', pod.root, '--id', 'own', 'sh']))
     await expect(pod.agent.statsContainer({ containerId: 'own' })).rejects.toThrow('invalid container id')
   })
+
+  it('record shows what it does, and replay how the answers differ', async () => {
+    const folder = temporaryFolder()
+    const [file, address] = [join(folder, 'calls.jsonl'), `unix://${join(folder, 'recorder.sock')}`]
+    const recorder = start(['record', file, '--listen', address, '--once'])
+    await recorder.shows(`agent-ctl: recording what connects to ${address}`)
+    expect(await start(['-a', address, 'Version']).exited).toBe(0)
+    expect(await recorder.exited).toBe(0)
+    const same = start(['replay', file])
+    await same.shows('calls: 2 calls, 0 differences')
+    expect(await same.exited).toBe(0)
+    writeFileSync(file, readFileSync(file, 'utf8').replace('"code":0', '"code":5'))
+    const other = start(['replay', file])
+    await other.shows('calls: 2 calls, 1 differences')
+    expect(await other.exited).toBe(1)
+  })
+
+  it.each(['ttrpc', 'grpc'])(
+    'gives the terminal back when the agent closes the connection of exec over %s',
+    async (protocol) => {
+      const proxy = await cuttingProxy(pod.started.path)
+      const terminal = startShell()
+      await terminal.shows('prompt> ')
+      const exec = ['-a', proxy.address, '--protocol', protocol, 'exec', '-it', 'web', 'sh']
+      terminal.type(`${commandLine(...exec)}\n`)
+      await terminal.shows('# ')
+      terminal.type('echo in""side\n')
+      await terminal.shows('inside')
+      proxy.close()
+      await terminal.shows(
+        'the process: the agent closed the connection before its answer; its log tells why',
+      )
+      terminal.type('echo "status $?" "mode" $(stty -a | grep -oE "[-]?icanon")\n')
+      await terminal.shows('status 125 mode icanon')
+      terminal.type('exit\n')
+      await terminal.exited
+    },
+  )
 
   it('cp shows its progress on a terminal only, and erases it', async () => {
     const folder = temporaryFolder()
