@@ -1,10 +1,13 @@
 import { spawnSync } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { COMMANDS } from '../../../src/ctl/commands/table.ts'
 import { completionFor, SHELLS } from '../../../src/ctl/help/completion.ts'
 import { commandHelp, toolHelp } from '../../../src/ctl/help/help-text.ts'
 import { manPage } from '../../../src/ctl/help/man-page.ts'
 import { ctl } from '../../support/ctl/run-ctl.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const METHODS = ['ListRoutes', 'Check']
 
@@ -78,8 +81,9 @@ describe('completions', () => {
   })
 
   it.for(SHELLS)('of %s can be parsed by that shell', (shell, { skip }) => {
-    const input = completionFor(shell, COMMANDS, METHODS)
-    const { error, status, stderr } = spawnSync(shell, ['-n'], { input, encoding: 'utf8' })
+    const file = join(temporaryFolder(), 'completion')
+    writeFileSync(file, completionFor(shell, COMMANDS, METHODS))
+    const { error, status, stderr } = spawnSync(shell, ['-n', file], { encoding: 'utf8' })
     skip(error !== undefined, `${shell} is not installed`)
     expect([status, stderr]).toEqual([0, ''])
   })
