@@ -101,7 +101,8 @@ async function answerOf(stream: ClientHttp2Stream): Promise<Uint8Array> {
   await ended.promise
   const status = headerText(trailers['grpc-status'] ?? headers['grpc-status'])
   if (status === undefined) {
-    if (headers[':status'] === undefined) throw lost()
+    // A connection that closes ends its calls without an error, also those whose answer has begun.
+    if (headers[':status'] === undefined || stream.rstCode !== constants.NGHTTP2_NO_ERROR) throw lost()
     throw new AgentError('INTERNAL', `not a gRPC server: HTTP status ${headers[':status']}`)
   }
   if (status !== '0') {
