@@ -180,14 +180,17 @@ async function build(creation: Creation): Promise<ContainerParts> {
   await stored.save()
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, log)
   const init = await launchInit(creation, cgroup, { hasTerminal, connections })
+  const { record } = creation
   if (sandbox.pidNamespace.begin(request.containerId)) {
+    const { path: pidNamespace } = sandbox.pidNamespace
+    // The maker before may have been removed since this creation began.
+    if (record.fields.pidNamespace !== pidNamespace) record.save({ pidNamespace })
     await pinPidNamespace({ os, target: sandbox.pidNamespace.path, pid: init.pid, onRemove })
   }
   await cloneSharedMounts(dependencies, { mounts: request.sharedMounts, init }, signal)
   const processes = new ProcessTable(request.containerId, init)
   const programBeforeStart = await programOf(os, init.pid)
   const release = () => onRemove.run()
-  const { record } = creation
   return {
     init,
     spec: stored,

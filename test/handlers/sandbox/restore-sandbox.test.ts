@@ -94,6 +94,20 @@ describe('an agent after one that died', () => {
     await expect(after.handlers.destroySandbox({}, neverAborted)).rejects.toThrow('failed to get sandbox')
   })
 
+  it('knows the container that has become the maker of the pid namespace while it was made', async () => {
+    const before = await machineWithContainer()
+    const held = Promise.withResolvers<undefined>()
+    before.runtime.refuse = (verb) => (verb === 'create' ? held.promise : undefined)
+    const making = before.handlers.createContainer(containerRequest('c2'), neverAborted)
+    await expect.poll(() => before.runtime.calls.filter((verb) => verb === 'create')).toHaveLength(2)
+    await before.handlers.removeContainer({ containerId: 'c1', timeout: 0 }, neverAborted)
+    held.resolve(undefined)
+    await making
+    const after = await successorOf(before)
+    await after.handlers.removeContainer({ containerId: 'c2', timeout: 0 }, neverAborted)
+    expect(after.os.mounts.entries.map(({ mountPoint }) => mountPoint)).not.toContain('/run/sandbox-ns/pid')
+  })
+
   it.each([OPEN, 6n])(
     'answers CreateSandbox, request %i, when it is sent again and was done',
     async (number) => {
