@@ -79,7 +79,7 @@ static void skip(struct tail *tail, size_t moved) {
   pthread_mutex_unlock(&tail->lock);
 }
 
-/* Returns false when the tap is not left as it should be: nobody may see these bytes in the tail of another stream. */
+/* Returns false when bytes are left in the tap: the tail of another stream must not get them. */
 static bool drop(const struct tap *tap, size_t length) {
   while (length > 0) {
     ssize_t dropped = splice(tap->reading, NULL, tap->nowhere, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);

@@ -115,7 +115,7 @@ describe('agent-ctl in a session on a terminal', () => {
     expect(await same.exited).toBe(0)
     writeFileSync(file, readFileSync(file, 'utf8').replace('"code":0', '"code":5'))
     const other = start(['replay', file])
-    await other.shows('calls: 2 calls, 1 differences')
+    await other.shows('calls: 2 calls, 1 difference')
     expect(await other.exited).toBe(1)
   })
 

@@ -33,7 +33,10 @@ export async function run(context: Context): Promise<number> {
   }
   const summary = { recording: recording.name, calls, differences: differences.length }
   if (output === 'json') await printJson(context, summary)
-  else await print(context, `${recording.name}: ${calls} calls, ${differences.length} differences\n`)
+  else {
+    const found = `${differences.length} ${differences.length === 1 ? 'difference' : 'differences'}`
+    await print(context, `${recording.name}: ${calls} calls, ${found}\n`)
+  }
   return differences.length === 0 ? 0 : EXIT.failed
 }
 
