@@ -6,7 +6,7 @@
 #include "../init/clock.h"
 #include "connection.h"
 #include "data-socket.h"
-#include "session.h"
+#include "hang.h"
 #include "store/outcomes.h"
 
 /* Puts the envelopes of the next outcomes in front. Returns how many. */
@@ -57,7 +57,7 @@ static void end_sending(struct broker *broker, struct connection *connection) {
   connection->sending = NULL;
   connection->sent = connection->to_send = 0;
   if (request == NULL) return;
-  session_want_ping(broker);
+  hang_want_ping(broker);
   if (connection->sending_is_orphan) {
     connection->sending_is_orphan = false;
     connection_release(broker, request, POOL_REQUESTS);

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "session.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,20 +11,11 @@
 #include "../init/log.h"
 #include "connection.h"
 #include "data-socket.h"
+#include "hang.h"
 #include "hello.h"
-#include "request-name.h"
 #include "sockets/message.h"
 #include "sockets/watch.h"
 #include "store/outcomes.h"
-
-/* The agent is asked so often at most. */
-#define PING_PERIOD_MS 1000
-
-/* So often the broker looks whether a PONG has come. */
-#define LOOK_MS 250
-
-/* The broker wakes up that much too late only where the whole machine stood still, or was busy, the agent included. */
-#define LATE_MS 250
 
 /* How long after CLOSE a client may take to read its last answers. */
 #define CLOSE_MS 5000
@@ -35,9 +25,6 @@
 
 /* Messages handled before the loop turns to its other work. */
 #define READ_BATCH 64
-
-/* So many open requests of a hung agent are logged. */
-#define LOGGED_REQUESTS 20
 
 /* The most requests that one REQUEST_STATE tells. */
 #define STATES 256
@@ -87,16 +74,10 @@ static void on_close(struct broker *broker, uint64_t id) {
   connection_touch(broker, connection);
 }
 
-static void on_pong(struct session *session, uint64_t number) {
-  if (number != session->pings) return;
-  session->ping_is_out = false;
-  session->look_at_ms = NEVER;
-}
-
 static void handle_message(struct broker *broker, const struct control_header *header) {
   switch (header->kind) {
     case CONTROL_PONG:
-      on_pong(&broker->session, header->a);
+      hang_got_pong(&broker->session, header->a);
       return;
     case CONTROL_STOP:
       broker->is_stopped = true;
@@ -155,9 +136,8 @@ void session_begin(struct broker *broker, int control, uint32_t pid) {
       .control = {.fd = control, .kind = WATCH_CONTROL},
       .pid = pid,
       .announce_at_ms = NEVER,
-      .look_at_ms = NEVER,
-      .last_ping_ms = monotonic_ms() - PING_PERIOD_MS,
   };
+  hang_begin(&broker->session);
   watch_set(broker, &broker->session.control, EPOLLIN);
 }
 
@@ -314,32 +294,11 @@ static bool become_ready(struct broker *broker) {
   return true;
 }
 
-static bool is_ping_due(const struct broker *broker, int64_t now_ms) {
-  const struct session *session = &broker->session;
-  return session->ping_is_wanted && !session->ping_is_out && now_ms >= session->last_ping_ms + PING_PERIOD_MS;
-}
-
-/* Plans the next look. */
-static void wait_for_pong(struct broker *broker, int64_t now_ms) {
-  struct session *session = &broker->session;
-  int64_t left = broker->hang_ms - session->waited_ms;
-  session->look_began_ms = now_ms;
-  session->look_at_ms = now_ms + (left < LOOK_MS ? left : LOOK_MS);
-}
-
 static void send_ping(struct broker *broker, int64_t now_ms) {
-  struct session *session = &broker->session;
+  const struct control_header ping = {.kind = CONTROL_PING, .a = broker->session.pings + 1};
   /* An agent that does not read the control socket is late, too. */
-  if (session->look_at_ms == NEVER) {
-    session->waited_ms = 0;
-    wait_for_pong(broker, now_ms);
-  }
-  const struct control_header ping = {.kind = CONTROL_PING, .a = session->pings + 1};
-  if (!send_message(broker, &ping, sizeof ping, -1)) return;
-  session->pings++;
-  session->last_ping_ms = now_ms;
-  session->ping_is_out = true;
-  session->ping_is_wanted = false;
+  hang_begin_wait(broker, now_ms);
+  if (send_message(broker, &ping, sizeof ping, -1)) hang_ping_sent(&broker->session, now_ms);
 }
 
 void session_flush(struct broker *broker) {
@@ -350,61 +309,22 @@ void session_flush(struct broker *broker) {
   if (may_go_on && session->has_unannounced) may_go_on = announce(broker);
   if (may_go_on && !session->is_ready) may_go_on = become_ready(broker);
   int64_t now_ms = monotonic_ms();
-  if (may_go_on && session->is_ready && is_ping_due(broker, now_ms)) send_ping(broker, now_ms);
+  if (may_go_on && session->is_ready && hang_is_ping_due(broker, now_ms)) send_ping(broker, now_ms);
   watch_set(broker, &session->control, session->control_is_full ? EPOLLIN | EPOLLOUT : EPOLLIN);
-}
-
-void session_want_ping(struct broker *broker) {
-  if (broker->hang_ms > 0 && !broker->session.is_hung) broker->session.ping_is_wanted = true;
-}
-
-/* Names the open requests, and nothing of what they carry. */
-static void log_open_requests(const struct broker *broker) {
-  int logged = 0;
-  for (struct frame *request = broker->requests.first; request != NULL && logged < LOGGED_REQUESTS;
-       request = request->links[LIST_OF_ALL].next) {
-    if (!request->handed) continue;
-    uint32_t stream;
-    memcpy(&stream, request->head + sizeof stream, sizeof stream);
-    char name[REQUEST_NAME_BYTES];
-    request_name(request, name);
-    log_line("broker: open request %llu: %s, connection %llu, stream %u, for %llu ms",
-             (unsigned long long)request->number, name, (unsigned long long)request->connection->id, ntohl(stream),
-             (unsigned long long)((boottime_ns() - request->arrived_ns) / 1000000));
-    logged++;
-  }
-}
-
-/* Counts the time up to this look, in which no PONG came. Returns whether it is as much as the hang limit. */
-static bool is_hung(struct broker *broker, int64_t now_ms) {
-  struct session *session = &broker->session;
-  if (now_ms < session->look_at_ms + LATE_MS) session->waited_ms += session->look_at_ms - session->look_began_ms;
-  if (session->waited_ms >= broker->hang_ms) return true;
-  wait_for_pong(broker, now_ms);
-  return false;
 }
 
 void session_expire(struct broker *broker, int64_t now_ms) {
   struct session *session = &broker->session;
   if (session->control.fd < 0) return;
   if (session->announce_at_ms != NEVER && now_ms >= session->announce_at_ms) session->announce_at_ms = NEVER;
-  if (session->look_at_ms == NEVER || now_ms < session->look_at_ms || !is_hung(broker, now_ms)) return;
-  log_line("broker: agent %u has not answered for %lld ms", session->pid, (long long)broker->hang_ms);
-  log_open_requests(broker);
-  session->look_at_ms = NEVER;
-  session->is_hung = true;
-  session->ping_is_wanted = false;
-  broker->hung_pid = session->pid;
+  hang_look(broker, now_ms);
 }
 
 int64_t session_next_ms(const struct broker *broker) {
   const struct session *session = &broker->session;
   if (session->control.fd < 0) return NEVER;
   int64_t next = session->look_at_ms;
-  int64_t other = NEVER;
-  if (session->announce_at_ms != NEVER)
-    other = session->announce_at_ms;
-  else if (session->ping_is_wanted && !session->ping_is_out && !session->control_is_full)
-    other = session->last_ping_ms + PING_PERIOD_MS;
+  int64_t other = session->announce_at_ms;
+  if (other == NEVER && !session->control_is_full) other = hang_next_ping_ms(session);
   return next == NEVER || (other != NEVER && other < next) ? other : next;
 }

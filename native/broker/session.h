@@ -14,10 +14,7 @@ void session_flush(struct broker *broker);
 /* The agent has broken the protocol: cuts it off and has vminit kill it. `reason` goes on with what it did. */
 void session_fail(struct broker *broker, const char *reason);
 
-/* The agent was sent a request, and should be asked whether it still answers. */
-void session_want_ping(struct broker *broker);
-
-/* Handles a PONG that is late. */
+/* Handles what is due: a next try to give the agent its connections, and a PONG that is late. */
 void session_expire(struct broker *broker, int64_t now_ms);
 
 /* When the session next has something to do, or NEVER. */
