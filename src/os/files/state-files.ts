@@ -24,7 +24,7 @@ export interface StateFiles {
   has(path: string): boolean
   /** Removes a file, or a folder with all that it contains; of the top only what it contains. Does nothing when there is none. */
   remove(path: string): void
-  /** Names in a folder, sorted; '' is the top. [] when it does not exist. Unfinished files are not listed. */
+  /** Names in a folder, sorted; '' is the top. [] when it does not exist. The unfinished file is not listed. */
   list(folder: string): readonly string[]
   /** What the file system has room for. */
   room(): StateRoom
@@ -39,8 +39,11 @@ export interface StateRoom {
 /** More than anyone asks for. */
 const ANY_ROOM: StateRoom = { bytes: Number.MAX_SAFE_INTEGER, files: Number.MAX_SAFE_INTEGER }
 
-/** Ends the names of files that are being written. No other name has it. */
-const UNFINISHED = '.new'
+/**
+ * The file that is being written, at the top, where no other has this name. There is one for all, so that the next write takes the
+ * place of what an agent that died has left.
+ */
+const UNFINISHED = 'unfinished.new'
 
 /** The state files below the folder `root`, which is made with the first file. */
 export function linuxStateFiles(root: string): StateFiles {
@@ -52,20 +55,27 @@ export function linuxStateFiles(root: string): StateFiles {
       throw fromNodeError(call, full, error)
     }
   }
+  const unfinished = `${root}/${UNFINISHED}`
+  const replace = (full: string, bytes: Uint8Array) => {
+    try {
+      writeFileSync(unfinished, bytes, { mode: 0o600 })
+      renameSync(unfinished, full)
+    } catch (error) {
+      // What was written of it takes room.
+      rmSync(unfinished, { force: true })
+      throw error
+    }
+  }
   return {
     write: (path, bytes) =>
       inFolder('write', path, (full) => {
-        const unfinished = `${full}${UNFINISHED}`
         try {
-          writeFileSync(unfinished, bytes, { mode: 0o600 })
+          replace(full, bytes)
         } catch (error) {
-          // What was written of it takes room.
-          rmSync(unfinished, { recursive: true, force: true })
           if (errnoOf(error) !== 'ENOENT') throw error
           mkdirSync(dirname(full), { recursive: true, mode: 0o700 })
-          writeFileSync(unfinished, bytes, { mode: 0o600 })
+          replace(full, bytes)
         }
-        renameSync(unfinished, full)
       }),
     read: (path) =>
       inFolder('read', path, (full) => absentAs(undefined, () => new Uint8Array(readFileSync(full)))),
@@ -81,7 +91,7 @@ export function linuxStateFiles(root: string): StateFiles {
       inFolder('list', folder, (full) =>
         absentAs([], () =>
           readdirSync(full)
-            .filter((name) => !name.endsWith(UNFINISHED))
+            .filter((name) => folder !== '' || name !== UNFINISHED)
             .sort(),
         ),
       ),

@@ -1,8 +1,20 @@
-import { mkdirSync, readdirSync, statfsSync, statSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readdirSync, statfsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { projectRoot } from '../../../src/build/project.ts'
 import { linuxStateFiles, type StateFiles } from '../../../src/os/files/state-files.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+
+/** Writes a file as far as to the step that would complete it, and dies there. */
+const DIE_IN_WRITE = `
+  import fs from 'node:fs'
+  import { syncBuiltinESMExports } from 'node:module'
+  const [module, root, path] = process.argv.slice(1)
+  fs.renameSync = () => process.kill(process.pid, 'SIGKILL')
+  syncBuiltinESMExports()
+  const { linuxStateFiles } = await import(module)
+  linuxStateFiles(root).write(path, Buffer.from('half'))`
 
 describe('state files', () => {
   let root: string
@@ -25,8 +37,22 @@ describe('state files', () => {
   it('lists no file whose writing did not end', () => {
     files.write('b', new Uint8Array())
     files.write('a', new Uint8Array())
-    writeFileSync(join(root, 'c.new'), 'half')
+    dieInWrite('c')
     expect(files.list('')).toEqual(['a', 'b'])
+  })
+
+  it('lists a folder whatever its name is: containers may have any', () => {
+    files.write('containers/web.new/record', new Uint8Array())
+    files.write('containers/unfinished.new/record', new Uint8Array())
+    expect(files.list('containers')).toEqual(['unfinished.new', 'web.new'])
+  })
+
+  it('keeps nothing of the writes in which agents have died, once the next file is written', () => {
+    files.write('storages/1', new Uint8Array())
+    dieInWrite('storages/2')
+    dieInWrite('oom')
+    files.write('storages/3', new Uint8Array())
+    expect(readdirSync(root, { recursive: true }).sort()).toEqual(['storages', 'storages/1', 'storages/3'])
   })
 
   it('tells what is not there', () => {
@@ -53,7 +79,14 @@ describe('state files', () => {
   })
 
   it('names the file that cannot be written', () => {
-    mkdirSync(join(root, 'oom.new'), { recursive: true })
+    mkdirSync(join(root, 'oom'), { recursive: true })
     expect(() => files.write('oom', new Uint8Array())).toThrow(`write ${root}/oom: EISDIR`)
+    expect(readdirSync(root)).toEqual(['oom'])
   })
+
+  function dieInWrite(path: string): void {
+    const module = join(projectRoot, 'src/os/files/state-files.ts')
+    const options = ['--input-type=module', '-e', DIE_IN_WRITE]
+    expect(spawnSync(process.execPath, [...options, module, root, path]).signal).toBe('SIGKILL')
+  }
 })
