@@ -1,8 +1,8 @@
 import { join } from 'node:path'
 import { messageOf } from '../src/base/errors.ts'
 import { projectRoot } from '../src/build/project.ts'
-import { makeArchive } from '../src/image/agent-archive.ts'
-import { makeCtlArchive } from '../src/image/ctl-archive.ts'
+import { makeArchive } from '../src/image/archives/agent-archive.ts'
+import { makeCtlArchive } from '../src/image/archives/ctl-archive.ts'
 import { ensurePolicyAddon } from '../src/image/policy-addon.ts'
 
 /** `npm run dist`: writes the agent's archive for other images, and agent-ctl, into dist/ and prints their paths. */

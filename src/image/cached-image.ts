@@ -6,7 +6,7 @@ import { buildRoot } from '../build/project.ts'
 import type { Content, TreeEntry } from './formats/tree.ts'
 
 /** The code that turns a tree into bytes: a change may give another image of the same tree. */
-const RECIPE = ['formats/tree.ts', 'formats/cpio.ts', 'formats/file-systems.ts']
+const RECIPE = ['tree.ts', 'cpio.ts', 'tar.ts', 'file-systems.ts']
 
 /** The file `name` that `write` makes of `tree`, or an earlier result for the same tree. */
 export async function cachedImage(
@@ -14,7 +14,7 @@ export async function cachedImage(
   tree: readonly TreeEntry[],
   write: (path: string) => Promise<void>,
 ): Promise<string> {
-  const files = RECIPE.map((file) => join(import.meta.dirname, file))
+  const files = RECIPE.map((file) => join(import.meta.dirname, 'formats', file))
   const folder = await cached(name, { files, values: [treeHash(tree)] }, (target) =>
     write(join(target, name)),
   )

@@ -6,7 +6,7 @@ import { ensurePartitionedImage } from './formats/partitioned-image.ts'
 import type { TreeEntry } from './formats/tree.ts'
 import { guestTree } from './guest-tree.ts'
 import { allInOneExtras, stageOneTree } from './initrd.ts'
-import { ensureKernel } from './kernel.ts'
+import { ensureKernel } from './kernel/kernel.ts'
 import type { KernelName } from './packages.ts'
 
 /**

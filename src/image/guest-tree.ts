@@ -5,7 +5,7 @@ import { cached } from '../build/cache.ts'
 import { nodeManifest, pinnedNode, projectRoot } from '../build/project.ts'
 import { tool } from '../build/tool.ts'
 import { completeTree, fileFrom, link, type TreeEntry, treeOfFolder } from './formats/tree.ts'
-import { ensureKernel, type Kernel } from './kernel.ts'
+import { ensureKernel, type Kernel } from './kernel/kernel.ts'
 import { ensurePolicyAddon } from './policy-addon.ts'
 import { userlandTree } from './userland.ts'
 

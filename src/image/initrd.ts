@@ -1,7 +1,7 @@
 import { basename, join } from 'node:path'
 import { directory, fileFrom, fileOf, link, type TreeEntry } from './formats/tree.ts'
-import type { Kernel } from './kernel.ts'
-import { loadOrder, readModuleIndex } from './module-list.ts'
+import type { Kernel } from './kernel/kernel.ts'
+import { loadOrder, readModuleIndex } from './kernel/module-list.ts'
 
 /**
  * The modules that vminit loads: first those that mounting a disk root may need (ext4 is built into Debian's cloud

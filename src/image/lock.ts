@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { candidates, fetchPackages } from '../debian/packages.ts'
-import { kernelPackageOf } from './kernel.ts'
+import { kernelPackageOf } from './kernel/kernel.ts'
 import {
   builtInKernelPackages,
   containerPackages,

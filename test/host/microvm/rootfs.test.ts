@@ -10,7 +10,7 @@ import { writeErofs, writeExt4 } from '../../../src/image/formats/file-systems.t
 import { directory, fileOf, link, type TreeEntry } from '../../../src/image/formats/tree.ts'
 import { currentFileList, fileList, guestTree } from '../../../src/image/guest-tree.ts'
 import { stageOneTree } from '../../../src/image/initrd.ts'
-import { ensureKernel } from '../../../src/image/kernel.ts'
+import { ensureKernel } from '../../../src/image/kernel/kernel.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const silent = () => {}

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { tool } from '../../../src/build/tool.ts'
-import type { Kernel } from '../../../src/image/kernel.ts'
+import type { Kernel } from '../../../src/image/kernel/kernel.ts'
 
 /** The size of the image: large enough for the archive's content and the guest's writes; the file is sparse. */
 const IMAGE_BYTES = 1024 * 2 ** 20

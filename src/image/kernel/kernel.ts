@@ -1,12 +1,12 @@
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { cached } from '../build/cache.ts'
-import { projectRoot, temporaryRoot } from '../build/project.ts'
-import { withTemporaryFolder } from '../build/temporary-folder.ts'
-import { tool } from '../build/tool.ts'
-import { extractPackage, type FetchedPackage } from '../debian/packages.ts'
+import { cached } from '../../build/cache.ts'
+import { projectRoot, temporaryRoot } from '../../build/project.ts'
+import { withTemporaryFolder } from '../../build/temporary-folder.ts'
+import { tool } from '../../build/tool.ts'
+import { extractPackage, type FetchedPackage } from '../../debian/packages.ts'
+import { fetchLocked, KERNELS, type KernelName, packageHashes, parseList } from '../packages.ts'
 import { loadOrder, readModuleIndex } from './module-list.ts'
-import { fetchLocked, KERNELS, type KernelName, packageHashes, parseList } from './packages.ts'
 
 /** A kernel and the modules of it that the guest has. */
 export interface Kernel {

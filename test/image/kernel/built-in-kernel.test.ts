@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { checkConfiguration, kernelConfiguration } from '../../src/image/built-in-kernel.ts'
+import { checkConfiguration, kernelConfiguration } from '../../../src/image/kernel/built-in-kernel.ts'
 
 const BASE = 'CONFIG_SMP=y\nCONFIG_NF_NAT=m\nCONFIG_NF_LOG_ARP=m\nCONFIG_DRM=m\nCONFIG_XEN=y\n'
 
@@ -42,7 +42,7 @@ describe('checkConfiguration', () => {
 
 describe('rootfs/kernel-config', () => {
   it('sets each option once', () => {
-    const text = readFileSync(new URL('../../rootfs/kernel-config', import.meta.url), 'utf8')
+    const text = readFileSync(new URL('../../../rootfs/kernel-config', import.meta.url), 'utf8')
     const names = text.split('\n').flatMap((line) => /^(?:# )?(CONFIG_[\w*]+)(?:=| is)/.exec(line)?.[1] ?? [])
     expect(names.length).toBeGreaterThan(50)
     expect(names).toEqual([...new Set(names)])

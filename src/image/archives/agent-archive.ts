@@ -4,34 +4,21 @@ import {
   copyFileSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   realpathSync,
   renameSync,
   rmSync,
-  statSync,
-  truncateSync,
 } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import packageJson from '../../package.json' with { type: 'json' }
-import { buildAgent } from '../build/agent.ts'
-import { projectRoot } from '../build/project.ts'
-import { tool } from '../build/tool.ts'
-import { cachedImage } from './cached-image.ts'
-import { compress } from './formats/cpio.ts'
-import {
-  completeTree,
-  contentOf,
-  fileFrom,
-  fileOf,
-  type TreeEntry,
-  treeOfFolder,
-  writeFolder,
-} from './formats/tree.ts'
-import { agentTree, nodeTree, policyTree } from './guest-tree.ts'
-import { ensurePolicyAddon, type PolicyAddon } from './policy-addon.ts'
+import packageJson from '../../../package.json' with { type: 'json' }
+import { buildAgent } from '../../build/agent.ts'
+import { projectRoot } from '../../build/project.ts'
+import { cachedImage } from '../cached-image.ts'
+import { writeTar } from '../formats/tar.ts'
+import { completeTree, contentOf, fileFrom, fileOf, type TreeEntry, treeOfFolder } from '../formats/tree.ts'
+import { agentTree, nodeTree, policyTree } from '../guest-tree.ts'
+import { ensurePolicyAddon, type PolicyAddon } from '../policy-addon.ts'
 
 const documentation = 'usr/share/doc/microvm-agent'
 
@@ -46,7 +33,7 @@ const TEXTS = {
 
 const NOTICE = `microvm-agent is licensed under the Apache License, Version 2.0 (microvm-agent.txt).
 
-agent.cjs also contains code of the npm packages whose terms are in npm/.
+The .cjs files also contain code of the npm packages whose terms are in npm/.
 node is Node.js (node.txt).
 policy.node contains the crates and the standard library of Rust whose terms are in crates/.
 vminit is linked with the GNU C Library (glibc.txt, glibc-lgpl-2.1.txt); its source code, with which it can be
@@ -107,36 +94,6 @@ function checksums(tree: readonly TreeEntry[]): string {
     .flatMap((entry) => (entry.kind === 'file' ? [entry] : []))
     .map(({ content, path }) => `${createHash('sha256').update(contentOf(content)).digest('hex')}  ${path}\n`)
     .join('')
-}
-
-/** Two blocks of zeroes end a tar archive. */
-const TAR_END_BYTES = 2 * 512
-
-/** Writes `tree` to `archive` as a compressed tar archive, without its end when it is not the last of several in a row. */
-export async function writeTar(
-  archive: string,
-  tree: readonly TreeEntry[],
-  { last }: { readonly last: boolean },
-): Promise<void> {
-  const temporary = mkdtempSync(join(tmpdir(), 'microvm-dist-'))
-  try {
-    const [folder, plain] = [join(temporary, 'root'), join(temporary, 'plain.tar')]
-    mkdirSync(folder)
-    writeFolder(folder, tree)
-    const same = ['--sort=name', '--mtime=@0', '--owner=0', '--group=0', '--numeric-owner', '--format=ustar']
-    // With records of one block nothing is padded.
-    await tool(
-      'tar',
-      [...same, '--blocking-factor=1', '--create', '--file', plain, '--directory', folder, 'usr'],
-      {
-        debianPackage: 'tar',
-      },
-    )
-    if (!last) truncateSync(plain, statSync(plain).size - TAR_END_BYTES)
-    await compress(plain, archive)
-  } finally {
-    rmSync(temporary, { recursive: true, force: true })
-  }
 }
 
 /** The licences of everything in the archive, below `folder`. Throws for a text that this machine does not have. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { loadOrder, type ModuleIndex } from '../../src/image/module-list.ts'
+import { loadOrder, type ModuleIndex } from '../../../src/image/kernel/module-list.ts'
 
 /** As in the kernel's modules.dep: the dependencies of each file, nearest first. */
 const index: ModuleIndex = {

@@ -1,11 +1,11 @@
 import { copyFileSync, mkdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
-import packageJson from '../../package.json' with { type: 'json' }
-import { buildAgent } from '../build/agent.ts'
-import { buildAgentCtl, CTL_INSTALLED, CTL_PAGES } from '../build/agent-ctl.ts'
-import { writeTar } from './agent-archive.ts'
-import { completeTree, fileFrom, link, treeOfFolder } from './formats/tree.ts'
-import type { PolicyAddon } from './policy-addon.ts'
+import packageJson from '../../../package.json' with { type: 'json' }
+import { buildAgent } from '../../build/agent.ts'
+import { buildAgentCtl, CTL_INSTALLED, CTL_PAGES } from '../../build/agent-ctl.ts'
+import { writeTar } from '../formats/tar.ts'
+import { completeTree, fileFrom, link, treeOfFolder } from '../formats/tree.ts'
+import type { PolicyAddon } from '../policy-addon.ts'
 
 /**
  * Writes agent-ctl.cjs and agent-ctl-VERSION-x86_64.tar.zst into `folder` and returns their paths. The archive is unpacked

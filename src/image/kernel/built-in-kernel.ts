@@ -1,13 +1,13 @@
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
-import { cached } from '../build/cache.ts'
-import { projectRoot, temporaryRoot } from '../build/project.ts'
-import { withTemporaryFolder } from '../build/temporary-folder.ts'
-import { tool } from '../build/tool.ts'
-import { extractPackage, type FetchedPackage, fetchPackages } from '../debian/packages.ts'
+import { cached } from '../../build/cache.ts'
+import { projectRoot, temporaryRoot } from '../../build/project.ts'
+import { withTemporaryFolder } from '../../build/temporary-folder.ts'
+import { tool } from '../../build/tool.ts'
+import { extractPackage, type FetchedPackage, fetchPackages } from '../../debian/packages.ts'
+import { builtInKernelPackages, fetchLocked, packageHashes } from '../packages.ts'
 import { kernelPackages } from './kernel.ts'
-import { builtInKernelPackages, fetchLocked, packageHashes } from './packages.ts'
 
 /** What the kernel has in place of Debian's settings for its cloud kernel. */
 const fragmentFile = join(projectRoot, 'rootfs/kernel-config')
