@@ -10,7 +10,7 @@ import { updateRoutes } from '../../src/handlers/network/update-routes.ts'
 import { loadNative, type Native } from '../../src/os/native.ts'
 import { linuxNetwork } from '../../src/os/network/linux-network.ts'
 import { decodeMessages } from '../../src/os/network/netlink/message.ts'
-import { hotplugOf } from '../../test/support/handlers/storage-builder.ts'
+import { hotplugOf } from '../../test/support/handlers/device/device-dependencies.ts'
 import { realOs } from '../../test/support/os/real-os.ts'
 
 // node network-bare.ts ADDON INTERFACE ROUTES: sends the netlink messages of two calls without the agent. Reads words from

@@ -1,6 +1,6 @@
 import type { Files } from '../os/files/files.ts'
-import type { PciPath } from './pci-path.ts'
-import { locatePciDevice } from './pci-sysfs.ts'
+import type { PciPath } from './pci/pci-path.ts'
+import { locatePciDevice } from './pci/pci-sysfs.ts'
 import { getBlockNode } from './sysfs.ts'
 import { type HotplugDependencies, type Probe, waitForDevice } from './wait-for-device.ts'
 

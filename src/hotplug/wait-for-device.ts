@@ -6,7 +6,7 @@ import type { Uevent } from '../os/devices/uevent.ts'
 import type { Uevents } from '../os/devices/uevents.ts'
 import type { Files } from '../os/files/files.ts'
 import type { DeviceDrivers } from './device-drivers.ts'
-import type { PciBus } from './pci-bus.ts'
+import type { PciBus } from './pci/pci-bus.ts'
 import { SeenEvents } from './seen-events.ts'
 import { timedOut } from './timed-out.ts'
 

@@ -12,7 +12,7 @@ import {
   typeUrlOf,
   UnreadableState,
 } from '../../src/state/state-store.ts'
-import { MemoryStateFiles } from '../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 import { anyBytes, mutated } from '../support/fuzz/bytes.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
 

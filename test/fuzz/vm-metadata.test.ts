@@ -11,7 +11,7 @@ import { recordingLog } from '../support/fakes/recording-log.ts'
 import { anyBytes } from '../support/fuzz/bytes.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
 import { words } from '../support/fuzz/requests.ts'
-import { BARE_ITEM, firmwareTree, type Item, OPT_ITEM } from '../support/handlers/firmware-tree.ts'
+import { BARE_ITEM, firmwareTree, type Item, OPT_ITEM } from '../support/handlers/network/firmware-tree.ts'
 
 const SEEDS = [
   { v4: { ip: '10.0.0.2', peerIp: '10.0.0.1' }, v6: { ip: 'fd00::2', peerIp: 'fd00::1' } },

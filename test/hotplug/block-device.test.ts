@@ -3,9 +3,9 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../src/base/abort.ts'
 import { AgentError } from '../../src/base/errors.ts'
 import { waitForPciBlockDevice } from '../../src/hotplug/block-device.ts'
-import { parsePciPath } from '../../src/hotplug/pci-path.ts'
+import { parsePciPath } from '../../src/hotplug/pci/pci-path.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/device/device-dependencies.ts'
 
 const BRIDGE = '/sys/devices/pci0000:00/0000:00:02.0'
 const DEVICE = `${BRIDGE}/0000:01:03.0`

@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../src/base/abort.ts'
 import { waitForNamedBlockDevice } from '../../src/hotplug/named-block-device.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/device/device-dependencies.ts'
 
 describe('waitForNamedBlockDevice', () => {
   let os: FakeOs

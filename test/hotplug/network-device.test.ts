@@ -2,9 +2,9 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../src/base/abort.ts'
 import { waitForPciNetworkDevice } from '../../src/hotplug/network-device.ts'
-import { parsePciPath } from '../../src/hotplug/pci-path.ts'
+import { parsePciPath } from '../../src/hotplug/pci/pci-path.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/device/device-dependencies.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:05.0'
 

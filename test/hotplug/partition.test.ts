@@ -4,7 +4,7 @@ import { neverAborted } from '../../src/base/abort.ts'
 import { waitForPartition } from '../../src/hotplug/partition.ts'
 import { kernelError } from '../../src/os/errors.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/device/device-dependencies.ts'
 
 describe('waitForPartition', () => {
   let os: FakeOs

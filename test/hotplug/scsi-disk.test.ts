@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../src/base/abort.ts'
 import { parseScsiAddress, waitForScsiDisk } from '../../src/hotplug/scsi-disk.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/device/device-dependencies.ts'
 
 describe('parseScsiAddress', () => {
   it('reads target and LUN in decimal', () => {

@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../src/base/abort.ts'
 import { waitForVfioGroup } from '../../src/hotplug/vfio-group.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/device/device-dependencies.ts'
 
 const NODE = '/dev/vfio/5'
 

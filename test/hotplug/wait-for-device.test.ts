@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { cancelled, neverAborted } from '../../src/base/abort.ts'
 import { type Probe, type WantedDevice, waitForDevice } from '../../src/hotplug/wait-for-device.ts'
 import { FakeOs } from '../support/fakes/fake-os.ts'
-import { hotplugOf } from '../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../support/handlers/device/device-dependencies.ts'
 
 describe('waitForDevice', () => {
   let os: FakeOs

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Exit } from '../../src/gen/microvm/agent/v1/introspection.ts'
 import { EventLog } from '../../src/state/event-log.ts'
 import { StateStore } from '../../src/state/state-store.ts'
-import { MemoryStateFiles } from '../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 
 const BOUNDS = { events: 3, exits: 2, exitAgeMs: 1000 }
 

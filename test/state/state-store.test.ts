@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { ContainerPayload, ContainerPayload_Phase } from '../../src/gen/state/container.ts'
 import { printState } from '../../src/state/print-state.ts'
 import { encodeEnvelope, KINDS, StateStore, UnreadableState } from '../../src/state/state-store.ts'
-import { MemoryStateFiles } from '../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../support/fakes/files/memory-state-files.ts'
 
 const OOM = { waiting: ['c1'], taken: [{ request: 2n ** 40n, containerId: 'c2' }], last: undefined }
 

@@ -2,7 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { Device } from '../../gen/agent.ts'
 import { waitForPciBlockDevice } from '../../hotplug/block-device.ts'
 import { waitForNamedBlockDevice } from '../../hotplug/named-block-device.ts'
-import { parsePciPath } from '../../hotplug/pci-path.ts'
+import { parsePciPath } from '../../hotplug/pci/pci-path.ts'
 import { parseScsiAddress, waitForScsiDisk } from '../../hotplug/scsi-disk.ts'
 import type { DeviceHandler } from './handler.ts'
 

@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { Device } from '../../gen/agent.ts'
-import { type PciPath, parsePciPath } from '../../hotplug/pci-path.ts'
+import { type PciPath, parsePciPath } from '../../hotplug/pci/pci-path.ts'
 
 /** A passed-through device: its address on the host and its location in the guest. */
 export interface VfioOption {

@@ -1,7 +1,7 @@
 import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { Device } from '../../gen/agent.ts'
-import { waitForPciDevice } from '../../hotplug/pci-device.ts'
+import { waitForPciDevice } from '../../hotplug/pci/pci-device.ts'
 import { waitForVfioGroup } from '../../hotplug/vfio-group.ts'
 import { bindToVfio, loadVfio } from './bind-vfio.ts'
 import type { DeviceDependencies, DeviceHandler } from './handler.ts'

@@ -1,6 +1,6 @@
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { waitForPciBlockDevice } from '../../hotplug/block-device.ts'
-import { parsePciPath } from '../../hotplug/pci-path.ts'
+import { parsePciPath } from '../../hotplug/pci/pci-path.ts'
 import type { HotplugDependencies } from '../../hotplug/wait-for-device.ts'
 import type { Volumes } from '../../os/devices/volumes/volumes.ts'
 import type { FileStatus } from '../../os/files/file-status.ts'

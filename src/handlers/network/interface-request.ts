@@ -1,6 +1,6 @@
 import { broadcastOf, parseIp } from '../../base/ip-address.ts'
 import type { Interface } from '../../gen/types.ts'
-import { type PciPath, parsePciPath } from '../../hotplug/pci-path.ts'
+import { type PciPath, parsePciPath } from '../../hotplug/pci/pci-path.ts'
 import type { LinkAddress } from '../../os/network/network.ts'
 import {
   checkAddress,

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { Events } from '../../../src/agent/introspection/events.ts'
 import { tellNetwork } from '../../../src/agent/introspection/tell-network.ts'
-import { eventLog } from '../../support/fakes/events.ts'
+import { eventLog } from '../../support/fakes/event-log.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 
 it('a stream whose reader is too slow holds nothing, and goes on with a gap', async () => {

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { tellDevices } from '../../../src/agent/introspection/tell-devices.ts'
-import { eventLog } from '../../support/fakes/events.ts'
-import { FakeUevents } from '../../support/fakes/fake-system.ts'
+import { eventLog } from '../../support/fakes/event-log.ts'
+import { FakeUevents } from '../../support/fakes/fake-devices.ts'
 
 it('tells of what is plugged in and out, and not of its parts', () => {
   const [events, uevents] = [eventLog(), new FakeUevents()]

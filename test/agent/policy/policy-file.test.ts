@@ -3,10 +3,10 @@ import { Policy } from '../../../src/agent/policy/policy.ts'
 import { readPolicyFile } from '../../../src/agent/policy/policy-file.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
-import type { FakeFiles } from '../../support/fakes/fake-files.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
+import type { FakeFiles } from '../../support/fakes/files/fake-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 
 const DEFAULT = '/etc/kata-opa/default-policy.rego'
 

@@ -4,7 +4,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { AddSwapPathRequest, WriteStreamRequest } from '../../../src/gen/agent.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { FakePolicyEngines, type RuleContext } from '../../support/fakes/fake-policy-engines.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 
 const WRITE = 'grpc.AgentService/WriteStdin'

@@ -19,7 +19,7 @@ import { recordingNamed } from '../../recordings/recording.ts'
 import { silentCalls } from '../../support/agent/calls-in-flight.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
 import { FakePolicyEngines } from '../../support/fakes/fake-policy-engines.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 
 const INPUTS = join(import.meta.dirname, '../../fixtures/recordings/policy-inputs.jsonl')
 const incoming: IncomingCall = {

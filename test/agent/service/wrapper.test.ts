@@ -11,7 +11,7 @@ import type { IncomingCall } from '../../../src/rpc/method.ts'
 import { Outcomes } from '../../../src/state/outcomes.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { silentCalls } from '../../support/agent/calls-in-flight.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 import { type LogLine, parseLogLine } from '../../support/log-lines.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
 

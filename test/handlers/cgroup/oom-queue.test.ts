@@ -3,7 +3,7 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { OomQueue } from '../../../src/handlers/cgroup/oom-queue.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 
 const queue = (files = new MemoryStateFiles()) => new OomQueue(silentLogger(), new StateStore(files))
 

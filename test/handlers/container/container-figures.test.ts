@@ -3,7 +3,7 @@ import { containerFigures } from '../../../src/handlers/container/container-figu
 import { ContainerRegistry } from '../../../src/handlers/container/registry.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 
 const ROOT = '/sys/fs/cgroup'
 

@@ -4,6 +4,7 @@ import { Device } from '../../../src/gen/agent.ts'
 import { checkContainerId } from '../../../src/handlers/container/create-container.ts'
 import type { FakeOs } from '../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
+import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/device/pci-bus.ts'
 import {
   containerRequest,
   execRequest,
@@ -11,7 +12,6 @@ import {
   machineWithSandbox,
   remains,
 } from '../../support/handlers/machine.ts'
-import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/pci-bus.ts'
 
 /** The disk of {@link machineWithDisk}. */
 const DISK = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }

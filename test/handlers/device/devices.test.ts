@@ -5,7 +5,7 @@ import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { DEVICE_TYPES } from '../../../src/handlers/device/handler-table.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { deviceDependenciesOf } from '../../support/handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../../support/handlers/device/device-dependencies.ts'
 
 const whole = { type: 'mmioblk', vmPath: '/dev/vdb', containerPath: '/dev/data' }
 

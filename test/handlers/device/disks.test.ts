@@ -4,7 +4,7 @@ import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { deviceHandlerContract } from '../../support/contracts/device-handler.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { deviceDependenciesOf } from '../../support/handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../../support/handlers/device/device-dependencies.ts'
 
 const PCI = '/sys/devices/pci0000:00/0000:00:05.0'
 

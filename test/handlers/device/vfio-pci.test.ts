@@ -5,8 +5,8 @@ import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { deviceHandlerContract } from '../../support/contracts/device-handler.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/pci-bus.ts'
-import { deviceDependenciesOf } from '../../support/handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../../support/handlers/device/device-dependencies.ts'
+import { addPciBus, pciDriverOf, plugPci } from '../../support/handlers/device/pci-bus.ts'
 
 deviceHandlerContract('vfio-pci', {
   device: { type: 'vfio-pci', id: 'vfio', options: ['0000:1a:02.3=06'] },

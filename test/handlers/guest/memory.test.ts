@@ -5,7 +5,7 @@ import { onlineMemory, probeMemory } from '../../../src/handlers/guest/memory-bl
 import { watchMemory } from '../../../src/handlers/guest/memory-watch.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
+import { FakeSysfs } from '../../support/handlers/guest/fake-sysfs.ts'
 
 const MEMORY = '/sys/devices/system/memory'
 

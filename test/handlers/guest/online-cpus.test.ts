@@ -4,7 +4,7 @@ import { statusOf } from '../../../src/agent/service/status.ts'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { onlineCpus } from '../../../src/handlers/guest/online-cpus.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
+import { FakeSysfs } from '../../support/handlers/guest/fake-sysfs.ts'
 
 const CPUS = '/sys/devices/system/cpu'
 

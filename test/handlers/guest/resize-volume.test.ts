@@ -3,8 +3,8 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { resizeVolume } from '../../../src/handlers/guest/resize-volume.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
-import { hotplugOf } from '../../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../../support/handlers/device/device-dependencies.ts'
+import { FakeSysfs } from '../../support/handlers/guest/fake-sysfs.ts'
 
 const MIB = 2n ** 20n
 

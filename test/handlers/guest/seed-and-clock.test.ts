@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { reseedRandom, setGuestDateTime } from '../../../src/handlers/guest/seed-and-clock.ts'
-import { FakeSystem } from '../../support/fakes/fake-system.ts'
+import { FakeSystem } from '../../support/fakes/process/fake-system.ts'
 
 describe('setGuestDateTime', () => {
   it.each([

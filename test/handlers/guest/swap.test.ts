@@ -4,7 +4,7 @@ import { neverAborted } from '../../../src/base/abort.ts'
 import { addSwap, addSwapPath } from '../../../src/handlers/guest/swap.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { hotplugOf } from '../../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../../support/handlers/device/device-dependencies.ts'
 
 const DEVICE = '/sys/devices/pci0000:00/0000:00:1f.0/0000:01:03.0'
 

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { type GuestNetwork, guestNetwork } from '../../support/handlers/guest-network.ts'
+import { type GuestNetwork, guestNetwork } from '../../support/handlers/network/guest-network.ts'
 
 const OLD = '*filter\n:INPUT ACCEPT [5:300]\nCOMMIT\n'
 const NEW = Buffer.from('*filter\n:INPUT DROP [0:0]\nCOMMIT\n*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n')

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { address, anInterface, guestNetwork } from '../../support/handlers/guest-network.ts'
+import { address, anInterface, guestNetwork } from '../../support/handlers/network/guest-network.ts'
 
 describe('listInterfaces', () => {
   it('lists every link with its addresses, each with its own family', async () => {

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { kernelError } from '../../../src/os/errors.ts'
-import { aNeighbor, type GuestNetwork, guestNetwork } from '../../support/handlers/guest-network.ts'
+import { aNeighbor, type GuestNetwork, guestNetwork } from '../../support/handlers/network/guest-network.ts'
 
 describe('addNeighbors', () => {
   let guest: GuestNetwork

@@ -3,7 +3,7 @@ import type { LogFields } from '../../../src/base/log.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
 
 describe('NetworkRecord', () => {
   it('keeps the last source of each setting, in the order of the changes', () => {

@@ -7,7 +7,7 @@ import {
   anInterface,
   type GuestNetwork,
   guestNetwork,
-} from '../../support/handlers/guest-network.ts'
+} from '../../support/handlers/network/guest-network.ts'
 
 const ETH0 = '02:00:00:00:00:02'
 const ETH1 = '02:00:00:00:00:03'

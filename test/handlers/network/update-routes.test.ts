@@ -8,7 +8,7 @@ import {
   aRoute,
   type GuestNetwork,
   guestNetwork,
-} from '../../support/handlers/guest-network.ts'
+} from '../../support/handlers/network/guest-network.ts'
 
 const V6 = { family: 1 } as const
 

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { OnlineCPUMemRequest } from '../../../src/gen/agent.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { FakeSysfs } from '../../support/handlers/fake-sysfs.ts'
+import { FakeSysfs } from '../../support/handlers/guest/fake-sysfs.ts'
 import { containerRequest, type Machine, machineWithSandbox } from '../../support/handlers/machine.ts'
 
 const cpusetOf = (id: string) => `/sys/fs/cgroup/cpuset/containers/pod/${id}/cpuset.cpus`

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { type MountRequest, mountStorage } from '../../../src/handlers/storage/mount-storage.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
 
 const TARGET = `${ROOT}/c1/mount`
 

@@ -4,7 +4,7 @@ import { FSGroupChangePolicy } from '../../../src/gen/types.ts'
 import { applyFsGroup } from '../../../src/handlers/storage/ownership.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT } from '../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT } from '../../support/handlers/storage/storage-builder.ts'
 
 const VOLUME = `${ROOT}/volume`
 

@@ -5,8 +5,8 @@ import { StoragePayload_Phase as Phase } from '../../../src/gen/state/storage.ts
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
 import { KINDS, StateStore } from '../../../src/state/state-store.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { MemoryStateFiles } from '../../support/fakes/memory-state-files.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
+import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
 
 const DISK = `${ROOT}/sandbox/storage/disk`
 const HUGE = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'

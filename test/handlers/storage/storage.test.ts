@@ -3,9 +3,9 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { jsonLogger } from '../../../src/base/log.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import { createStorageHandlers, type StorageHandlers } from '../../../src/handlers/storage/storage.ts'
-import { eventLog } from '../../support/fakes/events.ts'
+import { eventLog } from '../../support/fakes/event-log.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
 
 const DISK = `${ROOT}/sandbox/storage/disk`

@@ -2,9 +2,9 @@ import { readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { waitForPciBlockDevice } from '../../../src/hotplug/block-device.ts'
-import { parsePciPath } from '../../../src/hotplug/pci-path.ts'
+import { parsePciPath } from '../../../src/hotplug/pci/pci-path.ts'
 import type { Uevent } from '../../../src/os/devices/uevent.ts'
-import { hotplugOf } from '../../support/handlers/storage-builder.ts'
+import { hotplugOf } from '../../support/handlers/device/device-dependencies.ts'
 import { realOs } from '../../support/os/real-os.ts'
 
 const disk = virtioDisk()

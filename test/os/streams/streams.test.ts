@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { describe, expect, it } from 'vitest'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import type { Streams } from '../../../src/os/streams/streams.ts'
-import { FakeStreams } from '../../support/fakes/fake-streams.ts'
+import { FakeStreams } from '../../support/fakes/streams/fake-streams.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
 const implementations: readonly (readonly [string, () => Promise<Streams>])[] = [

@@ -7,10 +7,11 @@ import { createMemAgent } from '../../../src/handlers/guest/mem-agent/mem-agent.
 import { networkQueues } from '../../../src/handlers/network/dependencies.ts'
 import { NetworkRecord } from '../../../src/handlers/network/network-record.ts'
 import type { PolicyEngines } from '../../../src/os/policy/policy-engine.ts'
+import { hotplugOf } from '../handlers/device/device-dependencies.ts'
+import { MEM_AGENT_DEFAULTS } from '../handlers/guest/mem-agent.ts'
+import { noFigures } from '../handlers/guest/own-figures.ts'
 import { type Machine, machine } from '../handlers/machine.ts'
-import { MEM_AGENT_DEFAULTS } from '../handlers/mem-agent.ts'
-import { noFigures } from '../handlers/own-figures.ts'
-import { hotplugOf, ROOT } from '../handlers/storage-builder.ts'
+import { ROOT } from '../handlers/storage/storage-builder.ts'
 
 /** The dependencies of an agent's RPCs, on an in-memory machine. */
 export async function serviceDependencies(

@@ -5,7 +5,7 @@ import { Device } from '../../../src/gen/agent.ts'
 import { createDeviceHandlers } from '../../../src/handlers/device/devices.ts'
 import { deviceHandler } from '../../../src/handlers/device/handler-table.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
-import { deviceDependenciesOf } from '../handlers/storage-builder.ts'
+import { deviceDependenciesOf } from '../handlers/device/device-dependencies.ts'
 
 /** The parameters of the contract for one type of device. */
 export interface DeviceHandlerCase {

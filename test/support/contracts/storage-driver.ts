@@ -4,7 +4,7 @@ import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import type { Storage } from '../../../src/gen/agent.ts'
 import type { StorageDriver } from '../../../src/handlers/storage/driver.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
-import { dependenciesOf } from '../handlers/storage-builder.ts'
+import { dependenciesOf } from '../handlers/storage/storage-builder.ts'
 
 /** The parameters of the contract for one driver. */
 export interface StorageDriverCase {

@@ -1,9 +1,11 @@
 import type { BlockDevices } from '../../../src/os/devices/block-devices.ts'
 import type { MappedTarget } from '../../../src/os/devices/device-mapper-message.ts'
+import { parseUevent } from '../../../src/os/devices/uevent.ts'
+import type { UeventCounts, UeventListener, Uevents } from '../../../src/os/devices/uevents.ts'
 import type { FileSystemGrowth } from '../../../src/os/devices/volumes/growth.ts'
 import type { FileSystemUsage, Volumes } from '../../../src/os/devices/volumes/volumes.ts'
 import { kernelError } from '../../../src/os/errors.ts'
-import type { FakeFiles } from './fake-files.ts'
+import type { FakeFiles } from './files/fake-files.ts'
 
 /** Disks whose bytes the test sets, and a device mapper that accepts every target. */
 export class FakeBlockDevices implements BlockDevices {
@@ -86,5 +88,24 @@ export class FakeVolumes implements Volumes {
 
   async swaps(): Promise<readonly string[]> {
     return [...this.swapped]
+  }
+}
+
+/** Uevents that the test sends to all listeners. */
+export class FakeUevents implements Uevents {
+  readonly listeners = new Set<UeventListener>()
+
+  listen(listener: UeventListener): { close(): void } {
+    this.listeners.add(listener)
+    return { close: () => this.listeners.delete(listener) }
+  }
+
+  counts(): UeventCounts {
+    return { received: 0, failures: 0 }
+  }
+
+  send(datagram: string): void {
+    const event = parseUevent(datagram)
+    if (event !== undefined) for (const listener of this.listeners) listener.event(event)
   }
 }

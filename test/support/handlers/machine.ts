@@ -14,10 +14,10 @@ import { EventLog } from '../../../src/state/event-log.ts'
 import { StateStore } from '../../../src/state/state-store.ts'
 import { createContainerRequest, execProcessRequest } from '../containers/container-requests.ts'
 import { FakeOs } from '../fakes/fake-os.ts'
-import { MemoryStateFiles } from '../fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../fakes/files/memory-state-files.ts'
 import { boundCalls, type SandboxCalls } from './bound-calls.ts'
+import { CDI, hotplugOf } from './device/device-dependencies.ts'
 import { FakeRuntime } from './fake-runtime.ts'
-import { CDI, hotplugOf } from './storage-builder.ts'
 
 const CONFIG: SandboxConfig = {
   runtime: { kind: 'runc', binary: '/usr/sbin/runc' },

@@ -3,7 +3,7 @@ import { type HotDisk, plugDisk, unplugDisk } from '../../../src/microvm/qmp/hot
 import { qemuId, type SpecKey, specKey } from '../../../src/microvm/spec.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
-import { storageOf } from '../../support/handlers/storage-builder.ts'
+import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 import { hotDisk } from '../../support/vm/hot-disk.ts'

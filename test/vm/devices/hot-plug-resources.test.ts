@@ -7,7 +7,7 @@ import { growDisk, type HotDisk, plugCpu, plugDisk, plugMemory } from '../../../
 import { type SpecKey, specKey } from '../../../src/microvm/spec.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod, RemoteProcess } from '../../support/containers/pod.ts'
-import { storageOf } from '../../support/handlers/storage-builder.ts'
+import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 

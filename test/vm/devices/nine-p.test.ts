@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { withTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
 import { bind } from '../../support/containers/container-requests.ts'
-import { storageOf } from '../../support/handlers/storage-builder.ts'
+import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
 import { cannotBoot } from '../../support/vm/boot-guest.ts'
 import { bootPod, ROOT } from '../../support/vm/guest-pod.ts'
 

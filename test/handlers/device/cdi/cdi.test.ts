@@ -6,7 +6,7 @@ import { waitForCdiEdits } from '../../../../src/handlers/device/cdi/cdi.ts'
 import { requestedCdiDevices } from '../../../../src/oci/cdi/requested-devices.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
-import { CDI } from '../../../support/handlers/storage-builder.ts'
+import { CDI } from '../../../support/handlers/device/device-dependencies.ts'
 
 const KIND = 'nvidia.com/gpu'
 

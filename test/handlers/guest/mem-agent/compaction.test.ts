@@ -14,7 +14,7 @@ import {
   MEM_AGENT_DEFAULTS,
   type MemoryGuest,
   memoryGuest,
-} from '../../../support/handlers/mem-agent.ts'
+} from '../../../support/handlers/guest/mem-agent.ts'
 
 const DEFAULTS = MEM_AGENT_DEFAULTS.compact
 const VMINIT = '/usr/lib/microvm-agent/vminit'

@@ -2,7 +2,11 @@ import { describe, expect, it } from 'vitest'
 import { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../../src/gen/agent.ts'
 import { createMemAgent, type MemAgentConfig } from '../../../../src/handlers/guest/mem-agent/mem-agent.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
-import { MEM_AGENT_DEFAULTS, type MemoryGuest, memoryGuest } from '../../../support/handlers/mem-agent.ts'
+import {
+  MEM_AGENT_DEFAULTS,
+  type MemoryGuest,
+  memoryGuest,
+} from '../../../support/handlers/guest/mem-agent.ts'
 
 const AT_ONCE = { ...MEM_AGENT_DEFAULTS.reclaim, evictionRunAgingCountMin: 1 }
 const NO_RECLAIM = { ...MEM_AGENT_DEFAULTS.reclaim, disabled: true }

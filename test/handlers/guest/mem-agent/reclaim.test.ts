@@ -9,7 +9,11 @@ import {
 import type { ReclaimSettings } from '../../../../src/handlers/guest/mem-agent/settings.ts'
 import { kernelError } from '../../../../src/os/errors.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
-import { MEM_AGENT_DEFAULTS, type MemoryGuest, memoryGuest } from '../../../support/handlers/mem-agent.ts'
+import {
+  MEM_AGENT_DEFAULTS,
+  type MemoryGuest,
+  memoryGuest,
+} from '../../../support/handlers/guest/mem-agent.ts'
 
 const MIB = 2 ** 20
 const DEFAULTS = MEM_AGENT_DEFAULTS.reclaim

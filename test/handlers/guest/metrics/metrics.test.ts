@@ -7,7 +7,7 @@ import { silentLogger } from '../../../../src/base/log.ts'
 import { createMetrics } from '../../../../src/handlers/guest/metrics/metrics.ts'
 import type { OwnFigures } from '../../../../src/handlers/guest/metrics/own-figures.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { noFigures } from '../../../support/handlers/own-figures.ts'
+import { noFigures } from '../../../support/handlers/guest/own-figures.ts'
 import { settle } from '../../../support/pending.ts'
 
 /** Files of a guest's kernel (6.1), shortened. */

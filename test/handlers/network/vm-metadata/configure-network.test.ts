@@ -5,7 +5,7 @@ import { configureNetwork } from '../../../../src/handlers/network/vm-metadata/c
 import type { Route } from '../../../../src/os/network/network.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
-import { OPT_ITEM } from '../../../support/handlers/firmware-tree.ts'
+import { OPT_ITEM } from '../../../support/handlers/network/firmware-tree.ts'
 
 const V4 = { ip: '10.0.0.2', peerIp: '10.0.0.1' }
 const V6 = { ip: 'fd00::2', peerIp: 'fd00::1' }

@@ -4,7 +4,7 @@ import {
   readFirmwareItem,
 } from '../../../../src/handlers/network/vm-metadata/firmware-item.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { firmwareTree, OPT_ITEM, ROOT } from '../../../support/handlers/firmware-tree.ts'
+import { firmwareTree, OPT_ITEM, ROOT } from '../../../support/handlers/network/firmware-tree.ts'
 
 const bytes = Uint8Array.of(1, 2, 3)
 

@@ -9,7 +9,7 @@ import {
   type Item,
   OPT_ITEM,
   ROOT,
-} from '../../../support/handlers/firmware-tree.ts'
+} from '../../../support/handlers/network/firmware-tree.ts'
 
 /** Written by hand from the protocol, so that the agent's own encoder is not involved. */
 const ONE_FAMILY = Buffer.from('0a03766d3112160a140a0831302e302e302e32120831302e302e302e31', 'hex')

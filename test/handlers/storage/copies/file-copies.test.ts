@@ -8,9 +8,9 @@ import type { Files } from '../../../../src/os/files/files.ts'
 import type { Folder } from '../../../../src/os/files/folder.ts'
 import { StateStore } from '../../../../src/state/state-store.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { MemoryStateFiles } from '../../../support/fakes/memory-state-files.ts'
+import { MemoryStateFiles } from '../../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
-import { treeOf } from '../../../support/handlers/kubernetes-volume.ts'
+import { treeOf } from '../../../support/handlers/storage/kubernetes-volume.ts'
 
 const ROOT = '/run/kata-containers/shared/containers'
 const FILE = 0o100_644

@@ -5,7 +5,7 @@ import type { StorageDriver } from '../../../../src/handlers/storage/driver.ts'
 import { mmioblk, nvdimm, scsi } from '../../../../src/handlers/storage/drivers/block.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 /** A kind of disk: its name for the host, and its place in the guest. */
 interface Kind {

@@ -4,7 +4,7 @@ import type { Storage } from '../../../../src/gen/agent.ts'
 import { overlayfs } from '../../../../src/handlers/storage/drivers/overlayfs.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const CREATE = 'io.katacontainers.volume.overlayfs.create_directory'
 const WRITABLE = 'io.katacontainers.fs-opt.overlay-rw'

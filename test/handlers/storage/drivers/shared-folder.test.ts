@@ -4,7 +4,7 @@ import { nineP, virtioFs } from '../../../../src/handlers/storage/drivers/shared
 import { createStorageHandlers } from '../../../../src/handlers/storage/storage.ts'
 import { storageDriverContract } from '../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../support/handlers/storage/storage-builder.ts'
 
 const shared = { source: 'kataShared', mountPoint: `${ROOT}/shared/containers` }
 const virtioShare = storageOf({ ...shared, driver: 'virtio-fs', fstype: 'virtiofs', options: ['nodev'] })

@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import type { Files } from '../../../../src/os/files/files.ts'
 import type { RemoteProcess } from '../../containers/pod.ts'
-import { publish } from '../../handlers/kubernetes-volume.ts'
+import { publish } from '../../handlers/storage/kubernetes-volume.ts'
 
 /** The command of a container that reads the volume at /volume until its third version. The program is volume-reader.c. */
 export const READ_VERSIONS = 'exec volume-reader /volume three'

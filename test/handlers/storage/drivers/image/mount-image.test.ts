@@ -6,7 +6,7 @@ import { erofsMultiLayer } from '../../../../../src/handlers/storage/drivers/ima
 import { createStorageHandlers, type StorageHandlers } from '../../../../../src/handlers/storage/storage.ts'
 import { storageDriverContract } from '../../../../support/contracts/storage-driver.ts'
 import { FakeOs } from '../../../../support/fakes/fake-os.ts'
-import { dependenciesOf, ROOT, storageOf } from '../../../../support/handlers/storage-builder.ts'
+import { dependenciesOf, ROOT, storageOf } from '../../../../support/handlers/storage/storage-builder.ts'
 
 const IMAGE = `${ROOT}/c1/rootfs`
 const HASH_OFFSET = 8192

@@ -5,8 +5,8 @@ import type { StorageHandlers } from '../../../../../src/handlers/storage/storag
 import { kernelError } from '../../../../../src/os/errors.ts'
 import { storageDriverContract } from '../../../../support/contracts/storage-driver.ts'
 import type { FakeOs } from '../../../../support/fakes/fake-os.ts'
-import { publish, treeOf } from '../../../../support/handlers/kubernetes-volume.ts'
-import { ROOT } from '../../../../support/handlers/storage-builder.ts'
+import { publish, treeOf } from '../../../../support/handlers/storage/kubernetes-volume.ts'
+import { ROOT } from '../../../../support/handlers/storage/storage-builder.ts'
 import {
   COPY,
   keys,
@@ -16,7 +16,7 @@ import {
   WATCHED,
   WatchedMachine,
   watchable,
-} from '../../../../support/handlers/watched-machine.ts'
+} from '../../../../support/handlers/storage/watched-machine.ts'
 
 storageDriverContract('watchable-bind', {
   driver: watchableBind,

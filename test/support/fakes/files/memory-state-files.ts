@@ -1,0 +1,45 @@
+import type { StateFiles, StateRoom } from '../../../../src/os/files/state-files.ts'
+
+/** State files in memory. */
+export class MemoryStateFiles implements StateFiles {
+  readonly #files = new Map<string, Uint8Array>()
+  /** What `room` tells. */
+  free: StateRoom = { bytes: 1024 ** 3, files: 1024 ** 2 }
+  /** Called before each change, with the path. It may throw. */
+  beforeChange: (path: string) => void = () => {}
+
+  write(path: string, bytes: Uint8Array): void {
+    this.beforeChange(path)
+    this.#files.set(path, bytes)
+  }
+
+  read(path: string): Uint8Array | undefined {
+    return this.#files.get(path)
+  }
+
+  has(path: string): boolean {
+    return this.#files.has(path)
+  }
+
+  room(): StateRoom {
+    return this.free
+  }
+
+  remove(path: string): void {
+    this.beforeChange(path)
+    for (const name of this.names()) {
+      if (path === '' || name === path || name.startsWith(`${path}/`)) this.#files.delete(name)
+    }
+  }
+
+  list(folder: string): readonly string[] {
+    const prefix = folder === '' ? '' : `${folder}/`
+    const below = this.names().filter((name) => name.startsWith(prefix))
+    return [...new Set(below.map((name) => name.slice(prefix.length).split('/')[0] ?? ''))].sort()
+  }
+
+  /** The paths of all files. */
+  names(): readonly string[] {
+    return [...this.#files.keys()]
+  }
+}

@@ -1,0 +1,83 @@
+import { kernelError } from '../../../../src/os/errors.ts'
+import type { HandledSignal, System } from '../../../../src/os/process/system.ts'
+
+/** Processes that live as long as they are in {@link processes}. */
+export class FakeSystem implements System {
+  readonly pid = 2
+  readonly architecture = 'x64'
+  readonly processes = new Set<number>()
+  readonly signals: { readonly pid: number; readonly signal: number }[] = []
+  /** The effect of a signal on a process; none by default. */
+  onKill: (pid: number, signal: number) => void = () => {}
+  openFileLimit: number | undefined
+  /** The limits that other processes were given, by pid. */
+  readonly openFileLimits = new Map<number, { readonly soft: number; readonly hard: number }>()
+  nice: number | undefined
+  umask: number | undefined
+  locksMappedFiles = false
+  hostname: string | undefined
+  timeUs: bigint | undefined
+  readonly entropy: string[] = []
+  /** The unhandled signal that ended the agent. */
+  endedBy: HandledSignal | undefined
+  readonly #handlers = new Map<HandledSignal, Set<() => void>>()
+
+  signal(pid: number, signal: number): void {
+    if (!this.processes.has(pid)) throw kernelError('kill', `pid ${pid}`, 'ESRCH')
+    if (signal === 0) return
+    this.signals.push({ pid, signal })
+    this.onKill(pid, signal)
+  }
+
+  setOpenFileLimit(limit: number): void {
+    this.openFileLimit = limit
+  }
+
+  setOpenFileLimitOf(pid: number, limit: { readonly soft: number; readonly hard: number }): void {
+    if (!this.processes.has(pid)) throw kernelError('prlimit', `pid ${pid}`, 'ESRCH')
+    this.openFileLimits.set(pid, limit)
+  }
+
+  keepOpenFilesLimit(thread: string): Promise<void> {
+    return Promise.reject(kernelError('keep the limit of open files of', thread, 'EOPNOTSUPP'))
+  }
+
+  setNice(nice: number): void {
+    this.nice = nice
+  }
+
+  reportStackOnSignal(): void {}
+
+  lockMappedFiles(): void {
+    this.locksMappedFiles = true
+  }
+
+  setUmask(mask: number): void {
+    this.umask = mask
+  }
+
+  setHostname(name: string): void {
+    this.hostname = name
+  }
+
+  setTime(microseconds: bigint): void {
+    this.timeUs = microseconds
+  }
+
+  async addEntropy(data: Uint8Array): Promise<void> {
+    this.entropy.push(Buffer.from(data).toString())
+  }
+
+  onSignal(signal: HandledSignal, handler: () => void): () => void {
+    const handlers = this.#handlers.get(signal) ?? new Set()
+    this.#handlers.set(signal, handlers.add(handler))
+    return () => handlers.delete(handler)
+  }
+
+  /** Sends a signal to the agent itself. */
+  receive(signal: HandledSignal): void {
+    const handlers = this.#handlers.get(signal) ?? new Set()
+    if (handlers.size === 0) this.endedBy = signal
+    for (const handler of handlers) handler()
+  }
+}
