@@ -17,7 +17,7 @@
 #include "client.h"
 #include "connection.h"
 #include "data-socket.h"
-#include "session.h"
+#include "session/session.h"
 #include "sockets/message.h"
 #include "sockets/watch.h"
 

@@ -6,7 +6,7 @@
 #include "../init/clock.h"
 #include "connection.h"
 #include "data-socket.h"
-#include "hang.h"
+#include "session/hang.h"
 #include "store/outcomes.h"
 
 /* Puts the envelopes of the next outcomes in front. Returns how many. */

@@ -12,7 +12,7 @@
 
 #include "../init/log.h"
 #include "connection.h"
-#include "session.h"
+#include "session/session.h"
 #include "sockets/message.h"
 #include "sockets/watch.h"
 #include "store/outcomes.h"

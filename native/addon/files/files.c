@@ -13,8 +13,8 @@
 
 #include <linux/openat2.h>
 
-#include "functions.h"
-#include "napi/pool.h"
+#include "../functions.h"
+#include "../napi/pool.h"
 
 static napi_value open_at(napi_env env, napi_callback_info info) {
   struct arguments arguments;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "state.h"
+#include "../state.h"
 
 /*
  * Takes the limits and the listening socket of an agent. Owns `listener` from now on. Returns what is wrong with them, or

@@ -8,8 +8,8 @@
 
 #include <linux/vm_sockets.h>
 
-#include "functions.h"
-#include "napi/arguments.h"
+#include "../functions.h"
+#include "../napi/arguments.h"
 
 /* Closes the socket and returns the -errno of the call that failed before. */
 static napi_value close_failed(napi_env env, int fd) {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "protocol.h"
+#include "../protocol.h"
 
 /* Tags of protobuf: fields 1 and 2 of ttrpc.Request, both text. */
 #define SERVICE_TAG 0x0a

@@ -7,15 +7,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../init/clock.h"
-#include "../init/log.h"
-#include "connection.h"
-#include "data-socket.h"
+#include "../../init/clock.h"
+#include "../../init/log.h"
+#include "../connection.h"
+#include "../data-socket.h"
+#include "../sockets/message.h"
+#include "../sockets/watch.h"
+#include "../store/outcomes.h"
 #include "hang.h"
 #include "hello.h"
-#include "sockets/message.h"
-#include "sockets/watch.h"
-#include "store/outcomes.h"
 
 /* How long after CLOSE a client may take to read its last answers. */
 #define CLOSE_MS 5000

@@ -4,8 +4,8 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-#include "../init/clock.h"
-#include "../init/log.h"
+#include "../../init/clock.h"
+#include "../../init/log.h"
 #include "request-name.h"
 
 /* The agent is asked so often at most. */

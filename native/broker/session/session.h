@@ -1,6 +1,6 @@
 #pragma once
 
-#include "state.h"
+#include "../state.h"
 
 /* An agent with this control socket and pid has started. Ends what is left of the one before. */
 void session_begin(struct broker *broker, int control, uint32_t pid);

@@ -4,9 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "functions.h"
-#include "napi/addon.h"
-#include "napi/arguments.h"
+#include "../functions.h"
+#include "../napi/addon.h"
+#include "../napi/arguments.h"
 
 static napi_value message_pair(napi_env env, napi_callback_info info) {
   (void)info;

@@ -5,9 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "functions.h"
-#include "napi/addon.h"
-#include "napi/arguments.h"
+#include "../functions.h"
+#include "../napi/addon.h"
+#include "../napi/arguments.h"
 
 static napi_value memory_file(napi_env env, napi_callback_info info) {
   struct arguments arguments;

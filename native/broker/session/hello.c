@@ -10,10 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../init/log.h"
-#include "connection.h"
-#include "sockets/watch.h"
-#include "store/outcomes.h"
+#include "../../init/log.h"
+#include "../connection.h"
+#include "../sockets/watch.h"
+#include "../store/outcomes.h"
 
 #define MAX_CONNECTIONS 4096
 #define MAX_BUDGET_BYTES (1024ull * 1024 * 1024)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "state.h"
+#include "../state.h"
 
 /*
  * Whether the agent still answers. After it was sent a request it is asked by PING; the time without its PONG is counted in

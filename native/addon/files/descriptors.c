@@ -6,10 +6,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "functions.h"
-#include "napi/addon.h"
-#include "napi/arguments.h"
-#include "watch.h"
+#include "../functions.h"
+#include "../napi/addon.h"
+#include "../napi/arguments.h"
+#include "../watch.h"
 
 static napi_value open_pipe(napi_env env, napi_callback_info info) {
   (void)info;

@@ -7,9 +7,9 @@
 
 #include <linux/netlink.h>
 
-#include "functions.h"
-#include "napi/addon.h"
-#include "napi/arguments.h"
+#include "../functions.h"
+#include "../napi/addon.h"
+#include "../napi/arguments.h"
 
 /* The kernel sends its uevents to group 1, udev sends its own to group 2. */
 #define KERNEL_GROUP 1

@@ -5,9 +5,9 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "../functions.h"
+#include "../napi/pool.h"
 #include "files.h"
-#include "functions.h"
-#include "napi/pool.h"
 
 /* One mount(2) or umount2(2) call. */
 struct mount_work {

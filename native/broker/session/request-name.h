@@ -1,6 +1,6 @@
 #pragma once
 
-#include "store/frame.h"
+#include "../store/frame.h"
 
 #define REQUEST_NAME_BYTES 160
 
