@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { projectRoot } from '../src/build/project.ts'
-import { SKIPPED } from './check-c-format.ts'
+import { SKIPPED } from './checks/check-c-format.ts'
 import { type Counts, NOTHING, oneEntry } from './test/counts.ts'
 
 /** The result of one check. */
@@ -18,9 +18,9 @@ export const CHECKS = {
   types: ['node_modules/typescript/bin/tsc'],
   lint: ['node_modules/@biomejs/biome/bin/biome', 'check', '--error-on-warnings'],
   unused: ['node_modules/knip/bin/knip.js', '--no-progress'],
-  layers: ['scripts/check-layers.ts'],
-  'c-format': ['scripts/check-c-format.ts'],
-  commits: ['scripts/check-commits.ts'],
+  layers: ['scripts/checks/check-layers.ts'],
+  'c-format': ['scripts/checks/check-c-format.ts'],
+  commits: ['scripts/checks/check-commits.ts'],
 } as const satisfies Record<string, readonly string[]>
 
 /** Runs all checks at the same time, and calls `report` with each result when it is ready. */

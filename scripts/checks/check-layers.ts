@@ -1,8 +1,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
-import { projectRoot } from '../src/build/project.ts'
-import { type Import, importsOf } from './layers/imports.ts'
-import { LAYERS, LAZY_FOLDER, LAZY_FOR, type Layer, PURE_NODE_MODULES } from './layers/table.ts'
+import { projectRoot } from '../../src/build/project.ts'
+import { type Import, importsOf } from '../layers/imports.ts'
+import { LAYERS, LAZY_FOLDER, LAZY_FOR, type Layer, PURE_NODE_MODULES } from '../layers/table.ts'
 
 /** Folders of code that is not the project's own. */
 const SKIPPED_FOLDERS = ['node_modules', 'build', 'dist']

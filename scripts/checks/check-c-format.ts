@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { globSync } from 'node:fs'
-import { projectRoot } from '../src/build/project.ts'
+import { projectRoot } from '../../src/build/project.ts'
 
 /** How a check that cannot run here begins its one line. */
 export const SKIPPED = 'skipped: '

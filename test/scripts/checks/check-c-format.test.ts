@@ -1,9 +1,9 @@
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { checkCFormat } from '../../scripts/check-c-format.ts'
-import { projectRoot } from '../../src/build/project.ts'
-import { temporaryFolder } from '../support/temporary-folder.ts'
+import { checkCFormat } from '../../../scripts/checks/check-c-format.ts'
+import { projectRoot } from '../../../src/build/project.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('checkCFormat', () => {
   let root: string

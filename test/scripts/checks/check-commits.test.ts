@@ -2,8 +2,8 @@ import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { AREAS, checkCommits, commitFaults } from '../../scripts/check-commits.ts'
-import { temporaryFolder } from '../support/temporary-folder.ts'
+import { AREAS, checkCommits, commitFaults } from '../../../scripts/checks/check-commits.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const faultsOf = (subject: string, parents = 1) => commitFaults({ id: 'abc1234', subject, parents })
 
@@ -77,7 +77,7 @@ describe('checkCommits', () => {
 })
 
 it('CONTRIBUTING.md lists the areas', () => {
-  const page = readFileSync(join(import.meta.dirname, '../../CONTRIBUTING.md'), 'utf8')
+  const page = readFileSync(join(import.meta.dirname, '../../../CONTRIBUTING.md'), 'utf8')
   const [, section = ''] = page.split('## Commits\n')
   const list = section.split('\n').filter((line) => line.startsWith('| '))
   const listed = list.flatMap((line) => [...line.matchAll(/`([a-z-]+)`/g)].map(([, area]) => area))

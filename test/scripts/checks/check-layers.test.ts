@@ -1,11 +1,16 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { absentPaths, forbiddenImports, forbiddenImportsOf, layerFaults } from '../../scripts/check-layers.ts'
-import { LAYERS } from '../../scripts/layers/table.ts'
-import { AGENT_SOURCES } from '../../src/build/agent.ts'
-import { projectRoot } from '../../src/build/project.ts'
-import { temporaryFolder } from '../support/temporary-folder.ts'
+import {
+  absentPaths,
+  forbiddenImports,
+  forbiddenImportsOf,
+  layerFaults,
+} from '../../../scripts/checks/check-layers.ts'
+import { LAYERS } from '../../../scripts/layers/table.ts'
+import { AGENT_SOURCES } from '../../../src/build/agent.ts'
+import { projectRoot } from '../../../src/build/project.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('forbiddenImportsOf', () => {
   it('allows the imports of the table', () => {
