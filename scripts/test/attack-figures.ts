@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { figuresTable, readFigures } from './figures.ts'
 
 /** The variable that names the file to which the hostile group's tests append their figures, one JSON line each. */
 export const ATTACK_FIGURES_VARIABLE = 'MICROVM_ATTACK_FIGURES'
@@ -21,29 +21,13 @@ export interface AttackFigures {
 
 /** The table of attacks for the end of a run, line by line; empty when no test wrote to the file. */
 export function attackTable(file: string): readonly string[] {
-  if (!existsSync(file)) return []
-  // Only the tests of this run write it.
-  const rows = readFileSync(file, 'utf8')
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as AttackFigures)
-  const width = Math.max(...rows.map(({ attack }) => attack.length), 'attack'.length)
-  const line = (name: string, ...cells: readonly (string | number)[]) =>
-    `    ${name.padEnd(width)} ${cells.map((cell) => String(cell).padStart(8)).join('')}`
-  return [
-    'Health.Check during attacks, in ms:',
-    line('attack', 'where', 'checks', 'p50', 'p99', 'max', 'RSS MiB', 'left'),
-    ...rows.map(({ attack, where, checks, p50Ms, p99Ms, maxMs, peakMib, left }) =>
-      line(
-        attack,
-        where,
-        checks,
-        p50Ms.toFixed(1),
-        p99Ms.toFixed(1),
-        maxMs.toFixed(1),
-        peakMib.toFixed(0),
-        left,
-      ),
-    ),
-  ]
+  const rows = readFigures<AttackFigures>(file)
+  if (rows.length === 0) return []
+  return figuresTable('Health.Check during attacks, in ms:', [
+    ['attack', 'where', 'checks', 'p50', 'p99', 'max', 'RSS MiB', 'left'],
+    ...rows.map(({ attack, where, checks, p50Ms, p99Ms, maxMs, peakMib, left }) => {
+      const times = [p50Ms, p99Ms, maxMs].map((ms) => ms.toFixed(1))
+      return [attack, where, checks, ...times, peakMib.toFixed(0), left] as const
+    }),
+  ])
 }

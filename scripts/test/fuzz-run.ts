@@ -1,4 +1,5 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { figuresTable, readFigures } from './figures.ts'
+import { numberAfter } from './number-option.ts'
 
 /** The variables by which a run of the fuzz group is set, each a text. */
 export const FUZZ = {
@@ -47,11 +48,6 @@ export function readFuzzRun(args: readonly string[], randomSeed: number): FuzzRu
   return { cases, seed, replay, patterns: file === undefined ? patterns : [`test/fuzz/${file}.test.ts`] }
 }
 
-function numberAfter(option: string, text: string | undefined, largest: number): number {
-  if (text !== undefined && /^\d{1,10}$/.test(text) && Number(text) <= largest) return Number(text)
-  throw new Error(`${option} ${text ?? ''}: want a number from 0 to ${largest}`)
-}
-
 function replayAfter(text: string | undefined): string {
   if (text !== undefined && parseCase(text) !== undefined) return text
   throw new Error(`--replay ${text ?? ''}: want FILE/TARGET:SEED:PATH, as a failure prints it`)
@@ -86,15 +82,8 @@ export interface FuzzFigures {
 
 /** The table of targets for the end of a run, line by line; empty when none has ended. */
 export function fuzzTable(file: string): readonly string[] {
-  if (!existsSync(file)) return []
-  // Only the tests of this run write it.
-  const rows = readFileSync(file, 'utf8')
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as FuzzFigures)
-  const width = Math.max(...rows.map(({ target }) => target.length), 'target'.length)
-  const line = (name: string, ...cells: readonly (string | number)[]) =>
-    `    ${name.padEnd(width)} ${cells.map((cell) => String(cell).padStart(10)).join('')}`
+  const rows = readFigures<FuzzFigures>(file)
+  if (rows.length === 0) return []
   const total = rows.reduce(
     (sum, { cases, seconds }) => ({ cases: sum.cases + cases, seconds: sum.seconds + seconds }),
     {
@@ -102,12 +91,19 @@ export function fuzzTable(file: string): readonly string[] {
       seconds: 0,
     },
   )
-  return [
-    'hostile input:',
-    line('target', 'cases', 'seconds', 'max ms', 'RSS +MiB', 'heap +MiB'),
-    ...rows.map(({ target, cases, seconds, maxMs, residentMib, usedMib }) =>
-      line(target, cases, seconds.toFixed(1), maxMs.toFixed(0), residentMib.toFixed(0), usedMib.toFixed(1)),
+  return figuresTable('hostile input:', [
+    ['target', 'cases', 'seconds', 'max ms', 'RSS +MiB', 'heap +MiB'],
+    ...rows.map(
+      ({ target, cases, seconds, maxMs, residentMib, usedMib }) =>
+        [
+          target,
+          cases,
+          seconds.toFixed(1),
+          maxMs.toFixed(0),
+          residentMib.toFixed(0),
+          usedMib.toFixed(1),
+        ] as const,
     ),
-    line('all', total.cases, total.seconds.toFixed(1)),
-  ]
+    ['all', total.cases, total.seconds.toFixed(1)],
+  ])
 }

@@ -1,4 +1,5 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { figuresTable, readFigures } from './figures.ts'
+import { numberAfter } from './number-option.ts'
 
 /** The variables by which a run of the kills group is set, each a text. */
 export const KILLS = {
@@ -59,11 +60,6 @@ export function readKillsRun(args: readonly string[], randomSeed: number): Kills
   return { ...share, seed, patterns }
 }
 
-function numberAfter(option: string, text: string | undefined, largest: number): number {
-  if (text !== undefined && /^\d{1,10}$/.test(text) && Number(text) <= largest) return Number(text)
-  throw new Error(`${option} ${text ?? ''}: want a number from 0 to ${largest}`)
-}
-
 /** What one test has done. */
 export interface KillsFigures {
   readonly what: string
@@ -75,15 +71,8 @@ export interface KillsFigures {
 
 /** The table of tests for the end of a run, line by line; empty when none has ended. */
 export function killsTable(file: string): readonly string[] {
-  if (!existsSync(file)) return []
-  // Only the tests of this run write it.
-  const rows = readFileSync(file, 'utf8')
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as KillsFigures)
-  const width = Math.max(...rows.map(({ what }) => what.length))
-  const line = (name: string, ...cells: readonly (string | number)[]) =>
-    `    ${name.padEnd(width)} ${cells.map((cell) => String(cell).padStart(10)).join('')}`
+  const rows = readFigures<KillsFigures>(file)
+  if (rows.length === 0) return []
   const total = rows.reduce(
     (sum, { runs, kills, seconds }) => ({
       runs: sum.runs + runs,
@@ -92,10 +81,9 @@ export function killsTable(file: string): readonly string[] {
     }),
     { runs: 0, kills: 0, seconds: 0 },
   )
-  return [
-    'agents killed:',
-    line('', 'runs', 'kills', 'seconds'),
-    ...rows.map(({ what, runs, kills, seconds }) => line(what, runs, kills, seconds.toFixed(1))),
-    line('all', total.runs, total.kills, total.seconds.toFixed(1)),
-  ]
+  return figuresTable('agents killed:', [
+    ['', 'runs', 'kills', 'seconds'],
+    ...rows.map(({ what, runs, kills, seconds }) => [what, runs, kills, seconds.toFixed(1)] as const),
+    ['all', total.runs, total.kills, total.seconds.toFixed(1)],
+  ])
 }

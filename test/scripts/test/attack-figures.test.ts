@@ -14,9 +14,9 @@ describe('attackTable', () => {
     )
     expect(attackTable(file)).toEqual([
       'Health.Check during attacks, in ms:',
-      '    attack       where  checks     p50     p99     max RSS MiB    left',
-      '    fork bomb     host      12     0.5    12.3    40.0      72       0',
-      '    flood         host      12     0.5    12.3    40.0      72       0',
+      '    attack         where    checks       p50       p99       max   RSS MiB      left',
+      '    fork bomb       host        12       0.5      12.3      40.0        72         0',
+      '    flood           host        12       0.5      12.3      40.0        72         0',
     ])
   })
 
