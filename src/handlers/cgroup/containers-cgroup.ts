@@ -66,6 +66,11 @@ export class ContainersCgroup {
     if ((await this.#os.files.stat(folder)) !== undefined) await this.limit()
   }
 
+  /** Whether a process is in it or below it. A process that has ended counts as one that is. */
+  async holds(pid: number): Promise<boolean> {
+    return cgroupAt(this.#os, this.path, await usesCgroupV2(this.#os), this.#log).holds(pid)
+  }
+
   /** Removes it, and what containers have left below it. Logs a failure. */
   async remove(): Promise<void> {
     try {

@@ -6,6 +6,7 @@ import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { processBeganNs } from '../../os/process/proc-stat.ts'
 import { EMPTY_RESPONSE, type Outcomes } from '../../state/outcomes.ts'
 import { type Cgroup, cgroupAt, usesCgroupV2 } from '../cgroup/cgroup.ts'
+import type { ContainersCgroup } from '../cgroup/containers-cgroup.ts'
 import type { OomEvents } from '../cgroup/oom-events.ts'
 import type { OciRuntime } from '../oci-runtime/client.ts'
 import { END_MS, notEnded } from '../process/launch.ts'
@@ -38,7 +39,7 @@ export interface RestoreDependencies
     Omit<RestoreProcessDependencies, 'os' | 'config'> {
   readonly os: CreateDependencies['os']
   readonly config: CreateDependencies['config']
-  readonly containersCgroup: CreateDependencies['containersCgroup']
+  readonly containersCgroup: CreateDependencies['containersCgroup'] & Pick<ContainersCgroup, 'holds'>
   readonly runtime: Pick<OciRuntime, 'adopt' | 'delete' | 'erase' | 'discardRun' | 'hasStarted' | 'runsEnded'>
   readonly oom: OomEvents
   readonly outcomes: Outcomes
@@ -62,14 +63,14 @@ export async function restoreContainer(
   record: ContainerRecord,
   sandbox: ActiveSandbox,
 ): Promise<void> {
-  const { os, log, containers, runtime, outcomes, requests } = dependencies
+  const { os, log, containers, containersCgroup, runtime, outcomes, requests } = dependencies
   const { id, cgroupPath, phase, request } = record.fields
   const container = containers.addRestored(record)
   const cgroup = cgroupAt(os, cgroupPath, await usesCgroupV2(os), log)
   const restored = { dependencies, record, sandbox, cgroup }
   const isOpen = isSentAgain(requests, request)
   try {
-    await runtime.runsEnded(id)
+    await runtime.runsEnded(id, (pid) => containersCgroup.holds(pid))
     let isDone = true
     if (phase !== Phase.CREATING) isDone = await goOn(restored, container)
     else if (!isOpen || !(await finishCreation(restored, container))) return await drop(restored, container)

@@ -6,7 +6,7 @@ import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
 import { printJson } from '../../oci/json.ts'
 import { processConfig } from '../../oci/runtime-config.ts'
 import type { Os } from '../../os/os.ts'
-import { killOrphanedRuns, orphanedRuns, orphanedRunsEnded } from './orphaned-runs.ts'
+import { killOrphanedRuns, orphanedRuns, orphanedRunsEnded, type RunSearch } from './orphaned-runs.ts'
 import {
   type LaunchOutcome,
   type LaunchRun,
@@ -84,9 +84,9 @@ export interface OciRuntime {
   hasStarted(containerId: string): Promise<boolean>
   /**
    * Resolves when the runs for this container that an agent which died has left are over; one that does not end in 10 s
-   * is killed.
+   * is killed. `isContained` is the same at each call.
    */
-  runsEnded(containerId: string): Promise<void>
+  runsEnded(containerId: string, isContained: RunSearch['isContained']): Promise<void>
   /**
    * The pid of the process with this key, which a run of an agent that died has made; undefined when it has made none.
    * To be called once its runs are over.
@@ -96,7 +96,7 @@ export interface OciRuntime {
     readonly isMember: LaunchRun['isMember']
   }): Promise<number | undefined>
   /** Kills the runs that an agent which died has left under way, and removes their files. */
-  killOrphans(): Promise<void>
+  killOrphans(isContained: RunSearch['isContained']): Promise<void>
 }
 
 /** What runc calls the threads of a process that it adds, until that executes its program. */
@@ -160,10 +160,11 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
     discardRun: (key) => runs.discard(key),
     discardAllRuns: () => os.files.removeTree(`${options.root}/calls`),
     hasStarted: async (id) => (await os.files.lstat(`${stateRoot}/${id}/exec.fifo`)) === undefined,
-    async runsEnded(id) {
+    async runsEnded(id, isContained) {
+      const search = { root: stateRoot, isContained }
       // One search for all containers: no orphan comes later, and with many containers there are many processes.
-      orphans ??= orphanedRuns(os, stateRoot)
-      if ((await orphans).some(({ words }) => words.includes(id))) await orphanedRunsEnded(os, stateRoot, id)
+      orphans ??= orphanedRuns(os, search)
+      if ((await orphans).some(({ words }) => words.includes(id))) await orphanedRunsEnded(os, search, id)
     },
     adopt: ({ key, isMember }) => runs.adopt(key, isMember),
     erase: async (id) => {
@@ -178,8 +179,8 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
     },
     seccompFlags: () => seccompFlags(os, options),
     list: () => os.files.list(stateRoot),
-    killOrphans: async () => {
-      await killOrphanedRuns(os, stateRoot)
+    killOrphans: async (isContained) => {
+      await killOrphanedRuns(os, { root: stateRoot, isContained })
       await os.files.removeTree(`${options.root}/calls`)
     },
   }

@@ -7,16 +7,26 @@ import { parentPid } from '../../os/process/proc-stat.ts'
 /** How long a run of the agent before may still take. Then it is killed, with what its hooks have started. */
 const RUN_MS = 10_000
 
+/** Which runs of the OCI runtime are meant. */
+export interface RunSearch {
+  /** The folder of the runtime's state. */
+  readonly root: string
+  /**
+   * Whether a process is in the cgroups of containers. It is no run then, although the first process of a container that
+   * crun has made has crun's arguments until it is started.
+   */
+  readonly isContained: (pid: number) => Promise<boolean>
+}
+
 /**
  * Resolves when no run of the OCI runtime that an agent which died has left is under way, of those with `word` among their
- * arguments. `root` is the folder of the runtime's state. A run that does not end in time is killed. Throws INTERNAL when
- * that does not end it.
+ * arguments. A run that does not end in time is killed. Throws INTERNAL when that does not end it.
  */
-export async function orphanedRunsEnded(os: Os, root: string, word: string): Promise<void> {
+export async function orphanedRunsEnded(os: Os, search: RunSearch, word: string): Promise<void> {
   // Before the search: exits of what it finds are not reported yet.
   const watch = os.exits.watch()
   try {
-    const pids = (await orphanedRuns(os, root)).flatMap(({ pid, words }) =>
+    const pids = (await orphanedRuns(os, search)).flatMap(({ pid, words }) =>
       words.includes(word) ? [pid] : [],
     )
     const ended = Promise.all(pids.map((pid) => watch.exitOf(pid)))
@@ -32,13 +42,13 @@ export async function orphanedRunsEnded(os: Os, root: string, word: string): Pro
 
 /**
  * Kills the runs of the OCI runtime that an agent which died has left under way: they would go on while the restarted
- * agent cleans up. `root` is the folder of the runtime's state. Resolves when they are reaped.
+ * agent cleans up. Resolves when they are reaped.
  */
-export async function killOrphanedRuns(os: Os, root: string): Promise<void> {
+export async function killOrphanedRuns(os: Os, search: RunSearch): Promise<void> {
   // Before the search: exits of what it finds are not reported yet.
   const watch = os.exits.watch()
   try {
-    const exits = (await orphanedRuns(os, root)).map(({ pid }) => {
+    const exits = (await orphanedRuns(os, search)).map(({ pid }) => {
       // A helper program leads a process group of its own, which its hooks belong to.
       killIfAlive(os, -pid)
       return watch.exitOf(pid)
@@ -56,14 +66,18 @@ interface OrphanedRun {
 }
 
 /** Children of vminit, which adopts orphans and is the agent's parent too, that have `root` among their arguments. */
-export async function orphanedRuns(os: Os, root: string): Promise<readonly OrphanedRun[]> {
+export async function orphanedRuns(
+  os: Os,
+  { root, isContained }: RunSearch,
+): Promise<readonly OrphanedRun[]> {
   const vminit = await parentPid(os.files, 'self')
   const runs: OrphanedRun[] = []
   for (const name of await os.files.list('/proc')) {
     if (!/^\d+$/.test(name) || (await parentPid(os.files, name)) !== vminit) continue
     const commandLine = await os.files.readText(`/proc/${name}/cmdline`).catch(() => '')
     const words = commandLine.split('\0')
-    if (words.includes(root)) runs.push({ pid: Number(name), words })
+    const pid = Number(name)
+    if (words.includes(root) && !(await isContained(pid))) runs.push({ pid, words })
   }
   return runs
 }

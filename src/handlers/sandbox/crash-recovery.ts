@@ -37,7 +37,7 @@ export async function cleanUpAfterCrash(options: {
       log.error('clean-up after a dead agent failed', { what, error: messageOf(error) })
     }
   }
-  await attempt('runs of the runtime', () => runtime.killOrphans())
+  await attempt('runs of the runtime', () => runtime.killOrphans((pid) => containersCgroup.holds(pid)))
   const ids: string[] = []
   await attempt('containers', async () => void ids.push(...(await runtime.list())))
   for (const id of ids) await clearContainer(options, id, attempt)

@@ -38,15 +38,16 @@ describe('ociRuntime', () => {
     await os.files.put('/proc/self/stat', '9 (node) S 7 1 1 0 -1')
     await os.files.put('/proc/30/stat', '30 (runc) S 7 1 1 0 -1')
     await os.files.put('/proc/30/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c2\0')
-    await runtime.runsEnded('c1')
-    const second = runtime.runsEnded('c2')
+    const isContained = async () => false
+    await runtime.runsEnded('c1', isContained)
+    const second = runtime.runsEnded('c2', isContained)
     expect(await isPending(second)).toBe(true)
     os.exits.exit(30, { code: 0 })
     await second
     await os.files.put('/proc/31/stat', '31 (runc) S 7 1 1 0 -1')
     await os.files.put('/proc/31/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c3\0')
     // It came after the search: this agent has started it.
-    await runtime.runsEnded('c3')
+    await runtime.runsEnded('c3', isContained)
   })
 
   it('creates a container with pipes as its standard streams', async () => {

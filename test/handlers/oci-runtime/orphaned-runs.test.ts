@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { SIGKILL } from '../../../src/base/signals.ts'
-import { killOrphanedRuns } from '../../../src/handlers/oci-runtime/orphaned-runs.ts'
+import { killOrphanedRuns, orphanedRunsEnded } from '../../../src/handlers/oci-runtime/orphaned-runs.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
 const ROOT = '/run/microvm-agent/state'
+const SEARCH = { root: ROOT, isContained: async (pid: number) => pid === 40 }
 
 /** A machine whose agent is a child of vminit, pid 7. */
 async function machine(): Promise<FakeOs> {
@@ -32,7 +33,7 @@ describe('killOrphanedRuns', () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
     await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', ROOT, 'exec', 'c2'] })
-    await killOrphanedRuns(os, ROOT)
+    await killOrphanedRuns(os, SEARCH)
     expect(os.system.signals).toEqual([
       { pid: -30, signal: SIGKILL },
       { pid: -31, signal: SIGKILL },
@@ -46,7 +47,7 @@ describe('killOrphanedRuns', () => {
     await addProcess(os, 31, { parent: 7, argv: ['runc', '--root', '/run/other/state', 'create', 'c1'] })
     await addProcess(os, 32, { parent: 7, argv: ['sleep', '1000'] })
     await os.files.makeDirectories('/proc/33')
-    await killOrphanedRuns(os, ROOT)
+    await killOrphanedRuns(os, SEARCH)
     expect(os.system.signals).toEqual([])
   })
 
@@ -54,9 +55,28 @@ describe('killOrphanedRuns', () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 7, argv: ['runc', '--root', ROOT, 'create', 'c1'] })
     os.system.processes.delete(-30)
-    const ending = killOrphanedRuns(os, ROOT)
+    const ending = killOrphanedRuns(os, SEARCH)
     os.exits.exit(30, { code: 0 })
     await ending
+    expect(os.system.signals).toEqual([])
+  })
+
+  it("leaves a container's first process alone, which has crun's arguments until its start", async () => {
+    const os = await machine()
+    await addProcess(os, 40, { parent: 7, argv: ['crun', '--root', ROOT, 'create', 'c1'] })
+    await killOrphanedRuns(os, SEARCH)
+    expect(os.system.signals).toEqual([])
+  })
+})
+
+describe('orphanedRunsEnded', () => {
+  it('waits for runs, and not for a first process that awaits its start', async () => {
+    const os = await machine()
+    await addProcess(os, 30, { parent: 7, argv: ['crun', '--root', ROOT, 'update', 'c1'] })
+    await addProcess(os, 40, { parent: 7, argv: ['crun', '--root', ROOT, 'create', 'c1'] })
+    const ended = orphanedRunsEnded(os, SEARCH, 'c1')
+    os.exits.exit(30, { code: 0 })
+    await ended
     expect(os.system.signals).toEqual([])
   })
 })

@@ -1,7 +1,13 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type AgentPod, leftoversOf, NOTHING_LEFT, startPod } from '../../support/host/agent-pod.ts'
+import {
+  type AgentPod,
+  killWithState,
+  leftoversOf,
+  NOTHING_LEFT,
+  startPod,
+} from '../../support/host/agent-pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** Kills the agent, and resolves when the next one serves. */
@@ -112,3 +118,31 @@ describe('a container whose agent is killed', () => {
     expect(leftoversOf(pod.started, 'x-0', 'y-0', 'x-3', 'y-3')).toEqual(NOTHING_LEFT)
   }, 120_000)
 })
+
+describe.each(['runc', 'crun'])(
+  'a container of %s that awaits its start when the agent is killed',
+  (runtime) => {
+    let pod: AgentPod
+    beforeAll(async () => {
+      pod = await startPod({ runtime })
+    })
+    afterAll(() => pod.stop())
+
+    it('can be started', async () => {
+      const init = await pod.create('awaiting', ['sh', '-c', 'exit 7'])
+      await killAgent(pod)
+      await pod.agent.startContainer({ containerId: 'awaiting' })
+      expect(await init.wait()).toBe(7)
+      await pod.remove('awaiting')
+      expect(leftoversOf(pod.started, 'awaiting')).toEqual(NOTHING_LEFT)
+    })
+
+    it('is removed, although it is paused, when the saved state cannot be read', async () => {
+      await pod.create('paused', ['true'])
+      await pod.agent.pauseContainer({ containerId: 'paused' })
+      killWithState(pod.started)
+      await pod.started.logged({ msg: 'the agent was restarted: its sandbox is lost' })
+      await expect.poll(() => leftoversOf(pod.started, 'paused')).toEqual(NOTHING_LEFT)
+    })
+  },
+)
