@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { HealthDefinition } from '../gen/health.ts'
-import { encodeRequestFrame } from '../rpc/ttrpc/messages.ts'
+import { FRAME_HEADER_BYTES, FrameType, parseFrameHeader } from '../rpc/ttrpc/frame.ts'
+import { decodeResponse, encodeRequestFrame } from '../rpc/ttrpc/messages.ts'
 
 /** Whatever serves a port answers a request within moments, or greets before it. */
 const ANSWER_MS = 1_000
@@ -10,8 +11,11 @@ const SHOWN_BYTES = 48
 /** What is said of a service that neither answers nor closes the connection. */
 export const SILENT = 'a service that answers nothing'
 
+/** What is said of an agent: it answers, although it has not before. */
+export const AGENT = 'the agent'
+
 /**
- * Says what serves a socket that is not the agent, by its first bytes after a health check in ttRPC, such as `an HTTP/1
+ * Says what serves a socket on which no agent answered, by its first bytes after a health check in ttRPC, such as `an HTTP/1
  * server`. Owns the socket and closes it. Takes at most a second.
  */
 export async function identifyPeer(socket: Duplex): Promise<string> {
@@ -33,8 +37,18 @@ function nameOf(bytes: Buffer): string {
   // A SETTINGS frame of HTTP/2 on stream 0 (RFC 9113, section 6.5).
   if (bytes.length >= 9 && bytes[0] === 0 && bytes[3] === 4 && bytes.readUInt32BE(5) === 0)
     return 'an HTTP/2 server, such as gRPC'
-  if (bytes.length >= 10 && bytes[0] === 0 && bytes[8] === 2) return 'a ttRPC server without grpc.Health'
+  if (bytes.length >= FRAME_HEADER_BYTES && bytes[0] === 0 && bytes[8] === FrameType.response)
+    return isSuccess(bytes) ? AGENT : 'a ttRPC server without grpc.Health'
   return `a service that answers ${JSON.stringify(text.slice(0, SHOWN_BYTES))}`
+}
+
+function isSuccess(bytes: Buffer): boolean {
+  const end = FRAME_HEADER_BYTES + parseFrameHeader(bytes, 0).payloadBytes
+  try {
+    return decodeResponse(bytes.subarray(FRAME_HEADER_BYTES, end)).code === 0
+  } catch {
+    return false
+  }
 }
 
 async function firstBytes(socket: Duplex): Promise<{ readonly bytes: Buffer; readonly closed: boolean }> {

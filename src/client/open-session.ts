@@ -6,7 +6,7 @@ import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
 import { type Address, addressText } from './address.ts'
 import { connectAgent, connectOnce, type Dialer, type Protocol } from './connect-agent.ts'
 import { dial } from './dial.ts'
-import { identifyPeer, SILENT } from './identify-peer.ts'
+import { AGENT, identifyPeer, SILENT } from './identify-peer.ts'
 
 /** How a session is opened. */
 export interface SessionOptions {
@@ -68,6 +68,8 @@ async function failureText(error: unknown, { address, protocol, waitMs }: Sessio
   const reason = errno === undefined ? undefined : DIAL_FAILURES[errno]
   if (reason !== undefined) return `${where}: ${waited}${reason}`
   const peer = await peerText(address)
+  if (peer === AGENT)
+    return `${where}: ${waited}the agent was too slow, and answers now; wait for it with --wait`
   const remedy = /HTTP\/2/.test(peer) && protocol === 'ttrpc' ? 'try --protocol grpc' : REMEDIES[address.kind]
   const who = peer === SILENT ? 'not the agent, or one that hangs' : 'not the agent'
   return `${where}: ${waited}${peer}, ${who}; ${remedy}`

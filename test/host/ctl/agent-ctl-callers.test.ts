@@ -82,7 +82,17 @@ describe('agent-ctl replay of the calls of real callers', () => {
       writeFileSync(file, recordingText(recording))
       const strict = name.startsWith('agent-ctl.') ? ['--strict'] : []
       expect(
-        await ctl(['-a', `unix://${started.path}`, 'replay', file, '--prepare', prepare, ...strict]),
+        await ctl([
+          '-a',
+          `unix://${started.path}`,
+          '--wait',
+          '60',
+          'replay',
+          file,
+          '--prepare',
+          prepare,
+          ...strict,
+        ]),
       ).toEqual({
         status: 0,
         stderr: '',

@@ -9,6 +9,7 @@ import { Interruptions } from '../../../src/client/interruptions.ts'
 import { referenceLines } from '../../recordings/reference-commands.ts'
 import { type CtlRun, ctl } from '../../support/ctl/run-ctl.ts'
 import { type AgentPod, leftoversOf, startPod } from '../../support/host/agent-pod.ts'
+import { startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 describe('agent-ctl on a real agent', () => {
@@ -287,6 +288,23 @@ describe('agent-ctl where the agent is not', () => {
     expect([status, stderr]).toEqual([
       125,
       `agent-ctl: ${address}: no answer within 0.2 s: ${what}; ${remedy}\n`,
+    ])
+  })
+
+  it('says that the agent was too slow, when it answers the next time', async () => {
+    const agent = await startAgent()
+    let isFirst = true
+    const { address, close } = await serve((socket) => {
+      if (isFirst) socket.once('data', () => socket.end())
+      else socket.pipe(connect(agent.path).on('error', () => {})).pipe(socket)
+      isFirst = false
+    })
+    const { status, stderr } = await ctl(['-a', address, 'Check'])
+    close()
+    await agent.stop()
+    expect([status, stderr]).toEqual([
+      125,
+      `agent-ctl: ${address}: the agent was too slow, and answers now; wait for it with --wait\n`,
     ])
   })
 
