@@ -53,8 +53,9 @@ describe('the log', () => {
   })
 
   it('ends with the error that ends the agent, in one line', async () => {
-    const file = says('setTimeout(() => { throw new TypeError("a defect") }, 300)')
+    const file = says('process.on("SIGURG", () => { throw new TypeError("a defect") })')
     started = await startAgent({ withoutVminit: true, environment: { NODE_OPTIONS: `--require ${file}` } })
+    process.kill(started.agentPid(), 'SIGURG')
     const line = { msg: 'the agent ends by an error of its own', level: 'CRIT', error: 'a defect' }
     expect((await started.logged(line)).stack).toContain('module.cjs')
     expect(await started.exited).toBe(1)
