@@ -4,7 +4,7 @@ import { agentOf } from '../../../src/client/container-session.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type Pod, podOf } from '../../support/containers/pod.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
-import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { bootTestGuest, CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { consoleLine, createPod, GUEST_PROC, ROOT } from '../../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all killed but the first', () => {
@@ -12,7 +12,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose processes are all kil
   let connection: TtrpcClient
   let pod: Pod
   beforeAll(async () => {
-    guest = await bootTestGuest({ append: ['agent.runtime=crun'] })
+    guest = await bootTestGuest({ append: [CRUN] })
     connection = guest.guest.connection
     pod = await createPod(guest.agent, guest.rootSource)
   })

@@ -9,7 +9,7 @@ import type { Pod } from '../../support/containers/pod.ts'
 import { listenForOne, type OneConnection } from '../../support/host/host-ports.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
 import { dialFromContainer } from '../../support/programs/vsock-dial.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
 
 const SIGPIPE = 13
@@ -19,7 +19,7 @@ describe.skipIf(cannotBoot() !== undefined)('standard streams over vsock ports o
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    ;({ guest, pod } = await bootPod({ vsock: 'vhost-user' }))
+    ;({ guest, pod } = await bootPod({ append: [CRUN], vsock: 'vhost-user' }))
     await pod.run('host', ['sleep', '1000'])
   })
   afterAll(() => guest?.stop())
@@ -88,7 +88,12 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_
   let guest: TestGuest
   let pod: Pod
   beforeAll(async () => {
-    const append = [`agent.passfd_listener_port=${LISTENER}`, 'agent.vsock_allow_loopback', 'agent.log=debug']
+    const append = [
+      CRUN,
+      `agent.passfd_listener_port=${LISTENER}`,
+      'agent.vsock_allow_loopback',
+      'agent.log=debug',
+    ]
     ;({ guest, pod } = await bootPod({ vsock: 'vhost-user', append }))
   })
   afterAll(() => guest?.stop())

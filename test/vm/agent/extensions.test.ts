@@ -18,7 +18,7 @@ import { specKey } from '../../../src/microvm/spec.ts'
 import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import { ctl } from '../../support/ctl/run-ctl.ts'
-import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot } from '../../support/vm/boot-guest.ts'
 import { dialGuest } from '../../support/vm/dial-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 
@@ -51,6 +51,7 @@ describe.skipIf(cannotBoot() !== undefined)('extension images that a shim attach
       },
       vsock: 'vhost-user',
       append: [
+        CRUN,
         ...PORTS,
         'kata.extension.devkit.verity_params=',
         `kata.extension.checked.verity_params=${parameters}`,

@@ -5,7 +5,7 @@ import { type ForeignClients, foreignClients, reflectedBy } from '../../foreign/
 import type { Forward } from '../../support/rpc/forward.ts'
 import { forwardToGuest } from '../../support/rpc/forward.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { bootTestGuest, CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 
 const ID = 'foreign-1'
 
@@ -19,7 +19,7 @@ describe.skipIf(cannotBoot() !== undefined)('clients on other people’s librari
 
   /** Boots a separate guest for each test: each destroys the sandbox at its end, which powers the guest off. */
   async function inGuest(use: (guest: TestGuest, forward: Forward) => Promise<void>): Promise<void> {
-    const guest = await bootTestGuest()
+    const guest = await bootTestGuest({ append: [CRUN] })
     const forward = await forwardToGuest(guest)
     try {
       await use(guest, forward)

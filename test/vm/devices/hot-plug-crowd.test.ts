@@ -4,7 +4,7 @@ import { qemuId, type SpecKey, specKey } from '../../../src/microvm/spec.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod } from '../../support/vm/guest-pod.ts'
 import { hotDisk } from '../../support/vm/hot-disk.ts'
 
@@ -30,8 +30,7 @@ describe.skipIf(cannotBoot() !== undefined)('many places of a guest’s PCI buse
       ...Object.fromEntries(ports),
       [BRIDGE_PORT]: { kind: 'root-port', slot: BRIDGE_SLOT },
     }
-    // The test is slow under emulation, and less so with crun, the faster runtime.
-    const append = ['agent.hotplug_timeout=60', 'agent.runtime=crun']
+    const append = [CRUN, 'agent.hotplug_timeout=60']
     const booted = await bootPod({ cpus: 2, memoryMib: 1024, extra: { devices, backends: {} }, append })
     guest = booted.guest
     pod = booted.pod

@@ -10,7 +10,7 @@ import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { bind, createContainerRequest } from '../../support/containers/container-requests.ts'
 import { type Pod, RemoteProcess } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 /** PCI slots of the test's disks. */
@@ -40,7 +40,7 @@ describe.skipIf(cannotBoot() !== undefined)('images of erofs layers in a guest',
     truncateSync(upper, 16 * MIB)
     verity = withHashTree(base)
     const table = partitioned([top, base])
-    ;({ guest, pod } = await bootPod({ extra: disks({ base, top, upper, table }) }))
+    ;({ guest, pod } = await bootPod({ append: [CRUN], extra: disks({ base, top, upper, table }) }))
   })
 
   afterAll(async () => {

@@ -6,7 +6,7 @@ import { withTemporaryFolder } from '../../../src/build/temporary-folder.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
-import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot } from '../../support/vm/boot-guest.ts'
 import { bootPod, ROOT } from '../../support/vm/guest-pod.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
@@ -30,7 +30,10 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose kernel has 9p', () =>
         devices: { [specKey('share')]: { kind: 'share', slot: 6, tag: 'kataShared', backend: BACKEND } },
         backends: { [BACKEND]: { kind: 'folder', path: folder } },
       } as const
-      const { guest, pod } = await bootPod({ kernel: 'bookworm-generic', extra }, { storages: STORAGES })
+      const { guest, pod } = await bootPod(
+        { kernel: 'bookworm-generic', append: [CRUN], extra },
+        { storages: STORAGES },
+      )
       try {
         const mounts = [bind(SHARED, '/shared')]
         const script = 'cat /shared/from-host; echo -n guest > /shared/from-guest'

@@ -18,7 +18,7 @@ import {
   READ_VERSIONS,
 } from '../../support/programs/guest/volume-reader.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { bootTestGuest, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { bootTestGuest, CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { GUEST_PROC } from '../../support/vm/guest-pod.ts'
 
 const SHARED = '/run/kata-containers/shared/containers'
@@ -39,7 +39,7 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     guest = await bootTestGuest({
       room: { cpus: 0, memoryMib: 64, memorySlots: 1 },
       // The longer timeout is for a busy machine under emulation.
-      append: ['agent.hotplug_timeout=10'],
+      append: [CRUN, 'agent.hotplug_timeout=10'],
       extra: {
         devices: {
           [SHARE]: { kind: 'share', slot: 6, tag: 'kataShared', backend: specKey('virtiofsd') },

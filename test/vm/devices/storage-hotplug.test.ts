@@ -5,7 +5,7 @@ import { qemuId, specKey } from '../../../src/microvm/spec.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { storageOf } from '../../support/handlers/storage/storage-builder.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { hotDisk } from '../../support/vm/hot-disk.ts'
 
@@ -23,7 +23,7 @@ describe.skipIf(cannotBoot() !== undefined)('a disk that a request waits for', (
       [SCSI_PORT]: { kind: 'root-port', slot: 10 },
     } as const
     // The driver of SCSI controllers does not load with a parameter that is not a number.
-    const append = ['scsi_mod.max_luns=none']
+    const append = [CRUN, 'scsi_mod.max_luns=none']
     const booted = await bootPod({ extra: { devices, backends: {} }, append })
     guest = booted.guest
     pod = booted.pod

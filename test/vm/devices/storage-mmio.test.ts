@@ -1,12 +1,15 @@
 import { describe, expect, it } from 'vitest'
-import { cannotBoot } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot } from '../../support/vm/boot-guest.ts'
 import { bootPod, ROOT } from '../../support/vm/guest-pod.ts'
 
 describe.skipIf(cannotBoot() !== undefined)('storage on a machine without PCI', () => {
   it('mounts the disk that the host names by its node, and names a node that does not exist', async () => {
     const disk = { driver: 'mmioblk', source: '/dev/vdb', fstype: 'ext4', options: [], mountPoint: ROOT }
     // Its console is silent, so the test cannot see when vsock is ready and might connect too early.
-    const { guest, pod } = await bootPod({ machine: 'microvm', vsock: 'tcp' }, { storages: [disk] })
+    const { guest, pod } = await bootPod(
+      { machine: 'microvm', append: [CRUN], vsock: 'tcp' },
+      { storages: [disk] },
+    )
     try {
       await expect(pod.output('mmio', 'echo -n ok')).resolves.toBe('ok')
       const storages = [{ ...disk, source: '/dev/vdc', mountPoint: `${ROOT}-late` }]

@@ -5,7 +5,7 @@ import { plugNic } from '../../../src/microvm/qmp/hot-plug.ts'
 import { specKey } from '../../../src/microvm/spec.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
+import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
 import { metadataItem } from '../../support/vm/metadata-item.ts'
@@ -34,7 +34,7 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
     host = await makeHostNetwork(TAPS)
     for (const address of BEHIND) host.namespace.ip(`address add ${address} dev lo`)
     await host.serve(8000, 'hello from the host')
-    const append = [`agent.metadata_interface=${CARDS.first}`]
+    const append = [CRUN, `agent.metadata_interface=${CARDS.first}`]
     ;({ guest, pod } = await bootPod({ append, extra: machineParts(folder, host) }))
   })
 
@@ -161,9 +161,9 @@ describe.skipIf(cannotBoot() !== undefined)('the network of a guest', () => {
       'seccomp',
       'file system overlay',
       'file system virtiofs',
-      'runc',
+      '/usr/bin/crun',
     ])
-      expect([name, has(name === 'runc' ? '/usr/sbin/runc' : name)]).toEqual([name, true])
+      expect([name, has(name)]).toEqual([name, true])
   })
 })
 
