@@ -15,14 +15,21 @@ import { processes } from '../support/processes.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
 /** So many lives go on beside each other. */
-const BESIDE = 4
+const BESIDE = 6
+/** Kills are at most so far apart. One costs as much CPU time as two lives. */
+const MOST_APART_MS = 2000
 /** After so many lives nothing may be left. */
 const BATCH = 200
 
 /** The folder of runs, made with the first one after a start, and a write of state that ended with its agent. */
 const BY_CHANCE = ['calls', 'saved/unfinished.new']
 
-const lives = shareOf('lives')
+const share = shareOf('lives')
+/** The OCI runtimes, and how many lives each makes. */
+const RUNTIMES = [
+  ['runc', Math.ceil(share / 2)],
+  ['crun', Math.floor(share / 2)],
+] as const
 
 /** The numbers of open descriptors, and all files of the agent's own. */
 interface Kept {
@@ -33,19 +40,19 @@ interface Kept {
   readonly files: readonly string[]
 }
 
-describe.skipIf(lives === 0)('life cycles of containers whose agent is killed at random moments', () => {
+describe.skipIf(share === 0).each(RUNTIMES)('lives of containers of %s', (runtime, lives) => {
   let pod: AgentPod
   /** The source of storages. */
   let watched: string
   beforeAll(async () => {
     watched = temporaryFolder()
     writeFileSync(join(watched, 'file'), 'content')
-    pod = await startPod()
+    pod = await startPod({ runtime })
   })
   afterAll(() => pod?.stop())
 
-  const random = randomOf('lives')
-  const killAgain = () => new Killer(pod.started, random, 800)
+  const random = randomOf(`lives of ${runtime}`)
+  const killAgain = () => new Killer(pod.started, random, MOST_APART_MS)
 
   /** One life, of a kind that its number tells. */
   async function live(id: string, number: number): Promise<void> {
@@ -102,7 +109,10 @@ describe.skipIf(lives === 0)('life cycles of containers whose agent is killed at
   function look(): Kept {
     const { vminitPid } = pod.started
     const broker = processes().find(({ parent, name }) => parent === vminitPid && name === 'api-broker')
-    const files = readdirSync(pod.started.inside('/run/microvm-agent'), { recursive: true, encoding: 'utf8' })
+    const files = readdirSync(pod.started.inside('/run/microvm-agent'), {
+      recursive: true,
+      encoding: 'utf8',
+    })
     return {
       vminit: openIn(vminitPid),
       broker: openIn(broker?.pid ?? 0),
@@ -112,11 +122,12 @@ describe.skipIf(lives === 0)('life cycles of containers whose agent is killed at
     }
   }
 
-  it('leave nothing', { timeout: AS_LONG_AS_ASKED_MS }, async () => {
-    const tally = new Tally('lives of containers')
+  it('leave nothing, whenever the agent is killed', { timeout: AS_LONG_AS_ASKED_MS }, async () => {
+    const tally = new Tally(`lives of containers of ${runtime}`)
     // The first lives make what stays.
     const first = killAgain()
-    await Promise.all([0, 1].map((number) => live(`w${number}`, number))).finally(() => first.stop())
+    const begin = (name: string, number: number) => oneRun(`life ${name}`, pod.started, live(name, number))
+    await Promise.all([0, 1].map((number) => begin(`w${number}`, number))).finally(() => first.stop())
     tally.add(first.kills)
     const before = await kept()
     for (let begun = 0; begun < lives; begun += BATCH) {
@@ -126,7 +137,7 @@ describe.skipIf(lives === 0)('life cycles of containers whose agent is killed at
       let told = 0
       const lane = async () => {
         for (let number = waiting.shift(); number !== undefined; number = waiting.shift()) {
-          await oneRun(`life l${number}`, pod.started, live(`l${number}`, number))
+          await begin(`l${number}`, number)
           killer.progressed()
           tally.add(killer.kills - told)
           told = killer.kills

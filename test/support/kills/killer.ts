@@ -20,7 +20,7 @@ export class Killer {
   readonly #started: AgentProcess
   readonly #random: Random
   readonly #mostMs: number
-  #isStopped = false
+  readonly #stopping = new AbortController()
   #unserved = 0
   readonly #ended: Promise<void>
 
@@ -36,7 +36,7 @@ export class Killer {
 
   /** Resolves when no more kill follows, with their number. */
   async stop(): Promise<number> {
-    this.#isStopped = true
+    this.#stopping.abort()
     await this.#ended
     return this.kills
   }
@@ -47,9 +47,10 @@ export class Killer {
   }
 
   async #run(): Promise<void> {
-    while (!this.#isStopped) {
-      await sleep(this.#random() * this.#mostMs)
-      if (this.#isStopped) return
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      await sleep(this.#random() * this.#mostMs, undefined, { signal }).catch(() => {})
+      if (signal.aborted) return
       if (this.#recent >= MOST_WITHOUT_PROGRESS) continue
       const pid = this.#agentPid()
       if (pid === undefined) continue
@@ -60,7 +61,7 @@ export class Killer {
       // Most agents serve before the next kill; some die in their restoration.
       const mayDieEarly = this.#unserved < MOST_UNSERVED && this.#random() < 0.3
       this.#unserved = mayDieEarly ? this.#unserved + 1 : 0
-      while (!mayDieEarly && this.#booted() === booted && !this.#isStopped) await sleep(5)
+      while (!mayDieEarly && this.#booted() === booted && !signal.aborted) await sleep(5)
     }
   }
 
