@@ -347,13 +347,14 @@ function buildService(parts: Parts, onDestroyed: () => void): Service {
 }
 
 function memAgentOf(
-  { agentFolder, config, os, log }: Parts,
+  { agentFolder, config, os, log, state }: Parts,
   sandbox: Pick<SandboxContext, 'containers'>,
 ): MemAgent {
   return createMemAgent({
     os,
     log,
     config: memAgentConfig(config),
+    state,
     targets: () => sandbox.containers.list().filter(({ state }) => RECLAIMABLE.includes(state.name)),
     vminit: join(agentFolder, 'vminit'),
   })

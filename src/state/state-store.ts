@@ -5,6 +5,7 @@ import { ContainerPayload, SpecPayload } from '../gen/state/container.ts'
 import { CopyPayload } from '../gen/state/copy.ts'
 import { Envelope } from '../gen/state/envelope.ts'
 import { EventsPayload } from '../gen/state/events.ts'
+import { GuestPayload } from '../gen/state/guest.ts'
 import { NetworkPayload } from '../gen/state/network.ts'
 import { OomPayload } from '../gen/state/oom.ts'
 import { OutcomePayload } from '../gen/state/outcome.ts'
@@ -46,6 +47,7 @@ export const KINDS = {
   policy: kind('PolicyPayload', 1, PolicyPayload),
   events: kind('EventsPayload', 1, EventsPayload),
   network: kind('NetworkPayload', 1, NetworkPayload),
+  guest: kind('GuestPayload', 1, GuestPayload),
 } as const
 
 function kind<T extends Payload>(name: string, version: number, codec: PayloadCodec<T>): PayloadKind<T> {

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { Storage } from '../../src/gen/agent.ts'
+import { MemAgentCompactConfig, MemAgentMemcgConfig, Storage } from '../../src/gen/agent.ts'
 import { Hook, Spec } from '../../src/gen/oci.ts'
 import { decodeEnvelope, encodeEnvelope, KINDS, type PayloadKind } from '../../src/state/state-store.ts'
 
@@ -93,6 +93,10 @@ const PAYLOADS = {
   },
   policy: { text: 'package agent_policy', state: '{"pstate":{"n":1}}', allowed: [13n, 14n] },
   events: { reserved: 4096n },
+  guest: {
+    reclaim: MemAgentMemcgConfig.create({ disabled: true, swappinessMax: 0, periodSecs: 600n }),
+    compact: MemAgentCompactConfig.create({ compactThreshold: 2n ** 64n - 1n }),
+  },
   network: {
     settings: [{ kind: 'route', subject: '0.0.0.0/0', value: 'via 10.0.0.1 dev eth0', source: 'metadata' }],
     isCut: true,

@@ -49,7 +49,7 @@ export async function serviceDependencies(
       ...{ storageHandlers: [], deviceHandlers: [], supportsPolicy: () => policy.isSupported() },
       ...{ events: context.events, figures: noFigures() },
       memAgent: createMemAgent({
-        ...{ os, log, targets: () => [], vminit: '/vminit' },
+        ...{ os, log, state: context.state, targets: () => [], vminit: '/vminit' },
         config: { ...MEM_AGENT_DEFAULTS, enabled: options.memAgent ?? false },
       }),
     },

@@ -2,6 +2,8 @@ import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../gen/agent.ts'
 import type { Os } from '../../../os/os.ts'
+import type { StateStore } from '../../../state/state-store.ts'
+import { CalledSettings } from './called-settings.ts'
 import { COMPACT_FILE, Compaction } from './compaction.ts'
 import { GUEST_PRESSURE } from './pressure.ts'
 import { ContainerReclaim, type ReclaimTarget } from './reclaim.ts'
@@ -18,6 +20,8 @@ export interface MemAgentDependencies {
   readonly os: Pick<Os, 'files' | 'clock' | 'tools'>
   readonly log: Logger
   readonly config: MemAgentConfig
+  /** Keeps what calls change. */
+  readonly state: Pick<StateStore, 'read' | 'write'>
   /** See `ReclaimDependencies`. */
   readonly targets: () => readonly ReclaimTarget[]
   /** See `CompactionDependencies`. */
@@ -30,7 +34,7 @@ export interface MemAgentDependencies {
  */
 export interface MemAgent {
   /**
-   * Changes the settings of reclaim, and begins a new period. Throws INTERNAL `mem-agent is disabled` when it is off,
+   * Changes the settings of reclaim, for the agents after this one too, and begins a new period. Throws INTERNAL `mem-agent is disabled` when it is off,
    * INVALID_ARGUMENT for a wrong value, FAILED_PRECONDITION when the guest's kernel cannot reclaim.
    */
   setReclaim(request: MemAgentMemcgConfig): Promise<void>
@@ -44,9 +48,10 @@ export interface MemAgent {
 
 /** Creates the mem-agent, which does nothing before its `start`. */
 export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
-  const { os, log, config, targets, vminit } = dependencies
-  const reclaim = new RunningSettings(config.reclaim)
-  const compact = new RunningSettings(config.compact)
+  const { os, log, config, state, targets, vminit } = dependencies
+  const called = new CalledSettings(state, log)
+  const reclaim = new RunningSettings(changedReclaim(config.reclaim, called.reclaim))
+  const compact = new RunningSettings(changedCompact(config.compact, called.compact))
   const stopped = new AbortController()
   let kernel: Promise<KernelSupport> | undefined
   const support = () => {
@@ -59,12 +64,14 @@ export function createMemAgent(dependencies: MemAgentDependencies): MemAgent {
       const { withoutReclaim } = await support()
       const changed = changedReclaim(reclaim.value, request)
       if (withoutReclaim !== undefined) throw new AgentError('FAILED_PRECONDITION', withoutReclaim)
+      called.addReclaim(request)
       reclaim.set(changed)
     },
     setCompact: async (request) => {
       const { withoutCompaction } = await support()
       const changed = changedCompact(compact.value, request)
       if (withoutCompaction !== undefined) throw new AgentError('FAILED_PRECONDITION', withoutCompaction)
+      called.addCompact(request)
       compact.set(changed)
     },
     start: async () => {

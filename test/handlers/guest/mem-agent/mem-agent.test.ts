@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../../src/gen/agent.ts'
 import { createMemAgent, type MemAgentConfig } from '../../../../src/handlers/guest/mem-agent/mem-agent.ts'
+import { noStateFiles } from '../../../../src/os/files/state-files.ts'
+import { KINDS, StateStore } from '../../../../src/state/state-store.ts'
+import { MemoryStateFiles } from '../../../support/fakes/files/memory-state-files.ts'
 import { recordingLog } from '../../../support/fakes/recording-log.ts'
 import {
   MEM_AGENT_DEFAULTS,
@@ -18,12 +21,13 @@ const guestWithIdle = (options = {}) =>
 describe('the mem-agent', () => {
   const { lines, log } = recordingLog()
 
-  function memAgentOf({ os }: MemoryGuest, config: Partial<MemAgentConfig>) {
+  const noState = new StateStore(noStateFiles)
+  function memAgentOf({ os }: MemoryGuest, config: Partial<MemAgentConfig>, state = noState) {
     lines.length = 0
     os.tools.script(() => ({}))
     const targets = [{ id: 'idle', cgroupPath: '/idle' }]
     return createMemAgent({
-      ...{ os, log, targets: () => targets, vminit: '/vminit' },
+      ...{ os, log, state, targets: () => targets, vminit: '/vminit' },
       config: { ...MEM_AGENT_DEFAULTS, enabled: true, ...config },
     })
   }
@@ -87,6 +91,32 @@ describe('the mem-agent', () => {
     guest.os.clock.advance(1000)
     await expect.poll(() => guest.reclaims).toHaveLength(1)
     memAgent.stop()
+  })
+
+  it('goes on with what calls have set, after the death of the agent', async () => {
+    const guest = await guestWithIdle()
+    const state = new StateStore(new MemoryStateFiles())
+    const dead = memAgentOf(guest, { reclaim: AT_ONCE, compact: NO_COMPACTION }, state)
+    await dead.setReclaim(memcg({ periodSecs: 5n }))
+    await dead.setReclaim(memcg({ swap: true }))
+    await dead.setCompact(compact({ disabled: false }))
+    const memAgent = memAgentOf(guest, { reclaim: AT_ONCE, compact: NO_COMPACTION }, state)
+    await memAgent.start()
+    await timers(guest).toBe(2)
+    guest.os.clock.advance(5000)
+    await expect.poll(() => guest.reclaims).toHaveLength(1)
+    memAgent.stop()
+  })
+
+  it('has the configured settings, and says so, where those by calls cannot be read', async () => {
+    const files = new MemoryStateFiles()
+    files.write('guest', Buffer.from('damaged'))
+    const config = { reclaim: NO_RECLAIM, compact: NO_COMPACTION }
+    const memAgent = memAgentOf(await guestWithIdle(), config, new StateStore(files))
+    const message = "the mem-agent's settings by calls cannot be read"
+    expect(lines).toMatchObject([{ level: 'critical', message }])
+    await memAgent.setReclaim(memcg({ periodSecs: 5n }))
+    expect(new StateStore(files).read(KINDS.guest, 'guest')?.reclaim).toMatchObject({ periodSecs: 5n })
   })
 
   it.each([

@@ -1,0 +1,65 @@
+import { messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import { MemAgentCompactConfig, MemAgentMemcgConfig } from '../../../gen/agent.ts'
+import { KINDS, type StateStore } from '../../../state/state-store.ts'
+
+/** The name of the state. */
+const NAME = 'guest'
+
+/** The fields that calls have set of the mem-agent's settings. They outlive the agent. */
+export class CalledSettings {
+  readonly #state: Pick<StateStore, 'read' | 'write'>
+  #reclaim: MemAgentMemcgConfig
+  #compact: MemAgentCompactConfig
+
+  /** Begins with what the agents before this one were told; a line at level CRIT says when that cannot be read. */
+  constructor(state: Pick<StateStore, 'read' | 'write'>, log: Logger) {
+    this.#state = state
+    const { reclaim, compact } = readSettings(state, log)
+    this.#reclaim = reclaim ?? MemAgentMemcgConfig.create()
+    this.#compact = compact ?? MemAgentCompactConfig.create()
+  }
+
+  get reclaim(): MemAgentMemcgConfig {
+    return this.#reclaim
+  }
+
+  get compact(): MemAgentCompactConfig {
+    return this.#compact
+  }
+
+  /** Saves the fields of a call. Throws what `StateStore.write` throws, and has the fields of before then. */
+  addReclaim(request: MemAgentMemcgConfig): void {
+    const reclaim = withFields(this.#reclaim, request)
+    this.#state.write(KINDS.guest, NAME, { reclaim, compact: this.#compact })
+    this.#reclaim = reclaim
+  }
+
+  /** The same for compaction. */
+  addCompact(request: MemAgentCompactConfig): void {
+    const compact = withFields(this.#compact, request)
+    this.#state.write(KINDS.guest, NAME, { reclaim: this.#reclaim, compact })
+    this.#compact = compact
+  }
+}
+
+function readSettings(
+  state: Pick<StateStore, 'read'>,
+  log: Logger,
+): {
+  readonly reclaim?: MemAgentMemcgConfig | undefined
+  readonly compact?: MemAgentCompactConfig | undefined
+} {
+  try {
+    return state.read(KINDS.guest, NAME) ?? {}
+  } catch (error) {
+    log.critical("the mem-agent's settings by calls cannot be read", { error: messageOf(error) })
+    return {}
+  }
+}
+
+/** `before` with the fields that `request` has. */
+function withFields<Message extends object>(before: Message, request: Message): Message {
+  const given = Object.entries(request).filter(([, value]) => value !== undefined)
+  return { ...before, ...Object.fromEntries(given) }
+}
