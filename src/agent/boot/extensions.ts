@@ -1,8 +1,9 @@
+import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
-import type { MappedTarget } from '../../os/devices/device-mapper-message.ts'
+import { loadDmVerity, type Verity, verityTarget } from '../../os/devices/dm-verity.ts'
 import { type BootContext, outcomeOf, type StepOutcome } from './step.ts'
 
-/** Each extension is mounted below, in a folder of its name. */
+/** Each extension is mounted in a folder of its own below this one, which has its name. */
 const EXTENSIONS = '/run/kata-extensions'
 
 /** An extension image that the shim names on the kernel command line: a disk with the serial `extension-NAME`. */
@@ -98,33 +99,29 @@ interface VerityRequest {
 
 /** Maps a dm-verity device, through which every read of `data` is verified, and returns its node. */
 async function verified({ os }: BootContext, request: VerityRequest): Promise<string> {
-  const target = verityTarget(request)
-  if ((await os.files.stat('/sys/module/dm_verity')) === undefined) {
-    const result = await os.tools.run(['/sbin/modprobe', '--', 'dm-verity'])
-    if (result.exitCode !== 0)
-      throw new AgentError('INTERNAL', `the guest kernel has no dm-verity: ${result.stderr.trim()}`)
-  }
-  return await os.blockDevices.map(`extension-${request.name}`, target)
+  const verity = verityOf(request)
+  const missing = await loadDmVerity(os, neverAborted)
+  if (missing !== undefined) throw new AgentError('INTERNAL', missing)
+  return await os.blockDevices.map(`extension-${request.name}`, verityTarget(verity))
 }
 
-const HASH_TYPE = 1
-const SECTOR_BYTES = 512n
-
-/** The target for a device with hashes and no superblock (kernel documentation, verity). */
-function verityTarget({ data, hashes, verity }: VerityRequest): MappedTarget {
-  const read = (field: string, pattern: RegExp, standard = '') => {
-    const value = verity.get(field) || standard
+/** Hashes without a superblock, of the first version. Throws INTERNAL, naming the field, for a wrong parameter. */
+function verityOf({ data, hashes, verity }: VerityRequest): Verity {
+  const read = (field: string, pattern: RegExp, fallback = '') => {
+    const value = verity.get(field) || fallback
     if (pattern.test(value)) return value
     throw new AgentError('INTERNAL', `verity_params: ${field}: "${value}", want ${pattern.source}`)
   }
-  const rootHash = read('root_hash', /^[0-9a-f]+$/i)
-  const salt = read('salt', /^([0-9a-f]+|-)$/i, '-')
-  const [blocks, dataBlock, hashBlock] = [
-    read('data_blocks', /^[1-9]\d{0,15}$/),
-    read('data_block_size', /^[1-9]\d{0,6}$/, '4096'),
-    read('hash_block_size', /^[1-9]\d{0,6}$/, '4096'),
-  ]
-  const parameters = [HASH_TYPE, data, hashes, dataBlock, hashBlock, blocks, 0, 'sha256', rootHash, salt]
-  const sectors = (BigInt(blocks) * BigInt(dataBlock)) / SECTOR_BYTES
-  return { type: 'verity', sectors, parameters: parameters.join(' ') }
+  return {
+    hashType: 1,
+    rootHash: read('root_hash', /^[0-9a-f]+$/i),
+    salt: read('salt', /^([0-9a-f]+|-)$/i, '-'),
+    data,
+    dataBlocks: BigInt(read('data_blocks', /^[1-9]\d{0,15}$/)),
+    dataBlockSize: Number(read('data_block_size', /^[1-9]\d{0,6}$/, '4096')),
+    hashes,
+    hashBlockSize: Number(read('hash_block_size', /^[1-9]\d{0,6}$/, '4096')),
+    firstHashBlock: 0,
+    algorithm: 'sha256',
+  }
 }

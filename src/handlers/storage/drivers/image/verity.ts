@@ -1,6 +1,7 @@
 import { AgentError } from '../../../../base/errors.ts'
 import type { UndoList } from '../../../../base/undo.ts'
 import type { MappedTarget } from '../../../../os/devices/device-mapper-message.ts'
+import { loadDmVerity, verityTarget } from '../../../../os/devices/dm-verity.ts'
 import type { Os } from '../../../../os/os.ts'
 import type { LayerVerity } from './parse-image.ts'
 
@@ -19,14 +20,13 @@ const FIELDS = {
 }
 const ALGORITHM_BYTES = 32
 const MAX_SALT_BYTES = 256
-const SECTOR_BYTES = 512n
 
 /**
  * The device-mapper target for a device that holds data, superblock and hash tree (kernel documentation, verity).
  * Throws INTERNAL, naming `device`, for an invalid superblock or one that contradicts the host. The superblock needs no
  * trust, because every read is verified against the root hash.
  */
-export function verityTarget(device: string, superblock: Uint8Array, verity: LayerVerity): MappedTarget {
+export function layerTarget(device: string, superblock: Uint8Array, verity: LayerVerity): MappedTarget {
   const { rootHash, hashOffsetBytes } = verity
   const refuse = (reason: string): never => {
     throw new AgentError('INTERNAL', `${device}: dm-verity at ${hashOffsetBytes}: ${reason}`)
@@ -40,7 +40,8 @@ export function verityTarget(device: string, superblock: Uint8Array, verity: Lay
   const hashBlockSize = bytes.readUInt32LE(FIELDS.hashBlockSize)
   if (!isBlockSize(dataBlockSize) || !isBlockSize(hashBlockSize))
     refuse('invalid block sizes in the superblock')
-  const dataBytes = bytes.readBigUInt64LE(FIELDS.dataBlocks) * BigInt(dataBlockSize)
+  const dataBlocks = bytes.readBigUInt64LE(FIELDS.dataBlocks)
+  const dataBytes = dataBlocks * BigInt(dataBlockSize)
   if (dataBytes === 0n || dataBytes > BigInt(hashOffsetBytes)) refuse('the data overlaps the superblock')
   const algorithm = textAt(bytes, FIELDS.algorithm)
   if (!/^[a-z0-9-]+$/.test(algorithm)) refuse('invalid hash name in the superblock')
@@ -48,15 +49,19 @@ export function verityTarget(device: string, superblock: Uint8Array, verity: Lay
   if (salt === undefined) refuse('the salt is too long')
   if (verity.salt !== undefined && verity.salt.toLowerCase() !== salt)
     refuse('the salt differs from X-kata.dmverity.salt')
-  const parameters = [
-    bytes.readUInt32LE(FIELDS.hashType),
-    ...[device, device, dataBlockSize, hashBlockSize],
-    bytes.readBigUInt64LE(FIELDS.dataBlocks),
+  return verityTarget({
+    hashType: bytes.readUInt32LE(FIELDS.hashType),
+    data: device,
+    dataBlockSize,
+    dataBlocks,
+    hashes: device,
+    hashBlockSize,
     // The tree begins with the first whole block after the superblock.
-    Math.ceil((hashOffsetBytes + SUPERBLOCK_BYTES) / hashBlockSize),
-    ...[algorithm, rootHash.toLowerCase(), salt || '-'],
-  ]
-  return { type: 'verity', sectors: dataBytes / SECTOR_BYTES, parameters: parameters.join(' ') }
+    firstHashBlock: Math.ceil((hashOffsetBytes + SUPERBLOCK_BYTES) / hashBlockSize),
+    algorithm,
+    rootHash: rootHash.toLowerCase(),
+    salt: salt ?? '',
+  })
 }
 
 function isBlockSize(bytes: number): boolean {
@@ -84,15 +89,12 @@ export async function openVerity(
   onRemove: UndoList,
   signal: AbortSignal,
 ): Promise<string> {
-  if ((await files.stat('/sys/module/dm_verity')) === undefined) {
-    const result = await tools.run(['/sbin/modprobe', '--', 'dm-verity'], { signal })
-    if (result.exitCode !== 0) {
-      const text = `option X-kata.dmverity-enabled: the guest kernel has no dm-verity: ${result.stderr.trim()}`
-      throw new AgentError('UNIMPLEMENTED', text)
-    }
+  const missing = await loadDmVerity({ files, tools }, signal)
+  if (missing !== undefined) {
+    throw new AgentError('UNIMPLEMENTED', `option X-kata.dmverity-enabled: ${missing}`)
   }
   const superblock = await blockDevices.read(device, verity.hashOffsetBytes, SUPERBLOCK_BYTES)
-  const node = await blockDevices.map(name, verityTarget(device, superblock, verity))
+  const node = await blockDevices.map(name, layerTarget(device, superblock, verity))
   onRemove.add(`unmap ${name}`, () => blockDevices.unmap(name))
   return node
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { SUPERBLOCK_BYTES, verityTarget } from '../../../../../src/handlers/storage/drivers/image/verity.ts'
+import { layerTarget, SUPERBLOCK_BYTES } from '../../../../../src/handlers/storage/drivers/image/verity.ts'
 
 /** Of `veritysetup format --hash-offset 16384 --data-blocks 4 --salt aabbccdd`, without the zeros at its end. */
 const WRITTEN =
@@ -9,9 +9,9 @@ const WRITTEN =
 
 const VERITY = { rootHash: 'ABCD', hashOffsetBytes: 16_384, salt: undefined }
 
-describe('verityTarget', () => {
+describe('layerTarget', () => {
   it('creates the device-mapper table line from a superblock', () => {
-    expect(verityTarget('/dev/vdb1', superblock(), VERITY)).toEqual({
+    expect(layerTarget('/dev/vdb1', superblock(), VERITY)).toEqual({
       type: 'verity',
       sectors: 32n,
       parameters: '1 /dev/vdb1 /dev/vdb1 4096 4096 4 5 sha256 abcd aabbccdd',
@@ -19,7 +19,7 @@ describe('verityTarget', () => {
   })
 
   it('has a dash for an empty salt', () => {
-    const { parameters } = verityTarget(
+    const { parameters } = layerTarget(
       '/dev/a',
       superblock((bytes) => bytes.writeUInt16LE(0, 80)),
       VERITY,
@@ -28,8 +28,8 @@ describe('verityTarget', () => {
   })
 
   it('accepts the salt of the host in upper and lower case', () => {
-    expect(() => verityTarget('/dev/a', superblock(), { ...VERITY, salt: 'AABBCCDD' })).not.toThrow()
-    expect(() => verityTarget('/dev/a', superblock(), { ...VERITY, salt: '00' })).toThrow('the salt differs')
+    expect(() => layerTarget('/dev/a', superblock(), { ...VERITY, salt: 'AABBCCDD' })).not.toThrow()
+    expect(() => layerTarget('/dev/a', superblock(), { ...VERITY, salt: '00' })).toThrow('the salt differs')
   })
 
   it.each([
@@ -47,14 +47,14 @@ describe('verityTarget', () => {
     ['a hash with a blank in its name', (bytes: Buffer) => bytes.write('a b', 32), 'invalid hash name'],
     ['a salt without end', (bytes: Buffer) => bytes.writeUInt16LE(257, 80), 'the salt is too long'],
   ])('refuses %s', (_, change, reason) => {
-    expect(() => verityTarget('/dev/vdb1', superblock(change), VERITY)).toThrow(
+    expect(() => layerTarget('/dev/vdb1', superblock(change), VERITY)).toThrow(
       `/dev/vdb1: dm-verity at 16384: `,
     )
-    expect(() => verityTarget('/dev/vdb1', superblock(change), VERITY)).toThrow(reason)
+    expect(() => layerTarget('/dev/vdb1', superblock(change), VERITY)).toThrow(reason)
   })
 
   it('refuses a device that ends inside the superblock', () => {
-    expect(() => verityTarget('/dev/a', superblock().subarray(0, 100), VERITY)).toThrow('no superblock')
+    expect(() => layerTarget('/dev/a', superblock().subarray(0, 100), VERITY)).toThrow('no superblock')
   })
 })
 
