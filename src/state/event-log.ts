@@ -36,8 +36,8 @@ export interface EventClock {
 }
 
 /**
- * The last events of the guest, by their sequence numbers, and the exits among them until they are acknowledged. The numbers
- * go on in the next agent; the events end with this one.
+ * The last events of the guest, by their sequence numbers, and the exits among them until they are acknowledged. The next
+ * agent continues the numbers, and has none of the events.
  */
 export class EventLog {
   readonly #state: StateStore
@@ -80,9 +80,9 @@ export class EventLog {
 
   /** Adds the end of a process. */
   addExit(ended: Omit<Exit, 'sequence'>): void {
-    this.add({ processExited: { ...ended, sequence: this.#last + 1n } })
-    const { processExited } = this.#events.at(-1) ?? NO_EVENT
-    if (processExited !== undefined) this.#exits.push(processExited)
+    const exit = { ...ended, sequence: this.#last + 1n }
+    this.add({ processExited: exit })
+    this.#exits.push(exit)
     if (this.#exits.length > this.#bounds.exits) {
       this.#exits.shift()
       this.#droppedExits += 1n
@@ -94,8 +94,11 @@ export class EventLog {
     const held = this.#events.slice(-this.#bounds.events)
     const first = held[0]?.sequence ?? this.#last + 1n
     const events = held.slice(Number(sequence < first ? 0n : sequence - first + 1n)).slice(0, limit)
-    const gap = sequence + 1n < first && { firstSequence: sequence + 1n, lastSequence: first - 1n }
-    return { events, gap: gap || undefined }
+    const isWhole = sequence + 1n >= first
+    return {
+      events,
+      gap: isWhole ? undefined : { firstSequence: sequence + 1n, lastSequence: first - 1n },
+    }
   }
 
   /** Resolves at the next event. */
@@ -126,7 +129,7 @@ export class EventLog {
   #next(): bigint {
     if (this.#last === this.#reserved) {
       this.#reserved += RESERVED_AT_ONCE
-      // What has happened has happened: without room for the state, the next agent uses the same numbers again.
+      // An event counts even when the state cannot be written; the next agent then uses the same numbers again.
       attempt(() => this.#state.write(KINDS.events, NAME, { reserved: this.#reserved }))
     }
     this.#last += 1n

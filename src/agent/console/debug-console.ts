@@ -73,8 +73,8 @@ export class DebugConsole {
     await Promise.all(this.#open)
   }
 
-  async #add(console: Promise<void>): Promise<void> {
-    const ended = console.catch((error) =>
+  async #add(session: Promise<void>): Promise<void> {
+    const ended = session.catch((error) =>
       this.#dependencies.log.error('debug console failed', { error: messageOf(error) }),
     )
     this.#open.add(ended)
@@ -85,7 +85,7 @@ export class DebugConsole {
   /** Owns the connection. */
   async #serve(connection: Fd, peer: string): Promise<void> {
     const { streams, consoles } = this.#dependencies.os
-    // It is counted only once this returns for the first time.
+    // This session is counted only after this function's first wait.
     if (this.#open.size >= MOST_CONSOLES) {
       return this.#refuse(connection, peer, `${MOST_CONSOLES} are open, want no more`)
     }

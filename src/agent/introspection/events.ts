@@ -61,7 +61,9 @@ export class Events {
     this.#refuseFuture(afterSequence)
     const exits = this.#log
       .exits()
-      .filter((exit) => exit.sequence > afterSequence && [exit.containerId, ''].includes(containerId))
+      .filter(
+        (exit) => exit.sequence > afterSequence && (containerId === '' || exit.containerId === containerId),
+      )
     return { exits, dropped: this.#log.droppedExits }
   }
 
@@ -86,7 +88,7 @@ export class Events {
 
   async #wait(timeoutMs: number, signal: AbortSignal): Promise<void> {
     if (this.#waiting >= MOST_WAITING) {
-      throw new AgentError('RESOURCE_EXHAUSTED', `events: ${MOST_WAITING} calls wait for them, the most`)
+      throw new AgentError('RESOURCE_EXHAUSTED', `events: ${MOST_WAITING} calls wait for them, want no more`)
     }
     const timedOut = Promise.withResolvers<void>()
     const stopTimer = this.#clock.startTimer(timeoutMs, timedOut.resolve)

@@ -28,7 +28,7 @@ export class LoopHistogram {
   ): Promise<GetLoopHistogramResponse> {
     const ms = durationOf(durationMs)
     if (this.#running >= MOST_AT_ONCE) {
-      throw new AgentError('RESOURCE_EXHAUSTED', `measurements: ${MOST_AT_ONCE} are under way, the most`)
+      throw new AgentError('RESOURCE_EXHAUSTED', `measurements: ${MOST_AT_ONCE} are under way, want no more`)
     }
     const { monitorEventLoopDelay, performance } = await import('node:perf_hooks')
     const histogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS })

@@ -19,7 +19,7 @@ export function readOutput(
   if (tail === undefined) {
     throw new AgentError(
       'FAILED_PRECONDITION',
-      `${stream}: had ended before this agent began, which keeps nothing of it`,
+      `${stream}: not kept, because it ended before this agent started`,
     )
   }
   const kept = tail.read(Number(offset), len)

@@ -126,8 +126,8 @@ export class Policy {
   }
 
   /**
-   * Enforces the policy of a file. Throws FAILED_PRECONDITION, naming the file, when
-   * the image has no engine, and when the policy cannot be parsed.
+   * Enforces the policy of a file. Throws FAILED_PRECONDITION, naming the file, when the image has no engine, and when the
+   * policy cannot be parsed.
    */
   async load({ path, text }: { readonly path: string; readonly text: string }): Promise<void> {
     const { engines: load, log } = this.#dependencies

@@ -23,8 +23,8 @@ export class ContainerRegistry implements ProcessOwners {
   }
 
   /**
-   * Reserves an id and a cgroup for a container about to be created. Nothing is recorded yet. Throws INTERNAL when the id is in use,
-   * INVALID_ARGUMENT when the cgroup is another container's, or above or below it: killing a cgroup would kill both.
+   * Reserves an id and a cgroup for a container about to be created. Nothing is recorded yet. Throws INTERNAL when the id is
+   * in use, INVALID_ARGUMENT when the cgroup is another container's, or above or below it: killing one would kill both.
    */
   add(id: string, cgroupPath: string): Container {
     const present = this.#containers.get(id)

@@ -34,7 +34,7 @@ export class OutputReplay {
     if (this.#streamBytes === 0) {
       return new AgentError('FAILED_PRECONDITION', 'agent.output_replay_bytes: 0, output is not kept')
     }
-    const reason = `output: ${this.#totalBytes} bytes of other streams are kept, the most`
+    const reason = `output: ${this.#totalBytes} bytes of other streams are kept, want no more`
     return new AgentError('RESOURCE_EXHAUSTED', reason)
   }
 }

@@ -182,7 +182,7 @@ describe.each(['ttrpc', 'grpc'] as const)('introspection over %s', (framing) => 
     await waitingCalls(64)
     await expect(introspection().getEvents({ timeoutMs: 1000 })).rejects.toMatchObject({
       code: 'RESOURCE_EXHAUSTED',
-      message: 'events: 64 calls wait for them, the most',
+      message: 'events: 64 calls wait for them, want no more',
     })
     services.sandbox.events.add({ clockSet: { stepMs: 5n } })
     expect(await Promise.all(waits)).toHaveLength(64)
