@@ -53,7 +53,7 @@ export function rawKeys({ stdin }: TerminalStreams): () => void {
 /** Calls `resized` whenever the terminal's size changes, until the returned function is called. */
 export function onResize(streams: TerminalStreams, resized: (size: TerminalSize) => void): () => void {
   const listener = () => resized(terminalSize(streams))
-  // Of a change while it was suspended the tool was not told.
+  // The size may have changed while the tool was suspended, without a signal.
   const resume = () => process.kill(process.pid, 'SIGWINCH')
   streams.stdout.on('resize', listener)
   process.on('SIGCONT', resume)

@@ -104,9 +104,10 @@ const MACHINES: Readonly<Record<Machine, string>> = {
 }
 
 /**
- * What an emulated CPU leaves out costs more than it gives: with `erms` the guest copies memory by `rep movsb`, which is
- * emulated byte by byte; with `la57` every page walk has a fifth level; with `smap` the translated code ends before and
- * after each copy between a program and the kernel, a tenth of the time of a boot. Emulation is for tests and trials.
+ * The features that an emulated CPU leaves out cost more than they give: with `erms` the guest copies memory by
+ * `rep movsb`, which is emulated byte by byte; with `la57` every page walk has a fifth level; with `smap` the translated
+ * code ends before and after each copy between a program and the kernel, a tenth of the time of a boot. Emulation is for
+ * tests and trials.
  */
 const EMULATED_CPU = 'max,erms=off,la57=off,smap=off'
 

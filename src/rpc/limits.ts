@@ -42,7 +42,7 @@ export const LIMITS = {
     calls: { limit: 4096, reserve: 512 },
     /** Elements of the requests of open calls. One takes up to 200 bytes of the heap. */
     elements: { limit: 4 * 65_536, reserve: 8192 },
-    /** Streams of server reflection and of the health service's Watch. */
+    /** Streams of server reflection, of the health service's Watch and of StreamEvents. */
     streams: { limit: 64, reserve: 0 },
   },
   /** Bytes of one message of a stream. */

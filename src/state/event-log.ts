@@ -14,7 +14,7 @@ export interface EventsAfter {
 /** The name of the state. */
 const NAME = 'events'
 
-/** So many numbers are used before the state is written again. */
+/** How many numbers each write of the state reserves. */
 const RESERVED_AT_ONCE = 4096n
 
 /** The bounds of what is held. */

@@ -139,7 +139,7 @@ async function moveIntoOwnCgroup({ os, config, log }: BootContext): Promise<Step
 
 const VMINIT = '1'
 
-/** Of vminit these are the agent and the broker. */
+/** The children of a process; those of vminit are the agent and the broker. */
 async function childrenOf(files: Files, parent: string): Promise<string[]> {
   const pids = (await files.list('/proc')).filter((name) => /^\d+$/.test(name))
   const parents = await Promise.all(pids.map((pid) => parentPid(files, pid)))

@@ -109,7 +109,7 @@ export const runtimeName: SettingType<string> = textual('`runc`, `crun` or a pat
   throw malformed('unknown runtime, want runc, crun or an absolute path')
 })
 
-/** The kernel keeps so many bytes of a name (TASK_COMM_LEN less the final zero). */
+/** The most bytes that the kernel keeps of a name (TASK_COMM_LEN less the final zero). */
 const PROCESS_NAME_BYTES = 15
 
 /** The name of a process as the kernel keeps it. */

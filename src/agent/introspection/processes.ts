@@ -16,7 +16,7 @@ import { containersOf } from './sandbox.ts'
 /** The most processes, and threads, of one answer: a container may have any number of them. */
 const MOST = 1024
 
-/** So many are read at the same time. */
+/** How many processes are read at the same time. */
 const AT_ONCE = 16
 
 /** A process before it is looked at. */

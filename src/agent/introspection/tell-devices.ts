@@ -13,7 +13,7 @@ export function tellDevices(uevents: Pick<Uevents, 'listen'>, events: Pick<Event
       if (!SUBSYSTEMS.includes(subsystem) || !ACTIONS.includes(action)) return
       events.add({ deviceChanged: { action, path: `/sys${path}`, subsystem } })
     },
-    // What was lost is not told.
+    // Lost uevents are not told.
     error: () => {},
   })
 }

@@ -50,7 +50,7 @@ interface Current {
 /** The name of the state. */
 const NAME = 'policy'
 
-/** As many calls may be pending. */
+/** The most of these numbers: as many calls may be open at the same time. */
 const MAX_CHANGED_BY = 4096
 
 const SET_POLICY = 'grpc.AgentService/SetPolicy'

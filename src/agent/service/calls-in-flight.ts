@@ -63,13 +63,13 @@ const REPORTS: readonly { readonly afterMs: number; readonly level: LogLevel }[]
   { afterMs: HANGS_MS, level: 'warn' },
 ]
 
-/** At least so long after a turn of the event loop that was measured comes the next one. */
+/** The least time between two turns of the event loop that are measured. */
 const TURNS_APART_MS = 10
 
 /** Lines that one look at the calls writes at most. */
 const MOST_LINES = 16
 
-/** So many failed calls are remembered. */
+/** How many failed calls are remembered. */
 const MOST_FAILED = 16
 
 /** The characters of a remembered error. */
@@ -223,7 +223,7 @@ export class OpenCall implements CallInFlight, StepRecorder {
   readonly startedMs: number
   ids: LogFields = {}
   hasCaller = true
-  /** How many lines have told that it takes long. */
+  /** How many log lines have said that it takes long. */
   reports = 0
   readonly #options: OpenCallOptions
   #steps: Set<OpenStep> | undefined

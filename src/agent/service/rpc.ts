@@ -22,8 +22,8 @@ export interface Call {
    */
   onDelivered(callback: (written: boolean) => void): void
   /**
-   * Of an `at-most-once` call: to be called right before what must not happen twice. From then on the call is answered when
-   * it is sent again; what the agent dies before is carried out again.
+   * Of an `at-most-once` call: to be called right before what must not happen twice. When the agent dies after this, the
+   * call is answered as it is sent again; when it dies before, the call is carried out then.
    */
   beforeEffect(): void
 }

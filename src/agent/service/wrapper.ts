@@ -92,9 +92,9 @@ function served<Request, Response>(
       if (keepsOutcome(rpc) && number !== 0n) deliveries.push(() => outcomes.forget(number))
       outcome = { ok: true, ...encoded, ...deliveredTo(deliveries) }
     } catch (error) {
-      // What has failed has undone itself: it may be tried again.
+      // A call that failed has undone itself, and may be tried again.
       if (keepsOutcome(rpc)) outcomes.forget(number)
-      // What an earlier agent has taken for the answer goes back.
+      // An earlier agent may have taken something for the answer: it goes back.
       if (work === undefined) leave?.(number)
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
@@ -199,7 +199,7 @@ async function refused<Request, Response>(
   refusal: Refusal,
 ): Promise<Response> {
   if (rpc.emptied === undefined) throw refusal
-  // What the answer would have taken is gone, as if it had been written.
+  // The output that the answer would have carried is discarded, as if it had been written.
   await rpc.handle(request, { ...call, onDelivered: (callback) => callback(true) })
   return rpc.emptied()
 }

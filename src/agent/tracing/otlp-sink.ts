@@ -26,7 +26,7 @@ function post(url: URL, body: Uint8Array, signal: AbortSignal): Promise<number> 
   const { promise, resolve, reject } = Promise.withResolvers<number>()
   const headers = { 'content-type': 'application/json', 'content-length': body.length }
   const sent = request(url, { method: 'POST', headers, agent: false, signal }, (response) => {
-    // What has ended early is an error of the answer, whose status is known.
+    // The answer fails when it is destroyed before its end; its status is known.
     response.on('error', () => {})
     resolve(response.statusCode ?? 0)
     response.destroy()

@@ -12,8 +12,8 @@ const MIB = 2n ** 20n
 const LARGEST_RESERVE = 8n
 
 /**
- * `memory.high` is below `memory.max` by this part of it, and by no more than so many bytes. Between the two the kernel only
- * slows down who allocates: with more, a container hangs for minutes before one of its processes is killed.
+ * `memory.high` is below `memory.max` by this part of it, and by at most `HIGH_BYTES`. Between the two the kernel only slows
+ * processes down that allocate: with a larger gap, a container hangs for minutes before one of its processes is killed.
  */
 const HIGH_PART = 128n
 const HIGH_BYTES = 8n * MIB
@@ -115,8 +115,8 @@ export class ContainersCgroup {
   }
 
   /**
-   * What the containers may use: what of theirs cannot be reclaimed, and what is free or can be reclaimed, but for the
-   * reserve. So it is the same whatever they use at the moment, and never below that.
+   * How much memory the containers may use: what they use and the kernel cannot reclaim, plus all that is free or can be
+   * reclaimed, less the reserve. So it does not depend on what they use at the moment, and is never below that.
    */
   async #limitOf(folder: string, isV2: boolean): Promise<bigint | undefined> {
     if (this.#reserveBytes === 0n) return undefined
@@ -141,7 +141,7 @@ async function enableMemory({ files }: Os, folder: string): Promise<void> {
   await files.write(`${ROOT}/cgroup.subtree_control`, '+memory')
 }
 
-/** Above it the kernel slows down who allocates, and has him reclaim, before an allocation fails. */
+/** `memory.high`: above it the kernel makes processes that allocate reclaim memory, and slows them down. */
 function highOf(max: bigint): bigint {
   const part = max / HIGH_PART
   return max - (part < HIGH_BYTES ? part : HIGH_BYTES)

@@ -7,7 +7,7 @@ import type { Cgroup } from './cgroup.ts'
 import { OomQueue } from './oom-queue.ts'
 import type { OomWatch } from './oom-watch.ts'
 
-/** What outlives the agent of a container's kills. */
+/** What is saved of a container's kills for the next agent. */
 export interface OomRecord {
   /** The number of kills that were reported. */
   readonly oomKills: bigint

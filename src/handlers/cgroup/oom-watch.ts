@@ -58,7 +58,7 @@ export async function watchOom(
         // The sleep rejects when the watch ends, which reads the count a last time.
         lookUntilKilled().catch(() => {})
       })
-  // What happened while no agent watched notifies no more, and may not be counted yet.
+  // Kills that happened while no agent watched bring no notification now, and may not be counted yet.
   if (before !== undefined) lookUntilKilled().catch(() => {})
   return {
     look: async () => void (await look()),

@@ -15,7 +15,7 @@ type Fields = Omit<ContainerPayload, 'schemaVersion'>
 /** The folder of the records; each container has a folder below it with the container's id as its name. */
 const FOLDER = 'containers'
 
-/** What outlives the agent of one container (proto/state/container.proto). */
+/** What is saved of one container for the next agent (proto/state/container.proto). */
 export class ContainerRecord {
   readonly #state: StateStore
   readonly #folder: string
@@ -109,7 +109,7 @@ export function readContainerRecords(state: StateStore): readonly ContainerRecor
   return state.list(FOLDER).flatMap((id) => {
     const payload = state.read(KINDS.container, `${FOLDER}/${id}/record`)
     if (payload === undefined) {
-      // Its first writing had not ended, when nothing was done yet, or its removal had not, when all was undone.
+      // The agent died while it wrote the first record, before all else, or while it removed this one, after all else.
       state.remove(`${FOLDER}/${id}`)
       return []
     }

@@ -7,7 +7,7 @@ import type { ContainerRegistry } from './registry.ts'
 const TERMINATION_LOG = 'termination_log'
 /** The annotation with the path, in the container, of its termination log (Kubernetes). */
 const PATH_ANNOTATION = 'io.kubernetes.container.terminationMessagePath'
-/** As much as Kubernetes keeps. */
+/** The most bytes of the text, as many as Kubernetes keeps. */
 const MAX_BYTES = 4096
 
 /**

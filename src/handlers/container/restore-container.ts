@@ -92,7 +92,7 @@ async function drop(restored: Restored, container: Container): Promise<void> {
   await containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
 }
 
-/** One container that is gone on with. */
+/** One container that this agent goes on with. */
 interface Restored {
   readonly dependencies: RestoreDependencies
   readonly record: ContainerRecord
@@ -128,7 +128,7 @@ async function goOn(restored: Restored, container: Container): Promise<boolean> 
   return true
 }
 
-/** Tells a pause or a resume under way by what the runtime has done. One that it has not done is carried out again. */
+/** Records what became of a pause or a resume under way. One that the runtime has not done is carried out again. */
 async function settlePause({ record, cgroup }: Restored, hasStarted: boolean): Promise<void> {
   const isPause = record.fields.phase === Phase.PAUSING
   const isFrozen = await cgroup.isFrozen()
@@ -228,7 +228,7 @@ async function endUnwanted(
 ): Promise<void> {
   const { os, runtime, log, requests } = dependencies
   if (isSentAgain(requests, process.request)) {
-    // Its call makes another process, which gets them.
+    // The call that is sent again makes another process, which gets the connections.
     await discardStored(os.descriptors, os.streams, (name) => isConnectionOf(process.key, name))
   }
   if (process.pid === 0) {

@@ -85,7 +85,7 @@ export class NetworkRecord {
     return [...this.#settings.values()]
   }
 
-  /** What cannot be read or written is not worth an agent, or a call: the kernel has the network. */
+  /** A record that cannot be read or written fails neither the agent's start nor a call: the kernel has the network. */
   #restore(): void {
     try {
       const payload = this.#state?.read(KINDS.network, NAME)

@@ -159,7 +159,7 @@ export function notEnded(which: number | string): AgentError {
   return new AgentError('INTERNAL', `process ${which}: killed, and not ended within ${END_MS / 1000} s`)
 }
 
-/** Resolves once the host sees its connections closed, so that it does before the failure is answered. */
+/** Closes the streams. Resolves once the host's ends see it, so that they see it before the call's failure. */
 async function closeStdio(stdio: Stdio): Promise<void> {
   await Promise.all([stdio.close(), stdio.delivered])
 }

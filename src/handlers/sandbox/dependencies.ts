@@ -14,7 +14,7 @@ export interface SandboxDependencies {
   readonly log: Logger
   /** What outlives the agent. */
   readonly state: StateStore
-  /** What has happened, for those who ask. */
+  /** What has happened, as GetEvents and ListExits tell it. */
   readonly events: EventLog
   readonly config: SandboxConfig
   readonly storage: StorageHandlers

@@ -5,7 +5,7 @@ import type { Files } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
 
 const RESOLV_CONF = '/etc/resolv.conf'
-/** As many links as the kernel follows (path_resolution(7)). */
+/** The most symbolic links that are followed, as in the kernel (path_resolution(7)). */
 const MAX_LINKS = 40
 
 /**

@@ -8,7 +8,7 @@ type Fields = Omit<SandboxPayload, 'schemaVersion'>
 
 const NAME = 'sandbox'
 
-/** What outlives the agent of the sandbox (proto/state/sandbox.proto). */
+/** What is saved of the sandbox for the next agent (proto/state/sandbox.proto). */
 export class SandboxRecord {
   readonly #state: StateStore
   #fields: Fields

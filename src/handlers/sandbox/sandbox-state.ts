@@ -44,7 +44,7 @@ export class SandboxState implements SandboxLookup {
     this.#standIn = standIn
   }
 
-  /** Its name, for those who ask, and the sandbox while there is one. */
+  /** The name of the state, and the sandbox while there is one; changes nothing. */
   get view(): { readonly name: State['name']; readonly sandbox: Sandbox | undefined } {
     const { name } = this.#state
     return { name, sandbox: this.#state.name === 'active' ? this.#state.sandbox : undefined }

@@ -4,7 +4,7 @@ import type { OutputReplay, OutputTail } from './output-replay.ts'
 
 /** What the streams of a process need. */
 export interface StreamOs extends Pick<Os, 'clock' | 'streams'> {
-  /** Keeps the output that passes, for those who come later. */
+  /** Keeps the last output of each stream, for ReadOutput. */
   readonly replay?: OutputReplay
 }
 

@@ -61,7 +61,7 @@ export class StoredDescriptors {
     return this.#store.names().includes(`${this.#key}-${name}`)
   }
 
-  /** Resolves when vminit has closed those of these that it has. Never rejects. */
+  /** Removes the descriptors that are stored. Resolves when vminit has closed them; never rejects. */
   async remove(...names: readonly DescriptorName[]): Promise<void> {
     const stored = names.filter((name) => this.#stored.delete(name))
     // Without vminit, or the descriptor, nothing keeps it open.
@@ -87,8 +87,8 @@ export function isOfProcess(name: string): boolean {
 }
 
 /**
- * Closes what the agent before has left of this agent's choice. Connections are not shut down: another name may be theirs
- * too.
+ * Closes the stored descriptors whose names `isOf` accepts, here and in vminit. Connections are not shut down: another
+ * name may stand for the same connection.
  */
 export async function discardStored(
   store: DescriptorStore,

@@ -40,7 +40,7 @@ export interface StorageDriver {
   attach(storage: Storage, request: StorageRequest, signal: AbortSignal): Promise<Attachment>
   /**
    * Goes on with a storage that an agent before this one has attached, or began to: the work then undoes what was done.
-   * Without it there is nothing to go on with.
+   * A driver whose storages have no work does not have it.
    */
   restore?(storage: Storage, attached: AttachmentData, request: StorageRequest): Promise<AttachmentWork>
 }

@@ -30,7 +30,7 @@ interface Entry {
   transition: Promise<void> | undefined
 }
 
-/** A storage, as those who ask see it. */
+/** A storage, as ListMounts tells it. */
 export interface StorageView {
   readonly mountPoint: string
   readonly driver: string
@@ -285,7 +285,7 @@ export class StorageReferences {
   /** Removes what was made of a storage. Which of its steps were done is not known. */
   async #undoAttach(entry: Entry, { mountPoint, onRemove }: Attachment): Promise<void> {
     await unmountTree(this.#os.mounts, mountPoint)
-    // What was there before has content, or is no directory.
+    // This fails for what was there before the storage: it has content, or is no directory.
     await this.#os.files.removeDirectory(mountPoint).catch(() => {})
     await onRemove?.()
     this.#forget(mountPoint, entry)
@@ -317,7 +317,7 @@ export class StorageReferences {
   }
 }
 
-/** What an attachment was; of one that was only begun, what undoes most. */
+/** The attachment of a saved storage. One that was only begun has no kind, and counts as a mount, whose undo does most. */
 function dataOf({ mountPoint, kind, keep, device, undo }: StoragePayload): AttachmentData {
   const known = ATTACHMENT_KINDS.find((name) => name === kind) ?? 'mount'
   return { mountPoint, kind: known, keep, undo, ...(device === '' ? {} : { device }) }

@@ -38,7 +38,7 @@ export interface StorageHandlers {
    * then throws the first error.
    */
   clear(): Promise<void>
-  /** Every storage, for those who ask. */
+  /** Every storage that is attached, or being attached or detached. */
   list(): readonly StorageView[]
   /** Whether a storage with references is at or below `folder`. */
   isUsed(folder: string): boolean

@@ -61,7 +61,7 @@ export function linuxStateFiles(root: string): StateFiles {
       writeFileSync(unfinished, bytes, { mode: 0o600 })
       renameSync(unfinished, full)
     } catch (error) {
-      // What was written of it takes room.
+      // The part that was written takes room.
       rmSync(unfinished, { force: true })
       throw error
     }

@@ -107,7 +107,7 @@ const COPIED_BYTES = 4096
 
 const NO_BYTES = Buffer.alloc(0)
 
-/** So many bytes of answers whose delivery is not known may be in files, beside one answer. Others wait in the stream. */
+/** The most bytes, beside one answer, that may be in files while their delivery is not known. Other answers wait. */
 const BYTES_IN_FILES = 2 ** 22
 
 /** An answer whose delivery the broker will tell. */

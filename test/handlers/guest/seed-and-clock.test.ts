@@ -1,8 +1,12 @@
-import { describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { reseedRandom, setGuestDateTime } from '../../../src/handlers/guest/seed-and-clock.ts'
 import { FakeSystem } from '../../support/fakes/process/fake-system.ts'
 
 describe('setGuestDateTime', () => {
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
   it.each([
     [0n, 0n, 0, 0n],
     [1_800_000_000n, 999_999n, 0, 1_800_000_000_999_999n],
@@ -24,13 +28,12 @@ describe('setGuestDateTime', () => {
     expect(() => setGuestDateTime(system, { Sec, Usec }, 0)).toThrow(expected)
     expect(system.timeUs).toBeUndefined()
   })
-})
 
-it('setGuestDateTime returns by how much it has moved the clock', () => {
-  const seconds = BigInt(Math.floor(Date.now() / 1000)) + 100n
-  const step = setGuestDateTime(new FakeSystem(), { Sec: seconds, Usec: 0n }, 0)
-  expect(Number(step)).toBeGreaterThan(90_000)
-  expect(Number(step)).toBeLessThanOrEqual(100_000)
+  it('returns by how many milliseconds it has moved the clock', () => {
+    vi.useFakeTimers({ toFake: ['Date'], now: 1_800_000_000_000 })
+    expect(setGuestDateTime(new FakeSystem(), { Sec: 1_800_000_100n, Usec: 2000n }, 3)).toBe(100_005n)
+    expect(setGuestDateTime(new FakeSystem(), { Sec: 1_799_999_999n, Usec: 0n }, 0)).toBe(-1000n)
+  })
 })
 
 describe('reseedRandom', () => {

@@ -32,7 +32,7 @@ async function open(answer: (command: Command) => readonly string[]): Promise<{
   readonly qemu: Duplex
   readonly commands: Command[]
 }> {
-  const [ours, qemu] = duplexPair()
+  const [socket, qemu] = duplexPair()
   const commands: Command[] = []
   qemu.on('data', (chunk: Buffer) => {
     for (const line of chunk.toString().split('\n').filter(Boolean)) {
@@ -43,7 +43,7 @@ async function open(answer: (command: Command) => readonly string[]): Promise<{
     }
   })
   qemu.write(GREETING)
-  return { client: await QmpClient.open(ours, neverAborted), qemu, commands }
+  return { client: await QmpClient.open(socket, neverAborted), qemu, commands }
 }
 
 function ok(command: Command, value: unknown = {}): string {

@@ -85,7 +85,7 @@ export class WatchRoots {
    * {@link WatchRoots.acquire}.
    */
   async restore(path: string, staging: string, { os, log }: MountDependencies): Promise<WatchRootReference> {
-    // That agent died when it had released the reference.
+    // The agent before had released the reference when it died.
     if (!(await isMounted(os, path))) return { staging, release: async () => {} }
     const root = this.#roots.get(path) ?? { references: 0, onRemove: undoOfRoot(path, { os, log }) }
     root.references += 1
