@@ -17,7 +17,7 @@ const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.di
 const wanted = process.argv.slice(2)
 const unknown = wanted.find((name) => !SCRIPTS.has(name))
 if (unknown !== undefined) {
-  process.stderr.write(`bench: there is no ${unknown}; there are ${[...SCRIPTS.keys()].join(', ')}\n`)
+  process.stderr.write(`bench: ${unknown}: not found, want one of ${[...SCRIPTS.keys()].join(', ')}\n`)
   process.exit(2)
 }
 for (const [name, script] of SCRIPTS) {
