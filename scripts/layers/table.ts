@@ -146,7 +146,12 @@ export const LAYERS: readonly Layer[] = [
     ],
   },
   // The host's side, which no layer of the agent above imports.
-  { folder: 'src/build', imports: ['src/base'], node: 'all', packages: ['@bufbuild/protobuf', 'esbuild'] },
+  {
+    folder: 'src/build',
+    imports: ['src/rpc', 'src/gen', 'src/base'],
+    node: 'all',
+    packages: ['@bufbuild/protobuf', 'esbuild'],
+  },
   { folder: 'src/debian', imports: ['src/build', 'src/base'], node: 'all' },
   {
     folder: 'src/image',

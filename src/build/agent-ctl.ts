@@ -1,18 +1,18 @@
-import { execFileSync } from 'node:child_process'
+import { execFile, execFileSync } from 'node:child_process'
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { AGENT_SOURCES } from './agent.ts'
+import { withAgentOfOneProcess } from './agent-of-one-process.ts'
 import { cached } from './cache.ts'
 import { pinnedNode, projectRoot } from './project.ts'
 
 const descriptorSource = join(projectRoot, 'src/ctl/methods/descriptor-set.ts')
 const startScript = join(import.meta.dirname, 'ctl-start.cjs')
+const oneProcessSource = join(import.meta.dirname, 'agent-of-one-process.ts')
 const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
-
-/** The oldest Node that has what the bundle uses, such as `Promise.withResolvers`. */
-const OLDEST_NODE = 22
 
 /** Where programs of the system look for what belongs to `agent-ctl`, below /usr/share; each is printed by the tool. */
 export const CTL_PAGES = {
@@ -39,6 +39,7 @@ export async function buildAgentCtl(): Promise<string> {
     files: [
       ...sources,
       import.meta.filename,
+      oneProcessSource,
       startScript,
       codeCacheScript,
       join(projectRoot, 'package.json'),
@@ -49,22 +50,36 @@ export async function buildAgentCtl(): Promise<string> {
     const installed = join(target, 'installed')
     const bundle = join(installed, CTL_INSTALLED.bundle)
     await build(bundleOptions(bundle))
-    const tool = join(target, 'agent-ctl.cjs')
-    writeFileSync(tool, `${BANNER}\n${readFileSync(bundle, 'utf8')}`, { mode: 0o755 })
-    // Changes the bundle.
     const cache = join(installed, CTL_INSTALLED.cache)
-    const words = ['-a', 'unix:///nonexistent', 'ps']
-    execFileSync(pinnedNode(), ['--random-seed=1', codeCacheScript, bundle, cache, ...words], {
-      env: {},
-      // It says that there is no agent.
-      stdio: 'ignore',
-    })
+    await writeCodeCache(bundle, cache)
     copyFileSync(startScript, join(installed, CTL_INSTALLED.start))
+    const tool = join(target, 'agent-ctl.cjs')
+    writeFileSync(tool, oneFile(bundle, cache), { mode: 0o755 })
     for (const [path, words] of Object.entries(CTL_PAGES)) {
       const page = execFileSync(pinnedNode(), [tool, ...words], { env: {} })
       writeFileSync(join(target, path.replaceAll('/', '-')), page)
     }
   })
+}
+
+/** Writes the code cache of the bundle, which it changes, after a run of `ps`: it has the functions that this calls. */
+async function writeCodeCache(bundle: string, cache: string): Promise<void> {
+  await withAgentOfOneProcess(async (socket) => {
+    const args = ['--random-seed=1', codeCacheScript, bundle, cache, '-a', `unix://${socket}`, 'ps']
+    await promisify(execFile)(pinnedNode(), args, { env: {} })
+  })
+}
+
+/** The start script with the code cache and the bundle in comments, as the script reads them. */
+function oneFile(bundle: string, cache: string): string {
+  const maker = '[process.platform, process.arch, process.versions.v8].join(" ")'
+  const source = readFileSync(bundle, 'latin1').replaceAll('\n', '\n//')
+  return `${readFileSync(startScript, 'utf8')}
+// cache of ${execFileSync(pinnedNode(), ['--print', maker], { encoding: 'utf8', env: {} }).trim()}
+//${readFileSync(cache, 'base64')}
+// bundle
+//${source}
+`
 }
 
 /** Puts the descriptors into the bundle, which has no other file beside it. */
@@ -79,13 +94,6 @@ const inlineDescriptors: Plugin = {
   },
 }
 
-/** Begins the one file, so that an older Node says why it cannot run it. */
-const BANNER = `#!/usr/bin/env node
-if (Number(process.versions.node.split('.')[0]) < ${OLDEST_NODE}) {
-  process.stderr.write('agent-ctl: Node.js ' + process.versions.node + ' is too old, want ${OLDEST_NODE} or newer\\n')
-  process.exit(2)
-}`
-
 function bundleOptions(outfile: string): BuildOptions {
   return {
     entryPoints: [join(projectRoot, 'src/ctl/main.ts')],
@@ -94,7 +102,8 @@ function bundleOptions(outfile: string): BuildOptions {
     bundle: true,
     platform: 'node',
     format: 'cjs',
-    target: `node${OLDEST_NODE}`,
+    // The oldest Node that the start script takes.
+    target: 'node20',
     // Identifiers are not shortened, which keeps stack traces readable.
     minifySyntax: true,
     minifyWhitespace: true,

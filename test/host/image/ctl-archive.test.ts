@@ -10,6 +10,24 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const withoutPolicies = (await noPolicyAddon()) !== undefined
 
+/** Prints whether V8 rejects the code cache of each script; undefined where there is none. */
+const CACHE_SPY = `
+const vm = require('node:vm')
+vm.Script = class extends vm.Script {
+  constructor(...options) {
+    super(...options)
+    console.log('rejected:', this.cachedDataRejected)
+  }
+}
+`
+
+/** Makes Node into an older one: without its V8, and without what Node 20 lacks of what the tool uses. */
+const olderNode = (version: string) => `
+Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}', v8: '11.3.244.8' } })
+delete Promise.withResolvers
+delete Map.groupBy
+`
+
 describe('agent-ctl of npm run dist', () => {
   let tool: string
   let root: string
@@ -31,6 +49,36 @@ describe('agent-ctl of npm run dist', () => {
       status: 125,
       stderr:
         'agent-ctl: unix:///nonexistent: no such socket; check the path, or wait for the agent with --wait\n',
+    })
+  })
+
+  /** Runs the program after this code. */
+  const runAfter = (code: string, program: string, ...words: readonly string[]) => {
+    const file = join(temporaryFolder(), 'before.cjs')
+    writeFileSync(file, code)
+    const args = ['--require', file, program, ...words]
+    return spawnSync(pinnedNode(), args, { encoding: 'utf8', env: {} })
+  }
+
+  it('starts from a code cache, as one file and where the archive is unpacked', () => {
+    for (const program of [tool, join(root, 'usr/bin/agent-ctl')]) {
+      expect(runAfter(CACHE_SPY, program, '--version').stdout).toMatch(
+        /^rejected: false\nagent-ctl [\d.]+\n$/,
+      )
+    }
+  })
+
+  it('starts without its cache on an older Node, and says which one is too old', () => {
+    const doctor = ['-a', 'unix:///nonexistent', 'doctor']
+    const older = runAfter(CACHE_SPY + olderNode('20.0.0'), tool, ...doctor)
+    expect(older).toMatchObject({
+      stdout: expect.stringMatching(/^rejected: undefined\n/),
+      stderr: run(tool, ...doctor).stderr,
+    })
+    expect(runAfter(olderNode('18.20.4'), tool, '--version')).toMatchObject({
+      status: 2,
+      stdout: '',
+      stderr: 'agent-ctl: Node.js 18.20.4 is too old, want 20 or newer\n',
     })
   })
 
