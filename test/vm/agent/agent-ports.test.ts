@@ -8,6 +8,7 @@ import { guestSocketIn } from '../../../src/microvm/vsock/vhost-user-link.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { listenForOne, type OneConnection } from '../../support/host/host-ports.ts'
 import { parseLogLine } from '../../support/log-lines.ts'
+import { ctlInGuest } from '../../support/programs/ctl-in-guest.ts'
 import { dialFromContainer } from '../../support/programs/vsock-dial.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
 import { bootPod, consoleLine } from '../../support/vm/guest-pod.ts'
@@ -117,6 +118,25 @@ describe.skipIf(cannotBoot() !== undefined)('a guest with agent.passfd_listener_
     expect(answer.subarray(4, 9)).toEqual(Buffer.from([0, 0, 0, 1, 2]))
     expect((await dialling.read('stderr')).toString()).toBe('connected\n')
     await pod.remove('dial')
+  })
+
+  it('answers agent-ctl over vsock, which says where nobody listens', async () => {
+    const ctl = await ctlInGuest(pod)
+    const ps = await ctl('vsock://1:1024', ['ps', 'tool'])
+    expect(ps).toMatchObject({ status: 0, stderr: '', stdout: expect.stringMatching(/^tool +\d+ +init /m) })
+    const exec = ['exec', '-i', 'tool', 'sh', '-c', 'cat; echo error >&2; exit 7']
+    expect(await ctl('vsock://1:1024', exec, 'in\n')).toEqual({
+      status: 7,
+      stdout: 'in\n',
+      stderr: 'error\n',
+    })
+    expect(await ctl('vsock://1:1999', ['ps'])).toEqual({
+      status: 125,
+      stdout: '',
+      stderr:
+        'agent-ctl: vsock://1:1999: the connection is refused; check the port, or wait for the agent with --wait\n',
+    })
+    await pod.remove('tool')
   })
 })
 

@@ -1,0 +1,32 @@
+import { join } from 'node:path'
+import { buildAgentCtl } from '../../../src/build/agent-ctl.ts'
+import { copyRequests } from '../../../src/client/copy-file.ts'
+import { bind } from '../containers/container-requests.ts'
+import type { Pod } from '../containers/pod.ts'
+import type { CtlRun } from '../ctl/run-ctl.ts'
+import { VSOCK_ALLOWED } from './vsock-attempts.ts'
+
+const TOOL = '/run/kata-containers/shared/containers/agent-ctl.cjs'
+const NODE = '/usr/lib/microvm-agent/node'
+
+/**
+ * Copies agent-ctl, as one file, into the guest, and returns a function that runs it there with the guest's own Node, on
+ * `address` and with `stdin`. It runs in the container `tool`, whose processes may use vsock, below the guest's root.
+ */
+export async function ctlInGuest(
+  pod: Pod,
+): Promise<(address: string, words: readonly string[], stdin?: string) => Promise<CtlRun>> {
+  const file = join(await buildAgentCtl(), 'agent-ctl.cjs')
+  for await (const request of copyRequests(file, TOOL)) await pod.agent.copyFile(request)
+  const mounts = [bind('/', '/guest')]
+  await pod.run('tool', ['sleep', '1000'], { mounts, spec: { Annotations: VSOCK_ALLOWED } })
+  let count = 0
+  return async (address, words, stdin = '') => {
+    const args = ['chroot', '/guest', NODE, TOOL, '--address', address, ...words]
+    const running = await pod.add('tool', `ctl-${count++}`, args)
+    if (stdin !== '') await running.write(stdin)
+    await running.closeStdin()
+    const [stdout, stderr] = await Promise.all([running.readAll('stdout'), running.readAll('stderr')])
+    return { status: await running.wait(), stdout: stdout.toString(), stderr: stderr.toString() }
+  }
+}
