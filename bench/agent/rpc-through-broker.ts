@@ -132,7 +132,7 @@ async function calls(
 
 type Agent = AgentPod['started']['agent']
 
-/** As many reads as it takes for so many bytes. */
+/** Reads until it has this many bytes. */
 async function readWhole(agent: Agent, length: number): Promise<void> {
   for (let left = length; left > 0; ) {
     const { data } = await agent.readStdout({ containerId: 'writer', execId: '', len: left })

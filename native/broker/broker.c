@@ -24,10 +24,10 @@
 /* Events of one round. */
 #define EVENTS 64
 
-/* The agent's: what it waits for must not wait longer than itself. */
+/* The agent's own priority: the agent waits for the broker, which must not get less of the CPU. */
 #define NICE (-10)
 
-/* Request numbers begin with the start of the broker, in so many bits, so that two brokers never use the same ones. */
+/* A request number: the time at which the broker started, so that no two brokers use the same one, then a counter. */
 #define START_BITS 24
 #define RUNNING_BITS 40
 #define START_UNIT_NS 64000000ull
@@ -46,7 +46,7 @@ static void ignore_signals(void) {
   for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
 }
 
-/* The program stays in memory when containers leave none, and is not what the kernel kills then. Frames may be swapped. */
+/* Keeps the program in memory, and the kernel from killing it, when containers leave none. Frames may be swapped. */
 static void protect(void) {
   if (mlockall(MCL_CURRENT | MCL_ONFAULT) != 0) log_line("broker: not kept in memory: %s", strerror(errno));
   setpriority(PRIO_PROCESS, 0, NICE);

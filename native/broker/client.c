@@ -18,7 +18,7 @@
 
 #define ACCEPT_PAUSE_MS 100
 
-/* Clients that are refused fill no log: one line in this time. */
+/* At most one log line about refused clients in this time. */
 #define REFUSED_LOG_MS 60000
 
 /* System calls for one client before the others have their turn. */

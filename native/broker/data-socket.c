@@ -17,13 +17,13 @@
 #include "sockets/watch.h"
 #include "store/outcomes.h"
 
-/* While a client does not read so much, the agent keeps its further answers. */
+/* With this much that a client has not read, further answers stay in the data socket. */
 #define UNREAD_ANSWERS_BYTES (1024 * 1024)
 
 /* System calls for one connection before the others have their turn. */
 #define READ_BATCH 8
 
-/* What an agent that is gone can have left in a socket takes fewer reads: each fills up to 256 KiB. */
+/* More reads than it takes to empty the socket of an agent that is gone: each fills up to 256 KiB. */
 #define DRAIN_READS 1024
 
 #define SINK_BYTES 65536

@@ -60,7 +60,7 @@ static int lock_segments(struct dl_phdr_info *info, size_t size, void *data) {
   return 0;
 }
 
-/* What the guest cannot do without stays in memory when containers leave none. The agent does not inherit it. */
+/* Keeps vminit in memory when containers leave none: the guest needs it. The agent does not inherit this. */
 static void keep_in_memory(void) {
   if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0 || dl_iterate_phdr(lock_segments, NULL) != 0)
     log_line("not kept in memory: %s", strerror(errno));

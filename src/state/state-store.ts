@@ -108,7 +108,7 @@ export class StateStore {
     }
   }
 
-  /** The same, and throws it also when there is none. */
+  /** As {@link read}, but throws {@link UnreadableState} also when there is none. */
   require<T extends Payload>(kind: PayloadKind<T>, name: string): T {
     const payload = this.read(kind, name)
     if (payload === undefined) throw new UnreadableState('INTERNAL', `state ${name}: missing`)

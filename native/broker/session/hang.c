@@ -8,16 +8,16 @@
 #include "../../init/log.h"
 #include "request-name.h"
 
-/* The agent is asked so often at most. */
+/* The least time between two PINGs. */
 #define PING_PERIOD_MS 1000
 
-/* So often the broker looks whether a PONG has come. */
+/* How often the broker looks whether a PONG has come. */
 #define LOOK_MS 250
 
-/* The broker wakes up that much too late only where the whole machine stood still, or was busy, the agent included. */
+/* A look that is this late does not count: the whole machine stood still or was busy, and the agent with it. */
 #define LATE_MS 250
 
-/* So many open requests of a hung agent are logged. */
+/* The most open requests of a hung agent that are logged. */
 #define LOGGED_REQUESTS 20
 
 void hang_begin(struct session *session) {

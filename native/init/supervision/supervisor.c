@@ -43,7 +43,7 @@
 /* The agent's exit status for a wrong command line: a restart would not help. */
 #define EXIT_USAGE 2
 
-/* vminit's exit status in wrapper mode when the agent died and must not be restarted, neither by who started vminit. */
+/* vminit's exit status in wrapper mode when the agent died and must not be restarted, not even by the parent. */
 #define EXIT_NO_RESTART 3
 
 struct supervisor {

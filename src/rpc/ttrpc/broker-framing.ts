@@ -99,7 +99,7 @@ export function brokerFraming(link: BrokerLink, startTimer: StartTimer, sendNow?
 /** How long a confirmation may wait for an answer that it can go with, which spares the broker a wake-up. */
 const CONFIRM_MS = 20
 
-/** So many go at once. */
+/** How many confirmations wait at most. */
 const CONFIRMATIONS = 64
 
 /** An answer so short is copied behind its envelope, which costs less than writing one more buffer. */
