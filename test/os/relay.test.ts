@@ -86,6 +86,15 @@ async function writeAll(fd: Fd, data: Buffer): Promise<void> {
   }
 }
 
+/** Numbers below a bound, the same ones in every run. */
+function randomNumbers(seed: number): (below: number) => number {
+  let state = seed
+  return (below) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return Math.floor((state / 2 ** 32) * below)
+  }
+}
+
 /** More than all buffers between a writer and a reader hold. */
 const TOO_MUCH = 8 * 1024 * 1024
 
@@ -339,6 +348,82 @@ describe('relay', () => {
     expect(Buffer.concat(received).equals(data)).toBe(true)
     expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
     expect(read()).toEqual({ totalBytes: BigInt(data.length), last: data.subarray(-1000) })
+  })
+
+  it('has the last bytes that were written at any moment, moved or not', async () => {
+    const random = randomNumbers(1)
+    const relays = [1, 1000, 65_536, 65_536].map((bytes, index) => {
+      const [source, writing] = open('pipe')
+      if (index < 3) native.setPipeSize(source, 1024 * 1024)
+      const [target, reading] = open('socketPair')
+      const { read, keep } = keeping(bytes)
+      const result = streams.relay(source, target, { keep })
+      const data = pattern(6 * 1024 * 1024)
+      return {
+        bytes,
+        read,
+        result,
+        data,
+        writing: kept(writing),
+        reading: kept(reading),
+        written: 0,
+        taken: 0,
+      }
+    })
+    while (relays.some(({ written, data }) => written < data.length)) {
+      for (const relay of relays) {
+        const { data, writing, reading, read, bytes } = relay
+        const most = random(2) === 0 ? 200 : 300_000
+        const end = relay.written + 1 + random(most)
+        relay.written += streams.tryWrite(writing, data.subarray(relay.written, end))
+        if (random(3) > 0) relay.taken += streams.tryRead(reading, 1 + random(200_000))?.length ?? 0
+        if (random(4) > 0) continue
+        const { totalBytes, last } = read()
+        expect(totalBytes).toBe(BigInt(relay.written))
+        expect(last.equals(data.subarray(Math.max(0, relay.written - bytes), relay.written))).toBe(true)
+      }
+    }
+    for (const { writing, reading, result, read, data, bytes, taken } of relays) {
+      close(writing)
+      expect((await readToEnd(reading)).equals(data.subarray(taken))).toBe(true)
+      expect(await result).toEqual({ bytes: BigInt(data.length), errno: undefined })
+      expect(read()).toEqual({ totalBytes: BigInt(data.length), last: data.subarray(-bytes) })
+    }
+  }, 60_000)
+
+  it('keeps the last of more small pieces than can be copied before they are read', async () => {
+    const { read, keep } = keeping(1000)
+    const { writing, reading, result } = pipeToSocket({ keep })
+    let written = ''
+    for (let number = 0; number < 200; number++) {
+      const piece = `piece ${number}\n`
+      await writeAll(writing, Buffer.from(piece))
+      await streams.readable(reading)
+      expect(streams.tryRead(reading, 100)?.toString()).toBe(piece)
+      written += piece
+    }
+    expect(read()).toEqual({ totalBytes: BigInt(written.length), last: Buffer.from(written.slice(-1000)) })
+    close(writing)
+    await result
+  })
+
+  it.each([
+    ['its reader goes', 'EPIPE', (reading: Fd) => close(reading)],
+    ['it is stopped', 'ECANCELED', (_: Fd, stop: AbortController) => stop.abort()],
+  ])('keeps the last bytes that are not delivered when %s', async (_, errno, end) => {
+    const stop = new AbortController()
+    const { read, keep } = keeping(65_536)
+    const { writing, reading, result } = pipeToSocket({ keep, signal: stop.signal })
+    native.setPipeSize(writing, 1024 * 1024)
+    const data = pattern(TOO_MUCH)
+    let written = streams.tryWrite(writing, data)
+    for (let more = written; more > 0; written += more)
+      more = streams.tryWrite(writing, data.subarray(written))
+    end(reading, stop)
+    const { bytes, ...ended } = await result
+    expect(ended).toEqual({ errno })
+    expect(bytes).toBeLessThan(BigInt(written))
+    expect(read()).toEqual({ totalBytes: BigInt(written), last: data.subarray(written - 65_536, written) })
   })
 
   it('keeps the last bytes of a socket that pass a pipe, fewer than it may', async () => {

@@ -30,7 +30,7 @@ static void free_relayed(struct relayed *relayed) {
   free(relayed);
 }
 
-/* The last bytes of a stream, and how many it has moved; -ENODATA without a tail. */
+/* The last bytes of a stream, and the offset after them; -ENODATA without a tail. */
 static napi_value tail_value(napi_env env, struct tail *tail) {
   if (tail == NULL) return integer_value(env, -ENODATA);
   char *bytes = malloc(tail_capacity(tail));
@@ -114,10 +114,10 @@ struct request {
 static int add_tail(struct relay *relay, struct relayed *relayed, size_t bytes) {
   if (relay->tap == NULL) relay->tap = tap_open();
   if (relay->tap == NULL) return -errno;
-  relayed->tail = tail_new(bytes);
+  const struct stream *stream = &relayed->stream;
+  relayed->tail = tail_new(relay->tap, stream->through >= 0 ? stream->through : stream->source, bytes);
   if (relayed->tail == NULL) return -ENOMEM;
   relayed->stream.tail = relayed->tail;
-  relayed->stream.tap = relay->tap;
   return 0;
 }
 

@@ -56,6 +56,7 @@ static void close_side(const struct stream *stream, int fd) {
 }
 
 void stream_close(struct stream *stream) {
+  if (stream->tail != NULL) tail_end(stream->tail);
   close_side(stream, stream->source);
   close_side(stream, stream->target);
   if (stream->through >= 0) close(stream->through);
@@ -104,7 +105,7 @@ static ssize_t splice_some(int source, int target, size_t length) {
 static ssize_t deliver(const struct stream *stream, int pipe, size_t length, bool *is_full) {
   *is_full = false;
   if (stream->tail == NULL) return splice_some(pipe, stream->target, length);
-  return tap_splice(stream->tap, stream->tail, pipe, stream->target, length, is_full);
+  return tail_splice(stream->tail, stream->target, length, is_full);
 }
 
 static enum stream_state move_directly(struct stream *stream) {

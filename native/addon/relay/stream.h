@@ -24,9 +24,8 @@ struct stream {
   bool is_draining;  /* ends when the source is empty, or after `rest_bytes` */
   size_t rest_bytes;
   uint64_t moved_bytes;
-  struct tail *tail; /* of the bytes that are moved, or NULL; not owned, as the tap that fills it */
-  struct tap *tap;
-  int error; /* errno, 0 after EOF */
+  struct tail *tail; /* of the bytes that are moved, or NULL; not owned */
+  int error;         /* errno, 0 after EOF */
 };
 
 /* Returns 0, or -errno, in which case the caller still owns the descriptors. */

@@ -1,6 +1,10 @@
 /*
- * tee(2) copies what a pipe holds into the tap, before splice(2) moves it. So the kernel still moves the bytes themselves
- * in one call, and an agent that is killed loses and repeats none.
+ * Of a stream, the last bytes matter, wherever they are: in the pipe that the stream is moved from, in the tap, or in memory.
+ *
+ * While the pipe has at least as many bytes as a tail keeps, those that leave it are of no interest. Before the others leave,
+ * tee(2) copies them into the tap; splice(2) moves them as ever, so that an agent that is killed loses and repeats none. A
+ * copy there is a reference to the bytes' pages; reading it into memory costs as much as moving it. So it stays there until
+ * another stream needs the tap, someone asks for the bytes, or others have displaced them.
  */
 #define _GNU_SOURCE
 #include "tail.h"
@@ -10,125 +14,61 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* How much one call copies at most. What the target does not take is copied again, so this is near what a socket takes. */
+/* How much the tap holds, in pages: bytes that were written piece by piece need more of them. */
 #define TAP_BYTES (256 * 1024)
+/* So much of what is displaced is dropped at a time: once for several moves. */
+#define DROPPED_BYTES (64 * 1024)
 
 struct tail {
-  pthread_mutex_t lock;
+  struct tap *tap;
+  int pipe; /* that the stream is moved from; -1 after its end */
   size_t capacity;
   size_t held;    /* of the bytes before `total` */
-  uint64_t total; /* the byte at offset n is at n modulo the capacity */
+  uint64_t total; /* the byte at offset n is at n modulo the capacity; those in the tap and the pipe come after */
   char bytes[];
 };
 
 struct tap {
-  int reading; /* -1 when the pipe could not be opened again */
+  pthread_mutex_t lock; /* guards all of it, and all tails */
+  int reading;          /* -1 when the pipe could not be opened again */
   int writing;
-  int nowhere; /* /dev/null */
+  int nowhere;        /* /dev/null */
+  struct tail *owner; /* whose bytes it holds, or NULL */
+  size_t held;
 };
 
-struct tail *tail_new(size_t capacity) {
-  struct tail *tail = malloc(sizeof *tail + capacity);
-  if (tail == NULL) return NULL;
-  pthread_mutex_init(&tail->lock, NULL);
-  tail->capacity = capacity;
-  tail->held = 0;
-  tail->total = 0;
-  return tail;
+static size_t smaller(size_t one, size_t other) {
+  return one < other ? one : other;
 }
 
-void tail_free(struct tail *tail) {
-  if (tail == NULL) return;
-  pthread_mutex_destroy(&tail->lock);
-  free(tail);
+static void close_pipe(int *reading, int *writing) {
+  if (*reading == -1) return;
+  close(*reading);
+  close(*writing);
+  *reading = *writing = -1;
 }
 
-size_t tail_capacity(const struct tail *tail) {
-  return tail->capacity;
-}
-
-/* The place of `length` bytes from an offset on: to the ring's end, and on from its beginning. */
-static void place(struct tail *tail, uint64_t offset, size_t length, struct iovec parts[2]) {
-  size_t start = (size_t)(offset % tail->capacity);
-  size_t until_end = tail->capacity - start;
-  size_t first = length < until_end ? length : until_end;
-  parts[0] = (struct iovec){.iov_base = tail->bytes + start, .iov_len = first};
-  parts[1] = (struct iovec){.iov_base = tail->bytes, .iov_len = length - first};
-}
-
-size_t tail_read(struct tail *tail, char *bytes, uint64_t *total) {
-  struct iovec parts[2];
-  pthread_mutex_lock(&tail->lock);
-  size_t held = tail->held;
-  *total = tail->total;
-  place(tail, tail->total - held, held, parts);
-  memcpy(bytes, parts[0].iov_base, parts[0].iov_len);
-  memcpy(bytes + parts[0].iov_len, parts[1].iov_base, parts[1].iov_len);
-  pthread_mutex_unlock(&tail->lock);
-  return held;
-}
-
-/* Counts bytes that were moved without a copy. */
-static void skip(struct tail *tail, size_t moved) {
-  pthread_mutex_lock(&tail->lock);
-  tail->total += moved;
-  tail->held = 0;
-  pthread_mutex_unlock(&tail->lock);
-}
-
-/* Returns false when bytes are left in the tap: the tail of another stream must not get them. */
-static bool drop(const struct tap *tap, size_t length) {
-  while (length > 0) {
-    ssize_t dropped = splice(tap->reading, NULL, tap->nowhere, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-    if (dropped <= 0) return false;
-    length -= (size_t)dropped;
-  }
-  return true;
-}
-
-/* Adds the next bytes of the tap, which has them. Returns false when it cannot: nothing is held then. */
-static bool take(struct tail *tail, const struct tap *tap, size_t moved) {
-  size_t last = moved < tail->capacity ? moved : tail->capacity;
-  if (!drop(tap, moved - last)) return false;
-  struct iovec parts[2];
-  pthread_mutex_lock(&tail->lock);
-  place(tail, tail->total + (moved - last), last, parts);
-  bool is_taken = readv(tap->reading, parts, 2) == (ssize_t)last;
-  if (is_taken) {
-    size_t held = tail->held + moved;
-    tail->total += moved;
-    tail->held = held < tail->capacity ? held : tail->capacity;
-  }
-  pthread_mutex_unlock(&tail->lock);
-  return is_taken;
-}
-
-static void close_pipe(struct tap *tap) {
-  if (tap->reading == -1) return;
-  close(tap->reading);
-  close(tap->writing);
-  tap->reading = tap->writing = -1;
-}
-
-static int open_pipe(struct tap *tap) {
+/* A smaller pipe than asked for copies less at a time. */
+static bool open_pipe(int *reading, int *writing, int bytes) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
-  tap->reading = ends[0];
-  tap->writing = ends[1];
-  /* A smaller one copies less at a time. */
-  (void)fcntl(tap->writing, F_SETPIPE_SZ, TAP_BYTES);
-  return 0;
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+  *reading = ends[0];
+  *writing = ends[1];
+  (void)fcntl(*writing, F_SETPIPE_SZ, bytes);
+  return true;
 }
 
 struct tap *tap_open(void) {
   struct tap *tap = malloc(sizeof *tap);
   if (tap == NULL) return NULL;
-  tap->reading = tap->writing = -1;
+  *tap = (struct tap){.reading = -1, .writing = -1};
+  pthread_mutex_init(&tap->lock, NULL);
   tap->nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (tap->nowhere != -1 && open_pipe(tap) == 0) return tap;
+  if (tap->nowhere != -1 && open_pipe(&tap->reading, &tap->writing, TAP_BYTES)) return tap;
   int error = errno;
   tap_close(tap);
   errno = error;
@@ -137,35 +77,199 @@ struct tap *tap_open(void) {
 
 void tap_close(struct tap *tap) {
   if (tap == NULL) return;
-  close_pipe(tap);
+  close_pipe(&tap->reading, &tap->writing);
   if (tap->nowhere != -1) close(tap->nowhere);
+  pthread_mutex_destroy(&tap->lock);
   free(tap);
 }
 
+struct tail *tail_new(struct tap *tap, int pipe, size_t capacity) {
+  struct tail *tail = malloc(sizeof *tail + capacity);
+  if (tail == NULL) return NULL;
+  *tail = (struct tail){.tap = tap, .pipe = pipe, .capacity = capacity};
+  return tail;
+}
+
+size_t tail_capacity(const struct tail *tail) {
+  return tail->capacity;
+}
+
+static bool drop(const struct tap *tap, int pipe, size_t length) {
+  while (length > 0) {
+    ssize_t dropped = splice(pipe, NULL, tap->nowhere, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    if (dropped <= 0) return false;
+    length -= (size_t)dropped;
+  }
+  return true;
+}
+
+/* The place of `length` bytes from an offset on: to the ring's end, and on from its beginning. */
+static void place(struct tail *tail, uint64_t offset, size_t length, struct iovec parts[2]) {
+  size_t start = (size_t)(offset % tail->capacity);
+  size_t first = smaller(length, tail->capacity - start);
+  parts[0] = (struct iovec){.iov_base = tail->bytes + start, .iov_len = first};
+  parts[1] = (struct iovec){.iov_base = tail->bytes, .iov_len = length - first};
+}
+
+/* Counts bytes of which there is no copy. */
+static void skip(struct tail *tail, size_t length) {
+  tail->total += length;
+  tail->held = 0;
+}
+
+/* Reads the next `length` bytes of a pipe into memory. Returns false when it cannot; they are only counted then. */
+static bool take(struct tail *tail, int pipe, size_t length) {
+  size_t last = smaller(length, tail->capacity);
+  struct iovec parts[2];
+  place(tail, tail->total + (length - last), last, parts);
+  if (!drop(tail->tap, pipe, length - last) || readv(pipe, parts, 2) != (ssize_t)last) {
+    skip(tail, length);
+    return false;
+  }
+  tail->total += length;
+  tail->held = smaller(tail->held + length, tail->capacity);
+  return true;
+}
+
+/* Empties the tap in any case: the tail of another stream must not get what is left. */
 static void reopen(struct tap *tap) {
-  close_pipe(tap);
-  (void)open_pipe(tap);
+  tap->owner = NULL;
+  tap->held = 0;
+  close_pipe(&tap->reading, &tap->writing);
+  (void)open_pipe(&tap->reading, &tap->writing, TAP_BYTES);
+}
+
+/* Empties the tap: what it holds goes into memory, and what was copied behind that for nothing goes away. */
+static void settle(struct tap *tap, size_t unmoved) {
+  bool is_taken = tap->owner == NULL || take(tap->owner, tap->reading, tap->held);
+  tap->owner = NULL;
+  tap->held = 0;
+  if (!is_taken || !drop(tap, tap->reading, unmoved)) reopen(tap);
+}
+
+/* Drops what the tap holds of a tail but for the last `kept` bytes. */
+static void displace(struct tail *tail, size_t kept) {
+  struct tap *tap = tail->tap;
+  if (tap->owner != tail) return;
+  size_t length = tap->held - kept;
+  if (drop(tap, tap->reading, length)) {
+    skip(tail, length);
+    tap->held = kept;
+  } else {
+    skip(tail, tap->held);
+    reopen(tap);
+  }
+}
+
+/* Copies what waits in the stream's pipe. Returns how many bytes there are in `copy`, which is open if there are any. */
+static size_t copy_waiting(const struct tail *tail, int copy[2]) {
+  int waiting;
+  copy[0] = copy[1] = -1;
+  if (tail->pipe == -1 || ioctl(tail->pipe, FIONREAD, &waiting) != 0 || waiting == 0) return 0;
+  if (!open_pipe(&copy[0], &copy[1], fcntl(tail->pipe, F_GETPIPE_SZ))) return 0;
+  ssize_t copied = tee(tail->pipe, copy[1], (size_t)waiting, SPLICE_F_NONBLOCK);
+  if (copied > 0) return (size_t)copied;
+  close_pipe(&copy[0], &copy[1]);
+  return 0;
+}
+
+/* Returns how many bytes there are; `*passed` is the offset after them. */
+static size_t read_all(struct tail *tail, char *bytes, uint64_t *passed) {
+  if (tail->tap->owner == tail) settle(tail->tap, 0);
+  int copy[2];
+  size_t waiting = copy_waiting(tail, copy);
+  size_t last = smaller(waiting, tail->capacity);
+  size_t held = smaller(tail->held, tail->capacity - last);
+  struct iovec parts[2];
+  place(tail, tail->total - held, held, parts);
+  memcpy(bytes, parts[0].iov_base, parts[0].iov_len);
+  memcpy(bytes + parts[0].iov_len, parts[1].iov_base, parts[1].iov_len);
+  bool is_read =
+      drop(tail->tap, copy[0], waiting - last) && (last == 0 || read(copy[0], bytes + held, last) == (ssize_t)last);
+  close_pipe(&copy[0], &copy[1]);
+  *passed = tail->total + (is_read ? waiting : 0);
+  return held + (is_read ? last : 0);
+}
+
+size_t tail_read(struct tail *tail, char *bytes, uint64_t *total) {
+  pthread_mutex_lock(&tail->tap->lock);
+  size_t length = read_all(tail, bytes, total);
+  pthread_mutex_unlock(&tail->tap->lock);
+  return length;
+}
+
+void tail_end(struct tail *tail) {
+  int copy[2];
+  pthread_mutex_lock(&tail->tap->lock);
+  if (tail->tap->owner == tail) settle(tail->tap, 0);
+  size_t waiting = copy_waiting(tail, copy);
+  if (waiting > 0) take(tail, copy[0], waiting);
+  close_pipe(&copy[0], &copy[1]);
+  tail->pipe = -1;
+  pthread_mutex_unlock(&tail->tap->lock);
+}
+
+void tail_free(struct tail *tail) {
+  free(tail);
 }
 
 static ssize_t splice_some(int source, int target, size_t length) {
   return splice(source, NULL, target, NULL, length, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
 
-ssize_t tap_splice(struct tap *tap, struct tail *tail, int pipe, int target, size_t length, bool *is_full) {
-  ssize_t copied = tee(pipe, tap->writing, length < TAP_BYTES ? length : TAP_BYTES, SPLICE_F_NONBLOCK);
-  if (copied == -1 && errno == EAGAIN) return -1;
-  if (copied <= 0) {
-    ssize_t moved = splice_some(pipe, target, length);
-    if (moved > 0) skip(tail, (size_t)moved);
-    return moved;
-  }
-  ssize_t moved = splice_some(pipe, target, (size_t)copied);
+static ssize_t move_uncopied(struct tail *tail, int target, size_t length, bool *is_full) {
+  ssize_t moved = splice_some(tail->pipe, target, length);
+  if (moved <= 0) return moved;
+  *is_full = (size_t)moved < length;
+  displace(tail, 0);
+  skip(tail, (size_t)moved);
+  return moved;
+}
+
+/* Copies the next bytes into the tap. The result and errno are those of tee(2). */
+static ssize_t copy_next(struct tail *tail, size_t length, bool has_waiting) {
+  struct tap *tap = tail->tap;
+  if (tap->owner != tail) settle(tap, 0);
+  ssize_t copied = tee(tail->pipe, tap->writing, length, SPLICE_F_NONBLOCK);
+  if (copied != -1 || errno != EAGAIN || !has_waiting || tap->owner == NULL) return copied;
+  /* The tap is full. */
+  settle(tap, 0);
+  return tee(tail->pipe, tap->writing, length, SPLICE_F_NONBLOCK);
+}
+
+static ssize_t move_copied(struct tail *tail, int target, size_t copied, bool *is_full) {
+  struct tap *tap = tail->tap;
+  ssize_t moved = splice_some(tail->pipe, target, copied);
   int error = errno;
   size_t count = moved > 0 ? (size_t)moved : 0;
-  *is_full = count > 0 && count < (size_t)copied;
-  bool is_taken = count == 0 || take(tail, tap, count);
-  if (!is_taken) skip(tail, count);
-  if (!is_taken || !drop(tap, (size_t)copied - count)) reopen(tap);
+  tap->owner = tail;
+  tap->held += count;
+  *is_full = count > 0 && count < copied;
+  if (count < copied)
+    settle(tap, copied - count);
+  else if (tap->held >= tail->capacity + DROPPED_BYTES)
+    displace(tail, tail->capacity);
+  errno = error;
+  return moved;
+}
+
+static ssize_t move(struct tail *tail, int target, size_t length, bool *is_full) {
+  int waiting;
+  if (ioctl(tail->pipe, FIONREAD, &waiting) != 0) return -1;
+  size_t rest = (size_t)waiting;
+  if (rest > tail->capacity) return move_uncopied(tail, target, smaller(length, rest - tail->capacity), is_full);
+  ssize_t copied = copy_next(tail, smaller(length, TAP_BYTES), rest > 0);
+  if (copied > 0) return move_copied(tail, target, (size_t)copied, is_full);
+  if (copied == -1 && errno == EAGAIN) return -1;
+  /* The end, or bytes that cannot be copied. */
+  return move_uncopied(tail, target, length, is_full);
+}
+
+ssize_t tail_splice(struct tail *tail, int target, size_t length, bool *is_full) {
+  pthread_mutex_lock(&tail->tap->lock);
+  ssize_t moved = move(tail, target, length, is_full);
+  int error = errno;
+  pthread_mutex_unlock(&tail->tap->lock);
   errno = error;
   return moved;
 }

@@ -3,8 +3,8 @@ import type { ReadOutputRequest, ReadOutputResponse } from '../../gen/microvm/ag
 import type { IntrospectionDependencies } from './dependencies.ts'
 
 /**
- * ReadOutput: what a process has written last, as far as it has passed the agent. Throws INVALID_ARGUMENT for a container
- * that does not exist, NOT_FOUND for such a process, and FAILED_PRECONDITION for output that is not kept.
+ * ReadOutput: what a process has written last, as far as the agent knows it. Throws INVALID_ARGUMENT for a container that
+ * does not exist, NOT_FOUND for such a process, and FAILED_PRECONDITION for output that is not kept.
  */
 export function readOutput(
   { sandbox, restarts }: Pick<IntrospectionDependencies, 'sandbox' | 'restarts'>,

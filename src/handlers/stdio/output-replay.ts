@@ -43,11 +43,11 @@ export class OutputReplay {
 export interface KeptOutput {
   readonly offset: number
   readonly data: Uint8Array
-  /** How many bytes have passed so far. */
+  /** How many bytes have passed so far, and how many wait for the reader of a port. */
   readonly totalBytes: number
 }
 
-/** The last bytes that have passed, and how many have passed so far. */
+/** The last bytes, and how many there have been so far. */
 interface Passed {
   readonly totalBytes: number
   readonly last: Buffer

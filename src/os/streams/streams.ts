@@ -70,7 +70,7 @@ export interface RelayOptions {
   readonly through?: Fd | undefined
   /** At the end shuts a connection down, whoever else has it open: its peer sees the end. */
   readonly shutsDown?: boolean | undefined
-  /** Keeps a copy of the last bytes that pass. */
+  /** Keeps the last bytes of the source. */
   readonly keep?: RelayKeep | undefined
 }
 
@@ -82,9 +82,9 @@ export interface RelayKeep {
   started(read: () => RelayTail): void
 }
 
-/** The last bytes of a relay. */
+/** The last bytes of a relay, those included that wait in the pipe of its source, or in the one that bytes pass. */
 export interface RelayTail {
-  /** How many bytes it has moved so far. */
+  /** How many bytes it has moved so far, and how many wait. */
   readonly totalBytes: bigint
   readonly last: Buffer
 }

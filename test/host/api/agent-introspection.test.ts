@@ -181,6 +181,21 @@ describe('an agent with a container, asked what it does', () => {
     await worker.wait()
   })
 
+  it('reads the last output of a process whose port is not read', async () => {
+    const port = await host.listen(2)
+    const worker = await pod.add('c1', 'e7', ['seq', '1', '100000'], { ports: { stdoutPort: 2 } })
+    const request = { containerId: 'c1', execId: 'e7', stream: 'stdout' }
+    const written = Buffer.from(Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join(''))
+    // The pipe has room for all of it.
+    while ((await introspection.readOutput(request)).totalBytes < BigInt(written.length));
+    const { data, totalBytes } = await introspection.readOutput(request)
+    expect(totalBytes).toBe(BigInt(written.length))
+    expect(Buffer.from(data).toString()).toBe(written.subarray(-1000).toString())
+    const connection = await port.connection
+    connection.destroy()
+    await worker.wait()
+  })
+
   it('takes a snapshot of its heap, piece by piece', async () => {
     const first = await introspection.readProfile({ kind: ProfileKind.HEAP })
     const pieces = [first.data]
@@ -214,13 +229,11 @@ describe('an agent with a container, asked what it does', () => {
     typed.write('before')
     expect(String((await once(shown.resume(), 'data'))[0])).toBe('before')
     const { agentRestarts } = await introspection.getSandbox({})
-    // The bytes may arrive before they are counted.
-    while ((await introspection.readOutput(request)).totalBytes < 6n);
+    expect((await introspection.readOutput(request)).totalBytes).toBe(6n)
     connection.close()
     introspection = (await died()).reconnected
     typed.write('after')
     expect(String((await once(shown, 'data'))[0])).toBe('after')
-    while ((await introspection.readOutput(request)).totalBytes < 5n);
     const { data, ...known } = await introspection.readOutput(request)
     expect(known).toEqual({ offset: 0n, totalBytes: 5n, agentRestarts: agentRestarts + 1 })
     expect(Buffer.from(data).toString()).toBe('after')

@@ -585,7 +585,7 @@ export interface ReadOutputRequest {
   /** `stdout` or `stderr`. A process with a terminal has `stdout` only. */
   stream: string;
   /**
-   * Counted from the first byte that has passed this agent; the next agent counts anew. Before the first byte that is
+   * Counted from the first byte that this agent has seen; the next agent counts anew. Before the first byte that is
    * kept, the answer begins there. An offset after the last byte is refused.
    */
   offset: bigint;
@@ -597,7 +597,7 @@ export interface ReadOutputResponse {
   /** Where `data` begins; more than the request's offset when bytes in between are not kept any more. */
   offset: bigint;
   data: Uint8Array;
-  /** How many bytes of the stream have passed this agent so far. */
+  /** How many bytes the stream has had so far: those that have passed this agent, and those that wait for the reader of a port. */
   totalBytes: bigint;
   /** As in GetSandboxResponse: where it is more than before, offsets count anew. */
   agentRestarts: number;
