@@ -33,7 +33,8 @@ The limits are those of [the API](limits.md).`,
   {
     title: 'Of containers',
     prefix: 'microvm_container_',
-    text: 'Of the first 256 containers. `container` is the id. The cgroup of a paused container counts as any other.',
+    text: `Of the first 256 containers, so that the labels are bounded; \`microvm_agent_containers_without_series\` counts the others.
+\`container\` is the id. The cgroup of a paused container counts as any other.`,
   },
 ] as const
 

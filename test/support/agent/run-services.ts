@@ -1,6 +1,8 @@
+import { ownFigures } from '../../../src/agent/own-figures.ts'
 import { checkCallOf, serviceMethods, streamMethods } from '../../../src/agent/service/services.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { SandboxContext } from '../../../src/handlers/sandbox/context.ts'
+import { DeviceWaits } from '../../../src/hotplug/device-waits.ts'
 import { Totals } from '../../../src/rpc/limits.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import type { StateStore } from '../../../src/state/state-store.ts'
@@ -37,9 +39,15 @@ export async function runServices(
   const { os, runtime, ...dependencies } = await serviceDependencies(options)
   const gate = { wait: async () => {} }
   const calls = silentCalls()
-  const methods = serviceMethods(dependencies, {
-    ...{ log, gate, calls, totals: new Totals(), leave: undefined, nowMs: () => 0 },
+  const totals = new Totals()
+  const { sandbox, guest } = dependencies
+  const figures = ownFigures({
+    ...{ os, totals, calls, sandbox, deviceWaits: new DeviceWaits(), restarts: 0, droppedSpans: undefined },
   })
+  const methods = serviceMethods(
+    { ...dependencies, guest: { ...guest, figures } },
+    { log, gate, calls, totals, leave: undefined, nowMs: () => 0 },
+  )
   const transport = await runTransport(methods, {
     checkCall: checkCallOf(dependencies.policy),
     streams: streamMethods(dependencies, { gate, calls }),

@@ -63,7 +63,7 @@ export const OWN_SOURCES: Readonly<Record<string, (figures: OwnFigures) => Metri
     { name: 'microvm_agent_stdio_bytes_total', samples: labelled('stream', figures.stdioBytes()) },
   ],
   relay: (figures) => [singleMetric('microvm_agent_relayed_bytes_total', figures.relayedBytes())],
-  states: (figures) => [counted('microvm_agent_containers', 'state', figures.containerStates())],
+  states: (figures) => stateMetrics(figures.containerStates()),
   containers: async (figures) => containerMetrics(await figures.containers()),
 }
 
@@ -102,6 +102,14 @@ function ueventMetrics({ received, failures }: UeventCounts): Metric[] {
   return [
     singleMetric('microvm_agent_uevents_total', received),
     singleMetric('microvm_agent_uevent_failures_total', failures),
+  ]
+}
+
+function stateMetrics(states: readonly string[]): Metric[] {
+  const leftOut = Math.max(0, states.length - MOST_CONTAINERS)
+  return [
+    counted('microvm_agent_containers', 'state', states),
+    singleMetric('microvm_agent_containers_without_series', leftOut),
   ]
 }
 

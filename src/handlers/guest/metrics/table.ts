@@ -55,6 +55,9 @@ export const METRICS = {
     'Bytes that were relayed between processes and ports, both ways.',
   ),
   microvm_agent_containers: gauge('Containers.', 'state'),
+  microvm_agent_containers_without_series: gauge(
+    'Containers beyond the first 256: the metrics of containers leave them out.',
+  ),
   microvm_container_cpu_seconds_total: counter('CPU time of a container.', 'container'),
   microvm_container_memory_bytes: gauge('Memory of a container, its page cache included.', 'container'),
   microvm_container_pids: gauge('Processes and threads of a container.', 'container'),
