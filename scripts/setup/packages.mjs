@@ -40,4 +40,5 @@ export const TEST_PACKAGES = [
   { name: 'protobuf-compiler', why: 'generates the messages of the foreign clients' },
   { name: 'python3-grpcio', why: 'a foreign gRPC client; also drives terminals' },
   { name: 'python3-protobuf', why: 'a foreign gRPC client' },
+  { name: 'python3-prometheus-client', why: 'parses the metrics, as promtool does' },
 ]

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { METRICS } from '../../../src/handlers/guest/metrics/table.ts'
 import { type AgentPod, inNamespaceOf, startPod } from '../../support/host/agent-pod.ts'
+import { type ParsedFamily, parseMetrics } from '../../support/prometheus-client.ts'
 import { checkMetrics } from '../../support/promtool.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -91,6 +92,7 @@ describe('calls about the guest', () => {
     const names = [...metrics.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name)
     // Nothing has failed, and the machine has no uevents for us.
     expect(Object.keys(METRICS).filter((name) => !names.includes(name))).toEqual([])
+    expect(parseMetrics(metrics).map(described)).toEqual(expectedIn(metrics))
     expect(metrics).toMatch(/^microvm_agent_rpc_in_flight\{method="grpc.AgentService\/GetMetrics"\} 1$/m)
     expect(metrics).toMatch(
       /^microvm_agent_rpc_duration_seconds_count\{method="grpc.AgentService\/StartContainer"\} [1-9]/m,
@@ -131,3 +133,23 @@ describe('calls about the guest', () => {
     return device
   }
 })
+
+/** What the table of metrics, which docs/metrics.md shows, tells of a text, in the words of Prometheus' Python client. */
+function expectedIn(metrics: string) {
+  return Object.entries(METRICS).map(([name, { type, help, labels }]) => ({
+    name: type === 'counter' ? name.replace(/_total$/, '') : name,
+    type: type === 'untyped' ? 'unknown' : type,
+    help,
+    labels: labels.toSorted(),
+    samples: [...metrics.matchAll(new RegExp(`^${name}${PARTS[type] ?? ''}[ {]`, 'gm'))].length,
+  }))
+}
+
+/** What the samples of a type have behind the name of their metric. */
+const PARTS: Readonly<Record<string, string>> = { histogram: '(?:_bucket|_sum|_count)' }
+
+function described({ name, type, help, samples }: ParsedFamily) {
+  const labels = new Set(samples.flatMap((sample) => Object.keys(sample.labels)))
+  labels.delete('le')
+  return { name, type, help, labels: [...labels].sort(), samples: samples.length }
+}

@@ -1,0 +1,33 @@
+import { spawnSync } from 'node:child_process'
+
+/** A metric as Prometheus' Python client reads it. */
+export interface ParsedFamily {
+  /** Without the `_total` of a counter. */
+  readonly name: string
+  /** `unknown` for an untyped one. */
+  readonly type: string
+  readonly help: string
+  readonly samples: readonly { readonly labels: Readonly<Record<string, string>> }[]
+}
+
+const PROGRAM = `
+import json, sys
+from prometheus_client.parser import text_string_to_metric_families
+print(json.dumps([
+    {'name': family.name, 'type': family.type, 'help': family.documentation,
+     'samples': [{'labels': sample.labels} for sample in family.samples]}
+    for family in text_string_to_metric_families(sys.stdin.read())
+]))
+`
+
+/** What the parser of Debian's python3-prometheus-client finds in a text; throws when it cannot parse it. */
+export function parseMetrics(text: string): readonly ParsedFamily[] {
+  const { status, stdout, stderr } = spawnSync('/usr/bin/python3', ['-c', PROGRAM], {
+    input: text,
+    encoding: 'utf8',
+    timeout: 20_000,
+    maxBuffer: 64 * 1024 * 1024,
+  })
+  if (status !== 0) throw new Error(`prometheus_client: status ${status}: ${stderr}`)
+  return JSON.parse(stdout)
+}
