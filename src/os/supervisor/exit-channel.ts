@@ -105,7 +105,8 @@ export class ExitChannel implements Exits, Supervisor {
   }
 
   adopt(pid: number, startNs: bigint): Promise<ExitRecord> {
-    this.#kept.add(pid)
+    // Again: the agent that has had the process made may have died before it knew the pid.
+    this.keep(pid)
     const exit = this.#ledger.exitOfProcess(pid, startNs)
     // Before the end of the backlog its record may be on its way.
     void this.#backlogEnded.promise.then(() => this.#answerLost([{ pid, askedAtNs: startNs }]))

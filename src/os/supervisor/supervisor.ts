@@ -27,8 +27,8 @@ export interface Exits {
   /** Has vminit drop the exit of a process that was kept or adopted. */
   forget(pid: number): void
   /**
-   * Waits for the exit of a process that an agent before this one has kept: reaped at or after `startNs`, the process's
-   * own start in CLOCK_BOOTTIME. The exit code is 255 when the process is gone and vminit has no record. To be called
+   * Waits for the exit of a process of an agent before this one, and has vminit keep it: reaped at or after `startNs`, the
+   * process's own start in CLOCK_BOOTTIME. The exit code is 255 when the process is gone and vminit has no record. To be called
    * before {@link Supervisor.gateOpened}, which drops what is left of those agents. Rejects when vminit is gone.
    */
   adopt(pid: number, startNs: bigint): Promise<ExitRecord>

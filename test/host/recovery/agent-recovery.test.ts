@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import {
@@ -16,6 +16,13 @@ async function killAgent({ started }: AgentPod): Promise<void> {
   const before = booted()
   process.kill(started.agentPid(), 'SIGKILL')
   await expect.poll(booted, { timeout: 20_000 }).toBeGreaterThan(before)
+}
+
+/** A hook that leaves more orphans to vminit than the agent acknowledges at once. */
+const ORPHANS = {
+  Path: '/bin/sh',
+  Args: ['sh', '-c', 'for i in $(seq 100); do (true &); done'],
+  Timeout: 30n,
 }
 
 describe('a container whose agent is killed', () => {
@@ -146,3 +153,31 @@ describe.each(['runc', 'crun'])(
     })
   },
 )
+
+describe('a process that is being added when the agent is killed', () => {
+  it('has its exit status, also when the next agent is killed after its end', async () => {
+    const folder = temporaryFolder()
+    const [made, mayEnd, runtime] = [join(folder, 'made'), join(folder, 'may-end'), join(folder, 'runc')]
+    // The process is there, and the agent does not know its pid.
+    const afterExec = `echo > ${made}; while [ ! -e ${mayEnd} ]; do sleep 0.1; done`
+    const program = `#!/bin/sh\n/usr/sbin/runc "$@" || exit\ncase " $* " in *" exec "*) ${afterExec};; esac\n`
+    writeFileSync(runtime, program, { mode: 0o755 })
+    const pod = await startPod({ runtime })
+    try {
+      await pod.run('c1', ['sleep', '1000'])
+      const adding = pod.add('c1', 'e', ['sh', '-c', 'read line; exit 4'])
+      await expect.poll(() => existsSync(made), { timeout: 20_000 }).toBe(true)
+      const killed = killAgent(pod)
+      writeFileSync(mayEnd, '')
+      await killed
+      const added = await adding
+      await added.write('end\n')
+      expect((await added.readAll()).toString()).toBe('')
+      await pod.run('orphans', ['sleep', '1000'], { spec: { Hooks: { Poststart: [ORPHANS] } } })
+      await killAgent(pod)
+      expect(await added.wait()).toBe(4)
+    } finally {
+      await pod.stop()
+    }
+  })
+})
