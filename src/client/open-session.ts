@@ -3,10 +3,10 @@ import { AgentError, errnoOf, messageOf } from '../base/errors.ts'
 import { HealthDefinition } from '../gen/health.ts'
 import { clientFor } from '../rpc/client.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
-import { type Address, addressText } from './address.ts'
-import { connectAgent, connectOnce, type Dialer, type Protocol } from './connect-agent.ts'
-import { dial } from './dial.ts'
-import { AGENT, identifyPeer, SILENT } from './identify-peer.ts'
+import { type Address, addressText } from './connection/address.ts'
+import { connectAgent, connectOnce, type Dialer, type Protocol } from './connection/connect-agent.ts'
+import { dial } from './connection/dial.ts'
+import { AGENT, identifyPeer, SILENT } from './connection/identify-peer.ts'
 
 /** How a session is opened. */
 export interface SessionOptions {

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { messageOf } from '../base/errors.ts'
-import { ADDRESS_FORMS, type Address, addressText, parseAddress } from '../client/address.ts'
+import { ADDRESS_FORMS, type Address, addressText, parseAddress } from '../client/connection/address.ts'
 import { openSession, type Session } from '../client/open-session.ts'
 import { UsageError, type Values } from './command.ts'
 
@@ -33,7 +33,7 @@ export class LazySession {
   async dial(): Promise<Duplex> {
     await this.open()
     const { env, signal, values } = this.#options
-    const { dial } = await import('../client/dial.ts')
+    const { dial } = await import('../client/connection/dial.ts')
     return await dial(addressOf(values, env), signal)
   }
 
@@ -44,7 +44,7 @@ export class LazySession {
     if (address.kind === 'unix') {
       throw new UsageError(`${addressText(address)}: has no ports, want vsock://CID or hvsock://PATH`)
     }
-    const { dial } = await import('../client/dial.ts')
+    const { dial } = await import('../client/connection/dial.ts')
     return await dial({ ...address, port }, signal)
   }
 

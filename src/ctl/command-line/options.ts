@@ -1,4 +1,4 @@
-import { ADDRESS_FORMS } from '../../client/address.ts'
+import { ADDRESS_FORMS } from '../../client/connection/address.ts'
 import type { Option } from '../command.ts'
 
 /** Options of every command, before it or after it. */

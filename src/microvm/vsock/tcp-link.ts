@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 import { AgentError } from '../../base/errors.ts'
-import { connectSocket } from '../../client/connect-socket.ts'
+import { connectSocket } from '../../client/connection/connect-socket.ts'
 import { AGENT_PORT, type GuestLink } from './guest-link.ts'
 
 /** The guest's address in QEMU's user network. */

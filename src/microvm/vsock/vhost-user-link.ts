@@ -1,6 +1,6 @@
 import { join } from 'node:path'
-import { connectSocket } from '../../client/connect-socket.ts'
-import { hybridHandshake } from '../../client/hybrid.ts'
+import { connectSocket } from '../../client/connection/connect-socket.ts'
+import { hybridHandshake } from '../../client/connection/hybrid.ts'
 import { startSocketServer } from '../child.ts'
 import { AGENT_PORT, type GuestLink } from './guest-link.ts'
 

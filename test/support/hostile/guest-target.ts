@@ -1,5 +1,5 @@
 import { AgentError } from '../../../src/base/errors.ts'
-import { connectAgent } from '../../../src/client/connect-agent.ts'
+import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container-session.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
 import { clientFor } from '../../../src/rpc/client.ts'

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { connectAgent } from '../../../src/client/connect-agent.ts'
+import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container-session.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type Pod, podOf } from '../../support/containers/pod.ts'

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { connectAgent } from '../../../src/client/connect-agent.ts'
+import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container-session.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { noPolicyAddon, policyOf } from '../../support/os/policy-addon.ts'

@@ -1,6 +1,6 @@
 import { createServer, type Socket } from 'node:net'
 import { messageOf } from '../../../base/errors.ts'
-import { parseAddress } from '../../../client/address.ts'
+import { parseAddress } from '../../../client/connection/address.ts'
 import { type Context, UsageError } from '../../command.ts'
 import { LineWriter } from '../../recording/line-writer.ts'
 import { recordBetween } from '../../recording/record-proxy.ts'

@@ -1,5 +1,5 @@
 import { connect, type NetConnectOpts, type Socket } from 'node:net'
-import { AgentError, errnoOf, messageOf } from '../base/errors.ts'
+import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 
 /** Connects a unix or TCP socket. Rejects with UNAVAILABLE and the errno, or with the signal's reason. */
 export async function connectSocket(options: NetConnectOpts, signal: AbortSignal): Promise<Socket> {

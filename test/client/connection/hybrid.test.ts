@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../src/base/abort.ts'
-import { hybridHandshake } from '../../src/client/hybrid.ts'
-import { duplexPair } from '../support/rpc/duplex-pair.ts'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { hybridHandshake } from '../../../src/client/connection/hybrid.ts'
+import { duplexPair } from '../../support/rpc/duplex-pair.ts'
 
 describe('hybridHandshake', () => {
   it('requests the port, and leaves the bytes after the answer in the stream', async () => {

@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 
 /** The answer is `OK <port>`; anything longer does not come from a vsock daemon. */
 const LONGEST_ANSWER = 32

@@ -6,10 +6,10 @@ import {
   type IncomingHttpHeaders,
 } from 'node:http2'
 import type { Duplex } from 'node:stream'
-import { deadlineExceeded, LONGEST_TIMER_MS } from '../base/abort.ts'
-import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../base/errors.ts'
-import type { CallOptions, TtrpcClient } from '../rpc/ttrpc/client.ts'
-import { MAX_FRAME_PAYLOAD_BYTES } from '../rpc/ttrpc/frame.ts'
+import { deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
+import { AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
+import type { CallOptions, TtrpcClient } from '../../rpc/ttrpc/client.ts'
+import { MAX_FRAME_PAYLOAD_BYTES } from '../../rpc/ttrpc/frame.ts'
 
 /** Bytes before each message (PROTOCOL-HTTP2 of gRPC): one of flags, four of length. */
 const PREFIX_BYTES = 5

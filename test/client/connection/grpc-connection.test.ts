@@ -2,8 +2,8 @@ import { createServer } from 'node:http2'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { grpcConnection } from '../../src/client/grpc-connection.ts'
-import { temporaryFolder } from '../support/temporary-folder.ts'
+import { grpcConnection } from '../../../src/client/connection/grpc-connection.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 /** A message of gRPC of three bytes, of which the last is missing. */
 const UNFINISHED = Buffer.from([0, 0, 0, 0, 3, 1, 2])

@@ -1,4 +1,4 @@
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 
 /** Where an agent listens, as a client names it. */
 export type Address =

@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
-import { HealthDefinition } from '../gen/health.ts'
-import { FRAME_HEADER_BYTES, FrameType, parseFrameHeader } from '../rpc/ttrpc/frame.ts'
-import { decodeResponse, encodeRequestFrame } from '../rpc/ttrpc/messages.ts'
+import { HealthDefinition } from '../../gen/health.ts'
+import { FRAME_HEADER_BYTES, FrameType, parseFrameHeader } from '../../rpc/ttrpc/frame.ts'
+import { decodeResponse, encodeRequestFrame } from '../../rpc/ttrpc/messages.ts'
 
 /** Whatever serves a port answers a request within moments, or greets before it. */
 const ANSWER_MS = 1_000

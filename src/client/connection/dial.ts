@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import { AgentError } from '../base/errors.ts'
+import { AgentError } from '../../base/errors.ts'
 import type { Address } from './address.ts'
 import { connectSocket } from './connect-socket.ts'
 import { hybridHandshake } from './hybrid.ts'
@@ -45,9 +45,9 @@ const INSTALLED = '/usr/lib/microvm-agent/agent.cjs'
 /** Node lacks AF_VSOCK; the agent's addon has it. Loaded at the first vsock address only. */
 async function vsockSockets() {
   const [{ findAgentFolder, loadNative }, { linuxSockets }, { linuxStreams }] = await Promise.all([
-    import('../os/native.ts'),
-    import('../os/sockets/sockets.ts'),
-    import('../os/streams/linux-streams.ts'),
+    import('../../os/native.ts'),
+    import('../../os/sockets/sockets.ts'),
+    import('../../os/streams/linux-streams.ts'),
   ])
   const folder = firstOf([() => findAgentFolder(import.meta.filename), () => findAgentFolder(INSTALLED)])
   const native = loadNative(folder)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { addressText, parseAddress } from '../../src/client/address.ts'
+import { addressText, parseAddress } from '../../../src/client/connection/address.ts'
 
 describe('parseAddress', () => {
   it.each([

@@ -1,9 +1,9 @@
 import type { Duplex } from 'node:stream'
 import { setTimeout as delay } from 'node:timers/promises'
-import { AgentError } from '../base/errors.ts'
-import { HealthDefinition } from '../gen/health.ts'
-import { clientFor } from '../rpc/client.ts'
-import { type TtrpcClient, ttrpcClient } from '../rpc/ttrpc/client.ts'
+import { AgentError } from '../../base/errors.ts'
+import { HealthDefinition } from '../../gen/health.ts'
+import { clientFor } from '../../rpc/client.ts'
+import { type TtrpcClient, ttrpcClient } from '../../rpc/ttrpc/client.ts'
 
 /** How calls are framed. */
 export type Protocol = 'ttrpc' | 'grpc'
