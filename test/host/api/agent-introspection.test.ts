@@ -181,21 +181,6 @@ describe('an agent with a container, asked what it does', () => {
     await worker.wait()
   })
 
-  it('reads the last output of a process whose port is not read', async () => {
-    const port = await host.listen(2)
-    const worker = await pod.add('c1', 'e7', ['seq', '1', '100000'], { ports: { stdoutPort: 2 } })
-    const request = { containerId: 'c1', execId: 'e7', stream: 'stdout' }
-    const written = Buffer.from(Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join(''))
-    // The pipe has room for all of it.
-    while ((await introspection.readOutput(request)).totalBytes < BigInt(written.length));
-    const { data, totalBytes } = await introspection.readOutput(request)
-    expect(totalBytes).toBe(BigInt(written.length))
-    expect(Buffer.from(data).toString()).toBe(written.subarray(-1000).toString())
-    const connection = await port.connection
-    connection.destroy()
-    await worker.wait()
-  })
-
   it('takes a snapshot of its heap, piece by piece', async () => {
     const first = await introspection.readProfile({ kind: ProfileKind.HEAP })
     const pieces = [first.data]
@@ -239,6 +224,25 @@ describe('an agent with a container, asked what it does', () => {
     expect(Buffer.from(data).toString()).toBe('after')
     typed.end()
     expect(await cat.wait()).toBe(0)
+  })
+
+  it('reads the last output of a process whose port is not read, also after its death', async () => {
+    const port = await host.listen(2)
+    const worker = await pod.add('c1', 'e7', ['seq', '1', '100000'], { ports: { stdoutPort: 2 } })
+    const request = { containerId: 'c1', execId: 'e7', stream: 'stdout' }
+    const written = Buffer.from(Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join(''))
+    // The pipe has room for all of it.
+    while ((await introspection.readOutput(request)).totalBytes < BigInt(written.length));
+    const before = await introspection.readOutput(request)
+    expect(before.totalBytes).toBe(BigInt(written.length))
+    expect(Buffer.from(before.data).toString()).toBe(written.subarray(-1000).toString())
+    connection.close()
+    introspection = (await died()).reconnected
+    const after = await introspection.readOutput(request)
+    expect(Buffer.from(after.data).toString()).toBe(written.subarray(-1000).toString())
+    expect(after.agentRestarts).toBe(before.agentRestarts + 1)
+    expect((await port.all()).toString()).toBe(written.toString())
+    expect(await worker.wait()).toBe(0)
   })
 
   /** Kills the agent. The client of gRPC comes again once the next one serves. */

@@ -73,7 +73,9 @@ class Followed {
     const stream = this.#stream
     let kept = await this.#read(introspection, process)
     if (this.#restarts !== undefined && kept.agentRestarts !== this.#restarts) {
-      stderr.write(`agent-ctl: the agent was started again: some of ${stream} may be missing\n`)
+      stderr.write(
+        `agent-ctl: the agent was started again: some of ${stream} may be missing, or come again\n`,
+      )
       this.#offset = 0n
       kept = await introspection.readOutput({ ...process, stream, offset: 0n })
     } else if (kept.offset > this.#offset) {
