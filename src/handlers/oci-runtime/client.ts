@@ -83,8 +83,8 @@ export interface OciRuntime {
   /** Whether the program of a container was started: a container that was made waits at a fifo of the runtime. */
   hasStarted(containerId: string): Promise<boolean>
   /**
-   * Resolves when the runs for this container that an agent which died has left are over; one that does not end in 10 s
-   * is killed. `isContained` is the same at each call.
+   * Resolves when the runs for this container that an agent which died has left are over. Those that do not end within
+   * 10 s of the first call, for any container, are killed. `isContained` is the same at each call.
    */
   runsEnded(containerId: string, isContained: RunSearch['isContained']): Promise<void>
   /**
@@ -118,7 +118,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
   const runs = new RuntimeRuns(os, options)
   const stateRoot = `${options.root}/state`
   let mayRaise: Promise<boolean> | undefined
-  let orphans: ReturnType<typeof orphanedRuns> | undefined
+  let orphans: { readonly found: ReturnType<typeof orphanedRuns>; readonly sinceMs: number } | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
     create: async ({ id, bundle, spec, ...run }, signal) => {
@@ -163,8 +163,10 @@ export function ociRuntime(os: Os, options: RuntimeOptions, log: Logger): OciRun
     async runsEnded(id, isContained) {
       const search = { root: stateRoot, isContained }
       // One search for all containers: no orphan comes later, and with many containers there are many processes.
-      orphans ??= orphanedRuns(os, search)
-      if ((await orphans).some(({ words }) => words.includes(id))) await orphanedRunsEnded(os, search, id)
+      orphans ??= { found: orphanedRuns(os, search), sinceMs: os.clock.monotonicMs() }
+      const { found, sinceMs } = orphans
+      if (!(await found).some(({ words }) => words.includes(id))) return
+      await orphanedRunsEnded(os, search, { word: id, sinceMs })
     },
     adopt: ({ key, isMember }) => runs.adopt(key, isMember),
     erase: async (id) => {

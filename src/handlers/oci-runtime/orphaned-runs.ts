@@ -4,7 +4,7 @@ import type { Os } from '../../os/os.ts'
 import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import { parentPid } from '../../os/process/proc-stat.ts'
 
-/** How long a run of the agent before may still take. Then it is killed, with what its hooks have started. */
+/** How long the runs of the agent before may still take. Then they are killed, with what their hooks have started. */
 const RUN_MS = 10_000
 
 /** Which runs of the OCI runtime are meant. */
@@ -20,9 +20,14 @@ export interface RunSearch {
 
 /**
  * Resolves when no run of the OCI runtime that an agent which died has left is under way, of those with `word` among their
- * arguments. A run that does not end in time is killed. Throws INTERNAL when that does not end it.
+ * arguments. Runs that have not ended 10 s after `sinceMs` of the monotonic clock are killed: it is the same for all containers,
+ * because all calls wait meanwhile. Throws INTERNAL when that does not end them.
  */
-export async function orphanedRunsEnded(os: Os, search: RunSearch, word: string): Promise<void> {
+export async function orphanedRunsEnded(
+  os: Os,
+  search: RunSearch,
+  { word, sinceMs }: { readonly word: string; readonly sinceMs: number },
+): Promise<void> {
   // Before the search: exits of what it finds are not reported yet.
   const watch = os.exits.watch()
   try {
@@ -31,7 +36,8 @@ export async function orphanedRunsEnded(os: Os, search: RunSearch, word: string)
     )
     const ended = Promise.all(pids.map((pid) => watch.exitOf(pid)))
     const late = () => new AgentError('INTERNAL', `runs of the OCI runtime (${pids.join(', ')}): not ended`)
-    await withTimeout(os.clock, RUN_MS, ended, late).catch(() => {
+    const restMs = Math.max(0, sinceMs + RUN_MS - os.clock.monotonicMs())
+    await withTimeout(os.clock, restMs, ended, late).catch(() => {
       for (const pid of pids) killIfAlive(os, -pid)
     })
     await withTimeout(os.clock, RUN_MS, ended, late)

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { SIGKILL } from '../../../src/base/signals.ts'
 import { Process } from '../../../src/gen/oci.ts'
 import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
 import { kernelError } from '../../../src/os/errors.ts'
@@ -48,6 +49,30 @@ describe('ociRuntime', () => {
     await os.files.put('/proc/31/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c3\0')
     // It came after the search: this agent has started it.
     await runtime.runsEnded('c3', isContained)
+  })
+
+  it('gives the orphaned runs of all containers the same 10 s', async () => {
+    const { os, runtime } = client('runc')
+    const isContained = async () => false
+    await os.files.put('/proc/self/stat', '9 (node) S 7 1 1 0 -1')
+    for (const [pid, id] of [
+      [30, 'c1'],
+      [31, 'c2'],
+    ] as const) {
+      await os.files.put(`/proc/${pid}/stat`, `${pid} (runc) S 7 1 1 0 -1`)
+      await os.files.put(`/proc/${pid}/cmdline`, `/usr/bin/runc\0--root\0/run/rt/state\0create\0${id}\0`)
+      os.system.processes.add(-pid)
+    }
+    os.system.onKill = (pid) => os.exits.exit(-pid, { signal: SIGKILL })
+    const first = runtime.runsEnded('c1', isContained)
+    await expect.poll(() => os.clock.sleeping).toBe(1)
+    os.clock.advance(10_000)
+    await first
+    const second = runtime.runsEnded('c2', isContained)
+    await expect.poll(() => os.clock.sleeping).toBe(1)
+    os.clock.advance(0)
+    await second
+    expect(os.system.signals.map(({ pid }) => pid)).toEqual([-30, -31])
   })
 
   it('creates a container with pipes as its standard streams', async () => {

@@ -74,7 +74,7 @@ describe('orphanedRunsEnded', () => {
     const os = await machine()
     await addProcess(os, 30, { parent: 7, argv: ['crun', '--root', ROOT, 'update', 'c1'] })
     await addProcess(os, 40, { parent: 7, argv: ['crun', '--root', ROOT, 'create', 'c1'] })
-    const ended = orphanedRunsEnded(os, SEARCH, 'c1')
+    const ended = orphanedRunsEnded(os, SEARCH, { word: 'c1', sinceMs: os.clock.monotonicMs() })
     os.exits.exit(30, { code: 0 })
     await ended
     expect(os.system.signals).toEqual([])
