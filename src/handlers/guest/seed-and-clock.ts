@@ -32,8 +32,16 @@ export function setGuestDateTime(
   return stepMs
 }
 
-/** ReseedRandomDev (spec C.28): adds random bytes of the host to the kernel's pool. Throws INVALID_ARGUMENT for no bytes. */
-export async function reseedRandom(system: System, data: Uint8Array): Promise<void> {
+/**
+ * ReseedRandomDev (spec C.28): adds random bytes of the host to the kernel's pool. `beforeEffect` is called right before that.
+ * Throws INVALID_ARGUMENT for no bytes.
+ */
+export async function reseedRandom(
+  system: System,
+  data: Uint8Array,
+  beforeEffect: () => void,
+): Promise<void> {
   if (data.length === 0) throw new AgentError('INVALID_ARGUMENT', 'data: missing entropy data')
+  beforeEffect()
   await system.addEntropy(data)
 }

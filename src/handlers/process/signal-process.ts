@@ -10,7 +10,8 @@ type SignalOs = Pick<Os, 'files' | 'system'>
 
 /**
  * SignalProcess (behaviour spec, section C.5). It never waits for a transition of the container, so that a start which
- * hangs can be ended. `beforeEffect` is called right before a signal that must not be sent twice: SIGKILL to all may be.
+ * hangs can be ended. `beforeEffect` is called right before a signal that must not be sent twice: SIGKILL to
+ * all, or to the first process, may be.
  */
 export async function signalProcess(
   { os, containers }: { readonly os: SignalOs; readonly containers: Pick<ProcessOwners, 'get'> },
@@ -30,7 +31,7 @@ export async function signalProcess(
   const sent = isInit ? await signalForInit(os, parts, container.awaitsStart, signal) : signal
   // Checked last: it may have ended meanwhile, and once it is reaped its number may be another process's.
   if (process.status !== undefined) return
-  beforeEffect()
+  if (!isInit || sent !== SIGKILL) beforeEffect()
   killIfAlive(os, process.pid, sent)
 }
 

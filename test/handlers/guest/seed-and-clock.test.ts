@@ -37,16 +37,23 @@ describe('setGuestDateTime', () => {
 })
 
 describe('reseedRandom', () => {
-  it('passes the bytes to the kernel', async () => {
+  it('passes the bytes to the kernel, and tells before that they must not be passed again', async () => {
     const system = new FakeSystem()
-    await reseedRandom(system, Buffer.from('noise'))
+    const addedBefore: string[][] = []
+    await reseedRandom(system, Buffer.from('noise'), () => addedBefore.push([...system.entropy]))
     expect(system.entropy).toEqual(['noise'])
+    expect(addedBefore).toEqual([[]])
   })
 
-  it('refuses an empty request', async () => {
-    await expect(reseedRandom(new FakeSystem(), new Uint8Array())).rejects.toMatchObject({
+  it('refuses an empty request, also when it is sent again', async () => {
+    let isTold = false
+    const refused = reseedRandom(new FakeSystem(), new Uint8Array(), () => {
+      isTold = true
+    })
+    await expect(refused).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
       message: 'data: missing entropy data',
     })
+    expect(isTold).toBe(false)
   })
 })

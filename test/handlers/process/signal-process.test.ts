@@ -25,10 +25,11 @@ describe('SignalProcess', () => {
   }
 
   it.each([
-    ['', SIGTERM, 1],
+    ['', 1, 1],
     ['e1', SIGKILL, 1],
-    // It may be sent twice.
+    // It may be sent twice, also in place of a SIGTERM that is not handled.
     ['', SIGKILL, 0],
+    ['', SIGTERM, 0],
   ])('tells before the signal that it must not be sent again (%j, %i)', async (execId, signal, times) => {
     const made = await withThreeProcesses()
     const sentBefore: number[] = []

@@ -28,10 +28,9 @@ export function guestMethods(guest: GuestDependencies) {
       guest.events.add({ clockSet: { stepMs: setGuestDateTime(system, request, ageMs()) } }),
     ),
     // The same bytes must not be credited as entropy twice.
-    reseedRandomDev: finishing('at-most-once', ({ data }, { beforeEffect }) => {
-      beforeEffect()
-      return reseedRandom(system, data)
-    }),
+    reseedRandomDev: finishing('at-most-once', ({ data }, { beforeEffect }) =>
+      reseedRandom(system, data, beforeEffect),
+    ),
 
     addSwap: cancellable('idempotent', ({ PCIPath }, { signal }) => addSwap(devices, PCIPath, signal)),
     addSwapPath: finishing('idempotent', ({ path }) => addSwapPath(devices, path)),
